@@ -1,0 +1,36 @@
+# `make run` annotates the examples, `make test` runs the tests, `make check` lints and type-checks.
+# Each sets up .venv by itself the first time; a second run installs nothing.
+#
+# torch's default Linux wheel elsewhere is the CUDA build (several gigabytes). For the CPU build:
+#   make run TORCH_PIP_ARGS="--index-url https://download.pytorch.org/whl/cpu"
+PYTHON ?= python3
+TORCH_PIP_ARGS ?=
+VENV := .venv
+BIN := $(VENV)/bin
+export HF_HUB_OFFLINE ?= 1
+
+.PHONY: run test check setup clean
+
+run: setup
+	@$(BIN)/mitigate annotate --input examples/records.jsonl --output out/annotated.jsonl --html out/report.html
+
+test: setup
+	$(BIN)/python -m pytest
+
+check: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+setup: $(VENV)/.installed
+
+# torch comes first and alone, so that nothing below can choose another build of it.
+$(VENV)/.installed: pyproject.toml Makefile
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(None if v >= (3, 11) else f"Python 3.11 or newer is needed, {v.major}.{v.minor} was found: make PYTHON=python3.11")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet $(TORCH_PIP_ARGS) torch==2.13.0
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) out

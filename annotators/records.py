@@ -1,0 +1,144 @@
+"""The records that pass between rooms: labels, sentence annotations and whole annotations.
+
+Plain frozen dataclasses without torch, so that reading a record costs nothing. What a record looks like on
+disk (JSON Lines) is what :meth:`Annotation.to_dict` returns. Reading and checking input lines is the work of
+``mitigate/jsonl.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, get_args
+
+Label = Literal["supported", "contradictory", "unverifiable", "no_fact"]
+Status = Literal["checked", "no_reference", "language_unsupported", "too_long", "failed"]
+LABELS: tuple[Label, ...] = get_args(Label)
+STATUSES: tuple[Status, ...] = get_args(Status)
+HALLUCINATED: frozenset[str] = frozenset({"contradictory", "unverifiable"})
+
+
+@dataclass(frozen=True)
+class Fragment:
+    """A piece of the reference: ``reference[start:end] == text`` (code points)."""
+
+    text: str
+    start: int
+    end: int
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"text": self.text, "start": self.start, "end": self.end}
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A correction of the answer: ``answer[start:end] == source`` becomes ``target`` ("" deletes it)."""
+
+    source: str
+    target: str
+    start: int
+    end: int
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"from": self.source, "to": self.target, "start": self.start, "end": self.end}
+
+
+@dataclass(frozen=True)
+class Span:
+    """Unsupported words of the answer, as offsets into it."""
+
+    start: int
+    end: int
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"start": self.start, "end": self.end}
+
+
+@dataclass(frozen=True)
+class SentenceAnnotation:
+    """The judgement of one sentence: ``answer[start:end] == text``.
+
+    ``label`` is None unless ``status`` is "checked". ``scores`` maps each label to its probability in [0, 1]
+    (they sum to 1), or is None where the annotator has none. ``spans`` is None where the annotator does not
+    look for them.
+    """
+
+    text: str
+    start: int
+    end: int
+    status: Status
+    label: Label | None = None
+    scores: Mapping[Label, float] | None = None
+    fragments: tuple[Fragment, ...] = ()
+    correction: tuple[Edit, ...] = ()
+    spans: tuple[Span, ...] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        row: dict[str, Any] = {
+            "text": self.text,
+            "start": self.start,
+            "end": self.end,
+            "status": self.status,
+            "label": self.label,
+            "scores": dict(self.scores) if self.scores is not None else None,
+            "fragments": [f.to_dict() for f in self.fragments],
+            "correction": [c.to_dict() for c in self.correction],
+        }
+        if self.spans is not None:
+            row["spans"] = [s.to_dict() for s in self.spans]
+        return row
+
+
+@dataclass(frozen=True)
+class Annotation:
+    """An input record with its judged sentences.
+
+    Args:
+        record: The input as it came: question, reference, answer and any extra keys, which pass through.
+        sentences: One judgement per sentence, in order.
+        annotator: ``{"name": …, "fingerprint": …}`` of what judged it.
+    """
+
+    record: Mapping[str, Any]
+    sentences: tuple[SentenceAnnotation, ...]
+    annotator: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def hallucination_rate(self) -> float | None:
+        """Hallucinated / judged factual sentences in [0, 1], lower is better; None when none is factual."""
+        return hallucination_rate(s.label for s in self.sentences)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            **self.record,
+            "sentences": [s.to_dict() for s in self.sentences],
+            "annotator": dict(self.annotator),
+            "hallucination_rate": self.hallucination_rate,
+        }
+
+
+class Annotator(Protocol):
+    """What every annotator does: judge whole answers, or labelled sentences as they are given."""
+
+    name: str
+    fingerprint: str
+
+    def annotate(
+        self, *, reference: str, answer: str, question: str | None = None, language: str | None = None
+    ) -> Annotation: ...
+
+    def annotate_batch(self, records: Iterable[Mapping[str, Any]]) -> list[Annotation]:
+        """Annotate records ({"question"?, "reference", "answer", "language"?, …}), keeping their order."""
+        ...
+
+    def predict(self, rows: Iterable[Mapping[str, Any]]) -> list[SentenceAnnotation]:
+        """Judge ``row["sentence"]`` as given (offsets from 0) against ``row["reference"]``, keeping order."""
+        ...
+
+
+def hallucination_rate(labels: Iterable[str | None]) -> float | None:
+    """Share of contradictory or unverifiable among factual labels; None when there is none (None = unchecked)."""
+    factual = [label for label in labels if label is not None and label != "no_fact"]
+    if not factual:
+        return None
+    return sum(label in HALLUCINATED for label in factual) / len(factual)

@@ -1,0 +1,1 @@
+"""Ground floor: language-model engines, the embedding engine and the response cache."""

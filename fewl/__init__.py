@@ -1,0 +1,1 @@
+"""FEWL: factuality scores without gold answers."""

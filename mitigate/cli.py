@@ -1,0 +1,42 @@
+"""The `mitigate` program: one sub-command per module of `mitigate/commands/`.
+
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 some input lines were rejected, 130 interrupted. A user's mistake
+is a :class:`UsageError` and prints one line, never a traceback.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from mitigate.commands import annotate, evaluate
+from mitigate.errors import UsageError
+
+COMMANDS = (annotate, evaluate)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The whole command line; building it imports no model library."""
+    parser = argparse.ArgumentParser(prog="mitigate", description="Find, score and reduce LLM hallucination.")
+    subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for command in COMMANDS:
+        command.add_parser(subparsers)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    args = build_parser().parse_args(argv)
+    try:
+        return int(args.run(args))
+    except UsageError as error:
+        print(f"mitigate: error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("mitigate: interrupted; run the same command again to continue where it can", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())
