@@ -1,0 +1,174 @@
+"""FEWL as pure functions over arrays: divergences, expertise, truthfulness, laziness, aggregation.
+
+Source: Wei et al. 2024, "Measuring and Reducing LLM Hallucination without Gold-Standard Answers", Eq. 1-6 and
+Algorithm 1. No text, no model and no file here; ``fewl/score.py`` brings those.
+
+Dimension suffixes: ``_A`` answers to score, ``_Q`` questions, ``_N`` references (an LLM with several texts
+holds several places), ``_K`` IW/CO pairs or neighbours, ``_D`` embedding. NaN means "not there" and never
+counts as 0: a reference that is NaN is left out and the weights of the others are renormalised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, NamedTuple, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+Float = NDArray[np.float64]
+Aggregation = Literal["paper", "eq6", "balanced"]
+Divergence = Literal["tv", "kl", "reverse-kl", "pearson", "hellinger", "js"]
+AGGREGATIONS: tuple[Aggregation, ...] = get_args(Aggregation)
+DIVERGENCES: tuple[Divergence, ...] = get_args(Divergence)
+
+
+def softplus(v: Float) -> Float:
+    """log(1 + exp v) without overflow; NaN stays NaN, without a warning."""
+    with np.errstate(invalid="ignore"):
+        return np.logaddexp(0, v)
+
+
+class Variational(NamedTuple):
+    """An f-divergence in variational form (Nowozin et al. 2016, Table 6 and section 2.4).
+
+    Args:
+        g: Output activation g*(v), increasing in v.
+        penalty: f*(g*(v)), written out so that no intermediate value overflows or leaves the domain of f*.
+        conjugate: The Fenchel conjugate f*(u), used to check ``penalty``.
+    """
+
+    g: Callable[[Float], Float]
+    penalty: Callable[[Float], Float]
+    conjugate: Callable[[Float], Float]
+
+
+VARIATIONAL: dict[Divergence, Variational] = {
+    # total variation: g* = tanh(v)/2, f*(u) = u
+    "tv": Variational(lambda v: 0.5 * np.tanh(v), lambda v: 0.5 * np.tanh(v), lambda u: u),
+    # Kullback-Leibler: g* = v, f*(u) = exp(u - 1)
+    "kl": Variational(lambda v: v, lambda v: np.exp(v - 1), lambda u: np.exp(u - 1)),
+    # reverse KL: g* = -exp(-v), f*(u) = -1 - log(-u)
+    "reverse-kl": Variational(lambda v: -np.exp(-v), lambda v: v - 1, lambda u: -1 - np.log(-u)),
+    # Pearson chi squared: g* = v, f*(u) = u^2/4 + u
+    "pearson": Variational(lambda v: v, lambda v: v * v / 4 + v, lambda u: u * u / 4 + u),
+    # squared Hellinger: g* = 1 - exp(-v), f*(u) = u/(1 - u)
+    "hellinger": Variational(lambda v: -np.expm1(-v), lambda v: np.expm1(v), lambda u: u / (1 - u)),
+    # Jensen-Shannon: g* = log 2 - log(1 + exp(-v)), f*(u) = -log(2 - exp(u))
+    "js": Variational(
+        lambda v: np.log(2) - softplus(-v),
+        lambda v: softplus(v) - np.log(2),
+        lambda u: -np.log(2 - np.exp(u)),
+    ),
+}
+
+
+def expertise(co_QNK: Float, iw_QNK: Float) -> Float:
+    """r_i(x) = max_k s(h_i(x), CO_k) - max_k s(h_i(x), IW_k), Algorithm 1, step 2.
+
+    Args:
+        co_QNK: Similarity of each reference to each corrected answer; NaN pads ragged lists.
+        iw_QNK: The same to each intentionally wrong answer; its K may differ.
+
+    Returns:
+        r_QN, higher is better; NaN where a reference has no similarity to any CO or any IW answer.
+    """
+    return nan_max(co_QNK) - nan_max(iw_QNK)
+
+
+def expertise_weights(r_QN: Float) -> Float:
+    """λ_i(x) = exp r_i(x) / Σ_j exp r_j(x) over the references that are there (Algorithm 1, step 2).
+
+    Returns:
+        lambda_QN in [0, 1]: rows sum to 1, NaN where r is NaN (a row of NaN stays NaN).
+    """
+    exp_QN = np.exp(r_QN - nan_max(r_QN)[..., None])  # the largest exponent is 0: nothing overflows
+    return exp_QN / np.nansum(exp_QN, axis=-1, keepdims=True)
+
+
+def dataset_expertise(r_QN: Float) -> Float:
+    """Expertise that is constant over questions (Assumption 3.1): the mean of r, kept where r_i is there.
+
+    The mean of r and not of λ, since λ of the others rises wherever a reference is missing.
+    """
+    return np.where(np.isnan(r_QN), np.nan, nan_mean(r_QN.T)[None, :])
+
+
+def truthfulness(s_AN: Float, weights_AN: Float) -> Float:
+    """Σ_i λ_i s(y, h_i(x)), Eq. 1; references without a similarity are left out and λ renormalised.
+
+    Returns:
+        One number per answer; NaN where no reference is left.
+    """
+    return nan_sum(renormalise(weights_AN, s_AN) * s_AN)
+
+
+def laziness(s_ANK: Float) -> Float:
+    """L_i(x) = (1/K) Σ_k s(y, h_i(x_k)), Eq. 3, over the neighbours that are there; NaN where none is."""
+    return nan_mean(s_ANK)
+
+
+def aggregate(
+    s_AN: Float,
+    weights_AN: Float,
+    laziness_AN: Float | None,
+    *,
+    aggregation: Aggregation = "paper",
+    divergence: Divergence = "tv",
+) -> Float:
+    """The FEWL score of each answer; higher is better.
+
+    ``paper`` is Eq. 4, (1/N) Σ_i [g*(λ_i s_i) − f*(g*(L_i))]; ``eq6`` is Eq. 6 with Eq. 5 inside,
+    Σ_i λ_i [g*(s_i) − f*(g*(L_i))]; ``balanced`` is Eq. 4 with N λ_i in place of λ_i.
+
+    Args:
+        s_AN: Similarity of answer and reference; NaN where there is no reference.
+        weights_AN: λ, rows summing to 1 over the references that are there.
+        laziness_AN: L_i; NaN where a reference has no neighbour's answer, whose penalty is then left out of
+            the mean of penalties. None switches the penalty off.
+        aggregation: Which of the three.
+        divergence: Which g* and f*.
+
+    Returns:
+        score_A; NaN where an answer has no usable reference.
+    """
+    g, penalty, _ = VARIATIONAL[divergence]
+    lambda_AN = renormalise(weights_AN, s_AN)
+    present_AN = ~np.isnan(lambda_AN)
+    count_A1 = present_AN.sum(axis=-1, keepdims=True)
+    uniform_AN = np.where(present_AN, 1.0 / np.maximum(count_A1, 1), np.nan)
+    if aggregation == "eq6":
+        share_AN, gain_AN = lambda_AN, g(s_AN)
+    else:
+        factor_AN = lambda_AN if aggregation == "paper" else lambda_AN * count_A1
+        share_AN, gain_AN = uniform_AN, g(factor_AN * s_AN)
+    score_A = nan_sum(share_AN * gain_AN)
+    if laziness_AN is None:
+        return score_A
+    cost_A = nan_sum(renormalise(share_AN, laziness_AN) * penalty(laziness_AN))
+    return score_A - np.where(np.isnan(cost_A), 0.0, cost_A)  # no neighbour at all: the score without penalty
+
+
+def renormalise(weights_AN: Float, there_AN: Float) -> Float:
+    """Weights over the places where both are numbers, rows summing to 1 again; NaN elsewhere."""
+    kept_AN = np.where(np.isnan(there_AN), np.nan, weights_AN)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return kept_AN / np.nansum(kept_AN, axis=-1, keepdims=True)
+
+
+def nan_sum(values: Float) -> Float:
+    """Sum over the last axis without NaN; NaN (not 0) where nothing is left."""
+    return np.where(np.isnan(values).all(axis=-1), np.nan, np.nansum(values, axis=-1))
+
+
+def nan_mean(values: Float) -> Float:
+    """Mean over the last axis without NaN; NaN where nothing is left."""
+    count = (~np.isnan(values)).sum(axis=-1)
+    return np.where(count == 0, np.nan, np.nansum(values, axis=-1) / np.maximum(count, 1))
+
+
+def nan_max(values: Float) -> Float:
+    """Maximum over the last axis without NaN; NaN where nothing is left (also for an empty axis)."""
+    filled = np.where(np.isnan(values), -np.inf, values)
+    top = filled.max(axis=-1, initial=-np.inf)
+    return np.where(np.isneginf(top), np.nan, top)
