@@ -1,0 +1,216 @@
+"""A persistent response cache: what was answered once is not asked again.
+
+One SQLite file in WAL mode: several processes may use it at once, and a process killed at any moment leaves
+at most its current answer unsaved. WAL needs a local disk (not NFS).
+
+The key is the sha256 of canonical JSON of the engine's identity, the messages and the sampling. The identity
+holds whatever the answers depend on: for a server its base URL, since two servers may serve different weights
+under one name (a wrong answer is worse than a repeated question); for a local checkpoint its files' state, so
+that a retrained checkpoint in the same folder is asked anew. n and seed are part of the sampling; for greedy
+requests seed and top_p are left out, since nothing depends on them. A request without a seed is stored like
+any other: a rerun gets the same draws, another ``seed`` gets fresh ones. Failed results are never stored.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from engines.types import Chat, ChatResult, Engine, OnResult, Sampling, canonical, check_chats
+
+SCHEMA_VERSION = 1
+APPLICATION_ID = 0x48614C43  # "HaLC": tells our files from other SQLite files
+BUSY_SECONDS = 60.0
+
+
+class CacheError(RuntimeError):
+    """The cache file cannot be used; the message says which file and what to do."""
+
+
+def request_key(identity: Mapping[str, Any], chat: Chat, sampling: Sampling) -> str:
+    """The cache key of one request: 64 hexadecimal digits."""
+    options = sampling.to_dict()
+    if sampling.temperature == 0:
+        options |= {"temperature": 0.0, "seed": None, "top_p": 1.0}
+    options |= {"temperature": float(options["temperature"]), "top_p": float(options["top_p"])}
+    messages = [dict(message) for message in chat]
+    return hashlib.sha256(canonical([dict(identity), messages, options]).encode()).hexdigest()
+
+
+class ResponseCache:
+    """Results by key, in one SQLite file.
+
+    Args:
+        path: The file; created, with its folder, where there is none.
+
+    Raises:
+        CacheError: The file is damaged, is not a response cache, or is of a newer version.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._lock = threading.Lock()
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            self._db = sqlite3.connect(
+                self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+            )
+        except sqlite3.Error as error:
+            raise CacheError(f"response cache {self.path}: cannot be opened ({error})") from error
+        try:
+            self._open()
+        except BaseException:
+            self._db.close()
+            raise
+
+    def _open(self) -> None:
+        with self._named_errors():
+            # BEGIN IMMEDIATE takes the write lock, so two processes that start together make one schema.
+            self._db.execute("PRAGMA journal_mode=WAL")
+            self._db.execute("PRAGMA synchronous=NORMAL")
+            self._db.execute("BEGIN IMMEDIATE")
+            (version,) = self._db.execute("PRAGMA user_version").fetchone()
+            (application,) = self._db.execute("PRAGMA application_id").fetchone()
+            (tables,) = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            if tables == 0:
+                self._db.execute("CREATE TABLE answers (key TEXT PRIMARY KEY, result TEXT, saved REAL)")
+                self._db.execute(f"PRAGMA application_id={APPLICATION_ID}")
+                self._db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+            elif application != APPLICATION_ID:
+                raise CacheError(
+                    f"{self.path} is an SQLite file but not a response cache; name another file for the cache"
+                )
+            elif version != SCHEMA_VERSION:
+                raise CacheError(
+                    f"response cache {self.path} has schema version {version}, this program knows "
+                    f"{SCHEMA_VERSION}; use the program that wrote it, or name another file"
+                )
+            self._db.execute("COMMIT")
+
+    @contextmanager
+    def _named_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.OperationalError as error:  # locked, read-only, disk full: the file itself may be fine
+            if "malformed" not in str(error):
+                raise CacheError(f"response cache {self.path}: {error}") from error
+            raise self._damaged(error) from error
+        except sqlite3.DatabaseError as error:
+            raise self._damaged(error) from error
+
+    def _damaged(self, error: object) -> CacheError:
+        return CacheError(
+            f"response cache {self.path} is damaged ({error}); delete {self.path} (and {self.path.name}-wal, "
+            f"{self.path.name}-shm beside it) to begin a new one: its answers will be asked again"
+        )
+
+    def get(self, keys: Iterable[str]) -> dict[str, ChatResult]:
+        """The stored results of those of ``keys`` that are there."""
+        found: dict[str, ChatResult] = {}
+        with self._lock, self._named_errors():
+            for key in keys:
+                row = self._db.execute("SELECT result FROM answers WHERE key = ?", (key,)).fetchone()
+                if row is not None:
+                    found[key] = self._decode(row[0])
+        return found
+
+    def put(self, key: str, result: ChatResult) -> ChatResult:
+        """Store a result unless another process was first.
+
+        Returns:
+            What the cache holds now: the earlier result where there was one, so that all agree.
+        """
+        text = json.dumps(result.to_dict(), ensure_ascii=True)
+        with self._lock, self._named_errors():
+            self._db.execute("INSERT OR IGNORE INTO answers VALUES (?, ?, ?)", (key, text, time.time()))
+            (stored,) = self._db.execute("SELECT result FROM answers WHERE key = ?", (key,)).fetchone()
+        return result if stored == text else self._decode(stored)
+
+    def _decode(self, text: str) -> ChatResult:
+        try:
+            return ChatResult.from_dict(json.loads(text))
+        except (ValueError, TypeError, KeyError) as error:
+            raise self._damaged(f"an entry cannot be read: {error!r}") from error
+
+    def __len__(self) -> int:
+        with self._lock, self._named_errors():
+            return int(self._db.execute("SELECT count(*) FROM answers").fetchone()[0])
+
+    def close(self) -> None:
+        """Close the file; what was stored stays."""
+        with self._lock:
+            self._db.close()
+
+
+class CachedEngine:
+    """An engine that asks only what its cache does not hold.
+
+    Equal chats in one batch are asked once. Every answer is stored the moment it comes, so a killed run loses
+    only what was on its way.
+
+    Args:
+        engine: The engine to ask; closed with this one.
+        path: File of the cache.
+
+    Attributes:
+        hits: Chats answered from the cache, or by an equal chat of the same batch.
+        misses: Chats the engine was asked.
+    """
+
+    def __init__(self, engine: Engine, path: str | Path) -> None:
+        self.engine = engine
+        self.cache = ResponseCache(path)
+        self.hits = 0
+        self.misses = 0
+
+    @property
+    def name(self) -> str:
+        return self.engine.name
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        return self.engine.identity
+
+    def chat(
+        self, chats: Sequence[Chat], sampling: Sampling | None = None, *, on_result: OnResult | None = None
+    ) -> list[ChatResult]:
+        """See :meth:`engines.types.Engine.chat`."""
+        check_chats(chats)
+        sampling = sampling or Sampling()
+        identity = self.engine.identity
+        places: dict[str, list[int]] = {}
+        for index, chat in enumerate(chats):
+            places.setdefault(request_key(identity, chat, sampling), []).append(index)
+        results: dict[int, ChatResult] = {}
+
+        def give(key: str, result: ChatResult) -> None:
+            for index in places[key]:
+                results[index] = result
+                if on_result is not None:
+                    on_result(index, result)
+
+        known = self.cache.get(places)
+        for key, result in known.items():
+            give(key, result)
+        asked = [key for key in places if key not in known]
+        self.misses += len(asked)
+        self.hits += len(chats) - len(asked)
+
+        def keep(place: int, result: ChatResult) -> None:
+            key = asked[place]
+            give(key, result if result.error is not None else self.cache.put(key, result))
+
+        if asked:
+            self.engine.chat([chats[places[key][0]] for key in asked], sampling, on_result=keep)
+        return [results[index] for index in range(len(chats))]
+
+    def close(self) -> None:
+        self.cache.close()
+        self.engine.close()

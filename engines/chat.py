@@ -1,0 +1,115 @@
+"""Engine strings: ``KIND:MODEL[@BASE_URL]`` → an engine.
+
+    transformers:PATH_OR_ID                        a local checkpoint, in this process
+    vllm:PATH_OR_ID                                the same through vLLM's offline ``LLM``
+    openai:MODEL@http://127.0.0.1:8000/v1          any OpenAI-compatible server (key: OPENAI_API_KEY)
+    openai:MODEL                                   OpenAI itself, or the client's OPENAI_BASE_URL
+
+What stands behind ``KIND:`` is taken as it is, so a path may hold ``:`` and ``@``; only ``@http://`` and
+``@https://`` begin a base URL.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from engines.types import Engine
+
+KINDS = ("transformers", "vllm", "openai")
+FORM = "KIND:MODEL[@BASE_URL] with KIND one of " + ", ".join(KINDS)
+
+
+@dataclass(frozen=True)
+class EngineSpec:
+    """An engine string in its parts; ``base_url`` is None unless given."""
+
+    kind: str
+    model: str
+    base_url: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.model}" + (f"@{self.base_url}" if self.base_url else "")
+
+
+def parse_engine(text: str) -> EngineSpec:
+    """Split an engine string.
+
+    Args:
+        text: ``KIND:MODEL[@BASE_URL]``.
+
+    Raises:
+        ValueError: The string is not of that form; the message says what is wrong.
+    """
+    kind, colon, rest = text.partition(":")
+    if not colon or kind not in KINDS:
+        raise ValueError(f"engine {text!r}: expected {FORM}, for example transformers:./my-model")
+    model, at, url = rest, "", ""
+    if found := re.search(r"@(?=https?://)", rest):
+        model, at, url = rest[: found.start()], "@", rest[found.end() :]
+    if not model.strip() or model != model.strip():
+        raise ValueError(f"engine {text!r}: the model after '{kind}:' is empty or has blanks around it")
+    if kind != "openai":
+        if at:
+            raise ValueError(f"engine {text!r}: {kind} runs in this process and takes no base URL ({url})")
+        return EngineSpec(kind, model)
+    if not at:
+        if re.search(r"@(localhost|[\w.-]+:\d+|\d+\.\d+\.\d+\.\d+)(/|$)", model):
+            raise ValueError(f"engine {text!r}: the base URL after '@' must begin with http:// or https://")
+        return EngineSpec(kind, model)
+    return EngineSpec(kind, model, _checked_url(text, url))
+
+
+def _checked_url(text: str, url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port  # .port raises where it is not a number in 0 … 65535
+    except ValueError as error:
+        raise ValueError(f"engine {text!r}: {url!r} is not a URL ({error})") from None
+    if parts.username is not None:
+        raise ValueError("engine: leave user and password out of the base URL; keys go into OPENAI_API_KEY")
+    if not host or parts.query or parts.fragment or re.search(r"\s", url):
+        raise ValueError(f"engine {text!r}: expected a base URL like http://127.0.0.1:8000/v1, got {url!r}")
+    return url.rstrip("/")
+
+
+def load_engine(spec: str, *, cache: str | Path | None = None, **options: Any) -> Engine:
+    """The engine of an engine string.
+
+    Args:
+        spec: ``KIND:MODEL[@BASE_URL]``, see :func:`parse_engine`.
+        cache: File of the response cache, created where there is none; None asks afresh every time.
+        **options: Handed to the engine: ``concurrency``, ``timeout``, ``max_retries`` (openai); ``device``,
+            ``dtype``, ``batch_tokens`` (transformers); ``dtype`` and vLLM's own ``LLM`` options (vllm).
+
+    Returns:
+        The engine; close it when done (``contextlib.closing`` does).
+
+    Raises:
+        ValueError: The string is malformed, or a key is missing.
+        ImportError: The library behind the engine is not installed; the message names the extra.
+        OSError: A local checkpoint is not there.
+        CacheError: The cache file is damaged or is something else.
+    """
+    parsed = parse_engine(spec)
+    engine: Engine
+    if parsed.kind == "openai":
+        from engines.openai_engine import OpenAIEngine
+
+        engine = OpenAIEngine(parsed.model, parsed.base_url, **options)
+    elif parsed.kind == "vllm":
+        from engines.vllm_engine import VllmEngine
+
+        engine = VllmEngine(parsed.model, **options)
+    else:
+        from engines.transformers_engine import TransformersEngine
+
+        engine = TransformersEngine(parsed.model, **options)
+    if cache is None:
+        return engine
+    from engines.cache import CachedEngine
+
+    return CachedEngine(engine, cache)

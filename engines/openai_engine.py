@@ -1,0 +1,314 @@
+"""Any OpenAI-compatible server: vLLM, ``transformers serve``, OpenAI, Ollama and others.
+
+Through the ``openai`` client, with its own timeouts and retries (429, 408, 409, 5xx, lost connections; it
+honours Retry-After). A request that fails for good becomes a failed result; an error that would hit every
+request (refused connection, wrong key, unknown model) stops the batch: it is raised where nothing was
+answered yet, otherwise what was answered is returned and the rest is marked failed.
+
+Thin servers accept ``n``, ``logprobs`` and ``response_format`` and do nothing about them. What came back is
+checked, missing samples are asked for one by one, and what was ignored is logged once and named in
+``ChatResult.ignored``. A server may also add sampling defaults of its checkpoint (top_k, repetition penalty):
+start vLLM with ``--generation-config vllm`` to have only the options sent from here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+from collections.abc import Coroutine, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from engines.openai_errors import Failure, explain
+from engines.types import (
+    Chat,
+    ChatResult,
+    EngineError,
+    OnResult,
+    Sample,
+    Sampling,
+    Token,
+    chat_seed,
+    check_chats,
+)
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+GIVE_UP_AFTER = 20  # or twice the concurrency: failures in a row, each after its retries, that stop a batch
+
+
+class OpenAIEngine:
+    """Chat completions of one model on one server.
+
+    Args:
+        model: The model's name on the server (for ``transformers serve`` the checkpoint's path).
+        base_url: For example ``http://127.0.0.1:8000/v1``; None is the client's default.
+        concurrency: Most requests in flight at once, ≥ 1.
+        timeout: Seconds that the client waits for one attempt.
+        max_retries: Further attempts after a failed one, ≥ 0, with the client's growing pauses.
+
+    Raises:
+        ImportError: The ``openai`` package is not installed.
+        ValueError: No key for a server that needs one, or an option out of range.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        base_url: str | None = None,
+        *,
+        concurrency: int = 16,
+        timeout: float = 300.0,
+        max_retries: int = 4,
+    ) -> None:
+        try:
+            import openai
+        except ImportError as error:
+            raise ImportError(
+                "the openai engine needs the openai package: pip install 'hallucination-toolkit[openai]'"
+            ) from error
+        if concurrency < 1 or timeout <= 0 or max_retries < 0:
+            raise ValueError(
+                "openai engine: expected concurrency ≥ 1, timeout > 0 and max_retries ≥ 0, "
+                f"got {concurrency}, {timeout}, {max_retries}"
+            )
+        self.model = model
+        self.base_url = base_url or os.environ.get("OPENAI_BASE_URL") or "https://api.openai.com/v1"
+        key = os.environ.get("OPENAI_API_KEY")
+        if not key and base_url is None:
+            raise ValueError(f"openai engine: set OPENAI_API_KEY to the key for {self.base_url}")
+        self.name = f"openai:{model}" + (f"@{base_url}" if base_url else "")
+        self.concurrency = concurrency
+        self._client_options: dict[str, Any] = {
+            "api_key": key or "none",  # local servers want some key and read none
+            "base_url": self.base_url,
+            "timeout": timeout,
+            "max_retries": max_retries,
+        }
+        self._openai = openai
+        self._ignored: set[str] = set()
+        self._limit_name = "max_tokens"
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        return {"engine": "openai", "model": self.model, "base_url": self.base_url.rstrip("/")}
+
+    def chat(
+        self, chats: Sequence[Chat], sampling: Sampling | None = None, *, on_result: OnResult | None = None
+    ) -> list[ChatResult]:
+        """See :meth:`engines.types.Engine.chat`."""
+        check_chats(chats)
+        return _run(self._chat(chats, sampling or Sampling(), on_result)) if len(chats) else []
+
+    def close(self) -> None:
+        """Nothing is held between batches."""
+
+    async def _chat(
+        self, chats: Sequence[Chat], sampling: Sampling, on_result: OnResult | None
+    ) -> list[ChatResult]:
+        results: dict[int, ChatResult] = {}
+        todo = iter(enumerate(chats))
+        slots = asyncio.Semaphore(self.concurrency)
+        in_a_row = 0
+        stopped: str | None = None
+
+        async def work(client: AsyncOpenAI) -> None:
+            nonlocal in_a_row, stopped
+            for index, chat in todo:  # shared by all workers: each chat is taken once
+                if stopped is not None:
+                    result = ChatResult(error=f"not asked: {stopped}")
+                else:
+                    result, failure = await self._answer(client, slots, chat, sampling)
+                    in_a_row = 0 if failure is None or not failure.retried else in_a_row + 1
+                    if failure is not None and failure.fatal:
+                        if not any(known.error is None for known in results.values()):
+                            raise EngineError(failure.reason)
+                        stopped = failure.reason
+                    elif failure is not None and in_a_row >= max(GIVE_UP_AFTER, 2 * self.concurrency):
+                        stopped = f"{in_a_row} requests in a row failed, the last one so: {failure.reason}"
+                results[index] = result
+                if on_result is not None:
+                    on_result(index, result)
+
+        async with self._openai.AsyncOpenAI(**self._client_options) as client:
+            workers = [asyncio.create_task(work(client)) for _ in range(min(self.concurrency, len(chats)))]
+            try:
+                await asyncio.gather(*workers)
+            finally:
+                for worker in workers:
+                    worker.cancel()
+                await asyncio.gather(*workers, return_exceptions=True)
+        failed = sum(result.error is not None for result in results.values())
+        if failed:
+            log.warning("%s: %d of %d chats failed%s", self.name, failed, len(chats), _reason(stopped))
+        return [results[index] for index in range(len(chats))]
+
+    async def _answer(
+        self, client: AsyncOpenAI, slots: asyncio.Semaphore, chat: Chat, sampling: Sampling
+    ) -> tuple[ChatResult, Failure | None]:
+        """All samples of one chat: in one request where the server does ``n``, else in n requests."""
+        replies: list[ChatResult] = []
+        failures: list[Failure] = []
+        wanted = sampling.n
+        if wanted == 1 or "n" not in self._ignored:
+            reply = await self._request(client, slots, chat, sampling, wanted, 0)
+            if isinstance(reply, ChatResult):
+                replies.append(reply)
+            elif wanted == 1 or not reply.rejected:  # a server may also reject n > 1: then one by one
+                return ChatResult(error=reply.reason), reply
+        have = len(replies[0].samples) if replies else 0
+        if have < wanted:
+            self._note("n", f"asked for {wanted} samples, got {have}; the missing ones are asked one by one")
+            more = [self._request(client, slots, chat, sampling, 1, place) for place in range(have, wanted)]
+            for reply in await asyncio.gather(*more):
+                (replies if isinstance(reply, ChatResult) else failures).append(reply)  # type: ignore[arg-type]
+            replies = [ChatResult(ignored=("n",)), *replies]
+        samples = tuple(sample for reply in replies for sample in reply.samples)[:wanted]
+        if have < wanted == len(samples) and len({sample.text for sample in samples}) == 1:
+            log.warning(
+                "%s: %d samples of one chat are equal at temperature %g; does the server draw at all?",
+                self.name,
+                wanted,
+                sampling.temperature,
+            )
+        failure = failures[0] if failures else None
+        if failure is None and len(samples) < wanted:
+            failure = Failure(f"{len(samples)} of {wanted} samples came back")
+        answered = [reply for reply in replies if reply.samples]
+        result = ChatResult(
+            samples,
+            prompt_tokens=answered[0].prompt_tokens if answered else None,
+            completion_tokens=_total([reply.completion_tokens for reply in answered]),
+            error=None if failure is None else failure.reason,
+            ignored=tuple(sorted({name for reply in replies for name in reply.ignored})),
+        )
+        return result, failure
+
+    async def _request(
+        self,
+        client: AsyncOpenAI,
+        slots: asyncio.Semaphore,
+        chat: Chat,
+        sampling: Sampling,
+        n: int,
+        place: int,
+    ) -> ChatResult | Failure:
+        """One request for ``n`` samples, the first of them number ``place`` of the chat."""
+        body = _body(chat, sampling, n, place)
+        create: Any = client.chat.completions.create  # its overloads do not know options built in a dict
+        limit = sampling.max_tokens
+        try:
+            async with slots:
+                try:
+                    reply = await create(model=self.model, **{self._limit_name: limit}, **body)
+                except self._openai.BadRequestError as error:
+                    if self._limit_name != "max_tokens" or "max_completion_tokens" not in str(error):
+                        raise
+                    self._limit_name = "max_completion_tokens"  # OpenAI's newer models want the other name
+                    reply = await create(model=self.model, **{self._limit_name: limit}, **body)
+        except (self._openai.OpenAIError, json.JSONDecodeError, UnicodeDecodeError) as error:
+            return explain(error, self.model, self.base_url)
+        return self._read(reply, sampling)
+
+    def _read(self, reply: Any, sampling: Sampling) -> ChatResult | Failure:
+        """Check a reply (the client does not) and take the samples out of it."""
+        if not isinstance(reply, self._openai.types.chat.ChatCompletion):
+            return Failure(f"{self.base_url} did not answer with a chat completion but with {reply!r:.80}")
+        choices, samples, ignored = getattr(reply, "choices", None), [], set()
+        if not isinstance(choices, list) or not choices:
+            return Failure(f"{self.base_url} sent a reply without choices: {reply.to_json(indent=None):.200}")
+        for choice in sorted(choices, key=lambda choice: getattr(choice, "index", None) or 0):
+            text = getattr(getattr(choice, "message", None), "content", None)
+            reason = getattr(choice, "finish_reason", None)
+            if not isinstance(text, str):
+                refusal = getattr(getattr(choice, "message", None), "refusal", None)
+                if not isinstance(refusal, str):
+                    return Failure(
+                        f"the reply holds no text (finish reason {reason!r}); is max_tokens too small?"
+                    )
+                text = refusal
+            cut = min((at for stop in sampling.stop if (at := text.find(stop)) >= 0), default=None)
+            if cut is not None:
+                text, reason = text[:cut], "stop"
+                ignored.add("stop")
+            if sampling.choices and text not in sampling.choices:
+                ignored.add("choices")
+            if sampling.json_schema is not None and reason != "length" and not _is_json(text):
+                ignored.add("json_schema")
+            tokens = None
+            if sampling.logprobs:
+                content = getattr(getattr(choice, "logprobs", None), "content", None)
+                if content is None:
+                    ignored.add("logprobs")
+                else:
+                    tokens = tuple(Token(token.token, token.logprob) for token in content)
+            samples.append(Sample(text, reason, tokens))
+        for name in sorted(ignored):
+            self._note(name, "was asked for and did not come back")
+        usage = getattr(reply, "usage", None)
+        return ChatResult(
+            tuple(samples),
+            prompt_tokens=getattr(usage, "prompt_tokens", None),
+            completion_tokens=getattr(usage, "completion_tokens", None),
+            ignored=tuple(sorted(ignored)),
+        )
+
+    def _note(self, name: str, what: str) -> None:
+        if name not in self._ignored:
+            self._ignored.add(name)
+            log.warning("%s: the server ignores %r: %s", self.name, name, what)
+
+
+def _body(chat: Chat, sampling: Sampling, n: int, place: int) -> dict[str, Any]:
+    """The request's options; what is at the protocol's default and may be unknown to a server is left out."""
+    body: dict[str, Any] = {
+        "messages": [dict(message) for message in chat],
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+    }
+    if n > 1:
+        body["n"] = n
+    if sampling.seed is not None:
+        body["seed"] = chat_seed(sampling.seed, chat, place)
+    if sampling.stop:
+        body["stop"] = list(sampling.stop)
+    if sampling.logprobs:
+        body["logprobs"] = True
+    if sampling.json_schema is not None:
+        schema = {"name": "answer", "schema": dict(sampling.json_schema), "strict": True}
+        body["response_format"] = {"type": "json_schema", "json_schema": schema}
+    if sampling.choices:  # vLLM's name; the protocol itself has none
+        body["extra_body"] = {"structured_outputs": {"choice": list(sampling.choices)}}
+    return body
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _total(counts: list[int | None]) -> int | None:
+    known = [count for count in counts if count is not None]
+    return sum(known) if known and len(known) == len(counts) else None
+
+
+def _reason(stopped: str | None) -> str:
+    return f"; stopped: {stopped}" if stopped else ""
+
+
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    """Run to the end, also from within a running event loop (a notebook, a web server's handler)."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, work).result()

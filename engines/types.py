@@ -1,0 +1,232 @@
+"""What every text-generation engine takes and gives: chats and sampling in, one result per chat out.
+
+Plain frozen dataclasses without torch or any client library. What an engine must do is the
+:class:`Engine` protocol; who builds one from a string is ``engines/chat.py``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Protocol
+
+Chat = Sequence[Mapping[str, str]]
+"""One conversation: messages ``{"role": ..., "content": ...}`` in order."""
+
+ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
+
+
+class EngineError(RuntimeError):
+    """Generation cannot go on, for a reason that would hit every request; the message says what to do."""
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How to draw the answers; the same meaning for every engine.
+
+    Attributes:
+        max_tokens: Most tokens of one answer, ≥ 1.
+        temperature: 0 is greedy; above 0 (at most 2) draws.
+        top_p: Nucleus, in (0, 1]; 1 keeps the whole distribution. Not used when greedy.
+        n: Answers per chat, ≥ 1; more than one needs ``temperature`` > 0.
+        seed: Seed of the draws, 0 … 2³¹ − 1, or None for draws that differ from run to run. Each chat draws
+            from its own stream, see :func:`chat_seed`.
+        stop: The answer ends before the first of these strings.
+        logprobs: Whether to ask for the log-probability of every generated token.
+        json_schema: The answer must be JSON of this schema (not in the ``transformers`` engine).
+        choices: The answer must be exactly one of these strings.
+
+    Raises:
+        ValueError: A value is out of its range; the message names field, value and range.
+    """
+
+    max_tokens: int = 512
+    temperature: float = 0.0
+    top_p: float = 1.0
+    n: int = 1
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    logprobs: bool = False
+    json_schema: Mapping[str, Any] | None = field(default=None, hash=False)
+    choices: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("max_tokens", "n"):
+            value = getattr(self, name)
+            if not _is_int(value) or value < 1:
+                raise ValueError(f"sampling: {name} must be a whole number of at least 1, got {value!r}")
+        _check_number("temperature", self.temperature, "from 0 to 2", lambda x: 0 <= x <= 2)
+        _check_number("top_p", self.top_p, "above 0 and at most 1", lambda x: 0 < x <= 1)
+        if self.seed is not None and not (_is_int(self.seed) and 0 <= self.seed < 2**31):
+            raise ValueError(f"sampling: seed must be None or a whole number in 0 … 2³¹−1, got {self.seed!r}")
+        for name in ("stop", "choices"):
+            value = getattr(self, name)
+            if isinstance(value, str) or not all(isinstance(text, str) and text for text in value):
+                raise ValueError(f"sampling: {name} must be a list of non-empty strings, got {value!r}")
+            object.__setattr__(self, name, tuple(value))
+        if self.n > 1 and self.temperature == 0:
+            raise ValueError(f"sampling: n={self.n} greedy answers would be equal; set temperature above 0")
+        if self.choices and self.json_schema is not None:
+            raise ValueError("sampling: give json_schema or choices, not both")
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Token:
+    """One generated token as text, with its natural-log probability (≤ 0) given what came before."""
+
+    text: str
+    logprob: float
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One answer.
+
+    Attributes:
+        text: The answer, without the stop string.
+        finish_reason: "stop" (ended by itself or at a stop string), "length" (cut at ``max_tokens``), or
+            what a server said; None where it said nothing.
+        logprobs: One entry per generated token, under the model's own distribution (before temperature and
+            nucleus) for the local engines; None where not asked for or where the engine has none. The local
+            engines include the token that ended the answer.
+    """
+
+    text: str
+    finish_reason: str | None = None
+    logprobs: tuple[Token, ...] | None = None
+
+
+@dataclass(frozen=True)
+class ChatResult:
+    """What came back for one chat.
+
+    Attributes:
+        samples: The answers; ``n`` of them unless ``error`` is set.
+        prompt_tokens: Tokens of the prompt, or None where the engine does not say.
+        completion_tokens: Generated tokens, summed over the samples, or None.
+        error: None, or why this chat has no (or not every) answer.
+        ignored: What a server was asked for and did not do: "n", "logprobs", "json_schema", "choices" or
+            "stop".
+    """
+
+    samples: tuple[Sample, ...] = ()
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    error: str | None = None
+    ignored: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str | None:
+        """The first answer, or None where there is none."""
+        return self.samples[0].text if self.samples else None
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """All answers, in sampling order."""
+        return tuple(sample.text for sample in self.samples)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, row: Mapping[str, Any]) -> ChatResult:
+        """The inverse of :meth:`to_dict`."""
+        samples = tuple(
+            Sample(
+                sample["text"],
+                sample["finish_reason"],
+                None if sample["logprobs"] is None else tuple(Token(**token) for token in sample["logprobs"]),
+            )
+            for sample in row["samples"]
+        )
+        return cls(**{**row, "samples": samples, "ignored": tuple(row["ignored"])})
+
+
+OnResult = Callable[[int, ChatResult], None]
+"""Called with a chat's place in the batch and its result as soon as that is there."""
+
+
+class Engine(Protocol):
+    """A batch of chats in, a batch of results out."""
+
+    @property
+    def name(self) -> str:
+        """The engine string, ``KIND:MODEL[@BASE_URL]``."""
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        """All that its answers depend on besides messages and sampling; JSON values (the cache's key)."""
+
+    def chat(
+        self, chats: Sequence[Chat], sampling: Sampling | None = None, *, on_result: OnResult | None = None
+    ) -> list[ChatResult]:
+        """Answer every chat.
+
+        Args:
+            chats: The conversations, each ending in the message to answer.
+            sampling: None takes ``Sampling()``: one greedy answer of at most 512 tokens.
+            on_result: Told about each result as it comes, in any order.
+
+        Returns:
+            One result per chat, in the order of ``chats``; a chat that failed by itself has ``error`` set.
+
+        Raises:
+            ValueError: A chat or option is malformed, or this engine lacks the option.
+            EngineError: The engine cannot answer anything (no connection, wrong key, unknown model).
+        """
+
+    def close(self) -> None:
+        """Give back what the engine holds."""
+
+
+def check_chats(chats: Sequence[Chat]) -> None:
+    """Check the shape of every chat before anything is asked.
+
+    Raises:
+        ValueError: Names the chat, the message and what is wrong with it.
+    """
+    if isinstance(chats, str | Mapping):
+        raise ValueError(f"chats: expected a list of chats, got {type(chats).__name__}")
+    for index, chat in enumerate(chats):
+        if isinstance(chat, str | Mapping) or len(chat) == 0:
+            raise ValueError(f"chat {index}: expected a non-empty list of messages, got {chat!r:.80}")
+        for place, message in enumerate(chat):
+            where = f"chat {index}, message {place}"
+            if not isinstance(message, Mapping) or set(message) != {"role", "content"}:
+                raise ValueError(f'{where}: expected {{"role", "content"}}, got {message!r:.80}')
+            if message["role"] not in ROLES:
+                raise ValueError(f"{where}: role must be one of {sorted(ROLES)}, got {message['role']!r:.80}")
+            if not isinstance(message["content"], str):
+                raise ValueError(f"{where}: content must be a string, got {message['content']!r:.80}")
+
+
+def canonical(value: Any) -> str:
+    """JSON with sorted keys, no spaces and ASCII only: equal values give equal strings."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def chat_seed(seed: int, chat: Chat, sample: int = 0) -> int:
+    """The seed of one sample of one chat, in [0, 2³¹).
+
+    A function of seed, messages and sample number only, so that a draw does not depend on the batch it was
+    in, and draws for different chats are independent (one seed for all would give them the same noise).
+    """
+    messages = [dict(message) for message in chat]
+    digest = hashlib.sha256(canonical([seed, messages]).encode()).digest()
+    return (int.from_bytes(digest[:8], "big") + sample) % 2**31
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _check_number(name: str, value: object, expected: str, holds: Callable[[float], bool]) -> None:
+    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if not (number and holds(value)):  # type: ignore[arg-type]
+        raise ValueError(f"sampling: {name} must be a number {expected}, got {value!r}")
