@@ -1,0 +1,155 @@
+"""Which questions are a question's neighbours: the K nearest, or random ones that are not too similar.
+
+Exact and blocked: the Q x Q matrix of similarities is never whole in memory. A question is never its own
+neighbour, nor is another of the same text. Equal similarities come in the order of the input, whatever the
+block size, since the last word on the order is a float64 product of each pair by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+ROWS, COLUMNS = 512, 8192
+"""One block of similarities: 512 x 8192 float32 is 16 MiB."""
+SLACK = 1e-5
+"""More than float32 rounding moves a cosine; pairs this close to the K-th are compared again in float64."""
+
+
+def nearest(
+    vectors_QD: NDArray[np.float32], k: int, *, texts: Sequence[str] | None = None
+) -> NDArray[np.int64]:
+    """The k nearest other questions of each question by cosine, exact, nearest first, ties in input order.
+
+    Args:
+        vectors_QD: One vector of length 1 per question.
+        k: Neighbours wanted, at least 1.
+        texts: The questions; those with the text of the query are left out, as is the query itself.
+
+    Returns:
+        neighbours_QK, row numbers; −1 pads rows with fewer than k other questions.
+
+    Raises:
+        ValueError: k is below 1 or a vector is not finite.
+    """
+    _check(vectors_QD, k)
+    same_Q = _text_numbers(texts, len(vectors_QD))
+    found_QK = np.full((len(vectors_QD), k), -1, dtype=np.int64)
+    for start in range(0, len(vectors_QD), ROWS):
+        block_R = np.arange(start, min(start + ROWS, len(vectors_QD)))
+        row_P, column_P, value_P = _survivors(vectors_QD, block_R, k, same_Q)
+        order = np.lexsort((-value_P, row_P))
+        row_P, column_P, value_P = row_P[order], column_P[order], value_P[order]
+        first_R = np.searchsorted(row_P, np.arange(len(block_R)))
+        last_R = np.append(first_R[1:], len(row_P))
+        # Only what reaches the k-th value within rounding is compared again.
+        kth_R = np.full(len(block_R), -np.inf)
+        full_R = last_R - first_R >= k
+        kth_R[full_R] = value_P[first_R[full_R] + k - 1]
+        close_P = value_P >= kth_R[row_P] - SLACK
+        row_P, column_P = row_P[close_P], column_P[close_P]
+        exact_P = pair_cosine(vectors_QD, block_R[row_P], column_P)
+        order = np.lexsort((column_P, -exact_P, row_P))
+        row_P, column_P = row_P[order], column_P[order]
+        rank_P = np.arange(len(row_P)) - np.searchsorted(row_P, row_P)
+        top_P = rank_P < k
+        found_QK[start + row_P[top_P], rank_P[top_P]] = column_P[top_P]
+    return found_QK
+
+
+def random_dissimilar(
+    vectors_QD: NDArray[np.float32],
+    k: int,
+    *,
+    texts: Sequence[str] | None = None,
+    at_most: float = 0.8,
+    seed: int = 0,
+) -> NDArray[np.int64]:
+    """k random other questions whose similarity is at most ``at_most`` (Appendix D.4: 25 and 0.8).
+
+    Drawn without replacement; the same seed gives the same questions, whatever comes after them in the input.
+
+    Returns:
+        neighbours_QK in the order drawn; −1 pads rows with fewer than k such questions.
+
+    Raises:
+        ValueError: k is below 1 or a vector is not finite.
+    """
+    _check(vectors_QD, k)
+    same_Q = _text_numbers(texts, len(vectors_QD))
+    found_QK = np.full((len(vectors_QD), k), -1, dtype=np.int64)
+    n = len(vectors_QD)
+    for query in range(n):
+        generator = np.random.default_rng([seed, query])
+        # A small draw nearly always suffices; the whole permutation is for small or very alike pools.
+        for draw in (generator.integers(0, n, size=4 * k), None):
+            candidates = generator.permutation(n) if draw is None else np.array(list(dict.fromkeys(draw)))
+            candidates = candidates[same_Q[candidates] != same_Q[query]]
+            similar = vectors_QD[candidates].astype(np.float64) @ vectors_QD[query].astype(np.float64)
+            kept = candidates[similar <= at_most][:k]
+            if len(kept) == k or draw is None:
+                found_QK[query, : len(kept)] = kept
+                break
+    return found_QK
+
+
+def pair_cosine(
+    vectors: NDArray[np.float32],
+    left_P: NDArray[np.int64],
+    right_P: NDArray[np.int64],
+    *,
+    exact: bool = True,
+) -> NDArray[np.float64]:
+    """Products of pairs of rows, in blocks; a pair's value does not depend on the other pairs.
+
+    Args:
+        vectors: Rows to multiply, (n, D).
+        left_P: Row numbers.
+        right_P: Row numbers, aligned with left_P.
+        exact: In float64 (error below 1e-9) or, several times faster, in float32 (below 1e-6).
+    """
+    values_P = np.empty(len(left_P))
+    step = max(1, 4_000_000 // max(1, vectors.shape[1]))
+    dtype: type[np.floating] = np.float64 if exact else np.float32
+    for start in range(0, len(left_P), step):
+        left_PD: NDArray[np.floating] = vectors[left_P[start : start + step]].astype(dtype, copy=False)
+        right_PD: NDArray[np.floating] = vectors[right_P[start : start + step]].astype(dtype, copy=False)
+        values_P[start : start + step] = np.einsum("pd,pd->p", left_PD, right_PD)
+    return values_P
+
+
+def _survivors(
+    vectors_QD: NDArray[np.float32], block_R: NDArray[np.int64], k: int, same_Q: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:
+    """Pairs (row of the block, question, similarity) that hold the k nearest of every row, and few others."""
+    floor_R = np.full(len(block_R), -np.inf, dtype=np.float32)
+    parts = []
+    for start in range(0, len(vectors_QD), COLUMNS):
+        tile_RC = vectors_QD[block_R] @ vectors_QD[start : start + COLUMNS].T
+        width = tile_RC.shape[1]
+        tile_RC[same_Q[block_R][:, None] == same_Q[start : start + width][None, :]] = -np.inf
+        if start == 0 and width > k:  # the k-th best of the first tile bounds the k-th best of all from below
+            floor_R = np.partition(tile_RC, width - k, axis=1)[:, width - k]
+        row_P, column_P = np.nonzero((tile_RC >= floor_R[:, None] - SLACK) & (tile_RC > -np.inf))
+        parts.append((row_P, column_P + start, tile_RC[row_P, column_P]))
+    rows, columns, values = zip(*parts, strict=True)
+    return np.concatenate(rows), np.concatenate(columns), np.concatenate(values)
+
+
+def _text_numbers(texts: Sequence[str] | None, n: int) -> NDArray[np.int64]:
+    """Equal texts share a number; without texts every question has its own."""
+    if texts is None:
+        return np.arange(n)
+    if len(texts) != n:
+        raise ValueError(f"texts: expected one per vector ({n}), got {len(texts)}")
+    number: dict[str, int] = {}
+    return np.array([number.setdefault(text, len(number)) for text in texts], dtype=np.int64)
+
+
+def _check(vectors_QD: NDArray[np.float32], k: int) -> None:
+    if k < 1:
+        raise ValueError(f"neighbours: expected a number of at least 1, got {k}")
+    if not np.isfinite(vectors_QD).all():
+        raise ValueError("vectors: expected finite numbers, got NaN or infinity; check the embedding model")

@@ -1,0 +1,186 @@
+"""Similarity of candidate and reference texts: cosine of embeddings, ROUGE-L, or any function handed in.
+
+One shape for all: a similarity takes the distinct texts once (to embed them, or to cut them into words) and
+gives a function of pairs. Higher is more alike. NaN means that a pair could not be compared; it is then
+treated as a missing reference, and counted.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fewl.neighbours import pair_cosine
+
+if TYPE_CHECKING:
+    from rouge_score.tokenizers import Tokenizer
+
+Encode = Callable[[Sequence[str]], NDArray[np.float32]]
+"""Texts to vectors of length 1, (n, D) float32; ``engines.embedding.Embedder.encode`` is one."""
+OfPairs = Callable[[NDArray[np.int64]], NDArray[np.float64]]
+"""pairs_P2 of row numbers (candidate, reference) → similarity_P."""
+Similarity = Callable[[Sequence[str]], OfPairs]
+"""Distinct texts → the similarity of pairs of them."""
+
+
+def cosine(encode: Encode) -> Similarity:
+    """Cosine of sentence embeddings, in [−1, 1]; each text is encoded once.
+
+    Raises:
+        ValueError: A vector is not finite.
+    """
+
+    def prepare(texts: Sequence[str]) -> OfPairs:
+        vectors = encode(texts) if texts else np.empty((0, 1), dtype=np.float32)
+        if not np.isfinite(vectors).all():
+            raise ValueError(
+                "vectors: expected finite numbers, got NaN or infinity; check the embedding model"
+            )
+        return lambda pairs_P2: pair_cosine(vectors, pairs_P2[:, 0], pairs_P2[:, 1], exact=False)
+
+    return prepare
+
+
+def rouge_l(texts: Sequence[str]) -> OfPairs:
+    """ROUGE-L F1 in [0, 1], equal to ``rouge-score`` with its stemmer; Chinese texts are cut by jieba.
+
+    Case and punctuation are ignored. Each text is cut once; the longest common subsequence is counted bit by
+    bit (Hyyrö 2004), which takes one addition per word instead of a table row.
+    """
+    tokens = [words(text) for text in texts]
+    places: dict[int, dict[str, int]] = {}
+
+    def of_pairs(pairs_P2: NDArray[np.int64]) -> NDArray[np.float64]:
+        values = np.zeros(len(pairs_P2))
+        for p, (candidate, reference) in enumerate(pairs_P2.tolist()):
+            if candidate not in places:  # word → the places where it stands, as bits
+                places[candidate] = {}
+                for place, word in enumerate(tokens[candidate]):
+                    places[candidate][word] = places[candidate].get(word, 0) | 1 << place
+            n, m = len(tokens[candidate]), len(tokens[reference])
+            common = _common_subsequence(places[candidate], n, tokens[reference])
+            values[p] = 2 * common / (n + m) if common else 0.0  # F1 of common/n and common/m
+        return values
+
+    return of_pairs
+
+
+def from_function(function: Callable[[list[str], list[str]], Iterable[float | None]]) -> Similarity:
+    """Make a similarity of a function of aligned candidates and references, such as a trained judge.
+
+    Each distinct pair is handed on once. None or NaN marks a missing judgement.
+    """
+
+    def prepare(texts: Sequence[str]) -> OfPairs:
+        known: dict[tuple[int, int], float] = {}
+
+        def of_pairs(pairs_P2: NDArray[np.int64]) -> NDArray[np.float64]:
+            pairs: list[tuple[int, int]] = [(c, r) for c, r in pairs_P2.tolist()]
+            new = [pair for pair in dict.fromkeys(pairs) if pair not in known]
+            values = list(function([texts[c] for c, _ in new], [texts[r] for _, r in new])) if new else []
+            if len(values) != len(new):
+                raise ValueError(f"similarity: expected {len(new)} values, one per pair, got {len(values)}")
+            known.update((p, np.nan if v is None else float(v)) for p, v in zip(new, values, strict=True))
+            return np.array([known[pair] for pair in pairs], dtype=np.float64)
+
+        return of_pairs
+
+    return prepare
+
+
+def compare(
+    similarity: Similarity, candidates: Sequence[str], references: Sequence[str]
+) -> NDArray[np.float64]:
+    """Similarity of aligned candidates and references, each distinct text handed on once."""
+    number: dict[str, int] = {}
+    pairs = [
+        (number.setdefault(c, len(number)), number.setdefault(r, len(number)))
+        for c, r in zip(candidates, references, strict=True)
+    ]
+    return checked(similarity(list(number)), np.array(pairs, dtype=np.int64).reshape(-1, 2))
+
+
+def checked(of_pairs: OfPairs, pairs_P2: NDArray[np.int64]) -> NDArray[np.float64]:
+    """The similarity of pairs, or what is wrong with it.
+
+    Raises:
+        ValueError: Another number of values than pairs, or an infinite one.
+    """
+    values_P = np.asarray(of_pairs(pairs_P2), dtype=np.float64)
+    if values_P.shape != (len(pairs_P2),):
+        raise ValueError(f"similarity: expected {len(pairs_P2)} values, one per pair, got {values_P.shape}")
+    if np.isinf(values_P).any():
+        raise ValueError("similarity: expected finite values (NaN where there is none), got infinity")
+    return values_P
+
+
+def char_tfidf(dimension: int = 4096) -> Encode:
+    """An encoder for languages the embedding model cannot read: TF-IDF of character 1-2-grams, hashed.
+
+    The inverse document frequencies are those of the texts of one call, so call it once with all of them.
+    Hashing with signs keeps products right on average, with a standard deviation of about 1/√D per pair.
+    """
+
+    def encode(texts: Sequence[str]) -> NDArray[np.float32]:
+        grams = [Counter(_grams(text)) for text in texts]
+        seen = Counter(gram for counts in grams for gram in counts)
+        vectors = np.zeros((len(texts), dimension), dtype=np.float32)
+        for row, counts in zip(vectors, grams, strict=True):
+            for gram, n in counts.items():
+                place, sign = _hash(gram, dimension)
+                row[place] += sign * (1 + np.log(n)) * (np.log((1 + len(texts)) / (1 + seen[gram])) + 1)
+        norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+        norms[norms == 0] = 1
+        return np.asarray(vectors / norms, dtype=np.float32)
+
+    return encode
+
+
+def words(text: str) -> list[str]:
+    """The words ROUGE-L compares: jieba's where the text is Chinese, else rouge-score's stemmed ones."""
+    if is_chinese(text):
+        import jieba
+
+        jieba.setLogLevel("WARNING")
+        return [word for word in jieba.lcut(text) if any(ch.isalnum() for ch in word)]
+    return list(_english().tokenize(text))
+
+
+def is_chinese(text: str) -> bool:
+    """Whether Han characters are at least a fifth of the letters and digits."""
+    letters = [ch for ch in text if ch.isalnum()]
+    return bool(letters) and 5 * sum("\u4e00" <= ch <= "\u9fff" for ch in letters) >= len(letters)
+
+
+def _common_subsequence(places: Mapping[str, int], n: int, other: Sequence[str]) -> int:
+    """Length of the longest common subsequence of a text of n words (given as bit places) and ``other``."""
+    full = (1 << n) - 1
+    row = full  # a 0 bit marks a place where the common subsequence grows
+    for word in other:
+        match = row & places.get(word, 0)
+        row = ((row + match) | (row - match)) & full
+    return n - row.bit_count()
+
+
+@lru_cache(maxsize=1)
+def _english() -> Tokenizer:
+    from rouge_score.tokenizers import DefaultTokenizer
+
+    return DefaultTokenizer(use_stemmer=True)
+
+
+def _grams(text: str) -> list[str]:
+    joined = "".join(ch.lower() for ch in text if ch.isalnum())
+    return [*joined, *(joined[i : i + 2] for i in range(len(joined) - 1))]
+
+
+@lru_cache(maxsize=1 << 20)
+def _hash(gram: str, dimension: int) -> tuple[int, int]:
+    code = zlib.crc32(gram.encode("utf-8", "surrogatepass"))
+    return (code >> 1) % dimension, 1 - 2 * (code & 1)
