@@ -1,10 +1,10 @@
 """Jobs from JSON Lines to JSON Lines that go on after they were killed, without loss or repetition.
 
-Results are appended in input order, one line per valid record, chunk by chunk. A second run with the same input
-and output finds what is done, checks that it belongs to this input, cuts a half-written last line and continues.
-Bad lines go to ``<output>.rejected.jsonl``, written whole before any model loads. Memory holds one chunk of
-records, whatever the size of the file. A lock on the output keeps a second run away and dies with its process.
-Leaves out pipes, since the input is read twice, and Windows, which has no ``flock``.
+Results are appended in input order, one line per valid record, chunk by chunk. A second run with the same
+input and output finds what is done, checks that it belongs to this input, cuts a half-written last line and
+continues. Bad lines go to ``<output>.rejected.jsonl``, written whole before any model loads. Memory holds
+one chunk of records, whatever the size of the file. A lock on the output keeps a second run away and dies
+with its process. Leaves out pipes, since the input is read twice, and Windows, which has no ``flock``.
 
     with open_job(source, output, check=check_annotation_input, matches=same_record) as job:
         job.run(process, chunk_size=32)
@@ -33,10 +33,10 @@ class OutputError(Exception):
 
 @dataclass
 class Job:
-    """An input file being turned into an output file, locked until :meth:`close`; made by :func:`open_job`.
+    """An input file being turned into an output file, locked until :meth:`close`. See :func:`open_job`.
 
-    ``valid`` and ``rejected`` count the lines of the input, ``done`` the valid ones whose result is in the output;
-    ``first_rejected`` keeps the first few bad lines for messages.
+    ``valid`` and ``rejected`` count the lines of the input, ``done`` the valid ones whose result is in the
+    output; ``first_rejected`` keeps the first few bad lines for messages.
     """
 
     source: Path
@@ -148,8 +148,8 @@ def open_job(
         source: The input, a regular file.
         output: Where results go; its folder is made.
         check: Finds what is wrong with an input record.
-        matches: Called with (input record, record found in the output); says why the second is not a result of
-            the first, or None when it is.
+        matches: Called with (input record, record found in the output); says why the second is not a
+            result of the first, or None when it is.
         overwrite: Start again instead of continuing.
 
     Raises:

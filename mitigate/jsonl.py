@@ -1,9 +1,9 @@
-"""Reading JSON Lines: every line becomes a checked record or a list of problems; a bad one never stops the rest.
+"""Reading JSON Lines: each line becomes a checked record or a list of problems; a bad one stops no other.
 
-What a record must look like is a function handed in (``check``). Lines end at ``\\n``, blank ones are passed over,
-a byte order mark is dropped. Bad are: text that is not UTF-8 or not one JSON object, the same key twice, NaN and
-infinite numbers, more than :data:`MAX_DEPTH` levels, and whatever ``check`` finds. Leaves out compressed files.
-Jobs that write results are in ``mitigate/jobs.py``.
+What a record must look like is a function handed in (``check``). Lines end at ``\\n``, blank ones are
+passed over, a byte order mark is dropped. Bad are: text that is not UTF-8 or not one JSON object, the same
+key twice, NaN and infinite numbers, more than :data:`MAX_DEPTH` levels, and whatever ``check`` finds.
+Leaves out compressed files. Jobs that write results are in ``mitigate/jobs.py``.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ def check_annotation_input(record: Record) -> list[Problem]:
 
 
 def rejected_row(path: Path, line: Line) -> Record:
-    """What ``<output>.rejected.jsonl`` says of a bad line; bytes that are not UTF-8 are kept as base64 too."""
+    """What ``<output>.rejected.jsonl`` says of a bad line; bytes that are no UTF-8 are kept as base64."""
     row: Record = {
         "file": str(path),
         "line": line.number,
