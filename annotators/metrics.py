@@ -219,6 +219,22 @@ def two_way_statistics(
     }
 
 
+def statistics(
+    gold: Sequence[str],
+    predicted: Sequence[str | None],
+    scores: Sequence[Mapping[Any, float] | None],
+    two_way_only: Sequence[bool],
+) -> dict[str, Statistic]:
+    """The figures that get intervals, as functions of row weights: two-way ones and ``accuracy``."""
+    codes, choices = label_codes(gold), label_codes(predicted)
+    four = (codes != UNCHECKED) & ~np.array(two_way_only, dtype=bool)
+
+    def four_way(weights: Floats) -> float | None:
+        return accuracy(confusion(codes[four], choices[four], len(LABELS), weights[four]))
+
+    return {**two_way_statistics(gold, predicted, scores), "accuracy": four_way}
+
+
 def summarise(
     gold: Sequence[str],
     predicted: Sequence[str | None],
@@ -282,16 +298,10 @@ def summarise(
     ).reshape(-1, 4)
     top = chances.argmax(axis=1)
 
-    two_way = two_way_statistics(gold, predicted, scores)
-
-    def four_way(weights: Floats) -> float | None:
-        return accuracy(confusion(codes[four], choices[four], len(LABELS), weights[four]))
-
-    statistics: dict[str, Statistic] = {**two_way, "accuracy": four_way}
-    limits = bootstrap(statistics, groups, n_resamples, seed)
+    figures = statistics(gold, predicted, scores, two_way_only)
+    limits = bootstrap(figures, groups, n_resamples, seed)
     intervals = {name: list(pair) if pair else None for name, pair in limits.items()}
 
-    ones = np.ones(n)
     return {
         "n": n,
         "n_two_way": int(two.sum()),
@@ -299,7 +309,7 @@ def summarise(
         "n_four_way": int(four.sum()),
         "n_groups": len(set(groups)),
         "coverage": float(checked.mean()) if n else None,
-        "auc": two_way["auc"](ones),
+        "auc": figures["auc"](np.ones(n)),
         "balanced_accuracy": balanced_accuracy(pairs),
         "balanced_accuracy_checked": balanced_accuracy(pairs_seen),
         "ece": ece(value[two], truth[two]),
