@@ -87,11 +87,11 @@ def expertise_weights(r_QN: Float) -> Float:
 
 
 def dataset_expertise(r_QN: Float) -> Float:
-    """Expertise that is constant over questions (Assumption 3.1): the mean of r, kept where r_i is there.
+    """Expertise that is constant over questions (Assumption 3.1): r_N, the mean of r over questions.
 
     The mean of r and not of λ, since λ of the others rises wherever a reference is missing.
     """
-    return np.where(np.isnan(r_QN), np.nan, nan_mean(r_QN.T)[None, :])
+    return nan_mean(r_QN.T)
 
 
 def truthfulness(s_AN: Float, weights_AN: Float) -> Float:

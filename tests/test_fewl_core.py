@@ -148,9 +148,9 @@ def test_weights_are_stable_and_renormalised():
     assert np.isnan(core.expertise_weights(np.full((1, 2), NAN))).all()
 
 
-def test_dataset_expertise_is_the_mean_over_questions_and_keeps_the_gaps():
+def test_dataset_expertise_is_the_mean_over_the_questions_that_have_it():
     r = np.array([[0.2, 0.6], [0.4, NAN]])  # means 0.3 and 0.6
-    np.testing.assert_allclose(core.dataset_expertise(r), [[0.3, 0.6], [0.3, NAN]])
+    np.testing.assert_allclose(core.dataset_expertise(r), [0.3, 0.6])
 
 
 def test_missing_reference_is_left_out_not_counted_as_zero():

@@ -1,0 +1,99 @@
+"""FEWL's input records, checked and in one shape.
+
+    {"id", "question", "answers": [{"text", "model"?, "label"?}],
+     "reference_answers": {"llm": text or [text, …]}, "iw": […]?, "co": […]?}
+
+Extra keys pass through. ``label`` is true, false or null. A reference answer of null or of white space only
+is a missing one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An answer to score; ``label`` says whether a person found it true, None where nobody looked."""
+
+    text: str
+    model: str | None = None
+    label: bool | None = None
+
+
+@dataclass(frozen=True)
+class FewlRecord:
+    """One question with the answers to score and the reference answers; ``raw`` is the record as it came."""
+
+    question: str
+    answers: tuple[Candidate, ...]
+    references: Mapping[str, tuple[str, ...]]
+    iw: tuple[str, ...]
+    co: tuple[str, ...]
+    raw: Mapping[str, Any]
+
+
+class RecordError(ValueError):
+    """A field that is not as expected; ``field``, ``value`` and ``expected`` tell them apart."""
+
+    def __init__(self, field: str, value: object, expected: str) -> None:
+        self.field, self.value, self.expected = field, value, expected
+        super().__init__(f"{field}: expected {expected}, got {value!r:.80}")
+
+
+def read_record(raw: Mapping[str, Any]) -> FewlRecord:
+    """Check a record and bring it into one shape.
+
+    Raises:
+        RecordError: Names the field, its value and what was expected.
+    """
+    question = raw.get("question")
+    if not isinstance(question, str) or not question.strip():
+        raise RecordError("question", question, "a string with text in it")
+    return FewlRecord(
+        question=question.strip(),
+        answers=_answers(raw.get("answers")),
+        references=_references(raw.get("reference_answers")),
+        iw=_texts("iw", raw.get("iw")),
+        co=_texts("co", raw.get("co")),
+        raw=raw,
+    )
+
+
+def _answers(value: object) -> tuple[Candidate, ...]:
+    if not isinstance(value, list):
+        raise RecordError("answers", value, 'a list of {"text", "model"?, "label"?}')
+    answers = []
+    for i, row in enumerate(value):
+        if not isinstance(row, Mapping):
+            raise RecordError(f"answers[{i}]", row, 'an object {"text", "model"?, "label"?}')
+        text, model, label = row.get("text"), row.get("model"), row.get("label")
+        if not isinstance(text, str):
+            raise RecordError(f"answers[{i}].text", text, "a string")
+        if model is not None and not isinstance(model, str):
+            raise RecordError(f"answers[{i}].model", model, "a string or null")
+        if label is not None and not isinstance(label, bool):
+            raise RecordError(f"answers[{i}].label", label, "true, false or null")
+        answers.append(Candidate(text, model, label))
+    return tuple(answers)
+
+
+def _references(value: object) -> dict[str, tuple[str, ...]]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise RecordError("reference_answers", value, "an object of LLM name to text or list of texts")
+    return {
+        str(name): _texts(f"reference_answers.{name}", [texts] if isinstance(texts, str) else texts)
+        for name, texts in value.items()
+    }
+
+
+def _texts(field: str, value: object) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, list) or not all(text is None or isinstance(text, str) for text in value):
+        raise RecordError(field, value, "a list of strings")
+    return tuple(text for text in value if text is not None and text.strip())

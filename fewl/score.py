@@ -1,0 +1,279 @@
+"""Score the answers of whole records with FEWL: the equations of ``fewl/core.py`` applied to texts.
+
+    scored, report = score_records(records, similarity=cosine(embedder.encode), encode=embedder.encode)
+
+Decided, where the paper is silent (each is counted in the report):
+
+- A reference LLM without an answer to a question is left out there and λ renormalised over the others.
+- An LLM is no reference for its own answers (``answer.model`` equal to its name), which it would confirm.
+- An empty answer, and an answer without any usable reference, get null, never 0.
+- A question is known by its text without outer white space. Rows of one text are one question of the pool,
+  with the first reference answer that any of them has; equal texts are never each other's neighbours.
+- Without neighbours (a single question) the score is the one without penalty and ``laziness`` is null.
+- Where a question has no IW/CO pairs, its references weigh the same.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fewl import core
+from fewl.core import Aggregation, Divergence, Float
+from fewl.layout import Layout, lay_out
+from fewl.neighbours import nearest, random_dissimilar
+from fewl.records import FewlRecord, read_record
+from fewl.similarity import Encode, OfPairs, Similarity, checked
+
+Expertise = Literal["similarity", "prompted", "uniform", "ideal", "neighbours"]
+EXPERTISE: tuple[Expertise, ...] = get_args(Expertise)
+DEFAULT_NEIGHBOURS = {"nearest": 10, "random": 25}
+BLOCK_PAIRS = 1_000_000
+"""Pairs compared at once."""
+
+
+@dataclass(frozen=True)
+class FewlOptions:
+    """How to score; the defaults are the paper's.
+
+    Args:
+        aggregation: ``paper`` (Eq. 4), ``eq6``, or ``balanced`` (Eq. 4 with N λ_i).
+        divergence: Which g* and f*.
+        expertise: Where r comes from: ``similarity`` to the record's IW/CO pairs; ``prompted`` (handed in as
+            ``prompted``); ``uniform``; ``ideal`` (the record's labelled answers stand in for IW and CO);
+            ``neighbours`` (an extension: reference answers to the neighbour questions as IW, without CO).
+        expertise_scope: r per question, or its mean over the data set (Assumption 3.1).
+        neighbours: K; None takes 10 nearest or 25 random ones.
+        neighbour_choice: ``nearest``, or ``random`` with similarity of at most 0.8.
+        penalty: Whether laziness counts.
+        penalty_of: Whether the answer (Eq. 3) or the reference answer itself (prose of section 2.2) is
+            compared with the reference answers to neighbour questions. The second is the same for all answers
+            of a question, so it cannot change their order.
+        references: ``all``, or ``single:NAME``.
+        seed: Of the random neighbours.
+    """
+
+    aggregation: Aggregation = "paper"
+    divergence: Divergence = "tv"
+    expertise: Expertise = "uniform"
+    expertise_scope: Literal["question", "dataset"] = "question"
+    neighbours: int | None = None
+    neighbour_choice: Literal["nearest", "random"] = "nearest"
+    penalty: bool = True
+    penalty_of: Literal["answer", "reference"] = "answer"
+    references: str = "all"
+    seed: int = 0
+
+
+@dataclass
+class FewlReport:
+    """What was counted on the way; every missing thing is here."""
+
+    questions: int = 0
+    distinct_questions: int = 0
+    answers: int = 0
+    scored: int = 0
+    empty_answers: int = 0
+    answers_without_reference: int = 0
+    questions_without_reference: int = 0
+    questions_without_neighbours: int = 0
+    questions_without_expertise: int = 0
+    own_references_left_out: int = 0
+    pairs_not_compared: int = 0
+    missing_references: dict[str, int] = field(default_factory=dict)
+    mean_lambda: dict[str, float | None] = field(default_factory=dict)
+
+
+def score_records(
+    records: Sequence[Mapping[str, Any]],
+    *,
+    similarity: Similarity,
+    encode: Encode | None = None,
+    options: FewlOptions | None = None,
+    prompted: Sequence[Mapping[str, float]] | None = None,
+) -> tuple[list[dict[str, Any]], FewlReport]:
+    """Score every answer of every record.
+
+    Args:
+        records: FEWL records (see ``fewl/records.py``).
+        similarity: Of answer and reference answer (see ``fewl/similarity.py``).
+        encode: Sentence embeddings of the questions, to find neighbours; may be None without penalty.
+        options: None for the defaults.
+        prompted: For ``expertise="prompted"``: r of each LLM, one mapping per record.
+
+    Returns:
+        The records with ``score``, ``truthfulness`` (Σ λ_i s_i, Eq. 1) and ``laziness`` (mean of L_i, Eq. 3)
+        added to each answer, higher score is better, null where there is none; and ``lambda`` ({LLM: λ_i},
+        summing to 1 over the LLMs that answered; an LLM's samples together). And the report.
+
+    Raises:
+        ValueError: A record or an option is not as expected.
+    """
+    options = options or FewlOptions()
+    read = [read_record(record) for record in records]
+    layout = lay_out(read, _chosen(read, options.references))
+    report = FewlReport(
+        questions=len(read), distinct_questions=len(layout.questions), answers=len(layout.answer_A)
+    )
+    of_pairs = similarity(layout.texts)
+    neighbours_QK = _neighbours(layout, encode, options)
+    if options.penalty:
+        alone_Q = np.asarray((neighbours_QK < 0).all(axis=1))[layout.distinct_Q]
+        report.questions_without_neighbours = int(alone_Q.sum())
+
+    s_AN = _pairs(of_pairs, layout.answer_A[:, None], layout.reference_QN[layout.question_A])
+    report.pairs_not_compared = int(
+        np.isnan(s_AN[(layout.answer_A[:, None] >= 0) & (layout.reference_QN[layout.question_A] >= 0)]).sum()
+    )
+    own_AN = layout.own_AN
+    report.own_references_left_out = int((own_AN & ~np.isnan(s_AN)).sum())
+    s_AN[own_AN] = np.nan
+
+    weights_QN = _weights(of_pairs, layout, neighbours_QK, options, prompted, report)
+    weights_AN = weights_QN[layout.question_A]
+    laziness_AN = _laziness(of_pairs, layout, neighbours_QK, options) if options.penalty else None
+    score_A = core.aggregate(
+        s_AN, weights_AN, laziness_AN, aggregation=options.aggregation, divergence=options.divergence
+    )
+    truth_A = core.truthfulness(s_AN, weights_AN)
+    lazy_A = np.full(len(score_A), np.nan)
+    if laziness_AN is not None:
+        lazy_A = core.nan_mean(np.where(np.isnan(s_AN), np.nan, laziness_AN))
+    _count(report, layout, score_A, weights_QN)
+    return _written(read, layout, score_A, truth_A, lazy_A, weights_QN), report
+
+
+def _chosen(records: Sequence[FewlRecord], references: str) -> list[str]:
+    """Names of the reference LLMs to use, in the order in which they appear."""
+    names = list(dict.fromkeys(name for record in records for name in record.references))
+    if references == "all":
+        return names
+    kind, _, name = references.partition(":")
+    if kind != "single" or name not in names:
+        known = ", ".join(names) or "none"
+        raise ValueError(
+            f"references: expected all or single:NAME with NAME one of {known}, got {references!r}"
+        )
+    return [name]
+
+
+def _neighbours(layout: Layout, encode: Encode | None, options: FewlOptions) -> NDArray[np.int64]:
+    """neighbours_QK over the distinct questions; no column where nothing needs them."""
+    if not (options.penalty or options.expertise == "neighbours") or not layout.questions:
+        return np.empty((len(layout.questions), 0), dtype=np.int64)
+    if encode is None:
+        raise ValueError("encode: expected an encoder, since neighbours are found by embeddings; got None")
+    vectors = encode(layout.questions)
+    k = DEFAULT_NEIGHBOURS[options.neighbour_choice] if options.neighbours is None else options.neighbours
+    if options.neighbour_choice == "random":
+        return random_dissimilar(vectors, k, seed=options.seed)
+    return nearest(vectors, k)
+
+
+def _pairs(of_pairs: OfPairs, left: NDArray[np.int64], right: NDArray[np.int64]) -> Float:
+    """Similarity of broadcast text numbers; NaN where one of the two is missing (−1)."""
+    left, right = np.broadcast_arrays(left, right)
+    there = (left >= 0) & (right >= 0)
+    values = np.full(left.shape, np.nan)
+    values[there] = checked(of_pairs, np.stack([left[there], right[there]], axis=1))
+    return values
+
+
+def _laziness(
+    of_pairs: OfPairs, layout: Layout, neighbours_QK: NDArray[np.int64], options: FewlOptions
+) -> Float:
+    """L_AN (Eq. 3), block by block."""
+    count, n = layout.reference_QN.shape[0], layout.reference_QN.shape[1]
+    k = neighbours_QK.shape[1]
+    step = max(1, BLOCK_PAIRS // max(1, n * k))
+    by_answer = options.penalty_of == "answer"
+    total = len(layout.answer_A) if by_answer else count
+    lazy = np.empty((total, n))
+    for start in range(0, total, step):
+        block = np.arange(start, min(start + step, total))
+        question_B = layout.question_A[block] if by_answer else block
+        reference_BNK = layout.reference_of(neighbours_QK[layout.distinct_Q[question_B]])
+        left = layout.answer_A[block][:, None, None] if by_answer else layout.reference_QN[block][:, :, None]
+        lazy[block] = core.laziness(_pairs(of_pairs, left, reference_BNK))
+    return lazy if by_answer else lazy[layout.question_A]
+
+
+def _weights(
+    of_pairs: OfPairs,
+    layout: Layout,
+    neighbours_QK: NDArray[np.int64],
+    options: FewlOptions,
+    prompted: Sequence[Mapping[str, float]] | None,
+    report: FewlReport,
+) -> Float:
+    """λ_QN by the chosen expertise."""
+    there_QN = layout.reference_QN >= 0
+    reference_QN1 = layout.reference_QN[:, :, None]
+    if options.expertise == "uniform":
+        r_QN = np.where(there_QN, 0.0, np.nan)
+    elif options.expertise == "prompted":
+        if prompted is None or len(prompted) != len(layout.reference_QN):
+            raise ValueError("prompted: expected one mapping of LLM name to r per record")
+        r_QN = np.array(
+            [[row.get(name, np.nan) for name in layout.slots] for row in prompted], dtype=np.float64
+        ).reshape(there_QN.shape)
+        r_QN = np.where(there_QN, r_QN, np.nan)
+    elif options.expertise == "neighbours":
+        others_QNK = layout.reference_of(neighbours_QK[layout.distinct_Q])
+        others_Q1K = others_QNK.reshape(len(others_QNK), 1, -1)
+        r_QN = -core.nan_max(_pairs(of_pairs, reference_QN1, others_Q1K))
+    else:
+        co_QK, iw_QK = layout.ideal if options.expertise == "ideal" else layout.pairs
+        r_QN = core.expertise(
+            _pairs(of_pairs, reference_QN1, co_QK[:, None, :]),
+            _pairs(of_pairs, reference_QN1, iw_QK[:, None, :]),
+        )
+    if options.expertise_scope == "dataset" and len(r_QN):
+        r_QN = np.where(there_QN, core.dataset_expertise(r_QN)[None, :], np.nan)
+    # A question without any r weighs its references equally; beside known ones an unknown r is their mean.
+    unknown_Q = np.isnan(r_QN).all(axis=1) & there_QN.any(axis=1)
+    report.questions_without_expertise = int(unknown_Q.sum())
+    mean_Q = np.where(np.isnan(core.nan_mean(r_QN)), 0.0, core.nan_mean(r_QN))
+    return core.expertise_weights(np.where(there_QN & np.isnan(r_QN), mean_Q[:, None], r_QN))
+
+
+def _count(report: FewlReport, layout: Layout, score_A: Float, weights_QN: Float) -> None:
+    report.scored = int((~np.isnan(score_A)).sum())
+    report.empty_answers = int((layout.answer_A < 0).sum())
+    report.answers_without_reference = report.answers - report.scored - report.empty_answers
+    report.questions_without_reference = int((layout.reference_QN < 0).all(axis=1).sum())
+    for name in dict.fromkeys(layout.slots):
+        columns = [i for i, slot in enumerate(layout.slots) if slot == name]
+        missing_Q = (layout.reference_QN[:, columns] < 0).all(axis=1)
+        report.missing_references[name] = int(missing_Q.sum())
+        mean = core.nan_mean(core.nan_sum(weights_QN[:, columns])[None, :])[0]
+        report.mean_lambda[name] = None if np.isnan(mean) else float(mean)
+
+
+def _written(
+    read: Sequence[FewlRecord],
+    layout: Layout,
+    score_A: Float,
+    truth_A: Float,
+    lazy_A: Float,
+    weights_QN: Float,
+) -> list[dict[str, Any]]:
+    rows, place = [], 0
+    values_A3 = np.stack([score_A, truth_A, lazy_A], axis=1)
+    for q, record in enumerate(read):
+        answers = []
+        for answer in record.raw["answers"]:
+            score, truth, lazy = (None if np.isnan(v) else float(v) for v in values_A3[place])
+            answers.append({**answer, "score": score, "truthfulness": truth, "laziness": lazy})
+            place += 1
+        shares: Counter[str] = Counter()
+        for name, weight in zip(layout.slots, weights_QN[q].tolist(), strict=True):
+            if not np.isnan(weight):
+                shares[name] += weight
+        rows.append({**record.raw, "answers": answers, "lambda": dict(shares)})
+    return rows
