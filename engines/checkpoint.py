@@ -1,0 +1,66 @@
+"""Local checkpoints: where they are, what state they are in, what the prompt of a chat is."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+from engines.types import Chat, canonical
+
+WEIGHTS = frozenset({".safetensors", ".bin", ".pt", ".pth", ".gguf", ".onnx", ".msgpack", ".h5"})
+
+
+def locate(model: str) -> str:
+    """The checkpoint's folder where ``model`` is one, else ``model`` unchanged (a hub id).
+
+    Raises:
+        FileNotFoundError: ``model`` is written like a path and there is no such folder.
+    """
+    folder = Path(model).expanduser()
+    if folder.is_dir():
+        return str(folder.resolve())
+    if model.startswith((".", "/", "~")) or model.count("/") > 1 or folder.exists():
+        raise FileNotFoundError(f"no checkpoint folder at {model}: expected a folder with a config.json")
+    return model
+
+
+def checkpoint_state(located: str) -> str:
+    """What tells one state of a checkpoint from another, for the cache's key.
+
+    For a folder a sha256 over the size and time of change of each weight file and the content of every other
+    file: weights trained anew give another state, and no gigabytes are read. For a hub id the commit that is
+    in the local hub cache.
+    """
+    folder = Path(located)
+    if not folder.is_dir():
+        from huggingface_hub import try_to_load_from_cache
+
+        found = try_to_load_from_cache(located, "config.json")
+        return Path(found).parent.name if isinstance(found, str) else "unknown"
+    state: list[list[Any]] = []
+    for path in sorted(path for path in folder.iterdir() if path.is_file()):
+        if path.suffix in WEIGHTS:
+            stat = path.stat()
+            state.append([path.name, stat.st_size, stat.st_mtime_ns])
+        else:
+            state.append([path.name, hashlib.sha256(path.read_bytes()).hexdigest()])
+    return hashlib.sha256(canonical(state).encode()).hexdigest()[:16]
+
+
+def prompt_ids(tokenizer: Any, chat: Chat) -> list[int]:
+    """The token ids of a chat with the opening of the assistant's turn, by the checkpoint's template.
+
+    Control tokens written inside a message are encoded as ordinary text where transformers can do that
+    (5.23; older versions hand the option to the template, which does not read it).
+
+    Raises:
+        jinja2.TemplateError: The template does not take this chat (a system message, two user turns, …).
+    """
+    encoded = tokenizer.apply_chat_template(
+        [dict(message) for message in chat],
+        add_generation_prompt=True,
+        return_dict=True,
+        sanitize_control_tokens=True,
+    )
+    return list(encoded["input_ids"])

@@ -1,0 +1,123 @@
+"""A local checkpoint through vLLM's offline ``LLM.chat``.
+
+A program that uses it needs an ``if __name__ == "__main__":`` guard: vLLM may start further processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from engines.checkpoint import checkpoint_state, locate
+from engines.types import Chat, ChatResult, OnResult, Sample, Sampling, Token, chat_seed, check_chats
+
+CHUNK = 1024  # chats handed over at once: what was answered is passed on after each chunk
+
+
+class VllmEngine:
+    """Chat generation with vLLM in this process.
+
+    Args:
+        model: Folder or hub id of the checkpoint.
+        dtype: "auto", "bfloat16", "float32" or "float16", as vLLM takes it.
+        **options: Further options of ``vllm.LLM``: ``tensor_parallel_size``, ``gpu_memory_utilization``,
+            ``max_model_len``, ``enforce_eager``, …
+
+    Raises:
+        ImportError: vLLM is not installed.
+        OSError: There is no such checkpoint.
+    """
+
+    def __init__(self, model: str, *, dtype: str = "auto", **options: Any) -> None:
+        try:
+            import vllm
+        except ImportError as error:
+            raise ImportError(
+                "the vllm engine needs vLLM (Linux, a GPU): pip install 'hallucination-toolkit[vllm]'; "
+                f"transformers:{model} runs the same checkpoint without it"
+            ) from error
+        self.name = f"vllm:{model}"
+        where = locate(model)
+        self._llm: Any = vllm.LLM(model=where, dtype=dtype, trust_remote_code=False, **options)
+        self._identity = {
+            "engine": "vllm",
+            "model": where,
+            "state": checkpoint_state(where),
+            "dtype": dtype,
+            "quantization": options.get("quantization"),
+        }
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        return self._identity
+
+    def chat(
+        self, chats: Sequence[Chat], sampling: Sampling | None = None, *, on_result: OnResult | None = None
+    ) -> list[ChatResult]:
+        """See :meth:`engines.types.Engine.chat`."""
+        check_chats(chats)
+        sampling = sampling or Sampling()
+        results: list[ChatResult] = []
+        for start in range(0, len(chats), CHUNK):
+            for result in self._chat(chats[start : start + CHUNK], sampling):
+                results.append(result)
+                if on_result is not None:
+                    on_result(len(results) - 1, result)
+        return results
+
+    def _chat(self, chats: Sequence[Chat], sampling: Sampling) -> list[ChatResult]:
+        """vLLM refuses a whole batch for one chat that is too long: halve it until that chat stands alone."""
+        try:
+            outputs = self._llm.chat(
+                [[dict(message) for message in chat] for chat in chats],
+                [_params(sampling, chat) for chat in chats],
+                use_tqdm=False,
+            )
+        except ValueError as error:
+            if len(chats) == 1:
+                return [ChatResult(error=f"vLLM refused the chat: {error}")]
+            half = len(chats) // 2
+            return self._chat(chats[:half], sampling) + self._chat(chats[half:], sampling)
+        return [_read(output, sampling) for output in outputs]
+
+    def close(self) -> None:
+        """Stop vLLM; the engine cannot be used after that."""
+        self._llm.llm_engine.engine_core.shutdown()
+        self._llm = None
+
+
+def _params(sampling: Sampling, chat: Chat) -> Any:
+    """vLLM's sampling options of one chat; sample ``i`` of n gets ``seed + i`` from vLLM itself."""
+    from vllm import SamplingParams
+    from vllm.sampling_params import StructuredOutputsParams
+
+    structured = None
+    if sampling.json_schema is not None:
+        structured = StructuredOutputsParams(json=dict(sampling.json_schema))
+    elif sampling.choices:
+        structured = StructuredOutputsParams(choice=list(sampling.choices))
+    return SamplingParams(
+        max_tokens=sampling.max_tokens,
+        temperature=sampling.temperature,
+        top_p=sampling.top_p,
+        n=sampling.n,
+        seed=None if sampling.seed is None else chat_seed(sampling.seed, chat),
+        stop=list(sampling.stop) or None,
+        logprobs=0 if sampling.logprobs else None,  # 0: the drawn token alone
+        structured_outputs=structured,
+    )
+
+
+def _read(output: Any, sampling: Sampling) -> ChatResult:
+    samples = []
+    for one in sorted(output.outputs, key=lambda one: one.index):
+        tokens = None
+        if sampling.logprobs and one.logprobs is not None:
+            drawn = [step[token] for step, token in zip(one.logprobs, one.token_ids, strict=True)]
+            tokens = tuple(Token(entry.decoded_token or "", entry.logprob) for entry in drawn)
+        samples.append(Sample(one.text, one.finish_reason, tokens))
+    return ChatResult(
+        tuple(samples),
+        prompt_tokens=len(output.prompt_token_ids),
+        completion_tokens=sum(len(one.token_ids) for one in output.outputs),
+    )
