@@ -3,6 +3,7 @@
 Importing this package loads no torch; heavy imports happen when a model is built.
 """
 
+from annotators.loading import load_annotator
 from annotators.records import (
     HALLUCINATED,
     LABELS,
@@ -31,4 +32,5 @@ __all__ = [
     "Span",
     "Status",
     "hallucination_rate",
+    "load_annotator",
 ]

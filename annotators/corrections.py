@@ -1,0 +1,168 @@
+"""Candidate corrections of a hallucinated sentence: a counterpart from its fragments, or the smallest clause deleted.
+
+Only proposes; the annotator judges each edited sentence again and keeps an edit when the verdict improves.
+Proposals never touch text outside the sentence and are ordered from the least change to the largest.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from annotators.lexical import Words, words_of
+from annotators.wordlists import MONTHS
+
+MAX_CANDIDATES = 6
+_CLAUSE = re.compile(
+    r"\s*[,;:–—]\s*|\s+(?=(?:and|but|which|who|where|while|because|although|whereas|making|with)\s)|\s*\(|\)\s*"
+)
+_ADJUNCT = re.compile(
+    r"\s+(?:in|on|by|since|until|from|at|with|for|of|to|near|after|before|during)\s+$", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way to mend a sentence: ``sentence[start:end]`` becomes ``target``, for each edit, in order of offset."""
+
+    edits: tuple[tuple[int, int, str], ...]
+
+    def apply(self, sentence: str) -> str:
+        """The edited sentence, with white space mended where text went away."""
+        out = sentence
+        for start, end, target in reversed(self.edits):
+            out = out[:start] + target + out[end:]
+        return out
+
+
+@dataclass(frozen=True)
+class _Unit:
+    """A number, month or run of name words: what can be exchanged for its like."""
+
+    kind: str
+    key: tuple[str, ...]
+    start: int
+    end: int
+    before: str
+    after: str
+
+
+def _kind(words: Words, i: int) -> str | None:
+    value = words.numbers[i]
+    if words.lower[i] in MONTHS and words.names[i]:
+        return "month"
+    if value is not None:
+        if re.fullmatch(r"1\d{3}|20\d\d", value) and words.lower[i].isdigit():
+            return "year"
+        return "number"
+    return "name" if words.names[i] else None
+
+
+def units(text: str) -> list[_Unit]:
+    """Numbers, years, months and names of a text with their neighbouring words (stems, "" at the edges)."""
+    words = words_of(text)
+    found: list[_Unit] = []
+    i = 0
+    while i < len(words):
+        kind = _kind(words, i)
+        if kind is None or (kind == "name" and i == 0 and len(words) > 1 and not words.names[1]):
+            i += 1
+            continue
+        j = i + 1
+        while (
+            kind == "name"
+            and j < len(words)
+            and _kind(words, j) == "name"
+            and text[words.ends[j - 1] : words.starts[j]] == " "
+        ):
+            j += 1
+        found.append(
+            _Unit(
+                kind, words.stems[i:j], words.starts[i], words.ends[j - 1],
+                words.stems[i - 1] if i else "", words.stems[j] if j < len(words) else "",
+            )
+        )  # fmt: skip
+        i = j
+    return found
+
+
+def _counterpart(unit: _Unit, others: Sequence[tuple[_Unit, str]]) -> tuple[str, bool] | None:
+    """The text of the same kind that alone could stand in the unit's place; None where there is none or several.
+
+    Of several, the one with the same neighbouring word before or after decides, if only one has it.
+
+    Returns:
+        (text, whether a neighbouring word is the same).
+    """
+    texts = {text for other, text in others if other.kind == unit.kind}
+    near = {
+        text
+        for other, text in others
+        if other.kind == unit.kind
+        and ((other.after and other.after == unit.after) or (other.before and other.before == unit.before))
+    }
+    if len(near) == 1:
+        return near.pop(), True
+    return (texts.pop(), False) if len(texts) == 1 and not near else None
+
+
+def replacements(sentence: str, fragments: Sequence[str]) -> list[Candidate]:
+    """Exchange of each number, year, month or name that the fragments lack for its unambiguous counterpart there."""
+    own = units(sentence)
+    known = {stem for fragment in fragments for stem in words_of(fragment).stems}
+    own_stems = {stem for unit in own for stem in unit.key}
+    others = [
+        (unit, fragment[unit.start : unit.end])
+        for fragment in fragments
+        for unit in units(fragment)
+        if not set(unit.key) <= own_stems
+    ]
+    lacking = [unit for unit in own if not set(unit.key) <= known]
+    found = [(unit, match) for unit in lacking if (match := _counterpart(unit, others)) is not None]
+    edits = []
+    for unit, (target, near) in found:
+        rivals = [match for other, match in found if other is not unit and match[0] == target]
+        if not rivals or (near and not any(rival_near for _, rival_near in rivals)):  # one text, one place
+            edits.append((unit.start, unit.end, target))
+    single = [Candidate((edit,)) for edit in edits]
+    return [*single, Candidate(tuple(edits))] if len(edits) > 1 else single
+
+
+def deletions(sentence: str, missing: Sequence[bool]) -> list[Candidate]:
+    """Deletion of single clauses and adjuncts that hold unsupported words, the smallest first.
+
+    Args:
+        sentence: The sentence.
+        missing: For each word of ``words_of(sentence)`` whether the evidence lacks it.
+    """
+    words = words_of(sentence)
+    core_end = len(sentence.rstrip(" .!?\"'”’"))
+    cuts = [(m.start(), m.end()) for m in _CLAUSE.finditer(sentence, 0, core_end)]
+    edges = [(0, 0), *cuts, (core_end, core_end)]
+    spans: set[tuple[int, int]] = set()
+    for (left, after), (right, beyond) in pairwise(edges):
+        if left == 0 and after == 0:
+            continue  # never the opening clause
+        closing = sentence[right:beyond].strip() == ")"
+        spans.add((left, beyond if closing and beyond < core_end else right + closing))
+    for i, lost in enumerate(missing):
+        if not lost:
+            continue
+        before = _ADJUNCT.search(sentence, 0, words.starts[i])
+        if before:
+            whole = [unit.end for unit in units(sentence) if unit.start <= words.starts[i] < unit.end]
+            spans.add((before.start(), max([words.ends[i], *whole])))
+    kept = []
+    for start, end in sorted(spans, key=lambda span: (span[1] - span[0], span)):
+        inside = [i for i in range(len(words)) if start <= words.starts[i] < end]
+        if not inside or len(inside) > 0.7 * len(words) or not any(missing[i] for i in inside):
+            continue
+        kept.append(Candidate(((start, end, ""),)))
+    return kept
+
+
+def candidates(sentence: str, fragments: Sequence[str], missing: Sequence[bool]) -> list[Candidate]:
+    """All proposals for a sentence, at most MAX_CANDIDATES: counterparts first, then deletions."""
+    return [*replacements(sentence, fragments), *deletions(sentence, missing)][:MAX_CANDIDATES]

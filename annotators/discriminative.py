@@ -1,0 +1,301 @@
+"""The embedded discriminative annotator: every sentence of an answer against its window of the reference.
+
+Path of a batch: split answers, check what can't be judged, index each distinct reference once, choose each
+sentence's window, embed each distinct text once, alignment features, combiner, second pass for what was found
+unverifiable in a long reference. English only (whatever the embedder reads); other languages get the status
+"language_unsupported". Corrections are proposed by ``annotators/corrections.py`` and kept only if they are judged
+supported. What evidence and edits look like is in ``annotators/judging.py``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from annotators.cleaning import clean
+from annotators.combiner import Combiner
+from annotators.features import FEATURES, VERSION, Idf
+from annotators.judging import Item, Judge, Verdict, corrected, fragments_of
+from annotators.language import language_of, reads_as_english
+from annotators.records import LABELS, Annotation, SentenceAnnotation, Status
+from annotators.sentences import split_sentences
+
+if TYPE_CHECKING:
+    from engines.embedding import Embedder
+
+EMBEDDED = Path(__file__).with_name("embedded")
+MAX_WORDS = 150
+"""Sentences of more words are not judged ("too_long"): the windows they need were never seen in training."""
+CHUNK = 64
+"""Records whose texts are held in memory at once."""
+
+
+class DiscriminativeAnnotator:
+    """Judges sentences by alignment features and a small trained combiner.
+
+    Args:
+        combiner: Features to probabilities.
+        idf: Word weights that the features use.
+        embedder: Sentence and token embeddings.
+        name: What annotations call it.
+        embedder_id: What ``save_pretrained`` writes as the embedder: None for the packaged one.
+    """
+
+    def __init__(
+        self,
+        combiner: Combiner,
+        idf: Idf,
+        embedder: Embedder,
+        *,
+        name: str = "embedded",
+        embedder_id: str | None = None,
+    ) -> None:
+        self.combiner = combiner
+        self.idf = idf
+        self.embedder = embedder
+        self.name = name
+        self.embedder_id = embedder_id
+        digest = hashlib.sha256(f"features {VERSION} {' '.join(FEATURES)} {embedder.fingerprint}".encode())
+        for key in sorted(combiner.tensors):
+            digest.update(key.encode() + combiner.tensors[key].tobytes())
+        digest.update(idf.table.tobytes())
+        self.fingerprint = digest.hexdigest()[:16]
+        self._judge = Judge(combiner, idf, embedder)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        name: str = "embedded",
+        *,
+        device: str | None = None,
+        dtype: Literal["auto", "float32", "bfloat16"] = "auto",
+    ) -> DiscriminativeAnnotator:
+        """Load "embedded" (shipped inside the package), or a folder or hub id written by ``save_pretrained``.
+
+        Args:
+            name: "embedded", a folder, or a hub id.
+            device: "cpu", "cuda"…; None takes cuda where there is one.
+            dtype: Of the encoder; "auto" is bfloat16 where the hardware has it.
+
+        Raises:
+            OSError: The folder or hub id has no annotator.
+            ValueError: It was made for other features than this version computes.
+        """
+        from safetensors.numpy import load_file
+
+        from engines.embedding import Embedder
+
+        folder = EMBEDDED if name == "embedded" else _folder(name)
+        config = json.loads((folder / "annotator.json").read_text(encoding="utf-8"))
+        if config.get("features") != list(FEATURES) or config.get("version") != VERSION:
+            raise ValueError(
+                f"annotator {name!r}: expected features of version {VERSION}, got version {config.get('version')}; "
+                "train it again with `python -m annotators.training`"
+            )
+        return cls(
+            Combiner.load(folder / "combiner.safetensors"),
+            Idf(load_file(folder / "idf.safetensors")["idf"]),
+            Embedder(config["embedder"], device=device, dtype=dtype),
+            name=name,
+            embedder_id=config["embedder"],
+        )
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Write annotator.json, combiner.safetensors and idf.safetensors into a folder, which is made."""
+        from safetensors.numpy import save_file
+
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        config = {
+            "kind": "discriminative",
+            "version": VERSION,
+            "embedder": self.embedder_id,
+            "labels": list(LABELS),
+            "features": list(FEATURES),
+        }
+        (folder / "annotator.json").write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
+        self.combiner.save(folder / "combiner.safetensors")
+        save_file({"idf": self.idf.table.astype(np.float16)}, folder / "idf.safetensors")
+
+    def annotate(
+        self, *, reference: str, answer: str, question: str | None = None, language: str | None = None
+    ) -> Annotation:
+        """Judge one answer; see ``annotate_batch``."""
+        record: dict[str, Any] = {"reference": reference, "answer": answer}
+        record |= {k: v for k, v in (("question", question), ("language", language)) if v is not None}
+        return self.annotate_batch([record])[0]
+
+    def annotate_batch(self, records: Iterable[Mapping[str, Any]]) -> list[Annotation]:
+        """Judge every sentence of every answer.
+
+        Args:
+            records: {"reference": str, "answer": str, "question"?: str, "language"?: str}; other keys pass through.
+
+        Returns:
+            One annotation per record, in order.
+
+        Raises:
+            ValueError: A record lacks a reference or an answer, or one is not a string.
+        """
+        records = list(records)
+        for number, record in enumerate(records):
+            _check(record, ("reference", "answer"), number)
+        spans = [split_sentences(record["answer"]) for record in records]
+        rows = [
+            {
+                **_context(record),
+                "sentence": record["answer"][a:b],
+                "answer_language": language_of(record["answer"]),
+            }
+            for record, cuts in zip(records, spans, strict=True)
+            for a, b in cuts
+        ]
+        offsets = [a for cuts in spans for a, _ in cuts]
+        judged = self._annotate_rows(rows, offsets, correct=True)
+        done = 0
+        annotations = []
+        for record, cuts in zip(records, spans, strict=True):
+            annotations.append(Annotation(dict(record), tuple(judged[done : done + len(cuts)]), self._who()))
+            done += len(cuts)
+        return annotations
+
+    def predict(self, rows: Iterable[Mapping[str, Any]]) -> list[SentenceAnnotation]:
+        """Judge ``row["sentence"]`` as it is given against ``row["reference"]``; no corrections are looked for.
+
+        Args:
+            rows: {"reference": str, "sentence": str, "question"?: str, "language"? or "lang"?: str}.
+
+        Returns:
+            One judgement per row, in order, with offsets into the sentence.
+
+        Raises:
+            ValueError: A row lacks a reference or a sentence, or one is not a string.
+        """
+        rows = list(rows)
+        for number, row in enumerate(rows):
+            _check(row, ("reference", "sentence"), number)
+        return self._annotate_rows(
+            [{**_context(r), "sentence": r["sentence"]} for r in rows], [0] * len(rows), correct=False
+        )
+
+    def _who(self) -> dict[str, str]:
+        return {"name": self.name, "fingerprint": self.fingerprint}
+
+    def _annotate_rows(
+        self, rows: Sequence[Mapping[str, Any]], offsets: Sequence[int], *, correct: bool
+    ) -> list[SentenceAnnotation]:
+        """Judge rows in chunks of equal references, so that each reference is indexed once."""
+        out: list[SentenceAnnotation | None] = [None] * len(rows)
+        items: list[tuple[int, Item]] = []
+        for i, row in enumerate(rows):
+            text, start = row["sentence"], offsets[i]
+            item = Item(clean(text)[0], row["reference"], clean(row["question"])[0])
+            status = unjudgeable(row, item.sentence)
+            if status is not None:
+                out[i] = SentenceAnnotation(text, start, start + len(text), status)
+            else:
+                items.append((i, item))
+        items.sort(key=lambda pair: pair[1].reference)
+        for first, last in _chunks([item.reference for _, item in items]):
+            chunk = items[first:last]
+            with self._judge.memory():
+                verdicts = self._judge([item for _, item in chunk])
+                edits = corrected(self._judge, verdicts) if correct else [()] * len(chunk)
+            for (i, _), verdict, edit in zip(chunk, verdicts, edits, strict=True):
+                out[i] = _sentence_annotation(rows[i]["sentence"], offsets[i], verdict, edit)
+        return [sentence for sentence in out if sentence is not None]
+
+
+def unjudgeable(row: Mapping[str, Any], sentence: str) -> Status | None:
+    """Why a sentence can't be judged, or None where it can be.
+
+    Args:
+        row: With ``reference``, ``language`` (declared, or None) and, of a whole answer, ``answer_language``.
+        sentence: The clean sentence.
+    """
+    if not clean(row["reference"])[0].strip():
+        return "no_reference"
+    declared = (row.get("language") or "en").lower()
+    if not (declared == "en" or declared.startswith(("en-", "en_"))):
+        return "language_unsupported"
+    whole = row.get("answer_language", "en")
+    if (
+        not reads_as_english(clean(row["reference"])[0])
+        or not reads_as_english(sentence)
+        or whole not in {"en", "none", "zh"}
+    ):
+        return "language_unsupported"
+    return "too_long" if len(sentence.split()) > MAX_WORDS or len(sentence) > 8 * MAX_WORDS else None
+
+
+def _sentence_annotation(
+    text: str, start: int, verdict: Verdict, edits: Sequence[tuple[int, int, str]]
+) -> SentenceAnnotation:
+    from annotators.records import Edit
+
+    origin = clean(text)[1]
+    places = [(origin[a], origin[b - 1] + 1, target) for a, b, target in edits]
+    return SentenceAnnotation(
+        text=text,
+        start=start,
+        end=start + len(text),
+        status="checked",
+        label=LABELS[verdict.label],
+        scores={label: float(p) for label, p in zip(LABELS, verdict.probabilities, strict=True)},
+        fragments=fragments_of(verdict),
+        correction=tuple(Edit(text[a:b], target, start + a, start + b) for a, b, target in places),
+    )
+
+
+def _chunks(references: Sequence[str]) -> list[tuple[int, int]]:
+    """Cut rows, sorted by reference, into runs of at most CHUNK distinct references (a run never splits one)."""
+    starts = [i for i in range(len(references)) if i == 0 or references[i] != references[i - 1]]
+    edges = [*starts[::CHUNK], len(references)]
+    return list(pairwise(edges)) if references else []
+
+
+def _context(record: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "reference": record["reference"],
+        "question": record.get("question") or "",
+        "language": record.get("language") or record.get("lang"),
+    }
+
+
+def _check(record: Mapping[str, Any], fields: Sequence[str], number: int) -> None:
+    for field in fields:
+        if not isinstance(record.get(field), str):
+            raise ValueError(
+                f"record {number}: expected {field!r} to be a string, got {type(record.get(field)).__name__}; "
+                f"give every record {' and '.join(map(repr, fields))}"
+            )
+    question = record.get("question")
+    if question is not None and not isinstance(question, str):
+        raise ValueError(
+            f"record {number}: expected 'question' to be a string or absent, got {type(question).__name__}"
+        )
+
+
+def _folder(name: str) -> Path:
+    """The local folder of an annotator: a path, or a snapshot of a hub id."""
+    if (Path(name) / "annotator.json").is_file():
+        return Path(name)
+    if Path(name).exists():
+        raise OSError(f"annotator {name!r}: expected a folder with annotator.json, found none there")
+    from huggingface_hub import snapshot_download
+
+    try:
+        folder = Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors"]))
+    except Exception as error:
+        raise OSError(
+            f"annotator {name!r}: expected 'embedded', a folder or a hub id; no such folder, and the hub says: {error}"
+        ) from error
+    if not (folder / "annotator.json").is_file():
+        raise OSError(f"annotator {name!r}: the repository on the hub holds no annotator.json")
+    return folder

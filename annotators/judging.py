@@ -1,0 +1,239 @@
+"""Judging sentences against windows: what ``DiscriminativeAnnotator`` does with a chunk of checked, clean sentences.
+
+Each distinct text is embedded once per chunk (``memory``), whether it is wanted for the window or for the features.
+A sentence found unverifiable in a reference longer than its window is judged again in up to six further windows;
+the one that supports it best decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from annotators.alignment import word_alignment
+from annotators.cleaning import clean
+from annotators.combiner import Combiner
+from annotators.corrections import Candidate, candidates
+from annotators.features import Evidence, Idf, feature_vector
+from annotators.lexical import coverage, words_of
+from annotators.records import LABELS, Fragment
+from annotators.window import ReferenceIndex, Window, index_references, second_pass, select
+
+if TYPE_CHECKING:
+    from engines.embedding import Embedder, TokenEmbeddings
+
+SUPPORTED, CONTRADICTORY, UNVERIFIABLE, NO_FACT = range(len(LABELS))
+MAX_FRAGMENTS = 3
+MIN_GAIN = 0.12
+"""Share of a sentence's word weight that a further fragment must add."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """A sentence to judge: clean sentence, reference as it came, clean question ("" without one)."""
+
+    sentence: str
+    reference: str
+    question: str = ""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A judgement: position in LABELS, probabilities (4,), and the window and passages that it rests on."""
+
+    item: Item
+    label: int
+    probabilities: np.ndarray
+    window: Window
+    evidence: Evidence
+    met: np.ndarray
+    """(_W, _P) how well each passage meets each word, in [0, 1]; 1 where the word stands in it literally."""
+    weight: np.ndarray
+    """(_W,) idf of content words, 0 of others."""
+
+    @property
+    def support(self) -> float:
+        """P(supported) / (1 − P(no_fact)), in [0, 1]."""
+        return float(self.probabilities[SUPPORTED] / max(1.0 - self.probabilities[NO_FACT], 1e-9))
+
+
+class Memory:
+    """An embedder that remembers, for one chunk, every text it has embedded; texts are cleaned first."""
+
+    def __init__(self, embedder: Embedder) -> None:
+        self.embedder = embedder
+        self.seen: dict[str, TokenEmbeddings] = {}
+        self.reads_chinese = embedder.reads_chinese
+        self.tokenize = embedder.tokenize
+
+    def encode_tokens(self, texts: Sequence[str]) -> list[TokenEmbeddings]:
+        """As ``Embedder.encode_tokens``, each distinct text once per chunk."""
+        texts = [clean(text)[0] for text in texts]
+        new = [text for text in dict.fromkeys(texts) if text not in self.seen]
+        if new:
+            self.seen.update(zip(new, self.embedder.encode_tokens(new), strict=True))
+        return [self.seen[text] for text in texts]
+
+    def encode(self, texts: Sequence[str]) -> np.ndarray:
+        """As ``Embedder.encode``, (n, D)."""
+        if not len(texts):
+            return np.zeros((0, self.embedder.dimension), np.float32)
+        return np.stack([tokens.pooled for tokens in self.encode_tokens(texts)])
+
+
+class Judge:
+    """Sentences to verdicts, through window, features and combiner."""
+
+    def __init__(self, combiner: Combiner, idf: Idf, embedder: Embedder) -> None:
+        self.combiner = combiner
+        self.idf = idf
+        self.embedder = embedder
+        self._memory: Memory | None = None
+
+    @contextmanager
+    def memory(self) -> Iterator[None]:
+        """Keep embeddings until the end of the block."""
+        self._memory = Memory(self.embedder)
+        try:
+            yield
+        finally:
+            self._memory = None
+
+    def __call__(self, items: Sequence[Item]) -> list[Verdict]:
+        """Judge items, in order; call inside ``memory()``."""
+        if not items:
+            return []
+        indexes = self._index([item.reference for item in items])
+        windows = self._windows(items, indexes)
+        verdicts = self.judge_in(items, windows)
+        again = [
+            i for i, verdict in enumerate(verdicts) if verdict.label == UNVERIFIABLE and not windows[i].whole
+        ]
+        wider = second_pass([(indexes[items[i].reference], items[i].sentence) for i in again])
+        further = [(i, window) for i, group in zip(again, wider, strict=True) for window in group]
+        for (i, _), other in zip(
+            further, self.judge_in([items[i] for i, _ in further], [w for _, w in further]), strict=True
+        ):
+            if other.support > verdicts[i].support:
+                verdicts[i] = other
+        return verdicts
+
+    def features(self, items: Sequence[Item]) -> np.ndarray:
+        """(n, F) features of items in their first windows; for training. Call inside ``memory()``."""
+        windows = self._windows(items, self._index([item.reference for item in items]))
+        return self._features(items, windows)[0]
+
+    def judge_in(self, items: Sequence[Item], windows: Sequence[Window]) -> list[Verdict]:
+        """Judge each item against the window given for it."""
+        if not items:
+            return []
+        features, evidence = self._features(items, windows)
+        probabilities = self.combiner.predict_proba(features)
+        labels = self.combiner.decide(probabilities)
+        embedded = self._embed([item.sentence for item in items])
+        verdicts = []
+        for i, item in enumerate(items):
+            words = words_of(item.sentence)
+            sims, _ = word_alignment(words, embedded[i], evidence[i].vectors)
+            met = np.clip((sims - 0.3) / 0.6, 0.0, 0.9)
+            found, _, at = coverage(item.sentence, evidence[i].texts, self.idf)
+            met[at] = np.where(found, 1.0, met[at])
+            weight = np.zeros(len(words))
+            weight[at] = [self.idf(words.stems[j]) for j in at]
+            verdicts.append(
+                Verdict(item, int(labels[i]), probabilities[i], windows[i], evidence[i], met, weight)
+            )
+        return verdicts
+
+    def _embed(self, texts: Sequence[str]) -> list[TokenEmbeddings]:
+        return self._remembered().encode_tokens(texts)
+
+    def _remembered(self) -> Memory:
+        if self._memory is None:
+            raise RuntimeError("a Judge is called inside its memory() block")
+        return self._memory
+
+    def _index(self, references: Sequence[str]) -> dict[str, ReferenceIndex]:
+        distinct = list(dict.fromkeys(references))
+        memory = self._remembered()
+        return dict(zip(distinct, index_references(distinct, memory.tokenize, (memory,)), strict=True))
+
+    def _windows(self, items: Sequence[Item], indexes: dict[str, ReferenceIndex]) -> list[Window]:
+        return select([(indexes[item.reference], item.sentence) for item in items])
+
+    def _features(
+        self, items: Sequence[Item], windows: Sequence[Window]
+    ) -> tuple[np.ndarray, list[Evidence]]:
+        texts = [[clean(p.text)[0] for p in window.passages] for window in windows]
+        wanted = [t for group in texts for t in group] + [
+            s for item in items for s in (item.sentence, item.question) if s
+        ]
+        embedded = dict(zip(wanted, self._embed(wanted), strict=True))
+        shared: dict[tuple[str, ...], Evidence] = {}
+        for group in texts:
+            key = tuple(group)
+            if key not in shared:
+                shared[key] = Evidence(group, [embedded[t] for t in group])
+        evidence = [shared[tuple(group)] for group in texts]
+        vectors = [
+            feature_vector(
+                item.sentence,
+                embedded[item.sentence],
+                e,
+                self.idf,
+                item.question,
+                embedded.get(item.question),
+            )
+            for item, e in zip(items, evidence, strict=True)
+        ]
+        return np.stack(vectors), evidence
+
+
+def fragments_of(verdict: Verdict) -> tuple[Fragment, ...]:
+    """The passages that decide a verdict: greedily those that meet most of the sentence's word weight.
+
+    None for "no fact", nor where not even the best passage meets a third of the sentence.
+    """
+    total = verdict.weight.sum()
+    if verdict.label == NO_FACT or total <= 0 or not verdict.met.shape[1]:
+        return ()
+    chosen: list[int] = []
+    met = np.zeros(len(verdict.weight))
+    while len(chosen) < MAX_FRAGMENTS:
+        gain = verdict.weight @ np.maximum(verdict.met, met[:, None]) - verdict.weight @ met
+        best = int(gain.argmax())
+        if gain[best] < (MIN_GAIN if chosen else 1 / 3) * total:
+            break
+        chosen.append(best)
+        met = np.maximum(met, verdict.met[:, best])
+    passages = [verdict.window.passages[i] for i in sorted(chosen)]
+    return tuple(Fragment(p.text, p.start, p.end) for p in passages)
+
+
+def corrected(judge: Judge, verdicts: Sequence[Verdict]) -> list[tuple[tuple[int, int, str], ...]]:
+    """For each hallucinated sentence the first proposal that is judged supported: its edits, else none.
+
+    An edit is (start, end, target) in the clean sentence.
+    """
+    proposals: list[tuple[int, Candidate]] = []
+    for i, verdict in enumerate(verdicts):
+        if verdict.label not in (CONTRADICTORY, UNVERIFIABLE):
+            continue
+        evidence = [clean(fragment.text)[0] for fragment in fragments_of(verdict)]
+        if not evidence:
+            continue
+        known = {stem for text in evidence for stem in words_of(text).stems}
+        words = words_of(verdict.item.sentence)
+        missing = [c and s not in known for c, s in zip(words.content, words.stems, strict=True)]
+        proposals += [(i, c) for c in candidates(verdict.item.sentence, evidence, missing)]
+    edited = [replace(verdicts[i].item, sentence=c.apply(verdicts[i].item.sentence)) for i, c in proposals]
+    edits: list[tuple[tuple[int, int, str], ...]] = [()] * len(verdicts)
+    judged = judge.judge_in(edited, [verdicts[i].window for i, _ in proposals])
+    for (i, candidate), verdict in zip(proposals, judged, strict=True):
+        if not edits[i] and verdict.label == SUPPORTED and verdict.support > verdicts[i].support:
+            edits[i] = candidate.edits
+    return edits

@@ -1,0 +1,51 @@
+"""English word lists that the lexical features use. Lower case; the lists are ours."""
+
+MONTHS = frozenset(
+    """
+    april august december february january july june march may november october september
+    """.split()
+)
+NEGATIONS = frozenset(
+    """
+    aren't can't cannot couldn't denied denies deny didn't doesn't don't fail failed fails false hadn't hardly
+    hasn't haven't incorrect isn't lack lacked lacks neither never no nobody none nor not nothing rarely refuse
+    refused shouldn't unable untrue wasn't weren't without won't wouldn't
+    """.split()
+)
+FUNCTION_WORDS = frozenset(
+    """
+    a about above across after again against all along also although am among an and any are as at be because been
+    before being below between both but by can could did do does doing down during each few for from further had has
+    have having he he's her here hers him himself his how however i i'm if in into is it it's its itself just may me
+    might more most must my myself now of off on once one's only or other our ours ourselves out over own per s same
+    shall she she's should so some such t than that that's the their theirs them then there there's these they
+    they're this those though through to too toward towards under until up upon very via was we we're were what when
+    where which while who whom whose why will with within would yet you your yours
+    """.split()
+)
+PERSONAL = frozenset(
+    """
+    i i'd i'll i'm i've me mine my myself our ours us we you you'd you're your yours
+    """.split()
+)
+HEDGES = frozenset(
+    """
+    appear appears could likely may might perhaps possibly probably seem suggest suggested suggests
+    """.split()
+)
+EXTREMES = frozenset(
+    """
+    all always best completely entire every exclusively first highest largest last least lowest majority most never
+    none only smallest solely worst
+    """.split()
+)
+NUMBER_WORDS = dict(
+    pair.split("=")
+    for pair in """
+    zero=0 one=1 two=2 three=3 four=4 five=5 six=6 seven=7 eight=8 nine=9 ten=10 eleven=11 twelve=12 thirteen=13
+    fourteen=14 fifteen=15 sixteen=16 seventeen=17 eighteen=18 nineteen=19 twenty=20 thirty=30 forty=40 fifty=50
+    sixty=60 seventy=70 eighty=80 ninety=90 hundred=100 thousand=1000 million=1000000 billion=1000000000 first=1
+    second=2 third=3 fourth=4 fifth=5 sixth=6 seventh=7 eighth=8 ninth=9 tenth=10 twice=2 double=2 half=0.5
+    """.split()
+)
+"""Numbers, ordinals and a few multiples written as one word → their value as text."""
