@@ -143,9 +143,11 @@ class OpenAIEngine:
                 for worker in workers:
                     worker.cancel()
                 await asyncio.gather(*workers, return_exceptions=True)
-        failed = sum(result.error is not None for result in results.values())
-        if failed:
-            log.warning("%s: %d of %d chats failed%s", self.name, failed, len(chats), _reason(stopped))
+        errors = [result.error for _, result in sorted(results.items()) if result.error is not None]
+        if errors:
+            log.warning(
+                "%s: %d of %d chats failed; the first: %s", self.name, len(errors), len(chats), errors[0]
+            )
         return [results[index] for index in range(len(chats))]
 
     async def _answer(
@@ -298,10 +300,6 @@ def _is_json(text: str) -> bool:
 def _total(counts: list[int | None]) -> int | None:
     known = [count for count in counts if count is not None]
     return sum(known) if known and len(known) == len(counts) else None
-
-
-def _reason(stopped: str | None) -> str:
-    return f"; stopped: {stopped}" if stopped else ""
 
 
 def _run(work: Coroutine[Any, Any, T]) -> T:

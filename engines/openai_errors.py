@@ -73,5 +73,6 @@ def _explain_status(status: int, code: str | None, said: str, model: str, base_u
 def _said(error: Exception) -> str:
     """The server's own words, on one line, at most 300 characters."""
     body = getattr(error, "body", None)
-    message = body.get("message") if isinstance(body, dict) else None
+    known = body if isinstance(body, dict) else {}
+    message = known.get("message") or known.get("detail")  # OpenAI's form, FastAPI's form
     return re.sub(r"\s+", " ", str(message or error)).strip()[:300]

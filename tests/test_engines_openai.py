@@ -119,6 +119,7 @@ def check_one_bad(reply: Reply, expected: str, tries: int, **options: Any) -> No
         (error(429, "slow down"), "rate limit; lower concurrency or raise max_retries", 2),
         (error(400, "too many tokens"), "answered 400 (too many tokens): the request was rejected", 1),
         (error(403, "moderated"), "answered 403 (moderated)", 1),
+        (Reply({"detail": "model pinned"}, 400), "answered 400 (model pinned)", 1),
         (Reply(raw=b'{"id": "x", "choi'), "cannot be read (JSONDecodeError", 1),
         (Reply(raw=b"\xff\xfe{"), "cannot be read", 1),
         (Reply(raw=b"<html>hello</html>", content_type="text/html"), "not answer with a chat completion", 1),
@@ -177,7 +178,7 @@ def test_a_key_that_expires_midway_loses_nothing(caplog: pytest.LogCaptureFixtur
     assert "OPENAI_API_KEY" in results[4].error
     assert all(result.error.startswith("not asked: ") for result in results[5:])
     assert len(server.requests) == 5
-    assert "8 of 12 chats failed; stopped: " in caplog.text
+    assert "8 of 12 chats failed; the first: " in caplog.text
 
 
 def test_a_server_that_only_fails_is_left_alone() -> None:
