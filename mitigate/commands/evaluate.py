@@ -32,10 +32,19 @@ if TYPE_CHECKING:
     from mitigate.labelled import LabelledFiles
 
 SHOWN_REJECTED = 10
+WIDE = 140  # columns that the intervals need
+HEADINGS = {
+    "coverage": "checked",
+    "balanced_accuracy": "balanced acc.",
+    "auc": "AUC",
+    "accuracy": "accuracy",
+    "macro_f1": "F1",
+    "ece": "ECE",
+}
 LEGEND = (
-    "balanced acc., AUC, ECE: supported against hallucinated, gold no_fact left out. "
-    "accuracy, macro-F1: four labels. "
-    "Unchecked rows count as wrong; AUC and ECE leave them out. [95 % interval over groups of rows] – = none."
+    "Balanced accuracy, AUC, ECE: supported against hallucinated, gold no_fact left out. "
+    "Accuracy, macro-F1: four labels. Unchecked rows count as wrong; AUC and ECE leave them out. "
+    "Evidence: recall of the gold fragments' characters. [95 % interval over groups of rows] – = none."
 )
 
 
@@ -176,37 +185,32 @@ def _print_tables(result: Mapping[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    console = Console() if sys.stdout.isatty() else Console(width=140)
-    run, overall, means = result["run"], result["overall"], result["mean_over_sources"]
-    title = f"{run['annotator']['name']}, fold {run['fold']}, {overall['n']} rows"
+    console = Console(width=None if sys.stdout.isatty() else WIDE)
+    run, means = result["run"], result["mean_over_sources"]
+    title = f"{run['annotator']['name']}, fold {run['fold']}, {result['overall']['n']} rows"
     table = Table(title=_plain(title))
-    table.add_column("part", no_wrap=True)
-    for name in ("n", "coverage", "balanced acc.", "AUC", "accuracy", "macro-F1", "ECE", "evidence recall"):
-        table.add_column(name, justify="right", no_wrap=True)
-    parts = [("all rows", overall), *result["sources"].items()]
+    table.add_column("rows", no_wrap=True)
+    for heading in ("n", *HEADINGS.values(), "evidence"):
+        table.add_column(heading, justify="right", no_wrap=True)
+
+    def add(
+        name: str, n: str, values: Mapping[str, Any], intervals: Mapping[str, Any], recall: float | None
+    ) -> None:
+        shown = intervals if console.width >= WIDE else {}
+        cells = [_figure(values[key], shown.get(key)) for key in HEADINGS]
+        table.add_row(_plain(name), n, *cells, _figure(recall), end_section=not n)
+
+    def add_part(name: str, part: Mapping[str, Any]) -> None:
+        add(name, str(part["n"]), part, part["intervals"], part["evidence"]["recall"])
+
+    add_part("all", result["overall"])
+    values, intervals = ({k: mean[what] for k, mean in means.items()} for what in ("value", "interval"))
+    add(f"mean of {len(result['sources'])} sources", "", values, intervals, None)
+    for name, part in result["sources"].items():
+        add_part(name, part)
     if len(result["languages"]) > 1:
-        parts += [(f"language {name}", part) for name, part in result["languages"].items()]
-    for name, part in parts:
-        table.add_row(
-            _plain(name),
-            str(part["n"]),
-            _figure(part["coverage"]),
-            *(_figure(part[k], part["intervals"][k]) for k in ("balanced_accuracy", "auc", "accuracy")),
-            _figure(part["macro_f1"]),
-            _figure(part["ece"]),
-            _figure(part["evidence"]["recall"]),
-        )
-        if part is overall:
-            table.add_row(
-                f"mean of {len(result['sources'])} sources",
-                "",
-                _figure(means["coverage"]["value"]),
-                *(_figure(**means[k]) for k in ("balanced_accuracy", "auc", "accuracy")),
-                _figure(means["macro_f1"]["value"]),
-                _figure(means["ece"]["value"]),
-                "",
-                end_section=True,
-            )
+        for name, part in result["languages"].items():
+            add_part(f"language {name}", part)
     console.print(table)
     labels = Table(title="What became of each gold label")
     columns = ("supported", "contradictory", "unverifiable", "no_fact", "unchecked")
@@ -220,7 +224,7 @@ def _print_tables(result: Mapping[str, Any]) -> None:
     console.print(LEGEND, markup=False, style="dim")
 
 
-def _figure(value: float | None, interval: Sequence[float] | None = None, n_sources: int = 0) -> str:
+def _figure(value: float | None, interval: Sequence[float] | None = None) -> str:
     if value is None:
         return "–"
     return f"{value:.3f}" + (f" \\[{interval[0]:.3f}, {interval[1]:.3f}]" if interval else "")
