@@ -25,6 +25,7 @@ class Layout:
         slots: The LLM behind each place n; an LLM with several samples has several places.
         questions: Distinct question texts.
         distinct_Q: The question of each record, a place in ``questions``.
+        asked_Q: The question of each record, a place in ``texts``.
         answer_A: Text of each answer; −1 for an empty one.
         question_A: The record of each answer.
         own_AN: Whether place n is the model that gave the answer.
@@ -38,6 +39,7 @@ class Layout:
     slots: list[str]
     questions: list[str]
     distinct_Q: Ints
+    asked_Q: Ints
     answer_A: Ints
     question_A: Ints
     own_AN: NDArray[np.bool_]
@@ -86,6 +88,7 @@ def lay_out(records: Sequence[FewlRecord], names: Sequence[str]) -> Layout:
     answers = [(q, answer) for q, record in enumerate(records) for answer in record.answers]
     answer_A = np.array(numbers(answer.text for _, answer in answers), dtype=np.int64)
     own = [[answer.model == name for name in slots] for _, answer in answers]
+    asked_Q = np.array(numbers(r.question for r in records), dtype=np.int64)
     pairs = (_ragged([numbers(r.co) for r in records]), _ragged([numbers(r.iw) for r in records]))
     ideal = (
         _ragged([numbers(a.text for a in r.answers if a.label is True) for r in records]),
@@ -96,6 +99,7 @@ def lay_out(records: Sequence[FewlRecord], names: Sequence[str]) -> Layout:
         slots=slots,
         questions=list(question_number),
         distinct_Q=distinct_Q,
+        asked_Q=asked_Q,
         answer_A=answer_A,
         question_A=np.array([q for q, _ in answers], dtype=np.int64),
         own_AN=np.array(own, dtype=bool).reshape(len(answers), len(slots)),

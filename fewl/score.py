@@ -21,11 +21,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fewl import core
 from fewl.core import Aggregation, Divergence, Float
-from fewl.layout import Layout, lay_out
+from fewl.layout import Ints, Layout, lay_out
 from fewl.neighbours import nearest, random_dissimilar
 from fewl.records import FewlRecord, read_record
 from fewl.similarity import Encode, OfPairs, Similarity, checked
@@ -126,7 +125,8 @@ def score_records(
         alone_Q = np.asarray((neighbours_QK < 0).all(axis=1))[layout.distinct_Q]
         report.questions_without_neighbours = int(alone_Q.sum())
 
-    s_AN = _pairs(of_pairs, layout.answer_A[:, None], layout.reference_QN[layout.question_A])
+    asked_A = layout.asked_Q[layout.question_A]
+    s_AN = _pairs(of_pairs, layout.answer_A[:, None], layout.reference_QN[layout.question_A], asked_A)
     report.pairs_not_compared = int(
         np.isnan(s_AN[(layout.answer_A[:, None] >= 0) & (layout.reference_QN[layout.question_A] >= 0)]).sum()
     )
@@ -162,7 +162,7 @@ def _chosen(records: Sequence[FewlRecord], references: str) -> list[str]:
     return [name]
 
 
-def _neighbours(layout: Layout, encode: Encode | None, options: FewlOptions) -> NDArray[np.int64]:
+def _neighbours(layout: Layout, encode: Encode | None, options: FewlOptions) -> Ints:
     """neighbours_QK over the distinct questions; no column where nothing needs them."""
     if not (options.penalty or options.expertise == "neighbours") or not layout.questions:
         return np.empty((len(layout.questions), 0), dtype=np.int64)
@@ -175,18 +175,20 @@ def _neighbours(layout: Layout, encode: Encode | None, options: FewlOptions) -> 
     return nearest(vectors, k)
 
 
-def _pairs(of_pairs: OfPairs, left: NDArray[np.int64], right: NDArray[np.int64]) -> Float:
-    """Similarity of broadcast text numbers; NaN where one of the two is missing (−1)."""
+def _pairs(of_pairs: OfPairs, left: Ints, right: Ints, asked: Ints) -> Float:
+    """Similarity of broadcast text numbers; NaN where one of the two is missing (−1).
+
+    ``asked`` holds the question of each row (first axis).
+    """
     left, right = np.broadcast_arrays(left, right)
+    asked = np.broadcast_to(asked.reshape(-1, *[1] * (left.ndim - 1)), left.shape)
     there = (left >= 0) & (right >= 0)
     values = np.full(left.shape, np.nan)
-    values[there] = checked(of_pairs, np.stack([left[there], right[there]], axis=1))
+    values[there] = checked(of_pairs, np.stack([left[there], right[there], asked[there]], axis=1))
     return values
 
 
-def _laziness(
-    of_pairs: OfPairs, layout: Layout, neighbours_QK: NDArray[np.int64], options: FewlOptions
-) -> Float:
+def _laziness(of_pairs: OfPairs, layout: Layout, neighbours_QK: Ints, options: FewlOptions) -> Float:
     """L_AN (Eq. 3), block by block."""
     count, n = layout.reference_QN.shape[0], layout.reference_QN.shape[1]
     k = neighbours_QK.shape[1]
@@ -199,14 +201,14 @@ def _laziness(
         question_B = layout.question_A[block] if by_answer else block
         reference_BNK = layout.reference_of(neighbours_QK[layout.distinct_Q[question_B]])
         left = layout.answer_A[block][:, None, None] if by_answer else layout.reference_QN[block][:, :, None]
-        lazy[block] = core.laziness(_pairs(of_pairs, left, reference_BNK))
+        lazy[block] = core.laziness(_pairs(of_pairs, left, reference_BNK, layout.asked_Q[question_B]))
     return lazy if by_answer else lazy[layout.question_A]
 
 
 def _weights(
     of_pairs: OfPairs,
     layout: Layout,
-    neighbours_QK: NDArray[np.int64],
+    neighbours_QK: Ints,
     options: FewlOptions,
     prompted: Sequence[Mapping[str, float]] | None,
     report: FewlReport,
@@ -226,12 +228,12 @@ def _weights(
     elif options.expertise == "neighbours":
         others_QNK = layout.reference_of(neighbours_QK[layout.distinct_Q])
         others_Q1K = others_QNK.reshape(len(others_QNK), 1, -1)
-        r_QN = -core.nan_max(_pairs(of_pairs, reference_QN1, others_Q1K))
+        r_QN = -core.nan_max(_pairs(of_pairs, reference_QN1, others_Q1K, layout.asked_Q))
     else:
         co_QK, iw_QK = layout.ideal if options.expertise == "ideal" else layout.pairs
         r_QN = core.expertise(
-            _pairs(of_pairs, reference_QN1, co_QK[:, None, :]),
-            _pairs(of_pairs, reference_QN1, iw_QK[:, None, :]),
+            _pairs(of_pairs, reference_QN1, co_QK[:, None, :], layout.asked_Q),
+            _pairs(of_pairs, reference_QN1, iw_QK[:, None, :], layout.asked_Q),
         )
     if options.expertise_scope == "dataset" and len(r_QN):
         r_QN = np.where(there_QN, core.dataset_expertise(r_QN)[None, :], np.nan)

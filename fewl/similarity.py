@@ -7,6 +7,7 @@ treated as a missing reference, and counted.
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,9 +25,13 @@ if TYPE_CHECKING:
 Encode = Callable[[Sequence[str]], NDArray[np.float32]]
 """Texts to vectors of length 1, (n, D) float32; ``engines.embedding.Embedder.encode`` is one."""
 OfPairs = Callable[[NDArray[np.int64]], NDArray[np.float64]]
-"""pairs_P2 of row numbers (candidate, reference) → similarity_P."""
+"""pairs_P3 of text numbers (candidate, reference, question of the candidate) → similarity_P."""
 Similarity = Callable[[Sequence[str]], OfPairs]
 """Distinct texts → the similarity of pairs of them."""
+Judge = Callable[[list[str], list[str], list[str]], Iterable[float | None]]
+"""Aligned candidates, references and questions → similarities."""
+PRIOR = 6.0
+"""Weight of the ½ that every answer starts from in :func:`new_words`; about one rare word."""
 
 
 def cosine(encode: Encode) -> Similarity:
@@ -42,7 +47,7 @@ def cosine(encode: Encode) -> Similarity:
             raise ValueError(
                 "vectors: expected finite numbers, got NaN or infinity; check the embedding model"
             )
-        return lambda pairs_P2: pair_cosine(vectors, pairs_P2[:, 0], pairs_P2[:, 1], exact=False)
+        return lambda pairs_P3: pair_cosine(vectors, pairs_P3[:, 0], pairs_P3[:, 1], exact=False)
 
     return prepare
 
@@ -56,9 +61,9 @@ def rouge_l(texts: Sequence[str]) -> OfPairs:
     tokens = [words(text) for text in texts]
     places: dict[int, dict[str, int]] = {}
 
-    def of_pairs(pairs_P2: NDArray[np.int64]) -> NDArray[np.float64]:
-        values = np.zeros(len(pairs_P2))
-        for p, (candidate, reference) in enumerate(pairs_P2.tolist()):
+    def of_pairs(pairs_P3: NDArray[np.int64]) -> NDArray[np.float64]:
+        values = np.zeros(len(pairs_P3))
+        for p, (candidate, reference, _) in enumerate(pairs_P3.tolist()):
             if candidate not in places:  # word → the places where it stands, as bits
                 places[candidate] = {}
                 for place, word in enumerate(tokens[candidate]):
@@ -71,19 +76,47 @@ def rouge_l(texts: Sequence[str]) -> OfPairs:
     return of_pairs
 
 
-def from_function(function: Callable[[list[str], list[str]], Iterable[float | None]]) -> Similarity:
-    """Make a similarity of a function of aligned candidates and references, such as a trained judge.
+def new_words(texts: Sequence[str]) -> OfPairs:
+    """How much of what the candidate adds to the question stands in the reference, in [0, 1]; an extension.
 
-    Each distinct pair is handed on once. None or NaN marks a missing judgement.
+    s(y, h | x) = (Σ idf(w) over words w of y that are in h but not in x + a/2) / (Σ idf(w) over words of y not
+    in x + a), with a = 6: an answer that adds nothing has ½. Unlike a cosine it runs one way: what the reference
+    says beyond the answer does no harm. The inverse document frequencies log((1 + n)/(1 + df)) are those of the
+    n texts at hand. ``docs/results/fewl.md`` says what it is worth.
+    """
+    bags = [frozenset(words(text)) for text in texts]
+    seen = Counter(word for bag in bags for word in bag)
+    weight = {word: math.log((1 + len(texts)) / (1 + n)) for word, n in seen.items()}
+    added: dict[tuple[int, int], tuple[frozenset[str], float]] = {}
+
+    def of_pairs(pairs_P3: NDArray[np.int64]) -> NDArray[np.float64]:
+        values = np.empty(len(pairs_P3))
+        for p, (candidate, reference, question) in enumerate(pairs_P3.tolist()):
+            if (candidate, question) not in added:
+                bag = bags[candidate] - bags[question]
+                added[candidate, question] = bag, math.fsum(weight[word] for word in bag)
+            bag, total = added[candidate, question]
+            found = math.fsum(weight[word] for word in bag & bags[reference])
+            values[p] = (found + PRIOR / 2) / (total + PRIOR)
+        return values
+
+    return of_pairs
+
+
+def from_function(function: Judge) -> Similarity:
+    """Make a similarity of a function of aligned candidates, references and questions, such as a judge.
+
+    Each distinct triple is handed on once. None or NaN marks a missing judgement.
     """
 
     def prepare(texts: Sequence[str]) -> OfPairs:
-        known: dict[tuple[int, int], float] = {}
+        known: dict[tuple[int, ...], float] = {}
 
-        def of_pairs(pairs_P2: NDArray[np.int64]) -> NDArray[np.float64]:
-            pairs: list[tuple[int, int]] = [(c, r) for c, r in pairs_P2.tolist()]
+        def of_pairs(pairs_P3: NDArray[np.int64]) -> NDArray[np.float64]:
+            pairs = [tuple(pair) for pair in pairs_P3.tolist()]
             new = [pair for pair in dict.fromkeys(pairs) if pair not in known]
-            values = list(function([texts[c] for c, _ in new], [texts[r] for _, r in new])) if new else []
+            columns = [[texts[pair[place]] for pair in new] for place in range(3)]
+            values = list(function(*columns)) if new else []
             if len(values) != len(new):
                 raise ValueError(f"similarity: expected {len(new)} values, one per pair, got {len(values)}")
             known.update((p, np.nan if v is None else float(v)) for p, v in zip(new, values, strict=True))
@@ -95,29 +128,45 @@ def from_function(function: Callable[[list[str], list[str]], Iterable[float | No
 
 
 def compare(
-    similarity: Similarity, candidates: Sequence[str], references: Sequence[str]
+    similarity: Similarity, candidates: Sequence[str], references: Sequence[str], questions: Sequence[str]
 ) -> NDArray[np.float64]:
     """Similarity of aligned candidates and references, each distinct text handed on once."""
     number: dict[str, int] = {}
     pairs = [
-        (number.setdefault(c, len(number)), number.setdefault(r, len(number)))
-        for c, r in zip(candidates, references, strict=True)
+        [number.setdefault(text, len(number)) for text in row]
+        for row in zip(candidates, references, questions, strict=True)
     ]
-    return checked(similarity(list(number)), np.array(pairs, dtype=np.int64).reshape(-1, 2))
+    return checked(similarity(list(number)), np.array(pairs, dtype=np.int64).reshape(-1, 3))
 
 
-def checked(of_pairs: OfPairs, pairs_P2: NDArray[np.int64]) -> NDArray[np.float64]:
+def checked(of_pairs: OfPairs, pairs_P3: NDArray[np.int64]) -> NDArray[np.float64]:
     """The similarity of pairs, or what is wrong with it.
 
     Raises:
         ValueError: Another number of values than pairs, or an infinite one.
     """
-    values_P = np.asarray(of_pairs(pairs_P2), dtype=np.float64)
-    if values_P.shape != (len(pairs_P2),):
-        raise ValueError(f"similarity: expected {len(pairs_P2)} values, one per pair, got {values_P.shape}")
+    values_P = np.asarray(of_pairs(pairs_P3), dtype=np.float64)
+    if values_P.shape != (len(pairs_P3),):
+        raise ValueError(f"similarity: expected {len(pairs_P3)} values, one per pair, got {values_P.shape}")
     if np.isinf(values_P).any():
         raise ValueError("similarity: expected finite values (NaN where there is none), got infinity")
     return values_P
+
+
+def each_once(encode: Encode) -> Encode:
+    """An encoder that remembers: a text is encoded once, however often it is asked for."""
+    place: dict[str, int] = {}
+    blocks: list[NDArray[np.float32]] = []
+
+    def remembered(texts: Sequence[str]) -> NDArray[np.float32]:
+        new = [text for text in dict.fromkeys(texts) if text not in place]
+        if new:
+            blocks.append(encode(new))
+            place.update((text, i) for i, text in enumerate(new, start=len(place)))
+            blocks[:] = [np.concatenate(blocks)]
+        return blocks[0][[place[text] for text in texts]] if texts else np.empty((0, 1), dtype=np.float32)
+
+    return remembered
 
 
 def char_tfidf(dimension: int = 4096) -> Encode:

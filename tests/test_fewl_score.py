@@ -215,7 +215,7 @@ def test_duplicates_are_no_neighbours_of_each_other():
 
 
 def test_missing_similarities_are_left_out_and_counted():
-    def judge(candidates, references):
+    def judge(candidates, references, questions):
         return [None if reference == "x" else 0.5 for reference in references]
 
     records = [one(reference_answers={"m": "x", "n": "y"}), one(reference_answers={"m": "x"})]
@@ -230,8 +230,8 @@ def test_missing_similarities_are_left_out_and_counted():
 def test_the_answer_is_the_candidate_and_the_reference_answer_the_reference():
     seen = []
 
-    def judge(candidates, references):
-        seen.extend(zip(candidates, references, strict=True))
+    def judge(candidates, references, questions):
+        seen.extend(zip(candidates, references, questions, strict=True))
         return [0.0] * len(candidates)
 
     score_records(
@@ -239,7 +239,7 @@ def test_the_answer_is_the_candidate_and_the_reference_answer_the_reference():
         similarity=from_function(judge),
         options=FewlOptions(penalty=False),
     )
-    assert seen == [("answer", "ab")]
+    assert seen == [("answer", "ab", "a")]
 
 
 def test_ideal_takes_labelled_answers_for_pairs():
