@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -51,7 +52,6 @@ def unit(vectors: np.ndarray) -> np.ndarray:
 def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A random one-layer BERT with CLS pooling that reads 16 tokens and knows the characters of the Chinese probe."""
     import torch
-    from sentence_transformers import SentenceTransformer
     from transformers import BertConfig, BertModel, BertTokenizerFast
 
     folder = tmp_path_factory.mktemp("tiny")
@@ -65,12 +65,20 @@ def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         intermediate_size=64, max_position_embeddings=16,
     )  # fmt: skip
     BertModel(config).save_pretrained(folder)
-    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
-
-    body = Transformer(str(folder), max_seq_length=16)
-    out = tmp_path_factory.mktemp("tiny_st")
-    SentenceTransformer(modules=[body, Pooling(32, "cls")], device="cpu").save(str(out))
-    return out
+    files = {
+        "modules.json": [
+            {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
+            {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+        ],
+        "sentence_bert_config.json": {"max_seq_length": 16, "do_lower_case": False},
+        "1_Pooling/config.json": {"word_embedding_dimension": 32, "pooling_mode_cls_token": True}
+        | {"pooling_mode_mean_tokens": False, "pooling_mode_max_tokens": False}
+        | {"pooling_mode_mean_sqrt_len_tokens": False},
+    }
+    (folder / "1_Pooling").mkdir()
+    for name, content in files.items():
+        (folder / name).write_text(json.dumps(content), encoding="utf-8")
+    return folder
 
 
 def test_sentence_embeddings_are_those_of_sentence_transformers(minilm: Embedder) -> None:
