@@ -60,7 +60,9 @@ class ExactAnnotator:
         if not reference.strip():
             return SentenceAnnotation(text, start, end, "no_reference")
         label, at, edits = self._label(text, start, reference)
-        scores = {name: 0.0 for name in ("supported", "contradictory", "unverifiable", "no_fact")} | {label: 1.0}
+        scores = {name: 0.0 for name in ("supported", "contradictory", "unverifiable", "no_fact")} | {
+            label: 1.0
+        }
         fragments = () if at < 0 else (Fragment(reference[at : at + len(text)], at, at + len(text)),)
         return SentenceAnnotation(text, start, end, "checked", label, scores, fragments, edits)  # type: ignore[arg-type]
 
@@ -72,7 +74,9 @@ class ExactAnnotator:
         if found := re.search(NUMBER.sub(r"\\d+", re.escape(text)), reference):
             pairs = zip(NUMBER.finditer(text), NUMBER.findall(found.group()), strict=True)
             edits = tuple(
-                Edit(m.group(), right, start + m.start(), start + m.end()) for m, right in pairs if m.group() != right
+                Edit(m.group(), right, start + m.start(), start + m.end())
+                for m, right in pairs
+                if m.group() != right
             )
             return "contradictory", found.start(), edits
         return "unverifiable", -1, ()
