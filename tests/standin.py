@@ -83,7 +83,7 @@ class ExactAnnotator:
 
 
 def main() -> int:
-    """The `mitigate` program with the stand-in; its environment sets delay and fingerprint."""
+    """The `mitigate` program with the stand-in; its environment sets delay, fingerprint and folder."""
     import annotators
     from mitigate.cli import main as mitigate
 
@@ -95,7 +95,8 @@ def main() -> int:
             os.environ.get("STANDIN_FINGERPRINT", "exact-1"), float(os.environ.get("STANDIN_DELAY", "0"))
         )
 
-    annotators.load_annotator = load_annotator
+    annotators.load_annotator = load_annotator  # type: ignore[attr-defined]
+    os.chdir(os.environ.get("STANDIN_CWD", "."))
     return mitigate()
 
 
