@@ -1,0 +1,228 @@
+"""`mitigate fewl score`: fill in what the input lacks, score, write the records and a summary."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fewl.generate import prompted_expertise, reference_answers
+from fewl.iwco import agreement_counts, generate_pairs
+from fewl.iwco import report as pairs_report
+from fewl.plots import plot_agreement
+from fewl.records import RecordError, read_record
+from fewl.score import Expertise, FewlOptions, FewlReport, score_records
+from mitigate.commands.fewl_files import (
+    REJECTED,
+    figure,
+    plain,
+    provenance,
+    say,
+    whole_job,
+    write_all,
+    write_json,
+)
+from mitigate.commands.fewl_similarity import check_similarity, load_encoder, load_similarity
+from mitigate.errors import UsageError
+from mitigate.jobs import OutputError, make_parent
+from mitigate.jsonl import Problem, Record, shown
+
+if TYPE_CHECKING:
+    from engines.types import Engine
+
+
+def check_record(record: Record) -> list[Problem]:
+    """What is wrong with a FEWL input record."""
+    try:
+        read_record(record)
+    except RecordError as error:
+        return [Problem(error.field, None if error.value is None else shown(error.value), error.expected)]
+    return []
+
+
+def run_score(args: argparse.Namespace) -> int:
+    """Score a file; returns the exit code."""
+    from engines.cache import CacheError
+    from engines.types import EngineError
+
+    _check_options(args)
+    try:
+        with whole_job(args, check_record) as (job, records), ExitStack() as stack:
+            if not records:
+                raise UsageError(f"{args.input}: expected FEWL records, found no good line")
+            engines = [stack.enter_context(closing(_engine(spec, args))) for spec in args.reference_llm]
+            summary = _score(args, records, engines, job.rejected)
+            write_all(job, summary.pop("records"))
+            summary["rejected_lines"] = job.rejected
+            write_json(Path(f"{args.output}.run.json"), {**provenance(args), **summary})
+            _print(args, summary)
+            return REJECTED if job.rejected else 0
+    except (OutputError, EngineError, CacheError) as error:
+        say(f"error: {error}")
+        return 1
+
+
+def _check_options(args: argparse.Namespace) -> None:
+    check_similarity(args.similarity)
+    for name, least in (("neighbours", 1), ("reference_samples", 1), ("seed", 0)):
+        value = getattr(args, name)
+        if value is not None and value < least:
+            raise UsageError(f"--{name.replace('_', '-')}: expected {least} or more, got {value}")
+    if args.references != "all" and not args.references.startswith("single:"):
+        raise UsageError(f"--references: expected all or single:NAME, got {args.references!r}")
+    if args.reference_samples > 1 and not args.reference_llm:
+        raise UsageError("--reference-samples: only with --reference-llm; samples of the input are all used")
+    if args.expertise == "prompted" and not args.reference_llm:
+        raise UsageError("--expertise prompted asks the reference LLMs: give each as --reference-llm")
+    if args.agreement_png is not None:
+        make_parent(args.agreement_png)
+
+
+def _engine(spec: str, args: argparse.Namespace) -> Engine:
+    from engines.chat import load_engine
+
+    cache = args.cache or Path(f"{args.output}.cache.sqlite")
+    make_parent(cache)
+    try:
+        return load_engine(spec, cache=cache)
+    except (ValueError, ImportError, OSError) as error:
+        raise UsageError(f"--reference-llm {spec}: {error}") from error
+
+
+def _score(
+    args: argparse.Namespace, records: list[Record], engines: Sequence[Engine], rejected: int
+) -> dict[str, Any]:
+    """Everything between reading and writing."""
+    for engine in engines:
+        _add_references(records, engine, args)
+    if not any(read_record(record).references for record in records):
+        raise UsageError(f"{args.input}: no record has reference_answers; add some, or give --reference-llm")
+    pairs = None
+    if engines and args.expertise in (None, "similarity", "prompted"):
+        pairs = _add_pairs(records, engines[0], args.seed)
+    has_pairs = any(record.get("iw") and record.get("co") for record in records)
+    expertise: Expertise = args.expertise or ("similarity" if has_pairs else "uniform")
+    if expertise == "similarity" and not has_pairs:
+        raise UsageError("--expertise similarity: no record has iw and co; add them, or give --reference-llm")
+    embedding, encode = load_encoder(args.embedding, [record["question"] for record in records])
+    called, similarity = load_similarity(args.similarity, encode)
+    options = FewlOptions(
+        aggregation=args.aggregation,
+        divergence=args.divergence,
+        expertise=expertise,
+        expertise_scope=args.expertise_scope,
+        neighbours=args.neighbours,
+        neighbour_choice=args.neighbour_choice,
+        penalty=not args.no_penalty,
+        penalty_of=args.penalty_of,
+        references=args.references,
+        seed=args.seed,
+    )
+    prompted = _prompted(records, engines) if expertise == "prompted" else None
+    try:
+        scored, report = score_records(
+            records, similarity=similarity, encode=encode, options=options, prompted=prompted
+        )
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    summary = {
+        "records": scored,
+        "similarity": called,
+        "embedding": embedding,
+        "fewl_options": asdict(options),
+        "report": asdict(report),
+        "pairs": pairs,
+    }
+    if has_pairs:
+        counts = agreement_counts(records, similarity)
+        summary["agreement"] = {
+            name: {
+                "wrong": sum(w for w, _ in rows) / len(rows),
+                "corrected": sum(c for _, c in rows) / len(rows),
+            }
+            for name, rows in counts.items()
+        }
+        if args.agreement_png is not None:
+            plot_agreement(counts, args.agreement_png)
+    elif args.agreement_png is not None:
+        say("--agreement-png: no record has iw and co, so there is nothing to plot")
+    return summary
+
+
+def _add_references(records: list[Record], engine: Engine, args: argparse.Namespace) -> None:
+    """Ask an LLM the questions that lack its answer."""
+    lacking = [r for r in records if not read_record(r).references.get(engine.name)]
+    say(f"{engine.name}: answers {len(lacking):,} of {len(records):,} questions")
+    found = reference_answers(
+        engine, [r["question"] for r in lacking], samples=args.reference_samples, seed=args.seed
+    )
+    for record, texts in zip(lacking, found, strict=True):
+        if texts:
+            record["reference_answers"] = {**(record.get("reference_answers") or {}), engine.name: texts}
+
+
+def _add_pairs(records: list[Record], engine: Engine, seed: int) -> dict[str, Any]:
+    """Have an LLM make the IW/CO pairs of the records that lack them."""
+    lacking = [r for r in records if not (r.get("iw") and r.get("co"))]
+    say(f"{engine.name}: makes wrong and corrected answers to {len(lacking):,} questions")
+    found = generate_pairs(engine, [r["question"] for r in lacking], seed=seed)
+    for record, pairs in zip(lacking, found, strict=True):
+        record["iw"], record["co"] = pairs.iw, pairs.co
+    return pairs_report(found)
+
+
+def _prompted(records: list[Record], engines: Sequence[Engine]) -> list[dict[str, float]]:
+    """r of each reference LLM by asking it."""
+    read = [read_record(record) for record in records]
+    rows: list[dict[str, float]] = [{} for _ in records]
+    for engine in engines:
+        for row, r in zip(rows, prompted_expertise(engine, engine.name, read), strict=True):
+            if r is not None:
+                row[engine.name] = r
+    return rows
+
+
+def _print(args: argparse.Namespace, summary: dict[str, Any]) -> None:
+    if args.json:
+        print(json.dumps({**summary, "output": str(args.output)}, ensure_ascii=False, allow_nan=False))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(width=None if sys.stdout.isatty() else 100)
+    report = FewlReport(**summary["report"])
+    options = summary["fewl_options"]
+    console.print(
+        f"FEWL, {options['aggregation']}, {options['divergence']}, expertise {options['expertise']}, "
+        f"similarity {plain(summary['similarity'])}, embedding {plain(summary['embedding'])}",
+        highlight=False,
+    )
+    table = Table("what", "number")
+    for name, value in asdict(report).items():
+        if isinstance(value, int) and (value or name in ("questions", "answers", "scored")):
+            table.add_row(name.replace("_", " "), f"{value:,}")
+    table.add_row("rejected lines", f"{summary['rejected_lines']:,}")
+    console.print(table)
+    llms = Table(
+        "reference LLM", "mean λ", "questions without its answer", "agrees with wrong", "with corrected"
+    )
+    for name, mean in report.mean_lambda.items():
+        agreed = summary.get("agreement", {}).get(name, {})
+        llms.add_row(
+            plain(name),
+            figure(mean),
+            f"{report.missing_references[name]:,}",
+            figure(agreed.get("wrong"), 1),
+            figure(agreed.get("corrected"), 1),
+        )
+    console.print(llms)
+    if summary["pairs"] is not None:
+        console.print(
+            f"IW/CO pairs: {plain(json.dumps(summary['pairs'], ensure_ascii=False))}", highlight=False
+        )
+    console.print(f"scored: {plain(args.output)}   run: {plain(args.output)}.run.json", highlight=False)
