@@ -25,11 +25,9 @@ def start(*args: str | Path, env: dict[str, str] | None = None, **options: Any) 
         [sys.executable, "-m", "tests.standin", "annotate", *map(str, args)],
         cwd=ROOT,
         env={**environment, "COLUMNS": "200", **(env or {})},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
         text=True,
         encoding="utf-8",
-        **options,
+        **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options},
     )
 
 
@@ -223,6 +221,31 @@ def test_a_file_is_annotated_reported_and_found_complete(tmp_path: Path) -> None
     assert "sentences/s" not in second.stderr
     assert (tmp_path / "out" / "page.html").read_bytes() == page
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["o.jsonl", "page.html"]
+
+
+def test_a_terminal_sees_a_progress_bar_with_the_speed(tmp_path: Path) -> None:
+    master, terminal = os.openpty()
+    files = [
+        "--input",
+        write_records(tmp_path / "in.jsonl", 6),
+        "--output",
+        tmp_path / "o.jsonl",
+        "--chunk-size",
+        "2",
+    ]
+    process = start(*files, env={"STANDIN_DELAY": "0.3", "TERM": "xterm"}, stderr=terminal)
+    out, _ = process.communicate(timeout=60)
+    os.close(terminal)
+    seen = b""
+    try:
+        while data := os.read(master, 65536):
+            seen += data
+    except OSError:  # the other end is closed
+        pass
+    os.close(master)
+    assert process.returncode == 0
+    assert re.search(rb"annotating.*2/6.*[\d.]+ sentences/s.*4/6", seen, re.S)
+    assert "\x1b" not in out  # standard output is no terminal here
 
 
 def test_a_file_of_many_records_prints_totals_only(tmp_path: Path) -> None:

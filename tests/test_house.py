@@ -1,0 +1,214 @@
+"""The house stands as designed: imports run down, importing is light, modules are short, the wheel works alone."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = ("annotators", "engines", "fewl", "mitigate")
+MAY_IMPORT = {  # of the packages of this house, beside itself
+    "engines": set(),
+    "annotators": {"engines"},
+    "fewl": {"engines", "annotators.sentences"},
+    "mitigate": {"annotators", "fewl", "engines"},
+    "app": {"mitigate"},
+}
+HEAVY = (
+    "torch",
+    "transformers",
+    "sentence_transformers",
+    "numpy.testing",
+    "matplotlib",
+    "sklearn",
+    "gradio",
+    "vllm",
+)
+
+
+def python(*args: str, cwd: Path | None = None, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *args],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=cwd,
+        env={**os.environ, **env},
+        timeout=240,
+    )
+
+
+def imported_names(source: str, package: str) -> set[str]:
+    """Every module or member that a source file imports, with relative imports made absolute."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            parts = package.split(".")
+            base = ".".join(parts[: len(parts) - node.level + 1]) if node.level else ""
+            module = ".".join(part for part in (base, node.module or "") if part)
+            names |= {f"{module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def forbidden(names: set[str], room: str) -> set[str]:
+    """Names of this house, its tests or benchmarks that a room must not import."""
+    allowed = MAY_IMPORT[room] | {room}
+    ours = {name for name in names if name.split(".")[0] in (*MAY_IMPORT, "tests", "benchmarks")}
+    return {n for n in ours if not any(n == a or n.startswith(a + ".") for a in allowed)}
+
+
+def test_imports_run_downwards_only() -> None:
+    wrong = {}
+    for room in MAY_IMPORT:
+        for path in [*(ROOT / room).rglob("*.py"), *ROOT.glob(f"{room}.py")]:
+            package = ".".join(path.relative_to(ROOT).parent.parts)
+            if bad := forbidden(imported_names(path.read_text(encoding="utf-8"), package), room):
+                wrong[str(path.relative_to(ROOT))] = sorted(bad)
+    assert wrong == {}
+
+
+@pytest.mark.parametrize(
+    ("source", "room", "bad"),
+    [
+        ("import mitigate.cli", "annotators", {"mitigate.cli"}),
+        ("def f():\n    from annotators import records", "engines", {"annotators.records"}),
+        ("from annotators.sentences import split_sentences", "fewl", set()),
+        ("from annotators import sentences", "fewl", set()),
+        ("from annotators import hallucination_rate", "fewl", {"annotators.hallucination_rate"}),
+        ("from annotators.records import LABELS", "fewl", {"annotators.records.LABELS"}),
+        ("from .core import g", "fewl", set()),
+        ("from . import core", "fewl", set()),
+        ("from benchmarks.splits import load_rows", "mitigate", {"benchmarks.splits.load_rows"}),
+        ("import engines, json, annotators", "mitigate", set()),
+    ],
+)
+def test_the_direction_test_sees_every_way_to_import(source: str, room: str, bad: set[str]) -> None:
+    assert forbidden(imported_names(source, room), room) == bad
+
+
+def test_no_module_is_over_400_lines() -> None:
+    long = {
+        str(path.relative_to(ROOT)): lines
+        for room in (*PACKAGES, "benchmarks")
+        for path in (ROOT / room).rglob("*.py")
+        if (lines := path.read_text(encoding="utf-8").count("\n")) > 400
+    }
+    assert long == {}
+
+
+@pytest.mark.parametrize("module", [*PACKAGES, "mitigate.cli"])
+def test_importing_is_light(module: str) -> None:
+    code = (
+        f"import sys, time; start = time.process_time(); import {module}; spent = time.process_time() - start;"
+        f"import json; print(json.dumps([spent, sorted(set({HEAVY!r}) & set(sys.modules))]))"
+    )
+    spent = []
+    for _ in range(3):
+        done = python("-c", code, cwd=ROOT)
+        assert done.returncode == 0, done.stderr
+        seconds, heavy = json.loads(done.stdout)
+        assert heavy == []
+        spent.append(seconds)
+        if seconds < 0.5:
+            break
+    assert min(spent) < 0.5
+
+
+def test_no_path_of_a_build_machine_is_committed() -> None:
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False)
+    if listed.returncode != 0:
+        pytest.skip("skipped: not a git checkout")
+    pattern = re.compile(r"(?<![\w.:/@~-])/(?:home|root|Users|work|tmp|var/folders|mnt|private)/[\w.-]+")
+    found = {}
+    for name in filter(None, listed.stdout.decode().split("\0")):
+        path = ROOT / name
+        if (
+            path.is_file()
+            and b"\0" not in (data := path.read_bytes())
+            and (hit := pattern.search(data.decode()))
+        ):
+            found[name] = hit.group()
+    assert found == {}
+
+
+# --- the installed wheel --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("wheel")
+    done = python("-m", "build", "--wheel", "--no-isolation", "--outdir", str(out), str(ROOT))
+    assert done.returncode == 0, done.stdout + done.stderr
+    (path,) = out.glob("*.whl")
+    return path
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("installed")
+    done = python(
+        "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--no-index", "--no-compile",
+        "--target", str(target), str(wheel),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return target
+
+
+def tracked(*folders: str) -> set[str]:
+    """Files git knows in some folders; all files where there is no git."""
+    listed = subprocess.run(["git", "ls-files", "-z", *folders], cwd=ROOT, capture_output=True, check=False)
+    if listed.returncode == 0:
+        return {name for name in listed.stdout.decode().split("\0") if name and (ROOT / name).exists()}
+    paths = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.is_file()]
+    return {str(path.relative_to(ROOT)) for path in paths if "__pycache__" not in path.parts}
+
+
+def test_the_wheel_holds_every_file_of_the_packages_and_the_recipes(wheel: Path) -> None:
+    held = set(zipfile.ZipFile(wheel).namelist())
+    recipes = {f"mitigate/{name}" for name in tracked("recipes")}
+    assert recipes
+    assert (tracked(*PACKAGES) | recipes) - held == set()
+    extra = {name.split("/")[0] for name in held} - set(PACKAGES)
+    assert {re.sub(r"-[\d.]+\.dist-info", "", name) for name in extra} == {"hallucination_toolkit"}
+
+
+def test_the_wheel_is_used_outside_the_checkout(installed: Path, tmp_path: Path) -> None:
+    """Its folder goes before site-packages, so an editable install there does not stand in for it."""
+    path = {"PYTHONPATH": str(installed)}
+    code = f"import importlib; print(*(importlib.import_module(name).__file__ for name in {PACKAGES}))"
+    where = python("-c", code, cwd=tmp_path, **path)
+    assert where.returncode == 0, where.stderr
+    assert [Path(file).parent.parent for file in where.stdout.split()] == [installed] * 4
+    done = python("-m", "mitigate.cli", "--help", cwd=tmp_path, **path)
+    assert done.returncode == 0, done.stderr
+    assert "annotate" in done.stdout
+    script = next((installed / "bin").glob("mitigate*"))
+    assert "mitigate.cli" in script.read_text()
+    wrong = python("-m", "mitigate.cli", "annotate", cwd=tmp_path, **path)
+    assert wrong.returncode == 2
+    assert "--reference and --answer missing" in wrong.stderr
+
+
+def test_the_wheel_annotates_outside_the_checkout(installed: Path, tmp_path: Path) -> None:
+    if not (ROOT / "annotators" / "embedded").exists():
+        pytest.skip("skipped: no embedded annotator yet")
+    (tmp_path / "reference.txt").write_text("The Jalali calendar was introduced in 1079.")
+    (tmp_path / "answer.txt").write_text("The Jalali calendar was introduced in 1079.")
+    done = python(
+        "-m", "mitigate.cli", "annotate", "--reference", "reference.txt", "--answer", "answer.txt", "--json",
+        "--html", "page.html", cwd=tmp_path, PYTHONPATH=str(installed), HF_HUB_OFFLINE="1",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    record = json.loads(done.stdout)
+    assert [(s["status"], s["label"]) for s in record["sentences"]] == [("checked", "supported")]
+    assert "Jalali" in (tmp_path / "page.html").read_text()
