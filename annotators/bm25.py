@@ -38,8 +38,6 @@ def words(text: str) -> list[str]:
 
 def _fold(word: str) -> str:
     """Cut a light suffix, so that "release", "released" and "releases" meet; the rest need be no word."""
-    if len(word) <= 4:
-        return word
     word = word.removesuffix("'s").removesuffix("’s")
     for suffix in _SUFFIXES:
         if word.endswith(suffix) and len(word) - len(suffix) >= 3:

@@ -144,8 +144,8 @@ def fuse(scores: Sequence[np.ndarray]) -> np.ndarray:
 def with_neighbours(support_QP: np.ndarray, index: ReferenceIndex) -> np.ndarray:
     """Add to each passage's support a share of its best neighbour's.
 
-    Neighbours are passages of the same line with at most ``LINE_TOKENS`` tokens between, and the last passage of
-    the line before and the first of the line after, unless a blank line is between.
+    Neighbours are passages of the same line with at most ``LINE_TOKENS`` tokens between, and the last passage
+    of the line before and the first of the line after, unless a blank line is between.
     """
     line_P, block_P = index.lines
     ends_P = np.cumsum([passage.tokens for passage in index.passages])
