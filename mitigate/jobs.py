@@ -65,7 +65,8 @@ class Job:
 
         Args:
             process: Turns records into as many results, in the same order.
-            chunk_size: Records handed over at once, at least 1.
+            chunk_size: Records handed over at once, at least 1. Chunks start at the same records as in an
+                uninterrupted run, so that results which depend on the batch in the last digits agree.
             on_chunk: Called with each chunk's results once they are written.
 
         Raises:
@@ -75,7 +76,7 @@ class Job:
         self._write(b"")
         lines = islice(read_lines(self.source, self.check), self.lines)
         records = islice((line.record for line in lines if line.record is not None), self.done, None)
-        while chunk := list(islice(records, chunk_size)):
+        while chunk := list(islice(records, chunk_size - self.done % chunk_size)):
             rows = process(chunk)
             if len(rows) != len(chunk):
                 raise RuntimeError(f"{len(chunk)} records went in and {len(rows)} results came out")

@@ -402,3 +402,69 @@ def test_a_disk_that_is_full_fails_with_1_and_one_line(tmp_path: Path) -> None:
     assert "Traceback" not in err
     assert mitigate("--input", source, "--output", output).returncode == 0
     assert [row["id"] for row in read(output)] == list(range(20))
+
+
+# --- the embedded annotator -----------------------------------------------------------------------------
+
+embedded = pytest.mark.skipif(
+    not (ROOT / "annotators" / "embedded" / "annotator.json").exists(),
+    reason="skipped: no embedded annotator yet",
+)
+
+
+def real(*args: str | Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "mitigate.cli", "annotate", *map(str, args)]
+    return subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, encoding="utf-8", check=False, timeout=200
+    )
+
+
+@embedded
+def test_the_examples_with_the_embedded_annotator(tmp_path: Path) -> None:
+    source, output = ROOT / "examples" / "records.jsonl", tmp_path / "out.jsonl"
+    files: list[str | Path] = ["--input", source, "--output", output, "--chunk-size", "4"]
+    done = real(*files, "--html", tmp_path / "page.html")
+    assert done.returncode == 0, done.stderr
+    rows = read(output)
+    for record, row in zip(read(source), rows, strict=True):
+        assert {key: row[key] for key in record} == record
+        assert len(row["sentences"]) == len(record["expected"])
+        for s in row["sentences"]:
+            assert record["answer"][s["start"] : s["end"]] == s["text"]
+            assert all(record["reference"][f["start"] : f["end"]] == f["text"] for f in s["fragments"])
+            assert all(record["answer"][c["start"] : c["end"]] == c["from"] for c in s["correction"])
+            assert (s["label"] is None) == (s["status"] != "checked")
+            if s["scores"] is not None:
+                assert sum(s["scores"].values()) == pytest.approx(1, abs=1e-6)
+    status = {row["id"]: {s["status"] for s in row["sentences"]} for row in rows}
+    assert status["libai"] == status["gugong"] == {"language_unsupported"}
+    assert status["no_reference"] == {"no_reference"}
+    assert all(
+        found == {"checked"}
+        for name, found in status.items()
+        if name not in ("libai", "gugong", "no_reference")
+    )
+    whole = output.read_bytes()
+    lines = whole.splitlines(keepends=True)
+    output.write_bytes(
+        b"".join(lines[:8]) + lines[8][:100]
+    )  # as a kill -9 in the middle of a write leaves it
+    again = real(*files)
+    assert again.returncode == 0, again.stderr
+    assert output.read_bytes() == whole
+
+
+@embedded
+def test_an_annotator_that_is_not_there_is_wrong_usage(tmp_path: Path) -> None:
+    done = real(
+        "--input",
+        ROOT / "examples" / "records.jsonl",
+        "--output",
+        tmp_path / "o.jsonl",
+        "--annotator",
+        tmp_path / "no",
+    )
+    assert done.returncode == 2
+    assert f"--annotator {tmp_path}/no: " in done.stderr
+    assert "Traceback" not in done.stderr
