@@ -171,20 +171,28 @@ def ece(probability: ArrayLike, outcome: ArrayLike, n_bins: int = N_BINS) -> flo
     return float(np.abs(np.bincount(bins, p - y, minlength=n_bins)).sum() / len(p))
 
 
-def best_threshold(positive: ArrayLike, score: ArrayLike) -> float | None:
+def best_threshold(positive: ArrayLike, score: ArrayLike, weights: ArrayLike | None = None) -> float | None:
     """The threshold t with the best balanced accuracy of "positive iff score ≥ t" (lowest t of equals).
 
     It lies half-way between two neighbouring scores, or at the lowest score. None where a class is missing.
+
+    Args:
+        positive: (n,) true where the row is of the positive class.
+        score: (n,) rows with NaN are left out.
+        weights: (n,) how much each row counts; once by default.
     """
     positive_n, score_n = np.asarray(positive, dtype=bool), np.asarray(score, dtype=np.float64)
+    weights_n = np.ones(len(score_n)) if weights is None else np.asarray(weights, dtype=np.float64)
     kept = ~np.isnan(score_n)
+    positive_n, weights_n = positive_n[kept], weights_n[kept]
     values, rank = np.unique(score_n[kept], return_inverse=True)
-    up = np.bincount(rank[positive_n[kept]], minlength=len(values))
-    down = np.bincount(rank[~positive_n[kept]], minlength=len(values))
+    up = np.bincount(rank[positive_n], weights_n[positive_n], minlength=len(values))
+    down = np.bincount(rank[~positive_n], weights_n[~positive_n], minlength=len(values))
     if up.sum() == 0 or down.sum() == 0:
         return None
     below_up, below_down = np.cumsum(up) - up, np.cumsum(down) - down
-    best = int(np.argmax(below_down / down.sum() - below_up / up.sum()))
+    # Rounded, so that equal thresholds stay equal whatever the order of the sums.
+    best = int(np.argmax(np.round(below_down / down.sum() - below_up / up.sum(), 12)))
     return float(values[best] if best == 0 else (values[best - 1] + values[best]) / 2)
 
 

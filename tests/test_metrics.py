@@ -215,6 +215,11 @@ def test_best_threshold_by_hand_and_by_trying_all() -> None:
         0.5
     )
     assert m.best_threshold([True, True], [0.1, 0.2]) is None
+    # The negative at 0.7 nine times: t = 0.75 loses one of two positives and no negative, (1/2 + 1) / 2;
+    # t = 0.5 gets 2 of 11 negatives, (1 + 2/11) / 2.
+    heavy = [1, 1, 1, 1, 9]
+    found = m.best_threshold([True, True, False, False, False], [0.6, 0.8, 0.1, 0.4, 0.7], heavy)
+    assert found == pytest.approx(0.75)
     generator = random.Random(3)
     for _ in range(30):
         score = [generator.randrange(8) / 8 for _ in range(20)]
