@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from sklearn import metrics as sk
 
+import annotators
 from annotators import LABELS, Fragment, SentenceAnnotation
 from annotators.evaluation import evaluate, evidence, labelled, predict
 from annotators.splits import assign_folds
@@ -522,3 +523,25 @@ def test_a_file_that_cannot_be_written_is_a_usage_error(tmp_path: Path) -> None:
 
     with pytest.raises(UsageError, match="cannot write"):
         write(tmp_path / "gone" / "metrics.json", b"{}")
+
+
+def test_the_embedded_annotator_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    if not (Path(annotators.__file__).parent / "embedded").is_dir():
+        pytest.skip("skipped: the embedded weights are not here")
+    reference = "Omar Khayyam was born in Nishapur in 1048. He wrote a treatise on algebra around 1070."
+    rows = [
+        {"sentence": "Omar Khayyam was born in Nishapur.", "label": "supported", "lang": "en"},
+        {"sentence": "Rice prices in Osaka doubled last winter.", "label": "unverifiable", "lang": "en"},
+        {"sentence": "他出生于内沙布尔。", "label": "supported", "lang": "zh"},
+    ]
+    data = _write(tmp_path / "omar.jsonl", [{"reference": reference, **row} for row in rows])
+    output = tmp_path / "metrics.json"
+    assert _run("--data", data, "--annotator", "embedded", "--output", output) == 0
+    assert "fold all, 3 rows" in capsys.readouterr().out
+    result = json.loads(output.read_text("utf-8"))
+    assert result["statuses"] == {"checked": 2, "language_unsupported": 1}
+    assert result["languages"]["en"]["auc"] == 1.0
+    assert result["languages"]["zh"]["coverage"] == 0.0
+    assert result["sources"]["omar"]["n"] == 3
+    assert result["run"]["annotator"]["name"] == "embedded"
+    assert len(result["run"]["annotator"]["fingerprint"]) >= 12
