@@ -45,7 +45,7 @@ def request_key(identity: Mapping[str, Any], chat: Chat, sampling: Sampling) -> 
 
 
 class ResponseCache:
-    """Results by key, in one SQLite file.
+    """Results by key, in one SQLite file: table ``answers`` with key, result (JSON), saved (Unix seconds).
 
     Args:
         path: The file; created, with its folder, where there is none.
@@ -157,16 +157,16 @@ class CachedEngine:
 
     Args:
         engine: The engine to ask; closed with this one.
-        path: File of the cache.
+        cache: The cache or its file; closed with this one.
 
     Attributes:
         hits: Chats answered from the cache, or by an equal chat of the same batch.
         misses: Chats the engine was asked.
     """
 
-    def __init__(self, engine: Engine, path: str | Path) -> None:
+    def __init__(self, engine: Engine, cache: ResponseCache | str | Path) -> None:
         self.engine = engine
-        self.cache = ResponseCache(path)
+        self.cache = cache if isinstance(cache, ResponseCache) else ResponseCache(cache)
         self.hits = 0
         self.misses = 0
 

@@ -95,21 +95,27 @@ def load_engine(spec: str, *, cache: str | Path | None = None, **options: Any) -
         CacheError: The cache file is damaged or is something else.
     """
     parsed = parse_engine(spec)
-    engine: Engine
-    if parsed.kind == "openai":
+    if cache is None:
+        return _load(parsed, options)
+    from engines.cache import CachedEngine, ResponseCache
+
+    store = ResponseCache(cache)  # first: a damaged file should not cost the loading of a model
+    try:
+        return CachedEngine(_load(parsed, options), store)
+    except BaseException:
+        store.close()
+        raise
+
+
+def _load(spec: EngineSpec, options: dict[str, Any]) -> Engine:
+    if spec.kind == "openai":
         from engines.openai_engine import OpenAIEngine
 
-        engine = OpenAIEngine(parsed.model, parsed.base_url, **options)
-    elif parsed.kind == "vllm":
+        return OpenAIEngine(spec.model, spec.base_url, **options)
+    if spec.kind == "vllm":
         from engines.vllm_engine import VllmEngine
 
-        engine = VllmEngine(parsed.model, **options)
-    else:
-        from engines.transformers_engine import TransformersEngine
+        return VllmEngine(spec.model, **options)
+    from engines.transformers_engine import TransformersEngine
 
-        engine = TransformersEngine(parsed.model, **options)
-    if cache is None:
-        return engine
-    from engines.cache import CachedEngine
-
-    return CachedEngine(engine, cache)
+    return TransformersEngine(spec.model, **options)

@@ -87,7 +87,7 @@ class OpenAIEngine:
         self._client_options: dict[str, Any] = {
             "api_key": key or "none",  # local servers want some key and read none
             "base_url": self.base_url,
-            "timeout": timeout,
+            "timeout": openai.Timeout(timeout, connect=min(timeout, 10.0)),
             "max_retries": max_retries,
         }
         self._openai = openai

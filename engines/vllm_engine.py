@@ -31,11 +31,14 @@ class VllmEngine:
     def __init__(self, model: str, *, dtype: str = "auto", **options: Any) -> None:
         try:
             import vllm
+            import vllm.exceptions
         except ImportError as error:
             raise ImportError(
                 "the vllm engine needs vLLM (Linux, a GPU): pip install 'hallucination-toolkit[vllm]'; "
                 f"transformers:{model} runs the same checkpoint without it"
             ) from error
+        # Bad requests are ValueErrors in older versions, and of a class of their own in newer ones.
+        self._refused = (ValueError, getattr(vllm.exceptions, "VLLMClientError", ValueError))
         self.name = f"vllm:{model}"
         where = locate(model)
         self._llm: Any = vllm.LLM(model=where, dtype=dtype, trust_remote_code=False, **options)
@@ -73,7 +76,7 @@ class VllmEngine:
                 [_params(sampling, chat) for chat in chats],
                 use_tqdm=False,
             )
-        except ValueError as error:
+        except self._refused as error:
             if len(chats) == 1:
                 return [ChatResult(error=f"vLLM refused the chat: {error}")]
             half = len(chats) // 2

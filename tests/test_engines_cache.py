@@ -298,6 +298,16 @@ def test_a_damaged_file_is_named(path: Path) -> None:
         ResponseCache(path)
 
 
+def test_a_damaged_cache_is_told_before_a_model_is_loaded(path: Path) -> None:
+    path.parent.mkdir()
+    path.write_bytes(b"not a database, " * 500)
+    with pytest.raises(CacheError, match="damaged"):
+        load_engine("transformers:./no-such-folder", cache=path)
+    path.unlink()
+    with pytest.raises(FileNotFoundError):  # and the other way round nothing stays open
+        load_engine("transformers:./no-such-folder", cache=path)
+
+
 def test_damage_in_the_middle_is_named(path: Path) -> None:
     cache = ResponseCache(path)
     for number in range(300):
