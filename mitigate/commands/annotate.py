@@ -124,10 +124,13 @@ def check_options(args: argparse.Namespace) -> None:
 
 def load(name: str) -> Annotator:
     """The annotator of that name; what is wrong with the name is a usage error."""
+    from rich.console import Console
+
     from annotators import load_annotator
 
     try:
-        return load_annotator(name)
+        with Console(stderr=True).status("loading the annotator"):  # shown on a terminal only
+            return load_annotator(name)
     except (ValueError, OSError, ImportError) as error:
         raise UsageError(f"--annotator {name}: {error}") from error
 
