@@ -95,7 +95,7 @@ def main() -> int:
             os.environ.get("STANDIN_FINGERPRINT", "exact-1"), float(os.environ.get("STANDIN_DELAY", "0"))
         )
 
-    annotators.load_annotator = load_annotator  # type: ignore[attr-defined]
+    annotators.load_annotator = load_annotator
     os.chdir(os.environ.get("STANDIN_CWD", "."))
     return mitigate()
 
