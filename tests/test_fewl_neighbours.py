@@ -77,6 +77,19 @@ def test_pair_cosine_does_not_depend_on_the_batch():
     np.testing.assert_array_equal(together[::1000], apart)
 
 
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize("run", [1, 7, 40])
+def test_pair_cosine_reads_runs_of_one_row_once(run, exact):
+    vectors = unit(np.random.default_rng(2).normal(size=(900, 384)))
+    left = np.repeat(np.random.default_rng(4).permutation(900)[:300], run)
+    right = np.random.default_rng(3).integers(0, 900, size=300 * run)
+    for cut in (0, 5):  # the second does not divide into equal runs
+        want = (vectors[left[cut:]].astype(np.float64) * vectors[right[cut:]].astype(np.float64)).sum(axis=1)
+        got = pair_cosine(vectors, left[cut:], right[cut:], exact=exact)
+        np.testing.assert_allclose(got, want, atol=1e-6)
+    assert len(pair_cosine(vectors, left[:0], right[:0], exact=exact)) == 0
+
+
 def test_bad_input_says_what_was_expected():
     with pytest.raises(ValueError, match=r"at least 1, got 0"):
         nearest(unit([[1, 0]]), 0)
