@@ -224,7 +224,7 @@ def _abbreviation(word: str, uncased: bool, inside: bool) -> str:
         return "time"
     if low in ERAS:
         return "era"
-    if low in LATE or (capital and low in PLACES):
+    if (low in LATE and word != "Al") or (capital and low in PLACES):
         return "late"
     if low in UNITS or low == "st":
         return "unit"

@@ -180,6 +180,7 @@ ENGLISH: dict[str, str] = {
     "options in a line": "Q. What is it? ¦A. A dog.",
     "note in brackets after the stop": "He left. (see note) ¦She stayed. ¦(She slept.)",
     "phone brands": "iPhone sales rose. ¦iPads fell. ¦eBay was flat.",
+    "a name like an abbreviation": "They flew with El Al. ¦Prices had risen since Lu et al. Tao checked.",
     "street and place at the end": "I live at 5 Main St. ¦My office is in Calif. ¦It is far.",
     "time at the start": "At 9 a.m. Rosa opened the shop. ¦She closed at 5 p.m. ¦Tom swept.",
     "bulleted line with a break": "* **Sub:** cold.\n ¦* **Heat:** warm. ¦It lasts.",
