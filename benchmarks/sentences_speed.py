@@ -141,10 +141,10 @@ def main() -> None:
 
     python -m benchmarks.sentences_speed --data ../shared/data
 
-Python {platform.python_version()}, pysbd {version("pysbd")}, {platform.system()} {platform.machine()} with {os.cpu_count()}
-cores shared with other work, one thread. CPU time (`time.process_time`) of {ROUNDS} rounds in which the splitters take turns on the same distinct answers, drawn with
-seed 0 from the labelled rows and the models' answers of `fewl/`. Absolute rates depend on the machine; the ratio within
-a round does not.
+Python {platform.python_version()}, pysbd {version("pysbd")}, {platform.system()} {platform.machine()},
+{os.cpu_count()} cores shared with other work, one thread. CPU time (`time.process_time`) of {ROUNDS} rounds in which
+the splitters take turns on the same distinct answers, drawn with seed 0 from the labelled rows and the models' answers
+of `fewl/`. Absolute rates depend on the machine; the ratio within a round hardly does.
 
 ## Speed
 
