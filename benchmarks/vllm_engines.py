@@ -34,7 +34,7 @@ from typing import Any
 from benchmarks.tiny_chat import build_tiny_chat
 from engines import CachedEngine, ChatResult, Engine, Sampling, load_engine
 
-CONTEXT = 256
+CONTEXT = 512
 WORDS = "is the river longer than road no which one older yes or red blue fox dog box five jugs".split()
 CHOICES = ("red", "blue", "yes", "no")
 SCHEMA = {

@@ -91,6 +91,27 @@ def test_the_batch_does_not_matter(folder: Path, engine: TransformersEngine) -> 
         assert engine.chat(CHATS[1:2], sampling)[0].texts == together[1]
 
 
+def test_batches_are_bucketed_by_length(
+    folder: Path, engine: TransformersEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = TransformersEngine(str(folder), device="cpu", batch_tokens=100)
+    generate, shapes = small.model.generate, []
+
+    def watched(**options: torch.Tensor) -> torch.Tensor:
+        shapes.append(tuple(options["input_ids"].shape))
+        return generate(**options)
+
+    monkeypatch.setattr(small.model, "generate", watched)
+    chats = [user("x " * words) for words in (1, 40, 2, 39, 3, 30, 4, 1)]
+    sampling = Sampling(max_tokens=10)
+    assert small.chat(chats, sampling) == engine.chat(chats, sampling)
+    assert all(rows == 1 or rows * (width + 10) <= 100 for rows, width in shapes)
+    widths = [width for _, width in shapes]
+    assert widths == sorted(widths, reverse=True)
+    assert sum(rows for rows, _ in shapes) == 8
+    assert max(rows for rows, _ in shapes) > 2
+
+
 def test_seeds(engine: TransformersEngine) -> None:
     def draw(seed: int | None) -> list[tuple[str, ...]]:
         sampling = Sampling(max_tokens=24, temperature=1.0, n=3, seed=seed)
