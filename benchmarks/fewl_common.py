@@ -25,6 +25,8 @@ from fewl.similarity import Encode, OfPairs, Similarity, each_once
 Record = dict[str, Any]
 THREE = ("gemma-2-27b-it", "Llama-3.1-70B-Instruct", "Mistral-7B-Instruct-v0.2")
 """The three reference LLMs of the main tables: one of each maker, chosen by size and kind, not by results."""
+WEAK = ("gemma-2-27b", "Llama-3.1-70B", "Mistral-7B-v0.3")
+"""Their base models (Mistral's of the next version, since 0.2 has none here), as weak LLMs."""
 SINGLE = THREE[0]
 RESAMPLES = 2000
 
@@ -95,15 +97,21 @@ def half(record: Mapping[str, Any]) -> int:
 # --- figures per question, NaN where a question has nothing to compare ----------------------------------------
 
 
-def labelled_pairs(scored: Sequence[Record]) -> NDArray[np.float64]:
-    """Share of (true, false) answer pairs of a question with the true one above; ties half."""
+def labelled_pairs(scored: Sequence[Record], alike: float | None = None) -> NDArray[np.float64]:
+    """Share of (true, false) answer pairs of a question with the true one above; ties half.
+
+    With ``alike``, only pairs whose lengths differ by at most this factor, so that length cannot decide.
+    """
     values = []
     for record in scored:
         known = [a for a in record["answers"] if a.get("label") is not None and a["score"] is not None]
         true = np.array([a["score"] for a in known if a["label"]])
         false = np.array([a["score"] for a in known if not a["label"]])
-        gap = true[:, None] - false[None, :]
-        values.append(((gap > 0) + 0.5 * (gap == 0)).mean() if gap.size else np.nan)
+        won = (true[:, None] > false[None, :]) + 0.5 * (true[:, None] == false[None, :])
+        if alike is not None:
+            long = [np.log([len(a["text"]) for a in known if a["label"] is label]) for label in (True, False)]
+            won = won[np.abs(long[0][:, None] - long[1][None, :]) <= np.log(alike)]
+        values.append(won.mean() if won.size else np.nan)
     return np.array(values)
 
 

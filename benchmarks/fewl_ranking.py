@@ -37,6 +37,8 @@ from fewl.score import FewlOptions, score_records
 from fewl.similarity import Encode, Similarity, char_tfidf, cosine, each_once, new_words, rouge_l
 
 Record = dict[str, Any]
+ALIKE = 1.2
+PAIR_COLUMNS = ("true above false, %", "the same, lengths within a factor of 1.2, %")
 SETTINGS = {
     "no penalty": FewlOptions(aggregation="eq6", penalty=False),
     "paper (Eq. 4)": FewlOptions(aggregation="paper"),
@@ -132,7 +134,7 @@ def halluqa(data: Path, plot: Path) -> list[str]:
             tau(rank_models(s, truth_from_labels=True))
             for s in (scored, *([x for x in scored if half(x) == h] for h in (0, 1)))
         ]
-        rows.append([row, *cells, shown(labelled_pairs(scored))])
+        rows.append([row, *cells, shown(labelled_pairs(scored)), shown(labelled_pairs(scored, ALIKE))])
     chosen = rank_models(scored_by[best[1]], truth_from_labels=True)
     plot_ranking(chosen, plot)
     order = [
@@ -231,17 +233,27 @@ def truthfulqa_models(data: Path, encode: Encode) -> list[str]:
 
 
 def _ranked(records: Sequence[Record], sims: dict[str, Similarity], encode: Encode) -> list[str]:
-    rows = []
+    scored_by = {}
     for name, similarity in sims.items():
         kept = remembered(similarity)
         for called in ("no penalty", "paper (Eq. 4)", "eq6", "balanced", "eq6, random neighbours"):
-            scored = score_records(records, similarity=kept, encode=encode, options=SETTINGS[called])[0]
-            ranking = rank_models(scored, truth_from_labels=True)
-            order = " > ".join(r.model for r in ranking.models)
-            pairs = labelled_pairs(scored)
-            rows.append(
-                [f"{name}, {called}", tau(ranking), shown(pairs), int((~np.isnan(pairs)).sum()), order]
-            )
+            scored_by[f"{name}, {called}"] = score_records(
+                records, similarity=kept, encode=encode, options=SETTINGS[called]
+            )[0]
+        for called in ("no penalty", "eq6"):
+            scored_by[f"{name}, {called}, control: references of another question"] = score_records(
+                shuffled(records), similarity=similarity, encode=encode, options=SETTINGS[called]
+            )[0]
+    scored_by["length alone: longer is better"] = [
+        {**r, "answers": [{**a, "score": float(len(a["text"]))} for a in r["answers"]]} for r in records
+    ]
+    rows = []
+    for called, scored in scored_by.items():
+        ranking = rank_models(scored, truth_from_labels=True)
+        order = " > ".join(r.model for r in ranking.models)
+        pairs, like = labelled_pairs(scored), labelled_pairs(scored, ALIKE)
+        counts = f"{int((~np.isnan(pairs)).sum())}, {int((~np.isnan(like)).sum())}"
+        rows.append([called, tau(ranking), shown(pairs), shown(like), counts, order])
     truth = sorted((ranking.truth or {}).items(), key=lambda item: -item[1])
     said = ", ".join(f"{m} {100 * t:.1f} %" for m, t in truth)
     return [

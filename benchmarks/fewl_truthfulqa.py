@@ -119,7 +119,8 @@ def tables_of(name: str, similarity: Similarity, encode: Encode, records: Sequen
         top, first, labelled = best_on_top(scored), best_above_first_wrong(scored), labelled_pairs(scored)
         count = f"{int(np.nansum(top))} of {int((~np.isnan(top)).sum())}"
         gap = "" if method == BASE else shown_gap(labelled, base)
-        rows.append([method, count, shown(top), shown(first), shown(labelled), gap])
+        like = shown(labelled_pairs(scored, 1.2))
+        rows.append([method, count, shown(top), shown(first), shown(labelled), gap, like])
     head = [
         "method",
         "best on top",
@@ -127,9 +128,10 @@ def tables_of(name: str, similarity: Similarity, encode: Encode, records: Sequen
         "best above first wrong, %",
         "human-labelled: true above false, %",
         f"labelled, minus “{BASE}”",
+        "labelled, lengths within a factor of 1.2, %",
     ]
-    n = interval(base)[3]
-    note = f"Human-labelled pairs: {n} questions with both a true and a false answer; chance is 50 %."
+    n, like = interval(base)[3], interval(labelled_pairs(found[BASE], 1.2))[3]
+    note = f"Human-labelled pairs: {n} questions with both a true and a false answer ({like} of like length)."
     return [f"## Table 3 protocol, similarity {name}", table(head, rows), note]
 
 
@@ -188,6 +190,11 @@ def sample_level(encode: Encode, records: Sequence[Record], data: Path) -> list[
         for name, sim in sims.items()
         for penalty in (False, True)
     }
+    off = FewlOptions(aggregation="eq6", penalty=False)
+    control = {
+        name: score_records(shuffled(asked), similarity=sim, encode=encode, options=off)[0]
+        for name, sim in sims.items()
+    }
     metric = {name: tqa_metric(records, asked, sims[name]) for name in ("cosine", "rouge-l")}
     rows = []
     for (name, penalty), result in scored.items():
@@ -197,6 +204,12 @@ def sample_level(encode: Encode, records: Sequence[Record], data: Path) -> list[
         rows.append(
             [name, "yes" if penalty else "no", *_cells(human), f"{shown(by_metric)} (metric by {other})"]
         )
+    for name, result in control.items():
+        human = _agreement(result, models, lambda q, m: labels.get((records[q]["id"], models[m])))
+        other = "rouge-l" if name != "rouge-l" else "cosine"
+        by_metric = _agreement(result, models, lambda q, m, o=other: metric[o][q, m])
+        called = f"{name}, control: reference to another question"
+        rows.append([called, "no", *_cells(human), f"{shown(by_metric)} (metric by {other})"])
     out.append(table(["similarity", "penalty", "human labels, %", "questions", "TQA metric, %"], rows))
     for name in sims:
         truth = metric["rouge-l" if name != "rouge-l" else "cosine"]

@@ -23,6 +23,7 @@ class Layout:
     Args:
         texts: Distinct texts of answers, references and pairs.
         slots: The LLM behind each place n; an LLM with several samples has several places.
+        weak_N: Whether place n is a weak LLM's, which is no reference.
         questions: Distinct question texts.
         distinct_Q: The question of each record, a place in ``questions``.
         asked_Q: The question of each record, a place in ``texts``.
@@ -37,6 +38,7 @@ class Layout:
 
     texts: list[str]
     slots: list[str]
+    weak_N: NDArray[np.bool_]
     questions: list[str]
     distinct_Q: Ints
     asked_Q: Ints
@@ -55,8 +57,8 @@ class Layout:
         return np.moveaxis(reference_QKN, -1, -2)
 
 
-def lay_out(records: Sequence[FewlRecord], names: Sequence[str]) -> Layout:
-    """Number the texts of the records; only the reference LLMs named are laid out."""
+def lay_out(records: Sequence[FewlRecord], names: Sequence[str], weak: Sequence[str] = ()) -> Layout:
+    """Number the texts of the records; only the reference LLMs named and the weak ones are laid out."""
     number: dict[str, int] = {}
 
     def numbers(texts: Iterable[str]) -> list[int]:
@@ -64,7 +66,7 @@ def lay_out(records: Sequence[FewlRecord], names: Sequence[str]) -> Layout:
 
     slots = [
         name
-        for name in names
+        for name in (*names, *weak)
         for _ in range(max((len(r.references.get(name, ())) for r in records), default=0))
     ]
     first = {name: slots.index(name) for name in slots}
@@ -84,6 +86,8 @@ def lay_out(records: Sequence[FewlRecord], names: Sequence[str]) -> Layout:
     ):  # backwards, so that the first record of a question has the word
         there_N = reference_QN[q] >= 0
         pool_PN[distinct_Q[q], there_N] = reference_QN[q, there_N]
+    weak_N = np.array([slot in weak for slot in slots], dtype=bool)
+    pool_PN[:, weak_N] = -1  # they have no part in the penalty
 
     answers = [(q, answer) for q, record in enumerate(records) for answer in record.answers]
     answer_A = np.array(numbers(answer.text for _, answer in answers), dtype=np.int64)
@@ -97,6 +101,7 @@ def lay_out(records: Sequence[FewlRecord], names: Sequence[str]) -> Layout:
     return Layout(
         texts=list(number),
         slots=slots,
+        weak_N=weak_N,
         questions=list(question_number),
         distinct_Q=distinct_Q,
         asked_Q=asked_Q,

@@ -54,6 +54,8 @@ class FewlOptions:
             compared with the reference answers to neighbour questions. The second is the same for all answers
             of a question, so it cannot change their order.
         references: ``all``, or ``single:NAME``.
+        weak: LLMs whose answers count against an answer (an extension): the mean of g*(s(y, h_j(x))) over them is
+            taken off the score, as if their answers were intentionally wrong ones. They are no references.
         seed: Of the random neighbours.
     """
 
@@ -66,6 +68,7 @@ class FewlOptions:
     penalty: bool = True
     penalty_of: Literal["answer", "reference"] = "answer"
     references: str = "all"
+    weak: tuple[str, ...] = ()
     seed: int = 0
 
 
@@ -82,6 +85,7 @@ class FewlReport:
     questions_without_reference: int = 0
     questions_without_neighbours: int = 0
     questions_without_expertise: int = 0
+    questions_without_weak_answers: int = 0
     own_references_left_out: int = 0
     pairs_not_compared: int = 0
     missing_references: dict[str, int] = field(default_factory=dict)
@@ -115,7 +119,7 @@ def score_records(
     """
     options = options or FewlOptions()
     read = [read_record(record) for record in records]
-    layout = lay_out(read, _chosen(read, options.references))
+    layout = lay_out(read, _chosen(read, options.references, options.weak), options.weak)
     report = FewlReport(
         questions=len(read), distinct_questions=len(layout.questions), answers=len(layout.answer_A)
     )
@@ -140,6 +144,13 @@ def score_records(
     score_A = core.aggregate(
         s_AN, weights_AN, laziness_AN, aggregation=options.aggregation, divergence=options.divergence
     )
+    if options.weak:
+        against_A = core.nan_mean(core.VARIATIONAL[options.divergence].g(s_AN[:, layout.weak_N]))
+        score_A = score_A - np.where(np.isnan(against_A), 0.0, against_A)
+        report.questions_without_weak_answers = int(
+            (layout.reference_QN[:, layout.weak_N] < 0).all(axis=1).sum()
+        )
+        s_AN[:, layout.weak_N] = np.nan
     truth_A = core.truthfulness(s_AN, weights_AN)
     lazy_A = np.full(len(score_A), np.nan)
     if laziness_AN is not None:
@@ -148,9 +159,13 @@ def score_records(
     return _written(read, layout, score_A, truth_A, lazy_A, weights_QN), report
 
 
-def _chosen(records: Sequence[FewlRecord], references: str) -> list[str]:
-    """Names of the reference LLMs to use, in the order in which they appear."""
+def _chosen(records: Sequence[FewlRecord], references: str, weak: Sequence[str]) -> list[str]:
+    """Names of the reference LLMs to use, in the order in which they appear; the weak ones are not among them."""
     names = list(dict.fromkeys(name for record in records for name in record.references))
+    for name in weak:
+        if name not in names:
+            raise ValueError(f"weak: expected one of {', '.join(names) or 'none'}, got {name!r}")
+    names = [name for name in names if name not in weak]
     if references == "all":
         return names
     kind, _, name = references.partition(":")
@@ -214,7 +229,7 @@ def _weights(
     report: FewlReport,
 ) -> Float:
     """λ_QN by the chosen expertise."""
-    there_QN = layout.reference_QN >= 0
+    there_QN = (layout.reference_QN >= 0) & ~layout.weak_N
     reference_QN1 = layout.reference_QN[:, :, None]
     if options.expertise == "uniform":
         r_QN = np.where(there_QN, 0.0, np.nan)
@@ -248,7 +263,7 @@ def _count(report: FewlReport, layout: Layout, score_A: Float, weights_QN: Float
     report.scored = int((~np.isnan(score_A)).sum())
     report.empty_answers = int((layout.answer_A < 0).sum())
     report.answers_without_reference = report.answers - report.scored - report.empty_answers
-    report.questions_without_reference = int((layout.reference_QN < 0).all(axis=1).sum())
+    report.questions_without_reference = int((layout.reference_QN[:, ~layout.weak_N] < 0).all(axis=1).sum())
     for name in dict.fromkeys(layout.slots):
         columns = [i for i, slot in enumerate(layout.slots) if slot == name]
         missing_Q = (layout.reference_QN[:, columns] < 0).all(axis=1)

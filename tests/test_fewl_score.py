@@ -280,6 +280,25 @@ def test_single_reference_is_the_score_with_that_llm_alone():
         score(records, references="single:x")
 
 
+def test_weak_llms_count_against_an_answer_and_are_no_references():
+    rows = [
+        one(reference_answers={"m": "ab", "w": "a", "v": "c"}),
+        one(question="b", reference_answers={"m": "c"}),
+    ]
+    plain = [{**row, "reference_answers": {"m": row["reference_answers"]["m"]}} for row in rows]
+    scored, report = score(rows, weak=("w", "v"))
+    want, _ = score(plain)
+    # the mean of ½ tanh s("ab", "a") = ½ tanh(1/√2) and ½ tanh s("ab", "c") = 0 comes off; nothing where none is
+    off = 0.5 * 0.5 * math.tanh(math.sqrt(0.5))
+    assert scored[0]["answers"][0]["score"] == pytest.approx(want[0]["answers"][0]["score"] - off, abs=1e-6)
+    assert scored[0]["answers"][0]["laziness"] == want[0]["answers"][0]["laziness"]
+    assert scored[1]["answers"] == want[1]["answers"]
+    assert scored[0]["lambda"] == {"m": 1.0}
+    assert report.questions_without_weak_answers == 1
+    with pytest.raises(ValueError, match=r"weak: expected one of m, w, v, got 'x'"):
+        score(rows, weak=("x",))
+
+
 def test_random_neighbours_are_seeded():
     records = random_records(3, questions=60)
     first = score(records, neighbour_choice="random", neighbours=3, seed=1)[0]

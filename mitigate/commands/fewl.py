@@ -117,6 +117,14 @@ def _score(parser: argparse.ArgumentParser) -> None:
         "--references", default="all", metavar="WHICH", help="all, or single:NAME of one LLM (%(default)s)"
     )
     how.add_argument(
+        "--weak-llm",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="an LLM of reference_answers whose answers count against an answer, as if they were intentionally "
+        "wrong (an extension); it is then no reference; may be given several times",
+    )
+    how.add_argument(
         "--seed", type=int, default=0, help="of random neighbours and drawn answers (%(default)s)"
     )
     ask = parser.add_argument_group("what the input lacks")

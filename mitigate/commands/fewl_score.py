@@ -121,6 +121,7 @@ def _score(
         penalty=not args.no_penalty,
         penalty_of=args.penalty_of,
         references=args.references,
+        weak=tuple(args.weak_llm),
         seed=args.seed,
     )
     prompted = _prompted(records, engines) if expertise == "prompted" else None
