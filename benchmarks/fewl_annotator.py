@@ -77,7 +77,7 @@ def main() -> None:
         "# FEWL with an annotator as similarity: table",
         f"Written by `python -m benchmarks.fewl_annotator --annotator {args.annotator}`; read `fewl.md` first. "
         f"{environment()}. {len(asked)} random questions of TruthfulQA. Annotator {judge.name}, fingerprint "
-        f"`{judge.fingerprint[:16]}`. Control: the reference answers of another question. 95 % bootstrap over questions.",
+        f"`{judge.fingerprint[:16]}`. Control: reference answers of another question. 95 % bootstrap over questions.",
         table(head, rows),
     ]
     args.output.parent.mkdir(parents=True, exist_ok=True)

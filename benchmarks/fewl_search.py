@@ -46,14 +46,11 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--output", type=Path, default=Path("docs/results/fewl_search.md"))
     parser.add_argument("--embedding-cache", type=Path, help="file that keeps embeddings between runs")
-    parser.add_argument("--annotator", help="also try annotator:NAME as similarity (slow)")
     args = parser.parse_args()
     encode = encoder(args.embedding_cache)
     records = truthfulqa(args.data)
     pairs = Pairs(records)
     sims = similarities(encode)
-    if args.annotator:
-        sims[f"annotator {args.annotator}"] = annotator(args.annotator)
     own, other = (features(rows, pairs, sims) for rows in (records, shuffled(records)))
     alone = answer_only(records, pairs)
     scores = {name: (score, other[name]) for name, score in own.items()}
@@ -150,24 +147,16 @@ def idf_overlap(texts: Sequence[str]) -> Any:
     return of_pairs
 
 
-def annotator(name: str) -> Similarity:
-    from annotators import load_annotator
-    from mitigate.commands.fewl_similarity import annotator_similarity
-
-    return annotator_similarity(load_annotator(name))
-
-
 def features(records: Sequence[Record], pairs: Pairs, sims: Mapping[str, Similarity]) -> dict[str, Float]:
     """Each similarity in each aggregation, one number per answer."""
     names = list(dict.fromkeys(m for r in records for m in r["reference_answers"]))
     strong = np.array(["Instruct" in m or m.endswith("-it") for m in names])
     found: dict[str, Float] = {}
     for sim_name, similarity in sims.items():
-        used = np.where(strong)[0][[0, 2, 6]] if sim_name.startswith("annotator") else np.arange(len(names))
         triples = [
             (a, i, text, records[q]["reference_answers"][names[i]], records[q]["question"])
             for a, (q, text) in enumerate(zip(pairs.owner_A.tolist(), pairs.text_A, strict=True))
-            for i in used.tolist()
+            for i in range(len(names))
             if text.strip() and (records[q]["reference_answers"].get(names[i]) or "").strip()
         ]
         s_AN = np.full((len(pairs.text_A), len(names)), np.nan)
@@ -176,12 +165,11 @@ def features(records: Sequence[Record], pairs: Pairs, sims: Mapping[str, Similar
         mean, top = nan_mean(s_AN[:, strong]), nan_max(s_AN[:, strong])
         found[f"{sim_name}: mean of strong"] = mean
         found[f"{sim_name}: best of strong"] = top
-        if not sim_name.startswith("annotator"):
-            weak_mean, weak_top = nan_mean(s_AN[:, ~strong]), nan_max(s_AN[:, ~strong])
-            found[f"{sim_name}: mean of all"] = nan_mean(s_AN)
-            found[f"{sim_name}: mean of strong − mean of weak"] = mean - weak_mean
-            found[f"{sim_name}: mean of strong − ½ best of weak"] = mean - 0.5 * weak_top
-            found[f"{sim_name}: mean of strong − best of weak"] = mean - weak_top
+        weak_mean, weak_top = nan_mean(s_AN[:, ~strong]), nan_max(s_AN[:, ~strong])
+        found[f"{sim_name}: mean of all"] = nan_mean(s_AN)
+        found[f"{sim_name}: mean of strong − mean of weak"] = mean - weak_mean
+        found[f"{sim_name}: mean of strong − ½ best of weak"] = mean - 0.5 * weak_top
+        found[f"{sim_name}: mean of strong − best of weak"] = mean - weak_top
         print(sim_name, flush=True)
     return found
 

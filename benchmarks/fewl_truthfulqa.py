@@ -17,6 +17,7 @@ import numpy as np
 from benchmarks.fewl_common import (
     SINGLE,
     THREE,
+    WEAK,
     best_above_first_wrong,
     best_on_top,
     by_model,
@@ -113,6 +114,12 @@ def tables_of(name: str, similarity: Similarity, encode: Encode, records: Sequen
     found[control] = score_records(shuffled(three), similarity=similarity, encode=encode, options=no_penalty)[
         0
     ]
+    six, against = by_model(records, (*THREE, *WEAK)), replace(no_penalty, weak=WEAK)
+    contrast = "three against three weak, no penalty (extension)"
+    found[contrast] = score_records(six, similarity=similarity, encode=encode, options=against)[0]
+    found[f"{contrast}, control"] = score_records(
+        shuffled(six), similarity=similarity, encode=encode, options=against
+    )[0]
     base = labelled_pairs(found[BASE])
     rows = []
     for method, scored in found.items():

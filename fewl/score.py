@@ -30,7 +30,14 @@ from fewl.records import FewlRecord, read_record
 from fewl.similarity import Encode, OfPairs, Similarity, checked
 
 Expertise = Literal["similarity", "prompted", "uniform", "ideal", "neighbours"]
-EXPERTISE: tuple[Expertise, ...] = get_args(Expertise)
+CHOICES: dict[str, tuple[str, ...]] = {
+    "aggregation": core.AGGREGATIONS,
+    "divergence": core.DIVERGENCES,
+    "expertise": get_args(Expertise),
+    "expertise_scope": ("question", "dataset"),
+    "neighbour_choice": ("nearest", "random"),
+    "penalty_of": ("answer", "reference"),
+}
 DEFAULT_NEIGHBOURS = {"nearest": 10, "random": 25}
 BLOCK_PAIRS = 1_000_000
 """Pairs compared at once."""
@@ -70,6 +77,11 @@ class FewlOptions:
     references: str = "all"
     weak: tuple[str, ...] = ()
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, choices in CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise ValueError(f"{name}: expected one of {', '.join(choices)}, got {getattr(self, name)!r}")
 
 
 @dataclass

@@ -306,6 +306,13 @@ def test_random_neighbours_are_seeded():
     assert first != score(records, neighbour_choice="random", neighbours=3, seed=2)[0]
 
 
+def test_wrong_options_are_named():
+    with pytest.raises(ValueError, match="aggregation: expected one of paper, eq6, balanced, got 'eq4'"):
+        FewlOptions(aggregation="eq4")
+    with pytest.raises(ValueError, match="expected an encoder"):
+        score_records([one()], similarity=cosine(encode))
+
+
 def test_no_records_and_extra_keys():
     assert score([])[0] == []
     scored, _ = score([one(id=7, note={"x": 1}, answers=[{"text": "a", "extra": True}])])
