@@ -334,14 +334,11 @@ def test_the_fold_of_a_row_does_not_depend_on_which_files_are_given(tmp_path: Pa
 def test_folds_and_groups_equal_those_of_the_benchmarks() -> None:
     if not DATA.is_dir():
         pytest.skip("skipped: data not here")
-    expected = {(r["file"], r["id"]): (r["group"], r["fold"]) for r in load_rows(DATA)}
-    found = 0
-    for file in ("sentences/factcheckgpt", "binary/begin"):
-        for fold in (0, 1):
-            for row in read_labelled([DATA / f"{file}.dev.jsonl"], [fold]).rows:
-                assert expected[file, row.row["id"]] == (row.group, fold)
-                found += 1
-        assert found > 100
+    name = "sentences/factcheckgpt"
+    expected = {r["id"]: (r["group"], r["fold"]) for r in load_rows(DATA) if r["file"] == name}
+    found = {row.row["id"]: (row.group, 0) for row in read_labelled([DATA / f"{name}.dev.jsonl"], [0]).rows}
+    assert found == {id: place for id, place in expected.items() if place[1] == 0}
+    assert len(found) > 50
 
 
 # The command
