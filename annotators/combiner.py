@@ -126,7 +126,7 @@ class Combiner:
         """Write one safetensors file."""
         from safetensors.numpy import save_file
 
-        save_file({name: np.ascontiguousarray(value) for name, value in self.tensors.items()}, path)
+        save_file({name: np.array(value, order="C") for name, value in self.tensors.items()}, path)
 
     @classmethod
     def load(cls, path: Path) -> Combiner:

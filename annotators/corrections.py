@@ -38,7 +38,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class _Unit:
+class Unit:
     """A number, month or run of name words: what can be exchanged for its like."""
 
     kind: str
@@ -60,10 +60,10 @@ def _kind(words: Words, i: int) -> str | None:
     return "name" if words.names[i] else None
 
 
-def units(text: str) -> list[_Unit]:
+def units(text: str) -> list[Unit]:
     """Numbers, years, months and names of a text with their neighbouring words (stems, "" at the edges)."""
     words = words_of(text)
-    found: list[_Unit] = []
+    found: list[Unit] = []
     i = 0
     while i < len(words):
         kind = _kind(words, i)
@@ -79,7 +79,7 @@ def units(text: str) -> list[_Unit]:
         ):
             j += 1
         found.append(
-            _Unit(
+            Unit(
                 kind, words.stems[i:j], words.starts[i], words.ends[j - 1],
                 words.stems[i - 1] if i else "", words.stems[j] if j < len(words) else "",
             )
@@ -88,7 +88,7 @@ def units(text: str) -> list[_Unit]:
     return found
 
 
-def _counterpart(unit: _Unit, others: Sequence[tuple[_Unit, str]]) -> tuple[str, bool] | None:
+def _counterpart(unit: Unit, others: Sequence[tuple[Unit, str]]) -> tuple[str, bool] | None:
     """The text of the same kind that alone could stand in the unit's place; None where there is none or several.
 
     Of several, the one with the same neighbouring word before or after decides, if only one has it.

@@ -45,6 +45,7 @@ class DiscriminativeAnnotator:
         embedder: Sentence and token embeddings.
         name: What annotations call it.
         embedder_id: What ``save_pretrained`` writes as the embedder: None for the packaged one.
+        window_tokens: Budget of a window; None for 400 tokens of English, 540 of Chinese.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class DiscriminativeAnnotator:
         *,
         name: str = "embedded",
         embedder_id: str | None = None,
+        window_tokens: int | None = None,
     ) -> None:
         self.combiner = combiner
         self.idf = idf
@@ -64,9 +66,9 @@ class DiscriminativeAnnotator:
         digest = hashlib.sha256(f"features {VERSION} {' '.join(FEATURES)} {embedder.fingerprint}".encode())
         for key in sorted(combiner.tensors):
             digest.update(key.encode() + combiner.tensors[key].tobytes())
-        digest.update(idf.table.tobytes())
+        digest.update(idf.table.tobytes() + str(window_tokens).encode())
         self.fingerprint = digest.hexdigest()[:16]
-        self._judge = Judge(combiner, idf, embedder)
+        self._judge = Judge(combiner, idf, embedder, window_tokens)
 
     @classmethod
     def from_pretrained(
@@ -75,6 +77,7 @@ class DiscriminativeAnnotator:
         *,
         device: str | None = None,
         dtype: Literal["auto", "float32", "bfloat16"] = "auto",
+        window_tokens: int | None = None,
     ) -> DiscriminativeAnnotator:
         """Load "embedded" (shipped inside the package), or a folder or hub id written by ``save_pretrained``.
 
@@ -82,6 +85,7 @@ class DiscriminativeAnnotator:
             name: "embedded", a folder, or a hub id.
             device: "cpu", "cuda"…; None takes cuda where there is one.
             dtype: Of the encoder; "auto" is bfloat16 where the hardware has it.
+            window_tokens: Budget of a window; None for 400 tokens of English, 540 of Chinese.
 
         Raises:
             OSError: The folder or hub id has no annotator.
@@ -104,6 +108,7 @@ class DiscriminativeAnnotator:
             Embedder(config["embedder"], device=device, dtype=dtype),
             name=name,
             embedder_id=config["embedder"],
+            window_tokens=window_tokens,
         )
 
     def save_pretrained(self, folder: str | Path) -> None:

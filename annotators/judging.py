@@ -88,7 +88,10 @@ class Memory:
 class Judge:
     """Sentences to verdicts, through window, features and combiner."""
 
-    def __init__(self, combiner: Combiner, idf: Idf, embedder: Embedder) -> None:
+    def __init__(
+        self, combiner: Combiner, idf: Idf, embedder: Embedder, window_tokens: int | None = None
+    ) -> None:
+        self.window_tokens = window_tokens
         self.combiner = combiner
         self.idf = idf
         self.embedder = embedder
@@ -160,7 +163,13 @@ class Judge:
     def _index(self, references: Sequence[str]) -> dict[str, ReferenceIndex]:
         distinct = list(dict.fromkeys(references))
         memory = self._remembered()
-        return dict(zip(distinct, index_references(distinct, memory.tokenize, (memory,)), strict=True))
+        return dict(
+            zip(
+                distinct,
+                index_references(distinct, memory.tokenize, (memory,), self.window_tokens),
+                strict=True,
+            )
+        )
 
     def _windows(self, items: Sequence[Item], indexes: dict[str, ReferenceIndex]) -> list[Window]:
         return select([(indexes[item.reference], item.sentence) for item in items])

@@ -14,9 +14,9 @@ from functools import lru_cache
 from annotators.wordlists import FUNCTION_WORDS
 
 _LETTERS = re.compile(r"[^\W\d_]+")
-_HAN = re.compile(r"[㐀-䶿一-鿿豈-﫿\U00020000-\U0003134F]")
-_KANA = re.compile(r"[぀-ヿㇰ-ㇿｦ-ﾝ]")
-_LATIN = re.compile(r"[A-Za-zÀ-ɏḀ-ỿ]")
+_HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003134f]")
+_KANA = re.compile("[\u3041-\u3096\u30a1-\u30fa\u31f0-\u31ff\uff66-\uff9d]")
+_LATIN = re.compile("[A-Za-z\u00c0-\u024f\u1e00-\u1eff]")
 _HEAD = 4000
 MIN_WORDS = 4
 """Latin texts of fewer words than this are taken for English."""

@@ -65,7 +65,7 @@ def words_of(text: str) -> Words:
         raw = match.group()
         word = raw.lower().replace("’", "'")
         value = number_value(word)
-        is_function = word in FUNCTION_WORDS
+        is_function = word in FUNCTION_WORDS and not (raw == "May" and lower)  # the month
         bare = word[:-2] if word.endswith("'s") else word
         lower.append(word)
         numbers.append(value)

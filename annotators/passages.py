@@ -7,7 +7,6 @@ unless the embedder reads Chinese. The search itself is in ``annotators/window.p
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -79,14 +78,10 @@ class ReferenceIndex:
         return BM25([words(passage.text) for passage in self.passages])
 
     @cached_property
-    def lines(self) -> tuple[np.ndarray, np.ndarray]:
-        """(P,) number of the line and (P,) number of the block between blank lines, of each passage."""
-        line, block = [0], [0]
-        for before, after in pairwise(self.passages):
-            gap = self.reference[before.end : after.start]
-            line.append(line[-1] + ("\n" in gap))
-            block.append(block[-1] + (re.search(r"\n\s*\n", gap) is not None))
-        return np.asarray(line), np.asarray(block)
+    def lines(self) -> np.ndarray:
+        """(P,) number of the line of each passage, from 0."""
+        breaks = ["\n" in self.reference[a.end : b.start] for a, b in pairwise(self.passages)]
+        return np.cumsum([False, *breaks])
 
 
 def index_references(

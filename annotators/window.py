@@ -27,15 +27,16 @@ __all__ = [
     "Window",
     "fuse",
     "index_references",
+    "pack",
     "second_pass",
     "select",
+    "take",
     "with_neighbours",
 ]
 
 # Chosen on fold 1, see docs/results/window-recall.md.
-RANK_OFFSET = 10
+RANK_OFFSET = 5
 LINE_SHARE, LINE_TOKENS = 0.75, 128
-NEXT_LINE_SHARE = 0.25
 _CELLS = 4_000_000
 """Scores of one matrix, at most: queries are taken in groups of this many / passages."""
 
@@ -70,7 +71,7 @@ def select(pairs: Sequence[tuple[ReferenceIndex, str]]) -> list[Window]:
     A query is the sentence to judge. The best passages go in till the budget is full; one that no longer fits
     is passed over; the best one always goes in. Equal passages are taken once.
     """
-    windows = {n: _window(index, _take(index, order, index.budget)) for n, index, order in _orders(pairs)}
+    windows = {n: _window(index, take(index, order, index.budget)) for n, index, order in _orders(pairs)}
     for n, (index, _) in enumerate(pairs):
         if index.fits:
             windows[n] = Window(index.passages, tuple(range(len(index.passages))), whole=True)
@@ -88,12 +89,8 @@ def second_pass(pairs: Sequence[tuple[ReferenceIndex, str]], factor: int = 6) ->
     """
     windows: list[list[Window]] = [[] for _ in pairs]
     for n, index, order in _orders(pairs):
-        taken = _take(index, order, index.budget * factor)
-        packed = _pack(index, taken)
-        while len(packed) > factor:  # full windows leave gaps; the worst passages make room
-            taken.pop()
-            packed = _pack(index, taken)
-        windows[n] = [_window(index, places) for places in packed]
+        places = take(index, order, index.budget * factor)
+        windows[n] = [_window(index, part) for part in pack(index, places, factor)]
     return windows
 
 
@@ -142,30 +139,27 @@ def fuse(scores: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def with_neighbours(support_QP: np.ndarray, index: ReferenceIndex) -> np.ndarray:
-    """Add to each passage's support a share of its best neighbour's.
+    """Add to each passage's support, (Q, P), ``LINE_SHARE`` of its best neighbour's.
 
-    Neighbours are passages of the same line with at most ``LINE_TOKENS`` tokens between, and the last passage
-    of the line before and the first of the line after, unless a blank line is between.
+    Neighbours are passages of the same line with at most ``LINE_TOKENS`` tokens between: sentences around the
+    evidence say what "he" or "the album" is. Lines are left apart, since many references are lists of snippets.
     """
-    line_P, block_P = index.lines
+    line_P = index.lines
     ends_P = np.cumsum([passage.tokens for passage in index.passages])
     best_QP = np.zeros_like(support_QP)
     for step in range(1, len(line_P)):
         between = ends_P[step - 1 : -1] - ends_P[:-step]
-        share = np.where((line_P[step:] == line_P[:-step]) & (between <= LINE_TOKENS), LINE_SHARE, 0.0)
-        if step == 1:
-            next_line = (line_P[1:] != line_P[:-1]) & (block_P[1:] == block_P[:-1])
-            share = np.where(next_line, NEXT_LINE_SHARE, share)
-        if not share.any():
+        near = (line_P[step:] == line_P[:-step]) & (between <= LINE_TOKENS)
+        if not near.any():
             break
-        share = share.astype(np.float32)
+        share = np.where(near, np.float32(LINE_SHARE), np.float32(0))
         best_QP[:, step:] = np.maximum(best_QP[:, step:], support_QP[:, :-step] * share)
         best_QP[:, :-step] = np.maximum(best_QP[:, :-step], support_QP[:, step:] * share)
     return support_QP + best_QP
 
 
-def _take(index: ReferenceIndex, order_P: np.ndarray, budget: int) -> list[int]:
-    """Places of the passages to read, best first."""
+def take(index: ReferenceIndex, order_P: np.ndarray, budget: int) -> list[int]:
+    """Places of the passages to read, best first, from all passages in their order, best first."""
     smallest = min(passage.tokens for passage in index.passages)
     taken: list[int] = []
     seen: set[str] = set()
@@ -181,18 +175,24 @@ def _take(index: ReferenceIndex, order_P: np.ndarray, budget: int) -> list[int]:
     return taken
 
 
-def _pack(index: ReferenceIndex, places: Sequence[int]) -> list[list[int]]:
-    """Cut places into windows within the budget, in document order."""
-    packed: list[list[int]] = []
-    left = 0
-    for place in sorted(places):
-        tokens = index.passages[place].tokens
-        if not packed or tokens > left:
-            packed.append([])
-            left = index.budget
-        packed[-1].append(place)
-        left -= tokens
-    return packed
+def pack(index: ReferenceIndex, places: Sequence[int], factor: int) -> list[list[int]]:
+    """Cut places (best first) into at most ``factor`` windows within the budget, in document order.
+
+    Windows are not filled to the last token; where that makes one too many, the worst passages are left out.
+    """
+    for kept in range(len(places), 0, -1):
+        packed: list[list[int]] = [[]]
+        left = index.budget
+        for place in sorted(places[:kept]):
+            tokens = index.passages[place].tokens
+            if tokens > left and packed[-1]:
+                packed.append([])
+                left = index.budget
+            packed[-1].append(place)
+            left -= tokens
+        if len(packed) <= factor:
+            return packed
+    return []
 
 
 def _window(index: ReferenceIndex, places: Sequence[int]) -> Window:

@@ -1,0 +1,125 @@
+"""Synthetic contradictions: one small edit of a supported sentence that makes it false.
+
+A number or year is changed, a name exchanged for another one of the reference, a negation put in or taken out, a
+word turned into its opposite. The sentences come from people, so their wording differs from the reference's as much
+before the edit as after it: what is learned is the edit, not "verbatim means supported".
+"""
+
+from __future__ import annotations
+
+import re
+from random import Random
+
+from annotators.corrections import Unit, units
+from annotators.lexical import words_of
+from annotators.wordlists import MONTHS, NEGATIONS
+
+OPPOSITES = dict(
+    pair.split("=")
+    for pair in """
+    first=last last=first before=after after=before more=fewer less=more fewer=more higher=lower lower=higher
+    highest=lowest lowest=highest largest=smallest smallest=largest increase=decrease
+    increases=decreases increased=decreased decrease=increase decreases=increases decreased=increased
+    older=younger younger=older oldest=youngest youngest=oldest north=south south=north east=west west=east
+    northern=southern southern=northern eastern=western western=eastern won=lost lost=won win=lose
+    always=never never=always all=none most=few many=few early=late late=early male=female female=male
+    brother=sister sister=brother father=mother mother=father son=daughter daughter=son husband=wife wife=husband
+    success=failure successful=unsuccessful positive=negative negative=positive rise=fall rises=falls rose=fell
+    better=worse worse=better best=worst worst=best longest=shortest shortest=longest longer=shorter shorter=longer
+    allowed=forbidden accepted=rejected rejected=accepted began=ended started=ended start=end opened=closed
+    above=below below=above inside=outside outside=inside winter=summer summer=winter
+    """.split()
+)
+"""Words whose exchange usually turns a statement false; the list is ours."""
+_AUXILIARY = re.compile(
+    r"\b(is|are|was|were|has|have|had|can|could|will|would|did|does|do|should|must)\b(?! not\b|n['’]t)"
+)
+
+
+def edit(sentence: str, reference: str, random: Random) -> str | None:
+    """One false version of a sentence that the reference supports, or None where no edit applies.
+
+    Args:
+        sentence: The supported sentence.
+        reference: Its reference; names are taken from it.
+        random: Decides which edit and which value.
+    """
+    kinds = [_number, _number, _name, _name, _negation, _opposite]
+    random.shuffle(kinds)
+    for kind in kinds:
+        edited = kind(sentence, reference, random)
+        if edited is not None and edited != sentence:
+            return edited
+    return None
+
+
+def _put(sentence: str, unit: Unit, text: str) -> str:
+    return sentence[: unit.start] + text + sentence[unit.end :]
+
+
+def _number(sentence: str, reference: str, random: Random) -> str | None:
+    found = [unit for unit in units(sentence) if unit.kind in {"number", "year", "month"}]
+    if not found:
+        return None
+    unit = random.choice(found)
+    if unit.kind == "month":
+        return _put(
+            sentence, unit, random.choice(sorted(MONTHS - {sentence[unit.start : unit.end].lower()})).title()
+        )
+    text = sentence[unit.start : unit.end]
+    known = set(words_of(reference).stems)
+    for _ in range(8):
+        value = _changed(text, unit.kind, random)
+        if value is not None and value != text and words_of(value).stems[0] not in known:
+            return _put(sentence, unit, value)
+    return None
+
+
+def _changed(text: str, kind: str, random: Random) -> str | None:
+    if not text[0].isdigit():
+        word = random.choice("two three four five six seven eight nine ten twelve twenty thirty".split())
+        return word.title() if text[0].isupper() else word
+    if not re.fullmatch(r"\d{1,3}(,\d{3})*|\d+(\.\d+)?", text):
+        return None
+    value = float(text.replace(",", ""))
+    if kind == "year":
+        return str(int(value) + random.choice((-1, 1)) * random.randint(1, 40))
+    value *= random.choice((0.5, 0.7, 0.9, 1.1, 1.2, 1.5, 2.0, 3.0))
+    if "." in text:
+        return f"{value:.{len(text.split('.')[1])}f}"
+    return f"{round(value):,}" if "," in text else str(max(1, round(value)))
+
+
+def _name(sentence: str, reference: str, random: Random) -> str | None:
+    own = {stem for unit in units(sentence) for stem in unit.key}
+    found = [unit for unit in units(sentence) if unit.kind == "name" and unit.start > 0]
+    others = sorted(
+        {reference[u.start : u.end] for u in units(reference) if u.kind == "name" and not own & set(u.key)}
+    )
+    if not found or not others:
+        return None
+    return _put(sentence, random.choice(found), random.choice(others))
+
+
+def _negation(sentence: str, reference: str, random: Random) -> str | None:
+    negated = re.search(r"\s+(?:not|never)\b|(?<=\w)n['’]t\b", sentence)
+    if negated:
+        return sentence[: negated.start()] + sentence[negated.end() :]
+    if NEGATIONS & set(words_of(sentence).lower):
+        return None
+    places = list(_AUXILIARY.finditer(sentence))
+    if not places or random.random() < 0.5:
+        return None
+    return sentence[: places[0].end()] + " not" + sentence[places[0].end() :]
+
+
+def _opposite(sentence: str, reference: str, random: Random) -> str | None:
+    words = words_of(sentence)
+    found = [i for i, word in enumerate(words.lower) if word in OPPOSITES]
+    if not found:
+        return None
+    i = random.choice(found)
+    text = OPPOSITES[words.lower[i]]
+    if sentence[words.starts[i]].isupper():
+        text = text.title()
+    return sentence[: words.starts[i]] + text + sentence[words.ends[i] :]
