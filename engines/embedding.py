@@ -27,7 +27,7 @@ from engines.embedding_model import PACKAGED_NAME, cpu_has_bfloat16, fingerprint
 if TYPE_CHECKING:
     from torch import Tensor
 
-BATCH_TOKENS = {"cpu": 8192, "cuda": 65536}
+BATCH_TOKENS = {"cpu": 1024, "cuda": 65536}
 """Padded tokens of one forward pass, by kind of device."""
 CHINESE_PROBE = (
     "北京是中华人民共和国的首都，位于华北平原北部。科学家认为，过去五十年间该地区的气温上升了约两度。"

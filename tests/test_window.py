@@ -124,16 +124,14 @@ def test_jieba_is_silent_and_writes_nothing(tmp_path: Path) -> None:
 # Passages
 
 
-def test_passages_are_sentences_with_offsets_lines_and_blocks() -> None:
+def test_passages_are_sentences_with_offsets_and_lines() -> None:
     index = index_one("Title\nOne is here. Two is here.\n\n  Three is here.\n", budget=5)
     check_passages(index)
     assert texts_of(Window(index.passages, (), whole=True)) == [
         "Title", "One is here.", "Two is here.", "Three is here."
     ]  # fmt: skip
     assert [passage.tokens for passage in index.passages] == [1, 4, 4, 4]
-    line, block = index.lines
-    assert line.tolist() == [0, 1, 1, 2]
-    assert block.tolist() == [0, 0, 0, 1]
+    assert index.lines.tolist() == [0, 1, 1, 2]
 
 
 def test_long_sentence_is_cut_at_words() -> None:
@@ -164,9 +162,9 @@ def test_any_text_is_cut_without_loss(text: str) -> None:
 
 
 def test_fusion_by_hand() -> None:
-    # ranks of (3, 1, 3): 1, 3, 1 (equal scores, equal ranks); of (0, 5, 2): 3, 1, 2; k = 10
+    # ranks of (3, 1, 3): 1, 3, 1 (equal scores, equal ranks); of (0, 5, 2): 3, 1, 2; k = 5
     found = fuse([np.array([[3.0, 1.0, 3.0]]), np.array([[0.0, 5.0, 2.0]])])
-    np.testing.assert_allclose(found, [[1 / 11 + 1 / 13, 1 / 13 + 1 / 11, 1 / 11 + 1 / 12]], rtol=1e-6)
+    np.testing.assert_allclose(found, [[1 / 6 + 1 / 8, 1 / 8 + 1 / 6, 1 / 6 + 1 / 7]], rtol=1e-6)
 
 
 def test_fusion_does_not_change_when_worse_passages_are_added() -> None:
@@ -178,12 +176,10 @@ def test_fusion_does_not_change_when_worse_passages_are_added() -> None:
 
 
 def test_neighbours_by_hand() -> None:
-    index = index_one("A one. B two. C three.\nD four.\nE five.\n\nF six.", budget=3)
-    # Lines: A B C | D | E || F. Best neighbours: A ¾·B=3; B ¾·A=6; C max(¾·A=6, ¾·B=3, ¼·D=0.25); D max(¼·C=2,
-    # ¼·E=4); E ¼·D=0.25, not F behind the blank line; F nothing.
-    support = np.array([[8, 4, 8, 1, 16, 32]], dtype=np.float32)
-    found = with_neighbours(support, index) - support
-    np.testing.assert_allclose(found, [[6, 6, 6, 4, 0.25, 0]])
+    index = index_one("A one. B two. C three.\nD four.", budget=3)
+    # The best neighbour of A is C (8), of B A or C (8), of C A (8); D is alone on its line.
+    support = np.array([[8, 4, 8, 16], [1, 0, 0, 2]], dtype=np.float32)
+    np.testing.assert_allclose(with_neighbours(support, index), [[14, 10, 14, 16], [1, 0.75, 0.75, 2]])
 
 
 def test_neighbours_of_a_line_end_after_128_tokens() -> None:
