@@ -2,14 +2,15 @@
 
     python -m benchmarks.fewl_annotator --annotator embedded --output docs/results/fewl_annotator.md
 
-A judge is slow, so this takes a random part of the questions and one strong, one weak reference LLM; the other
-similarities are run on the same answers and references.
+A judge is slow, so this takes a random part of the questions; the other similarities are run on the same
+answers and references.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,9 @@ import numpy as np
 
 from annotators import load_annotator
 from benchmarks.fewl_common import (
-    SINGLE,
+    THREE,
     WEAK,
+    by_model,
     encoder,
     environment,
     labelled_pairs,
@@ -43,7 +45,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("docs/results/fewl_annotator.md"))
     parser.add_argument("--embedding-cache", type=Path, help="file that keeps embeddings between runs")
     parser.add_argument("--annotator", default="embedded")
-    parser.add_argument("--questions", type=int, default=150)
+    parser.add_argument("--questions", type=int, default=300)
     args = parser.parse_args()
     judge = load_annotator(args.annotator)
     records = load(args.data)
@@ -59,14 +61,12 @@ def main() -> None:
     rows = []
     start = time.process_time()
     for name, similarity in sims.items():
-        for called, options in {
-            f"{SINGLE}": FewlOptions(aggregation="eq6", penalty=False, references=f"single:{SINGLE}"),
-            f"{SINGLE} against {WEAK[0]}": FewlOptions(
-                aggregation="eq6", penalty=False, references=f"single:{SINGLE}", weak=WEAK[:1]
-            ),
-        }.items():
+        off = FewlOptions(aggregation="eq6", penalty=False)
+        for called, options in {"three": off, "three against three weak": replace(off, weak=WEAK)}.items():
+            names = (*THREE, *options.weak)
             own, control = (
-                score_records(r, similarity=similarity, options=options)[0] for r in (asked, shuffled(asked))
+                score_records(by_model(r, names), similarity=similarity, options=options)[0]
+                for r in (asked, shuffled(asked))
             )
             for kind in ("official", "labelled"):
                 a, b = (labelled_pairs([only(r, kind) for r in s]) for s in (own, control))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,11 @@ from fewl.score import FewlOptions, score_records
 from fewl.similarity import Encode, Similarity, char_tfidf, cosine, each_once, new_words, rouge_l
 
 Record = dict[str, Any]
+BASE_MODELS = (
+    *("baichuan-7b-base", "baichuan-13b-base", "baichuan2-7b-base", "baichuan2-13b-base"),
+    *("qwen-7b", "qwen-14b", "xverse-7b", "xverse-13b"),
+)
+"""The models of HalluQA that were not tuned to follow instructions."""
 ALIKE = 1.2
 PAIR_COLUMNS = ("true above false, %", "the same, lengths within a factor of 1.2, %")
 SETTINGS = {
@@ -124,6 +130,11 @@ def halluqa(data: Path, plot: Path) -> list[str]:
             shuffled(records), similarity=similarity, encode=encode, options=SETTINGS["no penalty"]
         )[0]
         scored_by[f"{name}, control: answers to another question"] = off
+        against = replace(SETTINGS["no penalty"], weak=BASE_MODELS)
+        contrast = score_records(records, similarity=similarity, encode=encode, options=against)[0]
+        scored_by[f"{name}, no penalty, base models weak (extension)"] = contrast
+        off = score_records(shuffled(records), similarity=similarity, encode=encode, options=against)[0]
+        scored_by[f"{name}, no penalty, base models weak, control"] = off
     for called, sign in (("length alone: longer is better", 1), ("length alone: shorter is better", -1)):
         scored_by[called] = [
             {**r, "answers": [{**a, "score": float(sign * len(a["text"]))} for a in r["answers"]]}
@@ -132,7 +143,7 @@ def halluqa(data: Path, plot: Path) -> list[str]:
     for row, scored in scored_by.items():
         cells = [
             tau(rank_models(s, truth_from_labels=True))
-            for s in (scored, *([x for x in scored if half(x) == h] for h in (0, 1)))
+            for s in (scored, *([x for x in scored if half(x) == h] for h in (0, 1)), tuned_only(scored))
         ]
         rows.append([row, *cells, shown(labelled_pairs(scored)), shown(labelled_pairs(scored, ALIKE))])
     chosen = rank_models(scored_by[best[1]], truth_from_labels=True)
@@ -154,6 +165,11 @@ def halluqa(data: Path, plot: Path) -> list[str]:
         f"Chosen on the first half: **{best[1]}**. Its ranking on all questions (![plot]({plot.name})):",
         table(["model", "mean score", "true answers, %", "n"], order),
     ]
+
+
+def tuned_only(scored: Sequence[Record]) -> list[Record]:
+    """The records without the answers of base models."""
+    return [{**r, "answers": [a for a in r["answers"] if a["model"] not in BASE_MODELS]} for r in scored]
 
 
 def tau(ranking: Ranking) -> str:

@@ -101,6 +101,32 @@ def test_expertise_follows_the_pairs_of_the_input(tmp_path, capsys):
     assert png.read_bytes().startswith(b"\x89PNG")
 
 
+def test_prompted_expertise_asks_the_reference_llm(tmp_path, monkeypatch):
+    from engines.types import ChatResult, Sample
+
+    class Agreeable:
+        """Calls every corrected answer its own and no wrong one; the other LLM, the other way round."""
+
+        def __init__(self, name):
+            self.name, self.identity = name, {}
+
+        def chat(self, chats, sampling=None, *, on_result=None):
+            own = "right" if self.name == "one" else "wrong"
+            said = ["Yes" if f"Another answer: {own}" in chat[-1]["content"] else "No" for chat in chats]
+            return [ChatResult((Sample(text, "stop"),)) for text in said]
+
+        def close(self):
+            pass
+
+    monkeypatch.setattr("mitigate.commands.fewl_score._engine", lambda spec, args: Agreeable(spec))
+    rows = [{**row, "iw": ["wrong"], "co": ["right"]} for row in questions(2)]
+    source, scored = write(tmp_path / "q.jsonl", rows), tmp_path / "s.jsonl"
+    options = ["--expertise", "prompted", "--reference-llm", "one", "--reference-llm", "two"]
+    assert fewl("score", "--input", source, "--output", scored, *options) == 0
+    # r = 1 − 0 and 0 − 1: λ = e/(e + 1/e)
+    assert read(scored)[0]["lambda"]["one"] == pytest.approx(0.880797, abs=1e-6)
+
+
 def test_bad_lines_are_named_kept_and_told_by_the_exit_code(tmp_path, capsys):
     source = write(tmp_path / "q.jsonl", questions(2))
     with source.open("a") as file:
