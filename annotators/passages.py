@@ -151,9 +151,9 @@ def _cut(text: str, starts_T: np.ndarray, limit: int) -> list[tuple[int, int]]:
     while len(starts_T) - token > limit:
         last = token + limit
         words_begin = (k for k in range(last, token + limit // 2, -1) if text[starts_T[k] - 1] in _BREAKS)
-        token = next(words_begin, last)
-        if starts_T[token] > cuts[-1]:  # several tokens may share one character
-            cuts.append(int(starts_T[token]))
+        cut = next(words_begin, last)
+        cuts.append(int(starts_T[cut]))
+        token = max(token + 1, int(np.searchsorted(starts_T, starts_T[cut])))  # tokens may share a character
     pieces = []
     for start, end in zip(cuts, [*cuts[1:], len(text)], strict=True):
         bare = text[start:end].strip()
