@@ -84,7 +84,7 @@ def alignment_features(
     found: np.ndarray,
     weight: np.ndarray,
     question: np.ndarray | None = None,
-) -> np.ndarray:
+) -> tuple[np.ndarray, np.ndarray]:
     """Features of how a sentence is met by meaning in the passages of its window.
 
     Args:
@@ -96,17 +96,19 @@ def alignment_features(
         question: Pooled vector (D,) of the question, or None.
 
     Returns:
-        (len(ALIGNMENT_FEATURES),) float64; cosines in [-1, 1]; 1 where there is nothing to meet.
+        (len(ALIGNMENT_FEATURES),) float64, cosines in [-1, 1], 1 where there is nothing to meet; and (_P,) how much
+        of the sentence's weight each passage meets.
     """
     if not len(passages):
-        return np.zeros(len(ALIGNMENT_FEATURES))
+        return np.zeros(len(ALIGNMENT_FEATURES)), np.zeros(0)
     similarity = passages.pooled @ own.pooled
     cosine = np.sort(similarity)[::-1]
     sims, has_token = word_alignment(words, own, passages)
     content = np.array(words.content, dtype=bool) & has_token
     weight = weight * content
     top = sims.max(1) if len(words) else np.zeros(0)
-    best = int((weight @ sims).argmax())
+    mass = weight @ sims
+    best = int(mass.argmax())
     in_best = sims[:, best]
     key = np.sort(top[content]) if content.any() else np.ones(1)
     miss, hit = content & ~found, content & found
@@ -132,4 +134,4 @@ def alignment_features(
         float(np.log1p(len(own.ids)) - np.log1p(passages.lengths[best])),
         in_best[negation].min(initial=1.0),
     )  # fmt: skip
-    return np.array(values, dtype=np.float64)
+    return np.array(values, dtype=np.float64), mass

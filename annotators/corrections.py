@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 
 from annotators.lexical import Words, words_of
@@ -60,7 +61,8 @@ def _kind(words: Words, i: int) -> str | None:
     return "name" if words.names[i] else None
 
 
-def units(text: str) -> list[Unit]:
+@lru_cache(maxsize=8192)
+def units(text: str) -> tuple[Unit, ...]:
     """Numbers, years, months and names of a text with their neighbouring words (stems, "" at the edges)."""
     words = words_of(text)
     found: list[Unit] = []
@@ -85,7 +87,7 @@ def units(text: str) -> list[Unit]:
             )
         )  # fmt: skip
         i = j
-    return found
+    return tuple(found)
 
 
 def _counterpart(unit: Unit, others: Sequence[tuple[Unit, str]]) -> tuple[str, bool] | None:
@@ -108,8 +110,12 @@ def _counterpart(unit: Unit, others: Sequence[tuple[Unit, str]]) -> tuple[str, b
     return (texts.pop(), False) if len(texts) == 1 and not near else None
 
 
-def replacements(sentence: str, fragments: Sequence[str]) -> list[Candidate]:
-    """Exchange of each number, year, month or name that the fragments lack for its unambiguous counterpart there."""
+def counterparts(sentence: str, fragments: Sequence[str]) -> list[tuple[Unit, str, bool]]:
+    """Each number, year, month or name that the fragments lack, with its unambiguous counterpart there.
+
+    Returns:
+        (unit of the sentence, text of the counterpart, whether a neighbouring word is the same).
+    """
     own = units(sentence)
     known = {stem for fragment in fragments for stem in words_of(fragment).stems}
     own_stems = {stem for unit in own for stem in unit.key}
@@ -119,13 +125,22 @@ def replacements(sentence: str, fragments: Sequence[str]) -> list[Candidate]:
         for unit in units(fragment)
         if not set(unit.key) <= own_stems
     ]
-    lacking = [unit for unit in own if not set(unit.key) <= known]
-    found = [(unit, match) for unit in lacking if (match := _counterpart(unit, others)) is not None]
-    edits = []
-    for unit, (target, near) in found:
-        rivals = [match for other, match in found if other is not unit and match[0] == target]
-        if not rivals or (near and not any(rival_near for _, rival_near in rivals)):  # one text, one place
-            edits.append((unit.start, unit.end, target))
+    found = [
+        (unit, *match)
+        for unit in own
+        if not set(unit.key) <= known and (match := _counterpart(unit, others)) is not None
+    ]
+    kept = []
+    for unit, target, near in found:
+        rivals = [rival for other, text, rival in found if other is not unit and text == target]
+        if not rivals or (near and not any(rivals)):  # one text, one place
+            kept.append((unit, target, near))
+    return kept
+
+
+def replacements(sentence: str, fragments: Sequence[str]) -> list[Candidate]:
+    """Exchange each unit that the fragments lack for its counterpart: singly, then all together."""
+    edits = [(unit.start, unit.end, target) for unit, target, _ in counterparts(sentence, fragments)]
     single = [Candidate((edit,)) for edit in edits]
     return [*single, Candidate(tuple(edits))] if len(edits) > 1 else single
 

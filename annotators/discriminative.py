@@ -23,6 +23,7 @@ from annotators.combiner import Combiner
 from annotators.features import FEATURES, VERSION, Idf
 from annotators.judging import Item, Judge, Verdict, corrected, fragments_of
 from annotators.language import language_of, reads_as_english
+from annotators.lexical import words_of
 from annotators.records import LABELS, Annotation, SentenceAnnotation, Status
 from annotators.sentences import split_sentences
 
@@ -156,7 +157,7 @@ class DiscriminativeAnnotator:
             {
                 **_context(record),
                 "sentence": record["answer"][a:b],
-                "answer_language": language_of(record["answer"]),
+                "answer_language": language_of(clean(record["answer"])[0]),
             }
             for record, cuts in zip(records, spans, strict=True)
             for a, b in cuts
@@ -204,6 +205,9 @@ class DiscriminativeAnnotator:
             status = unjudgeable(row, item.sentence)
             if status is not None:
                 out[i] = SentenceAnnotation(text, start, start + len(text), status)
+            elif not len(words_of(item.sentence)):  # dashes, emoji: nothing is claimed
+                scores = {label: float(label == "no_fact") for label in LABELS}
+                out[i] = SentenceAnnotation(text, start, start + len(text), "checked", "no_fact", scores)
             else:
                 items.append((i, item))
         items.sort(key=lambda pair: pair[1].reference)

@@ -12,10 +12,11 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from annotators.alignment import ALIGNMENT_FEATURES, PassageVectors, alignment_features
+from annotators.conflicts import CONFLICT_FEATURES, conflict_features
 from annotators.lexical import LEXICAL_FEATURES, lexical_features, stem_set, words_of
 from engines.embedding import TokenEmbeddings
 
-FEATURES = (*LEXICAL_FEATURES, *ALIGNMENT_FEATURES)
+FEATURES = (*LEXICAL_FEATURES, *ALIGNMENT_FEATURES, *CONFLICT_FEATURES)
 VERSION = 1
 """Raised whenever a feature changes its meaning, since stored combiners depend on it."""
 N_BUCKETS = 1 << 16
@@ -86,6 +87,10 @@ def feature_vector(
     weight = np.array([idf(stem) for stem in words.stems])
     lexical = lexical_features(sentence, evidence.texts, idf, question)
     pooled = None if asked is None else asked.pooled
+    alignment, mass = alignment_features(
+        words, own, evidence.vectors, evidence.found(sentence), weight, pooled
+    )
+    best = sorted(range(len(mass)), key=lambda i: -mass[i])[:2]
     return np.concatenate(
-        [lexical, alignment_features(words, own, evidence.vectors, evidence.found(sentence), weight, pooled)]
+        [lexical, alignment, conflict_features(sentence, [evidence.texts[i] for i in best])]
     )

@@ -60,7 +60,13 @@ def number_value(word: str) -> str | None:
 def words_of(text: str) -> Words:
     """Cut a text into words; a capitalised word counts as a name unless it opens the text and is a function word."""
     stem = _stemmer()
-    lower, stems, starts, ends, numbers, content, names = [], [], [], [], [], [], []
+    lower: list[str] = []
+    stems: list[str] = []
+    starts: list[int] = []
+    ends: list[int] = []
+    numbers: list[str | None] = []
+    content: list[bool] = []
+    names: list[bool] = []
     for match in _WORD.finditer(text):
         raw = match.group()
         word = raw.lower().replace("’", "'")

@@ -42,11 +42,9 @@ def group_rows(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
     keys_of_row: list[list[str]] = []
     for number, row in enumerate(rows):
-        keys = [
-            _hash(text)
-            for name in GROUP_FIELDS
-            if (text := row.get(name))
-        ] or [_hash(str(row.get("id", number)))]
+        keys = [_hash(text) for name in GROUP_FIELDS if (text := row.get(name))] or [
+            _hash(str(row.get("id", number)))
+        ]
         for key in keys:
             parent.setdefault(key, key)
         for key in keys[1:]:

@@ -49,3 +49,20 @@ NUMBER_WORDS = dict(
     """.split()
 )
 """Numbers, ordinals and a few multiples written as one word → their value as text."""
+OPPOSITES = dict(
+    pair.split("=")
+    for pair in """
+    first=last last=first before=after after=before more=fewer less=more fewer=more higher=lower lower=higher
+    highest=lowest lowest=highest largest=smallest smallest=largest increase=decrease
+    increases=decreases increased=decreased decrease=increase decreases=increases decreased=increased
+    older=younger younger=older oldest=youngest youngest=oldest north=south south=north east=west west=east
+    northern=southern southern=northern eastern=western western=eastern won=lost lost=won win=lose
+    always=never never=always all=none most=few many=few early=late late=early male=female female=male
+    brother=sister sister=brother father=mother mother=father son=daughter daughter=son husband=wife wife=husband
+    success=failure successful=unsuccessful positive=negative negative=positive rise=fall rises=falls rose=fell
+    better=worse worse=better best=worst worst=best longest=shortest shortest=longest longer=shorter shorter=longer
+    allowed=forbidden accepted=rejected rejected=accepted began=ended started=ended start=end opened=closed
+    above=below below=above inside=outside outside=inside winter=summer summer=winter
+    """.split()
+)
+"""Words whose exchange usually turns a statement false; the list is ours."""

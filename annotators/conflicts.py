@@ -1,0 +1,67 @@
+"""Signs that a sentence says something else than its evidence, where both speak of the same: the conflict features.
+
+An absent number may just be unmentioned; an absent number whose place in the evidence holds another one is a
+contradiction. The same for names, for words with an opposite, and for two names that changed places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from annotators.corrections import counterparts
+from annotators.lexical import Words, words_of
+from annotators.wordlists import NEGATIONS, OPPOSITES
+
+CONFLICT_FEATURES = (
+    "swap_number", "swap_number_near", "swap_name", "swap_name_near", "opposite", "disorder", "name_disorder",
+    "negation_parity",
+)  # fmt: skip
+
+
+def conflict_features(sentence: str, evidence: Sequence[str]) -> np.ndarray:
+    """Signs of a conflict between a sentence and the passages that speak of the same.
+
+    Args:
+        sentence: The judged sentence.
+        evidence: The one to three passages that meet it best, the best one first; may be empty.
+
+    Returns:
+        (len(CONFLICT_FEATURES),) float64: numbers and names whose place in the evidence another one holds (and
+        those with the same neighbouring word), opposites, share of word pairs in another order than in the best
+        passage (all content words; names and numbers), and 1 where one side is negated and the other is not.
+    """
+    if not evidence:
+        return np.zeros(len(CONFLICT_FEATURES))
+    found = counterparts(sentence, evidence)
+    number = [near for unit, _, near in found if unit.kind != "name"]
+    name = [near for unit, _, near in found if unit.kind == "name"]
+    own, best = words_of(sentence), words_of(evidence[0])
+    lower, there = set(own.lower), set(best.lower)
+    opposite = sum(
+        word in OPPOSITES and word not in there and OPPOSITES[word] in there and OPPOSITES[word] not in lower
+        for word in lower
+    )
+    entity = [n or value is not None for n, value in zip(own.names, own.numbers, strict=True)]
+    values = (
+        len(number), sum(number), len(name), sum(name), opposite,
+        disorder(own, best, own.content), disorder(own, best, entity),
+        bool(lower & NEGATIONS) != bool(there & NEGATIONS),
+    )  # fmt: skip
+    return np.array(values, dtype=np.float64)
+
+
+def disorder(own: Words, other: Words, use: Sequence[bool]) -> float:
+    """Share in [0, 1] of pairs of common words that stand in the other order: (1 − Kendall's τ) / 2.
+
+    Only words that occur once on both sides count; 0 with fewer than two of them.
+    """
+    first = {s: i for i, s in enumerate(own.stems) if use[i] and own.stems.count(s) == 1}
+    places = [other.stems.index(s) for s in first if other.stems.count(s) == 1]
+    n = len(places)
+    if n < 2:
+        return 0.0
+    array = np.array(places)
+    later = np.triu(array[:, None] > array[None, :], 1)
+    return float(later.sum() / (n * (n - 1) / 2))

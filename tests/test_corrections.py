@@ -1,0 +1,71 @@
+"""Proposals of corrections: what is exchanged, what is deleted, what is left alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from annotators.corrections import Candidate, candidates, deletions, replacements
+from annotators.lexical import words_of
+
+
+def results(sentence: str, fragments: list[str]) -> list[str]:
+    return [c.apply(sentence) for c in replacements(sentence, fragments)]
+
+
+def missing(sentence: str, fragments: list[str]) -> list[bool]:
+    known = {s for f in fragments for s in words_of(f).stems}
+    words = words_of(sentence)
+    return [c and s not in known for c, s in zip(words.content, words.stems, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("sentence", "fragments", "expected"),
+    [
+        ("He was born in 1050.", ["Omar was born in 1048."], ["He was born in 1048."]),
+        # two years stand in the fragment; "born in" decides
+        ("He was born in 1050.", ["Omar was born in 1048 and moved around 1070."], ["He was born in 1048."]),
+        # both stand after "in": ambiguous
+        ("He lived in 1050.", ["Omar was there in 1048 and in 1070."], []),
+        ("The tower is 320 metres tall.", ["The tower is 330 metres tall and weighs 10100 tonnes."],
+         ["The tower is 330 metres tall."]),
+        ("It opened in March.", ["It opened in May."], ["It opened in May."]),
+        ("She was born in Lyon.", ["She was born in Paris."], ["She was born in Paris."]),
+        # what the fragment has is never exchanged
+        ("It opened in 1889.", ["It opened in 1889 after two years, in 1887 it was begun."], []),
+        # a year is no counterpart of a plain number
+        ("It has 12 floors.", ["It was built in 1999."], []),
+    ],
+)  # fmt: skip
+def test_replacements(sentence: str, fragments: list[str], expected: list[str]) -> None:
+    assert results(sentence, fragments) == expected
+
+
+def test_two_edits_come_singly_then_together() -> None:
+    got = results("It was built in 1899 and stands in Lyon.", ["It was built in 1889 and stands in Paris."])
+    assert got == [
+        "It was built in 1889 and stands in Lyon.",
+        "It was built in 1899 and stands in Paris.",
+        "It was built in 1889 and stands in Paris.",
+    ]
+
+
+def test_deletions_are_smallest_first_and_hold_unsupported_words() -> None:
+    sentence = "The bridge, painted green by Anna Berg, crosses the river in two minutes."
+    got = [
+        c.apply(sentence) for c in deletions(sentence, missing(sentence, ["The bridge crosses the river."]))
+    ]
+    assert "The bridge crosses the river in two minutes." in got[-1] or any(
+        text == "The bridge, painted green, crosses the river in two minutes." for text in got
+    )
+    lengths = [len(text) for text in got]
+    assert lengths == sorted(lengths, reverse=True)
+    assert deletions(sentence, [False] * len(words_of(sentence))) == []
+
+
+def test_candidate_edits_from_the_right() -> None:
+    assert Candidate(((0, 1, "X"), (4, 5, ""))).apply("abcdefg") == "Xbcdfg"
+
+
+def test_candidates_are_few_on_long_input() -> None:
+    sentence = "It has " + ", ".join(f"{n} birds in {n} cages" for n in range(300)) + "."
+    assert len(candidates(sentence, ["It has 5000 birds."], [True] * len(words_of(sentence)))) <= 6
