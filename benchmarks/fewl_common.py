@@ -141,6 +141,31 @@ def best_above_first_wrong(scored: Sequence[Record]) -> NDArray[np.float64]:
     return np.array(values, dtype=float)
 
 
+def length_adjusted(scored: Sequence[Record]) -> list[Record]:
+    """Scores without what length explains: residuals of one slope on log length, within questions; no labels."""
+    logs = [np.log(1 + np.array([len(a["text"]) for a in r["answers"]], dtype=float)) for r in scored]
+    scores = [np.array([a["score"] for a in r["answers"]], dtype=float) for r in scored]
+    known = [~np.isnan(s) for s in scores]
+    x = [log[k] - log[k].mean() for log, k in zip(logs, known, strict=True) if k.any()]
+    y = [s[k] - s[k].mean() for s, k in zip(scores, known, strict=True) if k.any()]
+    slope = np.dot(np.concatenate(x), np.concatenate(y)) / np.dot(np.concatenate(x), np.concatenate(x))
+    return [
+        {
+            **r,
+            "answers": [
+                {
+                    **a,
+                    "score": None
+                    if a["score"] is None
+                    else a["score"] - slope * (float(value) - float(log.mean())),
+                }
+                for a, value in zip(r["answers"], log, strict=True)
+            ],
+        }
+        for r, log in zip(scored, logs, strict=True)
+    ]
+
+
 # --- intervals and tests ----------------------------------------------------------------------------------------
 
 

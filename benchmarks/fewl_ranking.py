@@ -24,6 +24,7 @@ from benchmarks.fewl_common import (
     environment,
     half,
     labelled_pairs,
+    length_adjusted,
     read,
     remembered,
     shown,
@@ -130,6 +131,17 @@ def halluqa(data: Path, plot: Path) -> list[str]:
             shuffled(records), similarity=similarity, encode=encode, options=SETTINGS["no penalty"]
         )[0]
         scored_by[f"{name}, control: answers to another question"] = off
+        against = replace(SETTINGS["no penalty"], weak=BASE_MODELS)
+        contrast = score_records(records, similarity=similarity, encode=encode, options=against)[0]
+        scored_by[f"{name}, no penalty, base models weak (extension)"] = contrast
+        for called in [c for c in ("no penalty", "eq6") if c in settings]:
+            off = score_records(
+                shuffled(records), similarity=similarity, encode=encode, options=SETTINGS[called]
+            )[0]
+            row = f"{name}, {called}"
+            scored_by[f"{row}, control: answers to another question"] = off
+            scored_by[f"{row}, length-adjusted (extension)"] = length_adjusted(scored_by[row])
+            scored_by[f"{row}, length-adjusted, control"] = length_adjusted(off)
         against = replace(SETTINGS["no penalty"], weak=BASE_MODELS)
         contrast = score_records(records, similarity=similarity, encode=encode, options=against)[0]
         scored_by[f"{name}, no penalty, base models weak (extension)"] = contrast
@@ -257,9 +269,13 @@ def _ranked(records: Sequence[Record], sims: dict[str, Similarity], encode: Enco
                 records, similarity=kept, encode=encode, options=SETTINGS[called]
             )[0]
         for called in ("no penalty", "eq6"):
-            scored_by[f"{name}, {called}, control: references of another question"] = score_records(
+            row = f"{name}, {called}"
+            off = score_records(
                 shuffled(records), similarity=similarity, encode=encode, options=SETTINGS[called]
             )[0]
+            scored_by[f"{row}, control: references of another question"] = off
+            scored_by[f"{row}, length-adjusted (extension)"] = length_adjusted(scored_by[row])
+            scored_by[f"{row}, length-adjusted, control"] = length_adjusted(off)
     scored_by["length alone: longer is better"] = [
         {**r, "answers": [{**a, "score": float(len(a["text"]))} for a in r["answers"]]} for r in records
     ]

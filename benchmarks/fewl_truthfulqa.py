@@ -114,6 +114,10 @@ def tables_of(name: str, similarity: Similarity, encode: Encode, records: Sequen
     found[control] = score_records(shuffled(three), similarity=similarity, encode=encode, options=no_penalty)[
         0
     ]
+    eq6 = FewlOptions(aggregation="eq6")
+    found[f"{control}, FEWL eq6"] = score_records(
+        shuffled(three), similarity=similarity, encode=encode, options=eq6
+    )[0]
     six, against = by_model(records, (*THREE, *WEAK)), replace(no_penalty, weak=WEAK)
     contrast = "three against three weak, no penalty (extension)"
     found[contrast] = score_records(six, similarity=similarity, encode=encode, options=against)[0]

@@ -10,6 +10,7 @@ from benchmarks.fewl_common import (
     best_on_top,
     interval,
     labelled_pairs,
+    length_adjusted,
     paired,
     remembered,
     shuffled,
@@ -46,6 +47,18 @@ def test_best_on_top_and_above_the_first_wrong():
     assert best_above_first_wrong([answers(*rows, *wrong)])[0] == 1
     assert best_above_first_wrong([answers(*rows, *wrong[::-1])])[0] == 0.5
     assert np.isnan(best_on_top([answers(("b", None, None, "best"), wrong[0])])).all()
+
+
+def test_length_adjusted_scores_keep_what_length_does_not_explain():
+    rows = [
+        answers(
+            ("a" * n, 2.0 * np.log(1 + n) + extra, None, None), ("a" * m, 2.0 * np.log(1 + m), None, None)
+        )
+        for n, m, extra in ((3, 9, 0.0), (8, 2, 0.0), (5, 5, 1.0))
+    ]
+    # the slope is 2 (the pair that differs otherwise is of one length), so only the extra 1 is left
+    gaps = [r["answers"][0]["score"] - r["answers"][1]["score"] for r in length_adjusted(rows)]
+    assert gaps == pytest.approx([0.0, 0.0, 1.0])
 
 
 def test_intervals_and_the_paired_test():
