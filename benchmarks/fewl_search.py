@@ -89,6 +89,20 @@ class Pairs:
             "labelled": np.array([label is False for label in label_A]),
         }
 
+    def length_adjusted(self, score_A: Float) -> Float:
+        """Residuals of one slope on log length, within questions; no labels."""
+        log_A = np.log(1 + np.array([len(text) for text in self.text_A], dtype=float))
+        known_A = ~np.isnan(score_A)
+        count_Q = np.bincount(self.owner_A[known_A], minlength=len(self.half_Q))
+
+        def centred(values_A: Float) -> Float:
+            sum_Q = np.bincount(self.owner_A[known_A], values_A[known_A], minlength=len(count_Q))
+            return values_A - (sum_Q / np.maximum(count_Q, 1))[self.owner_A]
+
+        x_A, y_A = centred(log_A), centred(score_A)
+        slope = float(x_A[known_A] @ y_A[known_A] / (x_A[known_A] @ x_A[known_A]))
+        return score_A - slope * x_A
+
     def accuracy(self, name: str, score_A: Float) -> Float:
         """Per question; NaN where it has no pair."""
         values = np.full(len(self.half_Q), np.nan)
@@ -171,7 +185,10 @@ def features(records: Sequence[Record], pairs: Pairs, sims: Mapping[str, Similar
         found[f"{sim_name}: mean of strong − ½ best of weak"] = mean - 0.5 * weak_top
         found[f"{sim_name}: mean of strong − best of weak"] = mean - weak_top
         print(sim_name, flush=True)
-    return found
+    adjusted = {
+        f"{n}, length-adjusted": pairs.length_adjusted(s) for n, s in found.items() if " of all" not in n
+    }
+    return found | adjusted
 
 
 def answer_only(records: Sequence[Record], pairs: Pairs) -> dict[str, Float]:

@@ -25,6 +25,7 @@ from benchmarks.fewl_common import (
     environment,
     interval,
     labelled_pairs,
+    length_adjusted,
     read,
     remembered,
     shown,
@@ -124,6 +125,8 @@ def tables_of(name: str, similarity: Similarity, encode: Encode, records: Sequen
     found[f"{contrast}, control"] = score_records(
         shuffled(six), similarity=similarity, encode=encode, options=against
     )[0]
+    for called in (BASE, "FEWL eq6, λ uniform", contrast, control, f"{contrast}, control"):
+        found[f"{called}, length-adjusted"] = length_adjusted(found[called])
     base = labelled_pairs(found[BASE])
     rows = []
     for method, scored in found.items():
