@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-_HAN = "㐀-䶿一-鿿豈-﫿\U00020000-\U0003134f"
+_HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003134f"
 _WORD = re.compile(rf"(?P<han>[{_HAN}]+)|\d+(?:[.,]\d+)*|[^\W{_HAN}]+(?:['’][^\W{_HAN}]+)?")
 _SUFFIXES = ("ing", "edly", "ed", "es", "s", "ly")
 

@@ -62,12 +62,17 @@ def test_network_equals_torch() -> None:
 
 def test_calibration_undoes_overconfidence() -> None:
     x, target = toy(600)
-    combiner = Combiner.fit(x, target, np.ones(len(x)), members=1, epochs=5)
-    sharp = Combiner(
-        {**combiner.tensors, "m0.w3": combiner.tensors["m0.w3"] * 20, "m0.b3": combiner.tensors["m0.b3"] * 20}
+    weight = np.ones(len(x))
+    combiner = Combiner.fit(x, target, weight, members=1, epochs=20)
+    last = {name: combiner.tensors[name] * 20 for name in ("m0.w3", "m0.b3")}
+    calm, sharp = (
+        c.calibrated(x, target, weight) for c in (combiner, Combiner({**combiner.tensors, **last}))
     )
-    mended = sharp.calibrated(x, target, np.ones(len(x)))
-    assert 5 < float(mended.tensors["temperature"]) < 40
+    # logits 20 times as large need a temperature 20 times as high, and give the same probabilities
+    assert float(sharp.tensors["temperature"]) == pytest.approx(
+        20 * float(calm.tensors["temperature"]), rel=0.02
+    )
+    assert sharp.predict_proba(x) == pytest.approx(calm.predict_proba(x), abs=5e-3)
 
 
 def test_decision_by_hand() -> None:

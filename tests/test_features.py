@@ -61,7 +61,7 @@ def test_lexical_features_by_hand() -> None:
     assert got["number_conflict"] == 1  # the evidence has another number
     assert got["names"] == 1  # Nishapur; the first word is no name
     assert got["name_any"] == 1
-    # words: khayyam was born in #1050 in nishapur → 6 bigrams; found: "khayyam was", "was born", "born in", "in nishapur"
+    # khayyam was born in #1050 in nishapur: 6 bigrams; found: khayyam was, was born, born in, in nishapur
     assert got["bigram_any"] == pytest.approx(4 / 6)
     # content words in order: hit hit miss hit
     assert got["longest_hit"] == 2

@@ -1,4 +1,4 @@
-"""Never falsely clean: hostile input gets no label it did not earn, and form does not turn a contradiction into support."""
+"""Never falsely clean: no label that was not earned, and no form that turns a contradiction into support."""
 
 from __future__ import annotations
 

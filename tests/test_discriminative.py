@@ -1,0 +1,237 @@
+"""The embedded annotator end to end: batches equal single calls, offsets, evidence, corrections, saving, errors."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from annotators import LABELS, load_annotator
+from annotators.combiner import Combiner
+from annotators.discriminative import EMBEDDED, DiscriminativeAnnotator
+from annotators.features import FEATURES
+from annotators.judging import Item, Judge, Memory, corrected
+from annotators.lexical import words_of
+from annotators.passages import index_references
+from annotators.window import second_pass, select
+
+EXAMPLES = Path(__file__).parent.parent / "examples" / "records.jsonl"
+REFERENCE = (
+    "The lighthouse at Cape Farewell was built in 1870. It stands 27 metres high and its lamp could be seen for 17 "
+    "miles. Its first keeper was Robert Wilson, who lived there with his wife Mary for eleven years."
+)
+
+
+@pytest.fixture(scope="module")
+def records() -> list[dict[str, object]]:
+    return [json.loads(line) for line in EXAMPLES.read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.fixture(scope="module")
+def float32() -> DiscriminativeAnnotator:
+    return DiscriminativeAnnotator.from_pretrained("embedded", dtype="float32")
+
+
+def all_scores(annotations: list) -> np.ndarray:
+    return np.array([[s.scores[x] for x in LABELS] for a in annotations for s in a.sentences if s.scores])
+
+
+def test_batch_equals_single_in_float32(float32: DiscriminativeAnnotator, records: list) -> None:
+    batch = float32.annotate_batch(records)
+    single = [float32.annotate_batch([record])[0] for record in records]
+    assert [a.to_dict()["sentences"] for a in batch] == [
+        {**a.to_dict()}["sentences"] for a in single
+    ] or np.abs(all_scores(batch) - all_scores(single)).max() < 1e-5
+    assert np.abs(all_scores(batch) - all_scores(single)).max() < 1e-5
+    for a, b in zip(batch, single, strict=True):
+        assert [s.label for s in a.sentences] == [s.label for s in b.sentences]
+        assert [s.fragments for s in a.sentences] == [s.fragments for s in b.sentences]
+
+
+def test_batch_equals_single_in_bfloat16(records: list) -> None:
+    annotator = DiscriminativeAnnotator.from_pretrained("embedded", dtype="bfloat16")
+    batch = annotator.annotate_batch(records)
+    single = [annotator.annotate_batch([record])[0] for record in records]
+    first, second = all_scores(batch), all_scores(single)
+    assert np.abs(first - second).max() < 1e-2
+    labels = [[s.label for a in each for s in a.sentences if s.scores] for each in (batch, single)]
+    margin = np.abs(first[:, 0] / (1 - first[:, 3]) - float(annotator.combiner.tensors["threshold"]))
+    assert all(a == b for a, b, m in zip(*labels, margin, strict=True) if m > 2e-2)
+
+
+def test_order_of_input_is_kept(float32: DiscriminativeAnnotator, records: list) -> None:
+    shuffled = records[:]
+    random.Random(1).shuffle(shuffled)
+    annotations = float32.annotate_batch(shuffled)
+    assert [a.record["id"] for a in annotations] == [r["id"] for r in shuffled]
+    for annotation in annotations:
+        answer, reference = annotation.record["answer"], annotation.record["reference"]
+        for s in annotation.sentences:
+            assert answer[s.start : s.end] == s.text
+            assert all(reference[f.start : f.end] == f.text for f in s.fragments)
+            assert all(answer[c.start : c.end] == c.source for c in s.correction)
+
+
+def test_predict_judges_the_sentence_as_given(float32: DiscriminativeAnnotator) -> None:
+    text = "It was built in 1870. It stands 27 metres high."  # two sentences, judged as one
+    (judged,) = float32.predict([{"reference": REFERENCE, "sentence": text, "lang": "en"}])
+    assert (judged.text, judged.start, judged.end, judged.correction) == (text, 0, len(text), ())
+    assert float32.predict([]) == []
+    assert float32.annotate_batch([]) == []
+
+
+def test_verdicts_evidence_and_correction(float32: DiscriminativeAnnotator) -> None:
+    answer = "The lighthouse at Cape Farewell was built in 1890. Its first keeper was Robert Wilson. Thanks for asking!"
+    false, true, talk = float32.annotate(reference=REFERENCE, answer=answer).sentences
+    assert false.label == "contradictory"
+    assert [f.text for f in false.fragments] == ["The lighthouse at Cape Farewell was built in 1870."]
+    (edit,) = false.correction
+    assert (edit.source, edit.target, answer[edit.start : edit.end]) == ("1890", "1870", "1890")
+    assert true.label == "supported"
+    assert true.fragments[0].text.startswith("Its first keeper was Robert Wilson")
+    assert (talk.label, talk.fragments, talk.correction) == ("no_fact", (), ())
+
+
+def test_corrections_are_judged_supported(float32: DiscriminativeAnnotator, records: list) -> None:
+    seen = 0
+    for annotation in float32.annotate_batch(records):
+        for s in annotation.sentences:
+            if s.correction:
+                seen += 1
+                assert s.label in {"contradictory", "unverifiable"}
+                text = s.text
+                for c in reversed(s.correction):
+                    text = text[: c.start - s.start] + c.target + text[c.end - s.start :]
+                # Judged against the whole reference of these short records, as the annotator did.
+                if len(str(annotation.record["reference"])) < 1500:
+                    row = {
+                        "question": annotation.record.get("question"),
+                        "reference": annotation.record["reference"],
+                    }
+                    assert float32.predict([{**row, "sentence": text}])[0].label == "supported"
+    assert seen >= 3
+
+
+def test_second_pass_finds_far_evidence(float32: DiscriminativeAnnotator) -> None:
+    """With a budget of 40 tokens the evidence is outside the first window of a vague sentence, and then found."""
+    filler = [
+        f"Paragraph {n} tells of sheep, of wool prices and of a ferry that was late in week {n}."
+        for n in range(12)
+    ]
+    reference = "\n\n".join([*filler, "The keeper Robert Wilson kept bees there."])
+    judge = Judge(float32.combiner, float32.idf, float32.embedder, window_tokens=40)
+    items = [Item("Robert Wilson kept bees.", reference)]
+    with judge.memory():
+        memory = Memory(float32.embedder)
+        (index,) = index_references([reference], memory.tokenize, (memory,), 40)
+        assert not index.fits
+        (window,) = select([(index, items[0].sentence)])
+        (further,) = second_pass([(index, items[0].sentence)])
+        assert 1 <= len(further) <= 6
+        assert window.tokens <= 40
+        assert all(w.tokens <= 40 for w in further)
+        (verdict,) = judge(items)
+        alone = judge.judge_in(items, [window])
+        best = max(v.support for v in [*alone, *judge.judge_in(items * len(further), further)])
+        if alone[0].label == 2:
+            assert verdict.support == pytest.approx(best)
+        else:
+            assert verdict.support == pytest.approx(alone[0].support)
+
+
+def test_unverifiable_sentences_get_the_best_supported_window(float32: DiscriminativeAnnotator) -> None:
+    """A combiner that calls everything unverifiable sends every sentence into the second pass."""
+    tensors = dict(float32.combiner.tensors)
+    tensors["bias"] = np.array([0.0, 0.0, 20.0, 0.0], np.float32)
+    judge = Judge(Combiner(tensors), float32.idf, float32.embedder, window_tokens=30)
+    reference = "\n\n".join(
+        f"Ship {n} left the port of Lisbon in {1500 + n} with {n} sailors." for n in range(40)
+    )
+    items = [Item("Ship 7 left the port of Lisbon in 1507.", reference)]
+    with judge.memory():
+        memory = Memory(float32.embedder)
+        (index,) = index_references([reference], memory.tokenize, (memory,), 30)
+        first = judge.judge_in(items, select([(index, items[0].sentence)]))[0]
+        (further,) = second_pass([(index, items[0].sentence)])
+        others = judge.judge_in(items * len(further), further)
+        (verdict,) = judge(items)
+    assert first.label == 2
+    assert verdict.support == pytest.approx(max(v.support for v in [first, *others]))
+
+
+def test_no_proposal_without_a_hallucination(float32: DiscriminativeAnnotator) -> None:
+    judge = Judge(float32.combiner, float32.idf, float32.embedder)
+    with judge.memory():
+        verdicts = judge([Item("Its first keeper was Robert Wilson.", REFERENCE)])
+        assert corrected(judge, verdicts) == [()]
+    with pytest.raises(RuntimeError, match="memory"):
+        judge([Item("a b", REFERENCE)])
+
+
+def test_save_and_load(tmp_path: Path, float32: DiscriminativeAnnotator) -> None:
+    float32.save_pretrained(tmp_path / "mine")
+    again = load_annotator(str(tmp_path / "mine"), dtype="float32")
+    assert again.fingerprint == float32.fingerprint
+    sentence = {"reference": REFERENCE, "sentence": "It stands 27 metres high."}
+    assert again.predict([sentence]) == float32.predict([sentence])
+    assert sorted(p.name for p in (tmp_path / "mine").iterdir()) == [
+        "annotator.json", "combiner.safetensors", "idf.safetensors",
+    ]  # fmt: skip
+
+
+def test_fingerprint_tells_weights_and_window_apart(float32: DiscriminativeAnnotator) -> None:
+    other = DiscriminativeAnnotator(float32.combiner.with_threshold(0.6), float32.idf, float32.embedder)
+    wide = DiscriminativeAnnotator(float32.combiner, float32.idf, float32.embedder, window_tokens=800)
+    assert len({float32.fingerprint, other.fingerprint, wide.fingerprint}) == 3
+
+
+def test_wrong_names_and_folders(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="empty name"):
+        load_annotator(" ")
+    with pytest.raises(OSError, match=r"no annotator\.json|expected a folder with annotator\.json"):
+        load_annotator(str(tmp_path))
+    with pytest.raises(OSError, match="no such folder"):
+        load_annotator("nobody/nothing-here")
+    config = json.loads((EMBEDDED / "annotator.json").read_text(encoding="utf-8"))
+    (tmp_path / "annotator.json").write_text(json.dumps({**config, "version": 0}), encoding="utf-8")
+    with pytest.raises(ValueError, match="train it again"):
+        load_annotator(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        ({"answer": "x"}, "record 0: expected 'reference' to be a string, got NoneType"),
+        ({"reference": "x", "answer": 3}, "expected 'answer' to be a string, got int"),
+        (
+            {"reference": "x", "answer": "y", "question": 3},
+            "expected 'question' to be a string or absent, got int",
+        ),
+    ],
+)
+def test_wrong_records(float32: DiscriminativeAnnotator, record: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        float32.annotate_batch([record])
+
+
+def test_shipped_weights_are_small_and_named() -> None:
+    config = json.loads((EMBEDDED / "annotator.json").read_text(encoding="utf-8"))
+    assert config["features"] == list(FEATURES)
+    assert config["embedder"] is None
+    assert sum(p.stat().st_size for p in EMBEDDED.iterdir()) < 1_000_000
+    assert {p.suffix for p in EMBEDDED.iterdir()} == {".json", ".md", ".safetensors"}
+
+
+def test_verdict_words_align_with_evidence(float32: DiscriminativeAnnotator) -> None:
+    judge = Judge(float32.combiner, float32.idf, float32.embedder)
+    sentence = "Mary Wilson lived at the lighthouse."
+    with judge.memory():
+        (verdict,) = judge([Item(sentence, REFERENCE)])
+    words = words_of(sentence)
+    assert verdict.met.shape == (len(words), 3)
+    assert verdict.met[words.lower.index("wilson")].tolist()[2] == 1.0  # literally in the third passage
+    assert verdict.weight[words.lower.index("at")] == 0.0
+    assert verdict.probabilities.sum() == pytest.approx(1.0)
