@@ -1,0 +1,76 @@
+"""What a reward says about a completion: one number for any trainer, with the segments behind it for ours.
+
+A reward function returns `list[SentenceScore | None]`. To a stock trainer each entry is a float; a trainer that
+credits tokens reads `segments`, one segmentation for each aspect of the reward, and `weights`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Segment:
+    """One stretch of the completion's text and its reward.
+
+    Attributes:
+        start: First character, as a code-point offset into the completion's text.
+        end: One past the last character; not before `start`.
+        label: What the judge called it, or None.
+        reward: Its reward, or None where it was not judged.
+    """
+
+    start: int
+    end: int
+    label: str | None = None
+    reward: float | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.start <= self.end:
+            raise ValueError(f"expected 0 <= start <= end, got start={self.start}, end={self.end}")
+
+
+class SentenceScore(float):
+    """A reward that carries its segments: `SentenceScore(0.5, segments={"factuality": (...)})`.
+
+    It compares, hashes and computes as a float; arithmetic on it gives plain floats, without segments.
+
+    Attributes:
+        segments: Aspect name → its segments in order of `start`, which do not overlap.
+        weights: Aspect name → weight of that aspect; an aspect that is not named weighs 1.
+    """
+
+    segments: dict[str, tuple[Segment, ...]]
+    weights: dict[str, float]
+
+    def __new__(
+        cls,
+        value: float,
+        segments: Mapping[str, Sequence[Segment]] | None = None,
+        weights: Mapping[str, float] | None = None,
+    ) -> SentenceScore:
+        """Builds the score.
+
+        Args:
+            value: The scalar that trainers without token credit use.
+            segments: Aspect name → segments.
+            weights: Aspect name → weight.
+
+        Raises:
+            ValueError: Segments of one aspect overlap or are out of order, or a weight names no aspect.
+        """
+        score = super().__new__(cls, value)
+        score.segments = {name: tuple(parts) for name, parts in (segments or {}).items()}
+        score.weights = dict(weights or {})
+        for name, parts in score.segments.items():
+            for before, after in zip(parts, parts[1:], strict=False):
+                if after.start < before.end:
+                    raise ValueError(f"aspect {name!r}: segment {after} starts before {before} ends")
+        if unknown := sorted(score.weights.keys() - score.segments.keys()):
+            raise ValueError(f"weights for aspects without segments: {unknown}")
+        return score
+
+    def __reduce__(self) -> tuple[type[SentenceScore], tuple[float, dict, dict]]:
+        """Makes copies and pickles keep the segments."""
+        return type(self), (float(self), self.segments, self.weights)
