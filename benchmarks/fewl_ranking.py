@@ -114,26 +114,14 @@ def halluqa(data: Path, plot: Path) -> list[str]:
         "rouge-l": remembered(rouge_l),
         "new-words": remembered(new_words),
     }
-    rows, best = [], (-2.0, "")
     scored_by: dict[str, list[Record]] = {}
     for name, similarity in sims.items():
         settings = SETTINGS if name != "rouge-l" else {"no penalty": SETTINGS["no penalty"]}
         for called, options in settings.items():
-            scored = score_records(records, similarity=similarity, encode=encode, options=options)[0]
-            row = f"{name}, {called}"
-            scored_by[row] = scored
-            print(row, flush=True)
-            parts = [[s for s in scored if half(s) == h] for h in (0, 1)]
-            first = rank_models(parts[0], truth_from_labels=True, resamples=200).kendall
-            if first is not None and first["tau"] is not None and first["tau"] > best[0]:
-                best = (first["tau"], row)
-        off = score_records(
-            shuffled(records), similarity=similarity, encode=encode, options=SETTINGS["no penalty"]
-        )[0]
-        scored_by[f"{name}, control: answers to another question"] = off
-        against = replace(SETTINGS["no penalty"], weak=BASE_MODELS)
-        contrast = score_records(records, similarity=similarity, encode=encode, options=against)[0]
-        scored_by[f"{name}, no penalty, base models weak (extension)"] = contrast
+            scored_by[f"{name}, {called}"] = score_records(
+                records, similarity=similarity, encode=encode, options=options
+            )[0]
+            print(name, called, flush=True)
         for called in [c for c in ("no penalty", "eq6") if c in settings]:
             off = score_records(
                 shuffled(records), similarity=similarity, encode=encode, options=SETTINGS[called]
@@ -152,29 +140,52 @@ def halluqa(data: Path, plot: Path) -> list[str]:
             {**r, "answers": [{**a, "score": float(sign * len(a["text"]))} for a in r["answers"]]}
             for r in records
         ]
-    for row, scored in scored_by.items():
-        cells = [
-            tau(rank_models(s, truth_from_labels=True))
-            for s in (scored, *([x for x in scored if half(x) == h] for h in (0, 1)), tuned_only(scored))
+    figures = {
+        row: {
+            "τ, all": scored,
+            "τ, half to choose on": [r for r in scored if half(r) == 0],
+            "τ, half to report on": [r for r in scored if half(r) == 1],
+            "τ, 16 tuned models only": tuned_only(scored),
+        }
+        for row, scored in scored_by.items()
+    }
+    columns = list(next(iter(figures.values())))
+    rows = [
+        [
+            row,
+            *(tau(rank_models(figures[row][c], truth_from_labels=True)) for c in columns),
+            *(shown(labelled_pairs(scored, alike)) for alike in (None, ALIKE)),
         ]
-        rows.append([row, *cells, shown(labelled_pairs(scored)), shown(labelled_pairs(scored, ALIKE))])
-    chosen = rank_models(scored_by[best[1]], truth_from_labels=True)
+        for row, scored in scored_by.items()
+    ]
+    eligible = [row for row in scored_by if "control" not in row and "length alone" not in row]
+
+    def first_tau(row: str) -> float:
+        k = rank_models(figures[row]["τ, half to choose on"], truth_from_labels=True, resamples=100).kendall
+        return -2.0 if k is None or k["tau"] is None else float(k["tau"])
+
+    by_tau = max(eligible, key=first_tau)
+    by_pairs = max(
+        eligible, key=lambda r: np.nanmean(labelled_pairs(figures[r]["τ, half to choose on"], ALIKE))
+    )
+    choices = [
+        [why, row, tau(rank_models(second, truth_from_labels=True)), shown(labelled_pairs(second)), like]
+        for why, row in (("highest τ", by_tau), ("most pairs of like length right", by_pairs))
+        for second in [figures[row]["τ, half to report on"]]
+        for like in [shown(labelled_pairs(second, ALIKE))]
+    ]
+    chosen = rank_models(scored_by[by_pairs], truth_from_labels=True)
     plot_ranking(chosen, plot)
     order = [
         [r.model, f"{r.mean:.4f}", f"{100 * (chosen.truth or {})[r.model]:.1f}", r.n] for r in chosen.models
     ]
-    head = [
-        "similarity, setting",
-        "τ, all",
-        "τ, half to choose on",
-        "τ, half to report on",
-        "true above false, %",
-    ]
     return [
         f"## HalluQA: {len(records)} questions, 24 models, each judged by the other 23",
-        "Labels are GPT-4's judgements, not people's.",
-        table(head, rows),
-        f"Chosen on the first half: **{best[1]}**. Its ranking on all questions (![plot]({plot.name})):",
+        "Labels are GPT-4's judgements, not people's. “Control”: scored with the answers to another question.",
+        table(["similarity, setting", *columns, *PAIR_COLUMNS], rows),
+        "Chosen on the first half, reported on the second:",
+        table(["chosen for", "score", "τ", *PAIR_COLUMNS], choices),
+        f"The second of these on all questions: ![plot]({plot.name})",
         table(["model", "mean score", "true answers, %", "n"], order),
     ]
 

@@ -146,7 +146,32 @@ def tables_of(name: str, similarity: Similarity, encode: Encode, records: Sequen
     ]
     n, like = interval(base)[3], interval(labelled_pairs(found[BASE], 1.2))[3]
     note = f"Human-labelled pairs: {n} questions with both a true and a false answer ({like} of like length)."
-    return [f"## Table 3 protocol, similarity {name}", table(head, rows), note]
+    tests = [
+        ("several references", BASE, "single, no penalty"),
+        ("penalty, eq6", "FEWL eq6, λ uniform", BASE),
+        ("penalty, paper", "FEWL paper, λ uniform", BASE),
+        *(
+            (f"λ ideal, {a}", f"FEWL {a}, λ ideal", f"FEWL {a}, λ uniform")
+            for a in ("paper", "eq6", "balanced")
+        ),
+        *(
+            (f"λ neighbours, {a}", f"FEWL {a}, λ neighbours", f"FEWL {a}, λ uniform")
+            for a in ("paper", "eq6")
+        ),
+        ("own references", BASE, control),
+        ("weak LLMs", contrast, BASE),
+        ("own references, against weak", contrast, f"{contrast}, control"),
+    ]
+    measures = (best_on_top, best_above_first_wrong, labelled_pairs)
+    gaps = [[what, *(shown_gap(m(found[a]), m(found[b])) for m in measures)] for what, a, b in tests]
+    paired_head = ["what it adds", "best on top", "best above first wrong", "human-labelled"]
+    return [
+        f"## Table 3 protocol, similarity {name}",
+        table(head, rows),
+        note,
+        "Paired differences, in points:",
+        table(paired_head, gaps),
+    ]
 
 
 def ablations(similarity: Similarity, encode: Encode, records: Sequence[Record]) -> list[str]:
