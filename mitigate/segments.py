@@ -6,6 +6,7 @@ credits tokens reads `segments`, one segmentation for each aspect of the reward,
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -64,7 +65,7 @@ class SentenceScore(float):
         score.segments = {name: tuple(parts) for name, parts in (segments or {}).items()}
         score.weights = dict(weights or {})
         for name, parts in score.segments.items():
-            for before, after in zip(parts, parts[1:], strict=False):
+            for before, after in itertools.pairwise(parts):
                 if after.start < before.end:
                     raise ValueError(f"aspect {name!r}: segment {after} starts before {before} ends")
         if unknown := sorted(score.weights.keys() - score.segments.keys()):
