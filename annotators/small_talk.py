@@ -1,6 +1,7 @@
 """Sentences without a fact to check, as assistants write them: greetings, refusals, offers, questions, opinions.
 
-Written for training: each is paired with references of the training folds and labelled "no_fact".
+Written for training: each is paired with references of the training folds and labelled "no_fact". "{question}"
+stands for the row's question, in small letters and without its mark, since refusals repeat what was asked.
 """
 
 from __future__ import annotations
@@ -88,6 +89,17 @@ I cannot provide medical advice.
 I won't speculate about that.
 There is no way for me to verify this.
 The text does not say, so I would rather not guess.
+I don't know {question}.
+I'm sorry, but I can't tell you {question}.
+I am afraid I cannot say {question}, since I have no information about it.
+I can't answer the question "{question}" from what I was given.
+You asked {question}, and I am not able to help with that.
+I'm not able to find out {question}.
+Unfortunately, I do not know {question}, so please ask someone who does.
+As a language model I can't know {question}.
+I would need more details before I could tell you {question}.
+Let's talk about {question}.
+Are you asking {question}, or something else?
 """.split("\n")
     if line
 )

@@ -18,7 +18,7 @@ GROUP_FIELDS = ("reference", "answer", "sentence")
 
 
 def _hash(text: str) -> str:
-    return hashlib.sha256(" ".join(text.split()).lower().encode()).hexdigest()
+    return hashlib.sha256(" ".join(text.split()).lower().encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def group_rows(rows: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -156,11 +156,14 @@ def synthetic(rows: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], 
                 edits.append({**rows[i], "sentence": edited, "label": "contradictory"})
                 parents.append(i)
     random = Random(0)
-    talk = [
-        {**rows[random.choice(train)], "sentence": sentence, "label": "no_fact"}
-        for sentence in SMALL_TALK
-        for _ in range(TALK_REFERENCES)
-    ]
+    asked = [i for i in train if rows[i]["question"]]
+    talk = []
+    for sentence in SMALL_TALK:
+        for _ in range(TALK_REFERENCES):
+            row = rows[random.choice(asked if "{question}" in sentence and asked else train)]
+            question = (row["question"] or "that").strip().rstrip("?").lower()
+            text = sentence.replace("{question}", question)
+            talk.append({**row, "sentence": text, "label": "no_fact"})
     return [*edits, *talk], parents
 
 
