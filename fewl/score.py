@@ -244,14 +244,13 @@ def _weights(
     there_QN = (layout.reference_QN >= 0) & ~layout.weak_N
     reference_QN1 = layout.reference_QN[:, :, None]
     if options.expertise == "uniform":
-        r_QN = np.where(there_QN, 0.0, np.nan)
+        r_QN = np.zeros(there_QN.shape)
     elif options.expertise == "prompted":
         if prompted is None or len(prompted) != len(layout.reference_QN):
             raise ValueError("prompted: expected one mapping of LLM name to r per record")
         r_QN = np.array(
             [[row.get(name, np.nan) for name in layout.slots] for row in prompted], dtype=np.float64
         ).reshape(there_QN.shape)
-        r_QN = np.where(there_QN, r_QN, np.nan)
     elif options.expertise == "neighbours":
         others_QNK = layout.reference_of(neighbours_QK[layout.distinct_Q])
         others_Q1K = others_QNK.reshape(len(others_QNK), 1, -1)
@@ -262,6 +261,7 @@ def _weights(
             _pairs(of_pairs, reference_QN1, co_QK[:, None, :], layout.asked_Q),
             _pairs(of_pairs, reference_QN1, iw_QK[:, None, :], layout.asked_Q),
         )
+    r_QN = np.where(there_QN, r_QN, np.nan)
     if options.expertise_scope == "dataset" and len(r_QN):
         r_QN = np.where(there_QN, core.dataset_expertise(r_QN)[None, :], np.nan)
     # A question without any r weighs its references equally; beside known ones an unknown r is their mean.

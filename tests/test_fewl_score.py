@@ -280,6 +280,14 @@ def test_single_reference_is_the_score_with_that_llm_alone():
         score(records, references="single:x")
 
 
+@pytest.mark.parametrize("expertise", ["uniform", "similarity", "neighbours"])
+@pytest.mark.parametrize("scope", ["question", "dataset"])
+def test_weak_llms_have_no_weight_whatever_the_expertise(expertise, scope):
+    rows = [one(reference_answers={"m": "ab", "w": "a"}, iw=["b"], co=["a"]), one(question="b")]
+    scored, _ = score(rows, weak=("w",), expertise=expertise, expertise_scope=scope)
+    assert [row["lambda"] for row in scored] == [{"m": 1.0}, {"m": 1.0}]
+
+
 def test_weak_llms_count_against_an_answer_and_are_no_references():
     rows = [
         one(reference_answers={"m": "ab", "w": "a", "v": "c"}),
