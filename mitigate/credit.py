@@ -1,0 +1,257 @@
+"""Which token is paid for which sentence: exact offsets from completion ids, group statistics, advantages.
+
+Pure functions. Nothing is ever re-encoded: the ids that were sampled are decoded once, in order, and each piece of
+text is counted towards the ids that made it. Left out: where the sentences and their rewards come from
+(`mitigate/rewards.py`) and the trainer (`mitigate/grpo.py`).
+
+Dimension suffixes: _B completions, _A aspects, _S segments of one completion, _T tokens of one completion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+
+from mitigate.segments import Segment
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+EosCredit = Literal["none", "last", "sequence"]
+Scale = Literal["group", "batch", "none"]
+
+
+@dataclass(frozen=True)
+class Credit:
+    """How segment rewards become advantages of tokens.
+
+    Attributes:
+        gamma: γ in [0, 1]. 0: a token is paid for its own segment only; 1: for its own and all later ones.
+        sequence_share: w_seq ≥ 0, share of the sequence-level advantage that every token gets as well.
+        eos: What the end-of-sequence token gets beside that share: "none" nothing, "last" the credit of the last
+            segment, "sequence" the whole sequence-level advantage (in place of the share).
+    """
+
+    gamma: float = 0.0
+    sequence_share: float = 0.0
+    eos: EosCredit = "none"
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.gamma <= 1.0:
+            raise ValueError(f"gamma: expected a number in [0, 1], got {self.gamma}")
+        if not self.sequence_share >= 0.0:
+            raise ValueError(f"sequence_share: expected a number of at least 0, got {self.sequence_share}")
+        if self.eos not in get_args(EosCredit):
+            raise ValueError(f"eos: expected one of {get_args(EosCredit)}, got {self.eos!r}")
+
+
+def special_ids(tokenizer: Tokenizer) -> frozenset[int]:
+    """Ids that `decode(..., skip_special_tokens=True)` leaves out."""
+    return frozenset(i for i, token in tokenizer.get_added_tokens_decoder().items() if token.special)
+
+
+def token_spans(
+    tokenizer: Tokenizer, ids: Sequence[int], special: frozenset[int] | None = None
+) -> tuple[str, np.ndarray]:
+    """Decodes `ids` in one pass and says which characters each token touches.
+
+    Args:
+        tokenizer: The Rust tokenizer (`PreTrainedTokenizerFast.backend_tokenizer`).
+        ids: Token ids of one completion, without padding.
+        special: `special_ids(tokenizer)`, where the caller has it.
+
+    Returns:
+        The text without special tokens, and spans_T2: code-point offsets [start, end) of the characters that the
+        token holds or holds a part of. Tokens that share a character overlap there. A token that decodes to
+        nothing has the span of the next token with text; special tokens have an empty one.
+    """
+    from tokenizers.decoders import DecodeStream
+
+    special = special_ids(tokenizer) if special is None else special
+    spans_T2 = np.zeros((len(ids), 2), dtype=np.int64)
+    step, pieces, length = DecodeStream(skip_special_tokens=True).step, [], 0
+    waiting: list[int] = []  # positions since the last piece: bytes of unfinished characters
+    context: list[int] = []  # ids of the piece before
+    for t, token in enumerate(ids):
+        if token in special:
+            spans_T2[t] = length
+            continue
+        piece = step(tokenizer, token)
+        if piece is None:
+            waiting.append(t)
+            continue
+        if waiting:
+            waiting.append(t)
+            chunk = [ids[k] for k in waiting]
+            spans_T2[waiting] = _spans_inside(tokenizer, context, chunk, piece) + length
+            context, waiting = chunk, []
+        else:
+            spans_T2[t] = length, length + len(piece)
+            context = [token]
+        pieces.append(piece)
+        length += len(piece)
+    if waiting:  # the completion was cut inside a character
+        chunk = [ids[k] for k in waiting]
+        piece = tokenizer.decode(context + chunk)[len(tokenizer.decode(context)) :]
+        spans_T2[waiting] = _spans_inside(tokenizer, context, chunk, piece) + length
+        pieces.append(piece)
+    return "".join(pieces), spans_T2
+
+
+def _spans_inside(tokenizer: Tokenizer, context: list[int], chunk: list[int], piece: str) -> np.ndarray:
+    """Spans (len(chunk), 2) inside `piece`, the text that several tokens made together."""
+    if len(piece) <= 1:
+        return np.array([[0, len(piece)]] * len(chunk), dtype=np.int64)
+    before = len(tokenizer.decode(context))
+    spans, done = [], 0  # done: whole characters so far
+    for k in range(1, len(chunk) + 1):
+        prefix = tokenizer.decode(context + chunk[:k])[before:]
+        start = done
+        while done < min(len(prefix), len(piece)) and prefix[done] == piece[done]:
+            done += 1
+        unfinished = len(prefix) > done  # what follows is no character of the piece yet
+        end = min(done + unfinished, len(piece))
+        spans.append((min(start, len(piece) - 1), max(end, min(start + 1, len(piece)))))
+    return np.array(spans, dtype=np.int64)
+
+
+def anchors(text: str, spans_T2: np.ndarray) -> np.ndarray:
+    """The character that decides whose a token is: its last one that is no white space, else its last one.
+
+    Returns:
+        anchors_T: offsets into `text`; -1 for tokens without text.
+    """
+    out = []
+    for start, end in spans_T2.tolist():
+        kept = len(text[start:end].rstrip())
+        out.append(start + kept - 1 if kept else end - 1 if end > start else -1)
+    return np.array(out, dtype=np.int64)
+
+
+def owners(anchors_T: np.ndarray, offsets_S2: Sequence[tuple[int, int]]) -> np.ndarray:
+    """Index of the segment that holds each token's anchor.
+
+    Args:
+        anchors_T: As `anchors` returns them.
+        offsets_S2: [start, end) of each segment, in order, not overlapping.
+
+    Returns:
+        owners_T: In [0, S), or -1 for tokens outside all segments.
+    """
+    if not offsets_S2:
+        return np.full(len(anchors_T), -1)
+    starts_S, ends_S = np.array(offsets_S2).T
+    owners_T = np.searchsorted(starts_S, anchors_T, side="right") - 1
+    return np.where((owners_T >= 0) & (anchors_T < ends_S[owners_T]), owners_T, -1)
+
+
+def completion_text(completion: str | Sequence[Mapping[str, Any]]) -> str:
+    """The text that a reward function judges: the string, or the content of the last assistant message."""
+    if isinstance(completion, str):
+        return completion
+    content = (
+        next((m.get("content") for m in reversed(completion) if m.get("role") == "assistant"), None) or ""
+    )
+    return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
+
+
+def locate(text: str, decoded: str, segments: Sequence[Segment]) -> list[tuple[int, int]]:
+    """Offsets of the segments of `text` inside the decoded completion.
+
+    The two differ where a response template takes thinking or markers away, strips, or cleans up spaces. They are
+    matched on their characters other than white space; where `text` occurs twice, at its last place (the answer
+    comes after the thinking).
+
+    Raises:
+        ValueError: `decoded` does not contain `text`, or a segment ends after `text`.
+    """
+    if segments and segments[-1].end > len(text):
+        raise ValueError(
+            f"a segment ends at character {segments[-1].end} of a completion of {len(text)} characters; segments are "
+            f"code-point offsets into the completion's text: {text[:80]!r}"
+        )
+    if text == decoded:
+        return [(s.start, s.end) for s in segments]
+    at = decoded.rfind(text)
+    if at >= 0:
+        return [(s.start + at, s.end + at) for s in segments]
+    place = [i for i, c in enumerate(decoded) if not c.isspace()]
+    first = "".join(decoded.split()).rfind("".join(text.split()))
+    if first < 0:
+        raise ValueError(
+            "the completion's text is not what its token ids decode to, so its segments cannot be credited: text "
+            f"{text[:80]!r}, decoded {decoded[:80]!r}. Give segments of the text as TRL passes it to reward functions."
+        )
+    count = np.cumsum([0] + [not c.isspace() for c in text])
+    return [
+        (place[first + count[s.start]], place[first + count[s.end] - 1] + 1)
+        if count[s.end] > count[s.start]
+        else (0, 0)
+        for s in segments
+    ]
+
+
+def moments(rewards: Sequence[float | None]) -> tuple[float, float, float]:
+    """(n, mean, Σ(r − mean)²) of the rewards that are not None; (0, 0, 0) without any."""
+    judged = [r for r in rewards if r is not None]
+    if not judged:
+        return 0.0, 0.0, 0.0
+    mean = float(np.mean(judged))
+    return float(len(judged)), mean, float(np.sum((np.array(judged) - mean) ** 2))
+
+
+def group_moments(moments_BA3: np.ndarray, group_size: int, scale: Scale = "group") -> np.ndarray:
+    """Mean and standard deviation of the segment rewards over all judged segments of each prompt group.
+
+    Sums of squares are joined about the joint mean (Chan et al. 1979), so nothing cancels in float32.
+
+    Args:
+        moments_BA3: `moments` of each completion and aspect, all ranks, rows of one prompt next to each other.
+        group_size: Completions of one prompt; divides B.
+        scale: Standard deviation "group" of the group, "batch" of all segments of the batch, "none" = 1
+            (TRL's `scale_rewards`).
+
+    Returns:
+        (B, A, 2): mean and sample standard deviation (n − 1, as TRL's); std is 0 where fewer than two were judged.
+
+    Source: Shao et al. 2024 §4.1.3 (mean and std over all step rewards of the group).
+    """
+    B, A, _ = moments_BA3.shape
+    groups = moments_BA3.astype(np.float64).reshape(B // group_size, group_size, A, 3)
+    mean, std = _join(groups, axis=1)
+    if scale == "batch":
+        std = np.broadcast_to(_join(moments_BA3.astype(np.float64), axis=0)[1], std.shape)
+    elif scale == "none":
+        std = np.ones_like(std)
+    return np.repeat(np.stack([mean, std], axis=-1), group_size, axis=0)
+
+
+def _join(parts: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:
+    n, mean, squares = parts[..., 0], parts[..., 1], parts[..., 2]
+    total = n.sum(axis)
+    joint = (n * mean).sum(axis) / np.maximum(total, 1)
+    squared = (squares + n * (mean - np.expand_dims(joint, axis)) ** 2).sum(axis)
+    return joint, np.sqrt(squared / np.maximum(total - 1, 1))
+
+
+def normalise(rewards: Sequence[float | None], mean: float, std: float) -> np.ndarray:
+    """r̃ = (r − mean) / std, shape (S,); 0 for None, and all 0 where std is 0 (below 1e-6)."""
+    if std < 1e-6:
+        return np.zeros(len(rewards))
+    return np.array([0.0 if r is None else (r - mean) / std for r in rewards])
+
+
+def returns(rewards_S: np.ndarray, gamma: float) -> np.ndarray:
+    """G_j = Σ_{k ≥ j} γ^(k−j) r̃_k, shape (S,)."""
+    out, later = np.zeros(len(rewards_S)), 0.0
+    for j in reversed(range(len(rewards_S))):
+        out[j] = later = rewards_S[j] + gamma * later
+    return out
+
+
+def segment_advantages(owners_T: np.ndarray, returns_S: np.ndarray) -> np.ndarray:
+    """Σ_{k ≥ j(t)} γ^(k−j(t)) r̃_k for each token, shape (T,); 0 outside segments."""
+    return np.append(returns_S, 0.0)[owners_T]  # owner -1 takes the 0 at the end
