@@ -286,7 +286,7 @@ def test_a_killed_run_goes_on_and_asks_nothing_twice(tmp_path):
         process = subprocess.Popen(
             command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
-        assert server.full.wait(60)
+        assert server.full.wait(120)
         time.sleep(1)  # what was answered is saved now
         process.send_signal(signal.SIGKILL)
         process.wait()
@@ -296,7 +296,7 @@ def test_a_killed_run_goes_on_and_asks_nothing_twice(tmp_path):
         server.limit = 10**9
         server.full.clear()
         server.go_on.set()
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=150)
     finally:
         server.shutdown()
         server.server_close()
