@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 EosCredit = Literal["none", "last", "sequence"]
 Scale = Literal["group", "batch", "none"]
+ZERO_STD = 1e-6  # rewards that differ by rounding only are equal
 
 
 @dataclass(frozen=True)
@@ -238,8 +239,8 @@ def _join(parts: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def normalise(rewards: Sequence[float | None], mean: float, std: float) -> np.ndarray:
-    """r̃ = (r − mean) / std, shape (S,); 0 for None, and all 0 where std is 0 (below 1e-6)."""
-    if std < 1e-6:
+    """r̃ = (r − mean) / std, shape (S,); 0 for None, and all 0 where std is 0 (below ZERO_STD)."""
+    if std < ZERO_STD:
         return np.zeros(len(rewards))
     return np.array([0.0 if r is None else (r - mean) / std for r in rewards])
 
