@@ -9,6 +9,8 @@ Dimension suffixes: _B completions, _A aspects, _S segments of one completion, _
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -68,38 +70,79 @@ def token_spans(
         The text without special tokens, and spans_T2: code-point offsets [start, end) of the characters that the
         token holds or holds a part of. Tokens that share a character overlap there. A token that decodes to
         nothing has the span of the next token with text; special tokens have an empty one.
+
+    Raises:
+        ValueError: The tokenizer's decoder is one for which exact offsets cannot be had.
     """
+    special = special_ids(tokenizer) if special is None else special
+    places = [t for t, token in enumerate(ids) if token not in special]
+    kept = [ids[t] for t in places]
+    text = tokenizer.decode(kept)
+    found = _stream(tokenizer, kept)
+    if found is None or found[0] != text:
+        found = _byte_runs(tokenizer, kept)
+    if found[0] != text:
+        raise ValueError(
+            f"the pieces of this completion do not add up to its text: {found[0][:80]!r} against {text[:80]!r}; the "
+            f"decoder of this tokenizer rewrites text that it has already given ({tokenizer.decoder!r:.80})"
+        )
+    for t in reversed(
+        np.flatnonzero(found[1][:-1, 0] == found[1][:-1, 1])
+    ):  # no text: goes with the next token
+        found[1][t] = found[1][t + 1]
+    ends = np.zeros(len(ids) + 1, dtype=np.int64)  # a special token sits where the text before it ends
+    ends[[t + 1 for t in places]] = found[1][:, 1]
+    spans_T2 = np.repeat(np.maximum.accumulate(ends)[:-1, None], 2, axis=1)
+    spans_T2[places] = found[1]
+    return text, spans_T2
+
+
+def _stream(tokenizer: Tokenizer, ids: list[int]) -> tuple[str, np.ndarray] | None:
+    """Text and spans of ids without special tokens, in one pass; None where the decoder takes back what it gave."""
     from tokenizers.decoders import DecodeStream
 
-    special = special_ids(tokenizer) if special is None else special
     spans_T2 = np.zeros((len(ids), 2), dtype=np.int64)
-    step, pieces, length = DecodeStream(skip_special_tokens=True).step, [], 0
-    waiting: list[int] = []  # positions since the last piece: bytes of unfinished characters
-    context: list[int] = []  # ids of the piece before
+    step, pieces, length = DecodeStream().step, [], 0
+    first, before = (
+        0,
+        0,
+    )  # where the tokens without a piece yet begin (unfinished characters), and the piece before
     for t, token in enumerate(ids):
-        if token in special:
-            spans_T2[t] = length
-            continue
-        piece = step(tokenizer, token)
+        try:
+            piece = step(tokenizer, token)
+        except Exception:  # tokenizers raises nothing more precise ("Invalid prefix encountered")
+            return None
         if piece is None:
-            waiting.append(t)
             continue
-        if waiting:
-            waiting.append(t)
-            chunk = [ids[k] for k in waiting]
-            spans_T2[waiting] = _spans_inside(tokenizer, context, chunk, piece) + length
-            context, waiting = chunk, []
+        if first < t:
+            inside = _spans_inside(tokenizer, ids[before:first], ids[first : t + 1], piece)
+            spans_T2[first : t + 1] = inside + length
         else:
             spans_T2[t] = length, length + len(piece)
-            context = [token]
         pieces.append(piece)
         length += len(piece)
-    if waiting:  # the completion was cut inside a character
-        chunk = [ids[k] for k in waiting]
-        piece = tokenizer.decode(context + chunk)[len(tokenizer.decode(context)) :]
-        spans_T2[waiting] = _spans_inside(tokenizer, context, chunk, piece) + length
+        first, before = t + 1, first
+    if first < len(ids):  # the completion was cut inside a character
+        piece = tokenizer.decode(ids[before:])[len(tokenizer.decode(ids[before:first])) :]
+        spans_T2[first:] = _spans_inside(tokenizer, ids[before:first], ids[first:], piece) + length
         pieces.append(piece)
     return "".join(pieces), spans_T2
+
+
+def _byte_runs(tokenizer: Tokenizer, ids: list[int]) -> tuple[str, np.ndarray]:
+    """As `_stream`, for SentencePiece's byte fallback: one bad byte turns its whole run of byte tokens into "�"."""
+    is_byte = [bool(re.fullmatch(r"<0x[0-9A-F]{2}>", tokenizer.id_to_token(i) or "")) for i in ids]
+    cuts = [t for t in range(len(ids)) if not (t and is_byte[t] and is_byte[t - 1])] + [len(ids)]
+    spans_T2, text, before = np.zeros((len(ids), 2), dtype=np.int64), "", 0
+    for start, end in itertools.pairwise(cuts):
+        piece = tokenizer.decode(ids[before:end])[len(tokenizer.decode(ids[before:start])) :]
+        if end - start > 1 and piece == "�" * (end - start):
+            inside = np.arange(end - start)[:, None] + [0, 1]
+        else:
+            inside = _spans_inside(tokenizer, ids[before:start], ids[start:end], piece)
+        spans_T2[start:end] = inside + len(text)
+        text, before = text + piece, start
+    return text, spans_T2
 
 
 def _spans_inside(tokenizer: Tokenizer, context: list[int], chunk: list[int], piece: str) -> np.ndarray:
@@ -115,7 +158,9 @@ def _spans_inside(tokenizer: Tokenizer, context: list[int], chunk: list[int], pi
             done += 1
         unfinished = len(prefix) > done  # what follows is no character of the piece yet
         end = min(done + unfinished, len(piece))
-        spans.append((min(start, len(piece) - 1), max(end, min(start + 1, len(piece)))))
+        if start == end and piece[:done].endswith("�"):  # one more byte of a character that never got whole
+            start -= 1
+        spans.append((start, end))
     return np.array(spans, dtype=np.int64)
 
 

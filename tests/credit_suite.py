@@ -1,0 +1,214 @@
+"""Tokenizers of four kinds built on the spot, texts with sentences, and two slower ways of crediting tokens.
+
+The true owner of a token is worked out without decoding anything: from the bytes or characters that its
+vocabulary entry stands for (`Kind.true_owners`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+ENGLISH = [
+    "The Loire is the longest river in France. It rises in the Massif Central.",
+    "Dr. Ada Okafor wrote 3.5 books! Did she? Yes, in 1987.",
+    "  Leading spaces stay.   Three spaces too.\n\nA new paragraph begins here.",
+    "Prices rose by 4.2 % in May (see table 3). Café owners don't mind: it's \"fine\".",
+]
+CHINESE = [
+    "北京是中国的首都。它有三千年的历史！你去过吗？",
+    "黄河全长约5464公里。它流经九个省区，注入渤海。",
+    "罕见字：龘、𠮷、彧。下一句在这里。",
+]
+MIXED = [
+    "Great 😀! Families 👨‍👩‍👧 came. 很好👍。Flags 🇫🇷 too.",
+    "naïve résumé — “quotes”. Ελλάδα είναι εδώ. 한국어도 있다.",
+]
+ENDS = ".!?。！？"
+
+
+def sentences(text: str) -> list[tuple[int, int]]:
+    """Cuts after a run of full stops (and a closing quote) that white space, the end or Han follows; no decimals."""
+    out, start, i = [], 0, 0
+    while i < len(text):
+        i += 1
+        stop = text[i - 1] in ENDS or (text[i - 1] == "”" and i > 1 and text[i - 2] in ENDS)
+        if i == len(text) or (stop and (text[i].isspace() or text[i - 1] in "。！？")):
+            lead = len(text[start:i]) - len(text[start:i].lstrip())
+            stripped = text[start:i].strip()
+            if stripped:
+                out.append((start + lead, start + lead + len(stripped)))
+            start = i
+    return out
+
+
+@dataclass
+class Kind:
+    """A tokenizer and how to read its vocabulary."""
+
+    name: str
+    core: Any
+    special: int
+
+    def touched(self, ids: Sequence[int], text: str) -> list[list[int]]:
+        """Characters of `text` that each token holds at least one byte of, read from the vocabulary entries."""
+        entries = [self.core.id_to_token(i) for i in ids]
+        if self.name in ("byte-level BPE", "SentencePiece BPE"):
+            table = {c: b for b, c in _byte_characters().items()}
+            chunks = [
+                b""
+                if i == self.special
+                else bytes(table[c] for c in entry)
+                if self.name == "byte-level BPE"
+                else bytes([int(entry[3:5], 16)])
+                if entry.startswith("<0x")
+                else entry.replace("▁", " ").encode()
+                for i, entry in zip(ids, entries, strict=True)
+            ]
+            whole = b"".join(chunks)
+            skip = 1 if self.name == "SentencePiece BPE" and whole.startswith(b" ") else 0
+            owner = _character_of_each_byte(whole[skip:], text)
+            out, at = [], -skip
+            for chunk in chunks:
+                out.append(sorted({owner[k] for k in range(max(at, 0), at + len(chunk))}))
+                at += len(chunk)
+            return out
+        out, at = [], 0
+        opening = next(
+            (k for k, i in enumerate(ids) if i != self.special), -1
+        )  # its leading space is stripped
+        for k, (i, entry) in enumerate(zip(ids, entries, strict=True)):
+            entry = "" if i == self.special else entry
+            if self.name == "WordPiece":
+                first = not any(out)
+                piece = entry[2:] if entry.startswith("##") else entry if first or not entry else " " + entry
+            else:
+                piece = entry.replace("▁", " ")
+                piece = piece[1:] if k == opening and piece.startswith(" ") else piece
+            if text[at : at + len(piece)] != piece:
+                raise RuntimeError(f"the suite misreads {entry!r} at {at} of {text!r}")
+            out.append(list(range(at, at + len(piece))))
+            at += len(piece)
+        return out
+
+    def true_owners(self, ids: Sequence[int], text: str, cuts: Sequence[tuple[int, int]]) -> list[int]:
+        """Sentence that holds the last character (other than white space, if any) the token touches; -1 for none.
+
+        A token without text that is not special (a lone "▁" at the start) goes with the next token.
+        """
+        out: list[int] = []
+        for i, places in reversed(list(zip(ids, self.touched(ids, text), strict=True))):
+            solid = [p for p in places if not text[p].isspace()] or places
+            found = next((j for j, (s, e) in enumerate(cuts) if solid and s <= solid[-1] < e), -1)
+            out.append(out[-1] if out and not places and i != self.special else found)
+        return out[::-1]
+
+
+def _character_of_each_byte(whole: bytes, text: str) -> list[int]:
+    """Index into `text` for each byte; bytes that are no UTF-8 map to the replacement characters they became."""
+    out: list[int] = []
+    at = k = 0
+    while k < len(whole):
+        size = len(text[at].encode()) if at < len(text) else 1
+        if at < len(text) and whole[k : k + size] == text[at].encode():
+            out += [at] * size
+            k += size
+        else:  # a cut character: the rest of the bytes made the "�" at the end
+            out += [len(text) - 1] * (len(whole) - k)
+            k = len(whole)
+        at += 1
+    return out
+
+
+def _byte_characters() -> dict[int, str]:
+    """GPT-2's table from byte to printable character."""
+    keep = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    table = {b: chr(b) for b in keep}
+    table.update({b: chr(256 + n) for n, b in enumerate(b for b in range(256) if b not in table)})
+    return table
+
+
+def kinds() -> list[Kind]:
+    """Byte-level BPE, SentencePiece BPE with byte fallback, Unigram with Metaspace, and WordPiece."""
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+    corpus = (ENGLISH + CHINESE + MIXED) * 2
+    byte_level = Tokenizer(models.BPE())
+    byte_level.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    byte_level.decoder = decoders.ByteLevel()
+    byte_level.train_from_iterator(
+        corpus,
+        trainers.BpeTrainer(
+            vocab_size=330,
+            initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+            special_tokens=["<eos>"],
+            show_progress=False,
+        ),
+    )
+
+    fallback = [f"<0x{b:02X}>" for b in range(256)]
+    vocabulary = {
+        t: i for i, t in enumerate(["<eos>", "<unk>", *fallback, "▁", *"abcdefghijklmnopqrstuvwxyz.!?"])
+    }
+    merges = [
+        ("t", "h"),
+        ("th", "e"),
+        ("▁", "the"),
+        ("i", "n"),
+        ("▁", "in"),
+        ("e", "r"),
+        ("▁", "i"),
+        ("▁i", "s"),
+    ]
+    for left, right in merges:
+        vocabulary.setdefault(left + right, len(vocabulary))
+    sentencepiece = Tokenizer(
+        models.BPE(vocabulary, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True)
+    )
+    sentencepiece.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    sentencepiece.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    sentencepiece.add_special_tokens(["<eos>"])
+
+    unigram = Tokenizer(models.Unigram())
+    unigram.pre_tokenizer = pre_tokenizers.Metaspace()
+    unigram.decoder = decoders.Metaspace()
+    unigram.train_from_iterator(
+        corpus,
+        trainers.UnigramTrainer(
+            vocab_size=260, special_tokens=["<eos>", "<unk>"], unk_token="<unk>", show_progress=False
+        ),
+    )
+
+    wordpiece = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    wordpiece.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    wordpiece.decoder = decoders.WordPiece(cleanup=False)
+    wordpiece.train_from_iterator(
+        corpus,
+        trainers.WordPieceTrainer(vocab_size=400, special_tokens=["<eos>", "[UNK]"], show_progress=False),
+    )
+    found = [
+        ("byte-level BPE", byte_level),
+        ("SentencePiece BPE", sentencepiece),
+        ("Unigram", unigram),
+        ("WordPiece", wordpiece),
+    ]
+    return [Kind(name, core, core.token_to_id("<eos>")) for name, core in found]
+
+
+def by_retokenising(core: Any, ids: Sequence[int], text: str, cuts: Sequence[tuple[int, int]]) -> list[int]:
+    """Tokenises each sentence by itself and gives it that many tokens in turn (as Mask-DPO's masks are made)."""
+    out: list[int] = []
+    for j, (start, end) in enumerate(cuts):
+        out += [j] * len(core.encode(text[start:end], add_special_tokens=False).ids)
+    return (out + [-1] * len(ids))[: len(ids)]
+
+
+def by_prefixes(core: Any, ids: Sequence[int], text: str, cuts: Sequence[tuple[int, int]]) -> list[int]:
+    """Tokenises the text up to each sentence's end and counts (as FineGrainedRLHF places its rewards)."""
+    out: list[int] = []
+    for j, (_, end) in enumerate(cuts):
+        out += [j] * (len(core.encode(text[:end], add_special_tokens=False).ids) - len(out))
+    return (out + [-1] * len(ids))[: len(ids)]
