@@ -1,0 +1,173 @@
+"""A small invented world (simulated): towns, novels, machines and animals, six attributes each.
+
+Everything follows from one seed. An entity has a true value for each attribute; its reference document states
+all but one of them, so that a claim about the last is unverifiable. Nothing here exists.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from mitigate.pocket.phrases import (
+    ATTRIBUTES,
+    DOCUMENTS,
+    FILLERS,
+    KINDS,
+    NOUNS,
+    OPENINGS,
+    PAIRS,
+    POOLS,
+)
+
+SLOT = re.compile(r"\{(\w+)\}")
+ONSETS = "b br d dr f fl g gr h k kl l m n p pr r s sk st t tr v z".split()
+VOWELS = "a e i o u ai ea".split()
+CODAS = "l n r s th m nd rk st x".split()
+TITLES = (
+    "Amber Silent Broken Paper Winter Crooked Hollow Golden Second Borrowed Velvet Salt".split(),
+    "Ledger Orchard Staircase Mirror Compass Harvest Letter Garden Bridge Feather Window Anchor".split(),
+)
+DEVICE_ENDINGS = "scope graph meter phone mat lator".split()
+ANIMALS = "finch newt moth lark mouse crab lizard heron beetle toad".split()
+
+
+@dataclass(frozen=True)
+class Document:
+    """A reference text and where it states each attribute: ``places[attribute] = (start, end)`` of a sentence."""
+
+    text: str
+    places: Mapping[str, tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class Entity:
+    """One invented thing.
+
+    Args:
+        name: As it stands in the middle of a sentence ("Brendal", "The Amber Ledger", "the Kroscope").
+        kind: One of ``KINDS``.
+        facts: Attribute → true value, all six.
+        document: States five of them.
+        rarity: "common", "middling" or "rare": how often training texts speak of it.
+    """
+
+    name: str
+    kind: str
+    facts: Mapping[str, str]
+    document: Document
+    rarity: str
+
+    @property
+    def undocumented(self) -> str:
+        """The attribute that the document leaves out."""
+        return next(a for a in ATTRIBUTES[self.kind] if a not in self.document.places)
+
+
+@dataclass(frozen=True)
+class World:
+    """All entities of a seed, by kind in turn (simulated)."""
+
+    seed: int
+    entities: tuple[Entity, ...]
+
+    @cached_property
+    def by_name(self) -> dict[str, Entity]:
+        return {entity.name: entity for entity in self.entities}
+
+    @cached_property
+    def by_document(self) -> dict[str, Entity]:
+        return {entity.document.text: entity for entity in self.entities}
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Of everything in it; 16 hexadecimal digits."""
+        rows = (f"{e.name}|{e.rarity}|{sorted(e.facts.items())}|{e.document.text}" for e in self.entities)
+        return hashlib.sha256("\n".join(rows).encode()).hexdigest()[:16]
+
+
+def build_world(seed: int = 0, n_per_kind: int = 50) -> World:
+    """Invent a world.
+
+    Args:
+        seed: Equal seeds give equal worlds.
+        n_per_kind: Entities of each of the four kinds, 1 to 144.
+
+    Raises:
+        ValueError: ``n_per_kind`` is out of range.
+    """
+    if not 1 <= n_per_kind <= len(TITLES[0]) * len(TITLES[1]):
+        raise ValueError(f"n_per_kind: expected 1 to {len(TITLES[0]) * len(TITLES[1])}, got {n_per_kind}")
+    rng = random.Random(f"pocket world {seed}")
+    entities = []
+    for i in range(n_per_kind):
+        for kind in KINDS:
+            taken = {entity.name for entity in entities}
+            name = invent_name(rng, kind)
+            while name in taken:
+                name = invent_name(rng, kind)
+            facts = {attribute: rng.choice(POOLS[attribute]) for attribute in ATTRIBUTES[kind]}
+            rarity = ("common", "middling", "rare")[i % 3]
+            entities.append(Entity(name, kind, facts, write_document(rng, kind, name, facts), rarity))
+    return World(seed, tuple(entities))
+
+
+def invent_name(rng: random.Random, kind: str) -> str:
+    """A name of that kind, as in the middle of a sentence."""
+    if kind == "work":
+        return f"The {rng.choice(TITLES[0])} {rng.choice(TITLES[1])}"
+    stem = rng.choice(ONSETS) + rng.choice(VOWELS) + rng.choice(CODAS)
+    if kind == "place":
+        return (stem + rng.choice(VOWELS[:5]) + rng.choice(CODAS)).capitalize()
+    if kind == "device":
+        return "the " + (stem + "o" + rng.choice(DEVICE_ENDINGS)).capitalize()
+    return f"the {(stem + rng.choice(VOWELS[:5])).capitalize()} {rng.choice(ANIMALS)}"
+
+
+def fill(template: str, subject: str, values: Mapping[str, str]) -> str:
+    """Put a subject and attribute values into a template; the first letter becomes a capital.
+
+    Args:
+        template: With slots ``{It} {Its} {it} {its}`` and attribute names.
+        subject: "it", "the town" or a name.
+        values: Of the attributes it speaks of.
+    """
+    its = "its" if subject == "it" else f"{subject}'s"
+    text = SLOT.sub(
+        lambda slot: {"it": subject, "its": its}.get(slot[1].lower()) or values[slot[1]], template
+    )
+    return text[0].upper() + text[1:]
+
+
+def slots(template: str) -> tuple[str, ...]:
+    """The attributes that a template speaks of."""
+    return tuple(name for name in SLOT.findall(template) if name.lower() not in {"it", "its"})
+
+
+def write_document(rng: random.Random, kind: str, name: str, facts: Mapping[str, str]) -> Document:
+    """A reference text of five to nine sentences that states all attributes but one, in any order."""
+    stated = set(rng.sample(ATTRIBUTES[kind], len(ATTRIBUTES[kind]) - 1))
+    todo = sorted(stated)
+    rng.shuffle(todo)
+    bodies = []
+    for template in rng.sample(PAIRS[kind], 2):
+        if set(slots(template)) <= set(todo) and rng.random() < 0.5:
+            bodies.append(template)
+            todo = [attribute for attribute in todo if attribute not in slots(template)]
+    bodies += [rng.choice(DOCUMENTS[attribute]) for attribute in todo]
+    if rng.random() < 0.7:
+        bodies.append(rng.choice(FILLERS))
+    rng.shuffle(bodies)
+    text = fill(rng.choice(OPENINGS[kind]), name, {})
+    places = {}
+    for template in bodies:
+        subject = rng.choice([name, f"the {NOUNS[kind]}", f"the {NOUNS[kind]}"])
+        sentence = fill(template, subject, facts)
+        for attribute in slots(template):
+            places[attribute] = (len(text) + 1, len(text) + 1 + len(sentence))
+        text += " " + sentence
+    return Document(text, places)
