@@ -46,8 +46,10 @@ SOURCES = (
 TARGET: dict[str, int] = {**{str(label): i for i, label in enumerate(LABELS)}, "unsupported": UNSUPPORTED}
 MAX_IDF_PASSAGES = 60
 SYNTHETIC_WEIGHT = 0.5
-"""Of a synthetic row, where human rows weigh 1 on average; see docs/LOG.md for others that were tried."""
+"""Of an edit, where human rows weigh 1 on average; see docs/LOG.md for others that were tried."""
 TALK_REFERENCES = 3
+TALK_WEIGHT = 6.0
+"""Of a row of small talk: few rows, and a refusal called a hallucination is a bad error."""
 
 
 def read_rows(data: Path) -> list[dict[str, Any]]:
@@ -197,7 +199,8 @@ def fit_combiner(
         np.concatenate(
             [
                 row_weights(names[train].tolist(), targets[train]),
-                np.full(len(extra) + len(again), SYNTHETIC_WEIGHT),
+                [TALK_WEIGHT if row["label"] == "no_fact" else SYNTHETIC_WEIGHT for row in extra_rows],
+                np.full(len(again), SYNTHETIC_WEIGHT),
             ]
         ),
         seed=seed,
