@@ -38,6 +38,8 @@ DEFAULT_LABEL_REWARDS: dict[Label, float | None] = {
     "unverifiable": -1.0,
     "no_fact": None,
 }
+COVERS_NOTHING, COVERS_WHOLLY = 0.3, 0.8
+"""Cosines of a sentence with a point (MiniLM) between which coverage rises from 0 to 1."""
 
 
 @dataclass(frozen=True)
@@ -218,8 +220,41 @@ def length(sentences: Sequence[Judged], target_sentences: int, max_words: int) -
     return min(count, target_sentences) / target_sentences - min(1.0, excess)
 
 
+def aspect_values(
+    sentences: Sequence[Judged],
+    rewards: Mapping[Label, float | None],
+    similarity_SP: np.ndarray | None,
+    *,
+    target_sentences: int,
+    max_words: int,
+) -> dict[Aspect, float] | None:
+    """All four aspects of one answer.
+
+    Args:
+        sentences: _S sentences of the answer.
+        rewards: Label → reward.
+        similarity_SP: (_S, _P) cosines with the points; None where nothing was compared (completeness is 0).
+        target_sentences: As in ``length``.
+        max_words: As in ``length``.
+
+    Returns:
+        Aspect → value, higher is better; None where no sentence could be judged.
+    """
+    fact = factuality(sentences, rewards)
+    if fact is None:
+        return None
+    complete = 0.0
+    if similarity_SP is not None:
+        credited = [s.credited for s in sentences]
+        complete = completeness(similarity_SP, credited, COVERS_NOTHING, COVERS_WHOLLY)
+    return {
+        "factuality": fact,
+        "relevance": relevance(sentences),
+        "completeness": complete,
+        "length": length(sentences, target_sentences, max_words),
+    }
+
+
 def total(values: Mapping[Aspect, float], weights: Mapping[Aspect, float]) -> float:
-    """Weighted mean of the aspects: Σ_a w_a v_a / Σ_a w_a over those that have a value."""
-    return sum(weights[name] * value for name, value in values.items()) / sum(
-        weights[name] for name in values
-    )
+    """Weighted mean of the aspects that have a weight: Σ_a w_a v_a / Σ_a w_a."""
+    return sum(weight * values[name] for name, weight in weights.items()) / sum(weights.values())

@@ -1,14 +1,16 @@
 """How the sentences of an answer lie to its question and its reference: embeddings in, judged sentences out.
 
-A sentence bears on the question when it is near it, or near one of the points that an answer should make (a sentence
-without a name, "It opened in 1931.", is often near a point only). Points are gold ones where given, else the
-sentences of the reference nearest to the question.
+A sentence bears on the question when it is near it, or near a sentence of the reference that does ("It opened in
+1931." is near no question). Sentences of the reference are compared together with the one before them, since they say
+"it" too; those of an answer alone, or filler would profit from its neighbours.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 
@@ -27,40 +29,69 @@ MIN_POINT_WORDS = 4
 
 @dataclass(frozen=True)
 class Similar:
-    """Cosines of the sentences of one answer: (_S,) with the question and (_S, _P) with the points."""
+    """Cosines of the sentences of one answer, −1 for those that were not judged.
 
-    question_S: np.ndarray
+    Attributes:
+        near_S: (_S,) with the question, or with the sentence of the reference that bears on it, whichever is higher.
+        points_SP: (_S, _P) with each point that a complete answer makes.
+    """
+
+    near_S: np.ndarray
     points_SP: np.ndarray
 
 
-def reference_sentences(reference: str) -> list[str]:
-    """Sentences of a reference that may be points: those of at least MIN_POINT_WORDS words, else all of it."""
-    found = [reference[a:b] for a, b in split_sentences(reference)]
-    return [s for s in found if len(words(s)) >= MIN_POINT_WORDS] or [reference]
+@lru_cache(maxsize=1024)
+def reference_sentences(reference: str) -> tuple[tuple[str, str], ...]:
+    """Sentences of a reference that may be points, each alone and together with the one before it.
+
+    Those of fewer than MIN_POINT_WORDS words are left out, unless there are no others.
+    """
+    spans = split_sentences(reference)
+    found = [(reference[a:b], reference[a:b]) for a, b in spans[:1]]
+    found += [(reference[a:b], reference[before:b]) for (before, _), (a, b) in pairwise(spans)]
+    return tuple(pair for pair in found if len(words(pair[0])) >= MIN_POINT_WORDS) or (
+        (reference, reference),
+    )
 
 
-def similarity(answer: Answer, labels: Sequence[str | None], vectors: Mapping[str, np.ndarray]) -> Similar:
-    """Cosines, −1 for sentences that were not judged; points are the gold ones or the nearest of the reference."""
+def texts_of(answer: Answer) -> list[str]:
+    """What has to be embedded of an answer beside its sentences."""
+    return [
+        answer.question,
+        *(answer.points or ()),
+        *(t for pair in reference_sentences(answer.reference) for t in pair),
+    ]
+
+
+def similarity(answer: Answer, labels: Sequence[Label | None], vectors: Mapping[str, np.ndarray]) -> Similar:
+    """Compare the judged sentences of an answer.
+
+    Args:
+        answer: The answer.
+        labels: Of its sentences; a last one that was cut off may be missing.
+        vectors: Text → (D,) of length 1, for ``texts_of`` and the judged sentences.
+    """
     question = vectors[answer.question]
-    texts = list(answer.points or reference_sentences(answer.reference))
-    points = np.stack([vectors[text] for text in texts])
-    if answer.points is None:
-        cosine = points @ question
-        best = np.argsort(-cosine, kind="stable")[:MAX_POINTS]
-        points = points[[i for i in best if cosine[i] >= RELEVANT] or best[:1]]
-    question_S = np.full(len(answer.spans), -1.0, np.float32)
+    pairs = reference_sentences(answer.reference)
+    bearing = np.array([max(vectors[alone] @ question, vectors[both] @ question) for alone, both in pairs])
+    order = [i for i in np.argsort(-bearing, kind="stable") if bearing[i] >= RELEVANT] or [
+        int(bearing.argmax())
+    ]
+    on_question = np.stack([question, *(vectors[pairs[i][0]] for i in order if bearing[i] >= RELEVANT)])
+    points = np.stack([vectors[text] for text in answer.points or [pairs[i][0] for i in order[:MAX_POINTS]]])
+    near_S = np.full(len(answer.spans), -1.0, np.float32)
     points_SP = np.full((len(answer.spans), len(points)), -1.0, np.float32)
     for i, (sentence, label) in enumerate(zip(answer.sentences, labels, strict=False)):
         if label is not None:
-            question_S[i] = vectors[sentence] @ question
+            near_S[i] = (on_question @ vectors[sentence]).max()
             points_SP[i] = points @ vectors[sentence]
-    return Similar(question_S, points_SP)
+    return Similar(near_S, points_SP)
 
 
 def judged_sentences(
     answer: Answer, labels: Sequence[Label | None], near: Similar | None, copied: Callable[[str], bool]
 ) -> list[Judged]:
-    """The sentences with all that was found out; those without a label are only counted."""
+    """The sentences with all that was found out; of those without a label only the words are counted."""
     again = repeats([s for s, _ in zip(answer.sentences, labels, strict=False)])
     out = []
     for i, sentence in enumerate(answer.sentences):
@@ -68,6 +99,6 @@ def judged_sentences(
         if label is None:
             out.append(Judged(None, len(words(sentence))))
             continue
-        relevant = near is None or max(near.question_S[i], near.points_SP[i].max()) >= RELEVANT
-        out.append(Judged(label, len(words(sentence)), bool(relevant), again[i], copied(sentence)))
+        relevant = near is None or bool(near.near_S[i] >= RELEVANT)
+        out.append(Judged(label, len(words(sentence)), relevant, again[i], copied(sentence)))
     return out

@@ -24,18 +24,15 @@ from mitigate.aspects import (
     DEFAULT_WEIGHTS,
     Aspect,
     Judged,
+    aspect_values,
     check_aspects,
     check_label_rewards,
-    completeness,
-    factuality,
-    length,
-    relevance,
     relevance_reward,
     sentence_reward,
     total,
 )
 from mitigate.reward_inputs import Answer, Columns, check_columns, check_lengths, cut_offs, read_answers
-from mitigate.reward_similarity import Similar, judged_sentences, reference_sentences, similarity
+from mitigate.reward_similarity import Similar, judged_sentences, similarity, texts_of
 from mitigate.reward_texts import Copies, Tags, completion_text
 from mitigate.segments import Segment, SentenceScore
 from mitigate.verdicts import Judging, Vectors, Verdicts
@@ -43,7 +40,6 @@ from mitigate.verdicts import Judging, Vectors, Verdicts
 if TYPE_CHECKING:
     from engines.embedding import Embedder
 
-COVERS_NOTHING, COVERS_WHOLLY = 0.3, 0.8
 VECTORS_KEPT = 20_000
 
 
@@ -255,20 +251,20 @@ class SentenceReward:
                     f"reward: the embedder {self._vectors.embedder.name!r} does not read Chinese; give embedder=… one "
                     "that does, or leave out the aspects relevance and completeness"
                 )
-            texts += [answer.question, *sentences, *(answer.points or reference_sentences(answer.reference))]
+            texts += [*texts_of(answer), *sentences]
         return self._vectors(texts)
 
     def _value(self, answer: Answer, sentences: list[Judged], near: Similar | None) -> Scored:
-        fact = factuality(sentences, self.label_rewards)
-        if fact is None or (answer.cut_off and not any(s.label for s in sentences)):
-            return Scored(answer, sentences, {}, None)
-        values: dict[Aspect, float] = {"factuality": fact, "relevance": relevance(sentences)}
-        credited = [s.credited for s in sentences]
-        values["completeness"] = (
-            completeness(near.points_SP, credited, COVERS_NOTHING, COVERS_WHOLLY) if near is not None else 0.0
+        found = aspect_values(
+            sentences,
+            self.label_rewards,
+            near.points_SP if near is not None else None,
+            target_sentences=self.target_sentences,
+            max_words=self.max_words,
         )
-        values["length"] = length(sentences, self.target_sentences, self.max_words)
-        values = {name: values[name] for name in self.aspects}
+        if found is None or (answer.cut_off and not sentences):  # cut off before the answer began
+            return Scored(answer, sentences, {}, None)
+        values = {name: found[name] for name in self.aspects}
         return Scored(answer, sentences, values, total(values, self.aspects))
 
     def _with_sentences(self, scored: Scored) -> SentenceScore | None:
