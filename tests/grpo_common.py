@@ -25,7 +25,9 @@ def tiny_tokenizer() -> Any:
         vocab_size=300, initial_alphabet=alphabet, special_tokens=["<eos>"], show_progress=False
     )
     core.train_from_iterator([" ".join(WORDS) + ". " + " ".join(reversed(WORDS)) + "."] * 4, trainer)
-    return PreTrainedTokenizerFast(tokenizer_object=core, eos_token="<eos>", pad_token="<eos>", padding_side="left")
+    return PreTrainedTokenizerFast(
+        tokenizer_object=core, eos_token="<eos>", pad_token="<eos>", padding_side="left"
+    )
 
 
 def tiny_model(vocabulary: int, seed: int = 0) -> Any:

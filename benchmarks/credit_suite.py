@@ -6,6 +6,7 @@ vocabulary entry stands for (`Kind.true_owners`).
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -106,18 +107,25 @@ class Kind:
 
 
 def _character_of_each_byte(whole: bytes, text: str) -> list[int]:
-    """Index into `text` for each byte; bytes that are no UTF-8 map to the replacement characters they became."""
-    out: list[int] = []
-    at = k = 0
-    while k < len(whole):
-        size = len(text[at].encode()) if at < len(text) else 1
-        if at < len(text) and whole[k : k + size] == text[at].encode():
-            out += [at] * size
-            k += size
-        else:  # a cut character: the rest of the bytes made the "�" at the end
-            out += [len(text) - 1] * (len(whole) - k)
-            k = len(whole)
-        at += 1
+    """Index into `text` for each byte; bytes that are no UTF-8 map to the replacement character they became."""
+    bad: list[tuple[int, int]] = []
+
+    def note(error: UnicodeError) -> tuple[str, int]:
+        bad.append((error.start, error.end))  # type: ignore[attr-defined]
+        return "�", error.end  # type: ignore[attr-defined]
+
+    codecs.register_error("suite-note", note)
+    if (
+        whole.decode("utf-8", errors="suite-note") != text
+    ):  # byte fallback: a run of bytes, each a "�" of its own
+        head = text.index("�")  # the suite cuts at the end only
+        return [i for i, c in enumerate(text[:head]) for _ in c.encode()] + list(range(head, len(text)))
+    out, k = [], 0
+    ends = dict(bad)
+    for at, c in enumerate(text):
+        size = ends[k] - k if k in ends else len(c.encode())
+        out += [at] * size
+        k += size
     return out
 
 
