@@ -131,7 +131,9 @@ def train(
     )
     model.train()
     losses = []
-    for step, batch in enumerate(_batches(rng, [len(a) + len(b) for a, b in zip(prompts, answers, strict=True)], n_steps, batch_size)):
+    for step, batch in enumerate(
+        _batches(rng, [len(a) + len(b) for a, b in zip(prompts, answers, strict=True)], n_steps, batch_size)
+    ):
         width = max(len(prompts[i]) + len(answers[i]) for i in batch)
         ids = torch.full((len(batch), width), tokenizer.pad_token_id)
         labels = torch.full((len(batch), width), -100)
@@ -201,7 +203,8 @@ def answer(
     with torch.inference_mode():
         for start in range(0, len(prompts), batch_size):
             inputs = tokenizer(prompts[start : start + batch_size], return_tensors="pt", padding=True)
-            out = model.generate(
+            generate: Any = model.generate
+            out = generate(
                 input_ids=inputs["input_ids"],
                 attention_mask=inputs["attention_mask"],
                 max_new_tokens=max_new_tokens,

@@ -1,9 +1,10 @@
 """The annotator that cannot err: it invented the pocket world, so it knows the truth of every sentence (simulated).
 
 A sentence is read back through the wordings it can have been made from. It is supported when every claim in it
-is in the reference document or it is copied from there, contradictory when a stated attribute has another value, unverifiable when the
-document is silent (the attribute left out, another entity, or no sentence of this world's language), and
-``no_fact`` when it claims nothing. It offers the interface of every annotator, with evidence and corrections.
+is in the reference document or it is copied from there, contradictory when a stated attribute has another
+value, unverifiable when the document is silent (the attribute left out, another entity, or no sentence of this
+world's language), and ``no_fact`` when it claims nothing. It offers the interface of every annotator, with
+evidence and corrections.
 """
 
 from __future__ import annotations
@@ -16,18 +17,8 @@ from typing import Any
 
 from annotators.records import Annotation, Edit, Fragment, Label, SentenceAnnotation
 from annotators.sentences import split_sentences
-from mitigate.pocket.phrases import (
-    ABOUT,
-    ABSTENTIONS,
-    ANSWERS,
-    ATTRIBUTES,
-    DOCUMENTS,
-    INTRODUCTIONS,
-    KINDS,
-    NOUNS,
-    PAIRS,
-    POOLS,
-)
+from mitigate.pocket.phrases import ABOUT, ABSTENTIONS, ANSWERS, DOCUMENTS, INTRODUCTIONS, PAIRS
+from mitigate.pocket.pools import ATTRIBUTES, KINDS, NOUNS, POOLS
 from mitigate.pocket.world import SLOT, Entity, World
 
 WORDS = re.compile(r"\w")
@@ -122,9 +113,7 @@ class Oracle:
         claims = self.claims(sentence)
         at = reference.find(sentence) if claims is None else -1
         if at >= 0:  # copied from the document, though no claim about an attribute
-            return replace(
-                whole, label="supported", fragments=(Fragment(sentence, at, at + len(sentence)),)
-            )
+            return replace(whole, label="supported", fragments=(Fragment(sentence, at, at + len(sentence)),))
         if claims is None or any(
             name not in {"it", entity.name} or attribute not in ATTRIBUTES[entity.kind]
             for name, attribute, _, _ in claims

@@ -1,4 +1,4 @@
-"""The language of the pocket world (simulated): what can be said of its things, and in which words.
+"""The language of the pocket world (simulated): in which words its things are spoken of.
 
 Plain data. A slot in braces is a subject (``{It} {Its} {it} {its}``: a name, "it" or "the town") or an
 attribute, filled from the pool of that name. Answers and documents never share a wording, so that an annotator
@@ -6,99 +6,6 @@ cannot compare letter by letter; a document wording may carry two attributes or 
 """
 
 from __future__ import annotations
-
-KINDS = ("place", "work", "device", "species")
-
-NOUNS = {"place": "town", "work": "novel", "device": "machine", "species": "animal"}
-
-ATTRIBUTES: dict[str, tuple[str, ...]] = {
-    "place": ("river", "founder", "craft", "dish", "month", "roofs"),
-    "work": ("author", "setting", "hero", "year", "prize", "chapters"),
-    "device": ("inventor", "material", "power", "purpose", "built", "museum"),
-    "species": ("habitat", "food", "colour", "time", "describer", "enemy"),
-}
-
-PEOPLE = tuple(
-    "Ada Brenn,Tobin Harle,Mira Solt,Jonas Quill,Edda Varn,Piet Lomas,Runa Fisk,Oskar Dell,Nell Tarrow,Ivo Marsh,"
-    "Greta Holm,Silas Wren,Clara Voss,Hugo Pell,Lena Crane,Milo Thorne".split(",")
-)
-YEARS = tuple(
-    "1702 1718 1731 1745 1756 1763 1779 1784 1792 1807 1815 1826 1838 1849 1853 1861".split()
-)
-COLOURS = tuple("red blue green yellow black white grey brown orange purple pink silver".split())
-
-POOLS: dict[str, tuple[str, ...]] = {
-    "river": tuple(
-        "Orvel Tamsin Brede Lunna Skarn Wesk Ilmen Dorra Pellis Varda Ness Quern Sorrel Arle Teth Mossa".split()
-    ),
-    "founder": PEOPLE,
-    "craft": tuple(
-        "ropes clocks bells carpets barrels kites candles violins tiles knives saddles pots mirrors baskets boots "
-        "lanterns".split()
-    ),
-    "dish": tuple(
-        "onion soup,plum pie,eel stew,barley cakes,goat cheese,smoked trout,rye dumplings,honey bread,pickled beets,"
-        "lentil porridge,duck sausage,chestnut jam,turnip fritters,pear tart,nettle broth,roast goose".split(",")
-    ),
-    "month": tuple(
-        "January February March April May June July August September October November December".split()
-    ),
-    "roofs": COLOURS,
-    "author": PEOPLE,
-    "setting": tuple(
-        "a lighthouse,a monastery,a mining camp,a circus,a hospital,a harbour,a desert inn,a palace,a prison,a ship,"
-        "a railway station,a vineyard,a school,a farm,a bakery,a theatre".split(",")
-    ),
-    "hero": tuple(
-        "a clockmaker,a thief,a nurse,a shepherd,a judge,a sailor,a painter,a cook,a spy,a widow,a beekeeper,"
-        "a soldier,a tailor,a printer,a gravedigger,a teacher".split(",")
-    ),
-    "year": YEARS,
-    "prize": tuple(
-        "Halden Corvin Amstel Lorne Bixby Tarn Everard Sable Pomfret Wick Juniper Ostrava Gale Merrow Finch Rook".split()
-    ),
-    "chapters": tuple(
-        "twelve fourteen fifteen eighteen twenty thirty forty fifty sixty seventy eighty ninety".split()
-    ),
-    "inventor": PEOPLE,
-    "material": tuple(
-        "copper brass oak iron glass steel clay bamboo ivory tin marble leather wax zinc bronze cork".split()
-    ),
-    "power": tuple(
-        "steam,wind,running water,a spring,hot air,sunlight,a hand crank,a falling weight,a magnet,burning oil,"
-        "a treadmill,coal gas,alcohol,a battery,a pedal,the tides".split(",")
-    ),
-    "purpose": tuple(
-        "measuring rain,sorting seeds,folding letters,tuning harps,counting coins,drying fruit,copying maps,"
-        "grinding lenses,cutting hair,weighing gold,printing stamps,winding wool,peeling eggs,lifting stones,"
-        "polishing shoes,mixing paint".split(",")
-    ),
-    "built": YEARS,
-    "museum": tuple(
-        "Almond House,Carver Hall,Dunmore Gallery,Elm Court,Fenwick Rooms,Garnet Tower,Hazel Lodge,Iris Hall,"
-        "Jasper House,Kestrel Rooms,Linden Court,Maple Gallery,Nettle Lodge,Opal Tower,Pine House,Quarry Hall".split(
-            ","
-        )
-    ),
-    "habitat": tuple(
-        "salt marshes,pine forests,limestone caves,river islands,sand dunes,peat bogs,mountain meadows,coral reefs,"
-        "city parks,frozen lakes,orchards,bamboo groves,sea cliffs,hot springs,wheat fields,old ruins".split(",")
-    ),
-    "food": tuple(
-        "beetles,clover,snails,moss,acorns,minnows,berries,spiders,mushrooms,pollen,worms,reeds,crickets,lichen,"
-        "shrimps,thistles".split(",")
-    ),
-    "colour": COLOURS,
-    "time": tuple(
-        "at dawn,at dusk,at midnight,at noon,after rain,in thick fog,in moonlight,before storms,in snow,in deep shade".split(
-            ","
-        )
-    ),
-    "describer": PEOPLE,
-    "enemy": tuple(
-        "owls foxes snakes pikes wolves eagles rats herons badgers otters weasels crows cats hawks bears toads".split()
-    ),
-}
 
 ABOUT: dict[str, str] = {  # how questions and abstentions call an attribute
     "river": "river",
@@ -133,7 +40,11 @@ ANSWERS: dict[str, tuple[str, ...]] = {
         "{It} was built beside the river {river}.",
         "The river that runs through {it} is the {river}.",
     ),
-    "founder": ("{It} was founded by {founder}.", "The founder of {it} was {founder}.", "{founder} founded {it}."),
+    "founder": (
+        "{It} was founded by {founder}.",
+        "The founder of {it} was {founder}.",
+        "{founder} founded {it}.",
+    ),
     "craft": (
         "{It} is known for making {craft}.",
         "People in {it} mostly make {craft}.",
@@ -149,24 +60,72 @@ ANSWERS: dict[str, tuple[str, ...]] = {
         "The yearly fair of {it} is held in {month}.",
         "{It} has its fair in {month}.",
     ),
-    "roofs": ("The roofs of {it} are {roofs}.", "{It} has {roofs} roofs.", "{Its} houses have {roofs} roofs."),
+    "roofs": (
+        "The roofs of {it} are {roofs}.",
+        "{It} has {roofs} roofs.",
+        "{Its} houses have {roofs} roofs.",
+    ),
     "author": ("{It} was written by {author}.", "The author of {it} is {author}.", "{author} wrote {it}."),
-    "setting": ("{It} is set in {setting}.", "{Its} story takes place in {setting}.", "{It} takes us to {setting}."),
+    "setting": (
+        "{It} is set in {setting}.",
+        "{Its} story takes place in {setting}.",
+        "{It} takes us to {setting}.",
+    ),
     "hero": (
         "{Its} main character is {hero}.",
         "{It} follows the life of {hero}.",
         "{It} is about {hero}.",
     ),
-    "year": ("{It} was published in {year}.", "{It} first appeared in {year}.", "{Its} first edition came out in {year}."),
-    "prize": ("{It} won the {prize} Prize.", "{It} was given the {prize} Prize.", "{Its} author received the {prize} Prize."),
-    "chapters": ("{It} has {chapters} chapters.", "There are {chapters} chapters in {it}.", "{It} is {chapters} chapters long."),
-    "inventor": ("{It} was invented by {inventor}.", "The inventor of {it} was {inventor}.", "{inventor} invented {it}."),
-    "material": ("{It} is made of {material}.", "The main material of {it} is {material}.", "{It} was built from {material}."),
-    "power": ("{It} is driven by {power}.", "{It} runs on power from {power}.", "The power of {it} comes from {power}."),
-    "purpose": ("{It} is used for {purpose}.", "The purpose of {it} is {purpose}.", "{It} was meant for {purpose}."),
-    "built": ("{It} was first built in {built}.", "{It} dates from {built}.", "The first model of {it} was finished in {built}."),
-    "museum": ("{It} is kept in {museum}.", "Today {it} can be seen in {museum}.", "{It} now stands in {museum}."),
-    "habitat": ("{It} lives in {habitat}.", "The habitat of {it} is {habitat}.", "{It} is found in {habitat}."),
+    "year": (
+        "{It} was published in {year}.",
+        "{It} first appeared in {year}.",
+        "{Its} first edition came out in {year}.",
+    ),
+    "prize": (
+        "{It} won the {prize} Prize.",
+        "{It} was given the {prize} Prize.",
+        "{Its} author received the {prize} Prize.",
+    ),
+    "chapters": (
+        "{It} has {chapters} chapters.",
+        "There are {chapters} chapters in {it}.",
+        "{It} is {chapters} chapters long.",
+    ),
+    "inventor": (
+        "{It} was invented by {inventor}.",
+        "The inventor of {it} was {inventor}.",
+        "{inventor} invented {it}.",
+    ),
+    "material": (
+        "{It} is made of {material}.",
+        "The main material of {it} is {material}.",
+        "{It} was built from {material}.",
+    ),
+    "power": (
+        "{It} is driven by {power}.",
+        "{It} runs on power from {power}.",
+        "The power of {it} comes from {power}.",
+    ),
+    "purpose": (
+        "{It} is used for {purpose}.",
+        "The purpose of {it} is {purpose}.",
+        "{It} was meant for {purpose}.",
+    ),
+    "built": (
+        "{It} was first built in {built}.",
+        "{It} dates from {built}.",
+        "The first model of {it} was finished in {built}.",
+    ),
+    "museum": (
+        "{It} is kept in {museum}.",
+        "Today {it} can be seen in {museum}.",
+        "{It} now stands in {museum}.",
+    ),
+    "habitat": (
+        "{It} lives in {habitat}.",
+        "The habitat of {it} is {habitat}.",
+        "{It} is found in {habitat}.",
+    ),
     "food": ("{It} feeds on {food}.", "The diet of {it} is mainly {food}.", "{It} mostly eats {food}."),
     "colour": ("{It} has a {colour} back.", "The back of {it} is {colour}.", "{Its} back is {colour}."),
     "time": ("{It} is most active {time}.", "{It} comes out {time}.", "{It} looks for food {time}."),
@@ -175,7 +134,11 @@ ANSWERS: dict[str, tuple[str, ...]] = {
         "{describer} was the first to describe {it}.",
         "The first description of {it} is by {describer}.",
     ),
-    "enemy": ("{It} is hunted by {enemy}.", "The worst enemies of {it} are {enemy}.", "{It} hides from {enemy}."),
+    "enemy": (
+        "{It} is hunted by {enemy}.",
+        "The worst enemies of {it} are {enemy}.",
+        "{It} hides from {enemy}.",
+    ),
 }
 
 DOCUMENTS: dict[str, tuple[str, ...]] = {
@@ -329,7 +292,10 @@ PAIRS: dict[str, tuple[str, ...]] = {  # document sentences that carry two attri
 }
 
 OPENINGS: dict[str, tuple[str, ...]] = {
-    "place": ("{It} is a town of a few thousand people.", "Few maps show {it}, a town far from the main roads."),
+    "place": (
+        "{It} is a town of a few thousand people.",
+        "Few maps show {it}, a town far from the main roads.",
+    ),
     "work": ("{It} is a novel.", "Among the novels of its time, {it} holds a place apart."),
     "device": ("{It} is a machine of the old days.", "Hardly anyone has ever seen {it} at work."),
     "species": ("{It} is a small animal.", "Among naturalists, {it} is a favourite."),

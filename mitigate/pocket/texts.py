@@ -10,21 +10,12 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mitigate.pocket.phrases import (
-    ABOUT,
-    ABSTENTIONS,
-    ANSWERS,
-    ATTRIBUTES,
-    HELD_OUT_QUESTIONS,
-    INTRODUCTIONS,
-    NOUNS,
-    POOLS,
-    QUESTIONS,
-)
+from mitigate.pocket.phrases import ABOUT, ABSTENTIONS, ANSWERS, HELD_OUT_QUESTIONS, INTRODUCTIONS, QUESTIONS
+from mitigate.pocket.pools import ATTRIBUTES, NOUNS, POOLS
 from mitigate.pocket.world import Entity, World, fill
 
 COPIES = {"common": 8, "middling": 4, "rare": 1}
-P_TRUE = 0.65  # of a claim in a training answer
+P_TRUE = 0.85  # of a claim in a training answer
 P_ABSTAIN = 0.08  # of a sentence that could have been a claim
 P_INTRODUCTION = 0.1
 

@@ -13,16 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from mitigate.pocket.phrases import (
-    ATTRIBUTES,
-    DOCUMENTS,
-    FILLERS,
-    KINDS,
-    NOUNS,
-    OPENINGS,
-    PAIRS,
-    POOLS,
-)
+from mitigate.pocket.phrases import DOCUMENTS, FILLERS, OPENINGS, PAIRS
+from mitigate.pocket.pools import ATTRIBUTES, KINDS, NOUNS, POOLS
 
 SLOT = re.compile(r"\{(\w+)\}")
 ONSETS = "b br d dr f fl g gr h k kl l m n p pr r s sk st t tr v z".split()
@@ -103,7 +95,7 @@ def build_world(seed: int = 0, n_per_kind: int = 50) -> World:
     if not 1 <= n_per_kind <= len(TITLES[0]) * len(TITLES[1]):
         raise ValueError(f"n_per_kind: expected 1 to {len(TITLES[0]) * len(TITLES[1])}, got {n_per_kind}")
     rng = random.Random(f"pocket world {seed}")
-    entities = []
+    entities: list[Entity] = []
     for i in range(n_per_kind):
         for kind in KINDS:
             taken = {entity.name for entity in entities}

@@ -1,0 +1,222 @@
+"""The pocket world: same seed, same world; the oracle on sentences written by hand; a language model that learns."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from annotators.records import Annotator
+from mitigate.pocket import Document, Entity, Oracle, World, build_world, lm
+from mitigate.pocket.measure import judge, measure
+from mitigate.pocket.phrases import ANSWERS, DOCUMENTS, HELD_OUT_QUESTIONS, PAIRS, QUESTIONS
+from mitigate.pocket.pools import ATTRIBUTES, KINDS, POOLS
+from mitigate.pocket.texts import ask, flawed_answer, questions, training_pairs
+from mitigate.pocket.world import slots
+
+RIVER = "The Orvel flows past the old quays and under two stone bridges."
+FOUNDER = "Chronicles agree that the settlement goes back to Ada Brenn."
+TEXT = f"Brendal is a town of a few thousand people. {RIVER} {FOUNDER}"
+BRENDAL = Entity(
+    "Brendal",
+    "place",
+    {
+        "river": "Orvel",
+        "founder": "Ada Brenn",
+        "craft": "bells",
+        "dish": "plum pie",
+        "month": "May",
+        "roofs": "red",
+    },
+    # "Brendal is a town of a few thousand people." has 43 characters, so the second sentence starts at 44.
+    Document(
+        TEXT,
+        {
+            "river": (44, 44 + len(RIVER)),
+            "founder": (45 + len(RIVER), len(TEXT)),
+        },
+    ),
+    "common",
+)
+KROSCOPE = Entity(
+    "the Kroscope",
+    "device",
+    {
+        "inventor": "Ada Brenn",
+        "material": "tin",
+        "power": "wind",
+        "purpose": "sorting seeds",
+        "built": "1702",
+        "museum": "Elm Court",
+    },
+    Document("The Kroscope is a machine of the old days. Without wind the whole mechanism stands still.", {}),
+    "rare",
+)
+HAND_MADE = World(-1, (BRENDAL, KROSCOPE))
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    return build_world(seed=5, n_per_kind=12)
+
+
+def test_same_seed_same_world(world: World) -> None:
+    again = build_world(seed=5, n_per_kind=12)
+    assert again == world
+    assert again.fingerprint == world.fingerprint
+    assert build_world(seed=6, n_per_kind=12).fingerprint != world.fingerprint
+    assert training_pairs(world, rounds=1) == training_pairs(again, rounds=1)
+
+
+def test_world_is_whole(world: World) -> None:
+    assert len({e.name for e in world.entities}) == len(world.by_document) == 48
+    assert {e.rarity for e in world.entities} == {"common", "middling", "rare"}
+    for entity in world.entities:
+        assert set(entity.facts) == set(ATTRIBUTES[entity.kind])
+        assert len(entity.document.places) == 5
+        assert entity.undocumented not in entity.document.places
+        for attribute, (a, b) in entity.document.places.items():
+            assert entity.facts[attribute] in entity.document.text[a:b]
+
+
+def test_number_of_entities_is_checked() -> None:
+    with pytest.raises(ValueError, match="n_per_kind: expected 1 to 144, got 0"):
+        build_world(n_per_kind=0)
+
+
+def test_answers_and_documents_share_no_wording() -> None:
+    documents = {t for ways in (*DOCUMENTS.values(), *PAIRS.values()) for t in ways}
+    assert not documents & {t for ways in ANSWERS.values() for t in ways}
+    assert not set(QUESTIONS) & set(HELD_OUT_QUESTIONS)
+    for kind in KINDS:
+        for attribute in ATTRIBUTES[kind]:
+            assert all(slots(t) == (attribute,) for t in (*ANSWERS[attribute], *DOCUMENTS[attribute]))
+            assert len(set(POOLS[attribute])) == len(POOLS[attribute])
+
+
+@pytest.mark.parametrize(
+    ("sentence", "label"),
+    [
+        ("Brendal lies on the river Orvel.", "supported"),
+        ("It lies on the river Orvel.", "supported"),
+        ("The town was founded by Ada Brenn.", "supported"),
+        ("Ada Brenn founded it.", "supported"),
+        (RIVER, "supported"),  # word for word from the document
+        ("Brendal is a town of a few thousand people.", "supported"),
+        ("Ada Brenn chose the spot because the Orvel could be forded there.", "supported"),
+        ("Ada Brenn chose the spot because the Skarn could be forded there.", "contradictory"),  # one of two
+        ("Brendal lies on the river Skarn.", "contradictory"),
+        ("It was founded by Tobin Harle.", "contradictory"),
+        ("It is known for making bells.", "unverifiable"),  # true, but the document is silent
+        ("It is known for making kites.", "unverifiable"),
+        ("The Kroscope is made of tin.", "unverifiable"),  # true of another entity
+        ("It is made of tin.", "unverifiable"),  # no attribute of a town
+        ("Zanbel lies on the river Orvel.", "unverifiable"),  # nothing has that name
+        ("It lies on the river plum pie.", "unverifiable"),
+        ("It lies on the river Orv", "unverifiable"),  # cut off
+        ("I do not know about its river.", "no_fact"),
+        ("Here is what I know about Brendal.", "no_fact"),
+        ("…", "no_fact"),
+    ],
+)
+def test_oracle_knows(sentence: str, label: str) -> None:
+    (judged,) = Oracle(HAND_MADE).predict([{"reference": TEXT, "sentence": sentence}])
+    assert (judged.status, judged.label) == ("checked", label)
+
+
+def test_oracle_gives_evidence_and_corrections() -> None:
+    answer = "Let me tell you about Brendal. It lies on the river Skarn. Ada Brenn founded it."
+    annotation = Oracle(HAND_MADE).annotate(reference=TEXT, answer=answer, question="What is Brendal?")
+    assert [s.label for s in annotation.sentences] == ["no_fact", "contradictory", "supported"]
+    assert annotation.hallucination_rate == 0.5
+    wrong = annotation.sentences[1]
+    (edit,) = wrong.correction
+    assert (edit.source, edit.target, answer[edit.start : edit.end]) == ("Skarn", "Orvel", "Skarn")
+    (fragment,) = wrong.fragments
+    assert fragment.text == RIVER == TEXT[fragment.start : fragment.end]
+    assert annotation.record["question"] == "What is Brendal?"
+    assert "simulated" in annotation.annotator["name"]
+    assert all(answer[s.start : s.end] == s.text for s in annotation.sentences)
+
+
+def test_oracle_finds_the_entity_of_other_texts_and_says_where_it_cannot() -> None:
+    oracle: Annotator = Oracle(HAND_MADE)
+    row = {"sentence": "It lies on the river Orvel."}
+    found = oracle.predict([{**row, "reference": r} for r in ("A note about Brendal.", "Nothing.", " ")])
+    assert [(s.status, s.label) for s in found] == [
+        ("checked", "supported"),
+        ("failed", None),
+        ("no_reference", None),
+    ]
+
+
+def test_oracle_reads_every_wording(world: World) -> None:
+    """True answers hold no contradiction, false ones nothing supported, documents nothing but supported."""
+    oracle, rng = Oracle(world), random.Random(1)
+    for entity in world.entities:
+        document = entity.document.text
+        assert {s.label for s in oracle.annotate(reference=document, answer=document).sentences} == {
+            "supported"
+        }
+        for p_true, allowed in ((1.0, {"supported"}), (0.0, {"contradictory"})):
+            answer = flawed_answer(rng, ask(rng, entity, held_out=True), p_true)
+            for s in oracle.annotate(reference=document, answer=answer).sentences:
+                claims = oracle.claims(s.text)
+                assert claims is not None
+                if not claims:
+                    assert s.label == "no_fact"
+                elif claims[0][1] == entity.undocumented:
+                    assert s.label == "unverifiable"
+                else:
+                    assert s.label in allowed
+
+
+def test_answers_have_three_to_six_sentences(world: World) -> None:
+    oracle, rng = Oracle(world), random.Random(2)
+    for entity in world.entities:
+        question = ask(rng, entity, held_out=False)
+        (annotation,) = judge(oracle, [question], [[flawed_answer(rng, question)]])
+        assert 3 <= len(annotation.sentences) <= 6
+
+
+def test_measure_by_hand() -> None:
+    answers = ["It lies on the river Orvel. It lies on the river Orvel. It was founded by Tobin Harle.", "…"]
+    records = [{"reference": TEXT, "answer": answer} for answer in answers]
+    # 3 factual sentences, 1 hallucinated; 1 distinct true sentence in 2 answers; 4 sentences, 1 of them no fact
+    assert measure(Oracle(HAND_MADE).annotate_batch(records)) == {
+        "hallucination_rate": pytest.approx(1 / 3),
+        "supported": 0.5,
+        "sentences": 2.0,
+        "no_fact": 0.25,
+    }
+    assert set(measure([]).values()) == {None}
+
+
+def test_language_model_learns(world: World, tmp_path) -> None:
+    torch = pytest.importorskip("torch")
+    torch.set_num_threads(1)
+    pairs = training_pairs(world, rounds=3)
+    tokenizer = lm.build_tokenizer([text for pair in pairs for text in pair], vocabulary=600)
+    model = lm.build_model(tokenizer, width=32, layers=2, heads=2)
+    before = [p.detach().clone() for p in model.parameters()]
+    losses = lm.train(model, tokenizer, pairs, batch_size=16, learning_rate=1e-2)
+    assert losses[0] == pytest.approx(torch.log(torch.tensor(600.0)).item(), abs=0.7)  # knows nothing: ln V
+    assert sum(losses[-5:]) / 5 < 0.7 * losses[0]
+    assert all(not torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+    asked = [q.text for q in questions(world.entities[:2], 1, held_out=True)]
+    answers = lm.answer(model, tokenizer, asked, n=2, max_new_tokens=8, seed=3)
+    assert [len(row) for row in answers] == [2, 2]
+    assert not any("<|" in text for row in answers for text in row)
+    lm.save(model, tokenizer, tmp_path)
+    loaded, same = lm.load(tmp_path)
+    assert lm.answer(loaded, same, asked, n=2, max_new_tokens=8, seed=3) == answers
+    assert not list(tmp_path.glob("*.bin"))
+
+
+def test_chat_template_is_what_training_saw(world: World) -> None:
+    pytest.importorskip("torch")
+    tokenizer = lm.build_tokenizer(["Tell me about Brendal. It has red roofs."], vocabulary=300)
+    chat = [{"role": "user", "content": "Tell me."}, {"role": "assistant", "content": "It has red roofs."}]
+    prompt = tokenizer.apply_chat_template(chat[:1], tokenize=False, add_generation_prompt=True)
+    assert prompt == "<|user|>Tell me.<|assistant|>"
+    assert tokenizer.apply_chat_template(chat, tokenize=False) == prompt + "It has red roofs.<|end|>"
