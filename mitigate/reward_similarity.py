@@ -1,8 +1,8 @@
 """How the sentences of an answer lie to its question and its reference: embeddings in, judged sentences out.
 
 A sentence bears on the question when it is near it, or near a sentence of the reference that does ("It opened in
-1931." is near no question). Sentences of the reference are compared together with the one before them, since they say
-"it" too; those of an answer alone, or filler would profit from its neighbours.
+1931." is near no question). Sentences of the reference are compared together with the first of their paragraph too,
+which says what "it" is; those of an answer alone, or filler would profit from its neighbours.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
 
 import numpy as np
 
@@ -42,13 +41,17 @@ class Similar:
 
 @lru_cache(maxsize=1024)
 def reference_sentences(reference: str) -> tuple[tuple[str, str], ...]:
-    """Sentences of a reference that may be points, each alone and together with the one before it.
+    """Sentences of a reference that may be points, each alone and after the first sentence of its paragraph.
 
     Those of fewer than MIN_POINT_WORDS words are left out, unless there are no others.
     """
-    spans = split_sentences(reference)
-    found = [(reference[a:b], reference[a:b]) for a, b in spans[:1]]
-    found += [(reference[a:b], reference[before:b]) for (before, _), (a, b) in pairwise(spans)]
+    found: list[tuple[str, str]] = []
+    opening, last = "", 0
+    for a, b in split_sentences(reference):
+        if not found or "\n" in reference[last:a]:
+            opening = reference[a:b]
+        sentence, last = reference[a:b], b
+        found.append((sentence, sentence if sentence == opening else f"{opening} {sentence}"))
     return tuple(pair for pair in found if len(words(pair[0])) >= MIN_POINT_WORDS) or (
         (reference, reference),
     )

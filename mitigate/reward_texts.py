@@ -7,7 +7,7 @@ message. Thinking is not part of the answer, nor is anything outside the respons
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from itertools import pairwise
 from typing import Any
 
@@ -17,11 +17,9 @@ from annotators.wordlists import FUNCTION_WORDS
 Tags = tuple[str, str]
 _WORD = re.compile(r"[0-9]+(?:[.,:][0-9]+)*|[^\W\d_\u3400-\u9fff]+|[\u3400-\u9fff]|\d")
 _FINISHED = re.compile(r"[.!?…。！？；][\"'”’»」』)\]）】*_`~]*$")
-COPY_RUN = 6
-"""Consecutive words in common that make a run; shorter ones are how one has to say it."""
+COPY_RUN, COPY_RUN_HAN = 6, 10
+"""Consecutive words (characters of Chinese) in common that make a run; shorter ones are how one has to say it."""
 COPY_SHARE = 0.8
-COPY_WORDS = 8
-"""Sentences of fewer words are never called copies: a short answer can't help being literal."""
 REPEAT_SHARE = 0.85
 
 
@@ -164,8 +162,8 @@ def repeats(sentences: Sequence[str]) -> list[bool]:
 class Copies:
     """Finds sentences copied from one reference: at least 80 % of the words stand in runs of six shared words.
 
-    The share is the extractive fragment coverage of Grusky et al. 2018 ("Newsroom", §4.1), runs under six words left
-    out.
+    The share is the extractive fragment coverage of Grusky et al. 2018 ("Newsroom", §4.1) with shorter runs left out.
+    A sentence of fewer words than a run is never a copy: a short answer can't help being literal.
 
     Args:
         reference: The document.
@@ -173,19 +171,24 @@ class Copies:
 
     def __init__(self, reference: str) -> None:
         found = words(reference)
-        self._runs = {tuple(found[i : i + COPY_RUN]) for i in range(len(found) - COPY_RUN + 1)}
+        self._runs = {n: set(runs_of(found, n)) for n in (COPY_RUN, COPY_RUN_HAN)}
 
     def __call__(self, sentence: str) -> bool:
         """Whether the sentence is a copy."""
-        return copied_share(words(sentence), self._runs) >= COPY_SHARE
+        found = words(sentence)
+        size = COPY_RUN_HAN if 2 * sum(map(_han, found)) > len(found) else COPY_RUN
+        return copied_share(found, self._runs[size], size) >= COPY_SHARE
 
 
-def copied_share(sentence: Sequence[str], runs: set[tuple[str, ...]]) -> float:
-    """Share of a sentence's words in runs of COPY_RUN that are in ``runs``, in [0, 1]; 0 under COPY_WORDS words."""
-    if len(sentence) < COPY_WORDS:
-        return 0.0
+def runs_of(found: Sequence[str], size: int) -> list[tuple[str, ...]]:
+    """All runs of ``size`` consecutive words, in order."""
+    return [tuple(found[i : i + size]) for i in range(len(found) - size + 1)]
+
+
+def copied_share(sentence: Sequence[str], runs: Set[tuple[str, ...]], size: int) -> float:
+    """Share of a sentence's words that stand in a run of ``size`` words that is among ``runs``, in [0, 1]."""
     held = [False] * len(sentence)
-    for i in range(len(sentence) - COPY_RUN + 1):
-        if tuple(sentence[i : i + COPY_RUN]) in runs:
-            held[i : i + COPY_RUN] = [True] * COPY_RUN
-    return sum(held) / len(held)
+    for i, run in enumerate(runs_of(sentence, size)):
+        if run in runs:
+            held[i : i + size] = [True] * size
+    return sum(held) / max(len(held), 1)

@@ -113,11 +113,13 @@ def test_copies():
     assert copied("THE bridge crosses the river at its widest point, and carries two lanes.")
     assert not copied("Two lanes of traffic go over the river on it, where that is widest.")
     assert not copied("It opened in 1931.")  # too short to be said otherwise
+    assert Copies("Its fur turns white in winter.")("Its fur turns white in winter!")  # six words
     # 10 words of which the first 6 are a run, so 6 / 10; the pair of runs 0–5 and 1–6 holds 7.
-    runs = {("a", "b", "c", "d", "e", "f")}
-    assert copied_share(list("abcdefxyzw"), runs) == 0.6
-    assert copied_share(list("abcdefgxyz"), runs | {tuple("bcdefg")}) == 0.7
-    assert copied_share(list("abcdef"), runs) == 0.0  # under 8 words
+    runs = {tuple("abcdef")}
+    assert copied_share(list("abcdefxyzw"), runs, 6) == 0.6
+    assert copied_share(list("abcdefgxyz"), runs | {tuple("bcdefg")}, 6) == 0.7
+    assert copied_share(list("abcde"), runs, 6) == 0.0
+    assert copied_share([], runs, 6) == 0.0
 
 
 def test_copies_of_chinese_are_found_by_characters():

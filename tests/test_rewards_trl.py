@@ -98,7 +98,7 @@ def test_the_trainer_gets_the_numbers_that_the_reward_gives(model, tmp_path):
 
     def readable(completions):
         texts = [completion[0]["content"] for completion in completions]
-        return [f"{'It is red.' if text.count('e') % 2 else REFERENCE} And this" for text in texts]
+        return [f"{'It is red.' if text.count('e') % 2 else REFERENCE}" for text in texts]
 
     def facts(completions, **arguments):
         scores = reward(completions=readable(completions), **arguments)
@@ -114,7 +114,7 @@ def test_the_trainer_gets_the_numbers_that_the_reward_gives(model, tmp_path):
     assert len(seen) == 16
     assert set(seen) == {1.0, -1.0}
     assert list(rewards["facts"]) == list(rewards["later"]) == seen[-len(rewards["facts"]) :]
-    assert {len(score.segments["factuality"]) for score in seen} == {2, 3}
+    assert {len(score.segments["factuality"]) for score in seen} == {1, 2}
     assert trainer.moved
 
 
