@@ -14,7 +14,10 @@ export GOMP_SPINCOUNT ?= 0
 
 .PHONY: run test check setup clean
 
+# A result of older weights or examples is made anew; a complete one is only printed again.
 run: setup
+	@test out/annotated.jsonl -nt examples/records.jsonl -a out/annotated.jsonl -nt annotators/embedded/combiner.safetensors \
+		|| rm -f out/annotated.jsonl
 	@$(BIN)/mitigate annotate --input examples/records.jsonl --output out/annotated.jsonl --html out/report.html
 
 test: setup

@@ -16,7 +16,7 @@ from annotators.wordlists import NEGATIONS, OPPOSITES
 
 CONFLICT_FEATURES = (
     "swap_number", "swap_number_near", "swap_name", "swap_name_near", "opposite", "disorder", "name_disorder",
-    "negation_parity",
+    "negation_parity", "unit_differs",
 )  # fmt: skip
 
 
@@ -30,7 +30,8 @@ def conflict_features(sentence: str, evidence: Sequence[str]) -> np.ndarray:
     Returns:
         (len(CONFLICT_FEATURES),) float64: numbers and names whose place in the evidence another one holds (and
         those with the same neighbouring word), opposites, share of word pairs in another order than in the best
-        passage (all content words; names and numbers), and 1 where one side is negated and the other is not.
+        passage (all content words; names and numbers), 1 where one side is negated and the other is not, and
+        numbers before another unit.
     """
     if not evidence:
         return np.zeros(len(CONFLICT_FEATURES))
@@ -47,9 +48,20 @@ def conflict_features(sentence: str, evidence: Sequence[str]) -> np.ndarray:
     values = (
         len(number), sum(number), len(name), sum(name), opposite,
         disorder(own, best, own.content), disorder(own, best, entity),
-        bool(lower & NEGATIONS) != bool(there & NEGATIONS),
+        bool(lower & NEGATIONS) != bool(there & NEGATIONS), unit_differs(own, best),
     )  # fmt: skip
     return np.array(values, dtype=np.float64)
+
+
+def unit_differs(own: Words, other: Words) -> int:
+    """How many numbers stand on both sides, each time before another content word that the other side lacks."""
+    count = 0
+    for i, value in enumerate(own.numbers[:-1]):
+        if value is None or not own.content[i + 1] or own.stems[i + 1] in other.stems:
+            continue
+        behind = {other.stems[j + 1] for j in range(len(other) - 1) if other.stems[j] == own.stems[i]}
+        count += bool(behind) and not behind & set(own.stems)
+    return count
 
 
 def disorder(own: Words, other: Words, use: Sequence[bool]) -> float:

@@ -160,15 +160,20 @@ def deletions(sentence: str, missing: Sequence[bool]) -> list[Candidate]:
     for (left, after), (right, beyond) in pairwise(edges):
         if left == 0 and after == 0:
             continue  # never the opening clause
-        closing = sentence[right:beyond].strip() == ")"
-        spans.add((left, beyond if closing and beyond < core_end else right + closing))
+        opening, closing = sentence[left:after].strip(), sentence[right:beyond].strip()
+        if closing == ")" or (opening == "," and closing == ","):
+            right = sentence.index(closing, right) + 1
+        spans.add((left, right))
     for i, lost in enumerate(missing):
         if not lost:
             continue
         before = _ADJUNCT.search(sentence, 0, words.starts[i])
         if before:
             whole = [unit.end for unit in units(sentence) if unit.start <= words.starts[i] < unit.end]
-            spans.add((before.start(), max([words.ends[i], *whole])))
+            start, end = before.start(), max([words.ends[i], *whole])
+            # Where more is unsupported, taking the adjunct away leaves another false sentence.
+            if all(start <= words.starts[j] < end for j, other in enumerate(missing) if other):
+                spans.add((start, end))
     kept = []
     for start, end in sorted(spans, key=lambda span: (span[1] - span[0], span)):
         inside = [i for i in range(len(words)) if start <= words.starts[i] < end]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -18,13 +19,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from annotators.cleaning import clean
+from annotators.cleaning import clean, original_span
 from annotators.combiner import Combiner
 from annotators.features import FEATURES, VERSION, Idf
 from annotators.judging import Item, Judge, Verdict, corrected, fragments_of
 from annotators.language import language_of, reads_as_english
 from annotators.lexical import words_of
-from annotators.records import LABELS, Annotation, SentenceAnnotation, Status
+from annotators.records import LABELS, Annotation, Edit, SentenceAnnotation, Status
 from annotators.sentences import split_sentences
 
 if TYPE_CHECKING:
@@ -92,23 +93,15 @@ class DiscriminativeAnnotator:
             OSError: The folder or hub id has no annotator.
             ValueError: It was made for other features than this version computes.
         """
-        from safetensors.numpy import load_file
-
         from engines.embedding import Embedder
 
-        folder = EMBEDDED if name == "embedded" else _folder(name)
-        config = json.loads((folder / "annotator.json").read_text(encoding="utf-8"))
-        if config.get("features") != list(FEATURES) or config.get("version") != VERSION:
-            raise ValueError(
-                f"annotator {name!r}: expected features of version {VERSION}, got version {config.get('version')}; "
-                "train it again with `python -m annotators.training`"
-            )
+        combiner, idf, embedder = _read_folder(EMBEDDED if name == "embedded" else _folder(name))
         return cls(
-            Combiner.load(folder / "combiner.safetensors"),
-            Idf(load_file(folder / "idf.safetensors")["idf"]),
-            Embedder(config["embedder"], device=device, dtype=dtype),
+            combiner,
+            idf,
+            Embedder(embedder, device=device, dtype=dtype),
             name=name,
-            embedder_id=config["embedder"],
+            embedder_id=embedder,
             window_tokens=window_tokens,
         )
 
@@ -184,6 +177,10 @@ class DiscriminativeAnnotator:
             ValueError: A row lacks a reference or a sentence, or one is not a string.
         """
         rows = list(rows)
+        rows = [
+            {**row, "language": row.get("language") or row.get("lang")} if isinstance(row, Mapping) else row
+            for row in rows
+        ]
         for number, row in enumerate(rows):
             _check(row, ("reference", "sentence"), number)
         return self._annotate_rows(
@@ -246,10 +243,8 @@ def unjudgeable(row: Mapping[str, Any], sentence: str) -> Status | None:
 def _sentence_annotation(
     text: str, start: int, verdict: Verdict, edits: Sequence[tuple[int, int, str]]
 ) -> SentenceAnnotation:
-    from annotators.records import Edit
-
     origin = clean(text)[1]
-    places = [(origin[a], origin[b - 1] + 1, target) for a, b, target in edits]
+    places = [(*original_span(text, origin, a, b), target) for a, b, target in edits]
     return SentenceAnnotation(
         text=text,
         start=start,
@@ -273,22 +268,61 @@ def _context(record: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "reference": record["reference"],
         "question": record.get("question") or "",
-        "language": record.get("language") or record.get("lang"),
+        "language": record.get("language"),
     }
 
 
-def _check(record: Mapping[str, Any], fields: Sequence[str], number: int) -> None:
+def _check(record: object, fields: Sequence[str], number: int) -> None:
+    if not isinstance(record, Mapping):
+        raise ValueError(
+            f"record {number}: expected a mapping with {' and '.join(map(repr, fields))}, got "
+            f"{type(record).__name__}; hand over a list of records"
+        )
     for field in fields:
         if not isinstance(record.get(field), str):
             raise ValueError(
                 f"record {number}: expected {field!r} to be a string, got {type(record.get(field)).__name__}; "
                 f"give every record {' and '.join(map(repr, fields))}"
             )
-    question = record.get("question")
-    if question is not None and not isinstance(question, str):
+    for field in ("question", "language"):
+        if record.get(field) is not None and not isinstance(record[field], str):
+            raise ValueError(
+                f"record {number}: expected {field!r} to be a string or absent, got {type(record[field]).__name__}"
+            )
+
+
+def _read_folder(folder: Path) -> tuple[Combiner, Idf, str | None]:
+    """Combiner, word weights and embedder id of a folder written by ``save_pretrained``, all checked."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    try:
+        config = json.loads((folder / "annotator.json").read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{folder / 'annotator.json'}: expected JSON: {error}") from error
+    expected = {
+        "kind": "discriminative",
+        "version": VERSION,
+        "labels": list(LABELS),
+        "features": list(FEATURES),
+    }
+    for key, value in expected.items():
+        found = config.get(key) if isinstance(config, dict) else None
+        if found != value:
+            shown = f"{len(value)} names" if isinstance(value, list) else repr(value)
+            raise ValueError(
+                f"{folder / 'annotator.json'}: expected {key} to be {shown} of this version, got "
+                f"{str(found)[:60]!r}; train it again with `python -m annotators.training`"
+            )
+    try:
+        combiner = Combiner.load(folder / "combiner.safetensors")
+        idf = Idf(load_file(folder / "idf.safetensors")["idf"])
+        combiner.predict_proba(np.zeros((1, len(FEATURES))))
+    except (SafetensorError, KeyError, ValueError, FileNotFoundError) as error:
         raise ValueError(
-            f"record {number}: expected 'question' to be a string or absent, got {type(question).__name__}"
-        )
+            f"{folder}: expected whole combiner.safetensors and idf.safetensors: {error}; copy or train it again"
+        ) from error
+    return combiner, idf, config.get("embedder")
 
 
 def _folder(name: str) -> Path:
@@ -297,13 +331,18 @@ def _folder(name: str) -> Path:
         return Path(name)
     if Path(name).exists():
         raise OSError(f"annotator {name!r}: expected a folder with annotator.json, found none there")
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
+        raise OSError(
+            f"annotator {name!r}: expected 'embedded', a folder or a hub id (OWNER/NAME); there is no such folder"
+        )
     from huggingface_hub import snapshot_download
 
     try:
         folder = Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors"]))
     except Exception as error:
+        reason = " ".join(str(error).split())[:200]
         raise OSError(
-            f"annotator {name!r}: expected 'embedded', a folder or a hub id; no such folder, and the hub says: {error}"
+            f"annotator {name!r}: expected 'embedded', a folder or a hub id; no such folder, and the hub says: {reason}"
         ) from error
     if not (folder / "annotator.json").is_file():
         raise OSError(f"annotator {name!r}: the repository on the hub holds no annotator.json")

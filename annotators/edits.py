@@ -12,8 +12,22 @@ from random import Random
 
 from annotators.corrections import Unit, units
 from annotators.lexical import words_of
-from annotators.wordlists import MONTHS, NEGATIONS, OPPOSITES
+from annotators.wordlists import FUNCTION_WORDS, MONTHS, NEGATIONS, OPPOSITES
 
+FRAMES = (
+    "It is a myth that {}.",
+    "It is not true that {}.",
+    "It is wrong to say that {}.",
+    "Contrary to what is written, it is false that {}.",
+    "{}, which is wrong.",
+    "{} – but that is a lie.",
+    "Some say {}, but this is untrue.",
+)
+"""Sentences that deny the statement put into them."""
+UNITS = (
+    "metres feet miles kilometres years days months weeks hours minutes percent million billion thousand people "
+    "tonnes pounds kilograms dollars euros times"
+).split()
 _AUXILIARY = re.compile(
     r"\b(is|are|was|were|has|have|had|can|could|will|would|did|does|do|should|must)\b(?! not\b|n['’]t)"
 )
@@ -27,7 +41,9 @@ def edit(sentence: str, reference: str, random: Random) -> str | None:
         reference: Its reference; names are taken from it.
         random: Decides which edit and which value.
     """
-    kinds = [_number, _number, _name, _name, _negation, _opposite]
+    kinds = [_number, _number, _name, _name, _negation, _opposite, _unit]
+    if random.random() < 0.08:
+        return random.choice(FRAMES).format(_decapitalised(sentence.rstrip(" .")))
     random.shuffle(kinds)
     for kind in kinds:
         edited = kind(sentence, reference, random)
@@ -106,3 +122,22 @@ def _opposite(sentence: str, reference: str, random: Random) -> str | None:
     if sentence[words.starts[i]].isupper():
         text = text.title()
     return sentence[: words.starts[i]] + text + sentence[words.ends[i] :]
+
+
+def _unit(sentence: str, reference: str, random: Random) -> str | None:
+    """Another unit after a number."""
+    words = words_of(sentence)
+    places = [i for i in range(1, len(words)) if words.lower[i] in UNITS and words.numbers[i - 1] is not None]
+    if not places:
+        return None
+    i = random.choice(places)
+    unit = random.choice([unit for unit in UNITS if unit != words.lower[i]])
+    return sentence[: words.starts[i]] + unit + sentence[words.ends[i] :]
+
+
+def _decapitalised(sentence: str) -> str:
+    """For the middle of another sentence: a function word at the start loses its capital."""
+    first = sentence.split(" ", 1)[0]
+    return (
+        sentence[:1].lower() + sentence[1:] if first.lower() in FUNCTION_WORDS and first != "I" else sentence
+    )

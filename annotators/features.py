@@ -17,7 +17,7 @@ from annotators.lexical import LEXICAL_FEATURES, lexical_features, stem_set, wor
 from engines.embedding import TokenEmbeddings
 
 FEATURES = (*LEXICAL_FEATURES, *ALIGNMENT_FEATURES, *CONFLICT_FEATURES)
-VERSION = 1
+VERSION = 2
 """Raised whenever a feature changes its meaning, since stored combiners depend on it."""
 N_BUCKETS = 1 << 16
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from annotators.wordlists import EXTREMES, FUNCTION_WORDS, HEDGES, NEGATIONS, NUMBER_WORDS, PERSONAL
 
-_WORD = re.compile(r"\d+(?:[.,:]\d+)*|[^\W\d_]+(?:['’][^\W\d_]+)?|\d+|[%$€£¥]")
+_WORD = re.compile(r"(?:(?<![\w.,)])[-−](?=\d))?\d+(?:[.,:]\d+)*|[^\W\d_]+(?:['’][^\W\d_]+)?|[%$€£¥]")
 
 
 @lru_cache(maxsize=1)
@@ -45,14 +45,21 @@ class Words:
 
 
 def number_value(word: str) -> str | None:
-    """The value of a number written in digits or as one English word, as canonical text; None for other words."""
+    """The value of a number in digits or as one English word, as canonical text; None for other words.
+
+    "1,000" is "1000", "3.50" is "3.5", "007" is "7"; longer digit strings keep their leading zeros.
+    """
+    if word[0] in "-−":
+        value = number_value(word[1:])
+        return value if value in {None, "0"} else f"-{value}"
     if word[0].isdigit():
         if not word.isascii():
             return word
         plain = word.replace(",", "")
         if plain.count(".") == 1 and ":" not in plain:
-            plain = plain.rstrip("0").rstrip(".")
-        return plain.lstrip("0") or "0"
+            plain = plain.rstrip("0").rstrip(".").lstrip("0")
+            return f"0{plain}" if not plain or plain[0] == "." else plain
+        return plain if plain[0] != "0" or len(plain) > 3 else plain.lstrip("0") or "0"
     return NUMBER_WORDS.get(word)
 
 

@@ -26,6 +26,10 @@ def load_annotator(
     """
     if not name.strip():
         raise ValueError("annotator: expected 'embedded', a folder or a hub id, got an empty name")
+    if name.startswith("generative:"):
+        raise ValueError(
+            f"annotator {name!r}: generative annotators are not here yet; name 'embedded', a folder or a hub id"
+        )
     from annotators.discriminative import DiscriminativeAnnotator
 
     return DiscriminativeAnnotator.from_pretrained(name, device=device, dtype=dtype)

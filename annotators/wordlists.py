@@ -7,9 +7,11 @@ MONTHS = frozenset(
 )
 NEGATIONS = frozenset(
     """
-    aren't can't cannot couldn't denied denies deny didn't doesn't don't fail failed fails false hadn't hardly
-    hasn't haven't incorrect isn't lack lacked lacks neither never no nobody none nor not nothing rarely refuse
-    refused shouldn't unable untrue wasn't weren't without won't wouldn't
+    ain't aint aren't arent can't cannot cant contrary couldn't couldnt debunked denied denies deny didn't didnt
+    doesn't doesnt don't dont fail failed fails fake false falsehood hadn't hadnt hardly hasn't hasnt haven't havent
+    hoax incorrect isn't isnt lack lacked lacks lie misconception mustn't mustnt myth needn't neednt neither never
+    no nobody none nor not nothing nowhere rarely refuse refused rumor rumour shouldn't shouldnt unable untrue
+    untruth wasn't wasnt weren't werent without won't wont wouldn't wouldnt wrong
     """.split()
 )
 FUNCTION_WORDS = frozenset(

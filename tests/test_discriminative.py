@@ -42,9 +42,6 @@ def all_scores(annotations: list) -> np.ndarray:
 def test_batch_equals_single_in_float32(float32: DiscriminativeAnnotator, records: list) -> None:
     batch = float32.annotate_batch(records)
     single = [float32.annotate_batch([record])[0] for record in records]
-    assert [a.to_dict()["sentences"] for a in batch] == [
-        {**a.to_dict()}["sentences"] for a in single
-    ] or np.abs(all_scores(batch) - all_scores(single)).max() < 1e-5
     assert np.abs(all_scores(batch) - all_scores(single)).max() < 1e-5
     for a, b in zip(batch, single, strict=True):
         assert [s.label for s in a.sentences] == [s.label for s in b.sentences]
@@ -84,7 +81,9 @@ def test_predict_judges_the_sentence_as_given(float32: DiscriminativeAnnotator) 
 
 
 def test_verdicts_evidence_and_correction(float32: DiscriminativeAnnotator) -> None:
-    answer = "The lighthouse at Cape Farewell was built in 1890. Its first keeper was Robert Wilson. Thanks for asking!"
+    answer = (
+        "The lighthouse at Cape Farewell was built in 1890. Its first keeper was Robert Wilson. Is that fine?"
+    )
     false, true, talk = float32.annotate(reference=REFERENCE, answer=answer).sentences
     assert false.label == "contradictory"
     assert [f.text for f in false.fragments] == ["The lighthouse at Cape Farewell was built in 1870."]
@@ -113,33 +112,6 @@ def test_corrections_are_judged_supported(float32: DiscriminativeAnnotator, reco
                     }
                     assert float32.predict([{**row, "sentence": text}])[0].label == "supported"
     assert seen >= 3
-
-
-def test_second_pass_finds_far_evidence(float32: DiscriminativeAnnotator) -> None:
-    """With a budget of 40 tokens the evidence is outside the first window of a vague sentence, and then found."""
-    filler = [
-        f"Paragraph {n} tells of sheep, of wool prices and of a ferry that was late in week {n}."
-        for n in range(12)
-    ]
-    reference = "\n\n".join([*filler, "The keeper Robert Wilson kept bees there."])
-    judge = Judge(float32.combiner, float32.idf, float32.embedder, window_tokens=40)
-    items = [Item("Robert Wilson kept bees.", reference)]
-    with judge.memory():
-        memory = Memory(float32.embedder)
-        (index,) = index_references([reference], memory.tokenize, (memory,), 40)
-        assert not index.fits
-        (window,) = select([(index, items[0].sentence)])
-        (further,) = second_pass([(index, items[0].sentence)])
-        assert 1 <= len(further) <= 6
-        assert window.tokens <= 40
-        assert all(w.tokens <= 40 for w in further)
-        (verdict,) = judge(items)
-        alone = judge.judge_in(items, [window])
-        best = max(v.support for v in [*alone, *judge.judge_in(items * len(further), further)])
-        if alone[0].label == 2:
-            assert verdict.support == pytest.approx(best)
-        else:
-            assert verdict.support == pytest.approx(alone[0].support)
 
 
 def test_unverifiable_sentences_get_the_best_supported_window(float32: DiscriminativeAnnotator) -> None:
@@ -197,8 +169,32 @@ def test_wrong_names_and_folders(tmp_path: Path) -> None:
         load_annotator("nobody/nothing-here")
     config = json.loads((EMBEDDED / "annotator.json").read_text(encoding="utf-8"))
     (tmp_path / "annotator.json").write_text(json.dumps({**config, "version": 0}), encoding="utf-8")
-    with pytest.raises(ValueError, match="train it again"):
+    with pytest.raises(ValueError, match="expected version to be 2"):
         load_annotator(str(tmp_path))
+    with pytest.raises(ValueError, match="not here yet"):
+        load_annotator("generative:openai:model")
+    with pytest.raises(OSError, match="there is no such folder"):
+        load_annotator("no such thing")
+
+
+@pytest.mark.parametrize("text", ["[]", "{", '{"kind": "generative"}'])
+def test_broken_configuration(tmp_path: Path, text: str) -> None:
+    (tmp_path / "annotator.json").write_text(text, encoding="utf-8")
+    with pytest.raises(ValueError, match=r"annotator\.json: expected"):
+        load_annotator(str(tmp_path))
+
+
+def test_broken_weights(tmp_path: Path, float32: DiscriminativeAnnotator) -> None:
+    float32.save_pretrained(tmp_path)
+    whole = (tmp_path / "combiner.safetensors").read_bytes()
+    (tmp_path / "combiner.safetensors").write_bytes(whole[:1000])
+    with pytest.raises(ValueError, match=r"expected whole combiner\.safetensors"):
+        load_annotator(str(tmp_path))
+
+
+def test_results_page_is_of_these_weights(float32: DiscriminativeAnnotator) -> None:
+    page = Path(__file__).parent.parent / "docs" / "results" / "embedded-annotator.md"
+    assert f"Annotator fingerprint {float32.fingerprint}" in page.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

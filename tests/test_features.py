@@ -7,6 +7,7 @@ import pytest
 
 from annotators.alignment import ALIGNMENT_FEATURES, PassageVectors, alignment_features, word_alignment
 from annotators.cleaning import clean, original_span
+from annotators.conflicts import CONFLICT_FEATURES, conflict_features
 from annotators.features import FEATURES, Idf
 from annotators.language import language_of, reads_as_english
 from annotators.lexical import LEXICAL_FEATURES, coverage, lexical_features, number_value, words_of
@@ -23,8 +24,11 @@ def lexical(sentence: str, passages: list[str], question: str = "") -> dict[str,
 
 @pytest.mark.parametrize(
     ("word", "value"),
-    [("1,000", "1000"), ("3.50", "3.5"), ("007", "7"), ("0", "0"), ("12:30", "12:30"), ("seven", "7"), ("third", "3"),
-     ("tower", None)],
+    [
+        ("1,000", "1000"), ("3.50", "3.5"), ("007", "7"), ("0", "0"), ("12:30", "12:30"), ("0.5", "0.5"),
+        ("half", "0.5"),
+               ("-5", "-5"), ("0134", "0134"), ("0.0", "0"), ("seven", "7"), ("third", "3"), ("tower", None),
+    ],
 )  # fmt: skip
 def test_number_value(word: str, value: str | None) -> None:
     assert number_value(word) == value
@@ -67,6 +71,27 @@ def test_lexical_features_by_hand() -> None:
     assert got["longest_hit"] == 2
     assert got["longest_miss"] == 1
     assert got["second_best"] == 0
+
+
+def test_conflict_features_by_hand() -> None:
+    def conflicts(sentence: str, *evidence: str) -> dict[str, float]:
+        return dict(zip(CONFLICT_FEATURES, conflict_features(sentence, evidence), strict=True))
+
+    got = conflicts("Khayyam was born in 1050.", "Khayyam was born in 1048.")
+    assert (got["swap_number"], got["swap_number_near"], got["swap_name"]) == (1, 1, 0)
+    got = conflicts("It was less accurate.", "It was more accurate.")
+    assert got["opposite"] == 1
+    got = conflicts("He was not a poet.", "He was a poet.")
+    assert got["negation_parity"] == 1
+    got = conflicts("It is 134 feet high.", "It is 134 metres high.")
+    assert (got["unit_differs"], got["swap_number"]) == (1, 0)
+    got = conflicts(
+        "Aldrin stayed in orbit while Collins walked.", "Collins left the orbit while Aldrin walked."
+    )
+    # common: aldrin, orbit, collins, walk; places 2, 1, 0, 3 → 3 of 6 pairs
+    assert got["disorder"] == pytest.approx(3 / 6)
+    assert got["name_disorder"] == 1.0
+    assert not conflict_features("x", []).any()
 
 
 def test_negation_and_question_features() -> None:
@@ -142,9 +167,38 @@ def test_clean_drops_what_is_invisible_and_keeps_offsets() -> None:
     assert cleaned == "In 1999 20 bad fin"
     assert [text[i] for i in origin[:7]] == list("In 1999")
     start = cleaned.index("1999")
-    assert text[slice(*original_span(origin, start, start + 4))] == "19\u200b99"
+    assert text[slice(*original_span(text, origin, start, start + 4))] == "19\u200b99"
     with pytest.raises(ValueError, match="start < end"):
-        original_span(origin, 3, 3)
+        original_span(text, origin, 3, 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "cleaned"),
+    [
+        ("n\u034fot", "not"),
+        ("n\ufe0fot", "not"),
+        ("n\u043et", "not"),  # a Cyrillic letter
+        ("isn\u02bct isn`t isn\u2032t isn\u2019t", "isn't isn't isn't isn't"),
+        ("<b>n</b>ot <p>one</p>two", "not  one two"),
+        ("AT&amp;T is&nbsp;not", "AT&T is not"),
+        ("13\u2074 metres", "13^4 metres"),
+        ("Cafe\u0301 Zu\u0308rich", "Café Zürich"),
+        ("s\u0336i\u0336x", "six"),
+        ("a\u3164b", "ab"),
+        ("5 < 6 and 7 > 6", "5 < 6 and 7 > 6"),
+        ("Москва", "Москва"),
+    ],
+)
+def test_clean(text: str, cleaned: str) -> None:
+    assert clean(text)[0] == cleaned
+    assert len(clean(text)[1]) == len(cleaned)
+
+
+def test_original_span_keeps_combining_marks() -> None:
+    text = "the Cafe\u0301 there"
+    cleaned, origin = clean(text)
+    start = cleaned.index("Café")
+    assert text[slice(*original_span(text, origin, start, start + 4))] == "Cafe\u0301"
 
 
 @pytest.mark.parametrize(
