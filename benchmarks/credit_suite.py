@@ -52,6 +52,9 @@ class Kind:
     core: Any
     special: int
 
+    def __post_init__(self) -> None:
+        self.skipped = {i for i, t in self.core.get_added_tokens_decoder().items() if t.special}
+
     def touched(self, ids: Sequence[int], text: str) -> list[list[int]]:
         """Characters of `text` that each token holds at least one byte of, read from the vocabulary entries."""
         entries = [self.core.id_to_token(i) for i in ids]
@@ -59,7 +62,7 @@ class Kind:
             table = {c: b for b, c in _byte_characters().items()}
             chunks = [
                 b""
-                if i == self.special
+                if i in self.skipped
                 else bytes(table[c] for c in entry)
                 if self.name == "byte-level BPE"
                 else bytes([int(entry[3:5], 16)])
@@ -77,10 +80,10 @@ class Kind:
             return out
         out, at = [], 0
         opening = next(
-            (k for k, i in enumerate(ids) if i != self.special), -1
+            (k for k, i in enumerate(ids) if i not in self.skipped), -1
         )  # its leading space is stripped
         for k, (i, entry) in enumerate(zip(ids, entries, strict=True)):
-            entry = "" if i == self.special else entry
+            entry = "" if i in self.skipped else entry
             if self.name == "WordPiece":
                 first = not any(out)
                 piece = entry[2:] if entry.startswith("##") else entry if first or not entry else " " + entry
@@ -102,7 +105,7 @@ class Kind:
         for i, places in reversed(list(zip(ids, self.touched(ids, text), strict=True))):
             solid = [p for p in places if not text[p].isspace()] or places
             found = next((j for j, (s, e) in enumerate(cuts) if solid and s <= solid[-1] < e), -1)
-            out.append(out[-1] if out and not places and i != self.special else found)
+            out.append(out[-1] if out and not places and i not in self.skipped else found)
         return out[::-1]
 
 
@@ -137,18 +140,24 @@ def _byte_characters() -> dict[int, str]:
     return table
 
 
-def kinds() -> list[Kind]:
-    """Byte-level BPE, SentencePiece BPE with byte fallback, Unigram with Metaspace, and WordPiece."""
+def kinds(corpus: Sequence[str] = (), size: int = 330) -> list[Kind]:
+    """Byte-level BPE, SentencePiece BPE with byte fallback, Unigram with Metaspace, and WordPiece.
+
+    Args:
+        corpus: Texts that the three trained ones learn from; the suite's own where empty. The SentencePiece BPE is
+            written by hand: few words, the rest characters and bytes.
+        size: About how many entries each vocabulary has.
+    """
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-    corpus = (ENGLISH + CHINESE + MIXED) * 2
+    corpus = corpus or (ENGLISH + CHINESE + MIXED) * 2
     byte_level = Tokenizer(models.BPE())
     byte_level.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     byte_level.decoder = decoders.ByteLevel()
     byte_level.train_from_iterator(
         corpus,
         trainers.BpeTrainer(
-            vocab_size=330,
+            vocab_size=size,
             initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
             special_tokens=["<eos>"],
             show_progress=False,
@@ -186,7 +195,7 @@ def kinds() -> list[Kind]:
     unigram.train_from_iterator(
         corpus,
         trainers.UnigramTrainer(
-            vocab_size=260, special_tokens=["<eos>", "<unk>"], unk_token="<unk>", show_progress=False
+            vocab_size=size, special_tokens=["<eos>", "<unk>"], unk_token="<unk>", show_progress=False
         ),
     )
 
@@ -195,7 +204,7 @@ def kinds() -> list[Kind]:
     wordpiece.decoder = decoders.WordPiece(cleanup=False)
     wordpiece.train_from_iterator(
         corpus,
-        trainers.WordPieceTrainer(vocab_size=400, special_tokens=["<eos>", "[UNK]"], show_progress=False),
+        trainers.WordPieceTrainer(vocab_size=size, special_tokens=["<eos>", "[UNK]"], show_progress=False),
     )
     found = [
         ("byte-level BPE", byte_level),

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 EosCredit = Literal["none", "last", "sequence"]
 Scale = Literal["group", "batch", "none"]
+_IS_SPACE = np.array([chr(i).isspace() for i in range(0x3002)])  # the last white space is U+3000
 ZERO_STD = 1e-6  # rewards that differ by rounding only are equal
 
 
@@ -75,8 +76,8 @@ def token_spans(
         ValueError: The tokenizer's decoder is one for which exact offsets cannot be had.
     """
     special = special_ids(tokenizer) if special is None else special
-    places = [t for t, token in enumerate(ids) if token not in special]
-    kept = [ids[t] for t in places]
+    places = None if special.isdisjoint(ids) else [t for t, token in enumerate(ids) if token not in special]
+    kept = list(ids) if places is None else [ids[t] for t in places]
     text = tokenizer.decode(kept)
     found = _stream(tokenizer, kept)
     if found is None or found[0] != text:
@@ -86,14 +87,17 @@ def token_spans(
             f"the pieces of this completion do not add up to its text: {found[0][:80]!r} against {text[:80]!r}; the "
             f"decoder of this tokenizer rewrites text that it has already given ({tokenizer.decoder!r:.80})"
         )
-    for t in reversed(
-        np.flatnonzero(found[1][:-1, 0] == found[1][:-1, 1])
-    ):  # no text: goes with the next token
-        found[1][t] = found[1][t + 1]
-    ends = np.zeros(len(ids) + 1, dtype=np.int64)  # a special token sits where the text before it ends
-    ends[[t + 1 for t in places]] = found[1][:, 1]
-    spans_T2 = np.repeat(np.maximum.accumulate(ends)[:-1, None], 2, axis=1)
-    spans_T2[places] = found[1]
+    kept_spans_T2 = found[1]
+    for t in np.flatnonzero(kept_spans_T2[:-1, 0] == kept_spans_T2[:-1, 1])[
+        ::-1
+    ]:  # no text: goes with the next token
+        kept_spans_T2[t] = kept_spans_T2[t + 1]
+    if places is None:
+        return text, kept_spans_T2
+    ends_T = np.zeros(len(ids) + 1, dtype=np.int64)  # a special token sits where the text before it ends
+    ends_T[[t + 1 for t in places]] = kept_spans_T2[:, 1]
+    spans_T2 = np.repeat(np.maximum.accumulate(ends_T)[:-1, None], 2, axis=1)
+    spans_T2[places] = kept_spans_T2
     return text, spans_T2
 
 
@@ -101,32 +105,29 @@ def _stream(tokenizer: Tokenizer, ids: list[int]) -> tuple[str, np.ndarray] | No
     """Text and spans of ids without special tokens, in one pass; None where the decoder takes back what it gave."""
     from tokenizers.decoders import DecodeStream
 
-    spans_T2 = np.zeros((len(ids), 2), dtype=np.int64)
-    step, pieces, length = DecodeStream().step, [], 0
-    first, before = (
-        0,
-        0,
-    )  # where the tokens without a piece yet begin (unfinished characters), and the piece before
-    for t, token in enumerate(ids):
-        try:
-            piece = step(tokenizer, token)
-        except Exception:  # tokenizers raises nothing more precise ("Invalid prefix encountered")
-            return None
-        if piece is None:
+    step = DecodeStream().step
+    try:
+        pieces = [step(tokenizer, token) for token in ids]  # None: no whole character yet
+    except Exception:  # tokenizers raises nothing more precise ("Invalid prefix encountered")
+        return None
+    ends_T = np.cumsum([len(piece or "") for piece in pieces], dtype=np.int64)
+    spans_T2 = np.stack([np.append(0, ends_T)[:-1], ends_T], axis=1)
+    text = "".join(filter(None, pieces))
+    first = before = 0  # where the piece at hand and the piece before it begin
+    for t in [k for k, piece in enumerate(pieces) if piece is None]:
+        if t < first:
             continue
-        if first < t:
-            inside = _spans_inside(tokenizer, ids[before:first], ids[first : t + 1], piece)
-            spans_T2[first : t + 1] = inside + length
+        before = before if t == first else t - 1  # t == first: a piece of several tokens comes just before
+        last = next((k for k in range(t, len(ids)) if pieces[k] is not None), None)
+        if last is None:  # the completion was cut inside a character
+            piece, start = tokenizer.decode(ids[before:])[len(tokenizer.decode(ids[before:t])) :], len(text)
+            text += piece
         else:
-            spans_T2[t] = length, length + len(piece)
-        pieces.append(piece)
-        length += len(piece)
-        first, before = t + 1, first
-    if first < len(ids):  # the completion was cut inside a character
-        piece = tokenizer.decode(ids[before:])[len(tokenizer.decode(ids[before:first])) :]
-        spans_T2[first:] = _spans_inside(tokenizer, ids[before:first], ids[first:], piece) + length
-        pieces.append(piece)
-    return "".join(pieces), spans_T2
+            piece, start = pieces[last] or "", spans_T2[last, 0]
+        end = len(ids) if last is None else last + 1
+        spans_T2[t:end] = _spans_inside(tokenizer, ids[before:t], ids[t:end], piece) + start
+        first, before = end, t
+    return text, spans_T2
 
 
 def _byte_runs(tokenizer: Tokenizer, ids: list[int]) -> tuple[str, np.ndarray]:
@@ -170,11 +171,14 @@ def anchors(text: str, spans_T2: np.ndarray) -> np.ndarray:
     Returns:
         anchors_T: offsets into `text`; -1 for tokens without text.
     """
-    out = []
-    for start, end in spans_T2.tolist():
-        kept = len(text[start:end].rstrip())
-        out.append(start + kept - 1 if kept else end - 1 if end > start else -1)
-    return np.array(out, dtype=np.int64)
+    if not text:
+        return np.full(len(spans_T2), -1)
+    codes = np.frombuffer(text.encode("utf-32-le", errors="surrogatepass"), dtype=np.uint32)
+    place = np.arange(len(codes))
+    solid = np.maximum.accumulate(np.where(_IS_SPACE[np.minimum(codes, 0x3001)], -1, place))
+    starts_T, ends_T = spans_T2.T
+    anchors_T = solid[np.maximum(ends_T - 1, 0)]
+    return np.where(ends_T == starts_T, -1, np.where(anchors_T >= starts_T, anchors_T, ends_T - 1))
 
 
 def owners(anchors_T: np.ndarray, offsets_S2: Sequence[tuple[int, int]]) -> np.ndarray:

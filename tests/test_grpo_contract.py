@@ -25,7 +25,8 @@ def moved(what: str) -> str:
 
     return (
         f"trl {trl.__version__}: {what}. SentenceGRPOTrainer (mitigate/grpo.py) replaces `advantages` in what "
-        "GRPOTrainer._generate_and_score_completions returns and counts on this; adapt it or narrow the range in pyproject.toml."
+        "GRPOTrainer._generate_and_score_completions returns and counts on this; adapt it or narrow the range in "
+        "pyproject.toml."
     )
 
 
