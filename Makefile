@@ -14,11 +14,12 @@ export GOMP_SPINCOUNT ?= 0
 
 .PHONY: run test check setup clean
 
-# A result of older weights or examples is made anew; a complete one is only printed again.
-run: setup
-	@test out/annotated.jsonl -nt examples/records.jsonl -a out/annotated.jsonl -nt annotators/embedded/combiner.safetensors \
-		|| rm -f out/annotated.jsonl
+run: setup out/.fresh
 	@$(BIN)/mitigate annotate --input examples/records.jsonl --output out/annotated.jsonl --html out/report.html
+
+# Results of older code, weights or examples are made anew; complete ones are only printed again.
+out/.fresh: examples/records.jsonl $(wildcard annotators/*.py annotators/embedded/* engines/embedding*.py)
+	@rm -rf out && mkdir out && touch $@
 
 test: setup
 	$(BIN)/python -m pytest

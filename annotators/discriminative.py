@@ -22,7 +22,7 @@ import numpy as np
 from annotators.cleaning import clean, original_span
 from annotators.combiner import Combiner
 from annotators.features import FEATURES, VERSION, Idf
-from annotators.judging import Item, Judge, Verdict, corrected, fragments_of
+from annotators.judging import CONFLICT_CAP, Item, Judge, Verdict, corrected, fragments_of
 from annotators.language import language_of, reads_as_english
 from annotators.lexical import words_of
 from annotators.records import LABELS, Annotation, Edit, SentenceAnnotation, Status
@@ -65,7 +65,9 @@ class DiscriminativeAnnotator:
         self.embedder = embedder
         self.name = name
         self.embedder_id = embedder_id
-        digest = hashlib.sha256(f"features {VERSION} {' '.join(FEATURES)} {embedder.fingerprint}".encode())
+        digest = hashlib.sha256(
+            f"{VERSION} {CONFLICT_CAP} {' '.join(FEATURES)} {embedder.fingerprint}".encode()
+        )
         for key in sorted(combiner.tensors):
             digest.update(key.encode() + combiner.tensors[key].tobytes())
         digest.update(idf.table.tobytes() + str(window_tokens).encode())

@@ -13,7 +13,7 @@ from annotators import LABELS, load_annotator
 from annotators.combiner import Combiner
 from annotators.discriminative import EMBEDDED, DiscriminativeAnnotator
 from annotators.features import FEATURES
-from annotators.judging import Item, Judge, Memory, corrected
+from annotators.judging import Item, Judge, Memory, capped, corrected
 from annotators.lexical import words_of
 from annotators.passages import index_references
 from annotators.window import second_pass, select
@@ -132,6 +132,17 @@ def test_unverifiable_sentences_get_the_best_supported_window(float32: Discrimin
         (verdict,) = judge(items)
     assert first.label == 2
     assert verdict.support == pytest.approx(max(v.support for v in [first, *others]))
+
+
+def test_a_number_in_the_place_of_another_caps_support() -> None:
+    features = np.zeros((3, len(FEATURES)))
+    near, cover = FEATURES.index("swap_number_near"), FEATURES.index("cover_best")
+    features[:, near], features[:, cover] = [1, 1, 0], [0.6, 0.59, 1.0]
+    p = np.array([[0.7, 0.1, 0.15, 0.05]] * 3)
+    out = capped(features, p)
+    assert out[0] == pytest.approx([0.1, 0.7, 0.15, 0.05])  # 0.6 moved
+    assert out[1:] == pytest.approx(p[1:])
+    assert capped(features, p * 0 + 0.05)[0] == pytest.approx([0.05] * 4)
 
 
 def test_no_proposal_without_a_hallucination(float32: DiscriminativeAnnotator) -> None:
