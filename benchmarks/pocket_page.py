@@ -79,9 +79,9 @@ def write_page(work: Path, output: Path, setting: dict[str, Any]) -> None:
         f"**Budget.** {steps} steps of {setting['prompts']} questions × {setting['group']} answers "
         f"({steps * sampled:,} sampled answers) about {setting['trained']} entities, the same questions "
         "for all arms of a seed. The reward of both GRPO arms is one object: `SentenceReward(Oracle(world), "
-        f"aspects={setting['aspects']})`; β = 0, learning rate 5e-4. DPO arms sample the same number of answers "
+        f"aspects={setting['aspects']})`; β = 0, learning rate 1e-3. DPO arms sample the same number of answers "
         f"from the starting model and pair best against worst: {setting['epochs']} epochs, losses "
-        "sigmoid_norm + sft, β = 1.",
+        "sigmoid_norm + sft, β = 1, learning rate 5e-4.",
         "**Questions asked** are in wordings that no training used. *Trained*: the entities of the budget above. "
         f"*Kept apart*: {setting['evaluated']} entities that the methods never saw (the starting model knows them). "
         f"Answers are sampled at temperature 1. Mean over {seeds} seeds, in brackets the lowest and highest.",

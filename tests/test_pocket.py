@@ -150,6 +150,13 @@ def test_oracle_finds_the_entity_of_other_texts_and_says_where_it_cannot() -> No
     ]
 
 
+def test_oracle_says_what_is_missing() -> None:
+    with pytest.raises(ValueError, match="expected 'reference' to be a string, got NoneType"):
+        Oracle(HAND_MADE).annotate_batch([{"answer": "It is red."}])
+    with pytest.raises(ValueError, match="expected 'sentence' to be a string"):
+        Oracle(HAND_MADE).predict([{"reference": TEXT}])
+
+
 def test_oracle_reads_every_wording(world: World) -> None:
     """True answers hold no contradiction, false ones nothing supported, documents nothing but supported."""
     oracle, rng = Oracle(world), random.Random(1)
@@ -190,6 +197,17 @@ def test_measure_by_hand() -> None:
         "no_fact": 0.25,
     }
     assert set(measure([]).values()) == {None}
+
+
+def test_any_reward_takes_the_oracle() -> None:
+    from mitigate.rewards import SentenceReward
+
+    reward = SentenceReward(Oracle(HAND_MADE), aspects={"factuality": 1.0})
+    answers = ["It lies on the river Orvel. It was founded by Tobin Harle.", "Ada Brenn founded it."]
+    first, second = reward(completions=answers, reference=[TEXT] * 2, question=["What is Brendal?"] * 2)
+    assert first is not None
+    assert [s.label for s in first.segments["factuality"]] == ["supported", "contradictory"]
+    assert (float(first), second) == (0.0, 1.0)  # (1 - 1) / 2 and 1 / 1
 
 
 def test_language_model_learns(world: World, tmp_path) -> None:

@@ -31,6 +31,9 @@ class Oracle:
         world: What is true.
     """
 
+    reads = ("reference", "sentence")
+    """All that a verdict depends on."""
+
     def __init__(self, world: World) -> None:
         self.world = world
         self.name = "oracle of the pocket world (simulated)"
@@ -57,19 +60,23 @@ class Oracle:
 
         Returns:
             One annotation per record, in order. A reference from outside the world leaves its sentences "failed".
+
+        Raises:
+            ValueError: A record lacks a text.
         """
         who = {"name": self.name, "fingerprint": self.fingerprint}
         out = []
         for record in records:
-            answer = record["answer"]
+            reference, answer = _texts(record, "reference", "answer")
             cuts = split_sentences(answer)
-            judged = [self._judge(answer[a:b], record["reference"], a) for a, b in cuts]
+            judged = [self._judge(answer[a:b], reference, a) for a, b in cuts]
             out.append(Annotation(dict(record), tuple(judged), who))
         return out
 
     def predict(self, rows: Iterable[Mapping[str, Any]]) -> list[SentenceAnnotation]:
-        """Judge ``row["sentence"]`` as it is given against ``row["reference"]``."""
-        return [self._judge(row["sentence"], row["reference"], 0) for row in rows]
+        """Judge ``row["sentence"]`` as it is given against ``row["reference"]``; see ``annotate_batch``."""
+        pairs = (_texts(row, "reference", "sentence") for row in rows)
+        return [self._judge(sentence, reference, 0) for reference, sentence in pairs]
 
     def entity_of(self, reference: str) -> Entity | None:
         """The entity that a reference is about: its document, or the first name that occurs in it."""
@@ -136,6 +143,16 @@ class Oracle:
                 for _, attribute, value, at in wrong
             ),
         )
+
+
+def _texts(record: Mapping[str, Any], *names: str) -> list[str]:
+    texts = [record.get(name) for name in names]
+    for name, text in zip(names, texts, strict=True):
+        if not isinstance(text, str):
+            raise ValueError(
+                f"expected {name!r} to be a string, got {type(text).__name__} in {sorted(record)}"
+            )
+    return texts  # type: ignore[return-value]
 
 
 @lru_cache(maxsize=1)
