@@ -111,9 +111,8 @@ class SentenceGRPOTrainer(GRPOTrainer):
 
     def _recorded(self, index: int, func: Any) -> Any:
         """The reward function, whose last return value is kept with the completions it was asked about."""
-        if not callable(func) or isinstance(
-            func, torch.nn.Module
-        ):  # a model or its name: a plain number each
+        # A model, or its name, gives one plain number for each completion.
+        if not callable(func) or isinstance(func, torch.nn.Module):
             return func
 
         def keep(kwargs: dict[str, Any], scores: Any) -> list[Any]:
