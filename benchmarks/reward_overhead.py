@@ -6,8 +6,9 @@
    by sentence, without a cache (``cache_size=0``, new embeddings), and again with everything cached. CPU-seconds, two
    alternating rounds, sums.
 2. Share of the step: stock ``GRPOTrainer`` on a randomly initialised Llama. Its completions are gibberish, so the
-   reward is given real answers in their place, as many and about as long, each seen for the first time; the trainer
-   generates, computes log-probabilities and steps as always. Wall seconds from the trainer's own log.
+   reward is given real answers in their place, as many and about as long, each seen for the first time, the eight of
+   a prompt with one document; the trainer generates, computes log-probabilities and steps as always. Wall seconds
+   from the trainer's own log.
 
 Not measured: a GPU, where policy and annotator would both be many times faster.
 """
@@ -32,6 +33,7 @@ from benchmarks.tiny_chat import build_tiny_chat
 from mitigate.rewards import SentenceReward
 
 PAGE = Path(__file__).parent.parent / "docs" / "results" / "reward-overhead.md"
+GENERATIONS = 8
 LABELS_ONLY = {"factuality": 1.0}
 Records = list[dict[str, Any]]
 
@@ -120,6 +122,9 @@ def step_shares(
 
     def factuality(completions: list[Any], **arguments: Any) -> list[Any]:
         rows = [next(fresh) for _ in completions]
+        for i, row in enumerate(rows):  # the completions of a prompt share its document
+            first = rows[i - i % GENERATIONS]
+            rows[i] = {**row, "reference": first["reference"], "question": first["question"]}
         counted.append(sum(len(split_sentences(r["answer"])) for r in rows))
         return reward(
             completions=[r["answer"] for r in rows],
@@ -130,7 +135,7 @@ def step_shares(
 
     with tempfile.TemporaryDirectory() as output:
         config = GRPOConfig(
-            output_dir=output, use_cpu=True, bf16=False, per_device_train_batch_size=16, num_generations=8,
+            output_dir=output, use_cpu=True, bf16=False, per_device_train_batch_size=16, num_generations=GENERATIONS,
             max_completion_length=tokens, max_steps=steps, logging_steps=1, report_to=[], save_strategy="no",
             beta=0.0, disable_tqdm=True, gradient_checkpointing=False,
             generation_kwargs={"min_new_tokens": tokens},
@@ -152,6 +157,7 @@ def main() -> None:
     parser.add_argument("--documents", type=int, default=20, help="for sentences per second")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--steps", type=int, default=4, help="GRPO steps; the first is left out")
+    parser.add_argument("--policies", type=int, default=2, help="1 for the smaller one alone")
     parser.add_argument("--tokens", type=int, default=128, help="of a completion")
     parser.add_argument("--output", type=Path, default=PAGE)
     args = parser.parse_args()
@@ -174,7 +180,7 @@ def main() -> None:
         if len(record["answer"]) < 6 * args.tokens
     ]
     rows = []
-    for hidden, layers in ((256, 4), (512, 8)):
+    for hidden, layers in ((256, 4), (512, 8))[: args.policies]:
         with tempfile.TemporaryDirectory() as folder:
             parameters = build_policy(Path(folder), hidden, layers)
             for name, options in (

@@ -41,7 +41,7 @@ class Similar:
 
 @lru_cache(maxsize=1024)
 def reference_sentences(reference: str) -> tuple[tuple[str, str], ...]:
-    """Sentences of a reference that may be points, each alone and after the first sentence of its paragraph.
+    """Sentences of a reference that may be points, each with the first sentence of its paragraph.
 
     Those of fewer than MIN_POINT_WORDS words are left out, unless there are no others.
     """
@@ -50,8 +50,8 @@ def reference_sentences(reference: str) -> tuple[tuple[str, str], ...]:
     for a, b in split_sentences(reference):
         if not found or "\n" in reference[last:a]:
             opening = reference[a:b]
-        sentence, last = reference[a:b], b
-        found.append((sentence, sentence if sentence == opening else f"{opening} {sentence}"))
+        found.append((reference[a:b], opening))
+        last = b
     return tuple(pair for pair in found if len(words(pair[0])) >= MIN_POINT_WORDS) or (
         (reference, reference),
     )
@@ -76,7 +76,10 @@ def similarity(answer: Answer, labels: Sequence[Label | None], vectors: Mapping[
     """
     question = vectors[answer.question]
     pairs = reference_sentences(answer.reference)
-    bearing = np.array([max(vectors[alone] @ question, vectors[both] @ question) for alone, both in pairs])
+    alone = np.stack([vectors[sentence] for sentence, _ in pairs])
+    both = alone + np.stack([vectors[opening] for _, opening in pairs])  # stands for the two read together
+    both /= np.maximum(np.linalg.norm(both, axis=1, keepdims=True), 1e-9)
+    bearing = np.maximum(alone @ question, both @ question)
     order = [i for i in np.argsort(-bearing, kind="stable") if bearing[i] >= RELEVANT] or [
         int(bearing.argmax())
     ]
