@@ -94,6 +94,15 @@ def test_bytes_that_are_no_characters() -> None:
         assert spans[-1, 1] == len(text)
 
 
+def test_text_that_the_vocabulary_does_not_know() -> None:
+    """Unknown tokens are special and decode to nothing; the stream then loses a space that decoding keeps."""
+    for kind in KINDS.values():
+        for text in ("Arizona\nLas Vegas. Two ☃ ☃\n\n* more. End", "☃☃ Start. ☃ \n☃ New one. ☃"):
+            ids = kind.core.encode(text, add_special_tokens=False).ids
+            for cut in range(1, len(ids) + 1):
+                assert wrong(kind, ids[:cut])[0] == 0, (kind.name, text, cut)
+
+
 def test_empty_and_special_only() -> None:
     kind = KINDS["byte-level BPE"]
     assert token_spans(kind.core, [])[0] == ""
