@@ -39,6 +39,9 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=30, help="GRPO steps of 8 prompts with 8 answers")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--arms", nargs="*", default=list(ARMS), choices=ARMS)
+    parser.add_argument(
+        "--page", action="store_true", help="train nothing, write the page of what is finished"
+    )
     args = parser.parse_args()
     import torch
     import transformers
@@ -50,7 +53,7 @@ def main() -> None:
     once(args.work / "lm.json", lambda: train_lm(args.work / "lm"))
     once(args.work / "start.json", lambda: evaluate_start(args.work))
     for seed in range(args.seeds):
-        for arm in args.arms:
+        for arm in () if args.page else args.arms:
             once(
                 args.work / f"{arm}-{seed}-{args.steps}.json",
                 lambda arm=arm, seed=seed: run_arm(arm, seed, args.steps, args.work),

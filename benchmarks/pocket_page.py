@@ -22,7 +22,8 @@ def agreement(work: Path, sides: tuple[Any, list[Any], list[Any]]) -> dict[str, 
     """The embedded annotator against the oracle on sentences that the language model wrote."""
     from annotators import load_annotator
     from annotators.intervals import bootstrap
-    from annotators.metrics import statistics, two_way_statistics
+    from annotators.metrics import statistics
+    from annotators.records import LABELS
     from mitigate.pocket import Oracle, lm
     from mitigate.pocket.measure import judge
     from mitigate.pocket.texts import questions
@@ -39,7 +40,7 @@ def agreement(work: Path, sides: tuple[Any, list[Any], list[Any]]) -> dict[str, 
             groups.append(question.entity.name)
     found = load_annotator("embedded").predict(rows)
     predicted, scores = [s.label for s in found], [s.scores for s in found]
-    figures = {**two_way_statistics(gold, predicted, scores), **statistics(gold, predicted)}
+    figures = statistics(gold, predicted, scores, [False] * len(rows))
     intervals = bootstrap(figures, groups)
     import numpy as np
 
@@ -48,6 +49,13 @@ def agreement(work: Path, sides: tuple[Any, list[Any], list[Any]]) -> dict[str, 
         "sentences": len(rows),
         "answers": len(asked),
         "gold": {label: gold.count(label) for label in sorted(set(gold))},
+        "confusion": {
+            label: {
+                other: sum((g, p) == (label, other) for g, p in zip(gold, predicted, strict=True))
+                for other in LABELS
+            }
+            for label in LABELS
+        },
         "majority": max(gold.count(label) for label in set(gold)) / len(gold),
         "figures": {name: [f(ones), intervals[name]] for name, f in figures.items()},
     }
@@ -84,16 +92,18 @@ def write_page(work: Path, output: Path, setting: dict[str, Any]) -> None:
         "sigmoid_norm + sft, β = 1, learning rate 5e-4.",
         "**Questions asked** are in wordings that no training used. *Trained*: the entities of the budget above. "
         f"*Kept apart*: {setting['evaluated']} entities that the methods never saw (the starting model knows them). "
-        f"Answers are sampled at temperature 1. Mean over {seeds} seeds, in brackets the lowest and highest.",
+        f"Answers are sampled at temperature 1. Mean over the {seeds} seeds, or as many as the table says, in "
+        "brackets the lowest and highest. *True sentences* counts distinct wordings, so the same fact said in two ways "
+        "counts twice.",
         table(
-            ["arm", "hallucinated, trained", "hallucinated, kept apart", "true sentences an answer, trained",
+            ["arm", "seeds", "hallucinated, trained", "hallucinated, kept apart", "true sentences an answer, trained",
              "sentences an answer, trained", "no fact, trained"],
             [row("start", [read["start"]]), *(row(arm, rows) for arm, rows in runs.items())],
         ),
         f"![Curves]({output.with_suffix('.png').name})",
         "Greedy answers (temperature 0):",
         table(
-            ["arm", "hallucinated, trained", "hallucinated, kept apart", "true sentences an answer, trained",
+            ["arm", "seeds", "hallucinated, trained", "hallucinated, kept apart", "true sentences an answer, trained",
              "sentences an answer, trained", "no fact, trained"],
             [row("start", [read["start"]], "greedy"), *(row(a, r, "greedy") for a, r in runs.items())],
         ),
@@ -117,6 +127,11 @@ def write_page(work: Path, output: Path, setting: dict[str, Any]) -> None:
                 if value is not None
             ],
         ),
+        "How often each oracle label (rows) was called what by the embedded annotator (columns):",
+        table(
+            ["oracle", *agreed["confusion"]],
+            [[label, *counts.values()] for label, counts in agreed["confusion"].items()],
+        ),
     ]  # fmt: skip
     output.parent.mkdir(parents=True, exist_ok=True)
     kept = ""
@@ -130,7 +145,7 @@ MARKER = "<!-- written by hand from here -->"
 
 
 def row(arm: str, rows: Sequence[dict[str, Any]], how: str = "sampled") -> list[str]:
-    cells = [NAMES[arm]]
+    cells = [NAMES[arm], str(len(rows)) if arm != "start" else ""]
     for side, figure in (
         ("trained", "hallucination_rate"),
         ("apart", "hallucination_rate"),
@@ -153,12 +168,12 @@ def differences(runs: dict[str, list[dict[str, Any]]]) -> str:
     """Paired by seed: ours minus the control, for each pair of arms."""
     lines = []
     for ours, control in (("sentence", "stock"), ("mask-dpo", "dpo")):
-        if len(runs.get(ours, [])) != len(runs.get(control, [])) or ours not in runs:
+        if ours not in runs or control not in runs:
             continue
         for side, words in (("trained", "trained entities"), ("apart", "entities kept apart")):
             gaps = [
                 a["sampled"][side]["hallucination_rate"] - b["sampled"][side]["hallucination_rate"]
-                for a, b in zip(runs[ours], runs[control], strict=True)
+                for a, b in zip(runs[ours], runs[control], strict=False)  # finished in order of seeds
             ]
             lines.append(
                 f"- {NAMES[ours]} minus {NAMES[control]}, hallucination rate, {words}, seed by seed: "
