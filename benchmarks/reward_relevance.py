@@ -73,11 +73,11 @@ def main() -> None:
         "Written by `benchmarks/reward_relevance.py` (what is counted: see its head).\n",
         f"```\npython -m benchmarks.reward_relevance --rows {args.rows}\n```\n",
         f"Packaged MiniLM in float32, torch {version('torch')}; at most {args.rows} rows of a source, so shares are "
-        f"good to about ±10 points (95 %). Threshold: cosine {RELEVANT}.\n",
+        f"good to about ±{100 / args.rows**0.5:.0f} points (95 %). Threshold: cosine {RELEVANT}.\n",
         "| source | rows | AUC | own question: called relevant | another row's: called relevant |",
         "|---|---|---|---|---|",
         *lines,
-        "\nSources whose questions share one subject (healthver, COVID-19) cannot be told apart by topic. Rows of "
+        "\nSources with few different questions (healthver) are left out. Rows of "
         "begin and faithdial_audit are turns of a conversation; the sentence may answer an earlier one.",
     ]  # fmt: skip
     args.output.parent.mkdir(parents=True, exist_ok=True)
