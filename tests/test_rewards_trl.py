@@ -18,7 +18,7 @@ from tests.standin import ExactAnnotator
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(280)]  # TRL and torch warn on a CPU
 
-REFERENCE = "The river is longer than the road. The quick brown fox is older than the lazy dog."
+REFERENCE = "The river is longer. The fox is old."  # short, so that saying it is no copy
 QUESTION = "Which one is longer, the river or the road?"
 
 
