@@ -102,10 +102,15 @@ class Kind:
         A token without text that is not special (a lone "▁" at the start) goes with the next token.
         """
         out: list[int] = []
+        following = -1  # owner of the next token that is not special
         for i, places in reversed(list(zip(ids, self.touched(ids, text), strict=True))):
-            solid = [p for p in places if not text[p].isspace()] or places
-            found = next((j for j, (s, e) in enumerate(cuts) if solid and s <= solid[-1] < e), -1)
-            out.append(out[-1] if out and not places and i not in self.skipped else found)
+            if i in self.skipped:
+                out.append(-1)
+                continue
+            if places:
+                solid = [p for p in places if not text[p].isspace()] or places
+                following = next((j for j, (s, e) in enumerate(cuts) if s <= solid[-1] < e), -1)
+            out.append(following)
         return out[::-1]
 
 
