@@ -41,6 +41,8 @@ CHUNK = 64
 class DiscriminativeAnnotator:
     """Judges sentences by alignment features and a small trained combiner.
 
+    ``reads`` names all that a verdict depends on, for whoever keeps verdicts.
+
     Args:
         combiner: Features to probabilities.
         idf: Word weights that the features use.
@@ -49,6 +51,8 @@ class DiscriminativeAnnotator:
         embedder_id: What ``save_pretrained`` writes as the embedder: None for the packaged one.
         window_tokens: Budget of a window; None for 400 tokens of English, 540 of Chinese.
     """
+
+    reads = ("question", "reference", "sentence", "language")
 
     def __init__(
         self,
