@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import lru_cache
-from typing import Any
 
 import numpy as np
+
+from engines.chinese import chinese_words
 
 _HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003134f"
 _WORD = re.compile(rf"(?P<han>[{_HAN}]+)|\d+(?:[.,]\d+)*|[^\W{_HAN}]+(?:['’][^\W{_HAN}]+)?")
@@ -28,7 +28,7 @@ def words(text: str) -> list[str]:
     for match in _WORD.finditer(text):
         word = match.group()
         if match["han"]:
-            found += _jieba().lcut(word)
+            found += chinese_words(word)
         elif word[0].isdigit():
             found.append(word.replace(",", "").lower())
         else:
@@ -44,21 +44,6 @@ def _fold(word: str) -> str:
             word = word.removesuffix(suffix)
             break
     return word.removesuffix("e") if len(word) > 4 else word
-
-
-@lru_cache(maxsize=1)
-def _jieba() -> Any:
-    """jieba's tokenizer, its dictionary read from the package: no log lines, no cache file used."""
-    import warnings
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # old escapes in its sources, and pkg_resources
-        import jieba
-
-    tokenizer = jieba.Tokenizer()
-    tokenizer.FREQ, tokenizer.total = tokenizer.gen_pfdict(tokenizer.get_dict_file())
-    tokenizer.initialized = True
-    return tokenizer
 
 
 class BM25:

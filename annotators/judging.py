@@ -209,8 +209,8 @@ def capped(features: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
     """Keep P(supported) low where the evidence has another number in the place of the sentence's.
 
     Where a number that the evidence lacks has one counterpart beside the same word, and the best passage has most of
-    the sentence's words, 4 % of the 69 such rows of folds 1 to 4 are supported; the smooth combiner does not follow
-    so sharp a sign. What is taken off goes to "contradictory".
+    the sentence's words, labelled sentences are almost never supported (docs/LOG.md); the smooth combiner does not
+    follow so sharp a sign. What is taken off goes to "contradictory".
 
     Args:
         features: (n, F).

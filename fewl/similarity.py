@@ -8,16 +8,16 @@ treated as a missing reference, and counted.
 from __future__ import annotations
 
 import math
-import warnings
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from engines.chinese import chinese_words
 from fewl.neighbours import pair_cosine
 
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ def char_tfidf(dimension: int = 4096) -> Encode:
 def words(text: str) -> list[str]:
     """The words ROUGE-L compares: jieba's where the text is Chinese, else rouge-score's stemmed ones."""
     if is_chinese(text):
-        return [word for word in _jieba().lcut(text) if any(ch.isalnum() for ch in word)]
+        return [word for word in chinese_words(text) if any(ch.isalnum() for ch in word)]
     return list(_english().tokenize(text))
 
 
@@ -213,19 +213,6 @@ def _common_subsequence(places: Mapping[str, int], n: int, other: Sequence[str])
         match = row & places.get(word, 0)
         row = ((row + match) | (row - match)) & full
     return n - row.bit_count()
-
-
-@lru_cache(maxsize=1)
-def _jieba() -> Any:
-    """jieba's tokenizer with its dictionary read from the package, not from a cache in the temporary folder."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # old escapes in its sources
-        import jieba
-
-    tokenizer = jieba.Tokenizer()
-    tokenizer.FREQ, tokenizer.total = tokenizer.gen_pfdict(tokenizer.get_dict_file())
-    tokenizer.initialized = True
-    return tokenizer
 
 
 @lru_cache(maxsize=1)

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from sklearn import metrics as sk
 
-import annotators
 from annotators import LABELS, Fragment, SentenceAnnotation
 from annotators.evaluation import evaluate, evidence, labelled, predict
 from annotators.splits import assign_folds
@@ -523,8 +522,6 @@ def test_a_file_that_cannot_be_written_is_a_usage_error(tmp_path: Path) -> None:
 
 
 def test_the_embedded_annotator_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    if not (Path(annotators.__file__).parent / "embedded").is_dir():
-        pytest.skip("skipped: the embedded weights are not here")
     reference = "Omar Khayyam was born in Nishapur in 1048. He wrote a treatise on algebra around 1070."
     rows = [
         {"sentence": "Omar Khayyam was born in Nishapur.", "label": "supported", "lang": "en"},
