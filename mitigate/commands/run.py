@@ -1,0 +1,120 @@
+"""`mitigate run RECIPE`, its aliases `train annotator` and `build-dataset`, and `mitigate recipes`.
+
+    mitigate recipes
+    mitigate run rlhf/pocket learning_rate=1e-4 --output out/runs/mine
+    mitigate run rlhf/pocket --output out/runs/mine --resume
+
+A recipe is a YAML file (mitigate/config.py). All of it is checked before a model is loaded; the resolved form is
+printed and kept in the run folder (mitigate/run_folder.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from mitigate.errors import UsageError
+
+TRAIN_KINDS = {"annotator": ("embedded-annotator", "discriminative-annotator", "generative-annotator")}
+BUILD_KINDS = ("build-dataset",)
+Subparsers = argparse._SubParsersAction  # its public name does not exist
+
+
+def add_parser(subparsers: Subparsers[argparse.ArgumentParser]) -> None:
+    """Add `run`, `train`, `build-dataset` and `recipes`."""
+    parser = subparsers.add_parser(
+        "run",
+        help="run a recipe",
+        description="Run a recipe: a YAML file, or the name of one that `mitigate recipes` lists. Writes a run "
+        "folder. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 some input lines were rejected, 130 interrupted.",
+    )
+    parser.add_argument("recipe", metavar="RECIPE", help="a YAML file, or a name such as rlhf/pocket")
+    _add_options(parser)
+    parser.set_defaults(run=run, kinds=None)
+
+    train = subparsers.add_parser("train", help="train an annotator")
+    what = train.add_subparsers(dest="what", required=True, metavar="WHAT")
+    for name, kinds in TRAIN_KINDS.items():
+        alias = what.add_parser(name, help=f"same as `mitigate run` with a recipe for an {name}")
+        _add_alias(alias, kinds)
+    alias = subparsers.add_parser(
+        "build-dataset", help="make an annotated data set from topics and documents"
+    )
+    _add_alias(alias, BUILD_KINDS)
+
+    recipes = subparsers.add_parser("recipes", help="list the recipes that come with the toolkit")
+    recipes.set_defaults(run=print_recipes)
+
+
+def _add_alias(parser: argparse.ArgumentParser, kinds: tuple[str, ...]) -> None:
+    parser.add_argument(
+        "--config", dest="recipe", metavar="RECIPE", required=True, help="the recipe, a YAML file"
+    )
+    _add_options(parser)
+    parser.set_defaults(run=run, kinds=kinds)
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "overrides", metavar="KEY=VALUE", nargs="*", help="options to change; section.key=value"
+    )
+    parser.add_argument("--output", metavar="DIR", type=Path, help="run folder (default: out/runs/RECIPE)")
+    parser.add_argument(
+        "--resume", action="store_true", help="go on with an interrupted run in the same folder"
+    )
+    parser.add_argument("--check", action="store_true", help="only check the recipe and print it resolved")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run one recipe."""
+    from mitigate.config import dump, find_recipe, load_recipe, recipes_folder
+    from mitigate.run_folder import open_run
+
+    path = find_recipe(args.recipe)
+    options, module = load_recipe(path, args.overrides)
+    if args.kinds and options.kind not in args.kinds:
+        raise UsageError(
+            f"{path} is of kind {options.kind!r}; expected {' or '.join(args.kinds)}: use `mitigate run {path}`"
+        )
+    print(f"# {path}\n{dump(options)}", end="")
+    if args.check:
+        return 0
+    inside = path.resolve().is_relative_to(recipes_folder().resolve())
+    name = path.resolve().relative_to(recipes_folder().resolve()) if inside else Path(path.name)
+    output = args.output or Path("out/runs") / "-".join(name.with_suffix("").parts)
+    with open_run(output, options, resume=args.resume) as folder:
+        print(f"# run folder: {output}", flush=True)
+        if folder.done is not None:
+            print(f"complete since an earlier run: {folder.done}")
+            return 0
+        try:
+            code = module.run(options, folder)
+        except UsageError:
+            folder.discard()
+            raise
+        except KeyboardInterrupt:
+            print(
+                f"mitigate: interrupted; go on with: mitigate run {args.recipe} "
+                f"{' '.join([*args.overrides, ''])}--output {output} --resume",
+                file=sys.stderr,
+            )
+            return 130
+    return int(code or 0)
+
+
+def print_recipes(_: argparse.Namespace) -> int:
+    """One line a recipe: name, what it does, hardware and minutes."""
+    from mitigate.config import list_recipes, read_yaml, recipes_folder
+
+    folder = recipes_folder()
+    rows = []
+    for file in list_recipes(folder):
+        data = read_yaml(file)
+        minutes = data.get("minutes")
+        time = "time not measured" if minutes is None else f"{minutes:g} min"
+        name = str(file.relative_to(folder).with_suffix(""))
+        rows.append((name, f"{data.get('about', '')}  [{data.get('hardware', '')}; {time}]"))
+    width = max((len(name) for name, _ in rows), default=0)
+    print("\n".join(f"{name:<{width}}  {rest}" for name, rest in rows) or f"no recipes in {folder}")
+    return 0
