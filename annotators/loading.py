@@ -30,6 +30,11 @@ def load_annotator(
         raise ValueError(
             f"annotator {name!r}: generative annotators are not here yet; name 'embedded', a folder or a hub id"
         )
+    if name != "embedded":
+        from annotators.causal import CausalAnnotator, recognises
+
+        if recognises(name):
+            return CausalAnnotator.from_pretrained(name, device=device, dtype=dtype)
     from annotators.discriminative import DiscriminativeAnnotator
 
     return DiscriminativeAnnotator.from_pretrained(name, device=device, dtype=dtype)
