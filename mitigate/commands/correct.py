@@ -1,0 +1,299 @@
+"""`mitigate correct` and `mitigate best-of`: answers made better after they were written.
+
+    mitigate correct --input answers.jsonl --output corrected.jsonl
+    mitigate correct --input answers.jsonl --output corrected.jsonl --engine openai:MODEL@URL --abstain-above 0.5
+    mitigate best-of --input candidates.jsonl --output best.jsonl
+
+Both judge with an annotator, go on after they were killed, and leave the rest to `mitigate/inference.py`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mitigate.commands.annotate import load
+from mitigate.errors import UsageError
+from mitigate.jobs import Job, OutputError, open_job
+from mitigate.jsonl import Problem, Record, check_annotation_input, check_text, shown
+
+if TYPE_CHECKING:
+    from annotators.records import Annotator
+    from mitigate.inference import Regenerate
+
+REJECTED = 3  # exit code
+FAILED = 1
+CORRECTED = (
+    "answer", "sentences", "annotator", "hallucination_rate", "action", "original_answer", "original_sentences",
+    "original_hallucination_rate", "changes",
+)  # fmt: skip
+CHOSEN = ("answer", "model", "index", "sentences", "annotator", "hallucination_rate", "rates")
+Process = Callable[[list[Record]], Sequence[Record]]
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add both commands and their options."""
+    parser = subparsers.add_parser(
+        "correct",
+        help="correct the hallucinated sentences of answers",
+        description='Correct answers {"question"?, "reference", "answer"}: the annotator\'s own verified corrections, '
+        "sentences written anew by an engine, deletion, abstention, as far as asked for. Only flagged sentences "
+        "change, and the number of hallucinated sentences never rises. Exit codes as of `mitigate annotate`.",
+    )
+    _add_files(parser)
+    parser.add_argument(
+        "--engine", metavar="KIND:MODEL[@URL]", help="writes flagged sentences anew from their evidence"
+    )
+    parser.add_argument("--cache", metavar="FILE", type=Path, help="response cache of the engine")
+    parser.add_argument("--delete", action="store_true", help="take out sentences that stay hallucinated")
+    parser.add_argument(
+        "--abstain-above", metavar="RATE", type=float,
+        help="replace an answer whose hallucination rate stays above RATE (0 to 1) by an abstention",
+    )  # fmt: skip
+    parser.set_defaults(run=run_correct)
+
+    best = subparsers.add_parser(
+        "best-of",
+        help="choose the least hallucinated of several answers",
+        description='Choose one of {"question"?, "reference", "answers": [{"text", "model"?}, …]}: the answer with the '
+        "lowest hallucination rate, of equals the one with most supported sentences. (By FEWL, without a reference "
+        "document: `mitigate fewl score` and `mitigate fewl pick`.) Exit codes as of `mitigate annotate`.",
+    )
+    _add_files(best)
+    best.set_defaults(run=run_best_of)
+
+
+def _add_files(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--input", metavar="FILE", type=Path, required=True, help="records, JSON Lines")
+    parser.add_argument(
+        "--output",
+        metavar="FILE",
+        type=Path,
+        required=True,
+        help="where results go; continued if it is there",
+    )
+    parser.add_argument(
+        "--overwrite", action="store_true", help="start OUTPUT again instead of continuing it"
+    )
+    parser.add_argument(
+        "--annotator", metavar="NAME", default="embedded", help="embedded, a path or a hub id (%(default)s)"
+    )
+    parser.add_argument(
+        "--chunk-size", metavar="N", type=int, default=32, help="records judged at once (%(default)s)"
+    )
+
+
+def run_correct(args: argparse.Namespace) -> int:
+    """Correct a file of answers; returns the exit code."""
+    above = args.abstain_above
+    if above is not None and not 0 <= above < 1:
+        raise UsageError(f"--abstain-above: expected a rate from 0 to below 1, got {above}")
+    if args.cache is not None and args.engine is None:
+        raise UsageError("--cache: the response cache of an engine; give --engine too")
+
+    def matches(record: Record, written: Record) -> str | None:
+        if written.get("original_answer") != record["answer"]:
+            return "'original_answer' differs"
+        return _same_rest(record, written, CORRECTED)
+
+    def prepare(annotator: Annotator, stack: ExitStack) -> Process:
+        from mitigate.inference import correct
+
+        regenerate = _writer(args, stack)
+
+        def process(records: list[Record]) -> list[Record]:
+            rows = [
+                {k: v for k, v in record.items() if k == "answer" or k not in CORRECTED} for record in records
+            ]
+            mended = correct(rows, annotator, regenerate=regenerate, delete=args.delete, abstain_above=above)
+            return [one.to_dict() for one in mended]
+
+        return process
+
+    return _run(args, check_annotation_input, matches, prepare, tell_correct)
+
+
+def run_best_of(args: argparse.Namespace) -> int:
+    """Choose among the answers of a file; returns the exit code."""
+
+    def matches(record: Record, written: Record) -> str | None:
+        return _same_rest(record, written, CHOSEN)
+
+    def prepare(annotator: Annotator, stack: ExitStack) -> Process:
+        return lambda records: choose(records, annotator)
+
+    return _run(args, check_candidates, matches, prepare, tell_best)
+
+
+def _run(
+    args: argparse.Namespace,
+    check: Callable[[Record], list[Problem]],
+    matches: Callable[[Record, Record], str | None],
+    prepare: Callable[[Annotator, ExitStack], Process],
+    tell: Callable[[Sequence[Record]], str],
+) -> int:
+    if args.chunk_size < 1:
+        raise UsageError(f"--chunk-size: expected 1 or more, got {args.chunk_size}")
+    written_by: set[str] = set()
+
+    def compare(record: Record, written: Record) -> str | None:
+        written_by.add(str((written.get("annotator") or {}).get("fingerprint")))
+        return matches(record, written)
+
+    try:
+        with ExitStack() as stack:
+            job = stack.enter_context(
+                open_job(args.input, args.output, check=check, matches=compare, overwrite=args.overwrite)
+            )
+            for line in job.first_rejected:
+                for problem in line.problems:
+                    print(f"mitigate: {job.source}:{line.number}: {problem} (line rejected)", file=sys.stderr)
+            if job.done < job.valid:
+                annotator = load(args.annotator)
+                if other := written_by - {annotator.fingerprint}:
+                    raise UsageError(
+                        f"cannot continue {job.output}: it was written with an annotator of fingerprint {min(other)}, "
+                        f"and {args.annotator} has {annotator.fingerprint}; choose another --output, or --overwrite"
+                    )
+                _work(job, prepare(annotator, stack), args.chunk_size)
+            else:
+                job.run(lambda records: [], chunk_size=1)
+            print(tell(_rows(args.output)))
+            print(f"output: {args.output}" + (f"\nrejected: {job.rejected_path}" if job.rejected else ""))
+    except OutputError as error:
+        print(f"mitigate: error: {error}", file=sys.stderr)
+        return FAILED
+    return REJECTED if job.rejected else 0
+
+
+def _work(job: Job, process: Process, chunk_size: int) -> None:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    errors = Console(stderr=True)
+    with Progress(console=errors, transient=True, disable=not errors.is_terminal) as progress:
+        task = progress.add_task("judging", total=job.valid, completed=job.done)
+        job.run(process, chunk_size=chunk_size, on_chunk=lambda _: progress.update(task, completed=job.done))
+
+
+def _rows(path: Path) -> list[Record]:
+    from mitigate.report import read_annotated
+
+    return list(read_annotated(path))
+
+
+def _writer(args: argparse.Namespace, stack: ExitStack) -> Regenerate | None:
+    if args.engine is None:
+        return None
+    from engines import load_engine
+    from mitigate.regenerate import with_engine
+
+    try:
+        return with_engine(stack.enter_context(closing(load_engine(args.engine, cache=args.cache))))
+    except (ValueError, ImportError, OSError, RuntimeError) as error:
+        raise UsageError(f"--engine: {error}") from error
+
+
+def _same_rest(record: Record, written: Record, added: Sequence[str]) -> str | None:
+    for key in {**record, **written}:
+        if key not in added and (key not in record or key not in written or record[key] != written[key]):
+            return f"{key!r} differs"
+    return None if isinstance(written.get("sentences"), list) else "it has no sentences"
+
+
+def check_candidates(record: Record) -> list[Problem]:
+    """Problems of a record with several answers."""
+    problems = check_text(record, "question", required=False, empty=True)
+    problems += check_text(record, "reference", required=True, empty=True)
+    problems += check_text(record, "language", required=False)
+    answers = record.get("answers")
+    good = isinstance(answers, list) and answers and all(isinstance(a, dict) for a in answers)
+    if not good or not all(isinstance(a.get("text"), str) for a in answers or []):
+        value = shown(answers) if "answers" in record else None
+        problems.append(Problem("answers", value, 'a non-empty list of {"text": …, "model"?: …}'))
+    return problems
+
+
+def choose(records: Sequence[Record], annotator: Annotator) -> list[Record]:
+    """The record of each best answer: answer, model, index, its sentences, and the rates of all.
+
+    Where no answer could be judged, ``answer`` and ``index`` are None.
+    """
+    from mitigate.inference import best_of
+
+    rests: list[dict[str, Any]] = [
+        {k: v for k, v in r.items() if k not in (*CHOSEN, "answers")} for r in records
+    ]
+    asked = [
+        {**rest, "answer": answer["text"]}
+        for rest, r in zip(rests, records, strict=True)
+        for answer in r["answers"]
+    ]
+    judged = iter(annotator.annotate_batch(asked))
+    rows: list[Record] = []
+    for record in records:
+        annotations = [next(judged) for _ in record["answers"]]
+        best = best_of(annotations)
+        kept = {k: v for k, v in record.items() if k not in CHOSEN}
+        rates = [a.hallucination_rate for a in annotations]
+        if best is None:
+            who = dict(annotations[0].annotator)
+            rows.append(
+                {**kept, "answer": None, "model": None, "index": None, "sentences": [], "annotator": who,
+                 "hallucination_rate": None, "rates": rates}
+            )  # fmt: skip
+            continue
+        chosen = annotations[best].to_dict()
+        model = record["answers"][best].get("model")
+        rows.append(
+            {**kept, **chosen, "answers": record["answers"], "model": model, "index": best, "rates": rates}
+        )
+    return rows
+
+
+def tell_correct(rows: Sequence[Record]) -> str:
+    """Totals before and after: hallucinated of factual sentences, and what was done."""
+    from mitigate.report import percent
+
+    def share(key: str) -> tuple[int, int]:
+        labels = [s["label"] for row in rows for s in row[key] if s["label"] not in (None, "no_fact")]
+        return sum(label in ("contradictory", "unverifiable") for label in labels), len(labels)
+
+    (was, of_was), (now, of_now) = share("original_sentences"), share("sentences")
+    actions = {
+        name: sum(row["action"] == name for row in rows) for name in ("unchanged", "corrected", "abstained")
+    }
+    by: dict[str, int] = {}
+    for row in rows:
+        for change in row["changes"] if row["action"] == "corrected" else []:
+            by[change["by"]] = by.get(change["by"], 0) + 1
+    how = ", ".join(f"{n} by {name}" if name != "deleted" else f"{n} deleted" for name, n in by.items())
+    return (
+        f"{len(rows)} answers: "
+        + ", ".join(f"{n} {name}" for name, n in actions.items())
+        + (f" ({how})" if how else "")
+        + f"\nhallucinated sentences: {was} of {of_was} ({percent(was / of_was if of_was else None)}) before, "
+        f"{now} of {of_now} ({percent(now / of_now if of_now else None)}) after, by the same annotator"
+    )
+
+
+def tell_best(rows: Sequence[Record]) -> str:
+    """Mean rate of all candidates and of the chosen."""
+    from mitigate.report import percent
+
+    def mean(rates: list[float]) -> float | None:
+        return sum(rates) / len(rates) if rates else None
+
+    every = mean([rate for row in rows for rate in row["rates"] if rate is not None])
+    best = mean([row["hallucination_rate"] for row in rows if row["hallucination_rate"] is not None])
+    none = sum(row["index"] is None for row in rows)
+    return (
+        f"{len(rows)} questions"
+        + (f", {none} of them without an answer that could be judged" if none else "")
+        + f"\nmean hallucination rate: {percent(every)} of all candidates, {percent(best)} of the chosen, "
+        "by the same annotator"
+    )
