@@ -20,14 +20,20 @@ HALLUCINATED: frozenset[str] = frozenset({"contradictory", "unverifiable"})
 
 @dataclass(frozen=True)
 class Fragment:
-    """A piece of the reference: ``reference[start:end] == text`` (code points)."""
+    """A piece of the reference: ``reference[start:end] == text`` (code points).
+
+    ``match`` is 1 unless an annotator that writes text wrote it in other words: then the similarity in [0, 1] of what
+    it wrote.
+    """
 
     text: str
     start: int
     end: int
+    match: float = 1.0
 
     def to_dict(self) -> dict[str, Any]:
-        return {"text": self.text, "start": self.start, "end": self.end}
+        row: dict[str, Any] = {"text": self.text, "start": self.start, "end": self.end}
+        return row if self.match == 1 else {**row, "match": self.match}
 
 
 @dataclass(frozen=True)
@@ -60,7 +66,8 @@ class SentenceAnnotation:
 
     ``label`` is None unless ``status`` is "checked". ``scores`` maps each label to its probability in [0, 1]
     (they sum to 1), or is None where the annotator has none. ``spans`` is None where the annotator does not
-    look for them.
+    look for them. ``not_verbatim`` are fragments that an annotator wrote and that are not in the reference;
+    ``problems`` name what was wrong with what it wrote (all of it where ``status`` is "failed").
     """
 
     text: str
@@ -72,6 +79,8 @@ class SentenceAnnotation:
     fragments: tuple[Fragment, ...] = ()
     correction: tuple[Edit, ...] = ()
     spans: tuple[Span, ...] | None = None
+    not_verbatim: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         row: dict[str, Any] = {
@@ -86,6 +95,7 @@ class SentenceAnnotation:
         }
         if self.spans is not None:
             row["spans"] = [s.to_dict() for s in self.spans]
+        row |= {k: list(v) for k in ("not_verbatim", "problems") if (v := getattr(self, k))}
         return row
 
 
