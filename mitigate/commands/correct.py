@@ -103,7 +103,7 @@ def run_correct(args: argparse.Namespace) -> int:
     def prepare(annotator: Annotator, stack: ExitStack) -> Process:
         from mitigate.inference import correct
 
-        regenerate = _writer(args, stack)
+        regenerate = writer(args.engine, args.cache, stack)
 
         def process(records: list[Record]) -> list[Record]:
             rows = [
@@ -186,14 +186,19 @@ def _rows(path: Path) -> list[Record]:
     return list(read_annotated(path))
 
 
-def _writer(args: argparse.Namespace, stack: ExitStack) -> Regenerate | None:
-    if args.engine is None:
+def writer(engine: str | None, cache: Path | None, stack: ExitStack) -> Regenerate | None:
+    """What writes flagged sentences anew with an engine, which the stack closes; None without an engine.
+
+    Raises:
+        UsageError: The engine can't be loaded.
+    """
+    if engine is None:
         return None
     from engines import load_engine
     from mitigate.regenerate import with_engine
 
     try:
-        return with_engine(stack.enter_context(closing(load_engine(args.engine, cache=args.cache))))
+        return with_engine(stack.enter_context(closing(load_engine(engine, cache=cache))))
     except (ValueError, ImportError, OSError, RuntimeError) as error:
         raise UsageError(f"--engine: {error}") from error
 

@@ -1,0 +1,103 @@
+"""`mitigate serve`: an OpenAI-compatible proxy that annotates or corrects answers.
+
+    mitigate serve --upstream http://127.0.0.1:8000/v1
+
+An application changes its base URL to http://127.0.0.1:8710/v1 and sends its reference along
+(`extra_body={"hallucination": {"reference": …}}`); see docs/serve.md. Bound to loopback unless asked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+from mitigate.commands.annotate import load
+from mitigate.commands.correct import writer
+from mitigate.errors import UsageError
+
+TOKEN = "MITIGATE_SERVE_TOKEN"
+KEY = "MITIGATE_UPSTREAM_KEY"
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command and its options."""
+    parser = subparsers.add_parser(
+        "serve",
+        help="proxy in front of an OpenAI-compatible endpoint that annotates or corrects answers",
+        description="An OpenAI-compatible proxy: requests that carry a reference get their answers annotated or "
+        f"corrected, everything else passes through. {TOKEN} sets a bearer token that clients must send; {KEY} is then "
+        "sent upstream (without it, a client's own authorization is passed on when there is no token).",
+    )
+    parser.add_argument(
+        "--upstream", metavar="URL", required=True, help="endpoint behind, http://HOST:PORT/v1"
+    )
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
+    parser.add_argument("--port", type=int, default=8710, help="port to listen on (%(default)s)")
+    parser.add_argument(
+        "--annotator", metavar="NAME", default="embedded", help="embedded, a path or a hub id (%(default)s)"
+    )
+    parser.add_argument("--engine", metavar="KIND:MODEL[@URL]", help="writes flagged sentences anew")
+    parser.add_argument("--cache", metavar="FILE", type=Path, help="response cache of the engine")
+    parser.add_argument(
+        "--max-bytes", type=int, default=10_000_000, help="largest request (%(default)s bytes)"
+    )
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=300.0,
+        help="seconds that the endpoint behind may stay silent (%(default)s)",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve until interrupted."""
+    from urllib.parse import urlsplit
+
+    parts = urlsplit(args.upstream)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.username:
+        raise UsageError(
+            f"--upstream: expected a base URL like http://127.0.0.1:8000/v1, got {args.upstream!r}"
+        )
+    if not 0 <= args.port < 65536:
+        raise UsageError(f"--port: expected 0 to 65535, got {args.port}")
+    if args.max_bytes < 1 or args.timeout <= 0:
+        raise UsageError("--max-bytes and --timeout: expected more than 0")
+    try:
+        import uvicorn
+
+        from mitigate.serve import Proxy
+    except ImportError as error:
+        raise UsageError(
+            f"serve needs more packages: pip install 'hallucination-toolkit[serve]' ({error})"
+        ) from error
+    token = os.environ.get(TOKEN) or None
+    if args.host not in LOOPBACK and token is None:
+        print(
+            f"mitigate: {args.host} can be reached by others and there is no {TOKEN}: anybody there may use it",
+            file=sys.stderr,
+        )
+    with ExitStack() as stack:
+        regenerate = writer(args.engine, args.cache, stack)
+        annotator = load(args.annotator)
+        proxy = Proxy(
+            args.upstream,
+            annotator,
+            regenerate=regenerate,
+            token=token,
+            key=os.environ.get(KEY) or None,
+            max_bytes=args.max_bytes,
+            timeout=args.timeout,
+        )
+        print(
+            f"annotator {annotator.name} in front of {args.upstream}\nbase URL: http://{args.host}:{args.port}/v1",
+            flush=True,
+        )
+        uvicorn.run(
+            proxy.app(), host=args.host, port=args.port, log_level="warning", timeout_graceful_shutdown=5
+        )
+        return 0

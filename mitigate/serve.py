@@ -1,0 +1,298 @@
+"""An OpenAI-compatible proxy: answers of any endpoint come back annotated, or corrected, with their reference.
+
+A request that carries `"hallucination": {"reference": "…"}` (with the openai client: `extra_body=`) gets the same
+reply with a field `hallucination` in each choice; everything else passes through. The field of the request:
+
+    reference      the document that answers are judged against
+    question       default: the last user message
+    action         "annotate" (default: the text is untouched), or "correct"
+    delete, abstain_above      as in `mitigate.inference.correct`, for "correct"
+
+Streaming: annotated text passes as it comes and the annotation follows in a last chunk; corrected text is held back
+until it was judged. An answer that can't be judged passes as it is, and the field says why (`error`).
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import logging
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+import anyio
+import httpx2
+from pydantic import Field
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from mitigate.config import Section, check
+from mitigate.errors import UsageError
+from mitigate.inference import correct
+from mitigate.serve_stream import Held, annotated_stream, corrected_stream
+
+if TYPE_CHECKING:
+    from annotators.records import Annotator
+    from mitigate.inference import Regenerate
+
+log = logging.getLogger(__name__)
+FIELD = "hallucination"
+HOP = {
+    "host", "content-length", "connection", "keep-alive", "transfer-encoding", "te", "trailer", "upgrade",
+    "proxy-authorization", "proxy-authenticate", "accept-encoding", "content-encoding", "date", "server",
+}  # fmt: skip
+
+
+class Wanted(Section):
+    """What a request asks of the proxy."""
+
+    reference: str = Field(min_length=1)
+    question: str | None = None
+    action: Literal["annotate", "correct"] = "annotate"
+    delete: bool = False
+    abstain_above: float | None = Field(default=None, ge=0, lt=1)
+
+
+@dataclass
+class Proxy:
+    """The proxy's settings and its annotator.
+
+    Args:
+        upstream: Base URL of the endpoint behind, such as http://127.0.0.1:8000/v1.
+        annotator: Judges answers; used by one request at a time.
+        regenerate: Writes flagged sentences anew; None applies the annotator's own corrections only.
+        token: What clients must send as bearer token; None takes whoever can connect.
+        key: Sent to the endpoint behind in place of the client's authorization; None passes that on.
+        max_bytes: Largest request body.
+        max_characters: Longest answer and longest reference that are judged.
+        timeout: Seconds that the endpoint behind may stay silent.
+    """
+
+    upstream: str
+    annotator: Annotator
+    regenerate: Regenerate | None = None
+    token: str | None = None
+    key: str | None = None
+    max_bytes: int = 10_000_000
+    max_characters: int = 200_000
+    timeout: float = 300.0
+    _client: httpx2.AsyncClient | None = field(default=None, repr=False)
+    _one: anyio.CapacityLimiter | None = field(default=None, repr=False)
+
+    def app(self) -> Starlette:
+        """The ASGI application."""
+
+        @asynccontextmanager
+        async def life(_: Starlette) -> AsyncIterator[None]:
+            self._one = anyio.CapacityLimiter(1)
+            async with httpx2.AsyncClient(timeout=httpx2.Timeout(self.timeout, connect=10.0)) as client:
+                self._client = client
+                yield
+
+        return Starlette(
+            routes=[
+                Route("/health", self.health, methods=["GET"]),
+                Route("/v1/chat/completions", self.completions, methods=["POST"]),
+                Route("/v1/{path:path}", self.other, methods=["GET", "POST"]),
+            ],
+            lifespan=life,
+        )
+
+    async def health(self, _: Request) -> Response:
+        """Says that the proxy is up, and with which annotator."""
+        who = {"name": self.annotator.name, "fingerprint": self.annotator.fingerprint}
+        return JSONResponse({"status": "ok", "annotator": who})
+
+    async def other(self, request: Request) -> Response:
+        """Everything but chat completions passes through."""
+        path = request.path_params["path"]
+        if ".." in path.split("/"):
+            return problem(404, "no such path")
+        return await self._guarded(request, path, parse=False)
+
+    async def completions(self, request: Request) -> Response:
+        """A chat completion, with or without the field of this proxy."""
+        return await self._guarded(request, "chat/completions", parse=True)
+
+    async def _guarded(self, request: Request, path: str, *, parse: bool) -> Response:
+        if self.token is not None and not _bearer(request, self.token):
+            return problem(401, "expected the bearer token that this proxy was started with")
+        kind = request.headers.get("content-type", "")
+        if parse and not kind.startswith("application/json"):  # what a foreign web page can't send unasked
+            return problem(415, f"expected content-type application/json, got {kind!r}")
+        try:
+            data = await _body(request, self.max_bytes)
+        except ClientDisconnect:
+            return problem(499, "the client went away")
+        if data is None:
+            return problem(413, f"expected a request of at most {self.max_bytes:,} bytes")
+        wanted, body, stream = None, data, False
+        if parse:
+            try:
+                wanted, body, stream = read_request(data)
+            except ValueError as error:
+                return problem(400, str(error))
+            if wanted is not None and len(wanted.reference) > self.max_characters:
+                return problem(413, f"{FIELD}.reference: expected at most {self.max_characters:,} characters")
+        try:
+            return await self._forward(request, path, body, wanted, stream)
+        except httpx2.TimeoutException:
+            return problem(504, f"{self.upstream} did not answer within {self.timeout:g} s")
+        except httpx2.HTTPError as error:
+            return problem(
+                502, f"cannot reach {self.upstream}: {error or type(error).__name__}; is it running?"
+            )
+
+    async def _forward(
+        self, request: Request, path: str, body: bytes, wanted: Wanted | None, stream: bool
+    ) -> Response:
+        assert self._client is not None  # set while the application runs
+        headers = {k: v for k, v in request.headers.items() if k.lower() not in HOP}
+        if self.key is not None:
+            headers["authorization"] = f"Bearer {self.key}"
+        elif self.token is not None:
+            headers.pop("authorization", None)  # the proxy's own secret stays here
+        headers["accept-encoding"] = "identity"
+        url = f"{self.upstream.rstrip('/')}/{path}"
+        query = request.url.query
+        sent = self._client.build_request(
+            request.method, f"{url}?{query}" if query else url, headers=headers, content=body
+        )
+        reply = await self._client.send(sent, stream=True)
+        passed = {k: v for k, v in reply.headers.items() if k.lower() not in HOP}
+        if wanted is None or reply.status_code != 200 or stream:
+            chunks: AsyncIterator[bytes] = reply.aiter_bytes()
+            if wanted is not None and reply.status_code == 200:
+                rewrite = corrected_stream if wanted.action == "correct" else annotated_stream
+                chunks = rewrite(reply.aiter_lines(), lambda texts: self._judge(texts, wanted))
+            return StreamingResponse(_closing(chunks, reply), reply.status_code, passed)
+        try:
+            data = await reply.aread()
+        finally:
+            await reply.aclose()
+        return await self._whole(data, wanted, passed)
+
+    async def _whole(self, data: bytes, wanted: Wanted, headers: Mapping[str, str]) -> Response:
+        try:
+            found = json.loads(data)
+            messages = [choice["message"] for choice in found["choices"]]
+        except (ValueError, TypeError, KeyError, RecursionError):
+            log.warning("%s: the reply is no chat completion and passes as it is", self.upstream)
+            return Response(data, 200, dict(headers))
+        texts = {i: m["content"] for i, m in enumerate(messages) if isinstance(m.get("content"), str)}
+        for i, held in (await self._judge(texts, wanted)).items():
+            messages[i]["content"] = held.text
+            found["choices"][i][FIELD] = held.extra
+        return JSONResponse(found, 200, {k: v for k, v in headers.items() if k.lower() != "content-type"})
+
+    async def _judge(self, texts: Mapping[int, str], wanted: Wanted) -> dict[int, Held]:
+        """Judge the answers of one reply, in a thread, one reply at a time."""
+        good = {i: t for i, t in texts.items() if t.strip() and len(t) <= self.max_characters}
+        out = {
+            i: Held(
+                t, {"error": f"not judged: expected 1 to {self.max_characters:,} characters, got {len(t):,}"}
+            )
+            for i, t in texts.items()
+            if i not in good
+        }
+        try:
+            judged = await anyio.to_thread.run_sync(
+                self._work, list(good.values()), wanted, limiter=self._one
+            )
+        except Exception as error:  # whatever it is: the answer is there and passes, and the field says why
+            log.exception("an answer was not judged")
+            judged = [
+                Held(t, {"error": f"not judged: {type(error).__name__}: {error}"}) for t in good.values()
+            ]
+        return {**out, **dict(zip(good, judged, strict=True))}
+
+    def _work(self, texts: list[str], wanted: Wanted) -> list[Held]:
+        question = {"question": wanted.question} if wanted.question else {}
+        records = [{**question, "reference": wanted.reference, "answer": text} for text in texts]
+        if wanted.action == "annotate":
+            rows = [annotation.to_dict() for annotation in self.annotator.annotate_batch(records)]
+        else:
+            mended = correct(
+                records,
+                self.annotator,
+                regenerate=self.regenerate,
+                delete=wanted.delete,
+                abstain_above=wanted.abstain_above,
+            )
+            rows = [one.to_dict() for one in mended]
+        left_out = ("question", "reference", "answer")
+        return [Held(row["answer"], {k: v for k, v in row.items() if k not in left_out}) for row in rows]
+
+
+def read_request(data: bytes) -> tuple[Wanted | None, bytes, bool]:
+    """What a chat request asks of the proxy, the request without that, and whether it is to be streamed.
+
+    Raises:
+        ValueError: The body is no JSON object, or the field is not as expected.
+    """
+    try:
+        body = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"expected a JSON body: {error}") from None
+    if not isinstance(body, dict):
+        raise ValueError(f"expected a JSON object, got {type(body).__name__}")
+    if FIELD not in body:
+        return None, data, body.get("stream") is True
+    asked = body.pop(FIELD)
+    if not isinstance(asked, dict):
+        raise ValueError(
+            f'{FIELD}: expected an object such as {{"reference": "…"}}, got {type(asked).__name__}'
+        )
+    try:
+        wanted = check(Wanted, asked, FIELD)
+    except UsageError as error:
+        raise ValueError(str(error)) from None
+    if wanted.question is None:
+        wanted = wanted.model_copy(update={"question": last_question(body.get("messages"))})
+    return wanted, json.dumps(body, ensure_ascii=False).encode(), body.get("stream") is True
+
+
+def last_question(messages: object) -> str | None:
+    """The text of the last user message, None where there is none."""
+    for message in reversed(messages if isinstance(messages, list) else []):
+        if isinstance(message, dict) and message.get("role") == "user":
+            content = message.get("content")
+            if isinstance(content, str):
+                return content
+            parts = content if isinstance(content, list) else []
+            texts = [p["text"] for p in parts if isinstance(p, dict) and isinstance(p.get("text"), str)]
+            return "\n".join(texts) or None
+    return None
+
+
+def problem(status: int, message: str) -> JSONResponse:
+    """An error in OpenAI's form."""
+    return JSONResponse({"error": {"message": f"mitigate serve: {message}", "type": "proxy_error"}}, status)
+
+
+def _bearer(request: Request, token: str) -> bool:
+    sent = request.headers.get("authorization", "")
+    return hmac.compare_digest(sent.encode(), f"Bearer {token}".encode())
+
+
+async def _body(request: Request, most: int) -> bytes | None:
+    """The body of a request; None where it is longer than allowed."""
+    parts, size = [], 0
+    async for part in request.stream():
+        size += len(part)
+        if size > most:
+            return None
+        parts.append(part)
+    return b"".join(parts)
+
+
+async def _closing(chunks: AsyncIterator[bytes], reply: httpx2.Response) -> AsyncIterator[bytes]:
+    try:
+        async for chunk in chunks:
+            yield chunk
+    finally:
+        await reply.aclose()

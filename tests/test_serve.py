@@ -1,0 +1,383 @@
+"""The proxy between a real client and a real server, both over HTTP: annotated, corrected, streamed, refused."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx2
+import openai
+import pytest
+import uvicorn
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from mitigate.inference import ABSTENTION
+from mitigate.serve import FIELD, Proxy, last_question, read_request
+from mitigate.serve_stream import Held, annotated_stream, corrected_stream, read_event
+from tests.rule_annotator import RuleAnnotator
+from tests.test_inference import LOST, REFERENCE, RIGHT, WRONG
+
+PAUSE = 0.05
+
+
+@contextmanager
+def running(app: Starlette) -> Iterator[str]:
+    """Serve an application on a free port of loopback; gives its base URL."""
+    free = socket.socket()
+    free.bind(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="on", ws="none"))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [free]}, daemon=True)
+    thread.start()
+    while not server.started:
+        assert thread.is_alive()
+        time.sleep(0.01)
+    try:
+        yield f"http://127.0.0.1:{free.getsockname()[1]}/v1"
+    finally:
+        server.should_exit = True
+        thread.join(timeout=10)
+        free.close()
+
+
+class Upstream:
+    """The endpoint behind: answers with what `texts` says, piece by piece where it is asked to stream."""
+
+    def __init__(self) -> None:
+        self.texts = [f"{WRONG} {LOST}"]
+        self.seen: list[dict[str, Any]] = []
+        self.headers: list[dict[str, str]] = []
+        self.status = 200
+        self.done = True
+
+    def app(self) -> Starlette:
+        return Starlette(
+            routes=[
+                Route("/v1/chat/completions", self.chat, methods=["POST"]),
+                Route("/v1/models", self.models, methods=["GET"]),
+            ]
+        )
+
+    async def models(self, request: Request) -> Response:
+        self.headers.append(dict(request.headers))
+        return JSONResponse(
+            {"object": "list", "data": [{"id": "m", "object": "model"}], "query": str(request.url.query)}
+        )
+
+    async def chat(self, request: Request) -> Response:
+        body = await request.json()
+        self.seen.append(body)
+        self.headers.append(dict(request.headers))
+        if self.status != 200:
+            return JSONResponse({"error": {"message": "overloaded"}}, self.status)
+        if body.get("stream"):
+            return StreamingResponse(self.pieces(), media_type="text/event-stream")
+        choices = [
+            {"index": i, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}
+            for i, text in enumerate(self.texts)
+        ]
+        return JSONResponse(
+            {"id": "x", "object": "chat.completion", "created": 1, "model": "m", "choices": choices}
+        )
+
+    async def pieces(self) -> AsyncIterator[str]:
+        head = {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+
+        def chunk(index: int, delta: dict[str, Any], finish: str | None = None) -> str:
+            choice = {"index": index, "delta": delta, "finish_reason": finish}
+            return f"data: {json.dumps({**head, 'choices': [choice]})}\n\n"
+
+        for i, text in enumerate(self.texts):
+            yield chunk(i, {"role": "assistant", "content": ""})
+            for word in text.split(" "):
+                await asyncio.sleep(PAUSE)
+                yield chunk(i, {"content": f"{word} " if word != text.split(" ")[-1] else word})
+            yield chunk(i, {}, "stop")
+        usage = {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3}
+        yield f"data: {json.dumps({**head, 'choices': [], 'usage': usage})}\n\n"
+        if self.done:
+            yield "data: [DONE]\n\n"
+
+
+@pytest.fixture(scope="module")
+def upstream() -> Iterator[tuple[Upstream, str]]:
+    behind = Upstream()
+    with running(behind.app()) as url:
+        yield behind, url
+
+
+@pytest.fixture(scope="module")
+def proxy(upstream: tuple[Upstream, str]) -> Iterator[str]:
+    with running(Proxy(upstream[1], RuleAnnotator(), max_bytes=20_000, max_characters=2000).app()) as url:
+        yield url
+
+
+@pytest.fixture(autouse=True)
+def afresh(upstream: tuple[Upstream, str]) -> None:
+    behind = upstream[0]
+    behind.texts, behind.status, behind.done = [f"{WRONG} {LOST}"], 200, True
+    behind.seen.clear()
+    behind.headers.clear()
+
+
+def client(url: str) -> openai.OpenAI:
+    return openai.OpenAI(base_url=url, api_key="the-key", max_retries=0, timeout=20)
+
+
+def ask(url: str, stream: bool = False, **wanted: Any) -> Any:
+    return client(url).chat.completions.create(
+        model="m",
+        messages=[{"role": "system", "content": "s"}, {"role": "user", "content": "How high?"}],
+        stream=stream,
+        extra_body={FIELD: {"reference": REFERENCE, **wanted}} if wanted.pop("on", True) else None,
+    )
+
+
+def test_without_the_field_everything_passes_unchanged(proxy: str, upstream: tuple[Upstream, str]) -> None:
+    reply = ask(proxy, on=False)
+    assert reply.choices[0].message.content == f"{WRONG} {LOST}"
+    assert FIELD not in (reply.choices[0].model_extra or {})
+    assert upstream[0].headers[0]["authorization"] == "Bearer the-key"
+    assert [m.id for m in client(proxy).models.list()] == ["m"]
+    assert httpx2.get(f"{proxy}/models?limit=3").json()["query"] == "limit=3"
+
+
+def test_an_answer_comes_back_annotated(proxy: str, upstream: tuple[Upstream, str]) -> None:
+    upstream[0].texts = [f"{WRONG} {LOST}", RIGHT]
+    first, second = ask(proxy).choices
+    assert first.message.content == f"{WRONG} {LOST}"
+    assert [s["label"] for s in first.model_extra[FIELD]["sentences"]] == ["contradictory", "unverifiable"]
+    assert (
+        first.model_extra[FIELD]["hallucination_rate"],
+        second.model_extra[FIELD]["hallucination_rate"],
+    ) == (1, 0)
+    assert FIELD not in upstream[0].seen[0]
+    assert upstream[0].seen[0]["messages"][1]["content"] == "How high?"
+
+
+def test_an_answer_comes_back_corrected_or_withheld(proxy: str, upstream: tuple[Upstream, str]) -> None:
+    (choice,) = ask(proxy, action="correct").choices
+    assert choice.message.content == f"{RIGHT} {LOST}"
+    assert choice.model_extra[FIELD]["original_answer"] == f"{WRONG} {LOST}"
+    (choice,) = ask(proxy, action="correct", delete=True).choices
+    assert choice.message.content == f"{RIGHT} "
+    upstream[0].texts = [LOST]
+    (choice,) = ask(proxy, action="correct", abstain_above=0.4).choices
+    assert choice.message.content == ABSTENTION["en"]
+
+
+def test_a_stream_is_annotated_while_it_passes(proxy: str, upstream: tuple[Upstream, str]) -> None:
+    times, text, found = [], "", None
+    for chunk in ask(proxy, stream=True):
+        times.append(time.monotonic())
+        for choice in chunk.choices:
+            text += choice.delta.content or ""
+            found = (choice.model_extra or {}).get(FIELD) or found
+    assert text == f"{WRONG} {LOST}"
+    assert found is not None
+    assert found["hallucination_rate"] == 1
+    # Eight words with a pause each came one by one: the first long before the last.
+    assert times[-1] - times[1] > 5 * PAUSE
+
+
+def test_a_stream_is_corrected(proxy: str, upstream: tuple[Upstream, str]) -> None:
+    upstream[0].texts = [f"{WRONG} {LOST}", RIGHT]
+    texts, finished, usage, found = {0: "", 1: ""}, [], None, {}
+    for chunk in ask(proxy, stream=True, action="correct"):
+        usage = chunk.usage or usage
+        for choice in chunk.choices:
+            assert choice.index not in finished
+            texts[choice.index] += choice.delta.content or ""
+            if FIELD in (choice.model_extra or {}):
+                found[choice.index] = choice.model_extra[FIELD]
+            if choice.finish_reason:
+                finished.append(choice.index)
+    assert texts == {0: f"{RIGHT} {LOST}", 1: RIGHT}
+    assert finished == [0, 1]
+    assert usage is not None
+    assert usage.total_tokens == 3
+    assert (found[0]["action"], found[1]["action"]) == ("corrected", "unchanged")
+
+
+def test_a_stream_that_ends_without_saying_so_is_still_judged(
+    proxy: str, upstream: tuple[Upstream, str]
+) -> None:
+    upstream[0].done = False
+    upstream[0].texts = [RIGHT]
+    found = [
+        c.model_extra
+        for chunk in ask(proxy, stream=True)
+        for c in chunk.choices
+        if FIELD in (c.model_extra or {})
+    ]
+    assert found[0][FIELD]["hallucination_rate"] == 0
+
+
+@pytest.mark.parametrize(
+    ("wanted", "message"),
+    [
+        ({"reference": ""}, "hallucination: reference: .*at least 1 character"),
+        ({"referense": "x"}, "unknown key 'referense'; did you mean 'reference'"),
+        ({"action": "repair"}, "action: .*'annotate' or 'correct', got 'repair'"),
+        ({"abstain_above": 2}, "abstain_above: .*less than 1, got 2"),
+        ({"reference": 7}, "reference: .*valid string, got 7"),
+    ],
+)
+def test_a_wrong_field_is_refused_and_nothing_is_asked(
+    proxy: str, upstream: tuple[Upstream, str], wanted: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(openai.BadRequestError, match=message):
+        ask(proxy, **wanted)
+    assert upstream[0].seen == []
+
+
+@pytest.mark.parametrize(
+    ("content", "kind", "status", "message"),
+    [
+        (b"{", "application/json", 400, "expected a JSON body"),
+        (b"[]", "application/json", 400, "expected a JSON object, got list"),
+        (b'{"hallucination": "x"}', "application/json", 400, "expected an object"),
+        (b"[" * 9000, "application/json", 400, "expected a JSON body"),
+        (b'{"x": "' + b"y" * 30_000 + b'"}', "application/json", 413, "at most 20,000 bytes"),
+        (
+            json.dumps({FIELD: {"reference": "y" * 3000}}).encode(),
+            "application/json",
+            413,
+            "at most 2,000 characters",
+        ),
+        (b'{"messages": []}', "text/plain", 415, "expected content-type application/json"),
+    ],
+)
+def test_bad_requests_are_refused(proxy: str, content: bytes, kind: str, status: int, message: str) -> None:
+    reply = httpx2.post(f"{proxy}/chat/completions", content=content, headers={"content-type": kind})
+    assert reply.status_code == status
+    assert message in reply.json()["error"]["message"]
+
+
+def test_an_error_of_the_endpoint_behind_passes(proxy: str, upstream: tuple[Upstream, str]) -> None:
+    upstream[0].status = 429
+    with pytest.raises(openai.RateLimitError, match="overloaded"):
+        ask(proxy)
+
+
+def test_an_answer_too_long_to_judge_passes_and_says_so(proxy: str, upstream: tuple[Upstream, str]) -> None:
+    upstream[0].texts = ["long " * 500, ""]
+    first, second = ask(proxy, action="correct").choices
+    assert first.message.content == "long " * 500
+    assert "expected 1 to 2,000 characters, got 2,500" in first.model_extra[FIELD]["error"]
+    assert "error" in second.model_extra[FIELD]
+
+
+def test_a_failing_annotator_never_costs_the_answer(upstream: tuple[Upstream, str]) -> None:
+    class Broken(RuleAnnotator):
+        def annotate_batch(self, records: Any) -> Any:
+            raise RuntimeError("out of memory")
+
+    with running(Proxy(upstream[1], Broken()).app()) as url:
+        (choice,) = ask(url, action="correct").choices
+        assert choice.message.content == f"{WRONG} {LOST}"
+        assert choice.model_extra[FIELD]["error"] == "not judged: RuntimeError: out of memory"
+
+
+def test_a_token_keeps_others_out_and_stays_here(upstream: tuple[Upstream, str]) -> None:
+    with running(Proxy(upstream[1], RuleAnnotator(), token="secret", key="upstream-key").app()) as url:
+        with pytest.raises(openai.AuthenticationError, match="expected the bearer token"):
+            ask(url)
+        assert httpx2.get(f"{url}/models").status_code == 401
+        good = openai.OpenAI(base_url=url, api_key="secret", max_retries=0)
+        assert [m.id for m in good.models.list()] == ["m"]
+        assert upstream[0].headers[-1]["authorization"] == "Bearer upstream-key"
+    with running(Proxy(upstream[1], RuleAnnotator(), token="secret").app()) as url:
+        assert [m.id for m in openai.OpenAI(base_url=url, api_key="secret").models.list()] == ["m"]
+        assert "authorization" not in upstream[0].headers[-1]
+
+
+def test_no_endpoint_behind_is_a_clear_error() -> None:
+    with running(Proxy("http://127.0.0.1:9/v1", RuleAnnotator()).app()) as url:
+        with pytest.raises(
+            openai.InternalServerError, match=r"cannot reach http://127.0.0.1:9/v1: .*is it running\?"
+        ):
+            ask(url)
+        assert httpx2.get(f"{url.removesuffix('/v1')}/health").json()["annotator"]["name"] == "rule"
+        assert httpx2.get(f"{url}/%2e%2e/secret").status_code == 404
+
+
+def test_requests_at_once_do_not_mix(proxy: str, upstream: tuple[Upstream, str]) -> None:
+    found: dict[int, Any] = {}
+
+    def work(number: int) -> None:
+        reference = RIGHT if number % 2 else f"{WRONG}\n{LOST}"
+        found[number] = ask(proxy, reference=reference).choices[0].model_extra[FIELD]["hallucination_rate"]
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(12)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    assert found == {i: 1.0 if i % 2 else 0.0 for i in range(12)}
+
+
+def test_the_last_question_is_found() -> None:
+    assert last_question([{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]) == "a"
+    parts = [
+        {"type": "text", "text": "x"},
+        {"type": "image_url", "image_url": {}},
+        {"type": "text", "text": "y"},
+    ]
+    assert last_question([{"role": "user", "content": parts}]) == "x\ny"
+    for nothing in (None, [], "text", [{"role": "assistant", "content": "b"}], [None, {"role": "user"}]):
+        assert last_question(nothing) is None
+
+
+KEYS = st.sampled_from(["choices", "delta", "content", "index", FIELD, "messages"])
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(
+        st.one_of(
+            JSON.map(lambda v: f"data: {json.dumps(v)}"), st.text(max_size=8).filter(lambda t: "\n" not in t)
+        ),
+        max_size=6,
+    )
+)
+def test_streams_of_any_shape_pass(lines: list[str]) -> None:
+    async def collect(stream: Any) -> bytes:
+        async def source() -> AsyncIterator[str]:
+            for line in lines:
+                yield line
+
+        async def judge(texts: Any) -> dict[int, Held]:
+            return {i: Held(text, {}) for i, text in texts.items()}
+
+        return b"".join([part async for part in stream(source(), judge)])
+
+    passed = asyncio.run(collect(annotated_stream)).decode()
+    assert all(f"{line}\n" in passed for line in lines)
+    asyncio.run(collect(corrected_stream))
+    for line in lines:
+        read_event(line)
+
+
+@settings(max_examples=100, deadline=None)
+@given(JSON)
+def test_requests_of_any_shape_are_read_or_refused(value: Any) -> None:
+    try:
+        wanted, body, _ = read_request(json.dumps(value).encode())
+    except ValueError:
+        return
+    assert FIELD not in json.loads(body)
+    assert wanted is None or wanted.reference
