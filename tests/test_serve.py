@@ -29,6 +29,7 @@ from tests.rule_annotator import RuleAnnotator
 from tests.test_inference import LOST, REFERENCE, RIGHT, WRONG
 
 PAUSE = 0.05
+MESSAGES: Any = [{"role": "system", "content": "s"}, {"role": "user", "content": "How high?"}]
 
 
 @contextmanager
@@ -130,17 +131,29 @@ def afresh(upstream: tuple[Upstream, str]) -> None:
     behind.headers.clear()
 
 
-def client(url: str) -> openai.OpenAI:
-    return openai.OpenAI(base_url=url, api_key="the-key", max_retries=0, timeout=20)
+def client(url: str, key: str = "the-key") -> openai.OpenAI:
+    return openai.OpenAI(base_url=url, api_key=key, max_retries=0, timeout=60)
 
 
-def ask(url: str, stream: bool = False, **wanted: Any) -> Any:
-    return client(url).chat.completions.create(
-        model="m",
-        messages=[{"role": "system", "content": "s"}, {"role": "user", "content": "How high?"}],
-        stream=stream,
-        extra_body={FIELD: {"reference": REFERENCE, **wanted}} if wanted.pop("on", True) else None,
-    )
+def models(url: str, key: str) -> list[str]:
+    with client(url, key) as asking:
+        return [model.id for model in asking.models.list()]
+
+
+def ask(url: str, on: bool = True, **wanted: Any) -> Any:
+    with client(url) as asking:
+        return asking.chat.completions.create(
+            model="m",
+            messages=MESSAGES,
+            extra_body={FIELD: {"reference": REFERENCE, **wanted}} if on else None,
+        )
+
+
+def stream(url: str, **wanted: Any) -> Iterator[Any]:
+    with client(url) as asking:
+        yield from asking.chat.completions.create(
+            model="m", messages=MESSAGES, stream=True, extra_body={FIELD: {"reference": REFERENCE, **wanted}}
+        )
 
 
 def test_without_the_field_everything_passes_unchanged(proxy: str, upstream: tuple[Upstream, str]) -> None:
@@ -148,7 +161,7 @@ def test_without_the_field_everything_passes_unchanged(proxy: str, upstream: tup
     assert reply.choices[0].message.content == f"{WRONG} {LOST}"
     assert FIELD not in (reply.choices[0].model_extra or {})
     assert upstream[0].headers[0]["authorization"] == "Bearer the-key"
-    assert [m.id for m in client(proxy).models.list()] == ["m"]
+    assert models(proxy, "the-key") == ["m"]
     assert httpx2.get(f"{proxy}/models?limit=3").json()["query"] == "limit=3"
 
 
@@ -178,7 +191,7 @@ def test_an_answer_comes_back_corrected_or_withheld(proxy: str, upstream: tuple[
 
 def test_a_stream_is_annotated_while_it_passes(proxy: str, upstream: tuple[Upstream, str]) -> None:
     times, text, found = [], "", None
-    for chunk in ask(proxy, stream=True):
+    for chunk in stream(proxy):
         times.append(time.monotonic())
         for choice in chunk.choices:
             text += choice.delta.content or ""
@@ -193,7 +206,7 @@ def test_a_stream_is_annotated_while_it_passes(proxy: str, upstream: tuple[Upstr
 def test_a_stream_is_corrected(proxy: str, upstream: tuple[Upstream, str]) -> None:
     upstream[0].texts = [f"{WRONG} {LOST}", RIGHT]
     texts, finished, usage, found = {0: "", 1: ""}, [], None, {}
-    for chunk in ask(proxy, stream=True, action="correct"):
+    for chunk in stream(proxy, action="correct"):
         usage = chunk.usage or usage
         for choice in chunk.choices:
             assert choice.index not in finished
@@ -215,10 +228,7 @@ def test_a_stream_that_ends_without_saying_so_is_still_judged(
     upstream[0].done = False
     upstream[0].texts = [RIGHT]
     found = [
-        c.model_extra
-        for chunk in ask(proxy, stream=True)
-        for c in chunk.choices
-        if FIELD in (c.model_extra or {})
+        c.model_extra for chunk in stream(proxy) for c in chunk.choices if FIELD in (c.model_extra or {})
     ]
     assert found[0][FIELD]["hallucination_rate"] == 0
 
@@ -294,11 +304,10 @@ def test_a_token_keeps_others_out_and_stays_here(upstream: tuple[Upstream, str])
         with pytest.raises(openai.AuthenticationError, match="expected the bearer token"):
             ask(url)
         assert httpx2.get(f"{url}/models").status_code == 401
-        good = openai.OpenAI(base_url=url, api_key="secret", max_retries=0)
-        assert [m.id for m in good.models.list()] == ["m"]
+        assert models(url, "secret") == ["m"]
         assert upstream[0].headers[-1]["authorization"] == "Bearer upstream-key"
     with running(Proxy(upstream[1], RuleAnnotator(), token="secret").app()) as url:
-        assert [m.id for m in openai.OpenAI(base_url=url, api_key="secret").models.list()] == ["m"]
+        assert models(url, "secret") == ["m"]
         assert "authorization" not in upstream[0].headers[-1]
 
 
