@@ -5,5 +5,7 @@ there, an extra that is not installed) and loads nothing heavy; `run` does the w
 module imports no model library.
 """
 
-KINDS: dict[str, str] = {}
+KINDS: dict[str, str] = {
+    "build-dataset": "mitigate.kinds.build_dataset",
+}
 """What `kind:` may say, and the module that it means."""

@@ -1,0 +1,230 @@
+"""Human review: a file for any spreadsheet program out, the corrections read back.
+
+`references.csv` (after matching) and `annotations.csv` (after annotation) are written into `review/`, what needs a
+decision first: topics without a document, sentences still unverifiable. Fill in the `new_…` columns (an empty cell
+keeps what is there) and save the file as `….checked.csv` beside it; the run then goes on with the corrections.
+
+Cells are text: one that a spreadsheet would take for a formula gets an apostrophe before it, which is taken off again
+when the file is read. Read are commas, semicolons or tabs between cells, in UTF-8.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from annotators.records import LABELS, hallucination_rate
+from mitigate.dataset.evidence import best_sentences, single_edit
+from mitigate.dataset.export import corrected
+from mitigate.dataset.stage import extended, read_rows, tell_rows, write_lines, write_whole
+from mitigate.errors import UsageError
+from mitigate.jobs import rejected_path
+from mitigate.jsonl import Line, Problem, Record, rejected_row, shown
+
+REFERENCE_COLUMNS = ("topic", "language", "category", "domain", "description", "document", "title", "verdicts",
+                     "beginning", "candidates", "new_document")  # fmt: skip
+SENTENCE_COLUMNS = ("record", "sentence", "label", "question", "text", "fragments", "corrected", "evidence",
+                    "new_label", "new_fragments", "new_sentence")  # fmt: skip
+NO_DOCUMENT = "none"
+SEPARATOR = "<SEP>"
+MAX_CELL = 30_000
+"""Characters; spreadsheets cut cells at 32,767."""
+_FORMULA = tuple("=+-@＝＋－＠\t\r\n'")
+_URGENCY = {"unverifiable": 0, None: 1, "contradictory": 2, "no_fact": 3, "supported": 4}
+
+
+def cell(value: object) -> str:
+    """A value as a cell that no spreadsheet computes; :func:`uncell` is its inverse for texts that are short enough."""
+    text = "" if value is None else str(value)[:MAX_CELL]
+    return "'" + text if text.startswith(_FORMULA) else text
+
+
+def uncell(text: str) -> str:
+    """A cell as the text it stands for."""
+    return text[1:] if text.startswith("'") and text[1:].startswith(_FORMULA) else text
+
+
+def write_references(source: Path, output: Path) -> None:
+    """Write the topics and their documents, those without one first."""
+    rows = sorted(read_rows(source), key=lambda row: row["document"] is not None)
+    _write(
+        output,
+        REFERENCE_COLUMNS,
+        [
+            {
+                **row,
+                "verdicts": ", ".join(f"{v['document']}: {v['verdict']}" for v in row["judged"]),
+                "beginning": (row["reference"] or "")[:400],
+                "candidates": ", ".join(f"{c['document']} ({c['title']})" for c in row["candidates"]),
+            }
+            for row in rows
+        ],
+    )
+
+
+def apply_references(source: Path, checked: Path, documents: Path, output: Path) -> tuple[int, int]:
+    """Put the reviewer's documents in; returns the numbers of corrections and of rows that could not be used."""
+    texts = {row["document"]: row for row in read_rows(documents)}
+    rows = {row["topic"]: row for row in read_rows(source)}
+
+    def correct(row: Mapping[str, str]) -> list[Problem]:
+        topic = rows.get(row["topic"])
+        if topic is None:
+            return [Problem("topic", shown(row["topic"]), "a topic of this run")]
+        name = row["new_document"].strip()
+        if name == NO_DOCUMENT:
+            rows[row["topic"]] = extended(topic, document=None, title=None, reference=None)
+        elif name in texts:
+            found = texts[name]
+            rows[row["topic"]] = extended(topic, document=name, title=found["title"], reference=found["text"])
+        else:
+            return [
+                Problem(
+                    "new_document", shown(name), f"the name of a document of this run, or {NO_DOCUMENT!r}"
+                )
+            ]
+        return []
+
+    used, bad = _corrections(checked, REFERENCE_COLUMNS, correct)
+    write_lines(output, rows.values())
+    return used, bad
+
+
+def write_annotations(source: Path, output: Path) -> None:
+    """Write one row per sentence: unverifiable first, then not checked, contradictory, no fact, supported."""
+    rows = []
+    for record in read_rows(source):
+        for number, sentence in enumerate(record["sentences"]):
+            row = {
+                "record": record["id"],
+                "sentence": number,
+                "label": sentence["label"] or f"not checked ({sentence['status']})",
+                "question": record["question"],
+                "text": sentence["text"],
+                "fragments": SEPARATOR.join(f["text"] for f in sentence["fragments"]),
+                "corrected": corrected(sentence) if sentence["correction"] else None,
+                "evidence": "\n".join(best_sentences(record["reference"], sentence["text"])),
+            }
+            rows.append((_URGENCY[sentence["label"]], row))
+    _write(output, SENTENCE_COLUMNS, [row for _, row in sorted(rows, key=lambda pair: pair[0])])
+
+
+def apply_annotations(source: Path, checked: Path, output: Path) -> tuple[int, int]:
+    """Put the reviewer's judgements in; returns the numbers of corrections and of rows that could not be used.
+
+    A record that was corrected gets ``reviewed``, the numbers of its sentences that a person has judged.
+    """
+    records = {row["id"]: row for row in read_rows(source)}
+
+    def correct(row: Mapping[str, str]) -> list[Problem]:
+        record = records.get(row["record"])
+        number = row["sentence"].strip()
+        if record is None or not number.isdecimal() or int(number) >= len(record["sentences"]):
+            return [
+                Problem("record, sentence", shown(f"{row['record']}, {number}"), "a sentence of this run")
+            ]
+        sentence, problems = _judged(record, record["sentences"][int(number)], row)
+        if not problems:
+            record["sentences"][int(number)] = sentence
+            record["reviewed"] = sorted({*record.get("reviewed", []), int(number)})
+            record["hallucination_rate"] = hallucination_rate(s["label"] for s in record["sentences"])
+        return problems
+
+    used, bad = _corrections(checked, SENTENCE_COLUMNS, correct)
+    write_lines(output, records.values())
+    return used, bad
+
+
+def _judged(record: Record, sentence: Record, row: Mapping[str, str]) -> tuple[Record, list[Problem]]:
+    """A sentence with the reviewer's label, fragments and correction."""
+    problems = []
+    label = row["new_label"].strip().lower().replace(" ", "_") or sentence["label"]
+    if label not in LABELS:
+        problems.append(Problem("new_label", shown(row["new_label"]), f"one of {', '.join(LABELS)}"))
+    fragments = sentence["fragments"]
+    if row["new_fragments"].strip():
+        fragments = []
+        for piece in filter(None, (part.strip() for part in row["new_fragments"].split(SEPARATOR))):
+            start = record["reference"].find(piece)
+            if start < 0:
+                expected = f"text copied from the reference, pieces separated by {SEPARATOR}"
+                problems.append(Problem("new_fragments", shown(piece), expected))
+            fragments.append({"text": piece, "start": start, "end": start + len(piece)})
+    correction = sentence["correction"]
+    if new := row["new_sentence"].strip():
+        edit = single_edit(sentence["text"], new)
+        correction = [edit and {**edit, **{k: edit[k] + sentence["start"] for k in ("start", "end")}}]
+        correction = [edit for edit in correction if edit]
+    if label in ("supported", "no_fact"):
+        correction = []
+    if label == "no_fact":
+        fragments = []
+    judged = {
+        **sentence,
+        "status": "checked",
+        "label": label,
+        "fragments": fragments,
+        "correction": correction,
+    }
+    if row["new_label"].strip():
+        judged["scores"] = None  # they were the annotator's
+    return judged, problems
+
+
+def _write(path: Path, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, quoting=csv.QUOTE_ALL)
+    writer.writerow(columns)
+    writer.writerows([cell(row.get(column)) for column in columns] for row in rows)
+    write_whole(
+        path, text.getvalue().encode("utf-8-sig", "replace")
+    )  # the mark tells spreadsheets that it is UTF-8
+
+
+def _corrections(
+    path: Path, columns: Sequence[str], correct: Callable[[Mapping[str, str]], list[Problem]]
+) -> tuple[int, int]:
+    """Apply every row that has something in a ``new_…`` column; the unusable ones are told and kept."""
+    used = 0
+    bad: list[Record] = []
+    for number, row in enumerate(read_csv(path, columns), start=2):
+        if not any(row[column].strip() for column in columns if column.startswith("new_")):
+            continue
+        if problems := correct(row):
+            raw = ",".join(row[column] for column in columns).encode("utf-8", "replace")
+            bad.append(rejected_row(path, Line(number, raw, None, tuple(problems))))
+        else:
+            used += 1
+    tell_rows(bad, len(bad))
+    if bad:
+        write_lines(rejected_path(path), bad)
+    return used, len(bad)
+
+
+def read_csv(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
+    """The rows of a reviewed file.
+
+    Raises:
+        UsageError: It can't be read, or a column is missing.
+    """
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f'{path} is not UTF-8 (byte {error.start + 1}); save it as "CSV UTF-8"') from error
+    head = text.split("\n", 1)[0]
+    delimiter = max(",;\t", key=head.count)
+    try:
+        rows = list(csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter))
+    except csv.Error as error:
+        raise UsageError(f"{path}: expected a CSV file, got one that can't be read ({error})") from error
+    held = list(rows[0]) if rows else [name.strip().strip('"') for name in head.strip().split(delimiter)]
+    if missing := [column for column in columns if column not in held]:
+        raise UsageError(
+            f"{path}: the columns {', '.join(missing)} are missing; keep the first row as it was written"
+        )
+    return [{column: uncell(row[column] or "") for column in columns} for row in rows]

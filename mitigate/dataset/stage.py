@@ -1,0 +1,216 @@
+"""What every stage shares: a job from one file of the run folder to the next, its engine, its progress bar.
+
+A stage is resumable twice over: rows already written are not made again (``mitigate/jobs.py``), and what an LLM has
+said for a row that was not finished is in the response cache. An LLM that stops answering stops the stage, with all
+that it did say kept; a single question that it can't answer stops nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, field_validator
+
+from engines.chat import load_engine, parse_engine
+from engines.types import Chat, ChatResult, Engine, EngineError, Sampling
+from mitigate.config import Section
+from mitigate.errors import UsageError
+from mitigate.jobs import OutputError, open_job
+from mitigate.jsonl import Check, Line, Record, dump_line, read_lines
+
+Process = Callable[[list[Record]], Sequence[Record]]
+CACHE = "responses.sqlite"
+_THOUGHT = re.compile(r"<think>.*?(</think>|\Z)", re.S)
+_SHOWN = 10
+
+
+class Asked(Section):
+    """An LLM and how it is asked."""
+
+    engine: str | None = Field(default=None, description="KIND:MODEL[@BASE_URL]; null: the recipe's engine")
+    temperature: float = Field(default=0.0, ge=0, le=2)
+    max_tokens: int = Field(default=1024, ge=1, description="longest reply; thinking counts")
+    concurrency: int = Field(default=16, ge=1, description="requests in flight (openai engines)")
+
+    @field_validator("engine")
+    @classmethod
+    def _known(cls, value: str | None) -> str | None:
+        return value if value is None else str(parse_engine(value))
+
+
+@contextmanager
+def opened(asked: Asked, folder: Path) -> Iterator[Engine]:
+    """The engine of a stage behind the run's response cache.
+
+    Raises:
+        UsageError: It can't be loaded.
+    """
+    spec = asked.engine or ""
+    options = {"concurrency": asked.concurrency} if spec.startswith("openai:") else {}
+    try:
+        engine = load_engine(spec, cache=folder / CACHE, **options)
+    except (ValueError, ImportError, OSError) as error:
+        raise UsageError(f"engine {spec}: {error}") from error
+    try:
+        yield engine
+    finally:
+        engine.close()
+
+
+def ask(engine: Engine, chats: Sequence[Chat], asked: Asked, *, turn: int = 0) -> list[ChatResult]:
+    """Ask an LLM; later turns of the same question are drawn, since a greedy reply would only come again.
+
+    Raises:
+        EngineError: The LLM stopped answering; what it said before is in the cache.
+    """
+    if not chats:
+        return []
+    temperature = asked.temperature if turn == 0 else max(asked.temperature, 0.7)
+    sampling = Sampling(max_tokens=asked.max_tokens, temperature=temperature, seed=turn)
+    results = engine.chat(chats, sampling)
+    for result in results:
+        if result.error is not None and result.error.startswith("not asked"):
+            raise EngineError(f"{engine.name}: {result.error}")
+    return results
+
+
+def text_of(result: ChatResult) -> str:
+    """What an LLM said aloud: without its thinking, "" where there is nothing."""
+    return _THOUGHT.sub("", result.text or "").strip()
+
+
+def cut_off(result: ChatResult) -> bool:
+    """Whether a reply ends where the token limit is."""
+    return bool(result.samples) and result.samples[0].finish_reason == "length"
+
+
+def extended(row: Record, **new: Any) -> Record:
+    """A row with new keys; the long reference stays last, so that a line can be read from its beginning."""
+    rest = {key: value for key, value in row.items() if key != "reference"}
+    last = {"reference": row["reference"]} if "reference" in row else {}
+    return {**rest, **new, **last}
+
+
+def run_stage(
+    source: Path,
+    output: Path,
+    opening: Callable[[], AbstractContextManager[Process]],
+    *,
+    check: Check = lambda _: [],
+    chunk_size: int = 16,
+) -> int:
+    """Turn the rows of one file into those of the next, going on where an earlier run was.
+
+    Args:
+        source: File of the stage before.
+        output: File of this stage; each row holds what its source row holds, and more.
+        opening: Gives the function that turns rows into rows; entered only where something is left to do.
+        check: Why a row can't be taken further; such rows go to ``<output>.rejected.jsonl`` and are told.
+        chunk_size: Rows handed over at once.
+
+    Returns:
+        Number of rows rejected.
+
+    Raises:
+        UsageError: ``output`` was made from another ``source``.
+        EngineError, OutputError: The stage can't go on now; a later run continues it.
+    """
+
+    def matches(record: Record, written: Record) -> str | None:
+        changed = [key for key, value in record.items() if key not in written or written[key] != value]
+        return f"{changed[0]!r} differs" if changed else None
+
+    with open_job(source, output, check=check, matches=matches) as job:
+        tell(job.source, job.first_rejected, job.rejected)
+        if job.done == job.valid:
+            job.run(lambda _: [], chunk_size=1)
+            return job.rejected
+        with opening() as process, _progress(output.stem, job.valid, job.done) as advance:
+            job.run(process, chunk_size=chunk_size, on_chunk=lambda rows: advance(len(rows)))
+        return job.rejected
+
+
+def tell(source: Path, first: Sequence[Line], total: int) -> None:
+    """Say which rows go no further and why."""
+    for line in first[:_SHOWN]:
+        for problem in line.problems:
+            say(f"{source}:{line.number}: {problem}")
+    if total > _SHOWN:
+        say(
+            f"{total - _SHOWN:,} more lines of {source} go no further; see the .rejected.jsonl of the next stage"
+        )
+
+
+def tell_rows(rows: Iterable[Mapping[str, Any]], total: int) -> None:
+    """The same for rows of a rejected file."""
+    for row, _ in zip(rows, range(_SHOWN), strict=False):
+        for p in row["problems"]:
+            say(f"{row['file']}:{row['line']}: {_problem(p)}")
+    if total > _SHOWN:
+        say(f"{total - _SHOWN:,} more rejected")
+
+
+def _problem(problem: Mapping[str, Any]) -> str:
+    name = f"{problem['field']}: " if problem["field"] else ""
+    return f"{name}expected {problem['expected']}, got {problem['value'] or 'nothing'}"
+
+
+def read_rows(path: Path) -> list[Record]:
+    """All rows of a file that this toolkit wrote."""
+    return [line.record for line in read_lines(path, lambda _: []) if line.record is not None]
+
+
+def write_lines(path: Path, rows: Iterable[Record]) -> None:
+    """Write a file of rows whole or not at all.
+
+    Raises:
+        OutputError: It can't be written.
+    """
+    write_whole(path, b"".join(map(dump_line, rows)))
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON whole or not at all."""
+    write_whole(path, json.dumps(value, ensure_ascii=False, indent=1, allow_nan=False).encode() + b"\n")
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file whole or not at all, and only if it changes.
+
+    Raises:
+        OutputError: It can't be written.
+    """
+    part = path.with_name(path.name + ".part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_file() and path.read_bytes() == data:
+            return
+        part.write_bytes(data)
+        part.replace(path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def say(text: str) -> None:
+    """A line to standard error, made safe to print."""
+    print("mitigate: " + "".join(c if c.isprintable() else "\ufffd" for c in text), file=sys.stderr)
+
+
+@contextmanager
+def _progress(name: str, total: int, done: int) -> Iterator[Callable[[int], None]]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn(name), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    say(f"{name}: {total:,} rows" + (f", {done:,} of them done before" if done else ""))
+    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
+        task = bar.add_task(name, total=total, completed=done)
+        yield lambda n: bar.advance(task, n)

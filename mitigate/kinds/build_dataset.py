@@ -1,0 +1,135 @@
+"""Kind `build-dataset`: topics and documents → questions → answers → an annotated data set (docs/dataset.md)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, field_validator
+
+from engines.chat import parse_engine
+from mitigate.config import Recipe, Section
+from mitigate.dataset.stage import Asked, say
+from mitigate.errors import UsageError
+from mitigate.run_folder import RunFolder
+
+
+class Matching(Asked):
+    """Which document is a topic's."""
+
+    judge: bool = Field(default=True, description="ask an LLM; false takes single exact titles only")
+    candidates: int = Field(default=5, ge=1)
+    max_tokens: int = Field(default=64, ge=1)
+
+
+class Questions(Asked):
+    """Questions to a document."""
+
+    per_topic: int = Field(default=10, ge=1)
+    rounds: int = Field(default=3, ge=1, description="times that missing questions are asked for")
+    max_tokens: int = Field(default=2048, ge=1)
+
+
+class Distinct(Section):
+    """Cosine from which two questions of a topic are the same."""
+
+    english: float = Field(default=0.9, gt=0, le=1)
+    chinese: float = Field(default=0.6, gt=0, le=1)
+
+
+class Filters(Asked):
+    """Objective, with a definite answer; answerable from the document."""
+
+    max_tokens: int = Field(default=256, ge=1)
+
+
+class Selection(Asked):
+    """The best questions of a topic."""
+
+    keep: int = Field(default=3, ge=1)
+    max_tokens: int = Field(default=64, ge=1)
+
+
+class Answer(Asked):
+    """A model that answers."""
+
+    with_reference: bool = Field(description="shown the document, or from memory")
+    max_tokens: int = Field(default=512, ge=1)
+
+
+class Options(Recipe):
+    kind: Literal["build-dataset"]
+    topics: Path = Field(description="JSON Lines: topic, category, domain, description, aliases, language")
+    corpus: list[Path] = Field(
+        min_length=1, description="JSON Lines (title, text) or folders of .md and .txt"
+    )
+    engine: str | None = Field(default=None, description="KIND:MODEL[@BASE_URL] for stages that name none")
+    matching: Matching = Matching()
+    questions: Questions = Questions()
+    distinct: Distinct = Distinct()
+    filters: Filters = Filters()
+    selection: Selection = Selection()
+    answers: list[Answer] = Field(min_length=1)
+    annotator: str = Field(
+        default="embedded", min_length=1, description="embedded, path, hub id, generative:…"
+    )
+    embedder: str | None = Field(default=None, description="hub id or folder; null: the packaged MiniLM")
+    document_characters: int = Field(
+        default=24_000, ge=200, description="of a document that LLMs are shown; the annotator reads all of it"
+    )
+    chunk_size: int = Field(default=16, ge=1, description="topics, or answers to annotate, at once")
+    review: bool = Field(default=False, description="stop for a person after matching and after annotation")
+
+    @field_validator("engine")
+    @classmethod
+    def _known(cls, value: str | None) -> str | None:
+        return value if value is None else str(parse_engine(value))
+
+
+def check(options: Options) -> None:
+    """Refuse what can't work; loads no model.
+
+    Raises:
+        UsageError: A file is not there, a stage has no engine, or a package is missing.
+    """
+    if not options.topics.is_file():
+        raise UsageError(f"topics: no such file {options.topics}")
+    for path in options.corpus:
+        if not path.exists():
+            raise UsageError(f"corpus: no such file or folder {path}")
+    asked = {
+        "questions": options.questions,
+        "filters": options.filters,
+        "selection": options.selection,
+        **({"matching": options.matching} if options.matching.judge else {}),
+        **{f"answers.{place}": answer for place, answer in enumerate(options.answers)},
+    }
+    if options.engine is None and (
+        without := [name for name, stage in asked.items() if stage.engine is None]
+    ):
+        raise UsageError(f"{', '.join(without)}: no engine; give each one, or `engine:` for all")
+    from importlib.util import find_spec
+
+    if find_spec("datasets") is None:
+        raise UsageError(
+            "build-dataset writes Parquet with datasets: pip install 'hallucination-toolkit[data]'"
+        )
+
+
+def run(options: Options, folder: RunFolder) -> int:
+    """Build the data set, or go on with it; 3 where input or replies could not all be used."""
+    from engines.cache import CacheError
+    from engines.types import EngineError
+    from mitigate.dataset.pipeline import build
+    from mitigate.jobs import OutputError
+
+    try:
+        figures = build(options, folder.path)
+    except (EngineError, CacheError, OutputError) as error:
+        say(f"error: {error}; what is done is kept: run this again with --resume")
+        return 1
+    if figures is None:
+        return 0
+    folder.finish(figures)
+    print(f"{figures}\nstatistics: {folder / 'statistics.md'}")
+    return 3 if figures["rejected"] else 0
