@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from annotators.claims import VERSION as CLAIMS_VERSION
+from annotators.claims import claims_nothing
 from annotators.cleaning import clean, original_span
 from annotators.combiner import Combiner
 from annotators.features import FEATURES, VERSION, Idf
@@ -70,7 +72,7 @@ class DiscriminativeAnnotator:
         self.name = name
         self.embedder_id = embedder_id
         digest = hashlib.sha256(
-            f"{VERSION} {CONFLICT_CAP} {' '.join(FEATURES)} {embedder.fingerprint}".encode()
+            f"{VERSION} {CLAIMS_VERSION} {CONFLICT_CAP} {' '.join(FEATURES)} {embedder.fingerprint}".encode()
         )
         for key in sorted(combiner.tensors):
             digest.update(key.encode() + combiner.tensors[key].tobytes())
@@ -208,7 +210,7 @@ class DiscriminativeAnnotator:
             status = unjudgeable(row, item.sentence)
             if status is not None:
                 out[i] = SentenceAnnotation(text, start, start + len(text), status)
-            elif not len(words_of(item.sentence)):  # dashes, emoji: nothing is claimed
+            elif not len(words_of(item.sentence)) or claims_nothing(item.sentence):  # dashes, emoji, talk
                 scores = {label: float(label == "no_fact") for label in LABELS}
                 out[i] = SentenceAnnotation(text, start, start + len(text), "checked", "no_fact", scores)
             else:
