@@ -42,6 +42,13 @@ def add_parser(subparsers: Subparsers[argparse.ArgumentParser]) -> None:
         "build-dataset", help="make an annotated data set from topics and documents"
     )
     _add_alias(alias, BUILD_KINDS)
+    alias.add_argument(
+        "--review",
+        action="append_const",
+        const="review=true",
+        default=[],
+        help="stop for a person to correct",
+    )
 
     recipes = subparsers.add_parser("recipes", help="list the recipes that come with the toolkit")
     recipes.set_defaults(run=print_recipes)
@@ -71,6 +78,7 @@ def run(args: argparse.Namespace) -> int:
     from mitigate.config import dump, find_recipe, load_recipe, recipes_folder
     from mitigate.run_folder import open_run
 
+    args.overrides += getattr(args, "review", [])  # of build-dataset
     path = find_recipe(args.recipe)
     options, module = load_recipe(path, args.overrides)
     if args.kinds and options.kind not in args.kinds:

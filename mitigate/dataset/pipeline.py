@@ -100,10 +100,10 @@ def build(options: Options, folder: Path) -> dict[str, Any] | None:
 
 
 def _read(run: Build) -> None:
-    o = run.options
+    topics, corpus = run.options.files()
     for name, (kept, bad) in (
-        ("01_topics", sources.read_topics(o.topics, run.file("01_topics"))),
-        ("02_documents", sources.read_corpus(o.corpus, run.file("02_documents"))),
+        ("01_topics", sources.read_topics(topics, run.file("01_topics"))),
+        ("02_documents", sources.read_corpus(corpus, run.file("02_documents"))),
     ):
         run.rejected[name] = bad
         if bad:

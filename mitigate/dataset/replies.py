@@ -18,7 +18,7 @@ _ITEM = re.compile(
     re.I,
 )
 _MARKUP = re.compile(r"<[^<>\s][^<>]*>|```|\[INST|javascript:", re.I)
-_NUMBER = re.compile(r"\d+")
+_NUMBER = re.compile(r"(?<![\d.])\d{1,4}(?![\d])")
 MIN_LETTERS, MAX_CHARACTERS = 4, 400
 
 
@@ -31,17 +31,19 @@ def parse_questions(reply: str, language: str, *, truncated: bool = False) -> tu
         truncated: Whether the reply was cut at its token limit; its last line is then dropped.
 
     Returns:
-        Questions in order, and problems by name: ``no_list`` (no line is an item), ``truncated``, ``no_question``
+        Questions in order, and problems by name: ``empty``, ``no_list`` (no line is an item), ``truncated``, ``no_question``
         (no question mark at its end), ``several_questions``, ``wrong_language``, ``markup``, ``too_short``,
         ``too_long``.
     """
     problems: Counter[str] = Counter()
     lines = [line for line in reply.splitlines() if line.strip()]
+    if not lines:
+        problems["empty"] += 1
     if truncated and lines:
         lines.pop()
         problems["truncated"] += 1
     items = [match[2] for line in lines if (match := _ITEM.match(line))]
-    if not items:
+    if lines and not items:
         items = [line for line in lines if line.strip().rstrip("*_ ").endswith(("?", "？"))]
         problems["no_list"] += 1
     good = []
@@ -93,10 +95,10 @@ def parse_verdicts(reply: str, n: int) -> list[bool | None]:
 def parse_choice(reply: str, n: int, wanted: int) -> list[int]:
     """The chosen numbers, as places from 0, in the order said, each once and at most ``wanted``.
 
-    Only the first line that holds a number counts: what follows is explanation. Numbers outside 1 … n are left out.
+    Lines of numbers alone count, or else the line that names most. Numbers outside 1 … n are left out.
     """
-    for line in reply.splitlines():
-        if numbers := [int(text) for text in _NUMBER.findall(line)]:
-            places = dict.fromkeys(number - 1 for number in numbers if 1 <= number <= n)
-            return list(places)[:wanted]
-    return []
+    lines = reply.splitlines()
+    bare = [line for line in lines if _NUMBER.search(line) and not any(c.isalpha() for c in line)]
+    chosen = bare or [max(lines, key=lambda line: len(_NUMBER.findall(line)), default="")]
+    numbers = [int(text) for line in chosen for text in _NUMBER.findall(line)]
+    return list(dict.fromkeys(number - 1 for number in numbers if 1 <= number <= n))[:wanted]

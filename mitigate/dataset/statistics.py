@@ -114,7 +114,7 @@ def draw_topics(kinds: Mapping[tuple[str, str], int], path: Path) -> None:
     outer = [f"{shown(domain, str(i))} ({n})" for i, ((_, domain), n) in enumerate(kinds.items(), start=1)]
     edge = {"edgecolor": "white"}
     axes.pie(
-        list(categories.values()), radius=0.72, labels=inner, labeldistance=0.55,
+        list(categories.values()), radius=0.72, labels=inner, labeldistance=0.71,
         colors=[colours[name] for name in categories], wedgeprops={"width": 0.42, **edge},
         textprops={"ha": "center", "va": "center", "fontsize": 8, "family": family},
     )  # fmt: skip
