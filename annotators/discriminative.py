@@ -154,15 +154,7 @@ class DiscriminativeAnnotator:
         for number, record in enumerate(records):
             _check(record, ("reference", "answer"), number)
         spans = [split_sentences(record["answer"]) for record in records]
-        rows = [
-            {
-                **_context(record),
-                "sentence": record["answer"][a:b],
-                "answer_language": language_of(clean(record["answer"])[0]),
-            }
-            for record, cuts in zip(records, spans, strict=True)
-            for a, b in cuts
-        ]
+        rows = [row for record, cuts in zip(records, spans, strict=True) for row in _rows(record, cuts)]
         offsets = [a for cuts in spans for a, _ in cuts]
         judged = self._annotate_rows(rows, offsets, correct=True)
         done = 0
@@ -171,6 +163,18 @@ class DiscriminativeAnnotator:
             annotations.append(Annotation(dict(record), tuple(judged[done : done + len(cuts)]), self._who()))
             done += len(cuts)
         return annotations
+
+    def annotate_spans(
+        self, record: Mapping[str, Any], spans: Sequence[tuple[int, int]]
+    ) -> list[SentenceAnnotation]:
+        """Judge some sentences of one answer as ``annotate`` judges them, for whoever shows them one by one.
+
+        Args:
+            record: As for ``annotate_batch``.
+            spans: Offsets of sentences, of those that ``split_sentences`` finds in the answer.
+        """
+        _check(record, ("reference", "answer"), 0)
+        return self._annotate_rows(_rows(record, spans), [a for a, _ in spans], correct=True)
 
     def predict(self, rows: Iterable[Mapping[str, Any]]) -> list[SentenceAnnotation]:
         """Judge ``row["sentence"]`` as it is given against ``row["reference"]``; no corrections are looked for.
@@ -270,6 +274,12 @@ def _chunks(references: Sequence[str]) -> list[tuple[int, int]]:
     starts = [i for i in range(len(references)) if i == 0 or references[i] != references[i - 1]]
     edges = [*starts[::CHUNK], len(references)]
     return list(pairwise(edges)) if references else []
+
+
+def _rows(record: Mapping[str, Any], spans: Sequence[tuple[int, int]]) -> list[dict[str, Any]]:
+    answer_language = language_of(clean(record["answer"])[0])
+    shared = {**_context(record), "answer_language": answer_language}
+    return [{**shared, "sentence": record["answer"][a:b]} for a, b in spans]
 
 
 def _context(record: Mapping[str, Any]) -> dict[str, Any]:
