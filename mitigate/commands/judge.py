@@ -1,0 +1,222 @@
+"""`mitigate judge`: baseline against method, answer by answer.
+
+    mitigate judge --input pairs.jsonl --output judged.jsonl --engine openai:MODEL@URL --cache replies.sqlite
+    mitigate judge --input pairs.jsonl --output judged.jsonl --annotator embedded
+    mitigate judge --input pairs.jsonl --output judged.jsonl --similarity cosine
+    mitigate judge --input pairs.jsonl --sheet sheet.csv                                  # for people
+    mitigate judge --input pairs.jsonl --output judged.jsonl --filled sheet.csv
+
+The judge's rules and the form of pairs are in `mitigate/judge.py`. With an engine the cost is estimated first, and
+asked about where a terminal is at hand.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import json
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from mitigate.commands.fewl_files import REJECTED, say, whole_job, write_all, write_bytes
+from mitigate.errors import UsageError
+from mitigate.jobs import OutputError
+from mitigate.jsonl import Problem, Record, check_text, shown
+from mitigate.report import percent
+
+SAID = {
+    "first": "first",
+    "1": "first",
+    "second": "second",
+    "2": "second",
+    "none": "none",
+    "tie": "none",
+    "": "",
+}
+FAILED = 1
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command and its options."""
+    parser = subparsers.add_parser(
+        "judge",
+        help="compare two answers to each question: by an LLM in both orders, people, or a metric",
+        description='Compare {"question", "baseline", "method", "reference"?, "correct"?, "incorrect"?}. Gives the '
+        "shares of all pairs and the win rate of decided pairs with its 95 % interval. Exit codes as of `annotate`.",
+    )
+    parser.add_argument("--input", metavar="FILE", type=Path, required=True, help="pairs, JSON Lines")
+    parser.add_argument("--output", metavar="FILE", type=Path, help="where judged pairs go; written anew")
+    judge = parser.add_mutually_exclusive_group(required=True)
+    judge.add_argument("--engine", metavar="KIND:MODEL[@URL]", help="an LLM as judge")
+    judge.add_argument(
+        "--annotator", metavar="NAME", help="the lower hallucination rate wins; needs references"
+    )
+    judge.add_argument(
+        "--similarity",
+        metavar="NAME",
+        help="nearer to correct than to incorrect answers wins (cosine, rouge-l)",
+    )
+    judge.add_argument("--sheet", metavar="FILE", type=Path, help="write a blinded sheet (CSV) for people")
+    judge.add_argument("--filled", metavar="FILE", type=Path, help="read such a sheet back")
+    parser.add_argument("--cache", metavar="FILE", type=Path, help="response cache of the engine")
+    parser.add_argument("--seed", type=int, default=0, help="of the order in a sheet (%(default)s)")
+    parser.add_argument("--yes", action="store_true", help="do not ask before an engine is used")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON and nothing else")
+    parser.set_defaults(run=run)
+
+
+def check_pair(record: Record) -> list[Problem]:
+    """Problems of a pair."""
+    problems = [
+        p for name in ("question", "baseline", "method") for p in check_text(record, name, required=True)
+    ]
+    problems += check_text(record, "reference", required=False, empty=True)
+    for name in ("correct", "incorrect"):
+        texts = record.get(name)
+        if texts is not None and not (
+            isinstance(texts, list) and all(isinstance(t, str) and t for t in texts)
+        ):
+            problems.append(Problem(name, shown(texts), "a list of texts"))
+    return problems
+
+
+def run(args: argparse.Namespace) -> int:
+    """Judge a file of pairs; returns the exit code."""
+    if (args.output is None) != (args.sheet is not None):
+        raise UsageError("--output: give it with every judge but --sheet, which writes the sheet only")
+    if args.cache is not None and args.engine is None:
+        raise UsageError("--cache: the response cache of an engine; give --engine too")
+    if args.sheet is not None:
+        return write_sheet(args)
+    try:
+        with whole_job(args, check_pair) as (job, pairs):
+            if not pairs:
+                raise UsageError(f"{args.input}: expected pairs of answers, found no good line")
+            judged = _judge(args, pairs)
+            if judged is None:
+                return FAILED
+            write_all(
+                job,
+                [{**p, "outcome": outcome, **more} for p, (outcome, more) in zip(pairs, judged, strict=True)],
+            )
+    except OutputError as error:
+        say(f"error: {error}")
+        return FAILED
+    _tell(args, [outcome for outcome, _ in judged], job.rejected)
+    return REJECTED if job.rejected else 0
+
+
+def _judge(args: argparse.Namespace, pairs: list[Record]) -> list[Any] | None:
+    from mitigate import judge
+
+    if args.filled is not None:
+        filled = read_sheet(args.filled, judge.blinded(pairs, args.seed))
+        return [(outcome, {}) for outcome in judge.unblinded(filled, len(pairs), args.seed)]
+    if args.annotator is not None:
+        from mitigate.commands.annotate import load
+
+        missing = sum(not pair.get("reference") for pair in pairs)
+        if missing:
+            raise UsageError(
+                f"--annotator: {missing} of {len(pairs)} pairs have no reference to judge against"
+            )
+        return judge.by_annotator(pairs, load(args.annotator))
+    if args.similarity is not None:
+        from mitigate.commands.fewl_similarity import load_encoder, load_similarity
+
+        if args.similarity not in ("cosine", "rouge-l"):
+            raise UsageError(f"--similarity: expected cosine or rouge-l, got {args.similarity!r}")
+        encode = load_encoder("auto", [pair["question"] for pair in pairs])[1]
+        return judge.by_similarity(pairs, load_similarity(args.similarity, encode)[1])
+    from engines import EngineError, load_engine
+
+    cost = judge.estimate(pairs)
+    say(
+        f"{cost['requests']:,} requests to {args.engine}: about {cost['prompt_tokens']:,} prompt tokens and at most "
+        f"{cost['reply_tokens']:,} reply tokens (fewer where replies are in the cache)"
+    )
+    if not args.yes and sys.stdin.isatty() and input("go on? [y/N] ").strip().lower() not in ("y", "yes"):
+        say("nothing was asked")
+        return None
+    try:
+        with closing(load_engine(args.engine, cache=args.cache)) as engine:
+            return judge.by_engine(pairs, engine)
+    except (ValueError, ImportError, OSError) as error:
+        raise UsageError(f"--engine: {error}") from error
+    except EngineError as error:
+        say(f"error: {error}; the same command continues from the cache")
+        return None
+
+
+def write_sheet(args: argparse.Namespace) -> int:
+    """Write the blinded sheet; returns the exit code."""
+    from mitigate.commands.fewl_files import read_whole
+    from mitigate.dataset.review import cell
+    from mitigate.judge import blinded
+
+    pairs, bad = read_whole(args.input, check_pair)
+    rows = blinded(pairs, args.seed)
+    if not rows:
+        raise UsageError(f"{args.input}: expected pairs of answers, found no good line")
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]))
+    writer.writeheader()
+    writer.writerows({key: cell(value) for key, value in row.items()} for row in rows)
+    write_bytes(args.sheet, text.getvalue().encode("utf-8-sig"))
+    print(
+        f"sheet: {args.sheet} ({len(rows)} rows; fill in `better` with first, second or none; seed {args.seed})"
+    )
+    return REJECTED if bad else 0
+
+
+def read_sheet(path: Path, expected: list[dict[str, Any]]) -> dict[int, str]:
+    """Row numbers and what was said, of a filled sheet.
+
+    Raises:
+        UsageError: It can't be read, is not the sheet of these pairs, or a cell says something else.
+    """
+    from mitigate.dataset.review import cell
+
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--filled: cannot read {path}: {error}") from error
+    delimiter = max(",;\t", key=text.partition("\n")[0].count)
+    filled: dict[int, str] = {}
+    for number, row in enumerate(csv.DictReader(io.StringIO(text), delimiter=delimiter), 2):
+        place = row.get("row") or ""
+        if not place.isdigit() or int(place) >= len(expected):
+            raise UsageError(f"{path}:{number}: row: expected 0 to {len(expected) - 1}, got {place!r}")
+        if (row.get("first") or "").split() != cell(expected[int(place)]["first"]).split():
+            raise UsageError(
+                f"{path}:{number}: another first answer: use the same --input and --seed as for --sheet"
+            )
+        said = (row.get("better") or "").strip().lower()
+        if said not in SAID:
+            raise UsageError(
+                f"{path}:{number}: better: expected first, second, none or nothing, got {said!r}"
+            )
+        filled[int(place)] = SAID[said]
+    return filled
+
+
+def _tell(args: argparse.Namespace, outcomes: list[Any], bad: int) -> None:
+    from mitigate.judge import tally
+
+    result = tally(outcomes)
+    if args.json:
+        print(json.dumps({**result.to_dict(), "rejected_lines": bad, "output": str(args.output)}))
+        return
+    shares = ", ".join(f"{name} {percent(share)}" for name, share in result.shares.items())
+    print(f"{result.n} pairs: {shares} ({result.unsure} of the ties unsure or inconsistent)")
+    if result.win_rate is None:
+        print("win rate: no pair was decided")
+    else:
+        print(
+            f"win rate of the method over decided pairs: {percent(result.win_rate)} "
+            f"[{percent(result.low)}, {percent(result.high)}], n = {result.method + result.baseline}"
+        )
+    print(f"output: {args.output}")
