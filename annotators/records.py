@@ -7,12 +7,12 @@ disk (JSON Lines) is what :meth:`Annotation.to_dict` returns. Reading and checki
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, get_args
 
 Label = Literal["supported", "contradictory", "unverifiable", "no_fact"]
-Status = Literal["checked", "no_reference", "language_unsupported", "too_long", "failed"]
+Status = Literal["checked", "no_reference", "language_unsupported", "too_long", "failed", "unsure"]
 LABELS: tuple[Label, ...] = get_args(Label)
 STATUSES: tuple[Status, ...] = get_args(Status)
 HALLUCINATED: frozenset[str] = frozenset({"contradictory", "unverifiable"})
@@ -152,3 +152,32 @@ def hallucination_rate(labels: Iterable[str | None]) -> float | None:
     if not factual:
         return None
     return sum(label in HALLUCINATED for label in factual) / len(factual)
+
+
+def check_record(record: object, fields: Sequence[str], number: int) -> None:
+    """Refuse a record for annotation (or a row for prediction) that lacks its texts.
+
+    Args:
+        record: What came.
+        fields: Names of the texts that must be there.
+        number: Its place, for the message.
+
+    Raises:
+        ValueError: It is no mapping, lacks a field, or has one that is no string.
+    """
+    if not isinstance(record, Mapping):
+        raise ValueError(
+            f"record {number}: expected a mapping with {' and '.join(map(repr, fields))}, got "
+            f"{type(record).__name__}; hand over a list of records"
+        )
+    for name in fields:
+        if not isinstance(record.get(name), str):
+            raise ValueError(
+                f"record {number}: expected {name!r} to be a string, got {type(record.get(name)).__name__}; "
+                f"give every record {' and '.join(map(repr, fields))}"
+            )
+    for name in ("question", "language"):
+        if record.get(name) is not None and not isinstance(record[name], str):
+            raise ValueError(
+                f"record {number}: expected {name!r} to be a string or absent, got {type(record[name]).__name__}"
+            )

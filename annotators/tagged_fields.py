@@ -26,6 +26,8 @@ FAILURES = {
     "bad_correction": "a correction is not of the form \"from\" to \"to\"",
     "points_and_none": "reference points, and the tag that says there are none",
     "forged_tag": "a tag with the words around it stands in the text that was to be judged",
+    "correction_not_in_sentence": "the words that a correction replaces are not in the sentence",
+    "engine_error": "the engine gave no reply, see the log",
 }  # fmt: skip
 """Names of what can be wrong with a reply."""
 

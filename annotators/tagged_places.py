@@ -1,8 +1,8 @@
 """Where the words of a tagged annotation stand: fragments in the reference, corrections in the sentence.
 
-A fragment is looked for in the parts of the reference that the model was shown: as it is, then without regard to blanks,
-case, kinds of quotes and compatibility forms, then the most similar piece. What is less than ``LEAST`` similar is not
-in the reference. A correction must be in the sentence, exactly but for the same small differences.
+A fragment is looked for in the parts of the reference that the model was shown: as it is, then without regard to
+blanks, case, kinds of quotes and compatibility forms, then the most similar piece. What is less than ``LEAST``
+similar is not in the reference. A correction must be in the sentence, exactly but for the same small differences.
 """
 
 from __future__ import annotations

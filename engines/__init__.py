@@ -2,9 +2,10 @@
 
 from engines.cache import CachedEngine, CacheError, ResponseCache
 from engines.chat import EngineSpec, load_engine, parse_engine
-from engines.types import Chat, ChatResult, Engine, EngineError, Sample, Sampling, Token
+from engines.types import NOT_ASKED, Chat, ChatResult, Engine, EngineError, Sample, Sampling, Token
 
 __all__ = [
+    "NOT_ASKED",
     "CacheError",
     "CachedEngine",
     "Chat",

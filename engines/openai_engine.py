@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from engines.openai_errors import Failure, explain
 from engines.types import (
+    NOT_ASKED,
     Chat,
     ChatResult,
     EngineError,
@@ -121,7 +122,7 @@ class OpenAIEngine:
             nonlocal in_a_row, stopped
             for index, chat in todo:  # shared by all workers: each chat is taken once
                 if stopped is not None:
-                    result = ChatResult(error=f"not asked: {stopped}")
+                    result = ChatResult(error=f"{NOT_ASKED}{stopped}")
                 else:
                     result, failure = await self._answer(client, slots, chat, sampling)
                     in_a_row = 0 if failure is None or not failure.retried else in_a_row + 1

@@ -148,6 +148,9 @@ class ChatResult:
         return cls(**{**row, "samples": samples, "ignored": tuple(row["ignored"])})
 
 
+NOT_ASKED = "not asked: "
+"""How ``ChatResult.error`` begins where a batch was stopped for a reason that would hit every request."""
+
 OnResult = Callable[[int, ChatResult], None]
 """Called with a chat's place in the batch and its result as soon as that is there."""
 

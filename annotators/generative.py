@@ -1,0 +1,287 @@
+"""The generative annotator: a language model writes, for every sentence, evidence, label and correction in tags.
+
+Path of a batch: split answers, set aside what can't be judged, choose what of the reference to show, ask in rounds
+(``generative_turns.py``), read the replies strictly (``tagged.py``, ``tagged_turns.py``), ask once more with six times
+the window where a sentence was found unverifiable, find fragments and corrections in reference and sentence. A sentence
+of which no reply could be read has the status "failed" and its ``problems`` say why; nothing is guessed.
+
+    annotator = GenerativeAnnotator.from_pretrained("openai:MODEL@http://127.0.0.1:8000/v1", protocol="three-turn")
+    annotator.annotate(question=…, reference=…, answer=…)
+
+Any engine will do; a model too weak for the format fails by name. English and Chinese.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from annotators.generative_options import Options
+from annotators.generative_turns import Asking, Request, Said, converse, judge
+from annotators.generative_windows import Item, Shown, Windows
+from annotators.language import language_of
+from annotators.records import Annotation, Edit, SentenceAnnotation, check_record
+from annotators.sentences import split_sentences
+from annotators.tagged_places import locate_fragment, locate_words, restored
+from engines.types import ChatResult, Engine, canonical
+
+if TYPE_CHECKING:
+    from engines.embedding import Embedder
+
+VERSION = 1
+"""Of prompts' frame, windows and readers: part of the fingerprint."""
+MAX_CHARACTERS = 4000
+"""Sentences of more characters are not judged ("too_long")."""
+_WORD = re.compile(r"[^\W_]")
+
+
+class GenerativeAnnotator:
+    """Judges sentences by asking a language model.
+
+    ``reads`` names all that a verdict depends on, for whoever keeps verdicts.
+
+    Args:
+        engine: Answers; closed by ``close``.
+        options: How to ask; None takes the defaults.
+        device: Of the embedder that chooses windows; None takes cuda where there is one.
+    """
+
+    def __init__(self, engine: Engine, options: Options | None = None, *, device: str | None = None) -> None:
+        self.engine = engine
+        self.options = options = options or Options()
+        self.name = f"generative:{engine.name}"
+        self.reads: tuple[str, ...] = ("question", "reference", "sentence", "language")
+        if options.window == "answer":
+            self.reads += ("answer",)
+        self._device = device
+        self._asking = Asking(options.max_retries, options.max_tokens, options.seed, options.logprobs)
+        self._windows = Windows(options.window, options.window_tokens, lambda: self._embedder)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        name: str,
+        *,
+        cache: str | Path | None = None,
+        device: str | None = None,
+        dtype: Literal["auto", "float32", "bfloat16"] = "auto",
+        **options: Any,
+    ) -> GenerativeAnnotator:
+        """The annotator of an engine string; its options are checked before a model loads.
+
+        Args:
+            name: KIND:MODEL[@BASE_URL], see ``engines/chat.py``; "generative:" may stand before it.
+            cache: File of replies, made where there is none: what is in it is not asked again.
+            device: "cpu", "cuda"…; None takes cuda where there is one.
+            dtype: Of a model in this process.
+            **options: Of ``Options``.
+
+        Raises:
+            ValueError: The name or an option is wrong.
+            ImportError: The library behind the engine is not installed.
+            OSError: A local checkpoint is not there.
+        """
+        from engines.chat import load_engine, parse_engine
+
+        chosen = Options(**options)
+        spec = name.removeprefix("generative:")
+        local = {"transformers": {"device": device, "dtype": dtype}, "vllm": {"dtype": dtype}, "openai": {}}
+        engine = load_engine(spec, cache=cache, **local[parse_engine(spec).kind])  # type: ignore[arg-type]
+        return cls(engine, chosen, device=device)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """16 hex digits over engine, prompts and options: all that verdicts depend on."""
+        options = self.options
+        made_of: list[Any] = [VERSION, dict(self.engine.identity), options.chooser.identity, options.protocol]
+        made_of += [options.window, options.max_retries, options.max_tokens, options.logprobs]
+        if options.window != "whole":
+            from engines.embedding_model import PACKAGED_SHA256
+
+            made_of += [options.window_tokens, PACKAGED_SHA256]
+        if options.max_retries:
+            made_of.append(options.seed)
+        return hashlib.sha256(canonical(made_of).encode()).hexdigest()[:16]
+
+    @cached_property
+    def _embedder(self) -> Embedder:
+        from engines.embedding import Embedder
+
+        return Embedder(device=self._device)
+
+    def close(self) -> None:
+        """Close the engine and its cache."""
+        self.engine.close()
+
+    def annotate(
+        self, *, reference: str, answer: str, question: str | None = None, language: str | None = None
+    ) -> Annotation:
+        """Judge one answer; see ``annotate_batch``."""
+        record: dict[str, Any] = {"reference": reference, "answer": answer}
+        record |= {k: v for k, v in (("question", question), ("language", language)) if v is not None}
+        return self.annotate_batch([record])[0]
+
+    def annotate_batch(self, records: Iterable[Mapping[str, Any]]) -> list[Annotation]:
+        """Judge every sentence of every answer.
+
+        Args:
+            records: {"reference": str, "answer": str, "question"?: str, "language"?: str}; other keys pass through.
+
+        Returns:
+            One annotation per record, in order.
+
+        Raises:
+            ValueError: A record lacks a reference or an answer, or one is not a string.
+            EngineError: The engine can't answer anything.
+        """
+        records = list(records)
+        for number, record in enumerate(records):
+            check_record(record, ("reference", "answer"), number)
+        rows: list[_Row] = []
+        counts = []
+        for record in records:
+            cuts = split_sentences(record["answer"])
+            texts = tuple(record["answer"][a:b] for a, b in cuts)
+            language = language_for(record, record["answer"])
+            rows += [_Row(t, a, record, language, texts) for t, (a, _) in zip(texts, cuts, strict=True)]
+            counts.append(len(cuts))
+        judged = iter(self._judge(rows))
+        who = {"name": self.name, "fingerprint": self.fingerprint}
+        return [
+            Annotation(dict(record), tuple(next(judged) for _ in range(count)), who)
+            for record, count in zip(records, counts, strict=True)
+        ]
+
+    def predict(self, rows: Iterable[Mapping[str, Any]]) -> list[SentenceAnnotation]:
+        """Judge ``row["sentence"]`` as it is given against ``row["reference"]``.
+
+        Args:
+            rows: {"reference": str, "sentence": str, "question"?: str, "language"? or "lang"?: str, "answer"?: str};
+                the answer is read with the window "answer" only.
+
+        Returns:
+            One judgement per row, in order, with offsets into the sentence.
+
+        Raises:
+            ValueError: A row lacks a reference or a sentence, or one is not a string.
+            EngineError: The engine can't answer anything.
+        """
+        found = []
+        for number, row in enumerate(rows):
+            check_record(row, ("reference", "sentence"), number)
+            language = language_for(
+                {**row, "language": row.get("language") or row.get("lang")}, row["sentence"]
+            )
+            peers: tuple[str, ...] = ()
+            if self.options.window == "answer" and isinstance(row.get("answer"), str):
+                peers = tuple(row["answer"][a:b] for a, b in split_sentences(row["answer"]))
+            found.append(
+                _Row(row["sentence"], 0, row, language, tuple(dict.fromkeys((*peers, row["sentence"]))))
+            )
+        return self._judge(found)
+
+    def _judge(self, rows: Sequence[_Row]) -> list[SentenceAnnotation]:
+        out: dict[int, SentenceAnnotation] = {}
+        items: dict[int, Item] = {}
+        for place, row in enumerate(rows):
+            settled = self._without_asking(row)
+            if settled is None:
+                items[place] = row.item
+            else:
+                out[place] = settled
+        known: dict[Request, ChatResult] = {}
+        shown = dict(zip(items, self._windows.first(list(items.values())), strict=True))
+        said = self._ask(items, shown, known)
+        again = [p for p, one in said.items() if one.label == "unverifiable" and not shown[p].whole]
+        wider = dict(zip(again, self._windows.second([items[p] for p in again]), strict=True))
+        for place, other in self._ask({p: items[p] for p in again}, wider, known).items():
+            if other.label is not None:
+                said[place], shown[place] = other, wider[place]
+        for place, one in said.items():
+            out[place] = _annotation(rows[place], one, shown[place])
+        return [out[place] for place in range(len(rows))]
+
+    def _ask(
+        self, items: Mapping[int, Item], shown: Mapping[int, Shown], known: dict[Request, ChatResult]
+    ) -> dict[int, Said]:
+        talks = []
+        for place, item in items.items():
+            chosen = self.options.chooser(item.language, item.reference, item.question)
+            assert chosen is not None
+            talks.append(judge(item, shown[place], *chosen, self._asking))
+        return dict(zip(items, converse(self.engine, talks, known), strict=True))
+
+    def _without_asking(self, row: _Row) -> SentenceAnnotation | None:
+        """The annotation of a sentence about which nothing need or can be asked."""
+        text, end = row.text, row.start + len(row.text)
+        if not row.item.reference.strip():
+            return SentenceAnnotation(text, row.start, end, "no_reference")
+        if row.language not in self.options.chooser.languages:
+            return SentenceAnnotation(text, row.start, end, "language_unsupported")
+        if len(text) > MAX_CHARACTERS:
+            return SentenceAnnotation(text, row.start, end, "too_long")
+        if not _WORD.search(text):  # dashes, emoji: nothing is claimed
+            return SentenceAnnotation(text, row.start, end, "checked", "no_fact")
+        return None
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A sentence as it came: its text, its offset, the record it is of, its language, the sentences beside it."""
+
+    text: str
+    start: int
+    record: Mapping[str, Any]
+    language: str
+    peers: tuple[str, ...]
+
+    @property
+    def item(self) -> Item:
+        question = self.record.get("question") or ""
+        return Item(self.text, self.record["reference"], question, self.language, self.peers)
+
+
+def language_for(record: Mapping[str, Any], text: str) -> str:
+    """The language to judge in: the declared one, else that of the text, else that of the reference, else English."""
+    declared = (record.get("language") or "").lower().replace("_", "-").partition("-")[0]
+    if declared:
+        return declared
+    found = language_of(text)
+    found = language_of(record["reference"]) if found == "none" else found
+    return "en" if found == "none" else found
+
+
+def _annotation(row: _Row, said: Said, shown: Shown) -> SentenceAnnotation:
+    end = row.start + len(row.text)
+    if said.label is None:
+        return SentenceAnnotation(row.text, row.start, end, "failed", problems=said.problems)
+    reference = row.record["reference"]
+    places = [(written, locate_fragment(written, reference, shown.runs)) for written in said.fragments]
+    edits: list[Edit] = []
+    for old, new in said.corrections:
+        place = locate_words(old, row.text)
+        target = restored(new, row.text, reference)
+        if place is None or any(
+            e.start - row.start < place[1] and place[0] < e.end - row.start for e in edits
+        ):
+            continue
+        source = row.text[slice(*place)]
+        if source != target:
+            edits.append(Edit(source, target, row.start + place[0], row.start + place[1]))
+    return SentenceAnnotation(
+        text=row.text,
+        start=row.start,
+        end=end,
+        status="checked",
+        label=said.label,
+        scores=said.scores,
+        fragments=tuple(dict.fromkeys(f for _, f in places if f is not None)),
+        correction=tuple(sorted(edits, key=lambda edit: edit.start)),
+        not_verbatim=tuple(dict.fromkeys(restored(w, reference) for w, f in places if f is None)),
+        problems=said.problems,
+    )
