@@ -68,6 +68,7 @@ class GenerativeAnnotator:
         name: str,
         *,
         cache: str | Path | None = None,
+        concurrency: int | None = None,
         device: str | None = None,
         dtype: Literal["auto", "float32", "bfloat16"] = "auto",
         **options: Any,
@@ -77,6 +78,7 @@ class GenerativeAnnotator:
         Args:
             name: KIND:MODEL[@BASE_URL], see ``engines/chat.py``; "generative:" may stand before it.
             cache: File of replies, made where there is none: what is in it is not asked again.
+            concurrency: Requests in flight at once, of an openai engine; None for 16.
             device: "cpu", "cuda"…; None takes cuda where there is one.
             dtype: Of a model in this process.
             **options: Of ``Options``.
@@ -90,8 +92,12 @@ class GenerativeAnnotator:
 
         chosen = Options(**options)
         spec = name.removeprefix("generative:")
-        local = {"transformers": {"device": device, "dtype": dtype}, "vllm": {"dtype": dtype}, "openai": {}}
-        engine = load_engine(spec, cache=cache, **local[parse_engine(spec).kind])  # type: ignore[arg-type]
+        of_kind: dict[str, dict[str, Any]] = {
+            "transformers": {"device": device, "dtype": dtype},
+            "vllm": {"dtype": dtype},
+            "openai": {} if concurrency is None else {"concurrency": concurrency},
+        }
+        engine = load_engine(spec, cache=cache, **of_kind[parse_engine(spec).kind])
         return cls(engine, chosen, device=device)
 
     @cached_property

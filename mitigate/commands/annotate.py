@@ -14,12 +14,16 @@ import argparse
 import io
 import json
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from annotators.records import Annotator
+from engines.cache import CacheError
+from engines.types import EngineError
+from mitigate.commands.generative import add_options, options_of
 from mitigate.errors import UsageError
 from mitigate.jobs import Job, OutputError, make_parent, open_job, rejected_path
 from mitigate.jsonl import Record, check_annotation_input
@@ -67,8 +71,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument("--html", metavar="FILE", type=Path, help="also write the report as one HTML page")
     parser.add_argument(
-        "--annotator", metavar="NAME", default="embedded", help="embedded, a path or a hub id (%(default)s)"
+        "--annotator",
+        metavar="NAME",
+        default="embedded",
+        help="embedded, a path, a hub id, or generative:KIND:MODEL[@BASE_URL] (%(default)s)",
     )
+    add_options(parser)
     parser.set_defaults(run=run)
 
 
@@ -78,9 +86,10 @@ def run(args: argparse.Namespace) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     check_options(args)
+    options = options_of(args)
     try:
-        return run_one(args) if args.input is None else run_file(args)
-    except OutputError as error:
+        return run_one(args, options) if args.input is None else run_file(args, options)
+    except (OutputError, EngineError, CacheError) as error:
         print(f"mitigate: error: {error}", file=sys.stderr)
         return FAILED
 
@@ -122,7 +131,7 @@ def check_options(args: argparse.Namespace) -> None:
         make_parent(args.html)
 
 
-def load(name: str) -> Annotator:
+def load(name: str, options: Mapping[str, Any]) -> Annotator:
     """The annotator of that name; what is wrong with the name is a usage error."""
     from rich.console import Console
 
@@ -130,7 +139,7 @@ def load(name: str) -> Annotator:
 
     try:
         with Console(stderr=True).status("loading the annotator"):  # shown on a terminal only
-            return load_annotator(name)
+            return load_annotator(name, **options)
     except (ValueError, OSError, ImportError) as error:
         raise UsageError(f"--annotator {name}: {error}") from error
 
@@ -157,7 +166,7 @@ def read_text(path: str | Path, option: str) -> str:
         ) from error
 
 
-def run_one(args: argparse.Namespace) -> int:
+def run_one(args: argparse.Namespace, options: Mapping[str, Any]) -> int:
     """Annotate one answer and print it."""
     from mitigate.report_terminal import print_records, summary
 
@@ -165,7 +174,7 @@ def run_one(args: argparse.Namespace) -> int:
     answer = read_text(args.answer, "--answer")
     if not answer.strip():
         raise UsageError(f"--answer: {args.answer} holds no text, so there is nothing to judge")
-    annotation = load(args.annotator).annotate(
+    annotation = load(args.annotator, options).annotate(
         reference=reference, answer=answer, question=args.question, language=args.language
     )
     record = annotation.to_dict()
@@ -186,7 +195,7 @@ def run_one(args: argparse.Namespace) -> int:
     return 0
 
 
-def run_file(args: argparse.Namespace) -> int:
+def run_file(args: argparse.Namespace, options: Mapping[str, Any]) -> int:
     """Annotate a file of records, continuing an earlier run; print totals and, if few, every record."""
     fingerprints: set[str] = set()
 
@@ -204,7 +213,9 @@ def run_file(args: argparse.Namespace) -> int:
     ) as job:
         _tell_rejected(job)
         if job.valid:
-            annotator = load(args.annotator)
+            if args.annotator.startswith("generative:"):  # replies survive whatever stops this run
+                options = {"cache": job.output.with_name(job.output.name + ".cache.sqlite"), **options}
+            annotator = load(args.annotator, options)
             for other in fingerprints - {annotator.fingerprint}:
                 raise UsageError(
                     f"cannot continue {job.output}: it was written by an annotator with fingerprint {other}, "
@@ -232,6 +243,7 @@ def _annotate(job: Job, annotator: Annotator, chunk_size: int) -> None:
 
     errors = Console(stderr=True)
     before, sentences, start = job.done, 0, perf_counter()
+    problems: Counter[str] = Counter()
     errors.print(
         f"annotator {annotator.name}, {job.valid:,} records"
         + (f", {before:,} of them already in {job.output}" if before else ""),
@@ -259,6 +271,9 @@ def _annotate(job: Job, annotator: Annotator, chunk_size: int) -> None:
         def on_chunk(rows: Sequence[Record]) -> None:
             nonlocal sentences
             sentences += sum(len(row["sentences"]) for row in rows)
+            problems.update(
+                name for row in rows for one in row["sentences"] for name in one.get("problems", ())
+            )
             speed = sentences / (perf_counter() - start)
             progress.update(task, completed=job.done, speed=f"{speed:,.1f} sentences/s")
 
@@ -270,6 +285,9 @@ def _annotate(job: Job, annotator: Annotator, chunk_size: int) -> None:
             f"({sentences / seconds:,.1f} sentences/s)",
             file=sys.stderr,
         )
+    if problems:
+        counts = ", ".join(f"{name} {count:,}" for name, count in problems.most_common())
+        print(f"mitigate: problems with replies, by sentence: {counts}", file=sys.stderr)
 
 
 def _report(job: Job, page: Path | None) -> None:
