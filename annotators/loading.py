@@ -1,8 +1,8 @@
-"""One string names an annotator: "embedded", a folder or a hub id."""
+"""One string names an annotator: "embedded", a folder, a hub id, or a language model behind an engine."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from annotators.records import Annotator
 
@@ -12,23 +12,31 @@ def load_annotator(
     *,
     device: str | None = None,
     dtype: Literal["auto", "float32", "bfloat16"] = "auto",
+    **options: Any,
 ) -> Annotator:
     """Build the annotator that a name stands for.
 
     Args:
-        name: "embedded", the path of a folder written by ``save_pretrained``, or a hub id.
+        name: "embedded", the path of a folder written by ``save_pretrained``, a hub id, or
+            ``generative:KIND:MODEL[@BASE_URL]``, a language model behind an engine.
         device: "cpu", "cuda"…; None takes cuda where there is one.
         dtype: Of the encoder; "auto" is bfloat16 where the hardware has it.
+        **options: Of a generative annotator: ``cache`` and those of ``generative_options.Options``.
 
     Raises:
         OSError: There is no such annotator.
-        ValueError: It does not fit this version.
+        ValueError: It does not fit this version, or an option is wrong.
+        ImportError: The library behind an engine is not installed.
     """
     if not name.strip():
         raise ValueError("annotator: expected 'embedded', a folder or a hub id, got an empty name")
     if name.startswith("generative:"):
+        from annotators.generative import GenerativeAnnotator
+
+        return GenerativeAnnotator.from_pretrained(name, device=device, dtype=dtype, **options)
+    if options:
         raise ValueError(
-            f"annotator {name!r}: generative annotators are not here yet; name 'embedded', a folder or a hub id"
+            f"annotator {name!r}: {', '.join(options)}: for annotators named generative:KIND:MODEL[@BASE_URL] only"
         )
     if name != "embedded":
         from annotators.causal import CausalAnnotator, recognises
