@@ -182,8 +182,8 @@ def test_wrong_names_and_folders(tmp_path: Path) -> None:
     (tmp_path / "annotator.json").write_text(json.dumps({**config, "version": 0}), encoding="utf-8")
     with pytest.raises(ValueError, match="expected version to be 2"):
         load_annotator(str(tmp_path))
-    with pytest.raises(ValueError, match="not here yet"):
-        load_annotator("generative:openai:model")
+    with pytest.raises(ValueError, match="window: for annotators named generative:"):
+        load_annotator("embedded", window="whole")
     with pytest.raises(OSError, match="there is no such folder"):
         load_annotator("no such thing")
 
