@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from annotators.records import Annotator
+from engines.undivided import undivided
 
 
+@undivided()
 def load_annotator(
     name: str = "embedded",
     *,

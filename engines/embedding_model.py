@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from engines.undivided import undivided
+
 PACKAGED_NAME = "all-MiniLM-L6-v2"
 PACKAGED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
@@ -37,7 +39,7 @@ def load(model: str, device: str, *, local: bool) -> Any:
     from sentence_transformers import SentenceTransformer
 
     try:
-        with _no_progress_bar():
+        with _no_progress_bar(), undivided():
             return SentenceTransformer(
                 model,
                 device=device,

@@ -22,6 +22,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 from engines.checkpoint import checkpoint_state, locate, prompt_ids
 from engines.decoding import Decoding, Stops, choice_paths
 from engines.types import Chat, ChatResult, OnResult, Sample, Sampling, Token, check_chats
+from engines.undivided import undivided
 
 log = logging.getLogger(__name__)
 Dtype = Literal["auto", "float32", "bfloat16"]
@@ -76,9 +77,10 @@ class TransformersEngine:
                 f"checkpoint {model} has no chat template: use an instruction-tuned checkpoint, or save a "
                 "template with its tokenizer (chat_template.jinja)"
             )
-        loaded = AutoModelForCausalLM.from_pretrained(
-            where, dtype=self.dtype, trust_remote_code=False, use_safetensors=True
-        )
+        with undivided():
+            loaded = AutoModelForCausalLM.from_pretrained(
+                where, dtype=self.dtype, trust_remote_code=False, use_safetensors=True
+            )
         self.model: Any = loaded.to(self.device).eval()  # type: ignore[arg-type]
         self._identity = {
             "engine": "transformers",
