@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from annotators.calibration import Calibration
 from annotators.causal_input import HEADINGS, Encoded, Reading, collate, control_ids, encode, readings_of
 from annotators.causal_model import (
     is_classifier,
@@ -74,6 +75,7 @@ class CausalAnnotator:
         self.max_tokens = longest(model, max_tokens)
         self._order = label_order(model.config.id2label or {}, name)
         self.fingerprint = self._fingerprint()
+        self._calibration: Calibration | None = None
 
     @classmethod
     def from_pretrained(
@@ -112,6 +114,12 @@ class CausalAnnotator:
             languages=settings.get("languages"),
             max_tokens=max_tokens or settings.get("max_tokens") or MAX_TOKENS,
         )
+
+    def calibrated(self, calibration: Calibration) -> CausalAnnotator:
+        """Itself, from now on with calibrated probabilities and thresholds, and the calibration's fingerprint."""
+        self._calibration = calibration.for_annotator(self.fingerprint, self.name)
+        self.fingerprint = calibration.fingerprint
+        return self
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write model, tokenizer and annotator.json into a folder, which is made; weights as safetensors."""
@@ -176,7 +184,7 @@ class CausalAnnotator:
             Annotation(
                 dict(record),
                 tuple(
-                    _sentence(reading.answer[a:b], a, verdict)
+                    self._sentence(reading.answer[a:b], a, verdict)
                     for (a, b), verdict in zip(reading.spans, verdicts, strict=True)
                 ),
                 who,
@@ -207,9 +215,13 @@ class CausalAnnotator:
             records[reading] = row
         judged = self._judge(readings, records)
         return [
-            _sentence(row["sentence"], 0, judged[reading][sentence])
+            self._sentence(row["sentence"], 0, judged[reading][sentence])
             for row, (reading, sentence) in zip(rows, places, strict=True)
         ]
+
+    def _sentence(self, text: str, start: int, verdict: Judged) -> SentenceAnnotation:
+        sentence = _sentence(text, start, verdict)
+        return sentence if self._calibration is None else self._calibration.apply(sentence)
 
     def _judge(self, readings: Sequence[Reading], records: Sequence[Mapping[str, Any]]) -> list[list[Judged]]:
         """Of each reading's sentences status and probabilities (4,), in the order of LABELS."""

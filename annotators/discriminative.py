@@ -13,12 +13,14 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from annotators.calibration import UNSURE, Calibration
 from annotators.claims import VERSION as CLAIMS_VERSION
 from annotators.claims import claims_nothing
 from annotators.cleaning import clean, original_span
@@ -79,6 +81,7 @@ class DiscriminativeAnnotator:
         digest.update(idf.table.tobytes() + str(window_tokens).encode())
         self.fingerprint = digest.hexdigest()[:16]
         self._judge = Judge(combiner, idf, embedder, window_tokens)
+        self._calibration: Calibration | None = None
 
     @classmethod
     def from_pretrained(
@@ -88,6 +91,7 @@ class DiscriminativeAnnotator:
         device: str | None = None,
         dtype: Literal["auto", "float32", "bfloat16"] = "auto",
         window_tokens: int | None = None,
+        calibration: str | Path | None = None,
     ) -> DiscriminativeAnnotator:
         """Load "embedded" (shipped inside the package), or a folder or hub id written by ``save_pretrained``.
 
@@ -96,15 +100,16 @@ class DiscriminativeAnnotator:
             device: "cpu", "cuda"…; None takes cuda where there is one.
             dtype: Of the encoder; "auto" is bfloat16 where the hardware has it.
             window_tokens: Budget of a window; None for 400 tokens of English, 540 of Chinese.
+            calibration: File of `mitigate calibrate`, made for this annotator.
 
         Raises:
-            OSError: The folder or hub id has no annotator.
-            ValueError: It was made for other features than this version computes.
+            OSError: The folder or hub id has no annotator, or there is no such calibration.
+            ValueError: It was made for other features than this version computes, or the calibration for another one.
         """
         from engines.embedding import Embedder
 
         combiner, idf, embedder = _read_folder(EMBEDDED if name == "embedded" else _folder(name))
-        return cls(
+        annotator = cls(
             combiner,
             idf,
             Embedder(embedder, device=device, dtype=dtype),
@@ -112,6 +117,13 @@ class DiscriminativeAnnotator:
             embedder_id=embedder,
             window_tokens=window_tokens,
         )
+        return annotator if calibration is None else annotator.calibrated(Calibration.load(calibration))
+
+    def calibrated(self, calibration: Calibration) -> DiscriminativeAnnotator:
+        """Itself, from now on with calibrated probabilities and thresholds, and the calibration's fingerprint."""
+        self._calibration = calibration.for_annotator(self.fingerprint, self.name)
+        self.fingerprint = calibration.fingerprint
+        return self
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write annotator.json, combiner.safetensors and idf.safetensors into a folder, which is made."""
@@ -223,11 +235,22 @@ class DiscriminativeAnnotator:
         for first, last in _chunks([item.reference for _, item in items]):
             chunk = items[first:last]
             with self._judge.memory():
-                verdicts = self._judge([item for _, item in chunk])
+                verdicts = self._recalibrated(self._judge([item for _, item in chunk]))
                 edits = corrected(self._judge, verdicts) if correct else [()] * len(chunk)
             for (i, _), verdict, edit in zip(chunk, verdicts, edits, strict=True):
                 out[i] = _sentence_annotation(rows[i]["sentence"], offsets[i], verdict, edit)
         return [sentence for sentence in out if sentence is not None]
+
+    def _recalibrated(self, verdicts: list[Verdict]) -> list[Verdict]:
+        if self._calibration is None or not verdicts:
+            return verdicts
+        chances, labels = self._calibration.judge(
+            np.stack([v.probabilities for v in verdicts]), np.array([v.label for v in verdicts])
+        )
+        return [
+            replace(v, probabilities=p, label=int(label))
+            for v, p, label in zip(verdicts, chances, labels, strict=True)
+        ]
 
 
 def unjudgeable(row: Mapping[str, Any], sentence: str) -> Status | None:
@@ -255,6 +278,8 @@ def unjudgeable(row: Mapping[str, Any], sentence: str) -> Status | None:
 def _sentence_annotation(
     text: str, start: int, verdict: Verdict, edits: Sequence[tuple[int, int, str]]
 ) -> SentenceAnnotation:
+    if verdict.label == UNSURE:
+        return SentenceAnnotation(text, start, start + len(text), "unsure")
     origin = clean(text)[1]
     places = [(*original_span(text, origin, a, b), target) for a, b, target in edits]
     return SentenceAnnotation(

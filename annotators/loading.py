@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Literal
 
+from annotators.calibration import Calibration
 from annotators.records import Annotator
 from engines.undivided import undivided
 
@@ -14,6 +16,7 @@ def load_annotator(
     *,
     device: str | None = None,
     dtype: Literal["auto", "float32", "bfloat16"] = "auto",
+    calibration: str | Path | None = None,
     **options: Any,
 ) -> Annotator:
     """Build the annotator that a name stands for.
@@ -23,16 +26,19 @@ def load_annotator(
             ``generative:KIND:MODEL[@BASE_URL]``, a language model behind an engine.
         device: "cpu", "cuda"…; None takes cuda where there is one.
         dtype: Of the encoder; "auto" is bfloat16 where the hardware has it.
+        calibration: File of `mitigate calibrate`, made for this annotator; not of a generative one.
         **options: Of a generative annotator: ``cache`` and those of ``generative_options.Options``.
 
     Raises:
-        OSError: There is no such annotator.
-        ValueError: It does not fit this version, or an option is wrong.
+        OSError: There is no such annotator, or no such calibration.
+        ValueError: It does not fit this version, an option is wrong, or the calibration is another annotator's.
         ImportError: The library behind an engine is not installed.
     """
     if not name.strip():
         raise ValueError("annotator: expected 'embedded', a folder or a hub id, got an empty name")
     if name.startswith("generative:"):
+        if calibration is not None:
+            raise ValueError(f"annotator {name!r}: expected no calibration, since it has no scores to calibrate")
         from annotators.generative import GenerativeAnnotator
 
         return GenerativeAnnotator.from_pretrained(name, device=device, dtype=dtype, **options)
@@ -44,7 +50,8 @@ def load_annotator(
         from annotators.causal import CausalAnnotator, recognises
 
         if recognises(name):
-            return CausalAnnotator.from_pretrained(name, device=device, dtype=dtype)
+            causal = CausalAnnotator.from_pretrained(name, device=device, dtype=dtype)
+            return causal if calibration is None else causal.calibrated(Calibration.load(calibration))
     from annotators.discriminative import DiscriminativeAnnotator
 
-    return DiscriminativeAnnotator.from_pretrained(name, device=device, dtype=dtype)
+    return DiscriminativeAnnotator.from_pretrained(name, device=device, dtype=dtype, calibration=calibration)

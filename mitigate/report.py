@@ -41,6 +41,7 @@ REASONS = {
     "language_unsupported": "this annotator does not read its language",
     "too_long": "it is too long for this annotator",
     "failed": "the annotator gave no usable judgement",
+    "unsure": "its calibration allows no verdict: neither flagged with enough precision nor likely supported",
 }
 # Characters that show nothing themselves but change a terminal, a page or how the rest is read: controls, marks
 # that turn the direction of text, lone surrogates, line separators. A carriage return before a line feed is usual.
