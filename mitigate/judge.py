@@ -25,7 +25,6 @@ Pair = Mapping[str, Any]
 MAX_REPLY = 400
 """Tokens of a reply: a sentence of grounds and the verdict."""
 _VERDICT = re.compile(r"^\W*better\W+(first|second|none|1|2)\W*$", re.IGNORECASE | re.MULTILINE)
-_CHARACTERS_A_TOKEN = {"en": 4.0, "zh": 1.5}
 
 
 @dataclass(frozen=True)
@@ -123,20 +122,18 @@ def chats(pairs: Sequence[Pair]) -> list[Chat]:
 
 
 def estimate(pairs: Sequence[Pair]) -> dict[str, int]:
-    """What judging with an LLM will take: requests, about how many prompt tokens, at most how many reply tokens.
-
-    A token is taken as 4 characters, or 1.5 where more than a fifth of them are Chinese.
-    """
-    total = 0.0
-    for chat in chats(pairs):
-        text = chat[0]["content"]
-        chinese = sum("\u4e00" <= c <= "\u9fff" for c in text) > len(text) / 5
-        total += len(text) / _CHARACTERS_A_TOKEN["zh" if chinese else "en"]
+    """What judging with an LLM will take: requests, about how many prompt tokens, at most how many reply tokens."""
     return {
         "requests": 2 * len(pairs),
-        "prompt_tokens": round(total),
+        "prompt_tokens": sum(about_tokens(chat[0]["content"]) for chat in chats(pairs)),
         "reply_tokens": 2 * len(pairs) * MAX_REPLY,
     }
+
+
+def about_tokens(text: str) -> int:
+    """About how many tokens a text has: 4 characters each, 1.5 where more than a fifth of them are Chinese."""
+    chinese = sum("\u4e00" <= c <= "\u9fff" for c in text) > len(text) / 5
+    return round(len(text) / (1.5 if chinese else 4.0))
 
 
 def by_engine(pairs: Sequence[Pair], engine: Engine) -> list[tuple[Outcome, dict[str, Any]]]:

@@ -7,5 +7,7 @@ module imports no model library.
 
 KINDS: dict[str, str] = {
     "build-dataset": "mitigate.kinds.build_dataset",
+    "discriminative-annotator": "mitigate.kinds.discriminative_annotator",
+    "icl": "mitigate.kinds.icl",
 }
 """What `kind:` may say, and the module that it means."""
