@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from annotators.calibration import Calibration
 from annotators.records import Annotator
 from engines.undivided import undivided
 
@@ -50,6 +49,8 @@ def load_annotator(
         from annotators.causal import CausalAnnotator, recognises
 
         if recognises(name):
+            from annotators.calibration import Calibration
+
             causal = CausalAnnotator.from_pretrained(name, device=device, dtype=dtype)
             return causal if calibration is None else causal.calibrated(Calibration.load(calibration))
     from annotators.discriminative import DiscriminativeAnnotator

@@ -76,6 +76,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         default="embedded",
         help="embedded, a path, a hub id, or generative:KIND:MODEL[@BASE_URL] (%(default)s)",
     )
+    parser.add_argument(
+        "--calibration", metavar="FILE", type=Path, help="what `mitigate calibrate` wrote for this annotator"
+    )
     add_options(parser)
     parser.set_defaults(run=run)
 
@@ -87,6 +90,8 @@ def run(args: argparse.Namespace) -> int:
             stream.reconfigure(errors="backslashreplace")
     check_options(args)
     options = options_of(args)
+    if args.calibration is not None:
+        options = {**options, "calibration": args.calibration}
     try:
         return run_one(args, options) if args.input is None else run_file(args, options)
     except (OutputError, EngineError, CacheError) as error:
