@@ -127,8 +127,7 @@ class CausalAnnotator:
         folder.mkdir(parents=True, exist_ok=True)
         self.model.save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
-        settings = {"kind": "causal", "languages": self.languages, "max_tokens": self.max_tokens}
-        (folder / "annotator.json").write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
+        write_settings(folder, self.languages, self.max_tokens)
 
     def _fingerprint(self) -> str:
         """sha256 over weights, tokenizer, row form and settings, 16 hex digits."""
@@ -321,6 +320,12 @@ def local_folder(name: str) -> Path:
         raise OSError(
             f"annotator {name!r}: expected a folder or a hub id; no such folder, and the hub says: {reason}"
         ) from error
+
+
+def write_settings(folder: Path, languages: Sequence[str] | None, max_tokens: int) -> None:
+    """Write annotator.json beside a classifier's weights; see ``CausalAnnotator``."""
+    settings = {"kind": "causal", "languages": languages, "max_tokens": max_tokens}
+    (folder / "annotator.json").write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
 
 
 def _settings(folder: Path) -> dict[str, Any]:
