@@ -93,6 +93,7 @@ class OpenAIEngine:
         }
         self._openai = openai
         self._ignored: set[str] = set()
+        self._refused: set[str] = set()
         self._limit_name = "max_tokens"
 
     @property
@@ -204,19 +205,30 @@ class OpenAIEngine:
         """One request for ``n`` samples, the first of them number ``place`` of the chat."""
         body = _body(chat, sampling, n, place)
         create: Any = client.chat.completions.create  # its overloads do not know options built in a dict
-        limit = sampling.max_tokens
         try:
             async with slots:
-                try:
-                    reply = await create(model=self.model, **{self._limit_name: limit}, **body)
-                except self._openai.BadRequestError as error:
-                    if self._limit_name != "max_tokens" or "max_completion_tokens" not in str(error):
-                        raise
-                    self._limit_name = "max_completion_tokens"  # OpenAI's newer models want the other name
-                    reply = await create(model=self.model, **{self._limit_name: limit}, **body)
+                while True:
+                    sent = {k: v for k, v in body.items() if k not in self._refused}
+                    sent[self._limit_name] = sampling.max_tokens
+                    try:
+                        reply = await create(model=self.model, **sent)
+                        break
+                    except self._openai.BadRequestError as error:
+                        if not self._adapt(str(error), sent):
+                            raise
         except (self._openai.OpenAIError, json.JSONDecodeError, UnicodeDecodeError) as error:
             return explain(error, self.model, self.base_url)
         return self._read(reply, sampling)
+
+    def _adapt(self, said: str, sent: Mapping[str, Any]) -> bool:
+        """Learn from a refusal what this server takes; whether the request is worth sending again."""
+        if "max_tokens" in sent and "max_completion_tokens" in said:
+            self._limit_name = "max_completion_tokens"  # OpenAI's newer models want the other name
+            return True
+        if "logprobs" in sent and "logprobs" in said:  # its reasoning models have none and refuse the option
+            self._refused.add("logprobs")
+            return True
+        return False
 
     def _read(self, reply: Any, sampling: Sampling) -> ChatResult | Failure:
         """Check a reply (the client does not) and take the samples out of it."""

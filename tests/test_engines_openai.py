@@ -263,6 +263,29 @@ def test_the_other_name_of_max_tokens() -> None:
     assert [body.get("max_completion_tokens") for body in server.requests] == [None, 9, 9]
 
 
+def test_every_request_in_flight_learns_the_other_name() -> None:
+    def script(body: dict[str, Any]) -> Reply:
+        reply = error(400, "use 'max_completion_tokens'") if "max_tokens" in body else echo(body)
+        reply.delay = 0.05
+        return reply
+
+    with serving(script) as server:
+        results = engine(server, concurrency=4).chat(CHATS)
+    assert [result.error for result in results] == [None] * 12
+    assert sum("max_tokens" in body for body in server.requests) == 4
+
+
+def test_a_model_that_refuses_logprobs_is_asked_without() -> None:
+    def script(body: dict[str, Any]) -> Reply:
+        return error(400, "'logprobs' is not supported with this model") if "logprobs" in body else echo(body)
+
+    with serving(script) as server:
+        results = engine(server, concurrency=1).chat(CHATS[:3], Sampling(logprobs=True))
+    assert [result.text for result in results] == ["q0!", "q1!", "q2!"]
+    assert [result.ignored for result in results] == [("logprobs",)] * 3
+    assert [body.get("logprobs") for body in server.requests] == [True, None, None, None]
+
+
 def test_a_refusal_is_an_answer() -> None:
     reply = completion(None)
     reply.body["choices"][0]["message"]["refusal"] = "I will not."
