@@ -49,7 +49,8 @@ _QUOTE = '["“”„‟＂「」『』]'
 _CHANGE = re.compile(
     rf"(?:change\s*|replace\s*|将|把)?{_QUOTE}(?P<old>.+?){_QUOTE}\s*"
     rf"(?:to|with|->|=>|→|(?:修改|更|替换?|换)?(?:改为|改成|换成|换为|正为))\s*{_QUOTE}(?P<new>.*?){_QUOTE}"
-    rf"(?=\s*[.。,，;；、]?\s*(?:$|\n|<|`|(?:and|以及|并且?|change|replace|将|把|[-*•]|\d+[.)、])*\s*{_QUOTE}))",
+    rf"(?=\s*[.。,，;；、]?\s*(?:$|\n|<|`)|(?:\s*[.。,，;；、]\s*|\s+)(?:and\s*|change\s*|replace\s*|[-*•]\s*|\d+[.)、]\s*)*"
+    rf"(?:以及|并且?)?[将把]?{_QUOTE}|(?:以及|并且?|将|把)+{_QUOTE})",
     re.DOTALL | re.IGNORECASE,
 )
 _ARROW = re.compile(rf"(?={_QUOTE}\s*(?:to|with|->|=>|→|改为|改成)\s*{_QUOTE})", re.IGNORECASE)
@@ -73,10 +74,12 @@ class ParseFailure(ValueError):
 
 @dataclass(frozen=True)
 class Part:
-    """A tag: its kind and span, the span of what follows it up to the next tag, where the tag before it ended."""
+    """A tag: its kind, where the tag before it ended and whether text behind that one is its value, its own span, the
+    span of what follows it up to the next tag."""
 
     kind: str
     before: int
+    inside: bool
     tag: tuple[int, int]
     value: tuple[int, int]
 
@@ -126,10 +129,11 @@ def parts_of(reply: str, start: int, kind_of: Callable[[str], str | None]) -> li
         if kind is not None:
             found.append(("closing" if match.group(1) else kind, match.span()))
     before = [start, *(span[1] for _, span in found)]
+    kinds = ["", *(kind for kind, _ in found)]
     after = [*(span[0] for _, span in found[1:]), len(reply)]
     parts = [
-        Part(kind, behind, span, (span[1], end))
-        for (kind, span), behind, end in zip(found, before, after, strict=False)
+        Part(kind, behind, last not in ("", "closing", "type", "nofact"), span, (span[1], end))
+        for (kind, span), behind, last, end in zip(found, before, kinds, after, strict=False)
     ]
     return [part for part in parts if part.kind != "closing"]
 
@@ -147,8 +151,7 @@ def not_copied(reply: str, part: Part, sources: Sequence[str]) -> None:
 def stands_alone(reply: str, part: Part, *, behind: bool) -> None:
     """No other words may stand on the tag's line before it, unless they belong to another tag, nor ``behind`` it."""
     start, end = part.tag
-    line = reply.rfind("\n", 0, start) + 1
-    words = "" if part.before > line else reply[line:start]
+    words = "" if part.inside else reply[max(part.before, reply.rfind("\n", 0, start) + 1) : start]
     if behind:
         words += reply[end : part.value[1]].split("\n", 1)[0]
     if plain(words):

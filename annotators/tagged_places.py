@@ -95,7 +95,7 @@ def folded(text: str) -> tuple[str, tuple[int, ...]]:
         if char.isspace():
             piece = " " if kept and kept[-1] != " " else ""
         elif char.isascii():
-            piece = "'" if char == "`" else char.lower()
+            piece = "'" if char == "`" else char.lower() if char.isprintable() else ""
         else:
             piece = _folded(char)
         kept.extend(piece)
