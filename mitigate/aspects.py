@@ -206,18 +206,20 @@ def completeness(similarity_SP: np.ndarray, credited_S: Sequence[bool], low: flo
 def length(sentences: Sequence[Judged], target_sentences: int, max_words: int) -> float:
     """How near an answer comes to its length, in [−1, 1]; higher is better.
 
-        L = min(c, target) / target − min(1, max(0, w − max_words) / max_words)
+        L = max(−1, (min(c, target) − d) / target − min(1, max(0, w − max_words) / max_words))
 
-    c counts credited sentences only, w the words of all sentences.
+    c counts credited sentences only, d repeated ones, w the words of all sentences. A repeat takes away what a credited
+    sentence brings; without that it would be free where relevance is not in use.
 
     Args:
         sentences: _S sentences of the answer.
         target_sentences: Credited sentences that are enough, at least 1.
         max_words: The length budget in words; characters for Chinese.
     """
-    count = sum(s.credited for s in sentences)
+    credited, repeated = sum(s.credited for s in sentences), sum(s.repeat for s in sentences)
     excess = max(0, sum(s.words for s in sentences) - max_words) / max_words
-    return min(count, target_sentences) / target_sentences - min(1.0, excess)
+    earned = (min(credited, target_sentences) - repeated) / target_sentences
+    return max(-1.0, earned - min(1.0, excess))
 
 
 def aspect_values(

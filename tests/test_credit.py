@@ -103,6 +103,26 @@ def test_text_that_the_vocabulary_does_not_know() -> None:
                 assert wrong(kind, ids[:cut])[0] == 0, (kind.name, text, cut)
 
 
+def test_a_decoder_that_joins_tokens_afterwards() -> None:
+    """Three "." become one "…", which neither the stream nor runs of bytes can know: every prefix is decoded."""
+    from tokenizers import Tokenizer, decoders, models
+
+    core = Tokenizer(models.WordLevel({w: i for i, w in enumerate(["?", "a", ".", "b"])}, unk_token="?"))
+    core.decoder = decoders.Sequence([decoders.Fuse(), decoders.Replace("...", "…")])
+    core.add_special_tokens(["<eos>"])
+    for row, decoded, spans in (
+        ("a...b", "a…b", [[0, 1], [1, 2], [1, 2], [1, 2], [2, 3]]),
+        ("a....b", "a….b", [[0, 1], [1, 2], [1, 2], [1, 2], [2, 3], [3, 4]]),
+        ("...a", "…a", [[0, 1], [0, 1], [0, 1], [1, 2]]),
+        ("a..", "a..", [[0, 1], [1, 2], [2, 3]]),
+    ):
+        ids = [core.token_to_id(c) for c in row]
+        for tail, end in ([], []), ([core.token_to_id("<eos>")], [[len(decoded)] * 2]):
+            text, found = token_spans(core, ids + tail)
+            assert text == decoded
+            assert found.tolist() == spans + end
+
+
 def test_empty_and_special_only() -> None:
     kind = KINDS["byte-level BPE"]
     assert token_spans(kind.core, [])[0] == ""

@@ -66,6 +66,8 @@ def test_relevance_completeness_length_by_hand():
     assert length([GOOD, GOOD, COPY], 4, 40) == 0.5
     assert length([GOOD] * 5, 4, 40) == 0.75  # 4 / 4 − (50 − 40) / 40
     assert length([EMPTY] * 100, 4, 40) == -1.0
+    assert length([GOOD, GOOD, AGAIN], 4, 40) == 0.25  # (2 − 1) / 4
+    assert length([GOOD, *[AGAIN] * 9], 4, 1000) == -1.0  # (1 − 9) / 4 is below the end
 
 
 def test_sentence_rewards():
@@ -146,6 +148,17 @@ def test_filler_repeats_and_copies_never_raise_the_total(case, max_words):
         more, *rest = with_one_more(case, sentence)
         after = score(more, *rest, max_words)
         assert before is None or after <= before + 1e-9, (sentence, place)
+
+
+@given(cases_(), st.sampled_from(["relevance", "length"]))
+def test_a_repeat_always_costs(case, used):
+    """Where relevance or length is in use, unless that aspect is at its lower end already."""
+    sentences, rows, _, _, rewards, weights = case
+    values = aspect_values(sentences, rewards, None, target_sentences=4, max_words=10_000)
+    before = score(sentences, rewards, weights | {used: 1.0}, rows)
+    more, rewards, weights, rows = with_one_more(case, AGAIN)
+    after = score(more, rewards, weights | {used: 1.0}, rows)
+    assert before is None or after < before or values[used] == -1.0
 
 
 @given(cases_())
