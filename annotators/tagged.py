@@ -78,11 +78,11 @@ def parse_tagged(reply: str, sources: Sequence[str] = ()) -> Tagged:
     decided = [part for part in parts if part.kind in ("type", "nofact")]
     for part in decided:
         not_copied(reply, part, sources)
-        stands_alone(reply, part, behind=part.kind == "nofact")
     if not decided:
         raise ParseFailure("no_type")
     if len(decided) > 1:
         raise ParseFailure("repeated_type")
+    stands_alone(reply, decided[0], behind=decided[0].kind == "nofact")
     label, span = _label(reply, decided[0])
     fragments = [f for p in parts if p.kind == "reference" for f in fragments_in(reply[slice(*p.value)])]
     corrections = [c for p in parts if p.kind == "correction" for c in corrections_in(reply[slice(*p.value)])]

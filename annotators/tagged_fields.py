@@ -99,8 +99,7 @@ def _neutral(char: str) -> str:
         return "‹" if char == "<" else "›"
     if char in "\n\t\r" or char.isprintable():
         return char
-    category = unicodedata.category(char)
-    return "\ufffd" if category == "Cs" else " " if category.startswith("Z") else ""
+    return " " if char.isspace() else "\ufffd" if unicodedata.category(char) == "Cs" else ""
 
 
 def opening(reply: str) -> int:

@@ -70,9 +70,10 @@ def _one_of(reply: str, names: Mapping[str, T], sources: Sequence[str]) -> tuple
     parts = parts_of(reply, start, lambda name: name if name in names else None)
     for part in parts:
         not_copied(reply, part, sources)
-        stands_alone(reply, part, behind=True)
     if len({names[part.kind] for part in parts}) > 1:
         raise ParseFailure("repeated_type")
+    for part in parts:
+        stands_alone(reply, part, behind=True)
     if parts:
         return names[parts[0].kind], parts[0].tag
     body = reply[start:]
