@@ -81,7 +81,16 @@ def check_training(base: str, data: Data, training: Training, lora: Lora | None)
     for name, extra in (("trl", "trl"), ("datasets", "trl"), *((("peft", "trl"),) if lora else ())):
         if importlib.util.find_spec(name) is None:
             raise UsageError(f"training needs {name}: pip install 'hallucination-toolkit[{extra}]'")
-    for source in [base, *data.sources]:
+    check_paths([base, *data.sources], training)
+
+
+def check_paths(sources: Sequence[str], training: Training) -> None:
+    """Refuse local paths and trainer files that are not there; hub ids pass.
+
+    Raises:
+        UsageError: A file is not there or an extra is not installed.
+    """
+    for source in sources:
         path = Path(source).expanduser()
         looks_local = source.startswith((".", "/", "~")) or path.suffix in {".parquet", ".json", ".jsonl"}
         if looks_local and not path.exists():
