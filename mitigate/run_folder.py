@@ -6,8 +6,8 @@
     samples.jsonl    annotated answers, {"when": "before" | "after", …record}
     done.json        the final figures; there only when the run is complete
 
-A folder is used once: a second run refuses, `resume` goes on with the same recipe. A lock keeps a second process
-away and dies with the first. Leaves out what a kind adds for itself (checkpoints/, curves.png, report.html).
+A folder is used once: a second run refuses, `resume` goes on with the same recipe. A lock keeps a second run away and
+dies with its process. Of several processes that a launcher started (RANK), the first writes and the others only read. Leaves out what a kind adds for itself (checkpoints/, curves.png, report.html).
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ class RunFolder:
         resumed: Whether an earlier start left something to go on from.
     """
 
-    def __init__(self, path: Path, resumed: bool, lock: int) -> None:
+    def __init__(self, path: Path, resumed: bool, lock: int | None) -> None:
         self.path = path
         self.resumed = resumed
-        self._lock = lock
+        self._lock = lock  # None in a process that doesn't write
 
     def __truediv__(self, name: str) -> Path:
         return self.path / name
@@ -74,6 +74,8 @@ class RunFolder:
     def append(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
         """Append rows to a JSON Lines file of the folder, whole lines at once."""
         data = "".join(json.dumps(dict(row), ensure_ascii=False, allow_nan=False) + "\n" for row in rows)
+        if self._lock is None:
+            return
         with (self.path / name).open("ab") as file:
             file.write(data.encode())
 
@@ -89,6 +91,8 @@ class RunFolder:
     def write(self, name: str, text: str) -> Path:
         """Write a whole file of the folder, so that it is either the old or the new one; returns its path."""
         path = self.path / name
+        if self._lock is None:
+            return path
         part = path.with_name(path.name + ".part")
         part.write_text(text, encoding="utf-8")
         part.replace(path)
@@ -100,14 +104,15 @@ class RunFolder:
 
     def discard(self) -> None:
         """Remove a folder in which nothing was done yet, so that the same command can be given again."""
-        if {file.name for file in self.path.iterdir()} <= {CONFIG, VERSIONS, LOCK}:
+        if self._lock is not None and {file.name for file in self.path.iterdir()} <= {CONFIG, VERSIONS, LOCK}:
             for name in (CONFIG, VERSIONS, LOCK):
                 (self.path / name).unlink(missing_ok=True)
             self.path.rmdir()
 
     def close(self) -> None:
         """Let other processes have the folder."""
-        os.close(self._lock)
+        if self._lock is not None:
+            os.close(self._lock)
 
     def __enter__(self) -> RunFolder:
         return self
@@ -138,6 +143,8 @@ def open_run(path: Path, options: Section, *, resume: bool = False) -> RunFolder
         UsageError: The folder is there already and `resume` is off, holds another recipe, belongs to a running
             process, or can't be written.
     """
+    if os.environ.get("RANK", "0") != "0":
+        return RunFolder(path, resume, None)
     there = path.exists() and (not path.is_dir() or any(path.iterdir()))
     if there and not resume:
         raise UsageError(

@@ -175,6 +175,25 @@ def test_a_folder_is_locked_and_foreign_folders_are_left_alone(tmp_path: Path) -
         open_run(tmp_path / "file", options, resume=True)
 
 
+def test_of_several_processes_only_the_first_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options, _ = load_recipe(recipe(tmp_path))
+    with open_run(tmp_path / "run", options) as first:
+        monkeypatch.setenv("RANK", "1")
+        with open_run(tmp_path / "run", options) as second:
+            second.log(0, loss=1.0)
+            second.write("x.txt", "x")
+            second.finish({})
+            second.discard()
+        first.log(0, loss=2.0)
+        assert [row["loss"] for row in first.rows()] == [2.0]
+        assert sorted(p.name for p in first.path.iterdir()) == [
+            ".lock",
+            "config.yaml",
+            "metrics.jsonl",
+            "versions.json",
+        ]
+
+
 def test_check_only_prints_the_resolved_recipe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", str(recipe(tmp_path)), "mode=slow", "--check"]) == 0
     resolved = yaml.safe_load(capsys.readouterr().out)
