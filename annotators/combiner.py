@@ -41,7 +41,8 @@ class Combiner:
 
     Args:
         tensors: "mean", "scale" (F,); per member m "m.w1" (H, F), "m.b1", "m.w2" (H, H), "m.b2", "m.w3" (4, H),
-            "m.b3"; "temperature" () > 0 and "bias" (4,), the calibration; "threshold" (), see ``decide``.
+            "m.b3"; "temperature" () > 0, "bias" (4,) and "encoder" (), the weight of the pair encoder's
+            logits, are the calibration; "threshold" (), see ``decide``.
     """
 
     def __init__(self, tensors: dict[str, np.ndarray]) -> None:
@@ -59,11 +60,18 @@ class Combiner:
             total += h @ t[f"{m}.w3"].T + t[f"{m}.b3"]
         return total / len(self.members)
 
-    def predict_proba(self, features: np.ndarray) -> np.ndarray:
-        """Calibrated probabilities, (n, 4) in the order of LABELS, float64, rows sum to 1."""
+    def predict_proba(self, features: np.ndarray, beside: np.ndarray | None = None) -> np.ndarray:
+        """Calibrated probabilities, (n, 4) in the order of LABELS, float64, rows sum to 1.
+
+        Args:
+            features: (n, F).
+            beside: (n, 4) logits of the pair encoder, weighted by "encoder"; None where there is none.
+        """
         if not len(features):
             return np.zeros((0, len(LABELS)))
         z = self.logits(features).astype(np.float64) / self.tensors["temperature"] + self.tensors["bias"]
+        if beside is not None:
+            z += beside * self.tensors["encoder"]
         z = np.exp(z - z.max(1, keepdims=True))
         return z / z.sum(1, keepdims=True)
 
@@ -90,33 +98,45 @@ class Combiner:
         mean, scale = features.mean(0), features.std(0) + 1e-6
         tensors: dict[str, np.ndarray] = {
             "mean": mean, "scale": scale, "temperature": np.array(1.0), "bias": np.zeros(len(LABELS)),
-            "threshold": np.array(0.5),
+            "encoder": np.array(1.0), "threshold": np.array(0.5),
         }  # fmt: skip
         x = np.clip((features - mean) / scale, -5.0, 5.0)
         for m in range(members):
             tensors |= _fit_member(x, target, weight, hidden, epochs, seed + m, f"m{m}")
         return cls(tensors)
 
-    def calibrated(self, features: np.ndarray, target: np.ndarray, weight: np.ndarray) -> Combiner:
-        """Fit one temperature and class biases on rows kept apart (between the two of Guo et al. 2017, §4.2)."""
+    def calibrated(
+        self, features: np.ndarray, target: np.ndarray, weight: np.ndarray, beside: np.ndarray | None = None
+    ) -> Combiner:
+        """Fit temperature, class biases and the encoder's weight on rows kept apart.
+
+        Args:
+            features: (n, F).
+            target: (n,) positions in LABELS, or UNSUPPORTED.
+            weight: (n,) ≥ 0.
+            beside: (n, 4) logits of the pair encoder, or None.
+
+        Source: between temperature and vector scaling of Guo et al. 2017, §4.2.
+        """
         import torch
 
         logits = torch.tensor(self.logits(features), dtype=torch.float64)
-        log_t = torch.zeros((), dtype=torch.float64, requires_grad=True)
+        other = torch.tensor(np.zeros((len(features), 4)) if beside is None else beside, dtype=torch.float64)
+        log_t, log_e = (torch.zeros((), dtype=torch.float64, requires_grad=True) for _ in range(2))
         bias = torch.zeros(len(LABELS), dtype=torch.float64, requires_grad=True)
         targets, weights = torch.tensor(target), torch.tensor(weight, dtype=torch.float64)
-        optimizer = torch.optim.LBFGS([log_t, bias], max_iter=200, line_search_fn="strong_wolfe")
+        optimizer = torch.optim.LBFGS([log_t, log_e, bias], max_iter=200, line_search_fn="strong_wolfe")
 
         def closure() -> torch.Tensor:
             optimizer.zero_grad()
-            loss = multitask_loss(logits / log_t.exp() + bias, targets, weights) + 1e-3 * bias.square().sum()
+            both = logits / log_t.exp() + other * log_e.exp() + bias
+            loss = multitask_loss(both, targets, weights) + 1e-3 * (bias.square().sum() + log_e.square())
             loss.backward()
             return loss
 
         optimizer.step(closure)
-        return Combiner(
-            {**self.tensors, "temperature": log_t.exp().detach().numpy(), "bias": bias.detach().numpy()}
-        )
+        fitted = {"temperature": log_t.exp(), "encoder": log_e.exp(), "bias": bias}
+        return Combiner({**self.tensors, **{name: v.detach().numpy() for name, v in fitted.items()}})
 
     def with_threshold(self, threshold: float) -> Combiner:
         """The same with another threshold for "supported"."""

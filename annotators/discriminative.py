@@ -10,8 +10,6 @@ supported. What evidence and edits look like is in ``annotators/judging.py``.
 from __future__ import annotations
 
 import hashlib
-import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -20,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from annotators.annotator_files import Parts, folder_of, read_parts, write_parts
 from annotators.calibration import UNSURE, Calibration
 from annotators.claims import VERSION as CLAIMS_VERSION
 from annotators.claims import claims_nothing
@@ -33,6 +32,7 @@ from annotators.records import LABELS, Annotation, Edit, SentenceAnnotation, Sta
 from annotators.sentences import split_sentences
 
 if TYPE_CHECKING:
+    from annotators.encoder import PairEncoder
     from engines.embedding import Embedder
 
 EMBEDDED = Path(__file__).with_name("embedded")
@@ -54,6 +54,7 @@ class DiscriminativeAnnotator:
         name: What annotations call it.
         embedder_id: What ``save_pretrained`` writes as the embedder: None for the packaged one.
         window_tokens: Budget of a window; None for 400 tokens of English, 540 of Chinese.
+        encoder: Reads sentence and evidence together; without one the features alone decide.
     """
 
     reads = ("question", "reference", "sentence", "language")
@@ -67,7 +68,9 @@ class DiscriminativeAnnotator:
         name: str = "embedded",
         embedder_id: str | None = None,
         window_tokens: int | None = None,
+        encoder: PairEncoder | None = None,
     ) -> None:
+        self.encoder = encoder
         self.combiner = combiner
         self.idf = idf
         self.embedder = embedder
@@ -79,8 +82,10 @@ class DiscriminativeAnnotator:
         for key in sorted(combiner.tensors):
             digest.update(key.encode() + combiner.tensors[key].tobytes())
         digest.update(idf.table.tobytes() + str(window_tokens).encode())
+        if encoder is not None:
+            digest.update(f"{encoder.base} {encoder.fingerprint}".encode())
         self.fingerprint = digest.hexdigest()[:16]
-        self._judge = Judge(combiner, idf, embedder, window_tokens)
+        self._judge = Judge(combiner, idf, embedder, window_tokens, encoder)
         self._calibration: Calibration | None = None
 
     @classmethod
@@ -108,14 +113,20 @@ class DiscriminativeAnnotator:
         """
         from engines.embedding import Embedder
 
-        combiner, idf, embedder = _read_folder(EMBEDDED if name == "embedded" else _folder(name))
+        parts = read_parts(EMBEDDED if name == "embedded" else folder_of(name))
+        encoder = None
+        if parts.encoder is not None:
+            from annotators.encoder import PairEncoder
+
+            encoder = PairEncoder(parts.base, parts.encoder, device=device, dtype=dtype)
         annotator = cls(
-            combiner,
-            idf,
-            Embedder(embedder, device=device, dtype=dtype),
+            parts.combiner,
+            parts.idf,
+            Embedder(parts.embedder, device=device, dtype=dtype),
             name=name,
-            embedder_id=embedder,
+            embedder_id=parts.embedder,
             window_tokens=window_tokens,
+            encoder=encoder,
         )
         return annotator if calibration is None else annotator.calibrated(Calibration.load(calibration))
 
@@ -126,21 +137,9 @@ class DiscriminativeAnnotator:
         return self
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """Write annotator.json, combiner.safetensors and idf.safetensors into a folder, which is made."""
-        from safetensors.numpy import save_file
-
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        config = {
-            "kind": "discriminative",
-            "version": VERSION,
-            "embedder": self.embedder_id,
-            "labels": list(LABELS),
-            "features": list(FEATURES),
-        }
-        (folder / "annotator.json").write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
-        self.combiner.save(folder / "combiner.safetensors")
-        save_file({"idf": self.idf.table.astype(np.float16)}, folder / "idf.safetensors")
+        """Write the files of ``annotators/annotator_files.py`` into a folder, which is made."""
+        base, stored = (None, None) if self.encoder is None else (self.encoder.base, self.encoder.stored)
+        write_parts(Parts(self.combiner, self.idf, self.embedder_id, base, stored), Path(folder))
 
     def annotate(
         self, *, reference: str, answer: str, question: str | None = None, language: str | None = None
@@ -332,61 +331,3 @@ def _check(record: object, fields: Sequence[str], number: int) -> None:
             raise ValueError(
                 f"record {number}: expected {field!r} to be a string or absent, got {type(record[field]).__name__}"
             )
-
-
-def _read_folder(folder: Path) -> tuple[Combiner, Idf, str | None]:
-    """Combiner, word weights and embedder id of a folder written by ``save_pretrained``, all checked."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file
-
-    try:
-        config = json.loads((folder / "annotator.json").read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{folder / 'annotator.json'}: expected JSON: {error}") from error
-    expected = {
-        "kind": "discriminative",
-        "version": VERSION,
-        "labels": list(LABELS),
-        "features": list(FEATURES),
-    }
-    for key, value in expected.items():
-        found = config.get(key) if isinstance(config, dict) else None
-        if found != value:
-            shown = f"{len(value)} names" if isinstance(value, list) else repr(value)
-            raise ValueError(
-                f"{folder / 'annotator.json'}: expected {key} to be {shown} of this version, got "
-                f"{str(found)[:60]!r}; train it again with `python -m annotators.training`"
-            )
-    try:
-        combiner = Combiner.load(folder / "combiner.safetensors")
-        idf = Idf(load_file(folder / "idf.safetensors")["idf"])
-        combiner.predict_proba(np.zeros((1, len(FEATURES))))
-    except (SafetensorError, KeyError, ValueError, FileNotFoundError) as error:
-        raise ValueError(
-            f"{folder}: expected whole combiner.safetensors and idf.safetensors: {error}; copy or train it again"
-        ) from error
-    return combiner, idf, config.get("embedder")
-
-
-def _folder(name: str) -> Path:
-    """The local folder of an annotator: a path, or a snapshot of a hub id."""
-    if (Path(name) / "annotator.json").is_file():
-        return Path(name)
-    if Path(name).exists():
-        raise OSError(f"annotator {name!r}: expected a folder with annotator.json, found none there")
-    if not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
-        raise OSError(
-            f"annotator {name!r}: expected 'embedded', a folder or a hub id (OWNER/NAME); there is no such folder"
-        )
-    from huggingface_hub import snapshot_download
-
-    try:
-        folder = Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors"]))
-    except Exception as error:
-        reason = " ".join(str(error).split())[:200]
-        raise OSError(
-            f"annotator {name!r}: expected 'embedded', a folder or a hub id; no such folder, and the hub says: {reason}"
-        ) from error
-    if not (folder / "annotator.json").is_file():
-        raise OSError(f"annotator {name!r}: the repository on the hub holds no annotator.json")
-    return folder

@@ -20,10 +20,12 @@ from annotators.combiner import Combiner
 from annotators.corrections import Candidate, candidates
 from annotators.features import FEATURES, Evidence, Idf, feature_vector
 from annotators.lexical import coverage, words_of
+from annotators.pairs import EXCERPT_TOKENS, excerpt
 from annotators.records import LABELS, Fragment
 from annotators.window import ReferenceIndex, Window, index_references, second_pass, select
 
 if TYPE_CHECKING:
+    from annotators.encoder import PairEncoder
     from engines.embedding import Embedder, TokenEmbeddings
 
 SUPPORTED, CONTRADICTORY, UNVERIFIABLE, NO_FACT = range(len(LABELS))
@@ -57,6 +59,8 @@ class Verdict:
     """(_W, _P) how well each passage meets each word, in [0, 1]; 1 where the word stands in it literally."""
     weight: np.ndarray
     """(_W,) idf of content words, 0 of others."""
+    token_scores: tuple[tuple[int, int, float], ...] = ()
+    """(start, end, P(unsupported)) of the encoder's tokens of the clean sentence; none without an encoder."""
 
     @property
     def support(self) -> float:
@@ -92,8 +96,14 @@ class Judge:
     """Sentences to verdicts, through window, features and combiner."""
 
     def __init__(
-        self, combiner: Combiner, idf: Idf, embedder: Embedder, window_tokens: int | None = None
+        self,
+        combiner: Combiner,
+        idf: Idf,
+        embedder: Embedder,
+        window_tokens: int | None = None,
+        encoder: PairEncoder | None = None,
     ) -> None:
+        self.encoder = encoder
         self.window_tokens = window_tokens
         self.combiner = combiner
         self.idf = idf
@@ -128,32 +138,60 @@ class Judge:
                 verdicts[i] = other
         return verdicts
 
-    def features(self, items: Sequence[Item]) -> np.ndarray:
-        """(n, F) features of items in their first windows; for training. Call inside ``memory()``."""
+    def read(self, items: Sequence[Item]) -> tuple[np.ndarray, list[tuple[str, ...]]]:
+        """(n, F) features of items in their first windows, and what the encoder reads of these; for training.
+
+        Call inside ``memory()``.
+        """
         windows = self._windows(items, self._index([item.reference for item in items]))
-        return self._features(items, windows)[0]
+        features, evidence = self._features(items, windows)
+        texts = zip(self._met(items, evidence), windows, evidence, strict=True)
+        return features, [self._excerpt(*met, window, e) for met, window, e in texts]
 
     def judge_in(self, items: Sequence[Item], windows: Sequence[Window]) -> list[Verdict]:
         """Judge each item against the window given for it."""
         if not items:
             return []
         features, evidence = self._features(items, windows)
-        probabilities = capped(features, self.combiner.predict_proba(features))
+        met = self._met(items, evidence)
+        logits, tokens = None, [()] * len(items)
+        if self.encoder is not None:
+            texts = [
+                (item.question, item.sentence, self._excerpt(*m, window, e))
+                for item, m, window, e in zip(items, met, windows, evidence, strict=True)
+            ]
+            logits, tokens = self.encoder(texts)
+        probabilities = capped(features, self.combiner.predict_proba(features, logits))
         labels = self.combiner.decide(probabilities)
-        embedded = self._embed([item.sentence for item in items])
-        verdicts = []
-        for i, item in enumerate(items):
+        verdicts = [
+            Verdict(item, int(label), p, window, e, *m, token_scores)
+            for item, label, p, window, e, m, token_scores in zip(
+                items, labels, probabilities, windows, evidence, met, tokens, strict=True
+            )
+        ]
+        return verdicts
+
+    def _met(
+        self, items: Sequence[Item], evidence: Sequence[Evidence]
+    ) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Of each item ``Verdict.met`` and ``Verdict.weight``."""
+        found_of = []
+        for item, e, own in zip(items, evidence, self._embed([item.sentence for item in items]), strict=True):
             words = words_of(item.sentence)
-            sims, _ = word_alignment(words, embedded[i], evidence[i].vectors)
+            sims, _ = word_alignment(words, own, e.vectors)
             met = np.clip((sims - 0.3) / 0.6, 0.0, 0.9)
-            found, _, at = coverage(item.sentence, evidence[i].texts, self.idf)
+            found, _, at = coverage(item.sentence, e.texts, self.idf)
             met[at] = np.where(found, 1.0, met[at])
             weight = np.zeros(len(words))
             weight[at] = [self.idf(words.stems[j]) for j in at]
-            verdicts.append(
-                Verdict(item, int(labels[i]), probabilities[i], windows[i], evidence[i], met, weight)
-            )
-        return verdicts
+            found_of.append((met, weight))
+        return found_of
+
+    def _excerpt(
+        self, met: np.ndarray, weight: np.ndarray, window: Window, evidence: Evidence
+    ) -> tuple[str, ...]:
+        places = excerpt(met, weight, [p.tokens for p in window.passages], EXCERPT_TOKENS)
+        return tuple(evidence.texts[i] for i in places)
 
     def _embed(self, texts: Sequence[str]) -> list[TokenEmbeddings]:
         return self._remembered().encode_tokens(texts)

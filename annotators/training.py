@@ -1,24 +1,23 @@
-"""Train the embedded annotator: features of labelled sentences, combiner, calibration.
+"""Rows, features and the combiner of the embedded annotator; what a training run does with them: annotators/stages.py.
 
-    python -m annotators.training --data ../shared/data --output annotators/embedded
+    python -m annotators.training --data ../shared/data --work out/embedded --output annotators/embedded
 
-Reads the labelled-sentence files of DATA/sentences and DATA/binary of the sources named by --sources (by default
-those whose licences allow shipped weights), English rows only. Folds 2 to 4 train, fold 1 calibrates, chooses the
-threshold and is never trained on, fold 0 is not read beyond its fold number (annotators/splits.py). Beside them: one
-small false edit of each supported training sentence (annotators/edits.py), with its sentence once more, and small
-talk as "no fact" (annotators/small_talk.py). Word weights (idf) come from the references of the training folds.
-About ten minutes on one core, nearly all of it embedding, which --cache FILE keeps for the next run; seeded.
+is `mitigate train annotator --config recipes/annotators/embedded.yaml` without a run folder. Reads the
+labelled-sentence files of DATA/sentences and DATA/binary of the sources named by --sources (by default those whose
+licences allow shipped weights), English rows only. Folds 2 to 4 train, fold 1 calibrates, chooses the threshold and is
+never trained on, fold 0 is not read beyond its fold number (annotators/splits.py).
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import logging
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -26,15 +25,16 @@ from typing import Any
 import numpy as np
 
 from annotators.cleaning import clean
-from annotators.combiner import UNSUPPORTED, Combiner, decide
-from annotators.discriminative import CHUNK, DiscriminativeAnnotator, unjudgeable
+from annotators.combiner import Combiner, decide
+from annotators.discriminative import CHUNK, unjudgeable
 from annotators.edits import edit
-from annotators.features import FEATURES, VERSION, Idf
+from annotators.features import Idf
 from annotators.judging import Item, Judge
 from annotators.records import LABELS
 from annotators.sentences import split_sentences
 from annotators.small_talk import SMALL_TALK
 from annotators.splits import FOLD_NAMES, assign_folds
+from annotators.synthetic import TARGET
 from engines.embedding import Embedder
 
 log = logging.getLogger(__name__)
@@ -43,7 +43,6 @@ SOURCES = (
     "halueval_qa", "summedits", "wice",
 )  # fmt: skip
 """English sources whose licences allow shipped weights."""
-TARGET: dict[str, int] = {**{str(label): i for i, label in enumerate(LABELS)}, "unsupported": UNSUPPORTED}
 MAX_IDF_PASSAGES = 60
 SYNTHETIC_WEIGHT = 0.5
 """Of an edit, where human rows weigh 1 on average; see docs/LOG.md for others that were tried."""
@@ -83,24 +82,30 @@ def _passages(references: set[str]) -> Iterator[str]:
             yield clean(reference[start:end])[0]
 
 
-def feature_matrix(rows: Sequence[Mapping[str, Any]], idf: Idf, embedder: Embedder) -> np.ndarray:
-    """(n, F) features of each row's sentence in its first window."""
+def read_windows(
+    rows: Sequence[Mapping[str, Any]], idf: Idf, embedder: Embedder
+) -> tuple[np.ndarray, list[tuple[str, ...]]]:
+    """(n, F) features of each row's sentence in its first window, and what the encoder reads of that window."""
     judge = Judge(Combiner({}), idf, embedder)
     order = sorted(range(len(rows)), key=lambda i: rows[i]["reference"])
-    parts = []
+    parts: list[np.ndarray] = []
+    read: dict[int, tuple[str, ...]] = {}
     started = time.monotonic()
     for at in range(0, len(order), 4 * CHUNK):
+        chunk = order[at : at + 4 * CHUNK]
         items = [
             Item(clean(rows[i]["sentence"])[0], rows[i]["reference"], clean(rows[i]["question"] or "")[0])
-            for i in order[at : at + 4 * CHUNK]
+            for i in chunk
         ]
         with judge.memory():
-            parts.append(judge.features(items))
-        log.info("features: %d of %d rows, %.0f s", at + len(items), len(order), time.monotonic() - started)
+            features, excerpts = judge.read(items)
+        parts.append(features)
+        read.update(zip(chunk, excerpts, strict=True))
+        log.info("windows: %d of %d rows, %.0f s", at + len(items), len(order), time.monotonic() - started)
     features = np.concatenate(parts)
     out = np.empty_like(features)
     out[order] = features
-    return out
+    return out, [read[i] for i in range(len(rows))]
 
 
 def row_weights(sources: Sequence[str], targets: np.ndarray, power: float = 0.5) -> np.ndarray:
@@ -147,114 +152,113 @@ def synthetic(rows: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], 
     """False edits of supported training rows, and small talk beside references of training rows.
 
     Returns:
-        (new rows, and for each edit, in the same order, the number of the row it was made from).
+        (new rows: edits, then talk; the number of the row that each was made from).
     """
     train = [i for i, row in enumerate(rows) if row["fold"] in FOLD_NAMES["train"]]
-    edits, parents = [], []
+    made, parents = [], []
     for i in train:
         if rows[i]["label"] == "supported":
             edited = edit(rows[i]["sentence"], rows[i]["reference"], Random(str(rows[i]["id"])))
             if edited is not None:
-                edits.append({**rows[i], "sentence": edited, "label": "contradictory"})
+                made.append({**rows[i], "sentence": edited, "label": "contradictory"})
                 parents.append(i)
     random = Random(0)
     asked = [i for i in train if rows[i]["question"]]
-    talk = []
     for sentence in SMALL_TALK:
         for _ in range(TALK_REFERENCES):
-            row = rows[random.choice(asked if "{question}" in sentence and asked else train)]
-            question = (row["question"] or "that").strip().rstrip("?").lower()
+            parent = random.choice(asked if "{question}" in sentence and asked else train)
+            question = (rows[parent]["question"] or "that").strip().rstrip("?").lower()
             text = sentence.replace("{question}", question)
-            talk.append({**row, "sentence": text, "label": "no_fact"})
-    return [*edits, *talk], parents
+            made.append({**rows[parent], "sentence": text, "label": "no_fact"})
+            parents.append(parent)
+    return made, parents
 
 
-def fit_combiner(
-    features: np.ndarray,
-    rows: Sequence[Mapping[str, Any]],
-    extra: np.ndarray,
-    extra_rows: Sequence[Mapping[str, Any]],
-    parents: Sequence[int],
-    *,
-    seed: int = 0,
-) -> Combiner:
-    """Train on folds 2 to 4 and the synthetic rows, then calibrate and choose the threshold on fold 1.
+@dataclass(frozen=True)
+class Table:
+    """Rows with their features (n, F), and the synthetic ones (m) made of them, with theirs."""
 
-    Args:
-        features: (n, F) of ``rows``.
-        rows: Labelled rows with ``source``, ``label`` and ``fold``.
-        extra: (m, F) of ``extra_rows``.
-        extra_rows: What ``synthetic`` returned, with ``parents``.
-        parents: Rows that edits were made from; they count once more, so that edits do not tip the balance.
-        seed: Of the networks.
+    rows: Sequence[Mapping[str, Any]]
+    features: np.ndarray
+    extra_rows: Sequence[Mapping[str, Any]]
+    extra: np.ndarray
+    parents: np.ndarray
+
+    @cached_property
+    def targets(self) -> np.ndarray:
+        """(n,) positions in LABELS, or UNSUPPORTED."""
+        return np.array([TARGET[row["label"]] for row in self.rows])
+
+    @cached_property
+    def names(self) -> np.ndarray:
+        """(n,) sources."""
+        return np.array([row["source"] for row in self.rows])
+
+    @cached_property
+    def folds(self) -> np.ndarray:
+        """(n,) folds."""
+        return np.array([row["fold"] for row in self.rows])
+
+    @property
+    def dev(self) -> np.ndarray:
+        """(n,) whether a row is of the development fold."""
+        return np.isin(self.folds, FOLD_NAMES["dev"])
+
+
+def fit_combiner(table: Table, folds: Sequence[int], *, members: int = 5, seed: int = 0) -> Combiner:
+    """Train on some folds and the synthetic rows made of them; calibration is neutral.
+
+    Rows that edits were made from count once more, so that edits do not tip the balance.
     """
-    targets = np.array([TARGET[row["label"]] for row in rows])
-    names = np.array([row["source"] for row in rows])
-    folds = np.array([row["fold"] for row in rows])
-    train, dev = np.isin(folds, FOLD_NAMES["train"]), np.isin(folds, FOLD_NAMES["dev"])
-    again = np.array(parents, dtype=int)
-    combiner = Combiner.fit(
-        np.concatenate([features[train], extra, features[again]]),
-        np.concatenate([targets[train], [TARGET[row["label"]] for row in extra_rows], targets[again]]),
+    train = np.isin(table.folds, folds)
+    made = np.isin(table.folds[table.parents], folds)
+    talk = np.array([row["label"] == "no_fact" for row in table.extra_rows], dtype=bool)
+    again = table.parents[made & ~talk]
+    extra_targets = np.array([TARGET[row["label"]] for row in table.extra_rows], dtype=int)
+    return Combiner.fit(
+        np.concatenate([table.features[train], table.extra[made], table.features[again]]),
+        np.concatenate([table.targets[train], extra_targets[made], table.targets[again]]),
         np.concatenate(
             [
-                row_weights(names[train].tolist(), targets[train]),
-                [TALK_WEIGHT if row["label"] == "no_fact" else SYNTHETIC_WEIGHT for row in extra_rows],
+                row_weights(table.names[train].tolist(), table.targets[train]),
+                np.where(talk, TALK_WEIGHT, SYNTHETIC_WEIGHT)[made],
                 np.full(len(again), SYNTHETIC_WEIGHT),
             ]
         ),
+        members=members,
         seed=seed,
     )
-    combiner = combiner.calibrated(features[dev], targets[dev], np.ones(int(dev.sum())))
-    threshold = best_threshold(combiner.predict_proba(features[dev]), targets[dev], names[dev].tolist())
-    return combiner.with_threshold(threshold)
 
 
-def cached_features(
-    rows: Sequence[Mapping[str, Any]], idf: Idf, embedder: Embedder, cache: Path | None
-) -> np.ndarray:
-    """``feature_matrix``, read from the cache file where that is of these rows, features and embedder."""
-    digest = hashlib.sha256(f"{VERSION} {FEATURES} {embedder.fingerprint}".encode() + idf.table.tobytes())
-    for row in rows:
-        digest.update(json.dumps([row["sentence"], row["reference"], row["question"]]).encode())
-    if cache is not None and cache.is_file():
-        with np.load(cache, allow_pickle=False) as stored:
-            if str(stored["key"]) == digest.hexdigest():
-                return np.asarray(stored["features"])
-    features = feature_matrix(rows, idf, embedder)
-    if cache is not None:
-        np.savez(cache, key=np.array(digest.hexdigest()), features=features)
-    return features
+def calibrate(combiner: Combiner, table: Table, beside: np.ndarray | None) -> Combiner:
+    """Calibrate and choose the threshold on the development fold; ``beside`` are the encoder's logits of all rows."""
+    dev = table.dev
+    logits = None if beside is None else beside[dev]
+    targets = table.targets[dev]
+    combiner = combiner.calibrated(table.features[dev], targets, np.ones(int(dev.sum())), logits)
+    probabilities = combiner.predict_proba(table.features[dev], logits)
+    return combiner.with_threshold(best_threshold(probabilities, targets, table.names[dev].tolist()))
 
 
 def main() -> None:
     """Train and write the annotator."""
+    from annotators.stages import Settings, train_annotator
+
     parser = argparse.ArgumentParser(description="Train the embedded annotator.")
     parser.add_argument("--data", type=Path, required=True, help="folder with sentences/, binary/ and spans/")
     parser.add_argument("--output", type=Path, required=True, help="folder to write the annotator into")
+    parser.add_argument("--work", type=Path, required=True, help="folder for what a next start goes on from")
     parser.add_argument("--sources", nargs="+", default=list(SOURCES))
     parser.add_argument("--embedder", default=None, help="hub id or path; the packaged MiniLM by default")
-    parser.add_argument("--cache", type=Path, default=None, help=".npz file that keeps the features")
+    parser.add_argument("--base", default=None, help="of the pair encoder: hub id or path; default as above")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     if not (args.data / "sentences").is_dir():
         parser.error(f"--data: expected a folder with sentences/ and binary/, found none in {args.data}")
-    rows = [
-        r for r in read_rows(args.data) if r["fold"] not in FOLD_NAMES["test"] and usable(r, args.sources)
-    ]
-    idf = fit_idf([row for row in rows if row["fold"] in FOLD_NAMES["train"]])
-    idf = Idf(idf.table.astype(np.float16))  # as it is stored
-    embedder = Embedder(args.embedder)
-    extra_rows, parents = synthetic(rows)
-    features = cached_features([*rows, *extra_rows], idf, embedder, args.cache)
-    combiner = fit_combiner(
-        features[: len(rows)], rows, features[len(rows) :], extra_rows, parents, seed=args.seed
-    )
-    DiscriminativeAnnotator(combiner, idf, embedder, embedder_id=args.embedder).save_pretrained(args.output)
-    log.info("read %d rows of %s; %d synthetic ones", len(rows), ", ".join(args.sources), len(extra_rows))
-    log.info("temperature %.2f, threshold %.2f; wrote %s", combiner.tensors["temperature"],
-             combiner.tensors["threshold"], args.output)  # fmt: skip
+    settings = Settings(args.data, tuple(args.sources), args.base, args.embedder, args.seed)
+    train_annotator(settings, args.work).save_pretrained(args.output)
+    log.info("wrote %s", args.output)
 
 
 if __name__ == "__main__":

@@ -13,10 +13,12 @@ from annotators.discriminative import DiscriminativeAnnotator
 from annotators.edits import FRAMES, edit
 from annotators.lexical import words_of
 from annotators.small_talk import SMALL_TALK
+from annotators.splits import FOLD_NAMES
+from annotators.stages import windows
 from annotators.training import (
     SOURCES,
     TALK_REFERENCES,
-    cached_features,
+    calibrate,
     fit_combiner,
     fit_idf,
     read_rows,
@@ -97,11 +99,13 @@ def rows_of(fold: int, label: str, n: int) -> list[dict[str, object]]:
 def test_synthetic_rows_come_from_training_folds_only() -> None:
     rows = [row for fold in range(5) for row in rows_of(fold, "supported", 4)]
     extra, parents = synthetic(rows)
-    edits, talk = extra[: len(parents)], extra[len(parents) :]
-    assert len(parents) == 12
+    talk = [row for row in extra if row["label"] == "no_fact"]
+    edits = extra[: len(extra) - len(talk)]
+    assert len(parents) == len(extra)
+    assert len(edits) == 12
     assert {rows[i]["fold"] for i in parents} == {2, 3, 4}
     assert {row["label"] for row in edits} == {"contradictory"}
-    assert all(new["reference"] == rows[i]["reference"] for new, i in zip(edits, parents, strict=True))
+    assert all(new["reference"] == rows[i]["reference"] for new, i in zip(extra, parents, strict=True))
     assert len(talk) == TALK_REFERENCES * len(SMALL_TALK)
     assert {row["label"] for row in talk} == {"no_fact"}
     assert not any("{" in row["sentence"] for row in talk)
@@ -113,12 +117,13 @@ def test_the_whole_path_learns(tmp_path: Path) -> None:
     rows = [row for fold in (1, 2, 3, 4) for label in LABELS for row in rows_of(fold, label, 30)]
     embedder = Embedder(dtype="float32")
     idf = fit_idf([row for row in rows if row["fold"] != 1])
-    extra, parents = synthetic(rows)
-    features = cached_features([*rows, *extra], idf, embedder, tmp_path / "f.npz")
-    again = cached_features([*rows, *extra], idf, embedder, tmp_path / "f.npz")
-    assert np.array_equal(features, again)
-    n = len(rows)
-    combiner = fit_combiner(features[:n], rows, features[n:], extra, parents)
+    table, passages = windows(rows, idf, embedder, tmp_path)
+    again, same = windows(rows, idf, embedder, tmp_path)
+    assert np.array_equal(table.features, again.features)
+    assert passages == same
+    assert len(passages) == len(rows)
+    assert all(text in row["reference"] for row, texts in zip(rows, passages, strict=True) for text in texts)
+    combiner = calibrate(fit_combiner(table, FOLD_NAMES["train"]), table, None)
     annotator = DiscriminativeAnnotator(combiner, idf, embedder)
     unseen = [row for row in rows if row["fold"] == 1]
     right = [a.label == row["label"] for a, row in zip(annotator.predict(unseen), unseen, strict=True)]

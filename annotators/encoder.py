@@ -1,0 +1,242 @@
+"""The pair encoder: a pre-trained transformer that reads sentence and evidence together, with two small heads.
+
+One head gives the four labels of the sentence, the other says of each of its tokens how likely it is unsupported.
+Any encoder of transformers serves as the base; its token embeddings stay as they are, its layers are trained and
+stored beside the combiner. What it reads is made by ``annotators/pairs.py``; imports torch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from annotators.pairs import N_KINDS, Pair, build_pairs
+from annotators.records import LABELS
+from engines.embedding_model import cpu_has_bfloat16, packaged_folder
+
+BATCH_TOKENS = (2048, 65536)
+"""Padded tokens of one pass, on a CPU and on cuda."""
+
+
+class PairModel(nn.Module):
+    """Base, kind embedding and heads.
+
+    Args:
+        base: An encoder of transformers that takes ``inputs_embeds``.
+    """
+
+    def __init__(self, base: nn.Module) -> None:
+        super().__init__()
+        self.base = base
+        width = base.config.hidden_size
+        self.kind = nn.Embedding(N_KINDS, width)
+        nn.init.zeros_(self.kind.weight)
+        self.token = nn.Linear(width, 1)
+        self.pool = nn.Linear(2 * width + 2, width)
+        self.label = nn.Linear(width, len(LABELS))
+        for parameter in base.get_input_embeddings().parameters():
+            parameter.requires_grad_(False)
+
+    def forward(
+        self, ids_BT: torch.Tensor, kinds_BT: torch.Tensor, mask_BT: torch.Tensor, sentence_BT: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Logits of the labels (B, 4), and of "this token is unsupported" (B, T), float32.
+
+        Args:
+            ids_BT: Token ids.
+            kinds_BT: See ``Pair``.
+            mask_BT: True where there is a token.
+            sentence_BT: True on the tokens of the judged sentence.
+        """
+        embedded = self.base.get_input_embeddings()(ids_BT) + self.kind(kinds_BT)
+        states = self.base(inputs_embeds=embedded, attention_mask=mask_BT.long()).last_hidden_state
+        token_BT = self.token(states)[..., 0].float()
+        inside = sentence_BT.to(states.dtype)[..., None]
+        count = inside.sum(1).clamp(min=1)
+        mean = (states * inside).sum(1) / count
+        worst = token_BT.masked_fill(~sentence_BT, -1e4).amax(1, keepdim=True)
+        average = (token_BT * sentence_BT).sum(1, keepdim=True) / count.float()
+        pooled = torch.cat([states[:, 0], mean, worst.to(states.dtype), average.to(states.dtype)], -1)
+        return self.label(torch.nn.functional.gelu(self.pool(pooled))).float(), token_BT
+
+
+def packed(model: PairModel, original: nn.Module) -> dict[str, torch.Tensor]:
+    """What training changed, for storing: of the base's matrices the change in 255 steps per row, the rest bfloat16.
+
+    A change is small beside its weight, so its eighth bit is finer than the last one of a bfloat16 weight.
+    """
+    before = {f"base.{name}": value.detach() for name, value in original.named_parameters()}
+    out = {}
+    for name, parameter in model.named_parameters():
+        value = parameter.detach().float().cpu()
+        if not parameter.requires_grad:
+            continue
+        if name in before and value.ndim == 2:
+            change = value - before[name]
+            scale = (change.abs().amax(1, keepdim=True) / 127).clamp(min=1e-12)
+            out[name], out[f"{name}.scale"] = (change / scale).round().to(torch.int8), scale
+        else:
+            out[name] = value.to(torch.bfloat16)
+    return out
+
+
+def unpack(model: PairModel, tensors: dict[str, torch.Tensor]) -> None:
+    """Put what ``packed`` returned into a model whose base is as it came.
+
+    Raises:
+        ValueError: The tensors are of another base.
+    """
+    wanted = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    given = {name: t for name, t in tensors.items() if not name.endswith(".scale")}
+    wrong = [
+        n for n in {*wanted, *given} if n not in wanted or n not in given or wanted[n].shape != given[n].shape
+    ]
+    if wrong:
+        raise ValueError(f"encoder weights: expected those of this base, but {sorted(wrong)[0]} differs")
+    with torch.no_grad():
+        for name, value in given.items():
+            if value.dtype == torch.int8:
+                wanted[name] += value.float() * tensors[f"{name}.scale"].float()
+            else:
+                wanted[name].copy_(value.float())
+
+
+def collate(pairs: Sequence[Pair], pad: int) -> dict[str, torch.Tensor]:
+    """Pad inputs to one batch."""
+    width = max(len(pair.ids) for pair in pairs)
+    ids, kinds = np.full((len(pairs), width), pad), np.zeros((len(pairs), width), np.int64)
+    mask, sentence = np.zeros((len(pairs), width), bool), np.zeros((len(pairs), width), bool)
+    for i, pair in enumerate(pairs):
+        ids[i, : len(pair.ids)], kinds[i, : len(pair.ids)] = pair.ids, pair.kinds
+        mask[i, : len(pair.ids)] = True
+        sentence[i, pair.first : pair.first + len(pair.offsets)] = True
+    return {
+        "ids_BT": torch.from_numpy(ids),
+        "kinds_BT": torch.from_numpy(kinds),
+        "mask_BT": torch.from_numpy(mask),
+        "sentence_BT": torch.from_numpy(sentence & mask),
+    }
+
+
+class PairEncoder:
+    """A pair model with its tokenizer.
+
+    Args:
+        base: A hub id or folder; None for the packaged MiniLM.
+        weights: What ``packed`` returned: ready to judge. None: untrained, in float32, to be trained.
+        device: "cpu", "cuda"…; None takes cuda where there is one.
+        dtype: It computes in; "auto" is bfloat16 where the hardware has it.
+    """
+
+    def __init__(
+        self,
+        base: str | None = None,
+        weights: dict[str, torch.Tensor] | None = None,
+        *,
+        device: str | None = None,
+        dtype: str = "auto",
+    ) -> None:
+        from transformers import AutoTokenizer
+
+        self.base = base
+        self.stored = weights
+        self.device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        if dtype == "auto":
+            dtype = "bfloat16" if self.device.startswith("cuda") or cpu_has_bfloat16() else "float32"
+        self.dtype = dtype
+        self.tokenizer: Any = AutoTokenizer.from_pretrained(_folder(base))
+        # The model's own attention code is faster than torch's in training on a CPU, and slower in judging.
+        self.model = PairModel(_load(base, "eager" if weights is None else "sdpa"))
+        if weights is not None:
+            unpack(self.model, weights)
+            self.model.to(getattr(torch, dtype))
+        self.model.eval().to(self.device)
+
+    def packed(self) -> dict[str, torch.Tensor]:
+        """The trained weights, for storing."""
+        return packed(self.model, _load(self.base, "eager"))
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """sha256 (64 hex digits) of the stored weights."""
+        digest = hashlib.sha256()
+        for name, value in sorted((self.stored or {}).items()):
+            digest.update(name.encode() + value.contiguous().flatten().view(torch.uint8).numpy().tobytes())
+        return digest.hexdigest()
+
+    @property
+    def limit(self) -> int:
+        return min(int(getattr(self.model.base.config, "max_position_embeddings", 512)), 512)
+
+    def tokenize(self, texts: Sequence[str]) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Ids and code-point offsets of texts; special tokens in a text are read as plain text."""
+        if not texts:
+            return []
+        found = self.tokenizer(
+            list(texts), add_special_tokens=False, split_special_tokens=True, return_offsets_mapping=True,
+            return_attention_mask=False, return_token_type_ids=False, truncation=False, verbose=False,
+        )  # fmt: skip
+        return [
+            (np.asarray(ids, np.int64), np.asarray(offsets, np.int64).reshape(-1, 2))
+            for ids, offsets in zip(found["input_ids"], found["offset_mapping"], strict=True)
+        ]
+
+    def pairs(self, texts: Sequence[tuple[str, str, Sequence[str]]]) -> list[Pair]:
+        """Inputs of (question, sentence, passages)."""
+        t = self.tokenizer
+        start = t.cls_token_id if t.cls_token_id is not None else t.bos_token_id
+        end = t.sep_token_id if t.sep_token_id is not None else t.eos_token_id
+        return build_pairs(texts, self.tokenize, (start, end), self.limit)
+
+    def batch(self, pairs: Sequence[Pair]) -> dict[str, torch.Tensor]:
+        """Tensors of inputs, on the device."""
+        pad = self.tokenizer.pad_token_id or 0
+        return {name: value.to(self.device) for name, value in collate(pairs, pad).items()}
+
+    def __call__(
+        self, texts: Sequence[tuple[str, str, Sequence[str]]]
+    ) -> tuple[np.ndarray, list[tuple[tuple[int, int, float], ...]]]:
+        """Logits of the labels (n, 4); of each sentence (start, end, P(unsupported)) of its tokens."""
+        pairs = self.pairs(texts)
+        labels = np.zeros((len(pairs), len(LABELS)), np.float32)
+        tokens: list[tuple[tuple[int, int, float], ...]] = [()] * len(pairs)
+        kind = self.device.split(":")[0]
+        for numbers in batches([len(pair.ids) for pair in pairs], BATCH_TOKENS[kind == "cuda"]):
+            with torch.inference_mode():
+                label_B4, token_BT = self.model(**self.batch([pairs[i] for i in numbers]))
+            labels[numbers] = label_B4.cpu().numpy()
+            scores = token_BT.sigmoid().cpu().numpy()
+            for row, i in enumerate(numbers):
+                first, places = pairs[i].first, pairs[i].offsets.tolist()
+                wrong = scores[row, first : first + len(places)].tolist()
+                tokens[i] = tuple((a, b, p) for (a, b), p in zip(places, wrong, strict=True))
+        return labels, tokens
+
+
+def batches(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
+    """Rows of like length, longest first, in batches of at most ``budget`` padded tokens, or of one row."""
+    order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
+    at = 0
+    while at < len(order):
+        size = max(1, budget // max(1, lengths[order[at]]))
+        yield order[at : at + size]
+        at += size
+
+
+def _folder(base: str | None) -> str:
+    return str(packaged_folder()) if base is None else base
+
+
+def _load(base: str | None, attention: str) -> nn.Module:
+    from transformers import AutoModel
+
+    model: nn.Module = AutoModel.from_pretrained(
+        _folder(base), use_safetensors=True, dtype=torch.float32, attn_implementation=attention
+    )
+    return model
