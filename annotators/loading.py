@@ -37,7 +37,9 @@ def load_annotator(
         raise ValueError("annotator: expected 'embedded', a folder or a hub id, got an empty name")
     if name.startswith("generative:"):
         if calibration is not None:
-            raise ValueError(f"annotator {name!r}: expected no calibration, since it has no scores to calibrate")
+            raise ValueError(
+                f"annotator {name!r}: expected no calibration, since it has no scores to calibrate"
+            )
         from annotators.generative import GenerativeAnnotator
 
         return GenerativeAnnotator.from_pretrained(name, device=device, dtype=dtype, **options)

@@ -10,7 +10,17 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from mitigate.commands import annotate, build_preferences, calibrate, correct, evaluate, fewl, judge, run, serve
+from mitigate.commands import (
+    annotate,
+    build_preferences,
+    calibrate,
+    correct,
+    evaluate,
+    fewl,
+    judge,
+    run,
+    serve,
+)
 from mitigate.errors import UsageError
 
 COMMANDS = (annotate, build_preferences, calibrate, correct, evaluate, fewl, judge, run, serve)

@@ -43,7 +43,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         '--target-precision, a threshold for "hallucinated" that keeps false alarms rare; sentences that are neither '
         'flagged nor likely supported then get the status "unsure". Rows: labelled sentences '
         '{"reference", "sentence", "label", …}, or records of `mitigate annotate` with "gold" in sentences. Exit '
-        "codes: 0 done, 1 the target cannot be reached or nothing could be written, 2 wrong usage, 3 lines were rejected.",
+        "codes: 0 done, 1 target out of reach or nothing could be written, 2 wrong usage, 3 lines were rejected.",
     )
     add = parser.add_argument
     add("--data", nargs="+", type=Path, required=True, metavar="FILE", help="labelled rows, JSON Lines")
@@ -157,8 +157,8 @@ def _print(calibration: Calibration, annotator: Annotator) -> None:
     if flagging:
         print(
             f"hallucinated        from probability {flagging['threshold']:.3f}: precision {flagging['precision']:.3f}, "
-            f"at least {flagging['low']:.3f} with confidence {report['confidence']:g}; recall {flagging['recall']:.3f}; "
-            f"{flagging['n_flagged']:,} rows flagged"
+            f"at least {flagging['low']:.3f} with confidence {report['confidence']:g}; "
+            f"recall {flagging['recall']:.3f}; {flagging['n_flagged']:,} rows flagged"
         )
 
 
