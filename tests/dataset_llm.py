@@ -84,8 +84,14 @@ def good(prompt: str) -> str:
     if stage == "select":
         return "2, 4, 1"
     if stage == "with":
-        return " ".join(sentences(parts["document"])[:2]) if not zh else "".join(sentences(parts["document"])[:2])
-    return "它建于1702年。我不太清楚！" if zh else "It was made in 1702. It has 9999 rooms. I hope this helps!"
+        return (
+            " ".join(sentences(parts["document"])[:2])
+            if not zh
+            else "".join(sentences(parts["document"])[:2])
+        )
+    return (
+        "它建于1702年。我不太清楚！" if zh else "It was made in 1702. It has 9999 rooms. I hope this helps!"
+    )
 
 
 def questions_on(document: str, zh: bool) -> list[str]:
@@ -119,7 +125,9 @@ def bad(prompt: str) -> str:
                 "5. 这是一个中文问题吗？" if not zh else "5. Is this a question in English?",
                 "- What is it? And when was it made?",
                 "7. <b onclick=alert(1)>What</b> is it that it is?",
-                "8. What do you think about the future of all this?" if not zh else "8. 你对它的未来有什么看法？",
+                "8. What do you think about the future of all this?"
+                if not zh
+                else "8. 你对它的未来有什么看法？",
                 "9. ?",
             ]
         )
@@ -134,7 +142,11 @@ def bad(prompt: str) -> str:
     if stage == "select":
         return "I like 99 and 2 best.\n1, 2, 3"
     if stage == "with":
-        return "" if "1931" in prompt else "=HYPERLINK(\"http://x\") <Hallucination> None <script>alert(1)</script>."
+        return (
+            ""
+            if "1931" in prompt
+            else '=HYPERLINK("http://x") <Hallucination> None <script>alert(1)</script>.'
+        )
     return "<think>thinking about it"
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from engines.types import Engine
 from mitigate.dataset import answers, matching, questions, review, sources
 from mitigate.dataset.export import export
+from mitigate.dataset.similarity import embedder
 from mitigate.dataset.stage import (
     Asked,
     Process,
@@ -232,13 +233,11 @@ def _apply_annotations(run: Build, source: Path, checked: Path, output: Path) ->
 
 def _finish(run: Build, name: str) -> dict[str, Any]:
     """Export, count and draw."""
-    from engines.embedding import Embedder
-
     records: list[Record] = read_rows(run.file(name))
     rows = export(records, run.folder / "dataset")
     held = {record["topic"] for record in records}
     topics = [row for row in read_rows(run.file("01_topics")) if row["topic"] in held]
-    table2 = counted(records, Embedder(dtype="float32").count_tokens)
+    table2 = counted(records, embedder(None).count_tokens)
     table4, kinds = label_counts(records), topic_counts(topics)
     write_whole(run.folder / "statistics.md", page(table2, table4, kinds, run.rejected).encode())
     figures = {

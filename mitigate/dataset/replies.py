@@ -31,9 +31,9 @@ def parse_questions(reply: str, language: str, *, truncated: bool = False) -> tu
         truncated: Whether the reply was cut at its token limit; its last line is then dropped.
 
     Returns:
-        Questions in order, and problems by name: ``empty``, ``no_list`` (no line is an item), ``truncated``, ``no_question``
-        (no question mark at its end), ``several_questions``, ``wrong_language``, ``markup``, ``too_short``,
-        ``too_long``.
+        Questions in order, and problems by name: ``empty``, ``no_list`` (no line is an item), ``truncated``,
+        ``no_question`` (no question mark at its end), ``several_questions``, ``wrong_language``, ``markup``,
+        ``too_short``, ``too_long``.
     """
     problems: Counter[str] = Counter()
     lines = [line for line in reply.splitlines() if line.strip()]

@@ -92,9 +92,9 @@ def cut_off(result: ChatResult) -> bool:
 
 def extended(row: Record, **new: Any) -> Record:
     """A row with new keys; the long reference stays last, so that a line can be read from its beginning."""
-    rest = {key: value for key, value in row.items() if key != "reference"}
-    last = {"reference": row["reference"]} if "reference" in row else {}
-    return {**rest, **new, **last}
+    merged = {**row, **new}
+    last = {"reference": merged.pop("reference")} if "reference" in merged else {}
+    return merged | last
 
 
 def run_stage(

@@ -1,0 +1,349 @@
+"""The data set pipeline end to end, with a model that plays along and one that does not, and with bad inputs."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import annotators
+from annotators.tagged import parse_tagged
+from mitigate.cli import main
+from mitigate.dataset.review import SENTENCE_COLUMNS
+from tests.dataset_llm import EXAMPLE, TRUTH, bad, good, replying, stage_of, texts
+from tests.engines_server import Reply, completion, serving
+from tests.standin import ExactAnnotator
+
+Rows = list[dict[str, Any]]
+
+
+@pytest.fixture(autouse=True)
+def exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(annotators, "load_annotator", lambda name: ExactAnnotator())
+
+
+def rows(path: Path) -> Rows:
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
+def recipe(folder: Path, url: str, **options: Any) -> Path:
+    path = folder / "recipe.yaml"
+    config = {
+        "kind": "build-dataset", "about": "a test", "hardware": "any", "engine": f"openai:m@{url}",
+        "topics": str(EXAMPLE / "topics.jsonl"),
+        "corpus": [str(EXAMPLE / "documents"), str(EXAMPLE / "documents.zh.jsonl")],
+        "answers": [{"with_reference": True}, {"with_reference": False}],
+    }  # fmt: skip
+    path.write_text(yaml.safe_dump({**config, **options}, allow_unicode=True))
+    return path
+
+
+def build(
+    folder: Path, script: Callable[[dict[str, Any]], Reply], *args: str, **options: Any
+) -> tuple[int, Path]:
+    out = folder / "run"
+    with serving(script) as server:
+        code = main(["run", str(recipe(folder, server.url, **options)), "--output", str(out), *args])
+    return code, out
+
+
+@pytest.fixture(scope="module")
+def good_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(annotators, "load_annotator", lambda name: ExactAnnotator())
+        code, out = build(tmp_path_factory.mktemp("good"), replying(good))
+    assert code == 0
+    return out
+
+
+def test_every_topic_gets_its_own_document_among_namesakes(good_run: Path) -> None:
+    found = {row["topic"]: row["document"] for row in rows(good_run / "04_references.jsonl")}
+    assert found == TRUTH
+    namesakes: Counter[str] = Counter()
+    for row in rows(good_run / "03_candidates.jsonl"):
+        matches = [c["match"] for c in row["candidates"]]
+        assert matches == sorted(matches, key=["title", "similar"].index)  # hard matches first
+        namesakes[row["topic"]] = matches.count("title")
+    assert namesakes.pop("Ada Kirwan") == 1  # her own document is called "Kirwan, Ada": found by the soft match
+    assert min(namesakes.values()) >= 2
+
+
+def test_the_data_set_holds_what_was_made(good_run: Path) -> None:
+    from datasets import Dataset
+
+    sentences, anah = rows(good_run / "dataset/sentences.jsonl"), rows(good_run / "dataset/anah.jsonl")
+    annotated = rows(good_run / "11_annotated.jsonl")
+    assert len(anah) == len(TRUTH) == 14
+    assert len(annotated) == 14 * 3 * 2
+    assert len(sentences) == sum(len(record["sentences"]) for record in annotated)
+    for record in annotated:
+        for s in record["sentences"]:
+            assert record["answer"][s["start"] : s["end"]] == s["text"]
+    by_source = Counter((s["source"], s["label"]) for s in sentences)
+    # 3 questions a topic. English answers with reference: two copied sentences; without: two made up, one remark. The
+    # stand-in takes a Chinese answer for one sentence.
+    assert by_source["with reference", "supported"] == 8 * 3 * 2 + 6 * 3
+    assert by_source["without reference", "no_fact"] == 8 * 3
+    assert by_source["without reference", "unverifiable"] == 8 * 3 * 2 + 6 * 3
+    assert by_source["with reference", "unverifiable"] == 0
+    for row in anah:
+        for column, notes in (
+            ("GPT3.5_answers_D", "human_GPT3.5_answers_D_ann"),
+            ("InternLM_answers", "human_InternLM_answers_ann"),
+        ):
+            assert len(row[column]) == len(row[notes]) == len(row["selected_questions"]) == 3
+            labels = [parse_tagged(note).label for notes_of in row[notes] for note in notes_of]
+            held = [s["label"] for s in sentences if s["topic"] == row["name"] and s["source"].startswith(
+                "with ref" if "GPT" in column else "without")]  # fmt: skip
+            assert labels == held
+    read = Dataset.from_parquet(
+        str(good_run / "dataset/sentences.parquet"), cache_dir=str(good_run / "cache"), keep_in_memory=True
+    )
+    assert read.to_list() == sentences
+
+
+def test_statistics_count_and_chart(good_run: Path) -> None:
+    figures = json.loads((good_run / "statistics.json").read_text())
+    assert {k: figures["counts"]["en"][k] for k in ("topics", "questions", "answers", "sentences")} == {
+        "topics": 8, "questions": 24, "answers": 48, "sentences": 48 + 24 * 3,
+    }  # fmt: skip
+    counts = figures["counts"]["zh"]
+    assert counts["tokens with references"] > counts["tokens without"] > 0
+    assert sum(row["topics"] for row in figures["topics"]) == 14
+    page = (good_run / "statistics.md").read_text("utf-8")
+    assert "| en | with reference | 48 | 100.00 | 0.00 | 0.00 | 0.00 | 0 |" in page
+    assert (good_run / "topics.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_bad_model_is_read_strictly_and_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out = build(tmp_path, replying(bad))
+    assert code == 3
+    by_topic = {row["topic"]: row for row in rows(out / "07_filtered.jsonl")}
+    assert {
+        topic: row["document"] for topic, row in by_topic.items()
+    } == TRUTH  # "是的，没错。" and thinking are read
+    harrow = by_topic["Harrow Bridge"]
+    assert harrow["question_problems"] == {
+        "markup": 1, "no_question": 1, "repeated": 2, "several_questions": 1, "too_short": 1, "wrong_language": 1,
+    }  # fmt: skip
+    verdicts = {v["question"]: (v["objective"], v["answerable"]) for v in harrow["verdicts"]}
+    assert verdicts["What do you think about the future of all this?"] == (False, None)
+    assert len(harrow["kept"]) == 3
+    assert by_topic["青石桥"]["kept"] == []  # "可以回答。" is neither yes nor no
+    lost = rows(out / "08_selected.jsonl.rejected.jsonl")
+    assert [json.loads(row["raw"])["topic"] for row in lost] == [t for t in TRUTH if not t.isascii()]
+    assert "a question that is objective" in capsys.readouterr().err
+    answered = rows(out / "10_records.jsonl")
+    assert {r["source"] for r in answered} == {"with reference"}  # the other thought till the limit
+    assert all(r["topic"] != "Harrow Bridge" for r in answered)
+    missing = rows(out / "10_records.jsonl.rejected.jsonl")
+    assert len(missing) == 8 * 3 + 3
+    assert "an empty reply" in missing[0]["problems"][0]["expected"]
+
+
+def test_a_broken_or_stopping_server_loses_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    down = {"on": True}
+
+    def script(body: dict[str, Any]) -> Reply:
+        prompt = body["messages"][-1]["content"]
+        if stage_of(prompt) == "write" and "望海楼" in prompt:
+            return Reply({"error": {"message": "too long", "code": None}}, 400)
+        if stage_of(prompt) == "answerable" and down["on"]:
+            return Reply({"error": {"message": "wrong key", "code": None}}, 401)
+        return completion(good(prompt))
+
+    with serving(script) as server:
+        path, out = recipe(tmp_path, server.url), tmp_path / "run"
+        assert main(["run", str(path), "--output", str(out)]) == 1
+        assert "--resume" in capsys.readouterr().err
+        assert len(rows(out / "06_distinct.jsonl")) == 13
+        down["on"] = False
+        assert main(["run", str(path), "--output", str(out), "--resume"]) == 3
+    assert "a question that could be read for the topic '望海楼'" in capsys.readouterr().err
+    assert len(rows(out / "dataset/anah.jsonl")) == 13
+
+
+def test_bad_inputs_are_named_and_the_rest_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    corpus = tmp_path / "corpus"
+    corpus.mkdir()
+    (corpus / "blue.md").write_text(f"# Blue Lantern\n\n{texts()['blue-lantern-lamp.md']}", encoding="utf-8")
+    (corpus / "empty.md").write_text("# Harrow Bridge\n\n  \n")
+    (corpus / "latin.txt").write_bytes("Caf\xe9".encode("latin-1"))
+    (corpus / "gone.txt").symlink_to(tmp_path / "nowhere")
+    (corpus / "picture.png").write_bytes(b"no document")
+    topics = tmp_path / "topics.jsonl"
+    lines = [
+        '{"topic": "Blue Lantern", "category": "thing"}',
+        '{"topic": "blue  lantern", "category": "comet"}',
+        '{"topic": "Harrow Bridge"}',
+        '{"topic": ""}',
+        "not json",
+        '{"topic": "Ada Kirwan", "aliases": "A. K."}',
+    ]
+    topics.write_text("\n".join(lines))
+    script = replying(lambda p: "No" if "Harrow" in p.split("<title>")[0] and "<title>" in p else good(p))
+    code, out = build(tmp_path, script, topics=str(topics), corpus=[str(corpus)])
+    assert code == 3
+    said = capsys.readouterr().err
+    assert "topics.jsonl:2: topic: expected a name of its own (line 1 has the same)" in said
+    assert "empty.md:1: text: expected a string with text in it" in said
+    assert "latin.txt:1: expected UTF-8 text" in said
+    assert "gone.txt:1: expected a file that can be read, got No such file" in said
+    assert "a document for the topic 'Harrow Bridge' (candidates: Blue Lantern)" in said
+    assert [row["line"] for row in rows(out / "01_topics.jsonl.rejected.jsonl")] == [2, 4, 5, 6]
+    kept = [json.loads(row["raw"])["topic"] for row in rows(out / "05_questions.jsonl.rejected.jsonl")]
+    assert kept == ["Harrow Bridge"]
+    assert len(rows(out / "02_documents.jsonl.rejected.jsonl")) == 3
+    assert {row["topic"] for row in rows(out / "11_annotated.jsonl")} == {"Blue Lantern"}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"topics": "nowhere.jsonl"}, "topics: no such file nowhere.jsonl"),
+        ({"corpus": ["nowhere"]}, "corpus: no such file or folder nowhere"),
+        ({"engine": None}, "matching, answers.0"),
+        ({"engine": "gpt:4"}, "expected KIND:MODEL"),
+        ({"answers": []}, "answers: "),
+        ({"questions": {"per_topics": 3}}, "did you mean 'per_topic'"),
+    ],
+)  # fmt: skip
+def test_a_wrong_recipe_is_refused_before_anything_is_asked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: dict[str, Any], message: str
+) -> None:
+    if options.get("engine", 0) is None:
+        options = {**options, "questions": {"engine": "transformers:x"}, "filters": {"engine": "transformers:x"},
+                   "selection": {"engine": "transformers:x"}}  # fmt: skip
+    assert (
+        main(
+            [
+                "run",
+                str(recipe(tmp_path, "http://127.0.0.1:9/v1", **options)),
+                "--output",
+                str(tmp_path / "o"),
+            ]
+        )
+        == 2
+    )
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "o").exists()
+
+
+def read_cells(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def write_cells(path: Path, cells: list[dict[str, str]], **dialect: Any) -> None:
+    with path.open("w", encoding="utf-8-sig", newline="") as file:
+        writer = csv.DictWriter(file, list(cells[0]), **dialect)
+        writer.writeheader()
+        writer.writerows(cells)
+
+
+def test_review_at_matching_and_at_annotation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = ("Harrow Bridge", "Nettle cloth", "竹纸")
+    topics = tmp_path / "topics.jsonl"
+    kept = [r for r in rows(EXAMPLE / "topics.jsonl") if r["topic"] in names]
+    topics.write_text("".join(json.dumps(row) + "\n" for row in kept))
+    with serving(replying(lambda p: "No" if "Topic: Nettle" in p else good(p))) as server:
+        path, out = str(recipe(tmp_path, server.url, topics=str(topics))), tmp_path / "run"
+        assert main(["build-dataset", "--config", path, "--review", "--output", str(out)]) == 0
+        assert "save it as references.checked.csv" in capsys.readouterr().err
+        assert not (out / "05_questions.jsonl").exists()
+        cells = read_cells(out / "review/references.csv")
+        assert [c["topic"] for c in cells] == [
+            "Nettle cloth",
+            "Harrow Bridge",
+            "竹纸",
+        ]  # what is open comes first
+        cells[0]["new_document"] = "nettle-cloth.md"
+        cells[1]["new_document"] = "no-such-document"
+        write_cells(out / "review/references.checked.csv", cells, delimiter=";")
+
+        again = ["build-dataset", "--config", path, "--review", "--output", str(out), "--resume"]
+        assert main(again) == 0
+        said = capsys.readouterr().err
+        assert "1 corrections of" in said
+        assert "expected the name of a document of this run, or 'none', got \"no-such-document\"" in said
+        reviewed = {row["topic"]: row["document"] for row in rows(out / "04_references_reviewed.jsonl")}
+        assert reviewed == {name: TRUTH[name] for name in names}
+
+        cells = read_cells(out / "review/annotations.csv")
+        labels = [c["label"] for c in cells]
+        first = labels.count("unverifiable")
+        assert set(labels[:first]) == {"unverifiable"}
+        assert first > 0
+        target = next(c for c in cells if c["text"] == "It was made in 1702.")
+        target |= {"new_label": "Contradictory", "new_fragments": "A school in Lowick still teaches the craft.",
+                   "new_sentence": "It was made in 1870."}  # fmt: skip
+        record = target["record"]
+        if not record.startswith("Nettle"):
+            target["new_fragments"] = "It was opened on 4 May 1931 after six years of work."
+        wrong = next(c for c in cells if c is not target)
+        wrong["new_label"] = "true"
+        write_cells(out / "review/annotations.checked.csv", cells)
+        assert main(again) == 3
+    said = capsys.readouterr().err
+    assert "new_label: expected one of supported, contradictory" in said
+    before = {row["id"]: row for row in rows(out / "11_annotated.jsonl")}
+    after = {row["id"]: row for row in rows(out / "11_annotated_reviewed.jsonl")}
+    changed = [name for name in before if before[name] != after[name]]
+    assert changed == [record]
+    number = int(target["sentence"])
+    sentence = after[record]["sentences"][number]
+    assert (sentence["label"], sentence["status"], sentence["scores"]) == ("contradictory", "checked", None)
+    start = sentence["start"] + len("It was made in ")
+    assert sentence["correction"] == [{"from": "1702", "to": "1870", "start": start, "end": start + 4}]
+    (fragment,) = sentence["fragments"]
+    assert after[record]["reference"][fragment["start"] : fragment["end"]] == target["new_fragments"]
+    assert after[record]["reviewed"] == [number]
+    exported = {row["id"]: row for row in rows(out / "dataset/sentences.jsonl")}
+    assert exported[f"{record}/s{number}"]["correction"] == "It was made in 1870."
+
+
+def test_no_cell_is_a_formula(tmp_path: Path) -> None:
+    topics = tmp_path / "topics.jsonl"
+    topics.write_text('{"topic": "=cmd|calc", "description": "@SUM(1)\\nHarrow Bridge", "language": "en"}\n')
+    corpus = tmp_path / "d.jsonl"
+    corpus.write_text(
+        json.dumps({"title": "+1", "text": '-2+3 is what it says here. "=1", it says.', "id": "=d"}) + "\n"
+    )
+
+    def play(prompt: str) -> str:
+        stage = stage_of(prompt)
+        if stage == "write":
+            return '1. =HYPERLINK("http://x";"What is this?")?\n2. -What is it called in the world?'
+        return (
+            "=1+1 is an answer."
+            if stage in ("with", "without")
+            else "1. Yes"
+            if stage == "objective"
+            else "Yes"
+        )
+
+    with serving(replying(play)) as server:
+        path, out = (
+            str(recipe(tmp_path, server.url, topics=str(topics), corpus=[str(corpus)], review=True)),
+            tmp_path / "r",
+        )
+        assert main(["run", path, "--output", str(out)]) == 0
+        for what in ("references", "annotations"):
+            cells = read_cells(out / f"review/{what}.csv")
+            assert cells
+            assert not [v for row in cells for v in row.values() if v.startswith(tuple("=+-@\t\r"))]
+            assert any(v.startswith("'=") for row in cells for v in row.values())
+            write_cells(out / f"review/{what}.checked.csv", cells)
+            assert main(["run", path, "--output", str(out), "--resume"]) == 0
+    assert set(SENTENCE_COLUMNS) == set(cells[0])
+    assert (out / "11_annotated_reviewed.jsonl").read_bytes() == (out / "11_annotated.jsonl").read_bytes()
