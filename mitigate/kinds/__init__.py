@@ -9,5 +9,8 @@ KINDS: dict[str, str] = {
     "build-dataset": "mitigate.kinds.build_dataset",
     "discriminative-annotator": "mitigate.kinds.discriminative_annotator",
     "icl": "mitigate.kinds.icl",
+    "sft": "mitigate.kinds.sft",
+    "mask-dpo": "mitigate.kinds.mask_dpo",
+    "rlhf": "mitigate.kinds.rlhf",
 }
 """What `kind:` may say, and the module that it means."""
