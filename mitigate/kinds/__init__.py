@@ -8,9 +8,11 @@ module imports no model library.
 KINDS: dict[str, str] = {
     "build-dataset": "mitigate.kinds.build_dataset",
     "discriminative-annotator": "mitigate.kinds.discriminative_annotator",
+    "embedded-annotator": "mitigate.kinds.embedded_annotator",
     "icl": "mitigate.kinds.icl",
-    "sft": "mitigate.kinds.sft",
+    "inference": "mitigate.kinds.inference",
     "mask-dpo": "mitigate.kinds.mask_dpo",
     "rlhf": "mitigate.kinds.rlhf",
+    "sft": "mitigate.kinds.sft",
 }
 """What `kind:` may say, and the module that it means."""
