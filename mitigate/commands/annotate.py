@@ -136,7 +136,7 @@ def check_options(args: argparse.Namespace) -> None:
         make_parent(args.html)
 
 
-def load(name: str, options: Mapping[str, Any]) -> Annotator:
+def load(name: str, options: Mapping[str, Any] | None = None) -> Annotator:
     """The annotator of that name; what is wrong with the name is a usage error."""
     from rich.console import Console
 
@@ -144,7 +144,7 @@ def load(name: str, options: Mapping[str, Any]) -> Annotator:
 
     try:
         with Console(stderr=True).status("loading the annotator"):  # shown on a terminal only
-            return load_annotator(name, **options)
+            return load_annotator(name, **(options or {}))
     except (ValueError, OSError, ImportError) as error:
         raise UsageError(f"--annotator {name}: {error}") from error
 
