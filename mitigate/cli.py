@@ -20,10 +20,11 @@ from mitigate.commands import (
     judge,
     run,
     serve,
+    stats,
 )
 from mitigate.errors import UsageError
 
-COMMANDS = (annotate, build_preferences, calibrate, correct, evaluate, fewl, judge, run, serve)
+COMMANDS = (annotate, build_preferences, calibrate, correct, evaluate, fewl, judge, run, serve, stats)
 
 
 def build_parser() -> argparse.ArgumentParser:

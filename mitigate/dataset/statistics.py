@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from html import escape
 from pathlib import Path
 from typing import Any
 
 from annotators.records import LABELS
 from mitigate.jsonl import Record
+from mitigate.markdown import table
 from mitigate.report import NOT_CHECKED, WORDS, kind_of
 
 COUNTS = ("topics", "questions", "answers", "sentences", "tokens with references", "tokens without")
@@ -28,7 +28,7 @@ def counted(
     """Table 2: language → what there is of each of ``COUNTS``."""
     texts = list(dict.fromkeys(r[key] for r in records for key in ("question", "answer", "reference")))
     tokens = dict(zip(texts, count_tokens(texts), strict=True))
-    table = {}
+    counts = {}
     for language in sorted({record["language"] for record in records}):
         found = [record for record in records if record["language"] == language]
         bare = sum(tokens[r["question"]] + tokens[r["answer"]] for r in found)
@@ -40,17 +40,17 @@ def counted(
             bare + sum(tokens[r["reference"]] for r in found),
             bare,
         )
-        table[language] = dict(zip(COUNTS, values, strict=True))
-    return table
+        counts[language] = dict(zip(COUNTS, values, strict=True))
+    return counts
 
 
 def label_counts(records: Sequence[Record]) -> dict[tuple[str, str], Counter[str]]:
     """Table 4: (language, with or without reference) → sentences of each label, unchecked ones among them."""
-    table: dict[tuple[str, str], Counter[str]] = {}
+    labels: dict[tuple[str, str], Counter[str]] = {}
     for record in records:
-        counter = table.setdefault((record["language"], record["source"]), Counter())
+        counter = labels.setdefault((record["language"], record["source"]), Counter())
         counter.update(kind_of(sentence) for sentence in record["sentences"])
-    return dict(sorted(table.items()))
+    return dict(sorted(labels.items()))
 
 
 def topic_counts(topics: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], int]:
@@ -67,7 +67,7 @@ def page(
 ) -> str:
     """The statistics as Markdown; texts of the user's files are escaped."""
     lines = ["# Statistics of this data set", "", "## What there is", ""]
-    lines += _table(["language", *COUNTS], [[name, *values.values()] for name, values in table2.items()])
+    lines += table(["language", *COUNTS], [[name, *values.values()] for name, values in table2.items()])
     lines += ["", "## Labels, in percent of checked sentences", ""]
     rows: list[list[object]] = []
     for (language, source), counter in table4.items():
@@ -75,12 +75,12 @@ def page(
         shares = [f"{100 * counter[label] / checked:.2f}" if checked else "–" for label in LABELS]
         rows.append([language, source, checked, *shares, counter[NOT_CHECKED]])
     head = ["language", "answers", "checked", *(WORDS[label] for label in LABELS), "not checked (number)"]
-    lines += _table(head, rows)
+    lines += table(head, rows)
     lines += ["", "## Topics by category and domain", "", "![topics](topics.png)", ""]
     numbered = enumerate(kinds.items(), start=1)
-    lines += _table(["no.", "category", "domain", "topics"], [[i, *pair, n] for i, (pair, n) in numbered])
+    lines += table(["no.", "category", "domain", "topics"], [[i, *pair, n] for i, (pair, n) in numbered])
     lines += ["", "## What was left out on the way", ""]
-    lines += _table(["stage", "lines in its .rejected.jsonl"], [[name, n] for name, n in lost.items() if n])
+    lines += table(["stage", "lines in its .rejected.jsonl"], [[name, n] for name, n in lost.items() if n])
     return "\n".join(lines) + "\n"
 
 
@@ -124,19 +124,3 @@ def draw_topics(kinds: Mapping[tuple[str, str], int], path: Path) -> None:
         textprops={"fontsize": 8, "family": family},
     )  # fmt: skip
     figure.savefig(path, dpi=130)
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
-    cells = [[_cell(value) for value in row] for row in rows]
-    return [f"| {' | '.join(head)} |", "|" + "---|" * len(head), *(f"| {' | '.join(row)} |" for row in cells)]
-
-
-def _cell(value: object) -> str:
-    if isinstance(value, int):
-        return f"{value:,}"
-    return (
-        escape(" ".join(str(value).split()))
-        .replace("|", "&#124;")
-        .replace("[", "&#91;")
-        .replace("`", "&#96;")
-    )
