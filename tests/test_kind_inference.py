@@ -1,0 +1,142 @@
+"""The recipe `inference`: ask several times, choose, correct or withhold; figures of each stage; resume."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from mitigate.cli import main
+from tests.engines_server import Reply, completion, error, serving
+from tests.rule_annotator import RuleAnnotator
+from tests.test_inference import LOST, REFERENCE, RIGHT, WRONG
+
+OTHER = "Anna drew it in 1899."
+
+
+@pytest.fixture(autouse=True)
+def annotator(monkeypatch: pytest.MonkeyPatch) -> RuleAnnotator:
+    """In place of a trained one, so that verdicts are known."""
+    rule = RuleAnnotator()
+    monkeypatch.setattr("mitigate.commands.annotate.load", lambda name: rule)
+    return rule
+
+
+def recipe(folder: Path, url: str, **more: Any) -> Path:
+    data = folder / "data.jsonl"
+    rows = [{"question": f"q{i}?", "reference": REFERENCE, "note": i} for i in range(4)]
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"question": "no reference"}\n')
+    path = folder / "inference.yaml"
+    options = {
+        "kind": "inference",
+        "about": "a",
+        "hardware": "h",
+        "data": str(data),
+        "answers": 2,
+        "chunk": 2,
+    }
+    path.write_text(yaml.safe_dump({**options, "engine": f"openai:m@{url}", **more}))
+    return path
+
+
+def script(body: dict[str, Any]) -> Reply:
+    """q0: a right second answer; q1: one that its correction mends; q2: hopeless; q3: nothing at all."""
+    text = body["messages"][0]["content"]
+    replies = {
+        "q0": (LOST, RIGHT),
+        "q1": (f"{WRONG} {LOST}", f"{LOST} {LOST}"),
+        "q2": (LOST, OTHER),
+        "q3": ("", ""),
+    }
+    return completion(*next(texts for name, texts in replies.items() if name in text)[: body.get("n", 1)])
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_choose_correct_and_withhold(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "run"
+    with serving(script) as server:
+        assert main(["run", str(recipe(tmp_path, server.url, abstain_above=0.6)), "--output", str(out)]) == 3
+        asked = server.requests
+    assert all(REFERENCE.strip() in body["messages"][0]["content"] for body in asked)
+    rows = read(out / "results.jsonl")
+    assert [row["note"] for row in rows] == [0, 1, 2, 3]
+    assert (rows[0]["answer"], rows[0]["index"], rows[0]["candidates"]) == (RIGHT, 1, [LOST, RIGHT])
+    assert rows[1]["answer"] == f"{RIGHT} {LOST}"
+    assert rows[2]["action"] == "abstained"
+    assert (rows[3]["answer"], rows[3]["index"]) == (None, None)
+    done = json.loads((out / "done.json").read_text())
+    # first: LOST | WRONG LOST | LOST: 4 of 4; chosen: RIGHT | WRONG LOST | LOST: 3 of 4; given: RIGHT | RIGHT LOST | –
+    assert [done[stage]["hallucinated"] for stage in ("first", "chosen", "given")] == [4, 3, 1]
+    assert [done[stage]["factual"] for stage in ("first", "chosen", "given")] == [4, 4, 3]
+    assert done["unanswered"] == 1
+    shown = capsys.readouterr().out
+    assert re.search(r"given: 33 %.* of 3 factual", shown)
+    assert "line 5:" in shown
+    assert RIGHT in (out / "report.html").read_text()
+    assert len(read(out / "rejected.jsonl")) == 1
+
+
+def test_a_killed_run_goes_on_and_asks_for_nothing_twice(tmp_path: Path) -> None:
+    out, asked = tmp_path / "run", []
+
+    def breaks(body: dict[str, Any]) -> Reply:
+        asked.append(body["messages"][0]["content"])
+        return error(401, "key expired") if len(asked) > 2 and not fixed else script(body)
+
+    fixed: list[bool] = []
+    with serving(breaks) as server:
+        path = recipe(tmp_path, server.url)
+        assert main(["run", str(path), "--output", str(out)]) == 2
+        assert len(read(out / "results.jsonl")) == 2
+        fixed.append(True)
+        del asked[:]
+        assert main(["run", str(path), "--output", str(out), "--resume"]) == 3
+    assert not any("q0?" in text or "q1?" in text for text in asked)
+    assert [row["note"] for row in read(out / "results.jsonl")] == [0, 1, 2, 3]
+
+
+def test_fewl_chooses_what_reference_llms_say(tmp_path: Path) -> None:
+    def answers(body: dict[str, Any]) -> Reply:
+        if body["model"] != "m":
+            return completion(
+                "It cost thirty marks." if "q0" in body["messages"][0]["content"] else "The tower has floors."
+            )
+        return completion("The tower has 9 floors.", "It cost 30 marks.")
+
+    out = tmp_path / "run"
+    with serving(answers) as server:
+        llms = {name: f"openai:{name}@{server.url}" for name in ("one", "two")}
+        scoring = {"similarity": "rouge-l", "penalty": False, "embedding": "tfidf"}
+        path = recipe(
+            tmp_path, server.url, select="fewl", reference_llms=llms, scoring=scoring, correct=False
+        )
+        assert main(["run", str(path), "--output", str(out)]) == 3
+    assert [row["index"] for row in read(out / "results.jsonl")] == [1, 0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"select": "fewl"}, "reference_llms: expected the engines"),
+        ({"reference_llms": {"a": "openai:m"}}, "reference_llms: expected the engines"),
+        ({"correct": False, "delete": True}, "for correct: true only"),
+        ({"temperature": 0}, "temperature: expected more than 0"),
+        ({"regenerate": "gpt"}, "expected KIND:MODEL"),
+        ({"abstain_above": 1}, "abstain_above: .*less than 1"),
+        ({"data": "nowhere"}, "cannot read nowhere"),
+    ],
+)
+def test_mistakes_are_told_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: dict[str, Any], message: str
+) -> None:
+    path = recipe(tmp_path, "http://127.0.0.1:9/v1", **more)
+    assert main(["run", str(path), "--output", str(tmp_path / "run")]) == 2
+    assert re.search(message, capsys.readouterr().err)
+    assert not (tmp_path / "run").exists()
