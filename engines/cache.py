@@ -162,6 +162,8 @@ class CachedEngine:
     Attributes:
         hits: Chats answered from the cache, or by an equal chat of the same batch.
         misses: Chats the engine was asked.
+        failed: Those of them that have no answer; asked again the next time.
+        last_error: Why the last of these has none.
     """
 
     def __init__(self, engine: Engine, cache: ResponseCache | str | Path) -> None:
@@ -169,6 +171,8 @@ class CachedEngine:
         self.cache = cache if isinstance(cache, ResponseCache) else ResponseCache(cache)
         self.hits = 0
         self.misses = 0
+        self.failed = 0
+        self.last_error: str | None = None
 
     @property
     def name(self) -> str:
@@ -205,6 +209,8 @@ class CachedEngine:
 
         def keep(place: int, result: ChatResult) -> None:
             key = asked[place]
+            if result.error is not None:
+                self.failed, self.last_error = self.failed + 1, result.error
             give(key, result if result.error is not None else self.cache.put(key, result))
 
         if asked:

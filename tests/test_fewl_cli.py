@@ -235,7 +235,8 @@ class Server(BaseHTTPRequestHandler):
             self.server.asked.append(asked)
             if len(self.server.asked) > self.server.limit:
                 self.server.full.set()
-        if self.server.full.is_set():
+        held = self.server.full.is_set()  # asked once: it may change while the reply is on its way
+        if held:
             self.server.go_on.wait(30)
         if wanted := re.search(r"Invent (\d+) ", asked):
             lines = [
@@ -264,11 +265,39 @@ class Server(BaseHTTPRequestHandler):
         except OSError:
             pass  # the client was killed
         else:
-            if not self.server.full.is_set():
+            if not held:
                 self.server.answered.append(asked)
 
     def log_message(self, *_):
         pass
+
+
+def test_failed_requests_are_told_by_the_exit_code_and_asked_again(tmp_path, capsys, monkeypatch):
+    """A server that refuses every second question: scores of the rest, exit code 1; then it answers them all."""
+    from tests.engines_server import completion, error, serving
+
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    bare = [{k: v for k, v in row.items() if k != "reference_answers"} for row in questions(4)]
+    source, scored = write(tmp_path / "q.jsonl", bare), tmp_path / "s.jsonl"
+    broken = True
+
+    def script(body):
+        nth = sorted(row["question"] for row in bare).index(body["messages"][0]["content"].split("\n\n")[1])
+        return error(400, "not today") if broken and nth % 2 else completion("It is so.")
+
+    with serving(script) as server:
+        argv = ["fewl", "score", "--input", source, "--output", str(scored), "--expertise", "uniform"]
+        argv += ["--reference-llm", f"openai:m@{server.url}", "--json"]
+        assert main([str(a) for a in argv]) == 1
+        said = capsys.readouterr().err
+        assert "2 requests failed" in said
+        assert "not today" in said
+        assert "run the same command again" in said
+        assert len(read(scored)) == 4
+        broken, before = False, len(server.requests)
+        assert main([str(a) for a in argv]) == 0
+        assert len(server.requests) == before + 2
+    assert all(row["reference_answers"] for row in read(scored))
 
 
 def test_a_killed_run_goes_on_and_asks_nothing_twice(tmp_path):

@@ -61,10 +61,25 @@ def run_score(args: argparse.Namespace) -> int:
             summary["rejected_lines"] = job.rejected
             write_json(Path(f"{args.output}.run.json"), {**provenance(args), **summary})
             _print(args, summary)
+            if _tell_failed(engines):
+                return 1
             return REJECTED if job.rejected else 0
     except (OutputError, EngineError, CacheError) as error:
         say(f"error: {error}")
         return 1
+
+
+def _tell_failed(engines: Sequence[Engine]) -> bool:
+    """Say which LLMs left requests without an answer; whether any did."""
+    from engines.cache import CachedEngine
+
+    failing = [e for e in engines if isinstance(e, CachedEngine) and e.failed]
+    for engine in failing:
+        say(
+            f"error: {engine.name}: {engine.failed:,} requests failed ({engine.last_error}), and the scores lack what "
+            "they would have brought: run the same command again to ask only these"
+        )
+    return bool(failing)
 
 
 def _check_options(args: argparse.Namespace) -> None:
