@@ -87,19 +87,19 @@ def page(
 def draw_topics(kinds: Mapping[tuple[str, str], int], path: Path) -> None:
     """Write the ring chart: categories inside, domains outside (PNG, or what the suffix says).
 
-    A name with Chinese characters is shown by the numbers of its rows in the page where no installed font has them.
+    A name with characters that no installed font has is shown by the numbers of its rows in the page.
     """
     from matplotlib import font_manager
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    installed = {font.name for font in font_manager.fontManager.ttflist}
-    font = next((name for name in _HAN_FONTS if name in installed), None)
-    family = ["DejaVu Sans", *([font] if font else [])]
+    files = {font.name: font.fname for font in font_manager.fontManager.ttflist}
+    family = ["DejaVu Sans", *[name for name in _HAN_FONTS if name in files][:1]]
+    known = {code for name in family for code in font_manager.get_font(files[name]).get_charmap()}
 
     def shown(text: str, number: str) -> str:
-        plain = "".join(c for c in text if c.isprintable())[:40].replace("$", r"\$")
-        return plain if font or all(ord(c) < 0x2E80 for c in plain) else f"no. {number}"
+        plain = text[:40].replace("$", r"\$")
+        return plain if all(ord(c) in known for c in plain) else f"no. {number}"
 
     categories: Counter[str] = Counter()
     places: dict[str, list[str]] = {}
