@@ -15,6 +15,7 @@ from mitigate.commands import (
     build_preferences,
     calibrate,
     correct,
+    demo,
     evaluate,
     fewl,
     judge,
@@ -24,7 +25,7 @@ from mitigate.commands import (
 )
 from mitigate.errors import UsageError
 
-COMMANDS = (annotate, build_preferences, calibrate, correct, evaluate, fewl, judge, run, serve, stats)
+COMMANDS = (annotate, build_preferences, calibrate, correct, demo, evaluate, fewl, judge, run, serve, stats)
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -1,0 +1,1 @@
+"""The Gradio page: annotate, compare, batch, training. `mitigate demo` or `python app.py`; see docs/demo.md."""

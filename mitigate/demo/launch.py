@@ -1,0 +1,84 @@
+"""Serving the page: bound to loopback, silent towards everywhere else, with system fonts only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from mitigate.demo.limits import Limits
+
+HERE = Path(__file__).parent
+FONTS = (
+    "system-ui",
+    "-apple-system",
+    "Segoe UI",
+    "Noto Sans",
+    "Noto Sans CJK SC",
+    "PingFang SC",
+    "Microsoft YaHei",
+)
+MONO = ("ui-monospace", "Cascadia Mono", "Menlo", "Consolas", "monospace")
+
+
+def theme() -> gr.themes.Base:
+    """Calm greys, one blue, fonts of the system."""
+    return gr.themes.Base(
+        primary_hue=gr.themes.colors.sky,
+        neutral_hue=gr.themes.colors.slate,
+        radius_size=gr.themes.sizes.radius_lg,
+        font=[*map(gr.themes.Font, FONTS), gr.themes.Font("sans-serif")],
+        font_mono=[*map(gr.themes.Font, MONO)],
+    )
+
+
+def launch(
+    page: gr.Blocks,
+    limits: Limits,
+    *,
+    host: str = "127.0.0.1",
+    port: int | None = None,
+    auth: Sequence[tuple[str, str]] = (),
+    share: bool = False,
+    block: bool = True,
+) -> str:
+    """Serve a page.
+
+    Args:
+        page: Of ``page.build``.
+        limits: Of files.
+        host: Address to listen on.
+        port: Port; None takes a free one from 7860 on.
+        auth: Names and passwords; none lets everybody in who reaches it.
+        share: Whether Gradio tunnels the page to a public address.
+        block: Whether to return only when interrupted.
+
+    Returns:
+        The address.
+    """
+    options: dict[str, Any] = {
+        "server_name": host,
+        "server_port": port,
+        "share": share,
+        "auth": list(auth) or None,
+        "quiet": True,
+        "inbrowser": False,
+        "show_error": False,
+        "max_file_size": limits.file_bytes,
+        "run_history": False,  # else the browser keeps every input
+        "footer_links": ["api"],
+        "mcp_server": False,
+        "ssr_mode": False,
+        "pwa": False,
+        "enable_monitoring": False,
+        "theme": theme(),
+        "css_paths": [HERE / "page.css"],
+        "prevent_thread_lock": True,
+    }
+    _, local, public = page.launch(**options)
+    if block:
+        print(f"open {public or local}", flush=True)
+        page.block_thread()
+    return str(public or local)

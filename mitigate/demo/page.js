@@ -1,0 +1,68 @@
+// Runs once per component of views: `element` holds them, `watch` tells when their HTML was written anew.
+// Choosing a sentence of a view shows its card and marks its evidence. Nothing here reads text of a record.
+const chosen = new Map(); // place of a view -> {run, index}; index "" = the reader closed the card
+const views = () => Array.from(element.querySelectorAll('.mt-view'));
+
+function show(view, index, byReader) {
+  for (const s of view.querySelectorAll('.s[data-s]')) {
+    const on = s.dataset.s === index;
+    s.classList.toggle('on', on);
+    s.setAttribute('aria-pressed', String(on));
+    s.tabIndex = on || (index === '' && s.dataset.s === '0') ? 0 : -1;
+    if (on && byReader) s.focus({ preventScroll: true });
+  }
+  for (const card of view.querySelectorAll('.card')) card.hidden = card.dataset.card !== index;
+  let first = null;
+  for (const e of view.querySelectorAll('.e')) {
+    const on = e.dataset.e.split(' ').includes(index);
+    e.classList.toggle('on', on);
+    first = on && !first ? e : first;
+  }
+  const box = view.querySelector('.reference');
+  if (box && first) {
+    const top = first.getBoundingClientRect().top - box.getBoundingClientRect().top;
+    if (top < 0 || top > box.clientHeight - 40) box.scrollTop += top - 16;
+  }
+}
+
+function choose(view, index, byReader) {
+  chosen.set(views().indexOf(view), { run: view.dataset.run, index });
+  show(view, index, byReader);
+}
+
+function refresh() {
+  views().forEach((view, place) => {
+    const kept = chosen.get(place);
+    if (kept && kept.run === view.dataset.run) show(view, kept.index, false);
+    else if (view.dataset.first !== undefined) choose(view, view.dataset.first, false);
+    else show(view, '', false);
+  });
+}
+
+function step(view, by) {
+  const all = view.querySelectorAll('.s[data-s]').length;
+  const kept = chosen.get(views().indexOf(view));
+  const at = kept && kept.index !== '' ? Number(kept.index) : by > 0 ? -1 : 0;
+  if (all) choose(view, String((at + by + all) % all), true);
+}
+
+element.addEventListener('click', (event) => {
+  const view = event.target.closest('.mt-view');
+  const sentence = event.target.closest('.s[data-s]');
+  const button = event.target.closest('[data-step]');
+  if (view && sentence) choose(view, sentence.classList.contains('on') ? '' : sentence.dataset.s, true);
+  else if (view && button) step(view, Number(button.dataset.step));
+});
+
+element.addEventListener('keydown', (event) => {
+  const sentence = event.target.closest('.s[data-s]');
+  if (!sentence) return;
+  const by = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+  if (by) step(sentence.closest('.mt-view'), by);
+  else if (event.key === 'Enter' || event.key === ' ') sentence.click();
+  else return;
+  event.preventDefault();
+});
+
+watch('value', refresh);
+refresh();
