@@ -27,7 +27,7 @@ from annotators.generative_windows import Item, Shown, Windows
 from annotators.language import language_of
 from annotators.records import Annotation, Edit, SentenceAnnotation, check_record
 from annotators.sentences import split_sentences
-from annotators.tagged_places import locate_fragment, locate_words, restored
+from annotators.tagged_places import locate_fragments, locate_words, restored
 from engines.types import ChatResult, Engine, canonical
 
 if TYPE_CHECKING:
@@ -48,17 +48,25 @@ class GenerativeAnnotator:
     Args:
         engine: Answers; closed by ``close``.
         options: How to ask; None takes the defaults.
-        device: Of the embedder that chooses windows; None takes cuda where there is one.
+        embedder: Chooses windows; None takes the packaged one, loaded when a reference does not fit.
+        device: Of that one; None takes cuda where there is one.
     """
 
-    def __init__(self, engine: Engine, options: Options | None = None, *, device: str | None = None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        options: Options | None = None,
+        *,
+        embedder: Embedder | None = None,
+        device: str | None = None,
+    ) -> None:
         self.engine = engine
         self.options = options = options or Options()
         self.name = f"generative:{engine.name}"
         self.reads: tuple[str, ...] = ("question", "reference", "sentence", "language")
         if options.window == "answer":
             self.reads += ("answer",)
-        self._device = device
+        self._given, self._device = embedder, device
         self._asking = Asking(options.max_retries, options.max_tokens, options.seed, options.logprobs)
         self._windows = Windows(options.window, options.window_tokens, lambda: self._embedder)
 
@@ -109,7 +117,7 @@ class GenerativeAnnotator:
         if options.window != "whole":
             from engines.embedding_model import PACKAGED_SHA256
 
-            made_of += [options.window_tokens, PACKAGED_SHA256]
+            made_of += [options.window_tokens, self._given.fingerprint if self._given else PACKAGED_SHA256]
         if options.max_retries:
             made_of.append(options.seed)
         return hashlib.sha256(canonical(made_of).encode()).hexdigest()[:16]
@@ -118,7 +126,7 @@ class GenerativeAnnotator:
     def _embedder(self) -> Embedder:
         from engines.embedding import Embedder
 
-        return Embedder(device=self._device)
+        return self._given or Embedder(device=self._device)
 
     def close(self) -> None:
         """Close the engine and its cache."""
@@ -267,7 +275,7 @@ def _annotation(row: _Row, said: Said, shown: Shown) -> SentenceAnnotation:
     if said.label is None:
         return SentenceAnnotation(row.text, row.start, end, "failed", problems=said.problems)
     reference = row.record["reference"]
-    places = [(written, locate_fragment(written, reference, shown.runs)) for written in said.fragments]
+    fragments, missing = locate_fragments(said.fragments, reference, shown.runs)
     edits: list[Edit] = []
     for old, new in said.corrections:
         place = locate_words(old, row.text)
@@ -286,8 +294,8 @@ def _annotation(row: _Row, said: Said, shown: Shown) -> SentenceAnnotation:
         status="checked",
         label=said.label,
         scores=said.scores,
-        fragments=tuple(dict.fromkeys(f for _, f in places if f is not None)),
+        fragments=tuple(fragments),
         correction=tuple(sorted(edits, key=lambda edit: edit.start)),
-        not_verbatim=tuple(dict.fromkeys(restored(w, reference) for w, f in places if f is None)),
+        not_verbatim=tuple(missing),
         problems=said.problems,
     )

@@ -67,23 +67,27 @@ class Windows:
     def __init__(self, mode: Mode, tokens: int | None, embedder: Callable[[], Embedder]) -> None:
         self.mode, self.tokens = mode, tokens
         self._embedder = embedder
+        self._indexes: dict[str, ReferenceIndex] = {}
 
     def first(self, items: Sequence[Item]) -> list[Shown]:
         """What each item's request shows, in order."""
+        self._indexes = {}
         return self._show(items, second=False)
 
     def second(self, items: Sequence[Item]) -> list[Shown]:
-        """What is shown to look once more for the evidence of sentences found unverifiable: six times as much."""
+        """What is shown to look once more for the evidence of sentences found unverifiable: six times as much.
+
+        References of the items of the last ``first`` are not cut and embedded again.
+        """
         return self._show(items, second=True)
 
     def _show(self, items: Sequence[Item], *, second: bool) -> list[Shown]:
-        long = [item.reference for item in items if not self._short(item.reference)]
-        indexes: dict[str, ReferenceIndex] = {}
-        if long:
+        indexes = self._indexes
+        long = dict.fromkeys(item.reference for item in items if not self._short(item.reference))
+        if new := [reference for reference in long if reference not in indexes]:
             model = self._embedder()
-            distinct = list(dict.fromkeys(long))
-            found = index_references(distinct, model.tokenize, (model,), self.tokens)
-            indexes = dict(zip(distinct, found, strict=True))
+            found = index_references(new, model.tokenize, (model,), self.tokens)
+            indexes.update(zip(new, found, strict=True))
         queries = {
             (item.reference, sentence): None
             for item in items

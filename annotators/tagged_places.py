@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from rapidfuzz import fuzz
+from rapidfuzz.distance import Indel
 
 from annotators.records import Fragment
 from annotators.tagged import neutral
@@ -20,6 +21,8 @@ LEAST = 0.8
 """Indel similarity (rapidfuzz ``ratio`` / 100) from which on a piece of the reference counts as what was copied."""
 FEWEST = 8
 """Characters of a fragment that may be looked for by similarity; shorter ones are similar to anything."""
+BLOCK = 3
+"""Characters in a row that must be shared to belong to a loose copy."""
 _QUOTES = {**dict.fromkeys("“”„‟〝〞＂「」『』«»", '"'), **dict.fromkeys("‘’‚‛`´＇′", "'")}
 _DASHES = frozenset("‐‑‒–—―−－")
 _BRACKETS = {"‹": "<", "›": ">"}
@@ -56,11 +59,46 @@ def locate_fragment(fragment: str, reference: str, runs: Sequence[Run]) -> Fragm
         found = fuzz.partial_ratio_alignment(wanted, text, score_cutoff=100 * LEAST)
         if found is None or found.dest_start >= found.dest_end:
             continue
-        a, b = _whole_words(text, found.dest_start, found.dest_end)
-        match = fuzz.ratio(wanted, text[a:b]) / 100
-        if match >= LEAST and (best is None or match > best.match):
-            best = _piece(reference, start, origin, a, b, match)
+        for a, b in _near(wanted, text, found.dest_start, found.dest_end):
+            match = fuzz.ratio(wanted, text[a:b]) / 100
+            if match >= LEAST and (best is None or match > best.match):
+                best = _piece(reference, start, origin, a, b, match)
     return best
+
+
+def _near(wanted: str, text: str, start: int, end: int) -> list[Run]:
+    """An alignment, which is never longer than what is looked for, and its extension to all that the two share."""
+    pad = len(wanted) // 4 + len(wanted) - (end - start)
+    low = max(0, start - pad)
+    blocks = Indel.editops(wanted, text[low : end + pad]).as_matching_blocks()
+    shared = [(low + block.b, low + block.b + block.size) for block in blocks if block.size >= BLOCK]
+    spans = [(start, end), *([(shared[0][0], shared[-1][1])] if shared else [])]
+    return [_whole_words(text, a, b) for a, b in spans]
+
+
+def locate_fragments(
+    written: Sequence[str], reference: str, runs: Sequence[Run]
+) -> tuple[list[Fragment], list[str]]:
+    """The pieces of the reference that a model copied, and what it wrote that is not in the reference.
+
+    What is not found as a whole is looked for line by line: models put opening words on a line of their own.
+    """
+    found: list[Fragment] = []
+    missing: list[str] = []
+    for text in written:
+        whole = locate_fragment(text, reference, runs)
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        pieces = (
+            [whole] if whole or len(lines) < 2 else [locate_fragment(line, reference, runs) for line in lines]
+        )
+        found += [piece for piece in pieces if piece is not None]
+        if not any(pieces):
+            missing.append(restored(text, reference))
+        else:
+            missing += [
+                restored(line, reference) for line, p in zip(lines, pieces, strict=False) if p is None
+            ]
+    return list(dict.fromkeys(found)), list(dict.fromkeys(missing))
 
 
 def locate_words(words: str, sentence: str) -> Run | None:
