@@ -103,11 +103,30 @@ def write_page(
         part.unlink(missing_ok=True)
 
 
+def page_start(title: str, *, more_style: str = "", images: bool = False) -> str:
+    """A page up to <body>, with a policy that allows its own style and nothing else.
+
+    Args:
+        title: Of the page.
+        more_style: CSS after the report's own.
+        images: Whether the page holds images as data.
+    """
+    style = (Path(__file__).parent / "report.css").read_text(encoding="utf-8") + more_style
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    allowed = "img-src data:; " if images else ""
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
+        f"{allowed}style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'\">\n"
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="color-scheme" content="light dark">\n'
+        f"<title>{html.escape(title)}</title>\n<style>{style}</style>\n</head>\n<body>\n"
+    )
+
+
 def _page(
     records: Callable[[], Iterable[Record]], totals: Totals, rejected: int, full_output: str
 ) -> Iterator[str]:
-    style = (Path(__file__).parent / "report.css").read_text(encoding="utf-8")
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     chosen = _choose(records)
     cards: list[str] = []
     rows: list[str] = []
@@ -119,14 +138,7 @@ def _page(
                 cards.append(card)
                 rows.append(_overview_row(record, number))
                 size += len(card)
-    yield (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
-        f"style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'\">\n"
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<meta name="color-scheme" content="light dark">\n'
-        f"<title>Hallucination report</title>\n<style>{style}</style>\n</head>\n<body>\n"
-    )
+    yield page_start("Hallucination report")
     yield _header(totals, rejected)
     if len(cards) < totals.records:
         where = f" All are in <code>{escape(full_output)}</code>." if full_output else ""
@@ -153,8 +165,8 @@ def _choose(records: Callable[[], Iterable[Record]]) -> set[int]:
     return {-number for _, number in heapq.nlargest(MAX_RECORDS, rank())}
 
 
-def _bar(shares: Sequence[tuple[str, float]], description: str) -> str:
-    """A stacked bar; SVG attributes because the page's policy forbids style attributes."""
+def bar(shares: Sequence[tuple[str, float]], description: str) -> str:
+    """A stacked bar of (label, share); SVG attributes because the page's policy forbids style attributes."""
     parts, x = [], 0.0
     for kind, share in shares:
         if share > 0:
@@ -169,7 +181,8 @@ def _bar(shares: Sequence[tuple[str, float]], description: str) -> str:
     )
 
 
-def _tag(kind: str) -> str:
+def tag(kind: str) -> str:
+    """A label's word in its colour."""
     return f'<span class="tag {kind}">{WORDS[kind]}</span>'
 
 
@@ -188,7 +201,7 @@ def _header(totals: Totals, rejected: int) -> str:
         low, high = totals.interval
         detail += f"<br>95 % interval over records: {percent(low)} to {percent(high)}"
     counts = "".join(
-        f"<li><div><b>{totals.kinds[kind]:,}</b>{_tag(kind)}</div><small>{MEANING[kind]}</small></li>"
+        f"<li><div><b>{totals.kinds[kind]:,}</b>{tag(kind)}</div><small>{MEANING[kind]}</small></li>"
         for kind in KINDS
     )
     reasons = "; ".join(
@@ -208,7 +221,7 @@ def _header(totals: Totals, rejected: int) -> str:
             else ""
         )
         + "</div>\n"
-        + _bar([(kind, totals.kinds[kind] / sentences) for kind in KINDS], "sentences by label")
+        + bar([(kind, totals.kinds[kind] / sentences) for kind in KINDS], "sentences by label")
         + f'\n<ul class="legend">{counts}</ul>\n'
         + (f'<p class="note">Not checked: {reasons}.</p>\n' if reasons else "")
         + "</header>\n"
@@ -284,12 +297,12 @@ def _sentence(sentence: Record, number: int, index: int, reference_length: int) 
         body.append("<p>No passage of the reference was given as evidence.</p>")
     if scores := sentence["scores"]:
         listed = ", ".join(f"{WORDS[label]} {percent(scores[label])}" for label in LABELS)
-        bar = _bar([(label, scores[label]) for label in LABELS], "probabilities")
-        body.append(f'<div class="scores">{bar}<span>{listed}</span></div>')
+        drawn = bar([(label, scores[label]) for label in LABELS], "probabilities")
+        body.append(f'<div class="scores">{drawn}<span>{listed}</span></div>')
     open_ = " open" if kind in HALLUCINATED or kind == NOT_CHECKED else ""
     value = f"<small>{percent(probability) if probability is not None else ''}</small>"
     return (
-        f'<details class="{kind}"{open_}><summary><span class="index">{index}</span>{_tag(kind)}{value}'
+        f'<details class="{kind}"{open_}><summary><span class="index">{index}</span>{tag(kind)}{value}'
         f'<span class="text" dir="auto">{marked(sentence["text"], spans, sentence["start"])}</span></summary>'
         f'<div class="body" id="r{number}s{index}">{"".join(body)}</div></details>\n'
     )

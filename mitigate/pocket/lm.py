@@ -22,6 +22,7 @@ CHAT_TEMPLATE = (
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
 SPECIAL = ["<|pad|>", "<|end|>", "<|user|>", "<|assistant|>"]
+BATCH = 32  # pairs a training step
 
 
 def build_tokenizer(texts: Sequence[str], vocabulary: int = 2048) -> PreTrainedTokenizerBase:
@@ -95,7 +96,7 @@ def train(
     pairs: Sequence[tuple[str, str]],
     *,
     epochs: float = 1,
-    batch_size: int = 32,
+    batch_size: int = BATCH,
     learning_rate: float = 3e-3,
     seed: int = 0,
     on_step: Callable[[int, int, float], None] | None = None,

@@ -1,0 +1,48 @@
+"""Progress of long work: a bar in a terminal, else a line every tenth of the way."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+
+class Tell(Protocol):
+    """Called with how much is done and, where there is one, a note to show beside it."""
+
+    def __call__(self, done: int, note: str = "") -> None: ...
+
+
+@contextmanager
+def progress(what: str, total: int, done: int = 0) -> Iterator[Tell]:
+    """Shows progress on standard error while the block runs.
+
+    Args:
+        what: The work, in a word or two.
+        total: Steps in all.
+        done: Of them done before.
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    if console.is_terminal:
+        columns = (
+            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
+            TextColumn("{task.fields[note]}"),
+        )  # fmt: skip
+        with Progress(*columns, console=console) as bar:
+            task = bar.add_task(what, total=total, completed=done, note="")
+            yield lambda done, note="": bar.update(task, completed=done, note=note)
+        return
+    last = done * 10 // max(total, 1)
+
+    def tell(done: int, note: str = "") -> None:
+        nonlocal last
+        tenth = done * 10 // max(total, 1)
+        if tenth > last:
+            last = tenth
+            print(f"{what}: {done} of {total} {note}".rstrip(), file=sys.stderr, flush=True)
+
+    yield tell
