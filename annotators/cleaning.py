@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from functools import lru_cache
 from html import unescape
 
 _DROP = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Me"})
@@ -48,6 +49,12 @@ def clean(text: str) -> tuple[str, list[int]]:
         kept.append(folded)
         origin.extend([match.start()] * len(folded))
     return _MIXED.sub(_one_script, "".join(kept)), origin
+
+
+@lru_cache(maxsize=2048)
+def clean_text(text: str) -> str:
+    """The clean text alone; remembered, since passages and references are asked for again and again."""
+    return clean(text)[0]
 
 
 def _fold(piece: str) -> str:

@@ -22,7 +22,7 @@ from annotators.annotator_files import Parts, folder_of, read_parts, write_parts
 from annotators.calibration import UNSURE, Calibration
 from annotators.claims import VERSION as CLAIMS_VERSION
 from annotators.claims import claims_nothing
-from annotators.cleaning import clean, original_span
+from annotators.cleaning import clean, clean_text, original_span
 from annotators.combiner import Combiner
 from annotators.features import FEATURES, VERSION, Idf
 from annotators.judging import CONFLICT_CAP, Item, Judge, Verdict, corrected, fragments_of
@@ -221,7 +221,7 @@ class DiscriminativeAnnotator:
         items: list[tuple[int, Item]] = []
         for i, row in enumerate(rows):
             text, start = row["sentence"], offsets[i]
-            item = Item(clean(text)[0], row["reference"], clean(row["question"])[0])
+            item = Item(clean_text(text), row["reference"], clean_text(row["question"]))
             status = unjudgeable(row, item.sentence)
             if status is not None:
                 out[i] = SentenceAnnotation(text, start, start + len(text), status)
@@ -259,14 +259,14 @@ def unjudgeable(row: Mapping[str, Any], sentence: str) -> Status | None:
         row: With ``reference``, ``language`` (declared, or None) and, of a whole answer, ``answer_language``.
         sentence: The clean sentence.
     """
-    if not clean(row["reference"])[0].strip():
+    if not clean_text(row["reference"]).strip():
         return "no_reference"
     declared = (row.get("language") or "en").lower()
     if not (declared == "en" or declared.startswith(("en-", "en_"))):
         return "language_unsupported"
     whole = row.get("answer_language", "en")
     if (
-        not reads_as_english(clean(row["reference"])[0])
+        not reads_as_english(clean_text(row["reference"]))
         or not reads_as_english(sentence)
         or whole not in {"en", "none", "zh"}
     ):
@@ -301,7 +301,7 @@ def _chunks(references: Sequence[str]) -> list[tuple[int, int]]:
 
 
 def _rows(record: Mapping[str, Any], spans: Sequence[tuple[int, int]]) -> list[dict[str, Any]]:
-    answer_language = language_of(clean(record["answer"])[0])
+    answer_language = language_of(clean_text(record["answer"]))
     shared = {**_context(record), "answer_language": answer_language}
     return [{**shared, "sentence": record["answer"][a:b]} for a, b in spans]
 

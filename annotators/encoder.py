@@ -40,6 +40,9 @@ class PairModel(nn.Module):
         self.token = nn.Linear(width, 1)
         self.pool = nn.Linear(2 * width + 2, width)
         self.label = nn.Linear(width, len(LABELS))
+        for name, parameter in base.named_parameters():
+            if "pooler" in name:  # not used, and new in bases that come without
+                parameter.requires_grad_(False)
         for parameter in base.get_input_embeddings().parameters():
             parameter.requires_grad_(False)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from annotators.cleaning import clean
+from annotators.cleaning import clean_text
 from annotators.encoder import PairEncoder
 from annotators.features import Idf
 from annotators.lexical import coverage
@@ -46,22 +46,22 @@ def edited_set(rows: Sequence[Mapping[str, Any]], idf: Idf, encoder: PairEncoder
         first.setdefault(row["reference"], row)
     names = sorted(first)
     texts = {
-        name: [clean(p.text)[0] for p in index.passages[:MAX_PASSAGES]]
+        name: [clean_text(p.text) for p in index.passages[:MAX_PASSAGES]]
         for name, index in zip(names, index_references(names, encoder.tokenize), strict=True)
     }
     prose = [s for name in names for s in texts[name] if proper(s)]
     maker = Maker(Company(prose), prose)
     made: list[Example] = []
     for name in names:
-        question = clean(first[name]["question"] or "")[0]
+        question = clean_text(first[name]["question"] or "")
         made += maker.of_document(texts[name], question, first[name]["source"], Random(name[:200]))
     for row in rows:
-        bare = {**row, "sentence": clean(row["sentence"])[0], "question": clean(row["question"] or "")[0]}
+        bare = {**row, "sentence": clean_text(row["sentence"]), "question": clean_text(row["question"] or "")}
         passages, random = texts[row["reference"]], Random(f"{row['id']}x")
         if row["label"] == "supported":
             made += maker.of_supported(bare, passages, random)
         if row.get("correction") and row["source"] in CORRECTED:
-            right = clean(row["correction"])[0]
+            right = clean_text(row["correction"])
             if len(right.split()) > 3:
                 bare["sentence"] = right
                 made.append(Example(bare["question"], right, tuple(passages), SUPPORTED, (), row["source"]))
@@ -106,12 +106,12 @@ def labelled_examples(
     """
     out = []
     for row, texts, weight in zip(rows, passages, weights.tolist(), strict=True):
-        sentence = clean(row["sentence"])[0]
+        sentence = clean_text(row["sentence"])
         spans: tuple[tuple[int, int], ...] | None = () if row["label"] == "supported" else None
         if row["label"] != "supported" and row.get("correction") and row["source"] in CORRECTED:
-            spans = changed(clean(row["correction"])[0], sentence) or None
+            spans = changed(clean_text(row["correction"]), sentence) or None
         target = TARGET[row["label"]]
-        question = clean(row["question"] or "")[0]
+        question = clean_text(row["question"] or "")
         out.append(Example(question, sentence, tuple(texts), target, spans, row["source"], weight))
     return out
 

@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import numpy as np
 import torch
@@ -120,20 +119,20 @@ def train_stage(
     optimizer = torch.optim.AdamW(
         [{"params": body, "lr": rate}, {"params": heads, "lr": 5 * rate}], weight_decay=0.01
     )
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda s: min((s + 1) / (0.06 * total + 1), max(0.0, (total - s) / (0.94 * total)))
-    )
-    step = restore(model, optimizer, schedule, folder)
+    highest = [group["lr"] for group in optimizer.param_groups]
+    step = restore(model, optimizer, folder)
     log.info("%s: %d examples, %d steps from %d, %.0f tokens a row", folder.name, len(examples), total, step,
              float(np.mean(lengths)))  # fmt: skip
     started, running = time.monotonic(), 0.0
     for numbers in _steps(lengths, batch, seed, step, total):
+        share = min((step + 1) / (0.06 * total + 1), max(0.0, (total - step) / (0.94 * total)))
+        for group, top in zip(optimizer.param_groups, highest, strict=True):
+            group["lr"] = top * share
         optimizer.zero_grad()
         loss = loss_of(encoder, pairs, examples, numbers, beside)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(body + heads, 1.0)
         optimizer.step()
-        schedule.step()
         step += 1
         running += loss.item()
         if step % 50 == 0:
@@ -141,7 +140,7 @@ def train_stage(
                      time.monotonic() - started)  # fmt: skip
             running = 0.0
         if step % CHECKPOINT_STEPS == 0 or step == total:
-            keep(model, optimizer, schedule, folder, step)
+            keep(model, optimizer, folder, step)
     model.eval()
 
 
@@ -158,7 +157,7 @@ def _steps(lengths: Sequence[int], size: int, seed: int, done: int, total: int) 
         epoch += 1
 
 
-def keep(model: torch.nn.Module, optimizer: Any, schedule: Any, folder: Path, step: int) -> None:
+def keep(model: torch.nn.Module, optimizer: torch.optim.Optimizer, folder: Path, step: int) -> None:
     """Write parameters, optimizer state and step; the last complete state survives a kill."""
     from safetensors.torch import save_file
 
@@ -173,7 +172,7 @@ def keep(model: torch.nn.Module, optimizer: Any, schedule: Any, folder: Path, st
     part.replace(folder / "state.safetensors")
 
 
-def restore(model: torch.nn.Module, optimizer: Any, schedule: Any, folder: Path) -> int:
+def restore(model: torch.nn.Module, optimizer: torch.optim.Optimizer, folder: Path) -> int:
     """Take up what ``keep`` wrote; returns the step, 0 where there is nothing."""
     from safetensors import safe_open
 
@@ -192,6 +191,4 @@ def restore(model: torch.nn.Module, optimizer: Any, schedule: Any, folder: Path)
             _, group, key = name.split(".", 2)
             state.setdefault(int(group), {})[key] = value
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
-    for _ in range(step):
-        schedule.step()
     return step

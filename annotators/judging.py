@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from annotators.alignment import word_alignment
-from annotators.cleaning import clean
+from annotators.cleaning import clean_text
 from annotators.combiner import Combiner
 from annotators.corrections import Candidate, candidates
 from annotators.features import FEATURES, Evidence, Idf, feature_vector
@@ -79,7 +79,7 @@ class Memory:
 
     def encode_tokens(self, texts: Sequence[str]) -> list[TokenEmbeddings]:
         """As ``Embedder.encode_tokens``, each distinct text once per chunk."""
-        texts = [clean(text)[0] for text in texts]
+        texts = [clean_text(text) for text in texts]
         new = [text for text in dict.fromkeys(texts) if text not in self.seen]
         if new:
             self.seen.update(zip(new, self.embedder.encode_tokens(new), strict=True))
@@ -218,7 +218,7 @@ class Judge:
     def _features(
         self, items: Sequence[Item], windows: Sequence[Window]
     ) -> tuple[np.ndarray, list[Evidence]]:
-        texts = [[clean(p.text)[0] for p in window.passages] for window in windows]
+        texts = [[clean_text(p.text) for p in window.passages] for window in windows]
         wanted = [t for group in texts for t in group] + [
             s for item in items for s in (item.sentence, item.question) if s
         ]
@@ -296,7 +296,7 @@ def corrected(judge: Judge, verdicts: Sequence[Verdict]) -> list[tuple[tuple[int
     for i, verdict in enumerate(verdicts):
         if verdict.label not in (CONTRADICTORY, UNVERIFIABLE):
             continue
-        evidence = [clean(fragment.text)[0] for fragment in fragments_of(verdict)]
+        evidence = [clean_text(fragment.text) for fragment in fragments_of(verdict)]
         if not evidence:
             continue
         known = {stem for text in evidence for stem in words_of(text).stems}

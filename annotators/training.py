@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from annotators.cleaning import clean
+from annotators.cleaning import clean_text
 from annotators.combiner import Combiner, decide
 from annotators.discriminative import CHUNK, unjudgeable
 from annotators.edits import edit
@@ -68,7 +68,7 @@ def usable(row: Mapping[str, Any], sources: Sequence[str]) -> bool:
     """Whether a row is of a named source, English, and can be judged at all."""
     if row["source"] not in sources or (row.get("lang") or row.get("language")) != "en":
         return False
-    return unjudgeable({"reference": row["reference"] or ""}, clean(row["sentence"])[0]) is None
+    return unjudgeable({"reference": row["reference"] or ""}, clean_text(row["sentence"])) is None
 
 
 def fit_idf(rows: Sequence[Mapping[str, Any]]) -> Idf:
@@ -79,7 +79,7 @@ def fit_idf(rows: Sequence[Mapping[str, Any]]) -> Idf:
 def _passages(references: set[str]) -> Iterator[str]:
     for reference in sorted(references):
         for start, end in split_sentences(reference)[:MAX_IDF_PASSAGES]:
-            yield clean(reference[start:end])[0]
+            yield clean_text(reference[start:end])
 
 
 def read_windows(
@@ -94,7 +94,7 @@ def read_windows(
     for at in range(0, len(order), 4 * CHUNK):
         chunk = order[at : at + 4 * CHUNK]
         items = [
-            Item(clean(rows[i]["sentence"])[0], rows[i]["reference"], clean(rows[i]["question"] or "")[0])
+            Item(clean_text(rows[i]["sentence"]), rows[i]["reference"], clean_text(rows[i]["question"] or ""))
             for i in chunk
         ]
         with judge.memory():
