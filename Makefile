@@ -1,4 +1,4 @@
-# `make run` annotates the examples, `make test` runs the tests, `make check` lints and type-checks.
+# `make run` annotates and corrects the examples, then trains a small model to hallucinate less; `make test` runs the tests, `make check` lints and type-checks.
 # Each sets up .venv by itself the first time; a second run installs nothing.
 #
 # torch's default Linux wheel elsewhere is the CUDA build (several gigabytes). For the CPU build:
@@ -16,10 +16,13 @@ export GOMP_SPINCOUNT ?= 0
 
 run: setup out/.fresh
 	@$(BIN)/mitigate annotate --input examples/records.jsonl --output out/annotated.jsonl --html out/report.html
+	@$(BIN)/mitigate correct --input examples/records.jsonl --output out/corrected.jsonl
+	@$(BIN)/mitigate run rlhf/pocket --output out/pocket --resume
 
 # Results of older code, weights or examples are made anew; complete ones are only printed again.
-out/.fresh: examples/records.jsonl $(wildcard annotators/*.py annotators/embedded/* engines/embedding*.py)
-	@rm -rf out && mkdir out && touch $@
+out/.fresh: examples/records.jsonl recipes/rlhf/pocket.yaml $(wildcard annotators/*.py annotators/embedded/* \
+		engines/embedding*.py mitigate/runs/*.py mitigate/pocket/*.py) mitigate/inference.py mitigate/grpo.py mitigate/rewards.py
+	@mkdir -p out && rm -rf out/annotated.jsonl out/report.html out/corrected.jsonl out/pocket && touch $@
 
 test: setup
 	$(BIN)/python -m pytest

@@ -94,7 +94,10 @@ def run(args: argparse.Namespace) -> int:
     with open_run(output, options, resume=args.resume) as folder:
         print(f"# run folder: {output}", flush=True)
         if folder.done is not None:
-            print(f"complete since an earlier run: {folder.done}")
+            show = getattr(module, "show", None)  # a kind that prints more than figures
+            print(f"complete since an earlier run{'' if show else f': {folder.done}'}", flush=True)
+            if show:
+                show(folder)
             return 0
         try:
             code = module.run(options, folder)

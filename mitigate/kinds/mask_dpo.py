@@ -76,6 +76,13 @@ def run(options: Options, folder: RunFolder) -> int:
     return run_recipe(options, folder, train, prepare)
 
 
+def show(folder: RunFolder) -> None:
+    """Print the table of a complete run again."""
+    from mitigate.runs.run import show as print_run
+
+    print_run(folder)
+
+
 def prepare(options: Options, questions: Questions, model: str, folder: RunFolder) -> None:
     """Write the folder's pairs.jsonl from answers of the starting model; goes on where it stopped.
 

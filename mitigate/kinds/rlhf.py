@@ -91,6 +91,13 @@ def run(options: Options, folder: RunFolder) -> int:
     return run_recipe(options, folder, train)
 
 
+def show(folder: RunFolder) -> None:
+    """Print the table of a complete run again."""
+    from mitigate.runs.run import show as print_run
+
+    print_run(folder)
+
+
 def processes_of(options: Options) -> int:
     return options.launch.processes if options.launch else 1
 

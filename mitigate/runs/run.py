@@ -18,6 +18,7 @@ from mitigate.runs.base_model import base_model
 from mitigate.runs.data import Questions, read_questions
 from mitigate.runs.judging import AFTER, BEFORE, answer_and_judge, compare
 from mitigate.runs.options import Base
+from mitigate.runs.table import judges, print_table
 
 if TYPE_CHECKING:
     from mitigate.runs.training import Log
@@ -84,7 +85,6 @@ def finish(options: Base, folder: RunFolder) -> None:
     """Curves, page, table and the mark that the run is complete."""
     from mitigate.runs.curves import plot
     from mitigate.runs.page import write_page
-    from mitigate.runs.table import print_table
 
     samples = folder.rows(SAMPLES)
     table = compare(samples)
@@ -92,10 +92,18 @@ def finish(options: Base, folder: RunFolder) -> None:
     write_page(
         folder / "report.html", options.about, samples, table, folder / "curves.png", options.report_pairs
     )
-    print_table(table, samples)
+    folder.finish({"table": table, "judges": judges(samples)})
+    show(folder)
+
+
+def show(folder: RunFolder) -> None:
+    """Print the table of a complete run, and where its files are."""
+    done = folder.done
+    if done is None:
+        return
+    print_table(done["table"], done["judges"])
     for name in ("report.html", "curves.png", SAMPLES, METRICS, CONFIG, "model"):
         print(f"{name.split('.')[0]}: {folder / name}")
-    folder.finish({"table": table})
 
 
 def quiet() -> None:

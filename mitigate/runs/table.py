@@ -51,8 +51,13 @@ def by_reward(table: Sequence[Mapping[str, Any]]) -> str:
     return f"Hallucinated by the annotator of the reward: {'; '.join(rates)}." if rates else ""
 
 
-def print_table(table: Sequence[Mapping[str, Any]], samples: Sequence[Mapping[str, Any]]) -> None:
-    """Print the table with what it means."""
+def print_table(table: Sequence[Mapping[str, Any]], judged_by: Sequence[str]) -> None:
+    """Print the table with what it means.
+
+    Args:
+        table: Of ``judging.compare``.
+        judged_by: Of ``judges``.
+    """
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -65,7 +70,8 @@ def print_table(table: Sequence[Mapping[str, Any]], samples: Sequence[Mapping[st
     console = Console(width=None if sys.stdout.isatty() else WIDTH)
     console.print(shown)
     note = (
-        f"Judged by {printable('; '.join(judges(samples)))}. Hallucinated: of factual sentences. Supported (repeats "
-        f"once) and sentences: an answer's mean. Silent: answers without a fact. Interval over answers. {by_reward(table)}"
+        f"Judged by {printable('; '.join(judged_by))}. Hallucinated: of factual sentences. Supported (repeats "
+        f"once) and sentences: an answer's mean. Silent: answers without a fact. Interval over "
+        f"answers. {by_reward(table)}"
     )
     console.print(Text(note.strip()))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -117,9 +118,11 @@ class Watch(TrainerCallback):  # type: ignore[misc]
         self._log, self._interrupt = log, interrupt
         self._bar: Any = None
         self._tell: Tell | None = None
+        self._spent = 0.0
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if state.is_world_process_zero:
+            self._spent = time.process_time()
             self._bar = progress("training", state.max_steps, state.global_step)
             self._tell = self._bar.__enter__()
 
@@ -129,7 +132,8 @@ class Watch(TrainerCallback):  # type: ignore[misc]
         if not state.is_world_process_zero or not logs or "train_runtime" in logs:
             return
         numbers = {name: value for name, value in logs.items() if isinstance(value, int | float)}
-        self._log(state.global_step, **numbers)
+        spent, self._spent = self._spent, time.process_time()
+        self._log(state.global_step, **numbers, cpu_seconds=self._spent - spent)
         if self._tell is not None:
             shown = "reward" if "reward" in numbers else "loss"
             self._tell(state.global_step, f"{shown} {numbers.get(shown, float('nan')):.3f}")
