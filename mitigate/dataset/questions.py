@@ -16,7 +16,7 @@ from fewl.generate import yes_or_no
 from fewl.iwco import folded
 from mitigate.dataset import prompts
 from mitigate.dataset.replies import parse_choice, parse_questions, parse_verdicts
-from mitigate.dataset.similarity import head_of, vectors_of
+from mitigate.dataset.similarity import ask_apart, head_of, vectors_of
 from mitigate.dataset.stage import Asked, Process, ask, cut_off, extended, text_of
 from mitigate.jsonl import Problem, Record
 
@@ -75,12 +75,12 @@ def writing(engine: Engine, asked: Asked, *, per_topic: int, rounds: int, charac
 def distinct(
     questions: Sequence[str], vectors: np.ndarray, threshold: float
 ) -> tuple[list[str], list[Record]]:
-    """Keep a question unless it is too near one kept before.
+    """Keep a question unless it asks the same as one kept before.
 
     Args:
         questions: n texts, the earlier the better.
         vectors: (n, D) of length 1.
-        threshold: Cosine from which two are called the same.
+        threshold: Cosine from which two are called the same, unless ``ask_apart`` tells them apart.
 
     Returns:
         The kept questions, and {"question", "of", "similarity"} of each left out.
@@ -88,11 +88,10 @@ def distinct(
     kept: list[int] = []
     dropped: list[Record] = []
     for n, question in enumerate(questions):
-        near = vectors[kept] @ vectors[n] if kept else np.zeros(0)
-        best = int(near.argmax()) if kept else -1
-        if kept and near[best] >= threshold:
-            score = round(float(near[best]), 4)
-            dropped.append({"question": question, "of": questions[kept[best]], "similarity": score})
+        near = [(float(vectors[k] @ vectors[n]), k) for k in kept if not ask_apart(questions[k], question)]
+        score, of = max(near, default=(-1.0, -1))
+        if score >= threshold:
+            dropped.append({"question": question, "of": questions[of], "similarity": round(score, 4)})
         else:
             kept.append(n)
     return [questions[n] for n in kept], dropped
