@@ -90,7 +90,7 @@ def run_batch(shelf: Shelf, limits: Limits, path: Path, name: str | None) -> Ite
     while not batch.complete:
         start = perf_counter()
         try:
-            with shelf.lock:
+            with shelf.turn(annotator.name):
                 judged = annotator.annotate_batch(inputs[batch.done : batch.done + size])
         except Exception as error:
             detail = " ".join(str(error).split())[:400] or type(error).__name__

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from annotators.records import LABELS
-from mitigate.report import WORDS
 from mitigate.report_html import escape
 
 Point = tuple[float, float]
@@ -13,21 +12,17 @@ WIDTH, HEIGHT = 320, 150
 LEFT, RIGHT, TOP, BOTTOM = 46, 10, 12, 22
 
 
-def group_curves(names: Sequence[str]) -> dict[str, list[str]]:
-    """Names of curves in the groups in which they are shown; what fits none comes last."""
-    groups: dict[str, list[str]] = {"Reward": [], "Hallucination": [], "Labels": [], "Other figures": []}
-    for name in names:
-        low = name.lower()
+def sorted_curves(names: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Names of curves to show first (rewards, hallucination rates, shares of labels), and the others."""
+
+    def rank(name: str) -> int:
         if label_of(name) is not None:
-            group = "Labels"
-        elif "hallucinat" in low:
-            group = "Hallucination"
-        elif "reward" in low and "std" not in low:
-            group = "Reward"
-        else:
-            group = "Other figures"
-        groups[group].append(name)
-    return {title: found for title, found in groups.items() if found}
+            return 2
+        low = name.lower()
+        return 1 if "hallucinat" in low else 0 if "reward" in low and "std" not in low else 3
+
+    first = sorted((name for name in names if rank(name) < 3), key=rank)
+    return first, [name for name in names if rank(name) == 3]
 
 
 def label_of(name: str) -> str | None:
@@ -58,12 +53,11 @@ def figure(name: str, points: Sequence[Point]) -> str:
     dot = f'<circle cx="{places[-1][0]:.1f}" cy="{places[-1][1]:.1f}" r="3"/>'
     ground = HEIGHT - BOTTOM
     label = label_of(name)
-    title = f"{name} ({WORDS[label]})" if label else name
     told = f"from {short(start)} at step {short(first)} to {short(end)} at step {short(last)}"
     return (
-        f"<figure><figcaption>{escape(title)}<span>{short(end)}</span></figcaption>"
+        f"<figure><figcaption>{escape(name)}<span>{short(end)}</span></figcaption>"
         f'<svg class="curve {label or ""}" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
-        f'aria-label="{escape(title)}: {told}">'
+        f'aria-label="{escape(name)}: {told}">'
         f'<line x1="{LEFT}" y1="{TOP}" x2="{WIDTH - RIGHT}" y2="{TOP}"/>'
         f'<line x1="{LEFT}" y1="{ground}" x2="{WIDTH - RIGHT}" y2="{ground}"/>'
         f'<text x="{LEFT - 6}" y="{TOP + 4}" text-anchor="end">{short(ceiling)}</text>'

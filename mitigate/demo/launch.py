@@ -9,29 +9,9 @@ from typing import Any
 import gradio as gr
 
 from mitigate.demo.limits import Limits
+from mitigate.demo.theme import theme
 
 HERE = Path(__file__).parent
-FONTS = (
-    "system-ui",
-    "-apple-system",
-    "Segoe UI",
-    "Noto Sans",
-    "Noto Sans CJK SC",
-    "PingFang SC",
-    "Microsoft YaHei",
-)
-MONO = ("ui-monospace", "Cascadia Mono", "Menlo", "Consolas", "monospace")
-
-
-def theme() -> gr.themes.Base:
-    """Calm greys, one blue, fonts of the system."""
-    return gr.themes.Base(
-        primary_hue=gr.themes.colors.sky,
-        neutral_hue=gr.themes.colors.slate,
-        radius_size=gr.themes.sizes.radius_lg,
-        font=[*map(gr.themes.Font, FONTS), gr.themes.Font("sans-serif")],
-        font_mono=[*map(gr.themes.Font, MONO)],
-    )
 
 
 def launch(

@@ -47,6 +47,7 @@ def annotator_box(shelf: Shelf) -> gr.Dropdown:
         label="Annotator",
         info="embedded, a folder, a hub id, or generative:KIND:MODEL[@URL]" if shelf.open_choice else None,
         scale=2,
+        min_width=260,
         elem_classes="mt-annotator",
     )
 

@@ -62,7 +62,7 @@ def fewl_record(
         expertise="similarity" if has_pairs else "uniform",
         penalty=len(records) > 1,
     )
-    with shelf.lock:
+    with shelf.turn("embedder"):
         embedding, encode = _encoder(shelf, [r["question"] for r in records])
         chosen = load_similarity(similarity, encode)[1]
         try:

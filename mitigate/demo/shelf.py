@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -29,12 +29,20 @@ class Shelf:
         names: Those offered; the first is the default.
         open_choice: Whether any other name may be asked for too. A name can be a path of this machine or the address of
             a server that then gets texts and keys, so this is for a page that only its owner reaches.
+        load: Makes an annotator of a name; None is ``load_annotator``.
     """
 
-    def __init__(self, names: Sequence[str] = ("embedded",), *, open_choice: bool = False) -> None:
+    def __init__(
+        self,
+        names: Sequence[str] = ("embedded",),
+        *,
+        open_choice: bool = False,
+        load: Callable[[str], Annotator] | None = None,
+    ) -> None:
         self.names = tuple(dict.fromkeys(names))
         self.open_choice = open_choice
-        self.lock = threading.Lock()
+        self._load = load or _load_annotator
+        self._turns: dict[str, threading.Lock] = {}
         self._loading = threading.Lock()
         self._kept: OrderedDict[str, Annotator] = OrderedDict()
 
@@ -52,11 +60,15 @@ class Shelf:
             )
         with self._loading:
             if name not in self._kept:
-                self._kept[name] = _load(name)
+                self._kept[name] = self._loaded(name)
             self._kept.move_to_end(name)
             while len(self._kept) > KEPT:
                 self._kept.popitem(last=False)
             return self._kept[name]
+
+    def turn(self, name: str) -> threading.Lock:
+        """What to hold while a model works: one lock for each annotator (by its name) and for "embedder"."""
+        return self._turns.setdefault(name, threading.Lock())
 
     @cached_property
     def embedder(self) -> Embedder:
@@ -71,21 +83,24 @@ class Shelf:
         def load() -> None:
             try:
                 annotator = self.annotator(None)
-                with self.lock:
+                with self.turn(annotator.name):
                     annotator.annotate(reference="It opened in 1931.", answer="It opened in 1931.")
             except Exception:  # the call that needs it will say so
                 return
 
         threading.Thread(target=load, daemon=True, name="warm").start()
 
+    def _loaded(self, name: str) -> Annotator:
+        try:
+            return self._load(name)
+        except ImportError as error:
+            raise Refusal(f"The annotator {name!r} needs more packages: {error}") from error
+        except Exception as error:  # whatever a checkpoint or a server makes of it, the page goes on
+            detail = " ".join(str(error).split())[:400] or type(error).__name__
+            raise Refusal(f"The annotator {name!r} can't be loaded: {detail}") from error
 
-def _load(name: str) -> Annotator:
+
+def _load_annotator(name: str) -> Annotator:
     from annotators import load_annotator
 
-    try:
-        return load_annotator(name)
-    except ImportError as error:
-        raise Refusal(f"The annotator {name!r} needs more packages: {error}") from error
-    except Exception as error:  # whatever a checkpoint or a server makes of it, the page goes on
-        detail = " ".join(str(error).split())[:400] or type(error).__name__
-        raise Refusal(f"The annotator {name!r} can't be loaded: {detail}") from error
+    return load_annotator(name)

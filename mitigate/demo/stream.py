@@ -52,7 +52,7 @@ def annotate_stepwise(shelf: Shelf, name: str | None, record: Mapping[str, Any])
     most = max(8, len(spans) // 16)
     while len(judged) < len(spans):
         start = perf_counter()
-        with shelf.lock:
+        with shelf.turn(annotator.name):
             judged += _judge(annotator, record, spans[len(judged) : len(judged) + size], by_span)
         if by_span is None:  # sentences are the annotator's own
             spans = spans[: len(judged)]

@@ -25,20 +25,24 @@ def annotate_tab(service: Service) -> None:
     limits, shelf = service.limits, service.shelf
     found = examples("annotate")
     with gr.Row(equal_height=True):
-        question = gr.Textbox(label="Question (optional)", lines=1, max_lines=3, scale=3, elem_id="question")
+        question = gr.Textbox(
+            label="Question (optional)", lines=1, max_lines=3, scale=3, min_width=260, elem_id="question"
+        )
         annotator = annotator_box(shelf)
     with gr.Row():
         reference = gr.Textbox(
             label="Reference",
-            lines=7,
-            max_lines=14,
+            lines=9,
+            max_lines=9,
+            min_width=290,
             placeholder="The text to check against",
             elem_id="reference",
         )
         answer = gr.Textbox(
             label="Answer",
-            lines=7,
-            max_lines=14,
+            lines=9,
+            max_lines=9,
+            min_width=290,
             placeholder="The text to judge, sentence by sentence",
             elem_id="answer",
         )
@@ -51,12 +55,10 @@ def annotate_tab(service: Service) -> None:
         api_visibility="private",
     )
     with gr.Row(elem_classes="mt-actions"):
-        run = gr.Button("Annotate", variant="primary", elem_id="annotate", min_width=130, scale=0)
-        stop = gr.Button("Stop", elem_id="stop", min_width=90, scale=0, interactive=False)
-        load = gr.UploadButton(
-            "Load a JSONL file", file_types=[".jsonl"], min_width=170, scale=0, elem_id="load"
-        )
-        save = gr.DownloadButton("Download JSON", min_width=160, scale=0, interactive=False, elem_id="save")
+        run = gr.Button("Annotate", variant="primary", elem_id="annotate", scale=0)
+        stop = gr.Button("Stop", elem_id="stop", scale=0, interactive=False)
+        load = gr.UploadButton("Load a JSONL file", file_types=[".jsonl"], scale=0, elem_id="load")
+        save = gr.DownloadButton("Download JSON", scale=0, interactive=False, elem_id="save")
         picker = gr.Dropdown(
             [], label="Record of the file", show_label=False, container=False, visible=False, type="index", scale=1,
             elem_id="picker",

@@ -34,11 +34,11 @@ def batch_tab(service: Service) -> None:
         )  # fmt: skip
         annotator = annotator_box(service.shelf)
     with gr.Row(elem_classes="mt-actions"):
-        run = gr.Button("Annotate the file", variant="primary", min_width=170, scale=0, elem_id="batch-run")
-        stop = gr.Button("Stop", min_width=90, scale=0, interactive=False, elem_id="batch-stop")
+        run = gr.Button("Annotate the file", variant="primary", scale=0, elem_id="batch-run")
+        stop = gr.Button("Stop", scale=0, interactive=False, elem_id="batch-stop")
         names = ("Annotated JSONL", "HTML report", "Rejected lines")
         saves = [
-            gr.DownloadButton(name, min_width=170, scale=0, interactive=False, elem_id=f"batch-save-{i}")
+            gr.DownloadButton(name, scale=0, interactive=False, elem_id=f"batch-save-{i}")
             for i, name in enumerate(names)
         ]
     result = gr.HTML(EMPTY, apply_default_css=False, elem_id="batched", elem_classes="mt")

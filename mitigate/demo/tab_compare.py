@@ -27,12 +27,14 @@ def compare_tab(service: Service) -> None:
     """Build the tab inside a Blocks context."""
     found = examples("compare")
     with gr.Row(equal_height=True):
-        question = gr.Textbox(label="Question", lines=1, max_lines=3, scale=3, elem_id="compare-question")
+        question = gr.Textbox(
+            label="Question", lines=1, max_lines=3, scale=3, min_width=260, elem_id="compare-question"
+        )
         annotator = annotator_box(service.shelf)
     with gr.Row():
         names, texts = [], []
         for side in "AB":
-            with gr.Column():
+            with gr.Column(min_width=290):
                 names.append(gr.Textbox(f"model {side}", label=f"Model {side}", lines=1, max_lines=1))
                 texts.append(gr.Textbox(label=f"Answer {side}", lines=4, max_lines=10))
     llms, replies = [], []
@@ -55,13 +57,13 @@ def compare_tab(service: Service) -> None:
             similarity = gr.Dropdown(list(SIMILARITIES), value="cosine", label="Similarity")
     others = gr.State([], time_to_live=3600)
     loaded = gr.State([], time_to_live=3600)
+    gr.HTML("Examples", apply_default_css=False, elem_classes="mt mt-label")
+    with gr.Row(elem_classes="mt-chips"):
+        chips = [gr.Button(e["label"], size="sm", scale=0) for e in found]
     with gr.Row(elem_classes="mt-actions"):
-        run = gr.Button("Compare", variant="primary", elem_id="compare", min_width=130, scale=0)
-        stop = gr.Button("Stop", min_width=90, scale=0)
-        chips = [
-            gr.Button(e["label"], size="sm", min_width=140, scale=0, elem_classes="mt-chip") for e in found
-        ]
-        load = gr.UploadButton("Load FEWL records", file_types=[".jsonl"], min_width=190, scale=0)
+        run = gr.Button("Compare", variant="primary", elem_id="compare", scale=0)
+        stop = gr.Button("Stop", scale=0)
+        load = gr.UploadButton("Load FEWL records", file_types=[".jsonl"], scale=0)
         picker = gr.Dropdown(
             [],
             label="Question of the file",

@@ -32,8 +32,8 @@ def training_tab(runs: str, any_folder: bool) -> None:
             scale=4,
             elem_id="run-folder",
         )
-        open_ = gr.Button("Open", variant="primary", min_width=110, scale=0, elem_id="run-open")
-        again = gr.Button("Look for runs", min_width=140, scale=0)
+        open_ = gr.Button("Open", variant="primary", scale=0, elem_id="run-open")
+        again = gr.Button("Look for runs", scale=0)
     result = views(EMPTY, "trained")
 
     def show(name: str | None) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from annotators.records import hallucination_rate
-from mitigate.demo.curves import figures, group_curves, short
+from mitigate.demo.curves import figures, short, sorted_curves
 from mitigate.demo.training import Run
 from mitigate.demo.view import annotated_view
 from mitigate.report_html import escape
@@ -31,13 +31,13 @@ def run_view(run: Run) -> str:
 
 
 def _curves(run: Run) -> str:
-    parts = []
-    for title, names in group_curves(list(run.curves)).items():
-        drawn = figures(run.curves, names)
-        if title == "Other figures" and len(run.curves) > len(names):
-            parts.append(f"<details><summary>{title}, {len(names)}</summary>{drawn}</details>")
-        else:
-            parts.append(f"<div><h3>{title}</h3>{drawn}</div>")
+    first, others = sorted_curves(list(run.curves))
+    parts = [figures(run.curves, first)] if first else []
+    if others:
+        drawn = figures(run.curves, others)
+        parts.append(
+            f"<details{'' if first else ' open'}><summary>Other curves, {len(others)}</summary>{drawn}</details>"
+        )
     return "".join(parts)
 
 
