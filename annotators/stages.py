@@ -71,7 +71,7 @@ class Settings:
     edit_rate: float = 1.2e-4
     edit_epochs: float = 1.0
     label_rate: float = 8e-5
-    label_epochs: float = 2.0
+    label_epochs: float = 1.5
     batch: int = 32
 
 
