@@ -7,7 +7,8 @@
     done.json        the final figures; there only when the run is complete
 
 A folder is used once: a second run refuses, `resume` goes on with the same recipe. A lock keeps a second run away and
-dies with its process. Of several processes that a launcher started (RANK), the first writes and the others only read. Leaves out what a kind adds for itself (checkpoints/, curves.png, report.html).
+dies with its process. Of several processes that a launcher started (RANK), the first writes and the others only read.
+Leaves out what a kind adds for itself (checkpoints/, curves.png, report.html).
 """
 
 from __future__ import annotations
