@@ -41,8 +41,9 @@ TYPES: dict[str, Label] = {
 }  # fmt: skip
 NO_FACT = frozenset({"nofact", "nofacts", "无事实"})
 NOTHING = frozenset({"", "none", "无", "n/a", "na", "nil", "null", "nothing", "没有", "无需改正"})
-TAG = re.compile(r"<\s*(/?)\s*([^<>\n]{1,40}?)\s*/?\s*>")
-_SEP = re.compile(r"<\s*/?\s*sep\s*/?\s*>", re.IGNORECASE)
+# Possessive (*+): white space is given back to nobody, or a "<" before a hundred blanks takes seconds.
+TAG = re.compile(r"<\s*+(/?+)\s*+([^<>\n]{1,40}?)\s*+/?+\s*+>")
+_SEP = re.compile(r"<\s*+/?+\s*+sep\s*+/?+\s*+>", re.IGNORECASE)
 _THOUGHT = re.compile(r"\s*<think>(.*?)</think>", re.DOTALL | re.IGNORECASE)
 EDGES = " \t\r\n\u3000*_`~#:：.。;；,，、!！\"“”'‘’|<>()（）[]"
 _QUOTE = '["“”„‟＂「」『』]'

@@ -1,0 +1,37 @@
+"""The fuzzing targets on their corpus; the fuzzing itself is `python -m tests.fuzz.run`."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from annotators.tagged import parse_tagged
+from mitigate.jsonl import check_annotation_input, parse_line
+from tests.fuzz.targets import TARGETS, check_span, tagged
+
+CORPUS = Path(__file__).parent / "fuzz" / "corpus"
+INPUTS = sorted(p for name in TARGETS for p in (CORPUS / name).iterdir())
+
+
+@pytest.mark.parametrize("path", INPUTS, ids=lambda p: f"{p.parent.name}/{p.name}")
+def test_corpus(path: Path) -> None:
+    start = time.process_time()
+    TARGETS[path.parent.name](path.read_bytes())
+    assert time.process_time() - start < 2  # tagged/blanks took minutes once
+
+
+def test_the_corpus_holds_good_and_bad_inputs() -> None:
+    found = [parse_line(p.read_bytes(), check_annotation_input)[0] for p in (CORPUS / "records").iterdir()]
+    assert sum(record is not None for record in found) >= 4
+    assert sum(record is None for record in found) >= 4
+    reply = (CORPUS / "tagged" / "contradictory").read_text().split("\0")[0]
+    assert parse_tagged(reply).corrections == (("1935", "1931"),)
+
+
+def test_the_targets_notice() -> None:
+    with pytest.raises(AssertionError, match="outside"):
+        check_span((0, 5), "abcd")
+    with pytest.raises((AssertionError, AttributeError, TypeError)):
+        tagged("text, not bytes")  # type: ignore[arg-type]
