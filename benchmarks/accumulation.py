@@ -44,7 +44,8 @@ def main() -> None:
     lines += [
         "A hallucinated sentence is more often followed by another one in all sources, but most of that difference is "
         "there in random order too: some answers are bad throughout. `order` is what is left for the order of "
-        "sentences, a trend to worse sentences at the end among it; where its interval includes 0, these data show no snowball.",
+        "sentences, a trend to worse sentences at the end among it; where its interval includes "
+        "0, these data show no snowball.",
     ]
     page = "\n".join(lines)
     print(page)

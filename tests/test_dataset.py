@@ -13,9 +13,13 @@ import pytest
 import yaml
 
 import annotators
+from annotators.anah_data import flatten
+from annotators.loading import load_annotator
 from annotators.tagged import parse_tagged
+from benchmarks.tiny_chat import build_tiny_chat
 from mitigate.cli import main
 from mitigate.dataset.review import SENTENCE_COLUMNS
+from tests.annotator_server import correct
 from tests.dataset_llm import EXAMPLE, TRUTH, bad, good, replying, stage_of, texts
 from tests.engines_server import Reply, completion, serving
 from tests.standin import ExactAnnotator
@@ -70,7 +74,9 @@ def test_every_topic_gets_its_own_document_among_namesakes(good_run: Path) -> No
         matches = [c["match"] for c in row["candidates"]]
         assert matches == sorted(matches, key=["title", "similar"].index)  # hard matches first
         namesakes[row["topic"]] = matches.count("title")
-    assert namesakes.pop("Ada Kirwan") == 1  # her own document is called "Kirwan, Ada": found by the soft match
+    assert (
+        namesakes.pop("Ada Kirwan") == 1
+    )  # her own document is called "Kirwan, Ada": found by the soft match
     assert min(namesakes.values()) >= 2
 
 
@@ -160,15 +166,16 @@ def test_a_broken_or_stopping_server_loses_nothing(
             return Reply({"error": {"message": "wrong key", "code": None}}, 401)
         return completion(good(prompt))
 
+    topics = some_topics(tmp_path, "Harrow Bridge", "Nettle cloth", "望海楼")
     with serving(script) as server:
-        path, out = recipe(tmp_path, server.url), tmp_path / "run"
+        path, out = recipe(tmp_path, server.url, topics=topics), tmp_path / "run"
         assert main(["run", str(path), "--output", str(out)]) == 1
         assert "--resume" in capsys.readouterr().err
-        assert len(rows(out / "06_distinct.jsonl")) == 13
+        assert len(rows(out / "06_distinct.jsonl")) == 2
         down["on"] = False
         assert main(["run", str(path), "--output", str(out), "--resume"]) == 3
     assert "a question that could be read for the topic '望海楼'" in capsys.readouterr().err
-    assert len(rows(out / "dataset/anah.jsonl")) == 13
+    assert len(rows(out / "dataset/anah.jsonl")) == 2
 
 
 def test_bad_inputs_are_named_and_the_rest_goes_on(
@@ -215,6 +222,8 @@ def test_bad_inputs_are_named_and_the_rest_goes_on(
         ({"engine": None}, "matching, answers.0"),
         ({"engine": "gpt:4"}, "expected KIND:MODEL"),
         ({"answers": []}, "answers: "),
+        ({"annotator_options": {"prompt": "plain"}}, "annotator_options: for generative"),
+        ({"annotator": "generative:openai:m", "annotator_options": {"window": "wide"}}, "expected one of sentence"),
         ({"questions": {"per_topics": 3}}, "did you mean 'per_topic'"),
     ],
 )  # fmt: skip
@@ -239,6 +248,72 @@ def test_a_wrong_recipe_is_refused_before_anything_is_asked(
     assert not (tmp_path / "o").exists()
 
 
+def some_topics(folder: Path, *names: str) -> str:
+    """A file of some of the example's topics."""
+    path = folder / "some.jsonl"
+    kept = [r for r in rows(EXAMPLE / "topics.jsonl") if r["topic"] in names]
+    path.write_text("".join(json.dumps(row) + "\n" for row in kept))
+    return str(path)
+
+
+def test_a_generative_annotator_and_a_model_in_this_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One run with an LLM that annotates both languages, and answers of a tiny local checkpoint."""
+    monkeypatch.setattr(annotators, "load_annotator", load_annotator)
+    tiny = build_tiny_chat(tmp_path / "tiny", context=2048)
+
+    def script(body: dict[str, Any]) -> Reply:
+        prompt = body["messages"][0]["content"]
+        return completion(correct(body) if "<sentence>" in prompt or "<句子>" in prompt else good(prompt))
+
+    with serving(script) as server:
+        path = recipe(
+            tmp_path, server.url, topics=some_topics(tmp_path, "Blue Lantern", "竹纸"),
+            annotator=f"generative:openai:judge@{server.url}", annotator_options={"logprobs": False},
+            answers=[
+                {"with_reference": True}, {"with_reference": False},
+                {"with_reference": False, "engine": f"transformers:{tiny}", "max_tokens": 12},
+            ],
+        )  # fmt: skip
+        out = tmp_path / "run"
+        assert main(["run", str(path), "--output", str(out)]) in (0, 3)  # 3: the tiny model may say nothing
+        asked = len(server.requests)
+        for name in ("11_annotated.jsonl", "done.json"):
+            (out / name).unlink()
+        assert main(["run", str(path), "--output", str(out), "--resume"]) in (0, 3)
+        assert len(server.requests) == asked
+    models = {row["model"] for row in rows(out / "10_records.jsonl")}
+    assert f"transformers:{tiny}" in models
+    annotated = rows(out / "11_annotated.jsonl")
+    labels = Counter(
+        (r["language"], r["source"], s["label"])
+        for r in annotated
+        for s in r["sentences"]
+        if "openai" in r["model"]
+    )
+    assert labels["zh", "with reference", "supported"] == labels["en", "with reference", "supported"] == 3 * 2
+    assert labels["zh", "without reference", "no_fact"] == labels["en", "without reference", "no_fact"] == 3
+    # What the loader of the public data makes of the export is what was labelled.
+    flat, report = flatten(rows(out / "dataset/anah.jsonl"))
+    here = [r for r in rows(out / "dataset/sentences.jsonl")]
+    keys = (
+        "topic",
+        "question",
+        "answer",
+        "sentence",
+        "label",
+        "fragments",
+        "correction",
+        "lang",
+        "reference",
+    )
+    assert not report.left_out or set(report.left_out) == {"without annotations"}
+    assert sorted(json.dumps([r[k] for k in keys]) for r in flat) == sorted(
+        json.dumps([r[k] for k in keys]) for r in here
+    )
+
+
 def read_cells(path: Path) -> list[dict[str, str]]:
     with path.open(encoding="utf-8-sig", newline="") as file:
         return list(csv.DictReader(file))
@@ -253,11 +328,9 @@ def write_cells(path: Path, cells: list[dict[str, str]], **dialect: Any) -> None
 
 def test_review_at_matching_and_at_annotation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     names = ("Harrow Bridge", "Nettle cloth", "竹纸")
-    topics = tmp_path / "topics.jsonl"
-    kept = [r for r in rows(EXAMPLE / "topics.jsonl") if r["topic"] in names]
-    topics.write_text("".join(json.dumps(row) + "\n" for row in kept))
+    topics = some_topics(tmp_path, *names)
     with serving(replying(lambda p: "No" if "Topic: Nettle" in p else good(p))) as server:
-        path, out = str(recipe(tmp_path, server.url, topics=str(topics))), tmp_path / "run"
+        path, out = str(recipe(tmp_path, server.url, topics=topics)), tmp_path / "run"
         assert main(["build-dataset", "--config", path, "--review", "--output", str(out)]) == 0
         assert "save it as references.checked.csv" in capsys.readouterr().err
         assert not (out / "05_questions.jsonl").exists()

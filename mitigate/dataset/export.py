@@ -4,7 +4,8 @@
     sentences.jsonl   one row per checked sentence, as `mitigate evaluate` and the training recipes read it
     anah.parquet, sentences.parquet and README.md, so that `datasets.load_dataset(FOLDER, "sentences")` reads them
 
-A sentence that was not checked has a null annotation in anah.jsonl and no row in sentences.jsonl.
+A sentence that was not checked has a null annotation in anah.jsonl and no row in sentences.jsonl; where no sentence of
+an answer was checked, the whole list is null.
 """
 
 from __future__ import annotations
@@ -73,12 +74,15 @@ def anah_rows(records: Iterable[Record]) -> list[Record]:
                 }
                 answers = [by_question.get(question) for question in questions]
                 row[column] = [answer and answer["answer"] for answer in answers]
-                row[notes] = [
-                    answer and [tagged(sentence, row["language"]) for sentence in answer["sentences"]]
-                    for answer in answers
-                ]
+                row[notes] = [answer and _notes(answer) for answer in answers]
             rows.append(row)
     return rows
+
+
+def _notes(record: Record) -> list[str | None] | None:
+    """One tagged text per sentence; null for an answer of which nothing was checked."""
+    notes = [tagged(sentence, record["language"]) for sentence in record["sentences"]]
+    return notes if any(notes) else None
 
 
 def sentence_rows(records: Iterable[Record]) -> list[Record]:

@@ -20,6 +20,7 @@ from mitigate.dataset import answers, matching, questions, review, sources
 from mitigate.dataset.export import export
 from mitigate.dataset.similarity import embedder
 from mitigate.dataset.stage import (
+    CACHE,
     Asked,
     Process,
     opened,
@@ -187,10 +188,13 @@ def _annotated(run: Build, name: str) -> str:
     def opening() -> Iterator[Process]:
         from annotators import load_annotator
 
+        name = run.options.annotator
+        generative = name.startswith("generative:")  # its replies belong to those of the run
+        more = {"cache": run.folder / CACHE, **run.options.annotator_options} if generative else {}
         try:
-            annotator = load_annotator(run.options.annotator)
+            annotator = load_annotator(name, **more)
         except (ValueError, ImportError, OSError) as error:
-            raise UsageError(f"annotator {run.options.annotator}: {error}") from error
+            raise UsageError(f"annotator {name}: {error}") from error
         yield answers.annotating(annotator)
 
     return run.stage(name, "11_annotated", opening)

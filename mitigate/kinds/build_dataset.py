@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
 from engines.chat import parse_engine
-from mitigate.config import Recipe, Section
+from mitigate.config import Recipe, Section, recipes_folder
 from mitigate.dataset.stage import Asked, say
 from mitigate.errors import UsageError
 from mitigate.run_folder import RunFolder
@@ -73,6 +74,9 @@ class Options(Recipe):
     annotator: str = Field(
         default="embedded", min_length=1, description="embedded, path, hub id, generative:…"
     )
+    annotator_options: dict[str, Any] = Field(
+        default={}, description="of a generative one: protocol, prompt, window…"
+    )
     embedder: str | None = Field(default=None, description="hub id or folder; null: the packaged MiniLM")
     document_characters: int = Field(
         default=24_000, ge=200, description="of a document that LLMs are shown; the annotator reads all of it"
@@ -85,6 +89,15 @@ class Options(Recipe):
     def _known(cls, value: str | None) -> str | None:
         return value if value is None else str(parse_engine(value))
 
+    def files(self) -> tuple[Path, list[Path]]:
+        """Topics and corpus; a path below `recipes/` that is not here is that of the installed recipes."""
+        return _found(self.topics), [_found(path) for path in self.corpus]
+
+
+def _found(path: Path) -> Path:
+    installed = recipes_folder().parent / path
+    return installed if not path.exists() and path.parts[:1] == ("recipes",) and installed.exists() else path
+
 
 def check(options: Options) -> None:
     """Refuse what can't work; loads no model.
@@ -92,9 +105,10 @@ def check(options: Options) -> None:
     Raises:
         UsageError: A file is not there, a stage has no engine, or a package is missing.
     """
-    if not options.topics.is_file():
-        raise UsageError(f"topics: no such file {options.topics}")
-    for path in options.corpus:
+    topics, corpus = options.files()
+    if not topics.is_file():
+        raise UsageError(f"topics: no such file {topics}")
+    for path in corpus:
         if not path.exists():
             raise UsageError(f"corpus: no such file or folder {path}")
     asked = {
@@ -108,12 +122,27 @@ def check(options: Options) -> None:
         without := [name for name, stage in asked.items() if stage.engine is None]
     ):
         raise UsageError(f"{', '.join(without)}: no engine; give each one, or `engine:` for all")
-    from importlib.util import find_spec
-
+    _check_annotator(options)
     if find_spec("datasets") is None:
         raise UsageError(
             "build-dataset writes Parquet with datasets: pip install 'hallucination-toolkit[data]'"
         )
+
+
+def _check_annotator(options: Options) -> None:
+    if not options.annotator.startswith("generative:"):
+        if options.annotator_options:
+            raise UsageError(
+                f"annotator_options: for generative:KIND:MODEL[@BASE_URL] only, not {options.annotator}"
+            )
+        return
+    from annotators.generative_options import Options as Generative
+
+    try:
+        parse_engine(options.annotator.removeprefix("generative:"))
+        Generative(**options.annotator_options)
+    except (ValueError, TypeError, OSError) as error:
+        raise UsageError(f"annotator_options: {error}") from error
 
 
 def run(options: Options, folder: RunFolder) -> int:
