@@ -167,7 +167,7 @@ def _train(
     form: Any = options.form
     if form == "auto":
         form = "chat" if tokenizer.chat_template else "plain"
-    model = AutoModelForCausalLM.from_pretrained(options.model, dtype="float32")
+    model = AutoModelForCausalLM.from_pretrained(options.model, dtype="float32", use_safetensors=True)
     questions = [record["question"] for record in test]
     kept = folder / "untuned.json"  # an interrupted run has asked the untuned model already
     if kept.is_file():

@@ -230,5 +230,5 @@ def load(folder: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype="float32")
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype="float32", use_safetensors=True)
     return model, AutoTokenizer.from_pretrained(folder, padding_side="left")
