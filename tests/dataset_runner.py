@@ -2,7 +2,8 @@
 
 Reads one JSON object a line, {"argv": […], "log": path, "die": "module:function" or null, "call": n}, prints the
 child's process id, and after it ended its exit code (negative: the signal). ``die`` makes the child kill itself with
-SIGKILL when that function is called for the n-th time. The annotator is the rule-based stand-in.
+SIGKILL when that function is called for the n-th time. Annotator and embedding model are small stand-ins, so that no
+torch is loaded.
 """
 
 from __future__ import annotations
@@ -34,15 +35,29 @@ def preload() -> None:
     py3langid.rank("warm up")
 
 
+class Grams:
+    """An embedder of character 1-2-grams."""
+
+    def encode(self, texts: list[str]) -> Any:
+        from fewl.similarity import char_tfidf
+
+        return char_tfidf()(texts)
+
+    def count_tokens(self, texts: list[str]) -> list[int]:
+        return [len(text.split()) for text in texts]
+
+
 def child(command: dict[str, Any]) -> int:
     import annotators
     from mitigate.cli import main
+    from mitigate.dataset import pipeline, similarity
     from tests.standin import ExactAnnotator
 
     log = os.open(command["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(log, 1)
     os.dup2(log, 2)
     annotators.load_annotator = lambda name: ExactAnnotator()  # type: ignore[assignment,misc]
+    pipeline.embedder = similarity.embedder = lambda model: Grams()  # type: ignore[assignment,misc]
     if command.get("die"):
         arm(command["die"], command["call"])
     return main(command["argv"])

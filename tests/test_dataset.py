@@ -57,6 +57,14 @@ def build(
     return code, out
 
 
+def some_topics(folder: Path, *names: str) -> str:
+    """A file of some of the example's topics."""
+    path = folder / "some.jsonl"
+    kept = [r for r in rows(EXAMPLE / "topics.jsonl") if r["topic"] in names]
+    path.write_text("".join(json.dumps(row) + "\n" for row in kept))
+    return str(path)
+
+
 @pytest.fixture(scope="module")
 def good_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
@@ -128,7 +136,8 @@ def test_statistics_count_and_chart(good_run: Path) -> None:
 
 
 def test_a_bad_model_is_read_strictly_and_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out = build(tmp_path, replying(bad))
+    names = ("Harrow Bridge", "Nettle cloth", "青石桥", "竹纸")
+    code, out = build(tmp_path, replying(bad), topics=some_topics(tmp_path, *names))
     assert code == 3
     by_topic = {row["topic"]: row for row in rows(out / "07_filtered.jsonl")}
     assert {
@@ -143,13 +152,13 @@ def test_a_bad_model_is_read_strictly_and_named(tmp_path: Path, capsys: pytest.C
     assert len(harrow["kept"]) == 3
     assert by_topic["青石桥"]["kept"] == []  # "可以回答。" is neither yes nor no
     lost = rows(out / "08_selected.jsonl.rejected.jsonl")
-    assert [json.loads(row["raw"])["topic"] for row in lost] == [t for t in TRUTH if not t.isascii()]
+    assert [json.loads(row["raw"])["topic"] for row in lost] == ["青石桥", "竹纸"]
     assert "a question that is objective" in capsys.readouterr().err
     answered = rows(out / "10_records.jsonl")
     assert {r["source"] for r in answered} == {"with reference"}  # the other thought till the limit
     assert all(r["topic"] != "Harrow Bridge" for r in answered)
     missing = rows(out / "10_records.jsonl.rejected.jsonl")
-    assert len(missing) == 8 * 3 + 3
+    assert len(missing) == 2 * 3 + 3
     assert "an empty reply" in missing[0]["problems"][0]["expected"]
 
 
@@ -246,14 +255,6 @@ def test_a_wrong_recipe_is_refused_before_anything_is_asked(
     )
     assert message in capsys.readouterr().err
     assert not (tmp_path / "o").exists()
-
-
-def some_topics(folder: Path, *names: str) -> str:
-    """A file of some of the example's topics."""
-    path = folder / "some.jsonl"
-    kept = [r for r in rows(EXAMPLE / "topics.jsonl") if r["topic"] in names]
-    path.write_text("".join(json.dumps(row) + "\n" for row in kept))
-    return str(path)
 
 
 def test_a_generative_annotator_and_a_model_in_this_process(
