@@ -18,7 +18,7 @@ from mitigate.errors import UsageError
 from mitigate.jsonl import Problem, Record, check_text, dump_line, read_lines, rejected_row, shown
 from mitigate.runs.options import POCKET, Base, Columns
 
-TRAINED, APART = "trained", "kept apart"
+TRAINED, APART = "trained on", "kept apart"
 KEPT = ("id", "question", "reference", "prompt", "language", "points")
 
 

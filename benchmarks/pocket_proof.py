@@ -1,0 +1,290 @@
+"""Does a sentence reward make a language model hallucinate less? The pocket world's table (simulated).
+
+    python -m benchmarks.pocket_proof --work out/pocket_proof --output docs/results/pocket-proof.md
+
+Every trained arm is a run of recipes/rlhf/pocket.yaml or recipes/mask_dpo/pocket.yaml with a few keys changed, from one
+starting model, with as many sampled answers. The reward asks the oracle (five seeds) or the embedded annotator (three
+seeds); the truth is always the oracle's. Each arm and seed is a run folder, each figure a small JSON file: a command
+that was killed goes on. `--only REWARD` and `--arms` do a part, `--page` writes the page of what is there. One thread.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+SEEDS = {"oracle": 5, "embedded": 3}
+ARMS: dict[str, tuple[str, tuple[str, ...]]] = {  # name → recipe, what is changed
+    "stock": ("rlhf/pocket", ("trainer.credit=sequence",)),
+    "gamma0": ("rlhf/pocket", ()),
+    "gamma1": ("rlhf/pocket", ("trainer.gamma=1.0",)),
+    "mask-dpo": ("mask_dpo/pocket", ()),
+}
+OTHERS = ("sft", "best-of-8")  # no recipes of these kinds: trained and chosen here
+VARIANTS: dict[
+    str, tuple[str, tuple[str, ...]]
+] = {  # what was tried for entities kept apart; oracle, fewer seeds
+    "kl": ("rlhf/pocket", ("trainer.beta=0.05",)),
+    "lora": ("rlhf/pocket", ("lora={rank: 4, alpha: 8}", "trainer.learning_rate=4.0e-3")),
+    "wide": ("rlhf/pocket", ("pocket.trained_per_kind=12", "trainer.learning_rate=5.0e-4")),
+    "abstain": ("rlhf/pocket", ("reward.label_rewards={no_fact: 0.0}",)),
+}
+VARIANT_SEEDS = 1
+BEST_OF = 8
+
+
+def main() -> None:
+    """Run what is missing, then write the page."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--work", type=Path, default=Path("out/pocket_proof"), help="where parts are kept")
+    parser.add_argument("--output", type=Path, default=Path("docs/results/pocket-proof.md"))
+    parser.add_argument("--only", choices=SEEDS, help="arms with this reward only")
+    parser.add_argument("--arms", nargs="*", default=[*ARMS, *OTHERS, *VARIANTS])
+    parser.add_argument("--seeds", type=int, nargs="*", help="these seeds only")
+    parser.add_argument("--page", action="store_true", help="run nothing, write the page of what is there")
+    args = parser.parse_args()
+    import torch
+
+    torch.set_num_threads(1)
+    args.work.mkdir(parents=True, exist_ok=True)
+    if not args.page:
+        once(args.work / "start.json", lambda: start(args.work))
+        for reward in [args.only] if args.only else SEEDS:
+            for seed in range(SEEDS[reward]) if args.seeds is None else args.seeds:
+                for arm in args.arms:
+                    part(args.work, arm, reward, seed)
+    from benchmarks.pocket_proof_page import write_page
+
+    write_page(args.work, args.output)
+
+
+def once(path: Path, function: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """The result of a function, computed and kept the first time, with the CPU time that it took."""
+    if not path.is_file():
+        print(f"{path.stem} …", flush=True)
+        begin = time.process_time()
+        result = {**function(), "cpu_seconds": time.process_time() - begin}
+        half = path.with_suffix(".part")
+        half.write_text(json.dumps(result), encoding="utf-8")
+        half.replace(path)
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return found
+
+
+def part(work: Path, arm: str, reward: str, seed: int) -> None:
+    """One arm with one reward and seed."""
+    name = f"{arm}-{reward}-{seed}"
+    if arm in OTHERS:
+        if arm == "sft" and reward != "oracle":  # asks no reward
+            return
+        function = {"sft": lambda: sft(work, seed), "best-of-8": lambda: best_of_n(work, reward, seed)}[arm]
+    else:
+        if arm in VARIANTS and (reward != "oracle" or seed >= VARIANT_SEEDS):
+            return
+        recipe, changed = {**ARMS, **VARIANTS}[arm]
+        overrides = [f"model={work / 'base'}", f"reward.annotator={reward}", f"seed={seed}", *changed]
+        function = lambda: trained(work, name, recipe, overrides)  # noqa: E731
+    once(work / f"{name}.json", function)
+
+
+def setting(*overrides: str) -> tuple[Any, Any]:
+    """The options of the pocket recipe and its questions."""
+    from mitigate.config import load_recipe
+    from mitigate.runs.data import read_questions
+
+    options: Any = load_recipe("rlhf/pocket", ["reward.annotator=oracle", *overrides])[0]
+    return options, read_questions(options, None)
+
+
+def start(work: Path) -> dict[str, Any]:
+    """The starting model, made once, and its figures."""
+    from mitigate.runs.base_model import base_model
+    from mitigate.runs.run import quiet
+
+    quiet()
+    options, _ = setting()
+    begin = time.process_time()
+    base_model(options, work / "base")
+    made = time.process_time() - begin
+    return {"figures": evaluate(work, work / "base"), "base_cpu_seconds": made, "agreement": agreement(work)}
+
+
+def trained(work: Path, name: str, recipe: str, overrides: Sequence[str]) -> dict[str, Any]:
+    """A run of a recipe, the curve of its training samples, and the figures of what it left."""
+    from mitigate.cli import main as mitigate
+    from mitigate.run_folder import DONE, METRICS, read_rows
+
+    folder = work / "runs" / name
+    if not (folder / DONE).is_file():
+        code = mitigate(["run", recipe, *overrides, "--output", str(folder), "--resume"])
+        if code:
+            raise SystemExit(f"{name}: exit code {code}; give the same command again to go on")
+    keys = {
+        "rate": "truth/hallucination_rate",
+        "supported": "truth/supported",
+        "by_reward": "factuality/hallucination_rate",
+        "cpu_seconds": "cpu_seconds",
+    }
+    curve = [
+        {"step": r["step"], **{k: r.get(m) for k, m in keys.items()}} for r in read_rows(folder / METRICS)
+    ]
+    return {"figures": evaluate(work, folder / "model"), "curve": curve}
+
+
+def evaluate(work: Path, model: Path) -> dict[str, Any]:
+    """Figures of each set of questions, by the oracle and by the embedded annotator, and the KL to the start."""
+    from mitigate.pocket import lm
+
+    options, questions = setting()
+    network, tokenizer = load(work, model)
+    out = {}
+    for name, rows in questions.evaluation.items():
+        asked = [row["question"] for row in rows]
+        answers = lm.answer(network, tokenizer, asked, n=2, max_new_tokens=64, seed=options.seed)
+        pairs = [(row, text) for row, texts in zip(rows, answers, strict=True) for text in texts]
+        out[name] = {**judged(pairs, questions.world), "kl": kl(work, network, tokenizer, pairs)}
+    return out
+
+
+def load(work: Path, model: Path) -> tuple[Any, Any]:
+    """A model, adapters put on the starting model."""
+    from mitigate.pocket import lm
+
+    if not (model / "adapter_config.json").is_file():
+        return lm.load(model)
+    from peft import PeftModel
+
+    base, tokenizer = lm.load(work / "base")
+    return PeftModel.from_pretrained(base, model).merge_and_unload(), tokenizer
+
+
+def judged(pairs: Sequence[tuple[dict[str, Any], str]], world: Any) -> dict[str, Any]:
+    """Truth, and what the embedded annotator says of the same answers."""
+    from annotators import load_annotator
+    from annotators.records import hallucination_rate
+    from mitigate.pocket import Oracle
+    from mitigate.runs.judging import figures
+
+    records = [{"question": r["question"], "reference": r["reference"], "answer": text} for r, text in pairs]
+    truth = [one.to_dict() for one in Oracle(world).annotate_batch(records)]
+    annotator = load_annotator("embedded")
+    seen = [s.label for one in annotator.annotate_batch(records) for s in one.sentences]
+    labels = [s["label"] for row in truth for s in row["sentences"]]
+    return {
+        **figures(truth),
+        "abstentions": labels.count("no_fact") / max(len(labels), 1),
+        "words": sum(len(text.split()) for _, text in pairs) / max(len(pairs), 1),
+        "by_embedded": hallucination_rate(seen),
+        "embedded": annotator.fingerprint,
+    }
+
+
+def kl(work: Path, network: Any, tokenizer: Any, pairs: Sequence[tuple[dict[str, Any], str]]) -> float:
+    """KL(model ‖ start) in nats an answer, estimated on the model's own answers: mean of Σ_t log π(t) − log π₀(t)."""
+    import torch
+
+    from mitigate.pocket import lm
+
+    start, _ = lm.load(work / "base")
+    total = 0.0
+    for row, text in pairs:
+        prompt = tokenizer(f"<|user|>{row['question']}<|assistant|>")["input_ids"]
+        ids = torch.tensor([prompt + tokenizer(f"{text}<|end|>")["input_ids"]])
+        with torch.inference_mode():
+            new, old = (
+                model(ids)
+                .logits[0, len(prompt) - 1 : -1]
+                .log_softmax(-1)
+                .gather(1, ids[0, len(prompt) :, None])
+                for model in (network, start)
+            )
+        total += float((new - old).sum())
+    return total / max(len(pairs), 1)
+
+
+def sft(work: Path, seed: int) -> dict[str, Any]:
+    """The ceiling: as many true answers as the other arms sample, about the same entities."""
+    import random
+
+    from mitigate.pocket import lm
+    from mitigate.pocket.texts import Question, true_answer
+
+    options, questions = setting(f"seed={seed}")
+    network, tokenizer = lm.load(work / "base")
+    rng = random.Random(seed)
+    n = options.trainer.steps * options.trainer.prompts * options.trainer.group
+    texts = []
+    for i in range(n):
+        row = questions.train[i % len(questions.train)]
+        entity = questions.world.by_name[row["id"]]
+        texts.append((row["question"], true_answer(rng, Question(row["question"], entity, None, False))))
+    lm.train(network, tokenizer, texts, learning_rate=1e-3, seed=seed)
+    lm.save(network, tokenizer, work / "runs" / f"sft-oracle-{seed}" / "model")
+    return {"figures": evaluate(work, work / "runs" / f"sft-oracle-{seed}" / "model")}
+
+
+def best_of_n(work: Path, reward: str, seed: int) -> dict[str, Any]:
+    """Nothing trained: of eight answers of the starting model the one that the reward's annotator likes best."""
+    from mitigate.inference import best_of
+    from mitigate.pocket import lm
+    from mitigate.runs.judging import annotator
+
+    options, questions = setting(f"reward.annotator={reward}")
+    network, tokenizer = lm.load(work / "base")
+    judge = annotator(reward, options, questions.world)
+    out = {}
+    for name, rows in questions.evaluation.items():
+        asked = [row["question"] for row in rows]
+        answers = lm.answer(network, tokenizer, asked, n=BEST_OF, max_new_tokens=64, seed=100 + seed)
+        chosen = []
+        for row, texts in zip(rows, answers, strict=True):
+            found = judge.annotate_batch({"reference": row["reference"], "answer": text} for text in texts)
+            chosen.append((row, texts[best_of(found) or 0]))
+        out[name] = judged(chosen, questions.world)
+    return {"figures": out}
+
+
+def agreement(work: Path) -> dict[str, Any]:
+    """The embedded annotator against the oracle on sentences that the starting model wrote."""
+    from annotators import load_annotator
+    from annotators.intervals import bootstrap
+    from annotators.metrics import statistics
+    from annotators.records import LABELS
+    from mitigate.pocket import Oracle, lm
+
+    _, questions = setting()
+    network, tokenizer = lm.load(work / "base")
+    rows, gold, groups = [], [], []
+    for asked in questions.evaluation.values():
+        answers = lm.answer(network, tokenizer, [row["question"] for row in asked], max_new_tokens=64, seed=2)
+        records = [{"reference": r["reference"], "answer": t[0]} for r, t in zip(asked, answers, strict=True)]
+        for row, one in zip(asked, Oracle(questions.world).annotate_batch(records), strict=True):
+            rows += [{**one.record, "question": row["question"], "sentence": s.text} for s in one.sentences]
+            gold += [str(s.label) for s in one.sentences]
+            groups += [row["id"]] * len(one.sentences)
+    annotator = load_annotator("embedded")
+    found = annotator.predict(rows)
+    predicted = [s.label for s in found]
+    measured = statistics(gold, predicted, [s.scores for s in found], [False] * len(rows))
+    ends = bootstrap(measured, groups)
+    import numpy as np
+
+    both = list(zip(gold, predicted, strict=True))
+    return {
+        "sentences": len(rows),
+        "fingerprint": annotator.fingerprint,
+        "confusion": {one: {other: both.count((one, other)) for other in LABELS} for one in LABELS},
+        "figures": {name: [f(np.ones(len(rows))), ends[name]] for name, f in measured.items()},
+    }
+
+
+if __name__ == "__main__":
+    main()
