@@ -30,7 +30,7 @@ from annotators.causal_model import (
     token_logits,
 )
 from annotators.language import language_of
-from annotators.records import LABELS, Annotation, SentenceAnnotation, Status
+from annotators.records import LABELS, Annotation, SentenceAnnotation, Status, check_record
 from annotators.sentences import split_sentences
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ class CausalAnnotator:
         """
         records = list(records)
         for number, record in enumerate(records):
-            _check(record, ("reference", "answer"), number)
+            check_record(record, ("reference", "answer"), number)
         readings = [
             Reading(
                 record.get("question") or "",
@@ -207,7 +207,7 @@ class CausalAnnotator:
         """
         rows = list(rows)
         for number, row in enumerate(rows):
-            _check(row, ("reference", "sentence"), number)
+            check_record(row, ("reference", "sentence"), number)
         readings, places = readings_of(rows)
         records: list[Mapping[str, Any]] = [{}] * len(readings)
         for row, (reading, _) in zip(rows, places, strict=True):
@@ -361,17 +361,3 @@ def _batches(lengths: Sequence[int], budget: int) -> list[list[int]]:
         else:
             batches.append([n])
     return batches
-
-
-def _check(record: object, fields: Sequence[str], number: int) -> None:
-    if not isinstance(record, Mapping):
-        raise ValueError(
-            f"record {number}: expected a mapping with {' and '.join(map(repr, fields))}, got {type(record).__name__}"
-        )
-    for name in (*fields, "question", "answer", "language", "lang"):
-        value = record.get(name)
-        if not isinstance(value, str) and (name in fields or value is not None):
-            raise ValueError(
-                f"record {number}: expected {name!r} to be a string, got {type(value).__name__}; give every record "
-                f"{' and '.join(map(repr, fields))}"
-            )

@@ -263,6 +263,16 @@ def checkpoint_activations(model: Any) -> None:
     enable({"use_reentrant": False})
 
 
+def unchecked() -> dict[str, Any]:
+    """TRL checkpoints activations by default: the argument of SFTConfig that leaves it to us, by its newer name."""
+    from trl import SFTConfig
+
+    names = SFTConfig.__dataclass_fields__
+    return {
+        "activation_checkpointing" if "activation_checkpointing" in names else "gradient_checkpointing": False
+    }
+
+
 def last_checkpoint(folder: RunFolder) -> str | None:
     """The newest whole checkpoint of an interrupted run, None where there is none."""
     found = sorted(

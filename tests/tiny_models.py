@@ -28,7 +28,7 @@ def decoder(
     import transformers as tf
 
     torch.manual_seed(seed)
-    n = {"pad_token_id": 0, "eos_token_id": 1, "bos_token_id": None, "vocab_size": 400, **more}
+    n = {"pad_token_id": 0, "eos_token_id": 1, "bos_token_id": None, "vocab_size": 400}
     if classes:
         n["num_labels"] = classes
     sizes = {
@@ -46,7 +46,7 @@ def decoder(
         "opt": ("OPTConfig", "OPT"),
         "olmo2": ("Olmo2Config", "Olmo2"),
     }
-    config = getattr(tf, names[kind][0])(**sizes, **n)
+    config = getattr(tf, names[kind][0])(**{**sizes, **n, **more})
     if head == "CausalLM" and kind == "gpt2":
         return tf.GPT2LMHeadModel(config)
     return getattr(tf, f"{names[kind][1]}For{head}")(config)

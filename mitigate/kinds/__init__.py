@@ -8,6 +8,7 @@ module imports no model library.
 KINDS: dict[str, str] = {
     "build-dataset": "mitigate.kinds.build_dataset",
     "discriminative-annotator": "mitigate.kinds.discriminative_annotator",
+    "generative-annotator": "mitigate.kinds.generative_annotator",
     "embedded-annotator": "mitigate.kinds.embedded_annotator",
     "icl": "mitigate.kinds.icl",
     "inference": "mitigate.kinds.inference",

@@ -17,8 +17,8 @@ from mitigate.annotator_training import (
     Lora,
     Training,
     callbacks,
-    checkpoint_activations,
     check_training,
+    checkpoint_activations,
     evaluate_splits,
     last_checkpoint,
     load_splits,
@@ -71,7 +71,7 @@ def train(
     """Train and write `annotator/`."""
     import numpy as np
     import torch
-    from transformers import Trainer, TrainingArguments
+    from transformers import PrinterCallback, Trainer, TrainingArguments
 
     from annotators.causal_model import load_tokenizer, longest, new_head
     from annotators.causal_training import class_weights, collator, figures, head_loss, training_rows
@@ -111,6 +111,7 @@ def train(
         compute_metrics=lambda found: figures(np.asarray(found.predictions), np.asarray(found.label_ids)),
         callbacks=callbacks(training, folder),
     )
+    trainer.remove_callback(PrinterCallback)
     trainer.train(resume_from_checkpoint=last_checkpoint(folder))
     save(trainer, tokenizer, folder, languages, tokens, sharded=bool(training.deepspeed or training.fsdp))
 
