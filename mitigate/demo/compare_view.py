@@ -63,7 +63,8 @@ def _parts(row: Record) -> str:
     ]
     cells = "".join(
         f'<tr title="{meaning}"><th scope="row">{name}</th><td>'
-        f"{bar([('plain', min(max(value or 0.0, 0.0), 1.0))], name)}</td><td>{number(value)}</td></tr>"
+        f'<i class="plain" style="width:{100 * min(max(value or 0.0, 0.0), 1.0):.1f}%"></i></td>'
+        f"<td>{number(value)}</td></tr>"
         for name, value, meaning in rows
     )
     none = (

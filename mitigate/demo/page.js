@@ -11,7 +11,13 @@ function show(view, index, byReader) {
     s.tabIndex = on || (index === '' && s.dataset.s === '0') ? 0 : -1;
     if (on && byReader) s.focus({ preventScroll: true });
   }
-  for (const card of view.querySelectorAll('.card')) card.hidden = card.dataset.card !== index;
+  let any = false;
+  for (const card of view.querySelectorAll('.card')) {
+    card.hidden = card.dataset.card !== index;
+    any = any || !card.hidden;
+  }
+  const cards = view.querySelector('.cards');
+  if (cards) cards.hidden = !any;
   let first = null;
   for (const e of view.querySelectorAll('.e')) {
     const on = e.dataset.e.split(' ').includes(index);

@@ -49,7 +49,7 @@ def annotate_stepwise(shelf: Shelf, name: str | None, record: Mapping[str, Any])
     by_span = getattr(annotator, "annotate_spans", None)
     judged: list[SentenceAnnotation] = []
     size = 1
-    most = max(8, len(spans) // 16)
+    most = max(8, len(spans) // 8)
     while len(judged) < len(spans):
         start = perf_counter()
         with shelf.turn(annotator.name):

@@ -28,7 +28,7 @@ def compare_tab(service: Service) -> None:
     found = examples("compare")
     with gr.Row(equal_height=True):
         question = gr.Textbox(
-            label="Question", lines=1, max_lines=3, scale=3, min_width=260, elem_id="compare-question"
+            label="Question", max_lines=3, scale=3, min_width=260, elem_id="compare-question"
         )
         annotator = annotator_box(service.shelf)
     with gr.Row():

@@ -27,7 +27,14 @@ from mitigate.report import (
 from mitigate.report_html import escape
 
 Record = Mapping[str, Any]
+MANY = (
+    150  # sentences from which cards come only when all are judged: sending them at every step takes its time
+)
 SHOWN_FRAGMENT = 1_200  # characters of a fragment in a card; the reference beside it shows it whole
+STEPS = (
+    '<nav class="steps"><button type="button" data-step="-1" aria-label="Sentence before">‹</button>'
+    '<button type="button" data-step="1" aria-label="Next sentence">›</button></nav>'
+)
 EMPTY = (
     '<div class="empty"><p><b>The judged answer appears here.</b></p><p>Pick an example above or paste a '
     "reference and an answer, then press Annotate.</p></div>"
@@ -65,10 +72,11 @@ def annotated_view(
     first = next((i for i, s in enumerate(sentences) if s["label"] in HALLUCINATED), None)
     if first is None and sentences and not waiting:
         first = 0
-    cards = "".join(_card(s, i, len(sentences) + len(waiting)) for i, s in enumerate(sentences))
+    total = len(sentences) + len(waiting)
+    cards = "" if waiting and total > MANY else "".join(_card(s, i, total) for i, s in enumerate(sentences))
     answer = (
         f'<section class="pane"><h3>Answer</h3>{answer_html(record, waiting, stopped=stopped)}'
-        f'<div class="cards" aria-live="polite">{cards}</div></section>'
+        f'<div class="cards" hidden>{STEPS}<div aria-live="polite">{cards}</div></div></section>'
     )
     start = f' data-first="{first}"' if first is not None else ""
     body = answer
@@ -156,7 +164,7 @@ def _card(sentence: Record, index: int, total: int) -> str:
         body.append("<h4>Correction</h4><p class='small'>None could be verified.</p>")
     if scores := sentence["scores"]:
         rows = "".join(
-            f'<tr><th scope="row">{WORDS[k]}</th><td>{bar([(k, scores[k])], WORDS[k])}</td>'
+            f'<tr><th scope="row">{WORDS[k]}</th><td><i class="{k}" style="width:{100 * scores[k]:.1f}%"></i></td>'
             f"<td>{percent(scores[k])}</td></tr>"
             for k in LABELS
         )
@@ -166,10 +174,7 @@ def _card(sentence: Record, index: int, total: int) -> str:
     body.append(_evidence(sentence, kind))
     return (
         f'<article class="card {kind}" data-card="{index}" hidden><header>{tag(kind)}'
-        f"<span>sentence {index + 1} of {total}</span><span class='steps'>"
-        f'<button type="button" data-step="-1" aria-label="Sentence before">‹</button>'
-        f'<button type="button" data-step="1" aria-label="Next sentence">›</button></span></header>'
-        f"{''.join(body)}</article>"
+        f"<span>sentence {index + 1} of {total}</span></header>{''.join(body)}</article>"
     )
 
 
