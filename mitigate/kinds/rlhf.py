@@ -1,4 +1,4 @@
-"""Kind `rlhf`: GRPO with the sentence reward, credited by sentence or as one number (docs/rlhf.md)."""
+"""Kind `rlhf`: GRPO with the sentence reward, credited by sentence or as one number (recipes/rlhf/README.md)."""
 
 from __future__ import annotations
 
