@@ -266,7 +266,7 @@ def test_hostile_text_is_text(visit: Any) -> None:
     assert "The answer has 50,001 characters; this page takes 50,000." in page.inner_text(
         "#annotated .notice"
     )
-    long = "The mill was built in 1804. " * 1_700  # 47,600 characters, 1,700 sentences
+    long = "The mill was built in 1804, and its red roofs can be seen from Ostrand. " * 690  # 49,680 characters
     judge(page, long)
     assert page.text_content("#annotated .answer") == page.input_value("#answer textarea") == long
 
