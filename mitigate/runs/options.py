@@ -47,7 +47,7 @@ class Reward(Section):
     @field_validator("aspects")
     @classmethod
     def _known_aspects(cls, value: dict[str, float]) -> dict[str, float]:
-        return dict(check_aspects(value))
+        return {str(name): weight for name, weight in check_aspects(value).items()}
 
     @field_validator("label_rewards")
     @classmethod

@@ -111,7 +111,7 @@ def fit(trainer: Any, folder: Path, log: Log) -> None:
         part.rename(folder / MODEL)
 
 
-class Watch(TrainerCallback):  # type: ignore[misc]
+class Watch(TrainerCallback):
     """Writes what the trainer logs to the run folder, shows progress, and stops after a step when asked to."""
 
     def __init__(self, log: Log, interrupt: Interrupt) -> None:
