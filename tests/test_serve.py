@@ -22,6 +22,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from mitigate.cli import main
 from mitigate.inference import ABSTENTION
 from mitigate.serve import FIELD, Proxy, last_question, read_request
 from mitigate.serve_stream import Held, annotated_stream, corrected_stream, read_event
@@ -390,3 +391,21 @@ def test_requests_of_any_shape_are_read_or_refused(value: Any) -> None:
         return
     assert FIELD not in json.loads(body)
     assert wanted is None or wanted.reference
+
+
+@pytest.mark.parametrize(
+    ("extra", "message"),
+    [
+        (["--upstream", "nonsense"], "--upstream: expected a base URL"),
+        (["--upstream", "http://h/v1", "--host", "0.0.0.0"], "set MITIGATE_SERVE_TOKEN"),
+        (["--upstream", "http://h/v1", "--port", "99999"], "--port: expected 0 to 65535"),
+        (["--upstream", "http://h/v1", "--timeout", "0"], "expected more than 0"),
+        (["--upstream", "http://h/v1", "--engine", "gpt"], "--engine: engine 'gpt'"),
+    ],
+)
+def test_wrong_options_are_told(
+    extra: list[str], message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MITIGATE_SERVE_TOKEN", raising=False)
+    assert main(["serve", *extra]) == 2
+    assert message in capsys.readouterr().err

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -77,9 +76,8 @@ def run(args: argparse.Namespace) -> int:
         ) from error
     token = os.environ.get(TOKEN) or None
     if args.host not in LOOPBACK and token is None:
-        print(
-            f"mitigate: {args.host} can be reached by others and there is no {TOKEN}: anybody there may use it",
-            file=sys.stderr,
+        raise UsageError(
+            f"--host: {args.host} can be reached by others: set {TOKEN} to a secret that clients send as their key"
         )
     with ExitStack() as stack:
         regenerate = writer(args.engine, args.cache, stack)
