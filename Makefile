@@ -12,7 +12,7 @@ export HF_HUB_OFFLINE ?= 1
 export OMP_WAIT_POLICY ?= PASSIVE
 export GOMP_SPINCOUNT ?= 0
 
-.PHONY: run test check setup clean
+.PHONY: run demo test check setup clean
 
 run: setup out/.fresh
 	@$(BIN)/mitigate annotate --input examples/records.jsonl --output out/annotated.jsonl --html out/report.html
@@ -23,6 +23,9 @@ run: setup out/.fresh
 out/.fresh: examples/records.jsonl recipes/rlhf/pocket.yaml $(wildcard annotators/*.py annotators/embedded/* \
 		engines/embedding*.py mitigate/runs/*.py mitigate/pocket/*.py) mitigate/inference.py mitigate/grpo.py mitigate/rewards.py
 	@mkdir -p out && rm -rf out/annotated.jsonl out/report.html out/corrected.jsonl out/pocket && touch $@
+
+demo: setup
+	@$(BIN)/python app.py
 
 test: setup
 	$(BIN)/python -m pytest
