@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -12,13 +13,14 @@ from hypothesis import strategies as st
 
 from mitigate.dataset import prompts
 from mitigate.dataset.evidence import best_sentences, single_edit
-from mitigate.dataset.export import anah_rows, corrected
+from mitigate.dataset.export import SENTENCE_COLUMNS, anah_rows, corrected, export
 from mitigate.dataset.matching import hard_match, order
 from mitigate.dataset.questions import distinct
 from mitigate.dataset.replies import parse_choice, parse_questions, parse_verdicts
-from mitigate.dataset.review import SENTENCE_COLUMNS, cell, read_csv, uncell
+from mitigate.dataset.review import cell, read_csv, uncell
 from mitigate.dataset.similarity import head_of
 from mitigate.dataset.sources import bare_name, read_corpus, read_topics
+from mitigate.dataset.stage import run_stage
 from mitigate.dataset.statistics import draw_topics, page
 from mitigate.errors import UsageError
 
@@ -167,8 +169,8 @@ def test_a_cell_comes_back_as_it_was_and_is_no_formula(text: str) -> None:
 def test_a_reviewed_file_that_is_none(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     path.write_text("a,b\n1,2\n")
-    with pytest.raises(UsageError, match=r"the columns record, sentence, .* are missing"):
-        read_csv(path, SENTENCE_COLUMNS)
+    with pytest.raises(UsageError, match=r"the columns record, sentence are missing"):
+        read_csv(path, ("record", "sentence"))
     path.write_bytes("é".encode("latin-1"))
     with pytest.raises(UsageError, match=r'not UTF-8 .* save it as "CSV UTF-8"'):
         read_csv(path, ("a",))
@@ -213,6 +215,7 @@ def test_topics_and_documents_of_all_kinds(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert found[0]["text"] == "intro\n\n\nIt shines."
     assert found[1]["text"] == "The red lamp is old."
+    assert read_corpus([tmp_path / "gone.jsonl", lines], out) == (2, 2)
     (tmp_path / "empty").mkdir()
     with pytest.raises(UsageError, match=r"holds no file that ends in \.md"):
         read_corpus([tmp_path / "empty"], out)
@@ -255,6 +258,23 @@ def test_several_edits_and_unchecked_sentences_in_anah_rows() -> None:
         None,
     ], None]  # fmt: skip
     assert (second["InternLM_answers"], second["GPT3.5_answers_D"]) == (["x", None], [None, None])
+
+
+def test_an_empty_data_set_is_still_a_data_set(tmp_path: Path) -> None:
+    from pyarrow import parquet
+
+    assert export([], tmp_path) == {"anah": 0, "sentences": 0}
+    assert parquet.read_schema(tmp_path / "sentences.parquet").names == list(SENTENCE_COLUMNS)
+
+
+def test_a_stage_made_from_something_else_says_what_to_delete(tmp_path: Path) -> None:
+    source, output = tmp_path / "1.jsonl", tmp_path / "2.jsonl"
+    source.write_text('{"topic": "a"}\n')
+    output.write_text('{"topic": "b"}\n')
+    with pytest.raises(
+        UsageError, match=r"'topic' differs; delete the files of this stage and of all later ones"
+    ):
+        run_stage(source, output, lambda: nullcontext(lambda rows: rows))
 
 
 def test_names_of_the_user_do_no_harm_in_page_and_chart(tmp_path: Path) -> None:

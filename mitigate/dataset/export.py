@@ -22,6 +22,14 @@ from mitigate.jsonl import Record
 WITH, WITHOUT = "GPT3.5_answers_D", "InternLM_answers"
 ANNOTATED = {WITH: "human_GPT3.5_answers_D_ann", WITHOUT: "human_InternLM_answers_ann"}
 """Columns of opencompass/anah, whatever models were asked here."""
+ANAH_COLUMNS = (
+    "name", "documents", "selected_questions", "language", "category", "domain", "models",
+    *ANNOTATED, *ANNOTATED.values(),
+)  # fmt: skip
+SENTENCE_COLUMNS = (
+    "id", "source", "lang", "question", "answer", "sentence", "label", "fragments", "correction", "topic", "category",
+    "domain", "model", "reference",
+)  # fmt: skip
 
 
 def corrected(sentence: Mapping[str, Any]) -> str:
@@ -111,8 +119,8 @@ def export(records: Sequence[Record], folder: Path) -> dict[str, int]:
     anah, sentences = anah_rows(records), sentence_rows(records)
     write_lines(folder / "anah.jsonl", anah)
     write_lines(folder / "sentences.jsonl", sentences)
-    write_parquet(anah, folder / "anah.parquet", lists=("documents", "selected_questions", *ANNOTATED))
-    write_parquet(sentences, folder / "sentences.parquet", lists=("fragments",))
+    write_parquet(anah, folder / "anah.parquet", ANAH_COLUMNS)
+    write_parquet(sentences, folder / "sentences.parquet", SENTENCE_COLUMNS)
     configs = "\n".join(
         f"- config_name: {name}\n  data_files: {name}.parquet" for name in ("sentences", "anah")
     )
@@ -120,21 +128,23 @@ def export(records: Sequence[Record], folder: Path) -> dict[str, int]:
     return {"anah": len(anah), "sentences": len(sentences)}
 
 
-def write_parquet(rows: Sequence[Record], path: Path, *, lists: Sequence[str]) -> None:
+def write_parquet(rows: Sequence[Record], path: Path, columns: Sequence[str]) -> None:
     """Write rows as Parquet through `datasets`; columns are strings but for lists of strings and nested ones."""
     from datasets import Dataset, Features, List, Value
     from datasets.utils.logging import disable_progress_bar
 
     text = Value("string")
-    nested = {column: List(List(text)) for column in ANNOTATED.values()}
-    models = {"models": {column: text for column in ANNOTATED}}
-    columns = list(rows[0]) if rows else list(lists)
-    features = Features(
-        {c: {**nested, **models}.get(c) or (List(text) if c in lists else text) for c in columns}
-    )
+    kinds: dict[str, Any] = {
+        **{name: List(List(text)) for name in ANNOTATED.values()},
+        **{name: List(text) for name in ("documents", "selected_questions", "fragments", *ANNOTATED)},
+        "models": {name: text for name in ANNOTATED},
+    }
     disable_progress_bar()
     part = path.with_name(path.name + ".part")
-    Dataset.from_list([dict(row) for row in rows], features=features).to_parquet(str(part))
+    values = {name: [row[name] for row in rows] for name in columns}
+    Dataset.from_dict(
+        values, features=Features({name: kinds.get(name, text) for name in columns})
+    ).to_parquet(str(part))
     part.replace(path)
 
 

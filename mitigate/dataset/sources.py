@@ -99,15 +99,13 @@ def read_corpus(paths: Sequence[Path], output: Path) -> tuple[int, int]:
         Numbers of documents kept and of those rejected.
 
     Raises:
-        UsageError: A path is not there, or a JSON Lines file can't be read.
+        UsageError: A folder holds no document at all.
     """
     good: list[Record] = []
     bad: list[Record] = []
     seen: set[str] = set()
     for path in paths:
-        for file, line in (
-            _folder(path) if path.is_dir() else ((path, x) for x in read_lines(path, check_document))
-        ):
+        for file, line in _folder(path) if path.is_dir() else _lines(path):
             if line.record is None:
                 bad.append(rejected_row(file, line))
                 continue
@@ -121,6 +119,14 @@ def read_corpus(paths: Sequence[Path], output: Path) -> tuple[int, int]:
             language = line.record.get("language") or language_of(text)
             good.append({"document": name, "title": title, "language": language, "text": text})
     return _keep(output, good, bad)
+
+
+def _lines(path: Path) -> Iterator[tuple[Path, Line]]:
+    """Every line of a JSON Lines file; one that can't be read is one bad line."""
+    try:
+        yield from ((path, line) for line in read_lines(path, check_document))
+    except UsageError as error:
+        yield path, Line(1, b"", None, (Problem("", str(error), "a file that can be read"),))
 
 
 def _folder(folder: Path) -> Iterator[tuple[Path, Line]]:

@@ -126,7 +126,14 @@ def run_stage(
         changed = [key for key, value in record.items() if key not in written or written[key] != value]
         return f"{changed[0]!r} differs" if changed else None
 
-    with open_job(source, output, check=check, matches=matches) as job:
+    try:
+        opened_job = open_job(source, output, check=check, matches=matches)
+    except UsageError as error:
+        how, _, _ = str(error).partition("; choose another --output")
+        raise UsageError(
+            f"{how}; delete the files of this stage and of all later ones to make them again"
+        ) from error
+    with opened_job as job:
         tell(job.source, job.first_rejected, job.rejected)
         if job.done == job.valid:
             job.run(lambda _: [], chunk_size=1)
