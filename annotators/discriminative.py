@@ -2,8 +2,8 @@
 
 Path of a batch: split answers, check what can't be judged, index each distinct reference once, choose each
 sentence's window, embed each distinct text once, alignment features, combiner, second pass for what was found
-unverifiable in a long reference. English only (whatever the embedder reads); other languages get the status
-"language_unsupported". Corrections are proposed by ``annotators/corrections.py`` and kept only if they are judged
+unverifiable in a long reference. English (whatever the embedder reads), and what Chinese ``chinese_verdict.py`` can
+tell; all else gets the status "language_unsupported". Corrections are proposed by ``annotators/corrections.py`` and kept only if they are judged
 supported. What evidence and edits look like is in ``annotators/judging.py``.
 """
 
@@ -20,6 +20,8 @@ import numpy as np
 
 from annotators.annotator_files import Parts, folder_of, read_parts, write_parts
 from annotators.calibration import UNSURE, Calibration
+from annotators.chinese_verdict import VERSION as CHINESE_VERSION
+from annotators.chinese_verdict import judged_chinese
 from annotators.claims import VERSION as CLAIMS_VERSION
 from annotators.claims import claims_nothing
 from annotators.cleaning import clean, clean_text, original_span
@@ -28,8 +30,10 @@ from annotators.features import FEATURES, VERSION, Idf
 from annotators.judging import CONFLICT_CAP, Item, Judge, Verdict, corrected, fragments_of
 from annotators.language import language_of, reads_as_english
 from annotators.lexical import words_of
-from annotators.records import LABELS, Annotation, Edit, SentenceAnnotation, Status
+from annotators.records import HALLUCINATED, LABELS, Annotation, Edit, SentenceAnnotation, Span, Status
 from annotators.sentences import split_sentences
+from annotators.spans import VERSION as SPANS_VERSION
+from annotators.spans import unsupported_spans
 
 if TYPE_CHECKING:
     from annotators.encoder import PairEncoder
@@ -77,7 +81,7 @@ class DiscriminativeAnnotator:
         self.name = name
         self.embedder_id = embedder_id
         digest = hashlib.sha256(
-            f"{VERSION} {CLAIMS_VERSION} {CONFLICT_CAP} {' '.join(FEATURES)} {embedder.fingerprint}".encode()
+            f"{VERSION} {CLAIMS_VERSION} {CHINESE_VERSION} {SPANS_VERSION} {CONFLICT_CAP} {' '.join(FEATURES)} {embedder.fingerprint}".encode()
         )
         for key in sorted(combiner.tensors):
             digest.update(key.encode() + combiner.tensors[key].tobytes())
@@ -224,7 +228,8 @@ class DiscriminativeAnnotator:
             item = Item(clean_text(text), row["reference"], clean_text(row["question"]))
             status = unjudgeable(row, item.sentence)
             if status is not None:
-                out[i] = SentenceAnnotation(text, start, start + len(text), status)
+                chinese = judged_chinese(row, start) if status == "language_unsupported" else None
+                out[i] = chinese or SentenceAnnotation(text, start, start + len(text), status)
             elif not len(words_of(item.sentence)) or claims_nothing(item.sentence):  # dashes, emoji, talk
                 scores = {label: float(label == "no_fact") for label in LABELS}
                 out[i] = SentenceAnnotation(text, start, start + len(text), "checked", "no_fact", scores)
@@ -290,7 +295,15 @@ def _sentence_annotation(
         scores={label: float(p) for label, p in zip(LABELS, verdict.probabilities, strict=True)},
         fragments=fragments_of(verdict),
         correction=tuple(Edit(text[a:b], target, start + a, start + b) for a, b, target in places),
+        spans=_spans(text, start, verdict, origin) if LABELS[verdict.label] in HALLUCINATED else None,
     )
+
+
+def _spans(text: str, start: int, verdict: Verdict, origin: list[int]) -> tuple[Span, ...]:
+    """The unsupported words of a hallucinated sentence, as offsets into the answer."""
+    found = unsupported_spans(verdict.item.sentence, verdict.met, verdict.token_scores)
+    places = [original_span(text, origin, a, b) for a, b in found]
+    return tuple(Span(start + a, start + b) for a, b in places)
 
 
 def _chunks(references: Sequence[str]) -> list[tuple[int, int]]:

@@ -25,6 +25,7 @@ from mitigate.report import (
     Record,
     Totals,
     kind_of,
+    merge,
     one_line,
     percent,
     printable,
@@ -74,11 +75,7 @@ def _sentence(sentence: Record, reference_length: int) -> RenderableType:
     kind = kind_of(sentence)
     probability = probability_of(sentence)
     head = f"{MARKS[kind]} {WORDS[kind]}" + (f" {percent(probability)}" if probability is not None else "")
-    body: list[RenderableType] = [
-        Text(
-            printable(sentence["text"]), style=STYLES[kind].replace("reverse ", "") + UNDERLINED.get(kind, "")
-        )
-    ]
+    body: list[RenderableType] = [_text(sentence, STYLES[kind].replace("reverse ", ""), UNDERLINED.get(kind, ""))]
     if kind == NOT_CHECKED:
         body.append(_note("because", reason_of(sentence)))
     for fragment in sentence["fragments"]:
@@ -93,6 +90,20 @@ def _sentence(sentence: Record, reference_length: int) -> RenderableType:
     row.add_column(ratio=1, overflow="fold")
     row.add_row(Text(head, style=STYLES[kind]), Group(*body))
     return Padding(row, (0, 0, 0, 1))
+
+
+def _text(sentence: Record, style: str, marking: str) -> Text:
+    """The sentence; its unsupported words are marked where they are known, else the whole of it."""
+    text, start = sentence["text"], sentence["start"]
+    spans = merge([(s["start"] - start, s["end"] - start) for s in sentence.get("spans") or []])
+    if not spans:
+        return Text(printable(text), style=style + marking)
+    out, cursor = Text(style=style), 0
+    for low, high in spans:
+        out.append(printable(text[cursor:low]))
+        out.append(printable(text[low:high]), style="bold" + marking)
+        cursor = high
+    return out.append(printable(text[cursor:]))
 
 
 def _note(word: str, text: str, place: str = "") -> Text:

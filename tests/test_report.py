@@ -184,7 +184,7 @@ def test_what_was_not_checked_says_why() -> None:
     assert "– not checked Who knows. because there is no reference text to check it against" in text
     assert "no_reference 2 (there is no reference text to check it against)" in text
     assert "hallucination rate not known" in text
-    assert set(REASONS) == {"no_reference", "language_unsupported", "too_long", "failed"}
+    assert set(REASONS) == {"no_reference", "language_unsupported", "too_long", "failed", "unsure"}
 
 
 def test_colours_only_on_a_terminal_and_escape_sequences_of_records_never() -> None:
