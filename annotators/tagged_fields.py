@@ -54,7 +54,7 @@ _CHANGE = re.compile(
     rf"(?:以及|并且?)?[将把]?{_QUOTE}|(?:以及|并且?|将|把)+{_QUOTE})",
     re.DOTALL | re.IGNORECASE,
 )
-_ARROW = re.compile(rf"(?={_QUOTE}\s*(?:to|with|->|=>|→|改为|改成)\s*{_QUOTE})", re.IGNORECASE)
+_ARROW = re.compile(rf"{_QUOTE}\s*(?:to|with|->|=>|→|改为|改成)\s*{_QUOTE}", re.IGNORECASE)
 _BETWEEN = re.compile(
     r"(?:[\s.。,，;；、`*•-]|\d{1,2}[.)、]\s|<\s*/?\s*sep\s*>|and\b|以及|并且?)+", re.IGNORECASE
 )

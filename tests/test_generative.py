@@ -361,6 +361,15 @@ def test_own_templates(tmp_path: Path) -> None:
         assert chinese.sentences[0].status == "language_unsupported"  # the file has no Chinese template
 
 
+def test_the_template_of_the_docs_is_one(tmp_path: Path) -> None:
+    page = Path(__file__).parent.parent / "docs" / "annotators.md"
+    blocks = re.findall(r"```yaml\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    (tmp_path / "page.yaml").write_text(blocks[0], encoding="utf-8")
+    assert [(t.name, t.protocol, t.language) for t in load_templates(tmp_path / "page.yaml")] == [
+        ("v2", "three-turn", "en")
+    ]
+
+
 THREE = "- name: v2\n  protocol: three-turn\n  language: en\n"
 
 

@@ -179,7 +179,7 @@ REPLIES = st.one_of(
     st.text(max_size=80), st.lists(st.one_of(PIECES, st.text(max_size=4)), max_size=14).map("".join)
 )
 DECIDES = re.compile(
-    r"<\s*(?:hal[a-z\s]*|幻觉)\s*/?\s*>[^\w<]*(none|nohallucination|no\s*hallucination|contradict\w+|unverifiable|no[\s_-]*facts?|无法验证|无事实|无幻觉|无|矛盾)"
+    r"<\s*(?:hal[a-z\s]*|幻觉)\s*/?\s*>\W*(none|nohallucination|no\s*hallucination|contradict\w+|unverifiable|no[\s_-]*facts?|无法验证|无事实|无幻觉|无|矛盾)"
     r"|<[^<>\n\w]*(no[\s_-]*facts?|无事实)[^<>\n\w]*>",
     re.IGNORECASE,
 )  # fmt: skip

@@ -1,0 +1,255 @@
+"""Calls and prompt tokens of the generative annotator: both protocols, both orders, three windows, with prefix caching.
+
+    OMP_NUM_THREADS=1 python -m benchmarks.generative_calls
+
+The requests are real: answers with documents of more than 400 tokens, asked by `GenerativeAnnotator` as a user would, 32
+answers at a time. The replies are played by gold labels: evidence is the passage of the shown text that shares most
+words with the sentence; unsupported and unverifiable sentences are called unverifiable for want of evidence, so that
+both early exit and second pass take place. No model runs, so nothing here says how good an annotation is.
+
+Tokens are those of MiniLM's tokenizer, the only one at hand; "computed" leaves out the blocks of 16 tokens that some
+earlier request began with, as vLLM's prefix cache does with room for all of them. Requests that are in flight together
+can't use each other's blocks yet, so a server with many slots computes somewhat more at the start of an answer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import platform
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from annotators.generative import GenerativeAnnotator
+from annotators.generative_options import Options
+from annotators.tagged import neutral
+from benchmarks.splits import DATA, load_rows
+from engines.embedding import Embedder
+from engines.types import Chat, ChatResult, OnResult, Sample, Sampling
+
+PAGE = Path(__file__).parent.parent / "docs" / "results" / "generative-calls.md"
+SOURCES = ("lfqa_verification", "cliff")
+LEAST = 400
+"""Tokens of a document."""
+BLOCK = 16
+CHUNK = 32
+
+
+class Remembering(Embedder):
+    """An embedder that embeds each text once in its life: windows are chosen a dozen times here."""
+
+    def __init__(self) -> None:
+        super().__init__(device="cpu")
+        self.seen: dict[str, np.ndarray] = {}
+
+    def encode(self, texts: Sequence[str]) -> np.ndarray:
+        seen = self.__dict__.get("seen")
+        if seen is None:  # the constructor asks for the width
+            return super().encode(texts)
+        if new := [text for text in dict.fromkeys(texts) if text not in seen]:
+            seen.update(zip(new, super().encode(new), strict=True))
+        return np.stack([seen[text] for text in texts])
+
+
+@dataclass
+class Played:
+    """An engine that plays an annotator with gold labels and keeps what it was asked."""
+
+    labels: Mapping[str, str]
+    name: str = "played"
+    asked: list[Chat] = field(default_factory=list)
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        return {"engine": self.name}
+
+    def chat(
+        self, chats: Sequence[Chat], sampling: Sampling | None = None, *, on_result: OnResult | None = None
+    ) -> list[ChatResult]:
+        self.asked += chats
+        return [ChatResult((Sample(self._reply(chat), "stop"),)) for chat in chats]
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _reply(self, chat: Chat) -> str:
+        texts = [message["content"] for message in chat if message["role"] == "user"]
+        sentence = _between(texts, "sentence")
+        supported = self.labels[sentence] in ("supported", "contradictory")
+        evidence = _nearest(sentence, _between(texts, "document"))
+        if "<Facts Present>" not in texts[0]:
+            return (
+                f"<Reference> {evidence}\n<Hallucination> None"
+                if supported
+                else "<Hallucination> Unverifiable"
+            )
+        if len(texts) == 1:
+            return "<Facts Present>"
+        if len(texts) == 2:
+            return evidence if supported else "<No Reference Information>"
+        return "<No Hallucination>"
+
+
+def _between(texts: Sequence[str], mark: str) -> str:
+    for text in texts:
+        if f"<{mark}>\n" in text:
+            return text.split(f"<{mark}>\n")[1].split(f"\n</{mark}>")[0]
+    return ""
+
+
+def _nearest(sentence: str, document: str) -> str:
+    wanted = set(sentence.lower().split())
+    lines = [line for line in document.replace("[…]", "").split("\n") if line.strip()] or [""]
+    pieces = [piece for line in lines for piece in line.split(". ")]
+    return max(pieces, key=lambda piece: len(wanted & set(piece.lower().split())))
+
+
+def rows_of(
+    rows: Sequence[dict[str, Any]], embedder: Embedder, answers: int, seed: int
+) -> list[list[dict[str, Any]]]:
+    """Labelled sentences by answer, of up to ``answers`` answers with a long document."""
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in rows:
+        if row["answer"] and not row["file"].startswith("spans"):
+            groups.setdefault((row["reference"], row["answer"]), []).append(row)
+    keys = sorted(groups)
+    sizes = embedder.count_tokens([reference for reference, _ in keys])
+    long = [key for key, size in zip(keys, sizes, strict=True) if size > LEAST]
+    random.Random(seed).shuffle(long)
+    return [groups[key] for key in long[:answers]]
+
+
+def chain(tokens: Sequence[int]) -> Iterator[bytes]:
+    """A name for each beginning of whole blocks."""
+    digest = hashlib.sha256()
+    for start in range(0, len(tokens) - BLOCK + 1, BLOCK):
+        digest.update(np.asarray(tokens[start : start + BLOCK], np.int64).tobytes())
+        yield digest.digest()
+
+
+def computed(tokens: Sequence[int], seen: set[bytes]) -> int:
+    """Tokens of a prompt that a cache of ``seen`` beginnings does not hold; the last one is always computed."""
+    names = list(chain(tokens))
+    known = next((n for n, name in enumerate(names) if name not in seen), len(names)) * BLOCK
+    seen.update(names)
+    return len(tokens) - min(known, len(tokens) - 1)
+
+
+@dataclass
+class Cost:
+    """Of one answer."""
+
+    sentences: int
+    calls: int = 0
+    total: int = 0
+    computed: int = 0
+
+
+def measure(groups: Sequence[Sequence[Mapping[str, Any]]], embedder: Embedder, **options: Any) -> list[Cost]:
+    """What each answer costs."""
+    labels = {neutral(row["sentence"]).strip(): row["label"] for group in groups for row in group}
+    costs: list[Cost] = []
+    seen: set[bytes] = set()
+    for start in range(0, len(groups), CHUNK):
+        chunk = groups[start : start + CHUNK]
+        engine = Played(labels)
+        judged = GenerativeAnnotator(engine, Options(**options), embedder=embedder).predict(
+            [row for group in chunk for row in group]
+        )
+        assert all(one.status == "checked" for one in judged)
+        texts = ["".join(f"{m['role']}: {m['content']}\n" for m in chat) for chat in engine.asked]
+        tokens = [ids.tolist() for ids, _ in embedder.tokenize(texts)]
+        owner = {neutral(row["sentence"]).strip(): n for n, group in enumerate(chunk) for row in group}
+        of_chunk = [Cost(len(group)) for group in chunk]
+        for chat, ids in zip(engine.asked, tokens, strict=True):
+            users = [m["content"] for m in chat if m["role"] == "user"]
+            cost = of_chunk[owner[_between(users, "sentence")]]
+            cost.calls += 1
+            cost.total += len(ids)
+            cost.computed += computed(ids, seen)
+        costs += of_chunk
+    return costs
+
+
+def per_sentence(costs: Sequence[Cost], name: str, seed: int) -> str:
+    """A figure a sentence with its 95 % interval from 1,000 draws of answers."""
+    values = np.array([[getattr(cost, name), cost.sentences] for cost in costs], float)
+    draws = np.random.default_rng(seed).integers(0, len(values), (1000, len(values)))
+    sums = values[draws].sum(axis=1)
+    low, high = np.percentile(sums[:, 0] / sums[:, 1], [2.5, 97.5])
+    digits = 2 if name == "calls" else 0
+    mean = values[:, 0].sum() / values[:, 1].sum()
+    return f"{mean:,.{digits}f} ({low:,.{digits}f}–{high:,.{digits}f})"
+
+
+def main() -> None:
+    """Count and write the page."""
+    parser = argparse.ArgumentParser(description="Calls and prompt tokens of the generative annotator.")
+    parser.add_argument("--data", type=Path, default=DATA)
+    parser.add_argument("--answers", type=int, default=120)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--output", type=Path, default=PAGE)
+    args = parser.parse_args()
+    everything = load_rows(args.data)
+    embedder = Remembering()
+    sections = []
+    for source in SOURCES:
+        rows = [row for row in everything if row["source"] == source]
+        sections.append(
+            section(source, rows_of(rows, embedder, args.answers, args.seed), embedder, args.seed)
+        )
+    page = f"""# Calls and prompt tokens of the generative annotator
+
+Written by `benchmarks/generative_calls.py` (what is asked, what is played, how tokens are counted: see its head).
+
+```
+OMP_NUM_THREADS=1 python -m benchmarks.generative_calls --answers {args.answers} --seed {args.seed}
+```
+
+Figures are a sentence, with 95 % intervals over answers; "computed" is with a prefix cache, "reused" the share that it
+saves. Counting only, no timing; Python {platform.python_version()}, transformers
+{version("transformers")}, 2-core CPU machine.
+
+{chr(10).join(sections)}
+Calls include the second pass of sentences found unverifiable, which the window `whole` has no need of. A sentence
+without a fact takes one call in either protocol; where three turns find no evidence they stop after two.
+"""
+    args.output.write_text(page, encoding="utf-8")
+    print(f"page: {args.output}")
+
+
+def section(source: str, groups: Sequence[Sequence[Mapping[str, Any]]], embedder: Embedder, seed: int) -> str:
+    """The table of one source."""
+    sentences = sum(map(len, groups))
+    found = sum(row["label"] in ("supported", "contradictory") for group in groups for row in group)
+    size = np.mean(embedder.count_tokens([group[0]["reference"] for group in groups]))
+    lines = [
+        f"## {source}",
+        "",
+        f"{len(groups)} answers, {sentences} labelled sentences, {found} played as having evidence, the rest as "
+        f"unverifiable; documents of {size:,.0f} tokens on average.",
+        "",
+        "| protocol | order | window | calls | prompt tokens | computed | reused |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for protocol in ("tagged", "three-turn"):
+        for order in ("reference-first", "question-first"):
+            for window in ("sentence", "answer", "whole"):
+                costs = measure(groups, embedder, protocol=protocol, prompt=f"plain/{order}", window=window)
+                cells = [per_sentence(costs, name, seed) for name in ("calls", "total", "computed")]
+                share = 1 - sum(c.computed for c in costs) / sum(c.total for c in costs)
+                lines.append(
+                    f"| {protocol} | {order} | {window} | {' | '.join(cells)} | {100 * share:.0f} % |"
+                )
+                print(source, lines[-1], flush=True)
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    main()
