@@ -2,8 +2,8 @@
 
     OMP_NUM_THREADS=1 python -m benchmarks.generative_calls
 
-The requests are real: answers with documents of more than 400 tokens, asked by `GenerativeAnnotator` as a user would, 32
-answers at a time. The replies are played by gold labels: evidence is the passage of the shown text that shares most
+The requests are real: answers with documents of more than 400 tokens, asked by `GenerativeAnnotator` as a user would,
+32 answers at a time. The replies are played by gold labels: evidence is the passage of the shown text that shares most
 words with the sentence; unsupported and unverifiable sentences are called unverifiable for want of evidence, so that
 both early exit and second pass take place. No model runs, so nothing here says how good an annotation is.
 

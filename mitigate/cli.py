@@ -10,6 +10,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from engines.types import EngineError
 from mitigate.commands import (
     annotate,
     build_preferences,
@@ -45,6 +46,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UsageError as error:
         print(f"mitigate: error: {error}", file=sys.stderr)
         return 2
+    except EngineError as error:
+        print(f"mitigate: error: {error}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print("mitigate: interrupted; run the same command again to continue where it can", file=sys.stderr)
         return 130
