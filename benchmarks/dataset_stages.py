@@ -29,11 +29,10 @@ from annotators.bm25 import BM25, words
 from annotators.intervals import bootstrap
 from benchmarks.question_rewrites import MINIMAL, REWORDED
 from benchmarks.splits import DATA, load_rows
-from engines.embedding import Embedder
 from fewl.iwco import folded
-from fewl.similarity import char_tfidf
+from fewl.similarity import char_tfidf, each_once
 from mitigate.dataset.matching import HEAD, hard_match, rank
-from mitigate.dataset.similarity import ask_apart, head_of
+from mitigate.dataset.similarity import ask_apart, embedder, head_of
 from mitigate.dataset.sources import folded_name
 from mitigate.kinds.build_dataset import Distinct
 from mitigate.markdown import table
@@ -99,7 +98,7 @@ def tasks(rows: Sequence[Row]) -> list[Task]:
     return [names, hidden, headlines, titles, claims, questions]
 
 
-def rankings(task: Task, embedder: Embedder) -> dict[str, np.ndarray]:
+def rankings(task: Task) -> dict[str, np.ndarray]:
     """(Q, D) scores by ranking; those above −∞ only can be found."""
     documents = [f"{a}\n{b}" for a, b in zip(task.titles, task.texts, strict=True)]
     queries = [words(query) for query in task.queries]
@@ -112,7 +111,7 @@ def rankings(task: Task, embedder: Embedder) -> dict[str, np.ndarray]:
         vectors = char_tfidf()([*task.queries, *heads])
         name = f"character TF-IDF, first {HEAD} characters"
     else:
-        vectors = embedder.encode([*task.queries, *heads])
+        vectors = embedder(None).encode([*task.queries, *heads])
         name = f"MiniLM, first {HEAD} characters"
     found[name] = vectors[: len(queries)] @ vectors[len(queries) :].T
     used = rank(task.queries, task.titles, task.texts, task.language)
@@ -153,16 +152,17 @@ def with_interval(values: np.ndarray, groups: Sequence[Any]) -> str:
     return f"{100 * values.mean():.1f} ({100 * low:.1f} to {100 * high:.1f})"
 
 
-def matching_section(rows: Sequence[Row], embedder: Embedder) -> list[str]:
+def matching_section(rows: Sequence[Row]) -> list[str]:
     lines = []
     for task in tasks(rows):
         lines += ["", f"### {task.name}", ""]
         lines += [f"{len(task.queries):,} queries, {len(task.texts):,} documents.", ""]
         body = []
-        for name, scores in rankings(task, embedder).items():
+        for name, scores in rankings(task).items():
             figures = reciprocal_and_hits(scores, task.right)
             shown = [with_interval(figures[:, column], range(len(figures))) for column in range(2)]
             body.append([name, *shown, f"{figures[:, 2].mean():.3f}"])
+        print(task.name, flush=True)
         lines += table(["ranking", "recall@1, %", "recall@5, %", "mean reciprocal rank"], body)
     return lines
 
@@ -263,7 +263,7 @@ def auc(cosine_P: np.ndarray, same_P: np.ndarray) -> float:
     return float((places[same_P].sum() - n * (n + 1) / 2) / (n * m))
 
 
-def questions_section(questions: Sequence[str], language: str, embedder: Embedder) -> list[str]:
+def questions_section(questions: Sequence[str], language: str) -> list[str]:
     """What each similarity drops of rewordings and of minimal pairs, on the even half."""
     pairs = pairs_of(questions, language)
     same = np.array([pair.same for pair in pairs])
@@ -271,8 +271,8 @@ def questions_section(questions: Sequence[str], language: str, embedder: Embedde
     chosen = np.array([odd(questions[pair.question]) for pair in pairs])
     test = [pair for pair, dev in zip(pairs, chosen, strict=True) if not dev]
     groups = [pair.question for pair in test]
-    minilm = cosines(questions, pairs, embedder.encode, sets=False)
-    tfidf = cosines(questions, pairs, char_tfidf(), sets=True)
+    minilm = cosines(questions, pairs, embedder(None).encode, sets=False)
+    tfidf = cosines(questions, pairs, char_tfidf(), sets=language == "zh")
     used, here = (minilm, Distinct().english) if language == "en" else (tfidf, Distinct().chinese)
     variants = [
         ("MiniLM", minilm, best_threshold(minilm[chosen], same[chosen]), False),
@@ -318,7 +318,8 @@ def main() -> None:
     parser.add_argument("--output", type=Path)
     args = parser.parse_args()
     rows = load_rows(args.data)
-    embedder = Embedder(dtype="float32")
+    model = embedder(None)
+    model.encode = each_once(model.encode)  # type: ignore[method-assign]
     names = ("sentence-transformers", "torch", "numpy", "rank-bm25", "jieba")
     lines = [
         "# Finding documents and repeated questions", "",
@@ -328,7 +329,7 @@ def main() -> None:
         "## Reference matching: the ranking before an LLM judges", "",
         "Ties count against a ranking. The ranking used here was chosen after looking at these tasks; it has no "
         "fitted numbers of its own. Real documents, but no namesakes: those are only in the example of the recipe.",
-        *matching_section(rows, embedder), "",
+        *matching_section(rows), "",
         "## Question de-duplication", "",
         "Real questions (TruthfulQA, ELI5, ExpertQA, HotpotQA, HealthVer; HalluQA, RGB). What counts as the same is "
         "made by fixed rules (`benchmarks/question_rewrites.py`), not judged by people; the same hand wrote the second "
@@ -337,7 +338,7 @@ def main() -> None:
     ]  # fmt: skip
     for language, name in (("en", "English"), ("zh", "Chinese")):
         questions = questions_of(args.data, rows)[language]
-        lines += [f"### {name}", "", *questions_section(questions, language, embedder), ""]
+        lines += [f"### {name}", "", *questions_section(questions, language), ""]
     page = "\n".join(lines)
     print(page)
     if args.output:
