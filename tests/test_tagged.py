@@ -14,7 +14,7 @@ from annotators.tagged import FAILURES, ParseFailure, Tagged, neutral, parse_tag
 from annotators.tagged_places import LEAST, folded, locate_fragment, locate_words, restored
 from annotators.tagged_turns import parse_facts, parse_points, parse_type
 
-PAPER = Path("/work/shared/papers/anah.txt")
+PAPER = Path(__file__).resolve().parent.parent.parent / "shared" / "papers" / "anah.txt"
 
 
 def read(reply: str, sources: tuple[str, ...] = ()) -> tuple[object, ...] | str:
