@@ -10,6 +10,8 @@ import re
 import shutil
 import threading
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -133,6 +135,18 @@ def test_what_is_not_taken_is_refused_politely(client: Any, arguments: tuple[str
 
     with pytest.raises(AppError, match=re.escape(message)):
         client.predict(*arguments, api_name="/annotate")
+
+
+def test_a_request_larger_than_any_input_is_not_read(served: Served) -> None:
+    body = json.dumps({"data": ["", "r", "x" * 7_000_000, "rule"]}).encode()
+    asked = urllib.request.Request(
+        f"{served.url}gradio_api/call/annotate", data=body, headers={"Content-Type": "application/json"}
+    )
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(asked, timeout=60)
+    with refused.value as answer:
+        assert answer.code == 413
+        assert "bytes; this page takes 6,000,000" in json.loads(answer.read())["detail"]
 
 
 def test_people_at_once_do_not_mix(client: Any) -> None:
@@ -266,7 +280,9 @@ def test_hostile_text_is_text(visit: Any) -> None:
     assert "The answer has 50,001 characters; this page takes 50,000." in page.inner_text(
         "#annotated .notice"
     )
-    long = "The mill was built in 1804, and its red roofs can be seen from Ostrand. " * 690  # 49,680 characters
+    long = (
+        "The mill was built in 1804, and its red roofs can be seen from Ostrand. " * 690
+    )  # 49,680 characters
     judge(page, long)
     assert page.text_content("#annotated .answer") == page.input_value("#answer textarea") == long
 
@@ -329,7 +345,9 @@ def test_compare_and_training(visit: Any) -> None:
     page.wait_for_selector("#compared .mt-view:not(.busy) >> nth=1")
     scores = [float(text) for text in page.locator("#compared .score b").all_text_contents()]
     assert scores[0] > scores[1]
-    assert page.locator("#compared table.plain tbody tr").count() == 3  # one for each reference LLM, with its weight
+    assert (
+        page.locator("#compared table.plain tbody tr").count() == 3
+    )  # one for each reference LLM, with its weight
     page.get_by_role("tab", name="Training").click()
     choose(page, "#run-folder", "one")
     page.click("#run-open")
@@ -347,7 +365,7 @@ CONTRAST = """() => {
   const ground = (e) => { for (; e; e = e.parentElement) { const c = getComputedStyle(e).backgroundColor;
     if (!/rgba\\(.*, 0\\)|transparent/.test(c)) return c; } return 'rgb(255,255,255)'; };
   return Array.from(document.querySelectorAll(
-      '#annotated .s, #annotated .legend li:not(.none) .tag, #annotated .small'))
+      '#annotated .s, #annotated .legend li .tag, #annotated .small'))
     .map(e => { const [a, b] = [light(getComputedStyle(e).color), light(ground(e))];
       return [e.className, (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05)]; });
 }"""  # Source: WCAG 2.2, relative luminance and contrast ratio

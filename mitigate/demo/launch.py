@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import gradio as gr
+from starlette.middleware import Middleware
 
+from mitigate.demo.body_limit import BodyLimit
 from mitigate.demo.limits import Limits
 from mitigate.demo.theme import theme
 
@@ -53,6 +55,7 @@ def launch(
         "ssr_mode": False,
         "pwa": False,
         "enable_monitoring": False,
+        "app_kwargs": {"middleware": [Middleware(BodyLimit, most=limits.request_bytes)]},
         "theme": theme(),
         "css_paths": [HERE / "page.css"],
         "prevent_thread_lock": True,
