@@ -1,16 +1,19 @@
 """`mitigate evaluate annotator`: how good an annotator is on labelled sentences.
 
     mitigate evaluate annotator --data dev/*.jsonl --annotator embedded --fold test --output metrics.json
+    mitigate evaluate annotator --data unseen_*.jsonl --compare out/runs/a/annotator out/runs/b/annotator
 
 Prints a table (or JSON with --json) and writes the same as JSON with --output. Lines that are no labelled
 sentences are reported, left out and, with --output, written to OUTPUT.rejected.jsonl; then the exit code is
-3.
+3. Figures by source, language and split (the rows' "split"). What is written beside them is in
+mitigate/evaluation_output.py.
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
+import importlib.util
 import json
 import platform
 import random
@@ -32,20 +35,6 @@ if TYPE_CHECKING:
     from mitigate.labelled import LabelledFiles
 
 SHOWN_REJECTED = 10
-WIDE = 140  # columns that the intervals need
-HEADINGS = {
-    "coverage": "checked",
-    "balanced_accuracy": "balanced acc.",
-    "auc": "AUC",
-    "accuracy": "accuracy",
-    "macro_f1": "F1",
-    "ece": "ECE",
-}
-LEGEND = (
-    "Balanced accuracy, AUC, ECE: supported against hallucinated, gold no_fact left out. "
-    "Accuracy, macro-F1: four labels. Unchecked rows count as wrong; AUC and ECE leave them out. "
-    "Evidence: recall of the gold fragments' characters. [95 % interval over groups of rows] – = none."
-)
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -57,10 +46,24 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     add = parser.add_argument
     add("--data", nargs="+", type=Path, required=True, metavar="FILE", help="JSON Lines files")
-    add("--annotator", required=True, metavar="NAME", help="embedded, a folder or a hub id")
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument(
+        "--annotator",
+        metavar="NAME",
+        help="embedded, a folder, a hub id, or generative:KIND:MODEL[@BASE_URL]",
+    )
+    which.add_argument(
+        "--compare", nargs=2, metavar=("A", "B"), help="judge by both; differences with paired intervals"
+    )
     add("--fold", default="all", help="test, dev, train, all (default) or a number 0 to 4")
     add("--limit", type=int, metavar="N", help="judge N rows drawn at random (see --seed)")
     add("--seed", type=int, default=0, help="of --limit and of the intervals (default 0)")
+    add("--without-reference", action="store_true", help="hide the reference: what the model knows by itself")
+    add("--disturbed-prompts", action="store_true", help="ask in a wording not trained on (generative only)")
+    add("--texts", action="store_true", help="compare annotations as texts: ROUGE-L, n-gram precision")
+    add("--bertscore", metavar="MODEL", help="with --texts: packaged, paper, or a hub id or folder")
+    add("--confusion", type=Path, metavar="FILE.png", help="draw the confusion matrix")
+    add("--judgements", type=Path, metavar="FILE", help="write what was said of each row, JSON Lines")
     add("--output", type=Path, metavar="FILE", help="write all figures as JSON")
     add("--json", action="store_true", help="print all figures as JSON instead of a table")
     parser.set_defaults(run=run_annotator)
@@ -74,23 +77,93 @@ def run_annotator(args: argparse.Namespace) -> int:
     folds, paths = _checked(args)
     files = read_labelled(paths, folds)
     rows = _chosen(files, args)
-    annotator = _load(args.annotator)
-    result = {
-        "run": _provenance(args, annotator, paths),
-        "n_rejected": len(files.rejected),
-        **evaluate(rows, _judge(annotator, rows), seed=args.seed),
-    }
+    names = args.compare or [args.annotator]
+    results, answers = [], []
+    for name in names:
+        annotator = _load(name, args.disturbed_prompts)
+        judged = _judge(annotator, rows, parametric=args.without_reference)
+        similarity, models = _bert_scores(rows, judged, args.bertscore) if args.bertscore else (None, {})
+        run = _provenance(args, name, annotator, paths) | ({"bert_score_models": models} if models else {})
+        figures = evaluate(rows, judged, seed=args.seed, texts=args.texts, similarity=similarity)
+        results.append({"run": run, "n_rejected": len(files.rejected), **figures})
+        answers.append(judged)
+        if hasattr(annotator, "close"):
+            annotator.close()
+    _write_beside(args, rows, names, results, answers)
+    result: dict[str, Any] = results[0]
+    if args.compare:
+        from annotators.comparison import compare
+
+        result = {
+            "first": results[0],
+            "second": results[1],
+            "difference": compare(rows, *answers, seed=args.seed),
+        }
     text = json.dumps(result, indent=2, allow_nan=False)
     if args.json:
         print(text)
     else:
-        _print_tables(result)
+        _print_all(result, results, args)
     if args.output:
         _write(args.output, text.encode() + b"\n")
         _say(f"figures: {args.output}")
         _keep_rejected(rejected_path(args.output), files)
     _report_rejected(files)
     return 3 if files.rejected else 0
+
+
+def _write_beside(
+    args: argparse.Namespace,
+    rows: Sequence[LabelledSentence],
+    names: Sequence[str],
+    results: Sequence[Mapping[str, Any]],
+    answers: Sequence[Sequence[SentenceAnnotation]],
+) -> None:
+    """Judgements and the picture, where asked for; with --compare the second picture is FILE-2.png."""
+    from mitigate.evaluation_output import draw_confusion, judgement_lines
+
+    if args.judgements:
+        parts = [
+            judgement_lines(rows, judged, name, parametric=args.without_reference)
+            for name, judged in zip(names, answers, strict=True)
+        ]
+        _write(args.judgements, b"".join(parts))
+        _say(f"judgements: {args.judgements}")
+    if args.confusion:
+        for number, (name, result) in enumerate(zip(names, results, strict=True), start=1):
+            stem = args.confusion.stem + (f"-{number}" if number > 1 else "")
+            path = args.confusion.with_name(stem + ".png")
+            draw_confusion(
+                result["overall"]["confusion"], f"{name}, {result['overall']['n_four_way']} rows", path
+            )
+            _say(f"confusion matrix: {path}")
+
+
+def _print_all(
+    result: Mapping[str, Any], results: Sequence[Mapping[str, Any]], args: argparse.Namespace
+) -> None:
+    from rich.console import Console
+
+    from mitigate.evaluation_output import comparison_table, print_tables, text_table
+
+    console = Console(width=None if sys.stdout.isatty() else 140)
+    for found in results:
+        print_tables(console, found)
+        if args.texts:
+            console.print(text_table(found))
+    if args.compare:
+        console.print(comparison_table(result["difference"], args.compare))
+
+
+def _bert_scores(
+    rows: Sequence[LabelledSentence], judged: Sequence[SentenceAnnotation], models: str
+) -> tuple[list[float | None], dict[str, str]]:
+    from annotators.annotation_texts import bert_scores
+
+    try:
+        return bert_scores([row.row for row in rows], judged, models)
+    except (ImportError, OSError) as error:
+        raise UsageError(f"--bertscore: {error}") from error
 
 
 def _checked(args: argparse.Namespace) -> tuple[tuple[int, ...] | None, list[Path]]:
@@ -105,6 +178,17 @@ def _checked(args: argparse.Namespace) -> tuple[tuple[int, ...] | None, list[Pat
         raise UsageError(f"--limit: expected a number of rows from 1 up; got {args.limit}")
     if args.seed < 0:
         raise UsageError(f"--seed: expected a number from 0 up; got {args.seed}")
+    if args.bertscore and not args.texts:
+        raise UsageError("--bertscore: expected --texts beside it")
+    if args.bertscore and importlib.util.find_spec("bert_score") is None:
+        raise UsageError("--bertscore needs bert-score: pip install 'hallucination-toolkit[bertscore]'")
+    if args.confusion and args.confusion.suffix != ".png":
+        raise UsageError(f"--confusion: expected a name that ends in .png; got {args.confusion}")
+    for name in args.compare or [args.annotator]:
+        if args.disturbed_prompts and not name.startswith("generative:"):
+            raise UsageError(
+                f"--disturbed-prompts: {name} is asked in no words; expected generative:KIND:MODEL"
+            )
     for path in args.data:
         if not path.is_file():
             hint = f"; for all of its files give {path}/*.jsonl" if path.is_dir() else ""
@@ -114,6 +198,11 @@ def _checked(args: argparse.Namespace) -> tuple[tuple[int, ...] | None, list[Pat
             if path.resolve() in {data.resolve() for data in args.data}:
                 raise UsageError(f"--output: {path} is one of the data files and would be written over")
         make_parent(args.output)
+    for path in (args.confusion, args.judgements):
+        if path:
+            if path.resolve() in {data.resolve() for data in args.data}:
+                raise UsageError(f"{path} is one of the data files and would be written over")
+            make_parent(path)
     return folds, list({path.resolve(): path for path in args.data}.values())
 
 
@@ -136,16 +225,43 @@ def _chosen(files: LabelledFiles, args: argparse.Namespace) -> list[LabelledSent
     return [rows[i] for i in sorted(numbers)]
 
 
-def _load(name: str) -> Annotator:
+def _load(name: str, disturbed: bool) -> Annotator:
     from annotators import load_annotator
 
     try:
-        return load_annotator(name)
+        return load_annotator(name, **prompt_options(name, disturbed))
     except (ValueError, OSError, ImportError) as error:
         raise UsageError(f"--annotator: {error}") from error
 
 
-def _judge(annotator: Annotator, rows: Sequence[LabelledSentence]) -> list[SentenceAnnotation]:
+def prompt_options(name: str, disturbed: bool) -> dict[str, str]:
+    """The wording to ask a generative annotator in: the first it was trained on, or one it was not trained on.
+
+    What it was trained on is in the annotator.json that training wrote; a model without one gets the default wording,
+    and is taken for one that knows no other.
+
+    Args:
+        name: Of the annotator.
+        disturbed: Whether to take a wording and an order that are new to it.
+    """
+    if not name.startswith("generative:"):
+        return {}
+    from annotators.prompts import names_of
+    from engines.chat import parse_engine
+
+    settings = Path(parse_engine(name.removeprefix("generative:")).model) / "annotator.json"
+    trained = []
+    if settings.is_file():
+        trained = json.loads(settings.read_text(encoding="utf-8")).get("prompts") or []
+    if disturbed:
+        unknown = [prompt for prompt in names_of("tagged", "en") if prompt not in (trained or ["plain"])]
+        return {"prompt": f"{unknown[-1]}/question-first"}
+    return {"prompt": trained[0]} if trained else {}
+
+
+def _judge(
+    annotator: Annotator, rows: Sequence[LabelledSentence], *, parametric: bool
+) -> list[SentenceAnnotation]:
     """Ask the annotator, with a progress bar where standard error is a terminal."""
     from rich.console import Console
     from rich.progress import Progress
@@ -154,14 +270,23 @@ def _judge(annotator: Annotator, rows: Sequence[LabelledSentence]) -> list[Sente
 
     with Progress(console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True) as bar:
         task = bar.add_task("judging", total=len(rows))
-        return predict(annotator, rows, lambda done, total: bar.update(task, completed=done, total=total))
+        return predict(
+            annotator,
+            rows,
+            lambda done, total: bar.update(task, completed=done, total=total),
+            parametric=parametric,
+        )
 
 
-def _provenance(args: argparse.Namespace, annotator: Annotator, paths: Sequence[Path]) -> dict[str, Any]:
+def _provenance(
+    args: argparse.Namespace, name: str, annotator: Annotator, paths: Sequence[Path]
+) -> dict[str, Any]:
     """What would be needed to run it again, and on what it ran."""
     command = ["mitigate", "evaluate", "annotator", "--data", *map(str, args.data)]
-    command += ["--annotator", args.annotator, "--fold", args.fold, "--seed", str(args.seed)]
+    command += ["--annotator", name, "--fold", args.fold, "--seed", str(args.seed)]
     command += ["--limit", str(args.limit)] if args.limit is not None else []
+    command += ["--without-reference"] if args.without_reference else []
+    command += ["--disturbed-prompts"] if args.disturbed_prompts else []
     versions: dict[str, str | None] = {"python": platform.python_version()}
     for package in ("torch", "transformers", "hallucination-toolkit"):
         try:
@@ -176,65 +301,9 @@ def _provenance(args: argparse.Namespace, annotator: Annotator, paths: Sequence[
         "fold": args.fold,
         "limit": args.limit,
         "seed": args.seed,
+        **({"parametric": True} if args.without_reference else {}),
         "versions": versions,
     }
-
-
-def _print_tables(result: Mapping[str, Any]) -> None:
-    """Figures per part, and what became of each gold label."""
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console(width=None if sys.stdout.isatty() else WIDE)
-    run, means = result["run"], result["mean_over_sources"]
-    title = f"{run['annotator']['name']}, fold {run['fold']}, {result['overall']['n']} rows"
-    table = Table(title=_plain(title))
-    table.add_column("rows", no_wrap=True)
-    for heading in ("n", *HEADINGS.values(), "evidence"):
-        table.add_column(heading, justify="right", no_wrap=True)
-
-    def add(
-        name: str, n: str, values: Mapping[str, Any], intervals: Mapping[str, Any], recall: float | None
-    ) -> None:
-        shown = intervals if console.width >= WIDE else {}
-        cells = [_figure(values[key], shown.get(key)) for key in HEADINGS]
-        table.add_row(_plain(name), n, *cells, _figure(recall), end_section=not n)
-
-    def add_part(name: str, part: Mapping[str, Any]) -> None:
-        add(name, str(part["n"]), part, part["intervals"], part["evidence"]["recall"])
-
-    add_part("all", result["overall"])
-    values, intervals = ({k: mean[what] for k, mean in means.items()} for what in ("value", "interval"))
-    add(f"mean of {len(result['sources'])} sources", "", values, intervals, None)
-    for name, part in result["sources"].items():
-        add_part(name, part)
-    if len(result["languages"]) > 1:
-        for name, part in result["languages"].items():
-            add_part(f"language {name}", part)
-    console.print(table)
-    labels = Table(title="What became of each gold label")
-    columns = ("supported", "contradictory", "unverifiable", "no_fact", "unchecked")
-    labels.add_column("gold", no_wrap=True)
-    for name in ("n", "right", *columns):
-        labels.add_column(name, justify="right", no_wrap=True)
-    for name, row in result["labels"].items():
-        counts = [str(row["predicted"].get(c, 0)) for c in columns]
-        labels.add_row(name, str(row["n"]), _figure(row["recall"]), *counts)
-    console.print(labels)
-    console.print(LEGEND, markup=False, style="dim")
-
-
-def _figure(value: float | None, interval: Sequence[float] | None = None) -> str:
-    if value is None:
-        return "–"
-    return f"{value:.3f}" + (f" \\[{interval[0]:.3f}, {interval[1]:.3f}]" if interval else "")
-
-
-def _plain(text: str) -> str:
-    """Text of a file, made safe to print: no terminal codes, no markup."""
-    from rich.markup import escape
-
-    return escape("".join(c if c.isprintable() else "\ufffd" for c in text))
 
 
 def _report_rejected(files: LabelledFiles) -> None:
