@@ -1,6 +1,6 @@
 """Kills, full disks, dead servers: what is left, and whether the same command finishes as if nothing had happened.
 
-    OMP_NUM_THREADS=1 python -m benchmarks.faults [--kills 30] [--records 60]
+    OMP_NUM_THREADS=1 python -m benchmarks.faults [--kills 30] [--records 60] [--only NAME …]
 
 Soaks. A process is killed (SIGKILL) at a random moment of its run, started again, killed again, until it ends; then all
 begins anew, until so many kills have hit. After each kill the output must be the beginning of the uninterrupted run's
@@ -8,7 +8,8 @@ output, at each end its equal, byte for byte. Texts are the pocket world's and t
 scripted server that counts what it is asked.
 
 Other faults: a disk that is full and then is not (a small file system, needs root), an output that can't be written, a
-server that dies and returns, Ctrl-C. Writes docs/results/faults.md; exit code 1 where something is not as it should be.
+server that dies and returns, Ctrl-C. Writes docs/results/faults.md from the parts that are done, which are kept in
+out/faults/; exit code 1 where something is not as it should be.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ import sqlite3
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from benchmarks.fault_tools import (
     ROOT,
@@ -40,6 +42,7 @@ from benchmarks.fault_tools import (
 )
 
 PAGE = ROOT / "docs" / "results" / "faults.md"
+WORK = ROOT / "out" / "faults"
 CONCURRENT = 16  # requests in flight at once that a kill may lose, at most
 
 
@@ -316,14 +319,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--kills", type=int, default=30, help="of each soak (%(default)s)")
     parser.add_argument("--records", type=int, default=60)
-    parser.add_argument(
-        "--only", nargs="*", choices=SOAKS + FAULTS, help="leave the others out, write no page"
-    )
+    parser.add_argument("--only", nargs="*", choices=SOAKS + FAULTS, help="do these parts anew")
     parser.add_argument("--output", type=Path, default=PAGE)
     args = parser.parse_args()
     preload()
     rows: dict[str, list[str]] = {}
-    failed = []
+    failed: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
         server = Server(Path(folder))
         server.up()
@@ -340,24 +341,37 @@ def main() -> int:
                     found = f"| {name} | FAILED: {' '.join(str(error).split())[:300]} | |"
                 rows[name] = [found] if isinstance(found, str) else found
                 print(f"{name}: {time.monotonic() - begin:.0f} s", *rows[name], sep="\n", flush=True)
+                keep(name, {"rows": rows[name], "records": args.records})
         finally:
             server.down()
-    if not args.only:
-        parts = [[line for name in names for line in rows[name]] for names in (SOAKS, FAULTS)]
-        args.output.write_text(page(*parts), encoding="utf-8")
+    args.output.write_text(page(), encoding="utf-8")
     for line in failed:
         print(f"FAILED {line}", file=sys.stderr)
     return bool(failed)
 
 
-def page(soaked: list[str], faults: list[str]) -> str:
+def keep(name: str, value: dict[str, Any]) -> None:
+    """Keep a finished part."""
+    WORK.mkdir(parents=True, exist_ok=True)
+    (WORK / f"{name}.json").write_text(json.dumps(value), encoding="utf-8")
+
+
+def kept(names: Sequence[str]) -> str:
+    """The rows of finished parts; a part that was not run says so."""
+    rows = []
+    for name in names:
+        path = WORK / f"{name}.json"
+        rows += json.loads(path.read_text())["rows"] if path.is_file() else [f"| {name} | not run | | | |"]
+    return "\n".join(rows)
+
+
+def page() -> str:
     about = (__doc__ or "").split("\n\n", 2)[2].rsplit("Writes", 1)[0].strip()
     versions = ", ".join(f"{p} {version(p)}" for p in ("torch", "transformers", "openai"))
-    command_line = " ".join(["python -m benchmarks.faults", *sys.argv[1:]])
     machine = f"Python {platform.python_version()}, {versions}, SQLite {sqlite3.sqlite_version}; a 2-core CPU machine"
     return f"""# Faults survived
 
-`{command_line}`
+`python -m benchmarks.faults`
 
 {about}
 
@@ -367,7 +381,7 @@ def page(soaked: list[str], faults: list[str]) -> str:
 
 | what | kills | finished runs, each equal to the uninterrupted one | corrupt, lost or twice | asked again |
 |---|---:|---:|---:|---:|
-{chr(10).join(soaked)}
+{kept(SOAKS)}
 
 "Asked again" are requests that were on their way when the process died, at most {CONCURRENT} a kill; the server counted
 them. FEWL writes its output anew at the end: what it keeps is every reply.
@@ -376,7 +390,7 @@ them. FEWL writes its output anew at the end: what it keeps is every reply.
 
 | fault | what the program does | the same command, once it is mended |
 |---|---|---|
-{chr(10).join(faults)}
+{kept(FAULTS)}
 """
 
 
