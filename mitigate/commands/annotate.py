@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from annotators.records import Annotator
 from engines.cache import CacheError
 from engines.types import EngineError
+from mitigate.commands import annotate_distributed
 from mitigate.commands.generative import add_options, options_of
 from mitigate.errors import UsageError
 from mitigate.jobs import Job, OutputError, make_parent, open_job, rejected_path
@@ -61,9 +62,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     one.add_argument("--language", metavar="CODE", help="en or zh; found from the text by default")
     one.add_argument("--json", action="store_true", help="print the record as JSON and nothing else")
     many = parser.add_argument_group("a file of answers")
-    many.add_argument("--input", metavar="FILE", type=Path, help="records, JSON Lines")
+    many.add_argument("--input", metavar="FILE", type=place, help="records, JSON Lines")
     many.add_argument(
-        "--output", metavar="FILE", type=Path, help="where results go; continued if it is there"
+        "--output", metavar="FILE", type=place, help="where results go; continued if it is there"
     )
     many.add_argument("--overwrite", action="store_true", help="start OUTPUT again instead of continuing it")
     many.add_argument(
@@ -80,7 +81,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--calibration", metavar="FILE", type=Path, help="what `mitigate calibrate` wrote for this annotator"
     )
     add_options(parser)
+    annotate_distributed.add_options(parser)
     parser.set_defaults(run=run)
+
+
+def place(text: str) -> Path | str:
+    """A path; an address such as s3://… stays as it is, for --distributed."""
+    return text if "://" in text or text.startswith("hub:") else Path(text)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -93,6 +100,8 @@ def run(args: argparse.Namespace) -> int:
     if args.calibration is not None:
         options = {**options, "calibration": args.calibration}
     try:
+        if args.distributed:
+            return annotate_distributed.run(args, options)
         return run_one(args, options) if args.input is None else run_file(args, options)
     except (OutputError, EngineError, CacheError) as error:
         print(f"mitigate: error: {error}", file=sys.stderr)
@@ -105,6 +114,8 @@ def check_options(args: argparse.Namespace) -> None:
     Raises:
         UsageError: With what to change.
     """
+    if args.distributed and (args.input is None or args.output is None):
+        raise UsageError("--distributed works on a corpus: give --input and --output")
     names = ("question", "reference", "answer", "language", "json")
     given = [f"--{name}" for name in names if getattr(args, name) not in (None, False)]
     if args.input is not None or args.output is not None:
@@ -127,6 +138,13 @@ def check_options(args: argparse.Namespace) -> None:
             )
     if args.chunk_size < 1:
         raise UsageError(f"--chunk-size: expected 1 or more, got {args.chunk_size}")
+    if args.distributed:
+        return
+    for name in ("input", "output"):
+        if isinstance(getattr(args, name), str):
+            raise UsageError(
+                f"--{name} {getattr(args, name)}: an address needs --distributed; without it name a file"
+            )
     if args.html is not None:
         outputs = [("--output", args.output), ("rejected lines", args.output and rejected_path(args.output))]
         inputs = [("--input", args.input), ("--reference", args.reference), ("--answer", args.answer)]

@@ -1,0 +1,162 @@
+"""Shards of a corpus: every line once, in order, however it is cut; files that a worker may write twice."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mitigate.errors import UsageError
+from mitigate.jsonl import check_annotation_input, read_lines
+from mitigate.shards import done_shards, find_inputs, plan, read_shard, work
+
+
+def record(i: int) -> dict[str, Any]:
+    return {
+        "id": i,
+        "reference": f"The {i}th bridge opened in 1931. 石桥。",
+        "answer": f"It opened in {1900 + i}.",
+    }
+
+
+def annotate(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Counts letters: what a result is does not matter here."""
+    return [{**r, "sentences": [{"label": "supported", "n": len(r["answer"])}]} for r in records]
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    """Three files: with a byte order mark and blank and bad lines; without a last newline; Parquet."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    folder = tmp_path / "corpus"
+    (folder / "deep").mkdir(parents=True)
+    lines = [json.dumps(record(i), ensure_ascii=False) for i in range(7)]
+    lines[2:2] = ["", "{broken", "   "]
+    (folder / "a.jsonl").write_bytes(b"\xef\xbb\xbf" + "\n".join(lines).encode() + b"\n")
+    (folder / "deep" / "b.jsonl").write_text(
+        "\n".join(json.dumps(record(i)) for i in (7, 8)), encoding="utf-8"
+    )
+    rows = [record(i) for i in range(9, 20)] + [{"id": 99, "reference": "x", "answer": "  "}]
+    parquet.write_table(pa.Table.from_pylist(rows), folder / "deep" / "c.parquet", row_group_size=4)
+    (folder / "notes.txt").write_text("not read")
+    return folder
+
+
+def lines_of(place: str, rows: int) -> list[Any]:
+    return [line for shard in plan(find_inputs(place), rows) for line in read_shard(shard)]
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 5, 1000])
+def test_every_line_once_in_order(corpus: Path, rows: int) -> None:
+    found = lines_of(str(corpus), rows)
+    assert [line.record["id"] for line in found if line.record] == list(range(20))
+    bad = [line for line in found if line.record is None]
+    assert [(line.number, line.problems[0].field) for line in bad] == [(4, ""), (12, "answer")]
+    shards = plan(find_inputs(str(corpus)), rows)
+    assert [s.number for s in shards] == list(range(len(shards)))
+    for shard in shards:
+        assert len(list(read_shard(shard))) <= rows
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.binary(max_size=80) | st.text('{}"\n\r \x00a', max_size=40).map(str.encode), st.integers(1, 4))
+def test_cuts_change_nothing(tmp_path_factory: pytest.TempPathFactory, data: bytes, rows: int) -> None:
+    path = tmp_path_factory.mktemp("bytes") / "x.jsonl"
+    path.write_bytes(data)
+    assert lines_of(str(path), rows) == list(read_lines(path, check_annotation_input))
+
+
+def test_places(corpus: Path) -> None:
+    a, b, c = (f"file://{corpus}/{name}" for name in ("a.jsonl", "deep/b.jsonl", "deep/c.parquet"))
+    assert find_inputs(str(corpus)) == [a, b, c]
+    assert find_inputs(f"file://{corpus}") == [a, b, c]
+    assert find_inputs(f"{corpus}/**/*.jsonl") == [a, b]
+    assert find_inputs(str(corpus / "a.jsonl")) == [a]
+    memory = fsspec.filesystem("memory")
+    memory.pipe("/bucket/x.jsonl", json.dumps(record(1)).encode())
+    assert [line.record["id"] for line in lines_of("memory://bucket/*.jsonl", 10)] == [1]
+    for wrong in ("nothing", "*.none", "notes.txt"):
+        with pytest.raises(UsageError, match=r"--input .*"):
+            find_inputs(str(corpus / wrong))
+    with pytest.raises(UsageError, match="--input nosuch://x"):
+        find_inputs("nosuch://x")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_data_set_of_the_hub_s_form(corpus: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A folder is loaded as a hub id is."""
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    (corpus / "deep" / "b.jsonl").unlink()
+    found = lines_of(f"hub:{corpus / 'deep'}:train", 5)
+    assert [line.record["id"] for line in found if line.record] == list(range(9, 20))
+
+
+def test_what_a_worker_leaves(corpus: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    output.mkdir()
+    shards = plan(find_inputs(str(corpus)), 6)
+    marks = {"stamp": "s", "fingerprint": "f"}
+    first = [work(shard, annotate, str(output), 2, marks) for shard in shards]
+    before = {p.name: p.read_bytes() for p in output.iterdir()}
+    (output / "part-00000.jsonl.part").write_text("half a line of a worker that died")
+    again = [
+        work(shard, annotate, f"file://{output}", 4, marks) for shard in shards
+    ]  # other chunks, same results
+    assert again == first == done_shards(str(output))
+    assert {p.name: p.read_bytes() for p in output.iterdir()} == before
+    rows = [
+        json.loads(line)
+        for p in sorted(output.glob("part-?????.jsonl"))
+        for line in p.read_text().splitlines()
+    ]
+    assert [row["id"] for row in rows] == list(range(20))
+    assert sum(done["records"] for done in first) == 20
+    assert sum(done["rejected"] for done in first) == 2
+    for done in first:
+        data = (output / f"part-{done['number']:05d}.jsonl").read_bytes()
+        assert hashlib.sha256(data).hexdigest() == done["sha256"]
+    bad = [json.loads(p.read_text()) for p in sorted(output.glob("*.rejected.jsonl"))]
+    assert [(row["line"], row["file"].rsplit("/", 1)[-1]) for row in bad] == [
+        (4, "a.jsonl"),
+        (12, "c.parquet"),
+    ]
+
+
+def test_output_at_an_address(corpus: Path) -> None:
+    memory = fsspec.filesystem("memory")
+    memory.makedirs("/annotated", exist_ok=True)
+    (shard,) = plan(find_inputs(str(corpus / "deep" / "b.jsonl")), 10)
+    done = work(shard, annotate, "memory://annotated", 4, {"stamp": "s"})
+    assert done["records"] == 2
+    assert sorted(memory.ls("/annotated", detail=False)) == [
+        "/annotated/part-00000.done.json",
+        "/annotated/part-00000.jsonl",
+    ]
+
+
+def test_values_that_json_cannot_hold_are_rejected(tmp_path: Path) -> None:
+    import datetime
+
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    rows = [
+        {**record(1), "when": datetime.date(2020, 1, 1), "x": 1.0},
+        {**record(2), "when": None, "x": float("nan")},
+    ]
+    parquet.write_table(
+        pa.Table.from_pylist([*rows, {**record(3), "when": None, "x": 2.0}]), tmp_path / "x.parquet"
+    )
+    one, two, three = lines_of(str(tmp_path), 10)
+    assert "JSON can hold" in str(one.problems[0])
+    assert "JSON can hold" in str(two.problems[0])
+    assert three.record is not None
+    assert three.record["x"] == 2.0
