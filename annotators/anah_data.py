@@ -1,6 +1,7 @@
 """The public ANAH rows (`opencompass/anah`), flattened to labelled sentences.
 
     rows, report = read_anah(["opencompass/anah"])       # a hub id, Parquet or JSON Lines files, a folder of these
+    python -m annotators.anah_data opencompass/anah --output anah.jsonl    # for `mitigate evaluate annotator --data`
 
 A row is a topic: ``name``, ``documents``, ``selected_questions``, the answers of two models (``GPT3.5_answers_D``,
 given the documents, and ``InternLM_answers``, without), ``human_…_ann``: for each answer a list of tagged strings,
@@ -11,7 +12,9 @@ not in their sentence, the whole answer is left out and counted. What comes out 
 
 from __future__ import annotations
 
+import argparse
 import difflib
+import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -279,3 +282,35 @@ def edits_of(sentence: str, corrected: str) -> list[tuple[str, str]]:
         edits.append(("".join(old[a:b]), "".join(new[c:d])))
         done = b
     return [(source, target) for source, target in edits if source]
+
+
+def main() -> None:
+    """Write ANAH rows as labelled sentences, each with its split."""
+    from annotators.anah_splits import leaks, split_rows
+
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("sources", nargs="+", help="hub ids, .parquet, .json or .jsonl files, or folders")
+    parser.add_argument("--output", type=Path, required=True, help="JSON Lines")
+    parser.add_argument("--share", type=float, default=0.1, help="of the rows in each unseen part (0.1)")
+    parser.add_argument("--seed", type=int, default=0, help="of the splits (0)")
+    args = parser.parse_args()
+    try:
+        rows, report = read_anah(args.sources)
+        splits, dropped = split_rows(rows, share=args.share, seed=args.seed)
+    except (OSError, ValueError, ImportError) as error:
+        parser.error(str(error))
+    gone = set(dropped)
+    kept = [
+        ({**row, "split": split}, split)
+        for n, (row, split) in enumerate(zip(rows, splits, strict=True))
+        if n not in gone
+    ]
+    if found := leaks([row for row, _ in kept], [split for _, split in kept]):
+        parser.error(f"the splits leak: {'; '.join(found)}")
+    lines = [json.dumps(row, ensure_ascii=False) + "\n" for row, _ in kept]
+    args.output.write_text("".join(lines), encoding="utf-8")
+    print(f"{report}; {len(dropped)} test sentences left out, since their answer is also in train")
+
+
+if __name__ == "__main__":
+    main()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from annotators import anah_data
 from annotators.anah_data import apply_edits, edits_of, flatten, is_anah, load_rows, read_anah, splittings
 from annotators.anah_splits import SPLITS, leaks, split_rows
 from mitigate.labelled import check_labelled
@@ -133,6 +135,27 @@ def test_splits_are_disjoint_and_do_not_leak() -> None:
     again, _ = split_rows([rows[n] for n in order], share=0.15, seed=3)
     assert [splits[n] for n in order] == again
     assert split_rows(rows, share=0.15, seed=4)[0] != splits
+
+
+def test_written_as_labelled_sentences(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    source = write_topics(tmp_path / "topics.jsonl", [*made_topics(8), *TOPICS])
+    monkeypatch.setattr(
+        "sys.argv", ["anah_data", str(source), "--output", str(tmp_path / "rows.jsonl"), "--share", "0.2"]
+    )
+    anah_data.main()
+    rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert {row["split"] for row in rows} == set(SPLITS)
+    assert all(check_labelled(row) == [] for row in rows)
+    assert "left out 3 answers" in capsys.readouterr().out
+    monkeypatch.setattr(
+        "sys.argv", ["anah_data", str(tmp_path / "no.jsonl"), "--output", str(tmp_path / "x.jsonl")]
+    )
+    with pytest.raises(SystemExit):
+        anah_data.main()
+    assert "no such file" in capsys.readouterr().err
 
 
 def test_topics_that_share_a_document_or_a_question_stay_together() -> None:

@@ -59,7 +59,8 @@ def run(options: Options, folder: RunFolder) -> None:
     """Train, save the annotator, and judge the unseen parts with it."""
     splits = load_splits(options.data, folder)
     languages = sorted({str(row.get("language") or row.get("lang") or "en") for row in splits["train"]})
-    train(options, folder, splits, languages)
+    if not train(options, folder, splits, languages):
+        return  # not the first of several processes: that one judges
     figures = evaluate_splits(folder, {k: v for k, v in splits.items() if k not in ("train", "test")})
     folder.finish(figures)
     print(json.dumps(figures, indent=1))
@@ -67,8 +68,8 @@ def run(options: Options, folder: RunFolder) -> None:
 
 def train(
     options: Options, folder: RunFolder, splits: dict[str, list[dict[str, Any]]], languages: list[str]
-) -> None:
-    """Train and write `annotator/`."""
+) -> bool:
+    """Train and write `annotator/`; returns whether this is the first of the processes that train together."""
     import numpy as np
     import torch
     from transformers import PrinterCallback, Trainer, TrainingArguments
@@ -114,6 +115,8 @@ def train(
     trainer.remove_callback(PrinterCallback)
     trainer.train(resume_from_checkpoint=last_checkpoint(folder))
     save(trainer, tokenizer, folder, languages, tokens, sharded=bool(training.deepspeed or training.fsdp))
+    trainer.accelerator.wait_for_everyone()
+    return bool(trainer.is_world_process_zero())
 
 
 def save(

@@ -152,6 +152,7 @@ def run(options: Options, folder: RunFolder) -> None:
     trainer.remove_callback(PrinterCallback)
     trainer.train(resume_from_checkpoint=last_checkpoint(folder))
     _save(trainer, tokenizer, folder, options)
+    trainer.accelerator.wait_for_everyone()
     losses = [row["loss"] for row in folder.rows() if "loss" in row]
     figures = {
         "samples": len(rows), "too_long": long, **{f"samples_{task}": n for task, n in sorted(counts.items())},
