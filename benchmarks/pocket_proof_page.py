@@ -40,7 +40,7 @@ def write_page(work: Path, output: Path) -> None:
         reward: {arm: runs for arm in (*ARMS, "best-of-8", "sft") if (runs := of(parts, arm, reward))}
         for reward in SEEDS
     }
-    first = first_rates(found)
+    first = begin["figures"]["trained on"]["rate"]
     plot(found, output.with_suffix(".png"))
     trainer, pocket = options.trainer, options.pocket
     answers = trainer.steps * trainer.prompts * trainer.group
@@ -79,7 +79,7 @@ def write_page(work: Path, output: Path) -> None:
             sections.append(table(TIMING, timed))
     sections += [
         f"Steps to half: first step at which the mean over {SMOOTHED} steps of the true rate of the training samples "
-        f"is at most half of {first:.3f}, the rate of the first step (nothing learned yet; all GRPO runs together).",
+        f"is at most half of {first:.3f}, the starting model's rate on the same entities.",
         f"![Curves]({output.with_suffix('.png').name})",
         "## What the reward sees and what is true",
         gaps(found, begin),
@@ -172,12 +172,6 @@ TIMING = [
     "CPU-seconds to half",
     "CPU-seconds a step",
 ]
-
-
-def first_rates(found: dict[str, dict[str, list[Part]]]) -> float:
-    rates = [run["curve"][0]["rate"] for arms in found.values() for runs in arms.values() for run in runs
-             if run.get("curve") and run["curve"][0]["rate"] is not None]  # fmt: skip
-    return sum(rates) / len(rates)
 
 
 def smoothed(run: Part) -> list[tuple[int, float]]:

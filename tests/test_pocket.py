@@ -11,7 +11,7 @@ from mitigate.pocket import Document, Entity, Oracle, World, build_world, lm
 from mitigate.pocket.measure import judge, measure
 from mitigate.pocket.phrases import ANSWERS, DOCUMENTS, HELD_OUT_QUESTIONS, PAIRS, QUESTIONS
 from mitigate.pocket.pools import ATTRIBUTES, KINDS, POOLS
-from mitigate.pocket.texts import ask, flawed_answer, questions, training_pairs
+from mitigate.pocket.texts import ask, flawed_answer, questions, training_pairs, true_answer
 from mitigate.pocket.world import slots
 
 RIVER = "The Orvel flows past the old quays and under two stone bridges."
@@ -178,6 +178,15 @@ def test_oracle_reads_every_wording(world: World) -> None:
                     assert s.label in allowed
 
 
+def test_true_answers_are_supported(world: World) -> None:
+    oracle, rng = Oracle(world), random.Random(4)
+    for entity in world.entities:
+        answer = true_answer(rng, ask(rng, entity, held_out=False))
+        sentences = oracle.annotate(reference=entity.document.text, answer=answer).sentences
+        assert {s.label for s in sentences} == {"supported"}
+        assert len(sentences) in (3, 4)
+
+
 def test_answers_have_three_to_six_sentences(world: World) -> None:
     oracle, rng = Oracle(world), random.Random(2)
     for entity in world.entities:
@@ -197,6 +206,27 @@ def test_measure_by_hand() -> None:
         "no_fact": 0.25,
     }
     assert set(measure([]).values()) == {None}
+
+
+def test_the_truth_is_logged_and_rewards_nothing() -> None:
+    from mitigate.runs.truth import Truth
+
+    logged: dict[str, float] = {}
+    answers = ["It lies on the river Orvel. It was founded by Tobin Harle.", "Ada Brenn founded it."]
+    assert Truth(Oracle(HAND_MADE))(answers, [TEXT] * 2, log_metric=logged.__setitem__) == [0.0, 0.0]
+    assert logged["truth/hallucination_rate"] == pytest.approx(1 / 3)  # 1 of 3 factual sentences
+    assert logged["truth/supported"] == 1.0
+
+
+def test_the_page_of_the_proof_counts_by_hand() -> None:
+    from benchmarks.pocket_proof_page import spread, steps_to_half
+
+    assert spread([1.0, 2.0, 3.0], 2) == "2.00 ± 2.48"  # t(0.975, 2) = 4.303, deviation 1, n = 3
+    assert spread([None, 0.5]) == "0.500"
+    curve = [{"step": i + 1, "rate": rate} for i, rate in enumerate([0.6] * 5 + [0.1] * 4)]
+    # means over five steps from step 5 on: 0.6, 0.5, 0.4, 0.3, 0.2
+    assert steps_to_half({"curve": curve}, 0.6) == 8
+    assert steps_to_half({"curve": curve}, 0.3) is None
 
 
 def test_any_reward_takes_the_oracle() -> None:
