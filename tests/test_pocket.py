@@ -225,7 +225,7 @@ def test_the_page_of_the_proof_counts_by_hand() -> None:
     assert spread([None, 0.5]) == "0.500"
     curve = [{"step": i + 1, "rate": rate} for i, rate in enumerate([0.6] * 5 + [0.1] * 4)]
     # means over five steps from step 5 on: 0.6, 0.5, 0.4, 0.3, 0.2
-    assert steps_to_half({"curve": curve}, 0.6) == 8
+    assert steps_to_half({"curve": curve}, 0.7) == 8  # at most 0.35
     assert steps_to_half({"curve": curve}, 0.3) is None
 
 
