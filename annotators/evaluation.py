@@ -8,15 +8,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
+from annotators.annotation_texts import text_figures
 from annotators.intervals import Statistic, bootstrap, mean_of
 from annotators.metrics import UNSUPPORTED, statistics, summarise
 from annotators.records import HALLUCINATED, Annotator, SentenceAnnotation
 
-SHOWN_TO_ANNOTATOR = ("id", "question", "reference", "answer", "sentence", "lang", "language")
+SHOWN_TO_ANNOTATOR = ("id", "question", "reference", "answer", "sentence", "start", "lang", "language")
 CHUNK = 256
 MEANS = (
     "coverage",
@@ -72,18 +74,32 @@ def labelled(
 
 
 def predict(
-    annotator: Annotator, rows: Sequence[LabelledSentence], progress: Progress | None = None
+    annotator: Annotator,
+    rows: Sequence[LabelledSentence],
+    progress: Progress | None = None,
+    *,
+    parametric: bool = False,
 ) -> list[SentenceAnnotation]:
-    """Ask the annotator in chunks of 256 rows; it gets the texts, never labels, fragments or corrections.
+    """Ask the annotator in chunks of about 256 rows; it gets the texts, never labels, fragments or corrections.
+
+    Rows of one answer that stand together are asked together, so that they can be judged in one pass.
+
+    Args:
+        annotator: To be judged.
+        rows: What to ask.
+        progress: Called with (done, all).
+        parametric: Hide the reference, so that only what the model knows is left. An annotator that judges by the
+            reference alone says "no_reference".
 
     Raises:
         ValueError: It returned another number of judgements than it got rows.
     """
     judged: list[SentenceAnnotation] = []
-    for start in range(0, len(rows), CHUNK):
+    hidden = {"reference": "", "parametric": True} if parametric else {}
+    for start, end in _chunks(rows):
         chunk = [
-            {k: r.row[k] for k in SHOWN_TO_ANNOTATOR if r.row.get(k) is not None}
-            for r in rows[start : start + CHUNK]
+            {k: r.row[k] for k in SHOWN_TO_ANNOTATOR if r.row.get(k) is not None} | hidden
+            for r in rows[start:end]
         ]
         answers = annotator.predict(chunk)
         if len(answers) != len(chunk):
@@ -94,18 +110,41 @@ def predict(
     return judged
 
 
+def _chunks(rows: Sequence[LabelledSentence]) -> list[tuple[int, int]]:
+    """Runs of at least CHUNK rows (the last may have fewer) that end with an answer's last row."""
+    edges = [0]
+    for i in range(1, len(rows)):
+        same = rows[i].row.get("answer") is not None and rows[i].row.get("answer") == rows[i - 1].row.get(
+            "answer"
+        )
+        if i - edges[-1] >= CHUNK and (not same or i - edges[-1] >= 2 * CHUNK):
+            edges.append(i)
+    return list(pairwise([*edges, len(rows)])) if rows else []
+
+
 def evaluate(
     rows: Sequence[LabelledSentence],
     judged: Sequence[SentenceAnnotation],
     *,
     n_resamples: int = 1000,
     seed: int = 0,
+    texts: bool = False,
+    similarity: Sequence[float | None] | None = None,
 ) -> dict[str, Any]:
     """All figures: ``overall`` (every row alike), ``mean_over_sources`` (every source alike), and by part.
 
+    Args:
+        rows: What was asked.
+        judged: What was answered.
+        n_resamples: Draws of the bootstrap.
+        seed: Of the bootstrap.
+        texts: Whether to compare annotations as texts too (``annotators/annotation_texts.py``).
+        similarity: BERTScore of each row, for the texts.
+
     Returns:
-        ``overall``, ``sources`` and ``languages`` hold what :func:`annotators.metrics.summarise` returns,
-        with ``evidence``; ``mean_over_sources`` {figure: {"value", "interval", "n_sources"}}, over the
+        ``overall``, ``sources``, ``languages`` and (where rows name theirs) ``splits`` hold what
+        :func:`annotators.metrics.summarise` returns, with ``weighted_f1``, ``evidence`` and ``texts``;
+        ``mean_over_sources`` {figure: {"value", "interval", "n_sources"}}, over the
         sources where the figure exists; ``labels`` by gold label; ``statuses`` counts of checked and why
         not.
     """
@@ -114,31 +153,44 @@ def evaluate(
 
     def part(numbers: Sequence[int]) -> dict[str, Any]:
         some, answers = [rows[i] for i in numbers], [judged[i] for i in numbers]
-        return {
-            **summarise(
-                [r.row["label"] for r in some],
-                [predicted[i] for i in numbers],
-                [scores[i] for i in numbers],
-                two_way_only=[r.two_way for r in some],
-                groups=[r.group for r in some],
-                n_resamples=n_resamples,
-                seed=seed,
-            ),
-            "evidence": evidence(some, answers),
-        }
+        chosen = None if similarity is None else [similarity[i] for i in numbers]
+        figures = summarise(
+            [r.row["label"] for r in some],
+            [predicted[i] for i in numbers],
+            [scores[i] for i in numbers],
+            two_way_only=[r.two_way for r in some],
+            groups=[r.group for r in some],
+            n_resamples=n_resamples,
+            seed=seed,
+        )
+        figures |= {"weighted_f1": weighted_f1(figures["classes"]), "evidence": evidence(some, answers)}
+        return figures | ({"texts": text_figures([r.row for r in some], answers, chosen)} if texts else {})
 
+    split_of = _by(rows, lambda r: str(r.row.get("split") or ""))
+    by_split = {name: part(numbers) for name, numbers in split_of.items() if name}
     sources = {name: part(numbers) for name, numbers in _by(rows, lambda r: r.source).items()}
     return {
         "overall": part(range(len(rows))),
         "mean_over_sources": _mean_over_sources(rows, predicted, scores, sources, n_resamples, seed),
         "sources": sources,
         "languages": {name: part(numbers) for name, numbers in _by(rows, lambda r: r.language).items()},
+        **({"splits": by_split} if by_split else {}),
         "labels": {
             label: _of_label(label, [predicted[i] for i in numbers])
             for label, numbers in _by(rows, lambda r: r.row["label"]).items()
         },
         "statuses": dict(Counter(a.status for a in judged)),
     }
+
+
+def weighted_f1(classes: Mapping[str, Mapping[str, float | None]]) -> float | None:
+    """Σ n_c F1_c / Σ n_c over the classes in gold, as scikit-learn's "weighted"; None without rows.
+
+    Args:
+        classes: Of :func:`annotators.metrics.summarise`.
+    """
+    total = sum(row["n"] or 0 for row in classes.values())
+    return sum((row["n"] or 0) * (row["f1"] or 0) for row in classes.values()) / total if total else None
 
 
 def evidence(rows: Sequence[LabelledSentence], judged: Sequence[SentenceAnnotation]) -> dict[str, Any]:

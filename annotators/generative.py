@@ -37,6 +37,11 @@ VERSION = 1
 """Of prompts' frame, windows and readers: part of the fingerprint."""
 MAX_CHARACTERS = 4000
 """Sentences of more characters are not judged ("too_long")."""
+NO_DOCUMENT = {
+    "en": "(No document is given. Judge by what you know.)",
+    "zh": "（没有文档，请依据你自己的知识判断。）",
+}
+"""Shown in place of the reference of a record whose ``parametric`` is true, for evaluation without references."""
 _WORD = re.compile(r"[^\W_]")
 
 
@@ -257,7 +262,10 @@ class _Row:
     @property
     def item(self) -> Item:
         question = self.record.get("question") or ""
-        return Item(self.text, self.record["reference"], question, self.language, self.peers)
+        reference = self.record["reference"]
+        if self.record.get("parametric"):
+            reference = NO_DOCUMENT["zh" if self.language == "zh" else "en"]
+        return Item(self.text, reference, question, self.language, self.peers)
 
 
 def language_for(record: Mapping[str, Any], text: str) -> str:

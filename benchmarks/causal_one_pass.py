@@ -56,7 +56,7 @@ def build(draw: random.Random) -> CausalAnnotator:
         pad_token_id=tokenizer.pad_token_id,
         eos_token_id=tokenizer.eos_token_id,
         bos_token_id=None,
-        id2label=dict(enumerate(LABELS)),
+        id2label={n: str(label) for n, label in enumerate(LABELS)},
         num_labels=len(LABELS),
     )
     return CausalAnnotator(LlamaForTokenClassification(config), tokenizer, max_tokens=4096)

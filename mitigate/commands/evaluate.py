@@ -234,7 +234,7 @@ def _load(name: str, disturbed: bool) -> Annotator:
         raise UsageError(f"--annotator: {error}") from error
 
 
-def prompt_options(name: str, disturbed: bool) -> dict[str, str]:
+def prompt_options(name: str, disturbed: bool) -> dict[str, Any]:
     """The wording to ask a generative annotator in: the first it was trained on, or one it was not trained on.
 
     What it was trained on is in the annotator.json that training wrote; a model without one gets the default wording,
@@ -250,7 +250,7 @@ def prompt_options(name: str, disturbed: bool) -> dict[str, str]:
     from engines.chat import parse_engine
 
     settings = Path(parse_engine(name.removeprefix("generative:")).model) / "annotator.json"
-    trained = []
+    trained: list[str] = []
     if settings.is_file():
         trained = json.loads(settings.read_text(encoding="utf-8")).get("prompts") or []
     if disturbed:
