@@ -17,9 +17,11 @@ from annotators.lexical import Words, words_of
 
 VERSION = 1
 """Raised whenever a constant or rule changes, since records depend on it."""
-UNBACKED = 0.5
+UNBACKED = 0.3
 """Doubt from which a word is unsupported."""
-BRIDGE = 2
+NEAREST = 3
+"""Passages that count: those that meet most of the sentence. What stands elsewhere backs nothing."""
+BRIDGE = 4
 """Most words without content between two unsupported ones that are taken along."""
 ENCODER_SHARE = 0.5
 """Of the pair encoder in the doubt about a word; the rest is the alignment's."""
@@ -48,15 +50,17 @@ def doubts(words: Words, met: np.ndarray, tokens: Sequence[tuple[int, int, float
 
 
 def unsupported_spans(
-    sentence: str, met: np.ndarray, tokens: Sequence[tuple[int, int, float]] = ()
+    sentence: str, met: np.ndarray, weight: np.ndarray, tokens: Sequence[tuple[int, int, float]] = ()
 ) -> list[tuple[int, int]]:
     """The unsupported stretches of a hallucinated sentence, in order, without overlap.
 
-    Where no word stands out, nothing is marked: what is wrong then (an order, a negation) is no single word.
+    The most doubtful word is always among them, unless there is no doubt about any: what is wrong then (an order, a
+    negation) is no single word.
 
     Args:
         sentence: The clean sentence.
-        met: Of ``judging.Verdict``.
+        met: (_W, _P) of ``judging.Verdict``.
+        weight: (_W,) of ``judging.Verdict``.
         tokens: Of ``judging.Verdict.token_scores``.
 
     Returns:
@@ -65,8 +69,9 @@ def unsupported_spans(
     words = words_of(sentence)
     if not len(words):
         return []
-    doubt = doubts(words, met, tokens)
-    flagged = np.nan_to_num(doubt) >= UNBACKED
+    nearest = np.argsort(-(weight @ met), kind="stable")[:NEAREST]
+    doubt = np.nan_to_num(doubts(words, met[:, nearest], tokens))
+    flagged = doubt >= min(UNBACKED, max(doubt.max(), 1e-9))
     for unit in units(sentence):
         inside = [i for i in range(len(words)) if unit.start <= words.starts[i] < unit.end]
         if flagged[inside].any():
