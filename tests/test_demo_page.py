@@ -5,10 +5,10 @@ One server for all. Without a browser (`apt-get install chromium`) or playwright
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import shutil
-import threading
 import time
 import urllib.error
 import urllib.request
@@ -57,7 +57,6 @@ class Served:
 
     def __init__(self, folder: Path) -> None:
         self.slow = Slow()
-        self.lock = threading.Lock()
         self.runs = folder / "runs"
         write_run(self.runs / "one")
         limits = Limits()
@@ -78,12 +77,23 @@ class Served:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    loops: list[asyncio.AbstractEventLoop] = []  # Gradio makes some while it starts, and leaves them open
+    new_loop = asyncio.new_event_loop
+
+    def noted() -> asyncio.AbstractEventLoop:
+        loops.append(new_loop())
+        return loops[-1]
+
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(asyncio, "new_event_loop", noted)
         patch.setenv("GRADIO_SHARE", "True")  # the page must not listen to this
         patch.setenv("GRADIO_SERVER_NAME", "0.0.0.0")
         one = Served(tmp_path_factory.mktemp("demo"))
     yield one
     one.page.close(verbose=False)
+    asyncio.set_event_loop(None)
+    for loop in loops:
+        loop.close()
 
 
 # --- endpoints -------------------------------------------------------------------------------------------
