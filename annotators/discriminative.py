@@ -301,9 +301,7 @@ def _sentence_annotation(
 
 def _spans(text: str, start: int, verdict: Verdict, origin: list[int]) -> tuple[Span, ...]:
     """The unsupported words of a hallucinated sentence, as offsets into the answer."""
-    found = unsupported_spans(
-        verdict.item.sentence, verdict.met, verdict.weight, verdict.token_scores
-    )
+    found = unsupported_spans(verdict.item.sentence, verdict.met, verdict.weight, verdict.token_scores)
     places = [original_span(text, origin, a, b) for a, b in found]
     return tuple(Span(start + a, start + b) for a, b in places)
 
