@@ -438,7 +438,9 @@ def test_the_examples_with_the_embedded_annotator(tmp_path: Path) -> None:
             if s["scores"] is not None:
                 assert sum(s["scores"].values()) == pytest.approx(1, abs=1e-6)
     status = {row["id"]: {s["status"] for s in row["sentences"]} for row in rows}
-    assert status["libai"] == status["gugong"] == {"language_unsupported"}
+    assert status["libai"] == status["gugong"] == {"checked", "language_unsupported"}
+    chinese = {s["label"] for row in rows for s in row["sentences"] if row["id"] in ("libai", "gugong")}
+    assert chinese == {"supported", None}
     assert status["no_reference"] == {"no_reference"}
     assert all(
         found == {"checked"}
