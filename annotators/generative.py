@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from annotators.generative_options import Options
+from annotators.generative_scores import TOP
 from annotators.generative_turns import Asking, Request, Said, converse, judge
 from annotators.generative_windows import Item, Shown, Windows
 from annotators.language import language_of
@@ -118,7 +119,7 @@ class GenerativeAnnotator:
         """16 hex digits over engine, prompts and options: all that verdicts depend on."""
         options = self.options
         made_of: list[Any] = [VERSION, dict(self.engine.identity), options.chooser.identity, options.protocol]
-        made_of += [options.window, options.max_retries, options.max_tokens, options.logprobs]
+        made_of += [TOP, options.window, options.max_retries, options.max_tokens, options.logprobs]
         if options.window != "whole":
             from engines.embedding_model import PACKAGED_SHA256
 
@@ -161,20 +162,25 @@ class GenerativeAnnotator:
         records = list(records)
         for number, record in enumerate(records):
             check_record(record, ("reference", "answer"), number)
-        rows: list[_Row] = []
-        counts = []
-        for record in records:
-            cuts = split_sentences(record["answer"])
-            texts = tuple(record["answer"][a:b] for a, b in cuts)
-            language = language_for(record, record["answer"])
-            rows += [_Row(t, a, record, language, texts) for t, (a, _) in zip(texts, cuts, strict=True)]
-            counts.append(len(cuts))
-        judged = iter(self._judge(rows))
+        rows_of = [_rows(record, split_sentences(record["answer"])) for record in records]
+        judged = iter(self._judge([row for rows in rows_of for row in rows]))
         who = {"name": self.name, "fingerprint": self.fingerprint}
         return [
-            Annotation(dict(record), tuple(next(judged) for _ in range(count)), who)
-            for record, count in zip(records, counts, strict=True)
+            Annotation(dict(record), tuple(next(judged) for _ in rows), who)
+            for record, rows in zip(records, rows_of, strict=True)
         ]
+
+    def annotate_spans(
+        self, record: Mapping[str, Any], spans: Sequence[tuple[int, int]]
+    ) -> list[SentenceAnnotation]:
+        """Judge some sentences of one answer as ``annotate`` judges them, for whoever shows them one by one.
+
+        Args:
+            record: As for ``annotate_batch``.
+            spans: Offsets of sentences, of those that ``split_sentences`` finds in the answer.
+        """
+        check_record(record, ("reference", "answer"), 0)
+        return self._judge(_rows(record, spans))
 
     def predict(self, rows: Iterable[Mapping[str, Any]]) -> list[SentenceAnnotation]:
         """Judge ``row["sentence"]`` as it is given against ``row["reference"]``.
@@ -266,6 +272,13 @@ class _Row:
         if self.record.get("parametric"):
             reference = NO_DOCUMENT["zh" if self.language == "zh" else "en"]
         return Item(self.text, reference, question, self.language, self.peers)
+
+
+def _rows(record: Mapping[str, Any], spans: Sequence[tuple[int, int]]) -> list[_Row]:
+    answer = record["answer"]
+    peers = tuple(answer[a:b] for a, b in split_sentences(answer))
+    language = language_for(record, answer)
+    return [_Row(answer[a:b], a, record, language, peers) for a, b in spans]
 
 
 def language_for(record: Mapping[str, Any], text: str) -> str:

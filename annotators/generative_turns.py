@@ -11,17 +11,19 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from annotators.generative_scores import label_scores, span_probability
+from annotators.generative_scores import TOP, decision, label_scores, probability
 from annotators.generative_windows import Item, Shown
 from annotators.prompts import Order, Template
 from annotators.records import Label
 from annotators.tagged import ParseFailure, Tagged, parse_tagged
-from annotators.tagged_fields import opening
+from annotators.tagged_fields import TYPES, opening
 from annotators.tagged_places import locate_words
 from annotators.tagged_turns import parse_facts, parse_points, parse_type
 from engines.types import NOT_ASKED, ChatResult, Engine, EngineError, Sample, Sampling
 
 T = TypeVar("T")
+_WORDS: dict[str, Label] = {**TYPES, **{f"<{word}>": label for word, label in TYPES.items()}}
+"""What the deciding words may be, with and without brackets."""
 AGAIN_AT = 0.7
 """Temperature of the second and further requests: a greedy one would bring the same reply."""
 
@@ -91,7 +93,8 @@ class Asking:
         """
         problems: list[str] = []
         for attempt in range(self.max_retries + 1):
-            sampling = Sampling(self.max_tokens, logprobs=self.logprobs)
+            top = TOP if self.logprobs else 0
+            sampling = Sampling(self.max_tokens, logprobs=self.logprobs, top_logprobs=top)
             if attempt:
                 sampling = replace(sampling, temperature=AGAIN_AT, seed=(self.seed + attempt) % 2**31)
             result = yield Request(tuple(chat), sampling)
@@ -140,7 +143,7 @@ def _single_turn(item: Item, shown: Shown, template: Template, order: Order, ask
         tagged.label,
         tagged.fragments,
         placed,
-        label_scores(tagged.label, [span_probability(sample, tagged.type_span)]),
+        _scores(tagged.label, decision(sample, tagged.type_span, _WORDS)),
         () if len(placed) == len(tagged.corrections) else ("correction_not_in_sentence",),
     )
 
@@ -149,19 +152,29 @@ def _three_turns(item: Item, shown: Shown, template: Template, order: Order, ask
     sources, inputs = (item.sentence, item.question, shown.text), _inputs(item, shown)
     chat = [_user(template.fill(0, order, inputs))]
     (states, span), sample = yield from asking.turn(chat, lambda reply, _: parse_facts(reply, sources))
-    sure = [span_probability(sample, span)]
+    sure = probability(sample, span)
     if not states:
-        return Said("no_fact", scores=label_scores("no_fact", sure))
+        return Said("no_fact", scores=_scores("no_fact", {"no_fact": sure}))
+    no_fact = None if sure is None else 1 - sure
     chat = [*chat, _reply(sample), _user(template.fill(1, order, inputs))]
     points, sample = yield from asking.turn(chat, lambda reply, _: parse_points(reply))
     if not points:
-        sure.append(span_probability(sample, _words(sample.text)))
-        return Said("unverifiable", scores=label_scores("unverifiable", sure))
+        last: dict[Label, float | None] = {"unverifiable": probability(sample, _words(sample.text))}
+        return Said("unverifiable", scores=_scores("unverifiable", last, no_fact))
     inputs["points"] = "<SEP>".join(points)
     chat = [*chat, _reply(sample), _user(template.fill(2, order, inputs))]
     (label, span), sample = yield from asking.turn(chat, lambda reply, _: parse_type(reply, sources))
-    sure.append(span_probability(sample, span))
-    return Said(label, points, scores=label_scores(label, sure))
+    return Said(label, points, scores=_scores(label, decision(sample, span, _WORDS), no_fact))
+
+
+def _scores(
+    label: Label, known: Mapping[Label, float | None] | None, no_fact: float | None = 0.0
+) -> Mapping[Label, float] | None:
+    """Scores out of a last turn's probabilities, where an earlier one gave "no fact" that of ``no_fact``."""
+    if known is None or no_fact is None or None in known.values():
+        return None
+    of_turn = {name: (1 - no_fact) * p for name, p in known.items() if p is not None}
+    return label_scores(label, {"no_fact": no_fact, **of_turn} if no_fact else of_turn)
 
 
 def _reply(sample: Sample) -> tuple[str, str]:

@@ -40,6 +40,8 @@ def request_key(identity: Mapping[str, Any], chat: Chat, sampling: Sampling) -> 
     if sampling.temperature == 0:
         options |= {"temperature": 0.0, "seed": None, "top_p": 1.0}
     options |= {"temperature": float(options["temperature"]), "top_p": float(options["top_p"])}
+    if not sampling.top_logprobs:  # keys of earlier versions, which did not have it, stay as they are
+        del options["top_logprobs"]
     messages = [dict(message) for message in chat]
     return hashlib.sha256(canonical([dict(identity), messages, options]).encode()).hexdigest()
 

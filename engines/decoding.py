@@ -63,12 +63,16 @@ class Decoding(LogitsProcessor):
             None  # log-probabilities of the step whose token is not known yet
         )
         self._known: list[torch.Tensor] = []
+        self._top: list[tuple[torch.Tensor, torch.Tensor]] = []
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         """One step: ``input_ids`` (B, T) so far, ``scores`` (B, V) raw logits of the next token."""
         if self.sampling.logprobs:
             self._settle(input_ids)
             self._before_BV = torch.log_softmax(scores.float(), dim=-1)
+            if k := min(self.sampling.top_logprobs, scores.shape[-1]):
+                values_BK, ids_BK = self._before_BV.topk(k, dim=-1)
+                self._top.append((values_BK.cpu(), ids_BK.cpu()))
         if self.paths:
             scores = self._only_choices(input_ids, scores)
         if self.sampling.temperature == 0:
@@ -98,6 +102,13 @@ class Decoding(LogitsProcessor):
         if self._before_BV is not None:
             self._known.append(self._before_BV.gather(1, input_ids[:, -1:]))
             self._before_BV = None
+
+    def top(self, row: int, place: int) -> list[tuple[int, float]]:
+        """The likeliest tokens (id, log-probability) of a row at a new token's place; none where not wanted."""
+        if not self._top:
+            return []
+        values_BK, ids_BK = self._top[place]
+        return list(zip(ids_BK[row].tolist(), values_BK[row].tolist(), strict=True))
 
     def logprobs(self, output_ids: torch.Tensor) -> torch.Tensor | None:
         """Log-probabilities (B, new tokens) of the finished ``output_ids``, None where not wanted.

@@ -226,7 +226,7 @@ class OpenAIEngine:
             self._limit_name = "max_completion_tokens"  # OpenAI's newer models want the other name
             return True
         if "logprobs" in sent and "logprobs" in said:  # its reasoning models have none and refuse the option
-            self._refused.add("logprobs")
+            self._refused |= {"logprobs", "top_logprobs"}
             return True
         return False
 
@@ -261,7 +261,7 @@ class OpenAIEngine:
                 if content is None:
                     ignored.add("logprobs")
                 else:
-                    tokens = tuple(Token(token.token, token.logprob) for token in content)
+                    tokens = tuple(_token(token) for token in content)
             samples.append(Sample(text, reason, tokens))
         for name in sorted(ignored):
             self._note(name, "was asked for and did not come back")
@@ -294,12 +294,19 @@ def _body(chat: Chat, sampling: Sampling, n: int, place: int) -> dict[str, Any]:
         body["stop"] = list(sampling.stop)
     if sampling.logprobs:
         body["logprobs"] = True
+    if sampling.top_logprobs:
+        body["top_logprobs"] = sampling.top_logprobs
     if sampling.json_schema is not None:
         schema = {"name": "answer", "schema": dict(sampling.json_schema), "strict": True}
         body["response_format"] = {"type": "json_schema", "json_schema": schema}
     if sampling.choices:  # vLLM's name; the protocol itself has none
         body["extra_body"] = {"structured_outputs": {"choice": list(sampling.choices)}}
     return body
+
+
+def _token(given: Any) -> Token:
+    top = getattr(given, "top_logprobs", None) or ()
+    return Token(given.token, given.logprob, tuple((other.token, other.logprob) for other in top))
 
 
 def _is_json(text: str) -> bool:

@@ -216,12 +216,18 @@ class TransformersEngine:
         )
         logprobs = decoding.logprobs(out_BT)
         return [
-            (row, *self._read(out_BT[at, width:].tolist(), stops.ended[at], sampling, logprobs, at))
+            (row, *self._read(out_BT[at, width:].tolist(), stops.ended[at], sampling, logprobs, at, decoding))
             for at, row in enumerate(rows)
         ]
 
     def _read(
-        self, ids: list[int], stopped: int | None, sampling: Sampling, logprobs: torch.Tensor | None, at: int
+        self,
+        ids: list[int],
+        stopped: int | None,
+        sampling: Sampling,
+        logprobs: torch.Tensor | None,
+        at: int,
+        decoding: Decoding,
     ) -> tuple[Sample, int]:
         """Cut one row's new ids where its answer ended; returns the sample and its number of tokens."""
         ends = [place + 1 for place, token in enumerate(ids) if token in self._ends]
@@ -236,7 +242,11 @@ class TransformersEngine:
         tokens = None
         if logprobs is not None:
             tokens = tuple(
-                Token(self.tokenizer.decode([token]), float(value))
-                for token, value in zip(ids, logprobs[at, :count].tolist(), strict=True)
+                Token(
+                    self.tokenizer.decode([token]),
+                    float(value),
+                    tuple((self.tokenizer.decode([other]), p) for other, p in decoding.top(at, place)),
+                )
+                for place, (token, value) in enumerate(zip(ids, logprobs[at, :count].tolist(), strict=True))
             )
         return Sample(text, "stop" if ended else "length", tokens), count

@@ -36,6 +36,8 @@ class Sampling:
             from its own stream, see :func:`chat_seed`.
         stop: The answer ends before the first of these strings.
         logprobs: Whether to ask for the log-probability of every generated token.
+        top_logprobs: Likeliest tokens at every place to report beside the generated one, 0 … 20; more than 0
+            needs ``logprobs``. Servers may give fewer.
         json_schema: The answer must be JSON of this schema (not in the ``transformers`` engine).
         choices: The answer must be exactly one of these strings.
 
@@ -50,6 +52,7 @@ class Sampling:
     seed: int | None = None
     stop: tuple[str, ...] = ()
     logprobs: bool = False
+    top_logprobs: int = 0
     json_schema: Mapping[str, Any] | None = field(default=None, hash=False)
     choices: tuple[str, ...] = ()
 
@@ -67,6 +70,12 @@ class Sampling:
             if isinstance(value, str) or not all(isinstance(text, str) and text for text in value):
                 raise ValueError(f"sampling: {name} must be a list of non-empty strings, got {value!r}")
             object.__setattr__(self, name, tuple(value))
+        if not _is_int(self.top_logprobs) or not 0 <= self.top_logprobs <= 20:
+            raise ValueError(
+                f"sampling: top_logprobs must be a whole number in 0 … 20, got {self.top_logprobs!r}"
+            )
+        if self.top_logprobs and not self.logprobs:
+            raise ValueError("sampling: top_logprobs are given beside logprobs; set logprobs, too")
         if self.n > 1 and self.temperature == 0:
             raise ValueError(f"sampling: n={self.n} greedy answers would be equal; set temperature above 0")
         if self.choices and self.json_schema is not None:
@@ -78,10 +87,19 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Token:
-    """One generated token as text, with its natural-log probability (≤ 0) given what came before."""
+    """One generated token as text, with its natural-log probability (≤ 0) given what came before.
+
+    ``top`` are the likeliest tokens at its place, the generated one often among them: (text, log-probability).
+    """
 
     text: str
     logprob: float
+    top: tuple[tuple[str, float], ...] = ()
+
+    @classmethod
+    def from_dict(cls, row: Mapping[str, Any]) -> Token:
+        """The inverse of ``asdict``, also after JSON."""
+        return cls(row["text"], row["logprob"], tuple((text, value) for text, value in row.get("top", ())))
 
 
 @dataclass(frozen=True)
@@ -141,7 +159,7 @@ class ChatResult:
             Sample(
                 sample["text"],
                 sample["finish_reason"],
-                None if sample["logprobs"] is None else tuple(Token(**token) for token in sample["logprobs"]),
+                None if sample["logprobs"] is None else tuple(map(Token.from_dict, sample["logprobs"])),
             )
             for sample in row["samples"]
         )

@@ -106,7 +106,7 @@ def _params(sampling: Sampling, chat: Chat) -> Any:
         n=sampling.n,
         seed=None if sampling.seed is None else chat_seed(sampling.seed, chat),
         stop=list(sampling.stop) or None,
-        logprobs=0 if sampling.logprobs else None,  # 0: the drawn token alone
+        logprobs=sampling.top_logprobs if sampling.logprobs else None,  # 0: the drawn token alone
         structured_outputs=structured,
     )
 
@@ -117,7 +117,16 @@ def _read(output: Any, sampling: Sampling) -> ChatResult:
         tokens = None
         if sampling.logprobs and one.logprobs is not None:
             drawn = [step[token] for step, token in zip(one.logprobs, one.token_ids, strict=True)]
-            tokens = tuple(Token(entry.decoded_token or "", entry.logprob) for entry in drawn)
+            others = [
+                tuple((entry.decoded_token or "", entry.logprob) for entry in step.values())
+                if sampling.top_logprobs
+                else ()
+                for step in one.logprobs
+            ]
+            tokens = tuple(
+                Token(entry.decoded_token or "", entry.logprob, top)
+                for entry, top in zip(drawn, others, strict=True)
+            )
         samples.append(Sample(one.text, one.finish_reason, tokens))
     return ChatResult(
         tuple(samples),

@@ -286,6 +286,21 @@ def test_a_model_that_refuses_logprobs_is_asked_without() -> None:
     assert [body.get("logprobs") for body in server.requests] == [True, None, None, None]
 
 
+def test_alternatives_to_tokens() -> None:
+    top = [{"token": "q", "logprob": -0.1, "bytes": None}, {"token": "r", "logprob": -2.5, "bytes": None}]
+    given = {"content": [{"token": "q", "logprob": -0.1, "bytes": None, "top_logprobs": top}]}
+    with serving(lambda body: completion("q", logprobs=given)) as server:
+        result = engine(server).chat(CHATS[:1], Sampling(logprobs=True, top_logprobs=2))[0]
+        assert server.requests[0]["top_logprobs"] == 2
+    assert result.samples[0].logprobs == (Token("q", -0.1, (("q", -0.1), ("r", -2.5))),)
+    assert ChatResult.from_dict(json.loads(json.dumps(result.to_dict()))) == result
+    for wrong in (-1, 21, True, 1.0):
+        with pytest.raises(ValueError, match="top_logprobs must be a whole number in 0 … 20"):
+            Sampling(logprobs=True, top_logprobs=wrong)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="set logprobs, too"):
+        Sampling(top_logprobs=1)
+
+
 def test_a_refusal_is_an_answer() -> None:
     reply = completion(None)
     reply.body["choices"][0]["message"]["refusal"] = "I will not."

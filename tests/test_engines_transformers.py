@@ -157,6 +157,18 @@ def test_sampled_logprobs_are_the_models_own(engine: TransformersEngine) -> None
                 ids = [*ids, ids_of[token.text]]
 
 
+def test_alternatives_are_the_likeliest_tokens(engine: TransformersEngine) -> None:
+    ids_of = {engine.tokenizer.decode([i]): i for i in range(len(engine.tokenizer))}
+    sampling = Sampling(max_tokens=6, temperature=1.5, seed=3, logprobs=True, top_logprobs=3)
+    for chat, result in zip(CHATS, engine.chat(CHATS, sampling), strict=True):
+        ids = prompt(engine, chat)
+        for token in result.samples[0].logprobs:
+            values, found = torch.log_softmax(next_logits(engine, ids), dim=-1).topk(3)
+            assert [text for text, _ in token.top] == [engine.tokenizer.decode([i]) for i in found.tolist()]
+            assert [value for _, value in token.top] == pytest.approx(values.tolist(), abs=1e-4)
+            ids = [*ids, ids_of[token.text]]
+
+
 def test_the_end_token_ends_a_row(engine: TransformersEngine) -> None:
     results = engine.chat(CHATS, Sampling(max_tokens=60, temperature=2.0, n=20, seed=1, logprobs=True))
     samples = [sample for result in results for sample in result.samples]
