@@ -31,10 +31,10 @@ class PairModel(nn.Module):
         base: An encoder of transformers that takes ``inputs_embeds``.
     """
 
-    def __init__(self, base: nn.Module) -> None:
+    def __init__(self, base: Any) -> None:
         super().__init__()
         self.base = base
-        width = base.config.hidden_size
+        width: int = base.config.hidden_size
         self.kind = nn.Embedding(N_KINDS, width)
         nn.init.zeros_(self.kind.weight)
         self.token = nn.Linear(width, 1)
@@ -57,8 +57,9 @@ class PairModel(nn.Module):
             mask_BT: True where there is a token.
             sentence_BT: True on the tokens of the judged sentence.
         """
-        embedded = self.base.get_input_embeddings()(ids_BT) + self.kind(kinds_BT)
-        states = self.base(inputs_embeds=embedded, attention_mask=mask_BT.long()).last_hidden_state
+        base: Any = self.base
+        embedded = base.get_input_embeddings()(ids_BT) + self.kind(kinds_BT)
+        states = base(inputs_embeds=embedded, attention_mask=mask_BT.long()).last_hidden_state
         token_BT = self.token(states)[..., 0].float()
         inside = sentence_BT.to(states.dtype)[..., None]
         count = inside.sum(1).clamp(min=1)
@@ -105,7 +106,7 @@ def unpack(model: PairModel, tensors: dict[str, torch.Tensor]) -> None:
     with torch.no_grad():
         for name, value in given.items():
             if value.dtype == torch.int8:
-                wanted[name] += value.float() * tensors[f"{name}.scale"].float()
+                wanted[name].add_(value.float() * tensors[f"{name}.scale"].float())
             else:
                 wanted[name].copy_(value.float())
 

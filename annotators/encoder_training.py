@@ -120,7 +120,7 @@ def train_stage(
         [{"params": body, "lr": rate}, {"params": heads, "lr": 5 * rate}], weight_decay=0.01
     )
     highest = [group["lr"] for group in optimizer.param_groups]
-    step = restore(model, optimizer, folder)
+    step = restore(model, folder, optimizer)
     log.info("%s: %d examples, %d steps from %d, %.0f tokens a row", folder.name, len(examples), total, step,
              float(np.mean(lengths)))  # fmt: skip
     started, running = time.monotonic(), 0.0
@@ -172,8 +172,8 @@ def keep(model: torch.nn.Module, optimizer: torch.optim.Optimizer, folder: Path,
     part.replace(folder / "state.safetensors")
 
 
-def restore(model: torch.nn.Module, optimizer: torch.optim.Optimizer, folder: Path) -> int:
-    """Take up what ``keep`` wrote; returns the step, 0 where there is nothing."""
+def restore(model: torch.nn.Module, folder: Path, optimizer: torch.optim.Optimizer | None = None) -> int:
+    """Take up what ``keep`` wrote, without an optimizer the weights alone; the step, 0 where there is nothing."""
     from safetensors import safe_open
 
     path = folder / "state.safetensors"
@@ -185,6 +185,8 @@ def restore(model: torch.nn.Module, optimizer: torch.optim.Optimizer, folder: Pa
     model.load_state_dict(
         {k.removeprefix("model."): v for k, v in tensors.items() if k.startswith("model.")}, strict=False
     )
+    if optimizer is None:
+        return step
     state: dict[int, dict[str, torch.Tensor]] = {}
     for name, value in tensors.items():
         if name.startswith("optimizer."):

@@ -33,6 +33,7 @@ CONFLICT_COVER = 0.6
 CONFLICT_CAP = 0.1
 """See ``capped``."""
 MAX_FRAGMENTS = 3
+TokenScores = tuple[tuple[int, int, float], ...]
 MIN_GAIN = 0.12
 """Share of a sentence's word weight that a further fragment must add."""
 
@@ -59,7 +60,7 @@ class Verdict:
     """(_W, _P) how well each passage meets each word, in [0, 1]; 1 where the word stands in it literally."""
     weight: np.ndarray
     """(_W,) idf of content words, 0 of others."""
-    token_scores: tuple[tuple[int, int, float], ...] = ()
+    token_scores: TokenScores = ()
     """(start, end, P(unsupported)) of the encoder's tokens of the clean sentence; none without an encoder."""
 
     @property
@@ -154,7 +155,8 @@ class Judge:
             return []
         features, evidence = self._features(items, windows)
         met = self._met(items, evidence)
-        logits, tokens = None, [()] * len(items)
+        logits: np.ndarray | None = None
+        tokens: list[TokenScores] = [()] * len(items)
         if self.encoder is not None:
             texts = [
                 (item.question, item.sentence, self._excerpt(*m, window, e))
@@ -164,8 +166,8 @@ class Judge:
         probabilities = capped(features, self.combiner.predict_proba(features, logits))
         labels = self.combiner.decide(probabilities)
         verdicts = [
-            Verdict(item, int(label), p, window, e, *m, token_scores)
-            for item, label, p, window, e, m, token_scores in zip(
+            Verdict(item, int(label), p, window, e, m[0], m[1], wrong)
+            for item, label, p, window, e, m, wrong in zip(
                 items, labels, probabilities, windows, evidence, met, tokens, strict=True
             )
         ]

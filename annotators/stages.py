@@ -31,8 +31,10 @@ from annotators.features import FEATURES, VERSION, Idf
 from annotators.pairs import EXCERPT_TOKENS
 from annotators.splits import FOLD_NAMES
 from annotators.training import (
+    Edits,
     Table,
     calibrate,
+    false_edits,
     fit_combiner,
     fit_idf,
     read_rows,
@@ -97,13 +99,13 @@ def train_annotator(settings: Settings, work: Path) -> DiscriminativeAnnotator:
     embedder = Embedder(settings.embedder)
     table, passages = windows(rows, idf, embedder, work)
     train_labels(encoder, table, passages, settings, work / "labels")
-    texts = [
-        (e.question, e.sentence, e.passages) for e in labelled_examples(rows, passages, np.ones(len(rows)))
-    ]
+    encoder = PairEncoder(settings.base, encoder.packed())  # as it is stored
     logits = np.zeros((len(rows), 4), np.float32)
-    dev = np.flatnonzero(table.dev)
-    logits[dev] = encoder([texts[i] for i in dev])[0]
-    combiner = calibrate(fit_combiner(table, FOLD_NAMES["train"], seed=settings.seed), table, logits)
+    dev = np.flatnonzero(table.dev).tolist()
+    logits[dev] = logits_of(encoder, [rows[i] for i in dev], [passages[i] for i in dev])
+    edits = dev_edits(encoder, rows, passages, idf, embedder, work)
+    combiner = fit_combiner(table, FOLD_NAMES["train"], seed=settings.seed)
+    combiner = calibrate(combiner, table, logits, edits)
     log.info("calibration: %s", {k: combiner.tensors[k].tolist() for k in CALIBRATION})
     return DiscriminativeAnnotator(combiner, idf, embedder, encoder=encoder, embedder_id=settings.embedder)
 
@@ -115,7 +117,7 @@ def train_labels(
     encoder: PairEncoder, table: Table, passages: Sequence[tuple[str, ...]], settings: Settings, folder: Path
 ) -> None:
     """People's labels of the training folds, and some of the synthetic rows, for the encoder."""
-    train = np.flatnonzero(np.isin(table.folds, FOLD_NAMES["train"]))
+    train = np.flatnonzero(np.isin(table.folds, FOLD_NAMES["train"])).tolist()
     beside, extra_beside = unseen_logits(table, settings.seed)
     random = Random(settings.seed)
     kept = [
@@ -141,6 +143,46 @@ def made_row(table: Table, number: int) -> dict[str, Any]:
     return {**row, "correction": None if row["label"] == "no_fact" else parent["sentence"]}
 
 
+def logits_of(
+    encoder: PairEncoder, rows: Sequence[Mapping[str, Any]], passages: Sequence[tuple[str, ...]]
+) -> np.ndarray:
+    """Logits (n, 4) of the encoder for rows and what it reads beside them."""
+    examples = labelled_examples(rows, passages, np.ones(len(rows)))
+    return encoder([(e.question, e.sentence, e.passages) for e in examples])[0]
+
+
+def dev_edits(
+    encoder: PairEncoder,
+    rows: Sequence[Mapping[str, Any]],
+    passages: Sequence[tuple[str, ...]],
+    idf: Idf,
+    embedder: Embedder,
+    work: Path,
+) -> Edits:
+    """False edits of the development fold; their features are kept in ``work``."""
+    made, parents = false_edits(rows, FOLD_NAMES["dev"])
+    key = _digest(made, idf, embedder)
+    cache = work / "edits.npz"
+    features: np.ndarray | None = None
+    if cache.is_file():
+        with np.load(cache, allow_pickle=False) as stored:
+            if str(stored["key"]) == key:
+                features = np.asarray(stored["features"])
+    if features is None:
+        features = read_windows(made, idf, embedder)[0]
+        np.savez(cache, key=np.array(key), features=features)
+    beside = logits_of(encoder, made, [passages[i] for i in parents])
+    return Edits(features, np.array(parents, dtype=int), beside)
+
+
+def _digest(rows: Sequence[Mapping[str, Any]], idf: Idf, embedder: Embedder) -> str:
+    digest = hashlib.sha256(f"{VERSION} {FEATURES} {EXCERPT_TOKENS} {embedder.fingerprint}".encode())
+    digest.update(idf.table.tobytes())
+    for row in rows:
+        digest.update(json.dumps([row["sentence"], row["reference"], row["question"]]).encode())
+    return digest.hexdigest()
+
+
 def unseen_logits(table: Table, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Logits (n, 4) and (m, 4) of rows and synthetic rows by networks trained on the other training folds."""
     rows, extra = np.zeros((len(table.rows), 4), np.float32), np.zeros((len(table.extra_rows), 4), np.float32)
@@ -156,22 +198,19 @@ def windows(
 ) -> tuple[Table, list[tuple[str, ...]]]:
     """The table of all rows, and what the encoder reads beside each; kept in ``work``."""
     extra_rows, parents = synthetic(rows)
-    digest = hashlib.sha256(f"{VERSION} {FEATURES} {EXCERPT_TOKENS} {embedder.fingerprint}".encode())
-    digest.update(idf.table.tobytes())
-    for row in [*rows, *extra_rows]:
-        digest.update(json.dumps([row["sentence"], row["reference"], row["question"]]).encode())
+    key = _digest([*rows, *extra_rows], idf, embedder)
     cache, texts = work / "windows.npz", work / "windows.jsonl"
     features: np.ndarray | None = None
     if cache.is_file() and texts.is_file():
         with np.load(cache, allow_pickle=False) as stored:
-            if str(stored["key"]) == digest.hexdigest():
+            if str(stored["key"]) == key:
                 features = np.asarray(stored["features"])
     if features is None:
         features, read = read_windows([*rows, *extra_rows], idf, embedder)
         texts.write_text(
             "".join(json.dumps(passages) + "\n" for passages in read[: len(rows)]), encoding="utf-8"
         )
-        np.savez(cache, key=np.array(digest.hexdigest()), features=features)
+        np.savez(cache, key=np.array(key), features=features)
     passages = [tuple(json.loads(line)) for line in texts.read_text(encoding="utf-8").splitlines()]
     n = len(rows)
     return Table(rows, features[:n], extra_rows, features[n:], np.array(parents, dtype=int)), passages

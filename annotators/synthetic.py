@@ -167,7 +167,8 @@ class Maker:
             if random.random() < 0.15 and i + 1 < len(sentences) and proper(sentences[i + 1]):
                 text = f"{text.rstrip().rstrip('.')}, and {decapitalised(rewrite(sentences[i + 1], random))}"
                 sources.append(i + 1)
-            target, spans = SUPPORTED, ()
+            target = SUPPORTED
+            spans: tuple[Span, ...] | None = ()
             roll = random.random()
             drop: set[int] = set()
             if roll < 0.12 and len(sentences) > 3:

@@ -15,7 +15,7 @@ import json
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -148,20 +148,28 @@ def best_threshold(probabilities: np.ndarray, targets: np.ndarray, sources: Sequ
     return float(grid[int(smooth.argmax())])
 
 
+def false_edits(
+    rows: Sequence[Mapping[str, Any]], folds: Sequence[int]
+) -> tuple[list[dict[str, Any]], list[int]]:
+    """A false edit of each supported row of some folds where one applies, and the number of the row it is made from."""
+    made, parents = [], []
+    for i, row in enumerate(rows):
+        if row["label"] == "supported" and row["fold"] in folds:
+            edited = edit(row["sentence"], row["reference"], Random(str(row["id"])))
+            if edited is not None:
+                made.append({**row, "sentence": edited, "label": "contradictory"})
+                parents.append(i)
+    return made, parents
+
+
 def synthetic(rows: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], list[int]]:
     """False edits of supported training rows, and small talk beside references of training rows.
 
     Returns:
         (new rows: edits, then talk; the number of the row that each was made from).
     """
+    made, parents = false_edits(rows, FOLD_NAMES["train"])
     train = [i for i, row in enumerate(rows) if row["fold"] in FOLD_NAMES["train"]]
-    made, parents = [], []
-    for i in train:
-        if rows[i]["label"] == "supported":
-            edited = edit(rows[i]["sentence"], rows[i]["reference"], Random(str(rows[i]["id"])))
-            if edited is not None:
-                made.append({**rows[i], "sentence": edited, "label": "contradictory"})
-                parents.append(i)
     random = Random(0)
     asked = [i for i in train if rows[i]["question"]]
     for sentence in SMALL_TALK:
@@ -199,6 +207,18 @@ class Table:
         """(n,) folds."""
         return np.array([row["fold"] for row in self.rows])
 
+    def without(self, sources: Collection[str]) -> tuple[Table, np.ndarray]:
+        """The table without some sources, and the numbers of the rows that are left."""
+        keep = ~np.isin(self.names, list(sources))
+        made = keep[self.parents]
+        left = np.flatnonzero(keep)
+        place = np.cumsum(keep) - 1
+        part = Table(
+            [self.rows[i] for i in left.tolist()], self.features[left],
+            [self.extra_rows[i] for i in np.flatnonzero(made).tolist()], self.extra[made], place[self.parents[made]],
+        )  # fmt: skip
+        return part, left
+
     @property
     def dev(self) -> np.ndarray:
         """(n,) whether a row is of the development fold."""
@@ -230,12 +250,42 @@ def fit_combiner(table: Table, folds: Sequence[int], *, members: int = 5, seed: 
     )
 
 
-def calibrate(combiner: Combiner, table: Table, beside: np.ndarray | None) -> Combiner:
-    """Calibrate and choose the threshold on the development fold; ``beside`` are the encoder's logits of all rows."""
+@dataclass(frozen=True)
+class Edits:
+    """False edits of the development fold: features (m, F), rows they are made from, logits (m, 4) of the encoder."""
+
+    features: np.ndarray
+    parents: np.ndarray
+    beside: np.ndarray | None
+
+
+def calibrate(combiner: Combiner, table: Table, beside: np.ndarray | None, edits: Edits | None) -> Combiner:
+    """Calibrate and choose the threshold on the development fold.
+
+    Edits, and the rows they are made from once more, count half: people's rows seldom turn on one wrong word, and alone
+    they would give the encoder too small a weight. The threshold is chosen on people's rows.
+
+    Args:
+        combiner: Not yet calibrated.
+        table: All rows.
+        beside: The encoder's logits of all rows, or None.
+        edits: Of the development fold, or None.
+    """
     dev = table.dev
     logits = None if beside is None else beside[dev]
     targets = table.targets[dev]
-    combiner = combiner.calibrated(table.features[dev], targets, np.ones(int(dev.sum())), logits)
+    features, all_targets, weights = table.features[dev], targets, np.ones(len(targets))
+    both = logits
+    if edits is not None:
+        again = edits.parents
+        features = np.concatenate([features, edits.features, table.features[again]])
+        all_targets = np.concatenate(
+            [targets, np.full(len(again), TARGET["contradictory"]), table.targets[again]]
+        )
+        weights = np.concatenate([weights, np.full(2 * len(again), SYNTHETIC_WEIGHT)])
+        if logits is not None and beside is not None and edits.beside is not None:
+            both = np.concatenate([logits, edits.beside, beside[again]])
+    combiner = combiner.calibrated(features, all_targets, weights, both)
     probabilities = combiner.predict_proba(table.features[dev], logits)
     return combiner.with_threshold(best_threshold(probabilities, targets, table.names[dev].tolist()))
 

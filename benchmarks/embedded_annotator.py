@@ -3,16 +3,17 @@
     python -m benchmarks.embedded_annotator --data ../shared/data --work out/embedded
 
 English rows of fold 0, on which nothing was trained or chosen: the trainable sources are "by document" (other rows
-of the same source were trained on), the evaluation-only ones are sources that the weights never saw. The baselines
-that are trained (boosting on the lexical features; the networks of the combiner with one source left out) learn from
-the same rows: --work is the folder of the training run, whose features they take. Figures that do not depend on the
-weights are kept there too. Writes docs/results/embedded-annotator.md; about ten minutes on one core.
+of the same source were trained on), the evaluation-only ones are sources that the weights never saw. The baseline
+that is trained (boosting on the lexical features) learns from the same rows: --work is the folder of the training run,
+whose features it takes; figures that do not depend on the weights are kept there too. Trainable sources left out:
+benchmarks/embedded_left_out.py. Writes docs/results/embedded-annotator.md; about ten minutes on one core.
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
+import json
 import platform
 import re
 import sys
@@ -27,19 +28,16 @@ import numpy as np
 
 from annotators import LABELS, Annotator, load_annotator
 from annotators.evaluation import evaluate, labelled
-from annotators.features import FEATURES, VERSION
+from annotators.features import FEATURES, VERSION, Idf
 from annotators.intervals import mean_of, paired_difference
-from annotators.judging import capped
 from annotators.lexical import LEXICAL_FEATURES
-from annotators.metrics import auc, ece, supported_score, two_way_gold
+from annotators.metrics import ece, supported_score, two_way_gold
 from annotators.records import SentenceAnnotation
 from annotators.splits import FOLD_NAMES
 from annotators.stages import windows
 from annotators.training import (
     SOURCES,
     Table,
-    calibrate,
-    fit_combiner,
     read_rows,
     read_windows,
     row_weights,
@@ -166,26 +164,6 @@ def boosting(table: Table, features: np.ndarray, rows: Sequence[Mapping[str, Any
     return np.asarray(model.predict_proba(features[:, :n])[:, 1])
 
 
-def left_out(table: Table, rows: Sequence[Mapping[str, Any]], features: np.ndarray) -> dict[str, np.ndarray]:
-    """Support of the fold-0 rows of each trainable source by networks that were trained without the source."""
-    sources = np.array([row["source"] for row in rows])
-    found = {}
-    for name in sorted(set(sources.tolist()) & TRAINABLE):
-        keep = table.names != name
-        at = np.cumsum(keep) - 1
-        made = keep[table.parents]
-        part = Table(
-            [row for row, k in zip(table.rows, keep, strict=True) if k], table.features[keep],
-            [row for row, k in zip(table.extra_rows, made, strict=True) if k], table.extra[made],
-            at[table.parents[made]],
-        )  # fmt: skip
-        combiner = calibrate(fit_combiner(part, FOLD_NAMES["train"]), part, None)
-        p = capped(features[sources == name], combiner.predict_proba(features[sources == name]))
-        found[name] = p[:, 0] / np.maximum(1.0 - p[:, 3], 1e-9)
-        print(f"left out {name}", file=sys.stderr, flush=True)
-    return found
-
-
 def calibration_lines(rows: Sequence[Mapping[str, Any]], answers: Sequence[SentenceAnnotation]) -> list[str]:
     """Markdown: calibration error of all rows of a setting together, and what perfect probabilities would give."""
     lines = ["| setting | rows | ECE, all rows together | of perfect probabilities, expected | mean of sources |",
@@ -220,6 +198,28 @@ def kept(work: Path, name: str, key: str, make: Callable[[], np.ndarray]) -> np.
     return values
 
 
+def windows_key(rows: Sequence[Mapping[str, Any]], embedder: Embedder) -> str:
+    """What ``kept`` figures of rows depend on."""
+    return hashlib.sha256(
+        f"{VERSION} {embedder.fingerprint} {[row['id'] for row in rows]}".encode()
+    ).hexdigest()
+
+
+def kept_windows(
+    work: Path, key: str, rows: Sequence[Mapping[str, Any]], idf: Idf, embedder: Embedder
+) -> tuple[np.ndarray, list[tuple[str, ...]]]:
+    """Features of rows and what the encoder reads of their windows, computed once."""
+    texts = work / "test.jsonl"
+
+    def make() -> np.ndarray:
+        features, read = read_windows(rows, idf, embedder)
+        texts.write_text("".join(json.dumps(passages) + "\n" for passages in read), encoding="utf-8")
+        return features
+
+    features = kept(work, "test", key, make)
+    return features, [tuple(json.loads(line)) for line in texts.read_text(encoding="utf-8").splitlines()]
+
+
 def main() -> None:
     """Measure, print and write the page."""
     parser = argparse.ArgumentParser(description="The embedded annotator beside the baselines.")
@@ -231,22 +231,22 @@ def main() -> None:
     everything = english_rows(args.data)
     rows = judged(everything)
     embedder = Embedder()
-    key = hashlib.sha256(
-        f"{VERSION} {embedder.fingerprint} {[row['id'] for row in rows]}".encode()
-    ).hexdigest()
+    key = windows_key(rows, embedder)
     test = [i for i, row in enumerate(rows) if row["fold"] == 0]
     annotator: Any = load_annotator(args.annotator)
-    near_cosine = kept(args.work, "cosine", key, lambda: cosine(rows, embedder))
-    judgeable = [usable(row, [row["source"]]) for row in rows]
-    some = [row for row, ok in zip(rows, judgeable, strict=True) if ok]
-    features = np.full((len(rows), len(FEATURES)), np.nan)
-    features[judgeable] = kept(args.work, "test", key, lambda: read_windows(some, annotator.idf, embedder)[0])
-    trained = [r for r in read_rows(args.data) if r["fold"] not in FOLD_NAMES["test"] and usable(r, SOURCES)]
-    table_, _ = windows(trained, annotator.idf, embedder, args.work)
-
     started = time.process_time()
     answers_0 = predictions(annotator, [rows[i] for i in test])
     seconds = time.process_time() - started
+
+    near_cosine = kept(args.work, "cosine", key, lambda: cosine(rows, embedder))
+    judgeable = [usable(row, [row["source"]]) for row in rows]
+    some = [row for row, ok in zip(rows, judgeable, strict=True) if ok]
+    lexical, _ = kept_windows(args.work, key, some, annotator.idf, embedder)
+    features = np.full((len(rows), len(FEATURES)), np.nan)
+    features[judgeable] = lexical
+    trained = [r for r in read_rows(args.data) if r["fold"] not in FOLD_NAMES["test"] and usable(r, SOURCES)]
+    table_, _ = windows(trained, annotator.idf, embedder, args.work)
+
     support = np.full(len(rows), np.nan)
     support[test] = supported_score([a.scores for a in answers_0])
     labels: list[str | None] = [None] * len(rows)
@@ -265,7 +265,6 @@ def main() -> None:
     boosted, by_boosting = against(rows, own, found[3])
     near = near_duplicates(everything)
     rows_0 = [rows[i] for i in test]
-    out = left_out(table_, rows_0, features[test])
     newline = "\n"
     page = f"""# The embedded annotator
 
@@ -276,7 +275,7 @@ no weight, threshold or calibration comes from them. The features of the first v
 in use, were chosen with some of these figures in view, so they flatter it a little. "By document" means that other
 rows of the source were trained on, of groups that share no equal reference, answer or sentence; near-equal documents
 do cross folds ({near}). In brackets: 95 % percentile intervals from 1,000 draws of groups of rows. Two-way figures set
-supported against hallucinated.
+supported against hallucinated. Trainable sources left out: `docs/results/embedded-left-out.md`.
 
     python -m benchmarks.embedded_annotator --data ../shared/data --work out/embedded
 
@@ -308,14 +307,6 @@ taken together.
 
 {newline.join(calibration_lines(rows_0, answers_0))}
 
-## A trainable source left out
-
-The networks over the features retrained ten times, each time without one source (training, calibration, threshold).
-The pair encoder has seen all ten sources and is left out here, so this is the features' part alone; what the whole
-annotator does on sources that it never saw is in the rows "never seen" above.
-
-{newline.join(left_out_lines(rows_0, out))}
-
 ## Labels
 
 {newline.join(confusion_lines(rows_0, answers_0))}
@@ -323,17 +314,6 @@ annotator does on sources that it never saw is in the rows "never seen" above.
     args.output.write_text(page, encoding="utf-8")
     print(page)
     print(f"wrote {args.output}", file=sys.stderr)
-
-
-def left_out_lines(rows: Sequence[Mapping[str, Any]], out: Mapping[str, np.ndarray]) -> list[str]:
-    """Markdown: AUC of each left-out source, and the mean."""
-    lines, values = ["| source left out | AUC |", "|---|---|"], []
-    for name, support in out.items():
-        truth = two_way_gold([row["label"] for row in rows if row["source"] == name])
-        value = auc(truth[~np.isnan(truth)] == 1, support[~np.isnan(truth)])
-        values.append(value or 0.5)
-        lines.append(f"| {name} | {_number(value)} |")
-    return [*lines, f"| **mean** | {_number(float(np.mean(values)))} |"]
 
 
 if __name__ == "__main__":

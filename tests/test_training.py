@@ -123,7 +123,7 @@ def test_the_whole_path_learns(tmp_path: Path) -> None:
     assert passages == same
     assert len(passages) == len(rows)
     assert all(text in row["reference"] for row, texts in zip(rows, passages, strict=True) for text in texts)
-    combiner = calibrate(fit_combiner(table, FOLD_NAMES["train"]), table, None)
+    combiner = calibrate(fit_combiner(table, FOLD_NAMES["train"]), table, None, None)
     annotator = DiscriminativeAnnotator(combiner, idf, embedder)
     unseen = [row for row in rows if row["fold"] == 1]
     right = [a.label == row["label"] for a, row in zip(annotator.predict(unseen), unseen, strict=True)]
