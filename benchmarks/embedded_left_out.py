@@ -27,6 +27,7 @@ from annotators.metrics import auc, two_way_gold
 from annotators.splits import FOLD_NAMES
 from annotators.stages import Settings, train_labels, windows
 from annotators.training import SOURCES, Table, calibrate, fit_combiner, fit_idf, read_rows, usable
+from benchmarks.baselines import english_rows, judged
 from benchmarks.embedded_annotator import kept_windows, windows_key
 from benchmarks.splits import DATA
 from engines.embedding import Embedder
@@ -124,14 +125,16 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=PAGE)
     args = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    everything = [row for row in read_rows(args.data) if usable(row, SOURCES)]
-    trained = [row for row in everything if row["fold"] not in FOLD_NAMES["test"]]
-    rows = [row for row in everything if row["fold"] in FOLD_NAMES["test"]]
+    trained = [r for r in read_rows(args.data) if r["fold"] not in FOLD_NAMES["test"] and usable(r, SOURCES)]
     idf = fit_idf([row for row in trained if row["fold"] in FOLD_NAMES["train"]])
     idf = Idf(idf.table.astype(np.float16))
     embedder = Embedder()
     table, passages = windows(trained, idf, embedder, args.work)
-    features, texts = kept_windows(args.work, windows_key(rows, embedder), rows, idf, embedder)
+    everything = judged(english_rows(args.data))  # the rows of the other page, whose windows are kept
+    some = [row for row in everything if usable(row, [row["source"]])]
+    read, excerpts = kept_windows(args.work, windows_key(everything, embedder), some, idf, embedder)
+    at = [n for n, row in enumerate(some) if row["fold"] == 0 and row["source"] in SOURCES]
+    rows, features, texts = [some[n] for n in at], read[at], [excerpts[n] for n in at]
     lines = left_out_lines(rows, left_out(table, passages, rows, features, texts, args.work))
     page = f"""# The embedded annotator on sources left out
 
