@@ -71,6 +71,19 @@ def table(rows: Sequence[Mapping[str, Any]], called: np.ndarray) -> list[str]:
     return lines
 
 
+def lowest(rows: Sequence[Mapping[str, Any]], called: np.ndarray) -> float:
+    """The lowest precision of a source on held-out rows."""
+    found = []
+    for source in {row["source"] for row in rows}:
+        at = [
+            i
+            for i, row in enumerate(rows)
+            if row["source"] == source and row["fold"] not in CHOSEN_ON and called[i]
+        ]
+        found += [float(np.mean([rows[i]["label"] == "supported" for i in at]))] if at else []
+    return min(found)
+
+
 def false_edit(sentence: str, random: Random) -> str | None:
     """The sentence with one digit changed, "没" put in or taken out, or one word exchanged; None where none applies."""
     edits = [sentence.replace(a, b, 1) for a, b in SWAPS.items() if a in sentence]
@@ -99,6 +112,7 @@ def main() -> None:
     everything = [row for row in load_rows(args.data) if row.get("label") and row["lang"] == "zh"]
     rows = [row for row in everything if row["label"] != "no_fact"]
     called = np.array([plainly_supported(row["sentence"], row["reference"]) is not None for row in rows])
+    worst = lowest(rows, called)
     random = Random(0)
     edited = [
         (false, row)
@@ -123,10 +137,13 @@ Python {platform.python_version()}; 2-core CPU machine.
 
 {newline.join(table(rows, called))}
 
-How to read it: the supported rows of uhgeval and rgb_fact are verbatim in their reference, so their recall is what copies
-get; kdconv has no hallucinated rows, so its precision says nothing; ocnli is short sentences against short premises in
-other words, the hard case, and its precision is the one to go by. Its coverage is small: this rule is for copied
-and lightly cut sentences.
+The condition for shipping was a precision of 0.9 in every source on held-out rows: the lowest is {worst:.3f}, and its
+interval reaches below 0.9.
+
+How to read it: the supported rows of uhgeval and rgb_fact are verbatim in their reference, so their recall is what
+copies get; kdconv has no hallucinated rows, so its precision says nothing; ocnli is short sentences against short
+premises in other words, the hard case, and its precision is the one to go by. Its coverage is small: this rule is
+for copied and lightly cut sentences.
 
 False edits of held-out sentences that were called supported (a digit, a word or a negation changed): {fooled} of
 {len(edited)}. Sentences labelled `no_fact`: {called_talk} of {len(talk)} called supported; {empty}
