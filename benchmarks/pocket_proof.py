@@ -31,11 +31,11 @@ ARMS: dict[str, tuple[str, tuple[str, ...]]] = {  # name → recipe, what is cha
 OTHERS = ("sft", "best-of-8")  # no recipes of these kinds: trained and chosen here
 VARIANTS: dict[
     str, tuple[str, tuple[str, ...]]
-] = {  # what was tried for entities kept apart; oracle, fewer seeds
-    "kl": ("rlhf/pocket", ("trainer.beta=0.05",)),
-    "lora": ("rlhf/pocket", ("lora={rank: 4, alpha: 8}", "trainer.learning_rate=4.0e-3")),
-    "wide": ("rlhf/pocket", ("pocket.trained_per_kind=12", "trainer.learning_rate=5.0e-4")),
-    "abstain": ("rlhf/pocket", ("reward.label_rewards={no_fact: 0.0}",)),
+] = {  # what was tried beside: reward, what is changed in rlhf/pocket
+    "kl": ("oracle", ("trainer.beta=0.2",)),
+    "wide": ("oracle", ("pocket.trained_per_kind=12",)),
+    "abstain": ("oracle", ("reward.label_rewards={no_fact: 0.0}",)),
+    "kl-embedded": ("embedded", ("trainer.beta=0.2",)),
 }
 VARIANT_SEEDS = 1
 BEST_OF = 8
@@ -87,9 +87,9 @@ def part(work: Path, arm: str, reward: str, seed: int) -> None:
             return
         function = {"sft": lambda: sft(work, seed), "best-of-8": lambda: best_of_n(work, reward, seed)}[arm]
     else:
-        if arm in VARIANTS and (reward != "oracle" or seed >= VARIANT_SEEDS):
+        if arm in VARIANTS and (reward != VARIANTS[arm][0] or seed >= VARIANT_SEEDS):
             return
-        recipe, changed = {**ARMS, **VARIANTS}[arm]
+        recipe, changed = ARMS[arm] if arm in ARMS else ("rlhf/pocket", VARIANTS[arm][1])
         overrides = [f"model={work / 'base'}", f"reward.annotator={reward}", f"seed={seed}", *changed]
         function = lambda: trained(work, name, recipe, overrides)  # noqa: E731
     once(work / f"{name}.json", function)
@@ -211,7 +211,7 @@ def kl(work: Path, network: Any, tokenizer: Any, pairs: Sequence[tuple[dict[str,
 
 
 def sft(work: Path, seed: int) -> dict[str, Any]:
-    """The ceiling: as many true answers as the other arms sample, about the same entities."""
+    """What labelled answers would give: as many true answers as the other arms sample, about the same entities."""
     import random
 
     from mitigate.pocket import lm
