@@ -249,6 +249,31 @@ def embedded() -> Any:
     return load_annotator()
 
 
+def test_a_generative_annotator_streams_chinese_as_it_judges_it_whole() -> None:
+    from annotators.generative import GenerativeAnnotator
+    from engines.openai_engine import OpenAIEngine
+    from tests.annotator_server import annotating, correct
+
+    record = {
+        "reference": "水坝建于1959年。它高120米。",
+        "answer": "你好！水坝建于1969年。它高120米。它很有名。",
+    }
+    with annotating(correct) as server:
+        engine = OpenAIEngine("m", server.url, max_retries=0, timeout=30.0)
+        annotator = GenerativeAnnotator(engine)
+        found = list(annotate_stepwise(Shelf(load=lambda _: annotator), None, record))
+        whole = annotator.annotate(**record).to_dict()
+        annotator.close()
+    assert len(found) > 2
+    assert found[-1].record == whole
+    assert [s["label"] for s in whole["sentences"]] == [
+        "no_fact",
+        "contradictory",
+        "supported",
+        "unverifiable",
+    ]
+
+
 def test_a_failing_annotator_is_a_refusal() -> None:
     class Failing(RuleAnnotator):
         def annotate_batch(self, records: Any) -> Any:
