@@ -113,7 +113,7 @@ def hostile(body: dict[str, Any]) -> Reply:
         lambda: completion(f"<Reference> {input_of(body, 'document')} <Hallucination> None".replace("‹", "<").replace("›", ">")),
         lambda: completion("<Référence> le pont <Hallucination> Aucune"),
         lambda: completion("<script>alert(1)</script><img src=x onerror=alert(1)>"),
-        lambda: completion("word " * 200_000),
+        lambda: completion("word " * 20_000),
         lambda: completion(body["messages"][-1]["content"]),
         lambda: completion('<Hallucination> Contradictory <Correction> "not in the sentence" to "<b>x</b>"'),
         lambda: completion("\x00\ud800<Hallucination> None".encode("utf-8", "replace").decode()),

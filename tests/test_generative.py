@@ -73,7 +73,7 @@ def check_offsets(record: dict[str, Any]) -> None:
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_correct_and_a_sloppy_model(protocol: str, play: Callable[[dict[str, Any]], str]) -> None:
     for order in ORDERS:
-        for name in names_of(protocol, "en"):  # type: ignore[arg-type]
+        for name in names_of(protocol, "en")[: 5 if play is correct else 2]:  # type: ignore[arg-type]
             with annotating(play) as server:
                 judged = annotator(server, protocol=protocol, prompt=f"{name}/{order}").annotate_batch(
                     RECORDS
