@@ -71,8 +71,8 @@ def start_up() -> tuple[float, float]:
     return ready, time.perf_counter() - begin
 
 
-def annotations(repeat: int) -> dict[str, list[float]]:
-    """Seconds of each way, one figure a repetition."""
+def annotations(repeat: int) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
+    """Seconds of each way, and CPU seconds of this process (call, client and server; not the browser)."""
     from gradio_client import Client
     from playwright.sync_api import sync_playwright
 
@@ -83,6 +83,7 @@ def annotations(repeat: int) -> dict[str, list[float]]:
     client = Client(url, verbose=False)
     reference = json.loads((ROOT / "mitigate/demo/examples.json").read_text())["annotate"][0]["reference"]
     times: dict[str, list[float]] = {"call": [], "endpoint": [], "page": [], "page, first sentence": []}
+    cpu: dict[str, list[float]] = {"call": [], "endpoint": [], "page": []}
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         tab = browser.new_page()
@@ -91,19 +92,25 @@ def annotations(repeat: int) -> dict[str, list[float]]:
         tab.wait_for_selector("#annotate")
         for number in range(repeat + 1):
             answers = [f"{' '.join(SENTENCES)[:-1]} of {3 * number + way}." for way in range(3)]
+            used = [time.process_time()]
             begin = time.perf_counter()
             shelf.annotator(None).annotate(reference=reference, answer=answers[0])
             call = time.perf_counter() - begin
+            used.append(time.process_time())
             begin = time.perf_counter()
             client.predict("", reference, answers[1], api_name="/annotate")
             endpoint = time.perf_counter() - begin
+            used.append(time.process_time())
             first, whole = clicked(tab, reference, answers[2])
+            used.append(time.process_time())
             if number:  # the first is not warm
                 for name, seconds in zip(times, (call, endpoint, whole, first), strict=True):
                     times[name].append(seconds)
+                for place, name in enumerate(cpu):
+                    cpu[name].append(used[place + 1] - used[place])
         browser.close()
     page.close(verbose=False)
-    return times
+    return times, cpu
 
 
 def clicked(tab: Any, reference: str, answer: str) -> tuple[float, float]:
@@ -136,11 +143,16 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=20)
     args = parser.parse_args()
     ready, imports = start_up()
-    times = annotations(args.repeat)
-    call = statistics.median(times["call"])
+    times, cpu = annotations(args.repeat)
+    call, work = statistics.median(times["call"]), statistics.median(cpu["call"])
     rows = [
         f"| {name} | {statistics.median(seconds):.3f} | {min(seconds):.3f} | {max(seconds):.3f} | "
-        f"{statistics.median(seconds) / call:.2f} |"
+        f"{statistics.median(seconds) / call:.2f} | "
+        + (
+            f"{statistics.median(cpu[name]):.3f} | {statistics.median(cpu[name]) / work:.2f} |"
+            if name in cpu
+            else "| |"
+        )
         for name, seconds in times.items()
     ]
     versions = ", ".join(f"{name} {metadata.version(name)}" for name in ("gradio", "playwright", "torch"))
@@ -153,13 +165,14 @@ def main() -> None:
         "",
         f"Ten sentences against a reference of 124 words, embedded annotator, warm, n = {args.repeat}; seconds:",
         "",
-        "| | median | least | most | median / call |",
-        "|---|---|---|---|---|",
+        "| | median | least | most | median / call | CPU, median | CPU / call |",
+        "|---|---|---|---|---|---|---|",
         *rows,
         "",
         "`call` is `annotate`; `endpoint` the same through gradio_client; `page` from the click until the tenth",
         "sentence is shown, `page, first sentence` until the first is. The page judges in steps, first one sentence",
-        "and then more, so that they can be shown; each step reads the reference anew.",
+        "and then more, so that they can be shown; each step reads the reference anew. CPU: of the calling and serving",
+        "process, without the browser.",
     ]
     args.page.write_text("\n".join(["# The page", "", *lines, ""]), encoding="utf-8")
     print("\n".join(lines))

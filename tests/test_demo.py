@@ -210,7 +210,7 @@ def test_only_offered_annotators_are_loaded_unless_any_may_be() -> None:
         Shelf(["one"], open_choice=True, load=load).annotator("broken")
 
 
-@pytest.mark.parametrize(("kind", "steps"), [(SpanRule, [4, 3, 1, 0]), (RuleAnnotator, [4, 0])])
+@pytest.mark.parametrize(("kind", "steps"), [(SpanRule, [4, 3, 0]), (RuleAnnotator, [4, 0])])
 def test_an_answer_is_judged_in_steps_that_add_up_to_the_whole(
     kind: type[RuleAnnotator], steps: list[int]
 ) -> None:
