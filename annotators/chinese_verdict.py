@@ -25,6 +25,8 @@ VERSION = 1
 """Raised whenever the rule changes, since verdicts depend on it."""
 MIN_ALIGNED = 0.9
 """Share of the sentence's characters that stand in the window in the same order."""
+MAX_STRETCH = 2.5
+"""Characters of the window from the first aligned one to the last, for each of the sentence."""
 MIN_CHARACTERS, MAX_CHARACTERS = 4, 300
 PRECISION = 0.9
 """P(supported) that is stated: about what the rule reached on rows it was not chosen on, where wording differs."""
@@ -95,6 +97,8 @@ def _says(own: str, characters: str, text: str) -> bool:
         return False
     stretch = there[blocks[0].b : blocks[-1].b + blocks[-1].size]
     numbers = _NUMBER.findall(own)
+    if len(stretch) > MAX_STRETCH * len(characters):
+        return False
     return (
         len(_NEGATION.findall(own)) == len(_NEGATION.findall(stretch))
         and not set(numbers) - set(_NUMBER.findall(text))

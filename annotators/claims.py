@@ -33,7 +33,8 @@ _ED = re.compile(r"\b[a-z]{2,}ed\b")
 _SOURCE = (
     r"(?:(?:the|this|that|your|any|provided|given|supplied|above|available|current|reference|source|attached)\s+)*"
     r"(?:text|document|passage|source|reference|context|article|material|excerpt|paragraph|conversation|input|"
-    r"information)s?(?:\s+(?:provided|given|above|available|here|you (?:gave|provided|shared)(?:\s+me)?))*"
+    r"biography|transcript|abstract|information)s?"
+    r"(?:\s+(?:provided|given|above|available|here|you (?:gave|provided|shared)(?:\s+me)?))*"
 )
 _ASK = (
     r"(?:answer|assist|help|know|say|tell|determine|find|locate|verify|confirm|comment|comply|discuss|provide|give|"
@@ -66,6 +67,7 @@ _REFUSAL = re.compile(
     r"(?:i|we) would need (?:more|further|additional|some)\b|"
     rf"{_SOURCE} (?:\w+ ){{0,2}}?(?:does not|do not|did not|doesn't|don't|didn't|never) (?:\w+ ){{0,3}}?{_TOLD}s?\b|"
     rf"it (?:is|remains) (?:un|not )clear from {_SOURCE}|"
+    rf"{_SOURCE} (?:says?|contains?|offers?|gives?|tells? (?:us )?|has|have) nothing\b|"
     rf"{_SOURCE} (?:is|are|remains?) silent\b|{_SOURCE} (?:has|have|gives?|provides?|contains?) no |"
     rf"it(?:'s| is| was) (?:not|never|un) ?(?:\w+ )?{_TOLD_PAST}\b|"
     r"there(?:'s| is| was) (?:no|not enough|not sufficient|insufficient|too little) (?:\w+ )?"
@@ -79,11 +81,17 @@ _REFUSAL = re.compile(
     ")",
     re.IGNORECASE,
 )
+_NEXT = re.compile(
+    r"^(?:let's|let us|let me|(?:we|i)(?:'ll| will| can| shall| could| want to| would like to| am going to))"
+    r" (?:\w+ )?(?:look (?:at|into)|discuss|turn to|consider|examine|explore|talk about|focus on|move on to|go over|"
+    r"go through|go back to|come to|cover|start with|begin with)\b",
+    re.IGNORECASE,
+)
 _SELF = re.compile(
     r"^(?:(?:as|being) an? |i(?:'m| am) (?:just |only |merely |simply )*an? )(?:\w+ ){0,3}"
     r"(?:ai|a\.i\.|assistant|language model|model|chatbot|bot|program|machine|system)\b|"
     r"^i was (?:not |never )?(?:trained|designed|built|made|created|programmed)\b|"
-    r"^my (?:\w+ )?(?:answers?|knowledge|responses?|training|data|apologies|mistake|pleasure|purpose|goal|"
+    r"^my (?:\w+ )?(?:knowledge|responses?|training|data|apologies|mistake|pleasure|purpose|goal|"
     r"understanding|capabilities|information)\b|"
     r"^(?:you (?:can|may|could)|feel free to|please) (?:\w+ )?(?:ask|tell|write to) me\b",
     re.IGNORECASE,
@@ -168,7 +176,12 @@ def _empty(clause: str, text: str) -> bool:
     if skip == len(words) and not _NUMBER.search(clause):
         return True
     rest = _from_word(clause, skip)
-    for form, part in ((_REFUSAL, clause), (_REFUSAL, rest), (_PRESENTING, rest)):  # "no" also leads on
+    for form, part in (
+        (_REFUSAL, clause),
+        (_REFUSAL, rest),
+        (_NEXT, rest),
+        (_PRESENTING, rest),
+    ):  # "no" also leads on
         if found := form.match(part):
             return _only_topic(part[found.end() :])
     if _ACCORDING.match(rest) or (_LEADING.match(rest) and not _has_name(rest)):

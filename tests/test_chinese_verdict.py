@@ -8,6 +8,7 @@ from annotators.chinese_claims import claims_nothing_chinese
 from annotators.chinese_verdict import SCORES, judged_chinese, plainly_supported
 from annotators.cleaning import clean
 from benchmarks.small_talk import FACTS, read_suite
+from benchmarks.small_talk import REFERENCE as SUITE_REFERENCE
 
 REFERENCE = (
     "悉尼海港大桥于1932年3月19日通车。大桥有八条车道和两条铁路，高134米，由道门朗公司设计。据说工程师们曾想再建一座。"
@@ -75,4 +76,6 @@ def test_chinese_small_talk_is_told_and_facts_are_not() -> None:
     told = {row["sentence"] for row in chinese if claims_nothing_chinese(clean(row["sentence"])[0])}
     facts = {row["sentence"] for row in chinese if row["kind"] in FACTS}
     assert not told & facts
+    false = [row["sentence"] for row in chinese if row["kind"] == "false"]
+    assert [s for s in false if plainly_supported(s, SUITE_REFERENCE["zh"])] == []
     assert len({row["sentence"] for row in chinese} - facts - told) <= 1
