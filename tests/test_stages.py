@@ -1,0 +1,92 @@
+"""The training run as a whole, on made-up rows and a tiny base: what it writes, resuming, the recipe's settings."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import BertConfig, BertModel
+
+from annotators import load_annotator
+from annotators.stages import Settings, train_annotator
+from annotators.training import SOURCES
+from engines.embedding_model import packaged_folder
+from mitigate.config import load_recipe, read_yaml, recipes_folder
+from mitigate.errors import UsageError
+from mitigate.kinds.embedded_annotator import Options, check
+
+
+def write_data(folder: Path, n: int = 36) -> None:
+    """Rows of distinct documents, so that all folds occur."""
+    (folder / "sentences").mkdir(parents=True)
+    (folder / "binary").mkdir()
+    rows = []
+    for i in range(n):
+        reference = (
+            f"The mill of Ostby number {i} was built in {1800 + i} by Jon Berg. It has {i + 3} old wheels."
+        )
+        for label, sentence in (
+            ("supported", f"Mill number {i} was built in {1800 + i}."),
+            ("contradictory", f"Mill number {i} was built in {1900 + i}."),
+            ("unverifiable", f"The owner of mill {i} kept bees in Spain."),
+            ("no_fact", f"What do you think of mill {i}, my friend?"),
+        ):
+            rows.append(
+                {"id": f"{label}{i}", "source": "made", "lang": "en", "question": None, "reference": reference,
+                 "answer": None, "sentence": sentence, "label": label, "fragments": None, "correction": None}
+            )  # fmt: skip
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    (folder / "sentences" / "made.dev.jsonl").write_text(text, encoding="utf-8")
+
+
+def test_a_run_writes_an_annotator_and_goes_on(tmp_path: Path) -> None:
+    base = tmp_path / "base"
+    torch.manual_seed(0)
+    config = BertConfig(
+        hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32, vocab_size=30522
+    )
+    BertModel(config, add_pooling_layer=False).save_pretrained(base)
+    for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json"):
+        shutil.copy(packaged_folder() / name, base)
+    write_data(tmp_path / "data")
+    settings = Settings(tmp_path / "data", ("made",), base=str(base), edit_epochs=0.5, label_epochs=0.2)
+    work = tmp_path / "work"
+    annotator = train_annotator(settings, work)
+    files = {path: path.stat().st_mtime_ns for path in work.rglob("*") if path.is_file()}
+    assert {path.name for path in files} == {
+        "edited.jsonl", "windows.npz", "windows.jsonl", "edits.npz", "state.safetensors",
+    }  # fmt: skip
+    again = train_annotator(settings, work)  # everything is there already
+    assert again.fingerprint == annotator.fingerprint
+    assert {path: path.stat().st_mtime_ns for path in files} == files
+    annotator.save_pretrained(tmp_path / "mine")
+    loaded = load_annotator(str(tmp_path / "mine"))
+    assert loaded.fingerprint == annotator.fingerprint
+    (judged,) = loaded.predict(
+        [{"reference": "The mill has 3 wheels.", "sentence": "The mill has 3 wheels."}]
+    )
+    assert judged.status == "checked"
+
+
+def test_the_recipe_is_what_made_the_shipped_weights() -> None:
+    """The recipe's values are the defaults of the run and of the kind."""
+    data = read_yaml(recipes_folder() / "annotators" / "embedded.yaml")
+    options = Options.model_validate(data)
+    defaults = Settings(options.data, SOURCES)
+    assert tuple(options.sources) == SOURCES
+    assert (options.base, options.embedder, options.seed, options.batch) == (None, None, 0, defaults.batch)
+    assert (options.edits.rate, options.edits.epochs) == (defaults.edit_rate, defaults.edit_epochs)
+    assert (options.labels.rate, options.labels.epochs) == (defaults.label_rate, defaults.label_epochs)
+    bare = {k: data[k] for k in ("kind", "about", "hardware", "data", "sources")}
+    assert Options.model_validate(bare).model_dump() == {**options.model_dump(), "minutes": None}
+
+
+def test_missing_data_is_named(tmp_path: Path) -> None:
+    data = {**read_yaml(recipes_folder() / "annotators" / "embedded.yaml"), "data": str(tmp_path)}
+    with pytest.raises(UsageError, match=r"expected a folder with sentences/ and binary/.*has no sentences/"):
+        check(Options.model_validate(data))
+    with pytest.raises(UsageError, match="unknown key 'sead'; did you mean 'seed'"):
+        load_recipe("annotators/embedded", ["sead=1"])
