@@ -385,8 +385,8 @@ def page() -> str:
 
 "Asked again" are requests that were on their way when the process died, at most {CONCURRENT} a kill; the server counted
 them. The parts were run one by one, with `--kills 30 --records 60` (annotate, FEWL), `--kills 15 --records 20` (cache
-and the other faults) and `--kills 3 --records 20` (data set: too few kills to say much; its tests kill it at every stage).
-FEWL writes its output anew at the end: what it keeps is every reply.
+and the other faults) and `--kills 3 --records 20` (data set: too few kills to say much; its tests kill it at every
+stage). FEWL writes its output anew at the end: what it keeps is every reply.
 
 ## Other faults
 
