@@ -135,9 +135,9 @@ assistant about itself, questions back, transitions, announcements, headings, th
 true and false, that begin like one of these. Every sentence is judged against the same short biography
 (`benchmarks/small_talk.py`). Parts: "first" and "second" are halves by hash; the rules of `annotators/claims.py` were
 written with the first in view and mended after a look at the second (2 of 87 hallucinated then); "later" was written
-after that (3 of 52 then; four rules were added since, and the weights are newer). Suite and rules have the same author, so other people's small
-talk will be recognised less often. Wanted: nothing stated → never hallucinated; a fact → never `no_fact`. Chinese is
-judged only as far as `docs/results/chinese-verdict.md` says.
+after that (3 of 52 then; four rules were added since, and the weights are newer). Suite and rules have the same author,
+so other people's small talk will be recognised less often. Wanted: nothing stated → never hallucinated; a fact → never
+`no_fact`. Chinese is judged only as far as `docs/results/chinese-verdict.md` says.
 
     python -m benchmarks.small_talk --data ../shared/data
 
