@@ -27,8 +27,9 @@ out/.fresh: examples/records.jsonl recipes/rlhf/pocket.yaml $(wildcard annotator
 demo: setup
 	@$(BIN)/python app.py
 
+# A file's tests stay in one process, which keeps the servers and models that they share.
 test: setup
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=auto --maxprocesses=4 --dist=loadfile
 
 check: setup
 	$(BIN)/ruff check .
