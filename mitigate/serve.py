@@ -33,14 +33,13 @@ from starlette.routing import Route
 from mitigate.config import Section, check
 from mitigate.errors import UsageError
 from mitigate.inference import correct
-from mitigate.serve_stream import Held, annotated_stream, corrected_stream
+from mitigate.serve_stream import FIELD, Held, annotated_stream, corrected_stream, event
 
 if TYPE_CHECKING:
     from annotators.records import Annotator
     from mitigate.inference import Regenerate
 
 log = logging.getLogger(__name__)
-FIELD = "hallucination"
 HOP = {
     "host", "content-length", "connection", "keep-alive", "transfer-encoding", "te", "trailer", "upgrade",
     "proxy-authorization", "proxy-authenticate", "accept-encoding", "content-encoding", "date", "server",
@@ -97,7 +96,7 @@ class Proxy:
             routes=[
                 Route("/health", self.health, methods=["GET"]),
                 Route("/v1/chat/completions", self.completions, methods=["POST"]),
-                Route("/v1/{path:path}", self.other, methods=["GET", "POST"]),
+                Route("/v1/{path:path}", self.other, methods=["GET", "POST", "PUT", "PATCH", "DELETE"]),
             ],
             lifespan=life,
         )
@@ -109,8 +108,10 @@ class Proxy:
 
     async def other(self, request: Request) -> Response:
         """Everything but chat completions passes through."""
-        path = request.path_params["path"]
-        if ".." in path.split("/"):
+        path = (
+            request.scope["raw_path"].decode("latin-1").partition("?")[0].removeprefix("/v1/")
+        )  # %2F stays %2F
+        if ".." in request.path_params["path"].split("/"):
             return problem(404, "no such path")
         return await self._guarded(request, path, parse=False)
 
@@ -140,6 +141,8 @@ class Proxy:
                 return problem(413, f"{FIELD}.reference: expected at most {self.max_characters:,} characters")
         try:
             return await self._forward(request, path, body, wanted, stream)
+        except httpx2.InvalidURL as error:
+            return problem(400, f"expected a path and query that make a URL: {error}")
         except httpx2.TimeoutException:
             return problem(504, f"{self.upstream} did not answer within {self.timeout:g} s")
         except httpx2.HTTPError as error:
@@ -164,30 +167,43 @@ class Proxy:
         )
         reply = await self._client.send(sent, stream=True)
         passed = {k: v for k, v in reply.headers.items() if k.lower() not in HOP}
-        if wanted is None or reply.status_code != 200 or stream:
-            chunks: AsyncIterator[bytes] = reply.aiter_bytes()
-            if wanted is not None and reply.status_code == 200:
-                rewrite = corrected_stream if wanted.action == "correct" else annotated_stream
-                chunks = rewrite(reply.aiter_lines(), lambda texts: self._judge(texts, wanted))
-            return StreamingResponse(_closing(chunks, reply), reply.status_code, passed)
+        if wanted is None or reply.status_code != 200:
+            return StreamingResponse(_closing(reply.aiter_bytes(), reply), reply.status_code, passed)
+        kind = reply.headers.get("content-type", "")
+        if kind.startswith("text/event-stream") or (stream and not kind.startswith("application/json")):
+            rewrite = corrected_stream if wanted.action == "correct" else annotated_stream
+            chunks = rewrite(reply.aiter_bytes(), lambda texts: self._judge(texts, wanted))
+            return StreamingResponse(_closing(self._told(chunks), reply), 200, passed)
         try:
             data = await reply.aread()
         finally:
             await reply.aclose()
         return await self._whole(data, wanted, passed)
 
+    async def _told(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """A stream whose end is told as an error event where the endpoint behind breaks off."""
+        try:
+            async for chunk in chunks:
+                yield chunk
+        except httpx2.HTTPError as error:
+            message = f"mitigate serve: {self.upstream} broke off: {error or type(error).__name__}"
+            yield event({"error": {"message": message, "type": "proxy_error"}})
+
     async def _whole(self, data: bytes, wanted: Wanted, headers: Mapping[str, str]) -> Response:
         try:
             found = json.loads(data)
             messages = [choice["message"] for choice in found["choices"]]
-        except (ValueError, TypeError, KeyError, RecursionError):
+            texts = {i: m["content"] for i, m in enumerate(messages) if isinstance(m.get("content"), str)}
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             log.warning("%s: the reply is no chat completion and passes as it is", self.upstream)
             return Response(data, 200, dict(headers))
-        texts = {i: m["content"] for i, m in enumerate(messages) if isinstance(m.get("content"), str)}
         for i, held in (await self._judge(texts, wanted)).items():
+            if held.text != texts[i] and "logprobs" in found["choices"][i]:
+                found["choices"][i]["logprobs"] = None  # of words that are no longer there
             messages[i]["content"] = held.text
             found["choices"][i][FIELD] = held.extra
-        return JSONResponse(found, 200, {k: v for k, v in headers.items() if k.lower() != "content-type"})
+        plain = {k: v for k, v in headers.items() if k.lower() != "content-type"}
+        return Response(json.dumps(found), 200, plain, media_type="application/json")
 
     async def _judge(self, texts: Mapping[int, str], wanted: Wanted) -> dict[int, Held]:
         """Judge the answers of one reply, in a thread, one reply at a time."""
@@ -251,9 +267,11 @@ def read_request(data: bytes) -> tuple[Wanted | None, bytes, bool]:
         wanted = check(Wanted, asked, FIELD)
     except UsageError as error:
         raise ValueError(str(error)) from None
+    if wanted.action == "annotate" and (wanted.delete or wanted.abstain_above is not None):
+        raise ValueError(f'{FIELD}: delete and abstain_above go with "action": "correct" only')
     if wanted.question is None:
         wanted = wanted.model_copy(update={"question": last_question(body.get("messages"))})
-    return wanted, json.dumps(body, ensure_ascii=False).encode(), body.get("stream") is True
+    return wanted, json.dumps(body).encode(), body.get("stream") is True
 
 
 def last_question(messages: object) -> str | None:

@@ -3,7 +3,7 @@
     mitigate serve --upstream http://127.0.0.1:8000/v1
 
 An application changes its base URL to http://127.0.0.1:8710/v1 and sends its reference along
-(`extra_body={"hallucination": {"reference": …}}`); see docs/serve.md. Bound to loopback unless asked.
+(`extra_body={"hallucination": {"reference": …}}`); see docs/inference.md. Bound to loopback unless asked.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import argparse
 import os
 from contextlib import ExitStack
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from mitigate.commands.annotate import load
 from mitigate.commands.correct import writer
@@ -55,17 +56,16 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     """Serve until interrupted."""
-    from urllib.parse import urlsplit
-
-    parts = urlsplit(args.upstream)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.username:
+    if not _is_base_url(args.upstream):
         raise UsageError(
             f"--upstream: expected a base URL like http://127.0.0.1:8000/v1, got {args.upstream!r}"
         )
     if not 0 <= args.port < 65536:
         raise UsageError(f"--port: expected 0 to 65535, got {args.port}")
-    if args.max_bytes < 1 or args.timeout <= 0:
+    if args.max_bytes < 1 or not args.timeout > 0:
         raise UsageError("--max-bytes and --timeout: expected more than 0")
+    if args.cache is not None and args.engine is None:
+        raise UsageError("--cache: the response cache of an engine; give --engine too")
     try:
         import uvicorn
 
@@ -99,3 +99,13 @@ def run(args: argparse.Namespace) -> int:
             proxy.app(), host=args.host, port=args.port, log_level="warning", timeout_graceful_shutdown=5
         )
         return 0
+
+
+def _is_base_url(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        host, _ = parts.hostname, parts.port  # .port raises where it is none
+    except ValueError:
+        return False
+    extra = parts.query or parts.fragment or parts.username
+    return parts.scheme in ("http", "https") and bool(host) and not extra and not any(map(str.isspace, text))
