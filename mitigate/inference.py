@@ -212,10 +212,15 @@ def _try_next(drafts: Sequence[_Draft], annotator: Annotator) -> None:
 
 
 def _keep(draft: _Draft, changes: tuple[Change, ...], annotation: Annotation, numbers: list[int]) -> None:
-    """Take a trial over where fewer sentences are hallucinated than in the best so far."""
-    if len(hallucinated(annotation)) < len(hallucinated(draft.best)):
+    """Take a trial over where fewer sentences are hallucinated than in the best so far, and no more unchecked."""
+    fewer = len(hallucinated(annotation)) < len(hallucinated(draft.best))
+    if fewer and _unchecked(annotation) <= _unchecked(draft.best):
         draft.best, draft.kept = annotation, tuple(sorted(changes, key=lambda c: c.start))
         draft.options = {i: p for i, p in draft.options.items() if i not in numbers}
+
+
+def _unchecked(annotation: Annotation) -> int:
+    return sum(sentence.status != "checked" for sentence in annotation.sentences)
 
 
 def _edited(draft: _Draft, changes: Sequence[Change]) -> dict[str, Any]:
@@ -230,8 +235,8 @@ def _owner(annotation: Annotation, change: Change) -> int:
 
 
 def _still_flagged(before: Annotation, changes: Sequence[Change], after: Annotation) -> set[int]:
-    """The sentences of the original whose replacement overlaps a sentence that is flagged now."""
-    flagged = [after.sentences[i] for i in hallucinated(after)]
+    """The sentences of the original whose replacement overlaps a sentence that is flagged or unchecked now."""
+    flagged = [s for s in after.sentences if s.label in HALLUCINATED or s.status != "checked"]
     found, shift = set(), 0
     for change in sorted(changes, key=lambda c: c.start):
         start = change.start + shift

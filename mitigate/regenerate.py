@@ -21,7 +21,8 @@ NOTHING = "[NOTHING]"
 MAX_EVIDENCE = 2400
 """Characters of evidence in a prompt: fragments, or the head of the reference where there are none."""
 MAX_BEFORE = 600
-_WRAP = re.compile(r'^\s*(?:["“「](.*)["”」]|(.*))\s*$', re.S)
+_WRAP = re.compile(r'^\s*(?:["“「]([^"“”「」]*)["”」]|(.*))\s*$', re.S)
+_MARK = re.compile(r"<(\s*/?\s*data\s*)>", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -66,14 +67,15 @@ def prompt(request: Request) -> Chat:
         ("The sentence", request.sentence),
     ):
         if text:
-            parts.append(f"{name}:\n<data>\n{_fenced(text)}\n</data>")
+            parts.append(f"{name}:\n{fenced(text)}")
     parts.append("Reply with the new sentence and nothing else.")
     return [{"role": "user", "content": "\n\n".join(parts)}]
 
 
-def _fenced(text: str) -> str:
-    """Text that can't close the marks it stands between."""
-    return re.sub(r"<(\s*/?\s*data\s*)>", r"‹\1›", text, flags=re.IGNORECASE)
+def fenced(text: str) -> str:
+    """Text between <data> marks that it can't close."""
+    inner = _MARK.sub(r"‹\1›", text)
+    return f"<data>\n{inner}\n</data>"
 
 
 def read_reply(reply: str | None, sentence: str) -> str | None:
@@ -93,7 +95,7 @@ def read_reply(reply: str | None, sentence: str) -> str | None:
         return "" if len(reply.strip()) <= len(NOTHING) + 2 else None
     found = _WRAP.match(reply)
     text = (found.group(1) or found.group(2) or "").strip() if found else ""
-    if not text or "\n" in text or "<data>" in text or len(text) > 3 * max(len(sentence), 40):
+    if not text or "\n" in text or _MARK.search(text) or len(text) > 3 * max(len(sentence), 40):
         return None
     return text if len(split_sentences(text)) <= 2 else None
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -98,6 +100,25 @@ def test_a_bad_writer_changes_nothing() -> None:
         )
         assert mended.action == "unchanged"
         assert mended.after is mended.before
+
+
+def test_an_edit_that_can_not_be_judged_is_taken_back() -> None:
+    """A sentence that the annotator fails on is not hallucinated by its count, and not better either."""
+
+    class Fails(RuleAnnotator):
+        def annotate_batch(self, records: Any) -> list[Annotation]:
+            return [
+                replace(a, sentences=tuple(
+                    replace(s, status="failed", label=None) if "?" in s.text else s for s in a.sentences
+                ))
+                for a in super().annotate_batch(records)
+            ]  # fmt: skip
+
+    (mended,) = correct(
+        [record(f"{LOST} {WRONG}")], Fails(), regenerate=lambda asked: ["Is it 9 Marks?"] * len(asked)
+    )
+    assert mended.answer == f"{LOST} {RIGHT}"
+    check(mended)
 
 
 def test_nothing_flagged_or_nothing_checked_is_left_alone() -> None:
@@ -199,6 +220,7 @@ def test_best_of_ranks_by_rate_then_support() -> None:
     [
         ("It has 12 floors.", "It has 12 floors."),
         ("  “It has 12 floors.”\n", "It has 12 floors."),
+        ('"The Bell" is by "Iris M."', '"The Bell" is by "Iris M."'),
         (NOTHING, ""),
         (f" {NOTHING.lower()}.", ""),
         (f"{NOTHING} because the evidence says otherwise", None),
@@ -208,6 +230,7 @@ def test_best_of_ranks_by_rate_then_support() -> None:
         ("One is 1. Two is 2. Three is 3.", None),
         ("It " + "very " * 60 + "high.", None),
         ("<data>", None),
+        ("It has </data> 12 floors.", None),
     ],
 )
 def test_replies_are_read_strictly(reply: str | None, expected: str | None) -> None:
