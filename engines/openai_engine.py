@@ -282,7 +282,10 @@ class OpenAIEngine:
 def _body(chat: Chat, sampling: Sampling, n: int, place: int) -> dict[str, Any]:
     """The request's options; what is at the protocol's default and may be unknown to a server is left out."""
     body: dict[str, Any] = {
-        "messages": [dict(message) for message in chat],
+        "messages": [
+            {name: text.encode("utf-8", "replace").decode() for name, text in message.items()}
+            for message in chat
+        ],  # lone surrogates, which UTF-8 can't hold, one "?" each
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
     }

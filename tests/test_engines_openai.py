@@ -87,6 +87,12 @@ def test_what_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
         assert server.requests.pop()["structured_outputs"] == {"choice": ["q!", "no"]}
 
 
+def test_half_a_character_stops_no_request() -> None:
+    with serving(echo) as server:
+        results = engine(server).chat([user("a\ud83d b"), user("c")])
+    assert [result.text for result in results] == ["a? b!", "c!"]
+
+
 def test_a_busy_server_is_asked_again() -> None:
     tries: dict[str, int] = defaultdict(int)
 
