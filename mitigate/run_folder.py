@@ -27,6 +27,7 @@ from typing import Any
 
 from mitigate.config import Section, dump
 from mitigate.errors import UsageError
+from mitigate.jsonl import dump_line
 
 CONFIG = "config.yaml"
 VERSIONS = "versions.json"
@@ -74,11 +75,11 @@ class RunFolder:
 
     def append(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
         """Append rows to a JSON Lines file of the folder, whole lines at once."""
-        data = "".join(json.dumps(dict(row), ensure_ascii=False, allow_nan=False) + "\n" for row in rows)
+        data = b"".join(dump_line(dict(row)) for row in rows)
         if self._lock is None:
             return
         with (self.path / name).open("ab") as file:
-            file.write(data.encode())
+            file.write(data)
 
     def rows(self, name: str = METRICS) -> list[dict[str, Any]]:
         """The rows of a JSON Lines file of the folder."""
@@ -86,8 +87,11 @@ class RunFolder:
 
     def cut(self, step: int, name: str = METRICS) -> None:
         """Drop the rows after a step, so that a run resumed from its checkpoint writes them once."""
-        kept = [row for row in self.rows(name) if row.get("step", 0) <= step]
-        self.write(name, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in kept))
+        self.write_rows(name, [row for row in self.rows(name) if row.get("step", 0) <= step])
+
+    def write_rows(self, name: str, rows: Iterable[Mapping[str, Any]]) -> Path:
+        """Write a whole JSON Lines file of the folder, as :meth:`write` does."""
+        return self.write(name, b"".join(dump_line(dict(row)) for row in rows).decode())
 
     def write(self, name: str, text: str) -> Path:
         """Write a whole file of the folder, so that it is either the old or the new one; returns its path."""

@@ -25,7 +25,7 @@ def is_test(question: str, share: float, seed: int = 0) -> bool:
         share: Of the questions kept apart, in (0, 1); 0.2 in the paper.
         seed: Another seed, another split.
     """
-    digest = hashlib.sha256(f"{seed} {normalised(question)}".encode()).digest()
+    digest = hashlib.sha256(f"{seed} {normalised(question)}".encode("utf-8", "surrogatepass")).digest()
     return int.from_bytes(digest[:8], "big") < share * 2**64
 
 

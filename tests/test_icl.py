@@ -152,6 +152,24 @@ def test_the_recipe_from_records_to_pairs(tmp_path: Path, capsys: pytest.Capture
     assert len(asked) == 6
 
 
+def test_questions_with_one_id_each_get_their_answers(tmp_path: Path) -> None:
+    pool, tests = tmp_path / "pool.jsonl", tmp_path / "tests.jsonl"
+    pool.write_text("".join(json.dumps(r) + "\n" for r in RECORDS))
+    tests.write_text("".join(json.dumps({"id": ["x"], "question": f"Is it {w}?"}) + "\n" for w in WORDS[-2:]))
+    recipe, out = tmp_path / "icl.yaml", tmp_path / "run"
+    with serving(lambda body: completion(body["messages"][0]["content"].rsplit("Is it ")[-1])) as server:
+        options = {
+            "kind": "icl", "about": "a", "hardware": "h", "pool": str(pool), "questions": str(tests), "baseline": "one",
+            "scoring": {"penalty": False, "similarity": "rouge-l"}, "engine": f"openai:m@{server.url}",
+        }  # fmt: skip
+        recipe.write_text(yaml.safe_dump(options))
+        assert main(["run", str(recipe), "--output", str(out)]) == 0
+    answers = [json.loads(line) for line in (out / "answers.jsonl").read_text().splitlines()]
+    assert [(a["question"][6:10], a["none"][:4], a["fewl"][:4]) for a in answers] == [
+        (word, word, word) for word in WORDS[-2:]
+    ]
+
+
 def test_what_is_missing_is_told_before_anything_loads(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -102,6 +102,49 @@ def test_a_killed_run_goes_on_and_asks_for_nothing_twice(tmp_path: Path) -> None
     assert [row["note"] for row in read(out / "results.jsonl")] == [0, 1, 2, 3]
 
 
+def test_a_chunk_cut_while_it_was_written_begins_again_and_other_questions_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    with serving(script) as server:
+        path = recipe(tmp_path, server.url)
+        assert main(["run", str(path), "--output", str(out)]) == 3
+        whole, asked = (out / "results.jsonl").read_text(), len(server.requests)
+        lines = whole.splitlines(keepends=True)
+        (out / "done.json").unlink()
+        (out / "results.jsonl").write_text("".join(lines[:3]) + lines[3][:20])
+        assert main(["run", str(path), "--output", str(out), "--resume"]) == 3
+        assert (out / "results.jsonl").read_text() == whole
+        assert len(server.requests) == asked  # replies are kept
+        (out / "done.json").unlink()
+        data = tmp_path / "data.jsonl"
+        data.write_text(data.read_text().replace("q1?", "another?"))
+        capsys.readouterr()
+        assert main(["run", str(path), "--output", str(out), "--resume"]) == 2
+    assert "row 2 of results.jsonl is not of question 2" in capsys.readouterr().err
+    assert (out / "results.jsonl").read_text() == whole
+
+
+def test_bad_lines_stop_no_other(tmp_path: Path) -> None:
+    with serving(script) as server:
+        path, out = recipe(tmp_path, server.url), tmp_path / "run"
+        bad = [{"prompt": "q0?"}, {"prompt": 7}, {"prompt": [{"role": "user"}]}, {"language": 1}]
+        with (tmp_path / "data.jsonl").open("a") as file:
+            file.writelines(json.dumps({"question": "q0?", "reference": REFERENCE, **b}) + "\n" for b in bad)
+            file.write(json.dumps({"question": "q0? \ud800", "reference": REFERENCE}) + "\n")
+        assert main(["run", str(path), "--output", str(out)]) == 3
+    assert len(read(out / "rejected.jsonl")) == 5
+    assert [row["answer"] for row in read(out / "results.jsonl")][-1] == RIGHT
+
+
+def test_a_damaged_cache_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, out = recipe(tmp_path, "http://127.0.0.1:9/v1"), tmp_path / "run"
+    assert main(["run", str(path), "--output", str(out)]) == 2
+    (out / "replies.sqlite").write_text("no database " * 100)
+    assert main(["run", str(path), "--output", str(out), "--resume"]) == 1
+    assert "is damaged" in capsys.readouterr().err
+
+
 def test_fewl_chooses_what_reference_llms_say(tmp_path: Path) -> None:
     def answers(body: dict[str, Any]) -> Reply:
         if body["model"] != "m":

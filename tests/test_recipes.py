@@ -152,6 +152,14 @@ def test_rows_after_the_checkpoint_are_cut(tmp_path: Path) -> None:
         assert [(row["step"], row["loss"]) for row in folder.rows()] == [(0, 0.0), (1, 0.0), (2, 1.0)]
 
 
+def test_texts_that_utf_8_cannot_hold_are_kept(tmp_path: Path) -> None:
+    options, _ = load_recipe(recipe(tmp_path))
+    with open_run(tmp_path / "run", options) as folder:
+        folder.append("a.jsonl", [{"text": "half a pair: \ud83d"}])
+        folder.write_rows("b.jsonl", folder.rows("a.jsonl"))
+        assert folder.rows("a.jsonl") == folder.rows("b.jsonl") == [{"text": "half a pair: \ud83d"}]
+
+
 def test_a_run_that_could_not_start_leaves_no_folder(tmp_path: Path) -> None:
     out = tmp_path / "run"
     assert main(["run", str(recipe(tmp_path, refuse="run")), "--output", str(out)]) == 2

@@ -15,7 +15,7 @@ from pydantic import Field
 from engines.chat import parse_engine
 from mitigate.config import Recipe
 from mitigate.errors import UsageError
-from mitigate.jsonl import Problem, Record, check_text, dump_line, read_lines
+from mitigate.jsonl import Problem, Record, check_text, read_lines
 from mitigate.picks import Scoring, check_baseline, read_records
 from mitigate.run_folder import RunFolder
 
@@ -76,7 +76,7 @@ def run(options: Options, folder: RunFolder) -> int:
         "encode": encode,
     }
     pool = candidate_pool(records, picks(records, "fewl", **how), picks(records, "baseline", **how))
-    _write(folder, "pool.jsonl", [example.to_dict() for example in pool])
+    folder.write_rows("pool.jsonl", [example.to_dict() for example in pool])
     print(f"pool: {len(pool)} questions that FEWL and {options.baseline} answer differently", flush=True)
     found = demonstrations([test["question"] for test in tests], pool, encode, options.demonstrations)
     prompts = []
@@ -95,7 +95,7 @@ def run(options: Options, folder: RunFolder) -> int:
                 {"id": test["id"], "question": test["question"], "variant": variant,
                  "demonstrations": used if shown else [], "messages": messages}
             )  # fmt: skip
-    _write(folder, "prompts.jsonl", prompts)
+    folder.write_rows("prompts.jsonl", prompts)
     figures: dict[str, Any] = {"records": len(records), "rejected_lines": len(bad), "questions": len(tests)}
     figures |= {"pool": len(pool), "prompts": len(prompts)}
     if options.engine is not None:
@@ -135,12 +135,12 @@ def _ask(options: Options, folder: RunFolder, prompts: list[Record]) -> dict[str
         raise UsageError(f"engine: {error}") from error
     except EngineError as error:
         raise UsageError(f"engine: {error}; go on with --resume, replies are kept") from error
-    rows: dict[str, Record] = {}
-    for prompt, result in zip(prompts, results, strict=True):
-        row = rows.setdefault(prompt["id"], {"id": prompt["id"], "question": prompt["question"]})
-        row[prompt["variant"]] = (result.text or "").strip() or None
-    answers = list(rows.values())
-    _write(folder, "answers.jsonl", answers)
+    answers: list[Record] = []
+    for i, (prompt, result) in enumerate(zip(prompts, results, strict=True)):
+        if i % len(VARIANTS) == 0:  # by place: two questions may have one id
+            answers.append({"id": prompt["id"], "question": prompt["question"]})
+        answers[-1][prompt["variant"]] = (result.text or "").strip() or None
+    folder.write_rows("answers.jsonl", answers)
     counts = {}
     for variant in ("fewl", "baseline"):
         pairs = [
@@ -148,13 +148,9 @@ def _ask(options: Options, folder: RunFolder, prompts: list[Record]) -> dict[str
             for row in answers
             if row["none"] and row[variant]
         ]
-        _write(folder, f"pairs-{variant}.jsonl", pairs)
+        folder.write_rows(f"pairs-{variant}.jsonl", pairs)
         counts[f"pairs_{variant}"] = len(pairs)
         print(
             f"judge with: mitigate judge --input {folder / f'pairs-{variant}.jsonl'} --output judged.jsonl --engine …"
         )
     return {"answers": sum(row[v] is not None for row in answers for v in VARIANTS), **counts}
-
-
-def _write(folder: RunFolder, name: str, rows: list[Record]) -> None:
-    folder.write(name, b"".join(dump_line(row) for row in rows).decode())

@@ -15,9 +15,10 @@ from typing import Any, Literal
 from pydantic import Field
 
 from engines.chat import parse_engine
+from engines.types import check_chats
 from mitigate.config import Recipe
 from mitigate.errors import UsageError
-from mitigate.jsonl import Problem, Record, check_text, dump_line, read_lines, rejected_row
+from mitigate.jsonl import Problem, Record, check_text, read_lines, rejected_row, shown
 from mitigate.picks import Scoring, best_scored
 from mitigate.run_folder import RunFolder
 
@@ -80,8 +81,14 @@ def check(options: Options) -> None:
 
 def check_question(record: Record) -> list[Problem]:
     """Problems of one question."""
-    problems = check_text(record, "question", required=True)
-    return problems + check_text(record, "reference", required=True)
+    problems = check_text(record, "question", required=True) + check_text(record, "reference", required=True)
+    problems += check_text(record, "language", required=False)
+    if record.get("prompt"):
+        try:
+            check_chats([record["prompt"]])
+        except (ValueError, TypeError) as error:
+            problems.append(Problem("prompt", shown(record["prompt"]), f"a chat ({error})"))
+    return problems
 
 
 def run(options: Options, folder: RunFolder) -> int:
@@ -93,10 +100,8 @@ def run(options: Options, folder: RunFolder) -> int:
     bad = [line for line in lines if line.record is None]
     if not rows:
         raise UsageError(f'{options.data}: expected {{"question", "reference"}}, found no good line')
-    folder.write(
-        "rejected.jsonl", b"".join(dump_line(rejected_row(options.data, line)) for line in bad).decode()
-    )
-    done = len(folder.rows(RESULTS))
+    folder.write_rows("rejected.jsonl", [rejected_row(options.data, line) for line in bad])
+    done = _done(options, folder, rows)
     annotator = load(options.annotator)
     for results in _work(options, folder, rows[done:], annotator):
         folder.append(RESULTS, results)
@@ -107,6 +112,21 @@ def run(options: Options, folder: RunFolder) -> int:
     folder.finish(figures)
     _tell(figures, folder, bad)
     return 3 if bad else 0
+
+
+def _done(options: Options, folder: RunFolder, rows: Sequence[Record]) -> int:
+    """How many questions an earlier start has finished; a chunk that was cut while it was written begins again."""
+    written = folder.rows(RESULTS)
+    for i, found in enumerate(written):
+        if i >= len(rows) or any(found.get(k) != rows[i][k] for k in ("id", "question", "reference")):
+            raise UsageError(
+                f"cannot resume {folder.path}: row {i + 1} of {RESULTS} is not of question {i + 1} of {options.data}, "
+                "which has changed; choose another folder with --output"
+            )
+    done = len(written) if len(written) == len(rows) else len(written) - len(written) % options.chunk
+    if done < len(written):
+        folder.write_rows(RESULTS, written[:done])
+    return done
 
 
 def _work(

@@ -72,9 +72,9 @@ def run(options: Options, folder: RunFolder) -> int:
         {"id": r["id"], "question": r["question"], "untuned": b or None, "tuned": a or None}
         for r, b, a in zip(test, before, after, strict=True)
     ]
-    folder.write("answers.jsonl", "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    folder.write_rows("answers.jsonl", rows)
     judged = pairs(test, before, after)
-    folder.write("pairs.jsonl", "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in judged))
+    folder.write_rows("pairs.jsonl", judged)
     losses = [row["loss"] for row in folder.rows() if "loss" in row]
     figures = {
         "train_questions": len(train), "test_questions": len(test), "rejected_lines": len(bad), "pairs": len(judged),
@@ -127,7 +127,7 @@ def _rows(options: Options, folder: RunFolder, records: list[Record]) -> tuple[l
         scores = _scores(options, train, chosen, similarity, encode)
         rows = [rows[i] for i in drawn_by_score(scores, options.weight_temperature, options.training.seed)]
     for name, part in (("train.jsonl", rows), ("test.jsonl", test)):
-        folder.write(name, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in part))
+        folder.write_rows(name, part)
     print(
         f"# {len(rows)} rows picked by {options.pick} ({named}), {len(test)} questions kept apart", flush=True
     )
@@ -174,7 +174,7 @@ def _train(
         before = json.loads(kept.read_text(encoding="utf-8"))
     else:
         before = generate(_placed(model), tokenizer, questions, form, max_new_tokens=options.answer_tokens)
-        folder.write(kept.name, json.dumps(before, ensure_ascii=False))
+        folder.write(kept.name, json.dumps(before))
     if options.training.gradient_checkpointing:
         checkpoint_activations(model)
     settings = trainer_settings(options.training, folder, evaluate=False)
