@@ -10,6 +10,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from engines.cache import CacheError
 from engines.types import EngineError
 from mitigate.commands import (
     annotate,
@@ -46,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UsageError as error:
         print(f"mitigate: error: {error}", file=sys.stderr)
         return 2
-    except EngineError as error:
+    except (EngineError, CacheError) as error:
         print(f"mitigate: error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import math
 from pathlib import Path
@@ -218,6 +219,43 @@ def test_the_command_writes_and_reads_a_sheet(tmp_path: Path, capsys: pytest.Cap
     sheet.write_text(sheet.read_text().replace("first\n", "left\n", 1).replace("None ", "maybe", 1))
     assert main([*args, "--seed", "5"]) == 2
     assert "better: expected first, second, none or nothing, got 'maybe'" in capsys.readouterr().err
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("said", "code"), [("", 1), ("no\n", 1), ("y\n", 0)])
+def test_the_cost_is_asked_about_on_standard_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, said: str, code: int
+) -> None:
+    """Ctrl-D ("") means no; standard output holds the JSON and nothing else."""
+    monkeypatch.setattr("sys.stdin", Terminal(said))
+    source = write(tmp_path / "in.jsonl", PAIRS[:1])
+    with serving(lambda _: completion("Better: none")) as server:
+        args = ["judge", "--input", str(source), "--output", str(tmp_path / "out.jsonl"), "--json"]
+        assert main([*args, "--engine", f"openai:m@{server.url}"]) == code
+        assert len(server.requests) == (0 if code else 2)
+    out, err = capsys.readouterr()
+    assert "go on? [y/N]" in err
+    assert json.loads(out)["tie"] == 1 if code == 0 else out == ""
+
+
+def test_files_that_are_something_else_are_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, cache, sheet = write(tmp_path / "in.jsonl", PAIRS), tmp_path / "cache", tmp_path / "sheet.csv"
+    args = ["judge", "--input", str(source), "--output", str(tmp_path / "out.jsonl")]
+    cache.write_text("no database " * 100)
+    assert main([*args, "--engine", "openai:m@http://127.0.0.1:9/v1", "--cache", str(cache)]) == 1
+    assert "is damaged" in capsys.readouterr().err
+    sheet.write_text("row,first,better\n0," + "x" * 200_000 + ",\n")
+    assert main([*args, "--filled", str(sheet)]) == 2
+    assert "expected the sheet of --sheet as CSV" in capsys.readouterr().err
+    sheet.write_text("row,first,better\n²,x,\n")
+    assert main([*args, "--filled", str(sheet)]) == 2
+    assert "row: expected 0 to 3, got '²'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -131,23 +131,28 @@ def _judge(args: argparse.Namespace, pairs: list[Record]) -> list[Any] | None:
             raise UsageError(f"--similarity: expected cosine or rouge-l, got {args.similarity!r}")
         encode = load_encoder("auto", [pair["question"] for pair in pairs])[1]
         return judge.by_similarity(pairs, load_similarity(args.similarity, encode)[1])
-    from engines import EngineError, load_engine
+    from engines import CacheError, EngineError, load_engine
 
     cost = judge.estimate(pairs)
     say(
         f"{cost['requests']:,} requests to {args.engine}: about {cost['prompt_tokens']:,} prompt tokens and at most "
         f"{cost['reply_tokens']:,} reply tokens (fewer where replies are in the cache)"
     )
-    if not args.yes and sys.stdin.isatty() and input("go on? [y/N] ").strip().lower() not in ("y", "yes"):
-        say("nothing was asked")
-        return None
+    if not args.yes and sys.stdin.isatty():
+        print("go on? [y/N] ", end="", file=sys.stderr, flush=True)
+        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+            say("nothing was asked")
+            return None
     try:
         with closing(load_engine(args.engine, cache=args.cache)) as engine:
             return judge.by_engine(pairs, engine)
     except (ValueError, ImportError, OSError) as error:
         raise UsageError(f"--engine: {error}") from error
-    except EngineError as error:
-        say(f"error: {error}; the same command continues from the cache")
+    except (EngineError, CacheError) as error:
+        then = (
+            "; the same command continues from the cache" if args.cache and type(error) is EngineError else ""
+        )
+        say(f"error: {error}{then}")
         return None
 
 
@@ -186,9 +191,13 @@ def read_sheet(path: Path, expected: list[dict[str, Any]]) -> dict[int, str]:
         raise UsageError(f"--filled: cannot read {path}: {error}") from error
     delimiter = max(",;\t", key=text.partition("\n")[0].count)
     filled: dict[int, str] = {}
-    for number, row in enumerate(csv.DictReader(io.StringIO(text), delimiter=delimiter), 2):
+    try:
+        rows = list(csv.DictReader(io.StringIO(text), delimiter=delimiter))
+    except csv.Error as error:
+        raise UsageError(f"--filled: {path}: expected the sheet of --sheet as CSV: {error}") from error
+    for number, row in enumerate(rows, 2):
         place = row.get("row") or ""
-        if not place.isdigit() or int(place) >= len(expected):
+        if not place.isdecimal() or int(place) >= len(expected):
             raise UsageError(f"{path}:{number}: row: expected 0 to {len(expected) - 1}, got {place!r}")
         if (row.get("first") or "").split() != cell(expected[int(place)]["first"]).split():
             raise UsageError(
