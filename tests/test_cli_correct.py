@@ -73,6 +73,9 @@ def test_correct_continues_and_refuses_another_annotator(
     calls = annotator.calls
     assert run("correct", "--input", source, "--output", out) == 0
     assert annotator.calls == calls  # complete: nothing is judged again
+    assert run("correct", "--input", source, "--output", out, "--delete") == 2  # its rows were made without
+    assert "it was corrected with {'engine': None, 'delete': False" in capsys.readouterr().err
+    assert out.read_bytes() == whole
     out.write_bytes(whole[: whole.index(b"\n") + 1])
     annotator.fingerprint = "another"
     assert run("correct", "--input", source, "--output", out) == 2

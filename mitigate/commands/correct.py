@@ -29,7 +29,7 @@ REJECTED = 3  # exit code
 FAILED = 1
 CORRECTED = (
     "answer", "sentences", "annotator", "hallucination_rate", "action", "original_answer", "original_sentences",
-    "original_hallucination_rate", "changes",
+    "original_hallucination_rate", "changes", "correction_options",
 )  # fmt: skip
 CHOSEN = ("answer", "model", "index", "sentences", "annotator", "hallucination_rate", "rates")
 Process = Callable[[list[Record]], Sequence[Record]]
@@ -95,7 +95,11 @@ def run_correct(args: argparse.Namespace) -> int:
     if args.cache is not None and args.engine is None:
         raise UsageError("--cache: the response cache of an engine; give --engine too")
 
+    asked = {"engine": args.engine, "delete": args.delete, "abstain_above": above}
+
     def matches(record: Record, written: Record) -> str | None:
+        if (was := written.get("correction_options")) != asked:
+            return f"it was corrected with {was}, not {asked}"
         if written.get("original_answer") != record["answer"]:
             return "'original_answer' differs"
         return _same_rest(record, written, CORRECTED)
@@ -110,7 +114,7 @@ def run_correct(args: argparse.Namespace) -> int:
                 {k: v for k, v in record.items() if k == "answer" or k not in CORRECTED} for record in records
             ]
             mended = correct(rows, annotator, regenerate=regenerate, delete=args.delete, abstain_above=above)
-            return [one.to_dict() for one in mended]
+            return [{**one.to_dict(), "correction_options": asked} for one in mended]
 
         return process
 
