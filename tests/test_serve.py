@@ -536,3 +536,12 @@ def test_wrong_options_are_told(
     monkeypatch.delenv("MITIGATE_SERVE_TOKEN", raising=False)
     assert main(["serve", *extra]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_port_in_use_is_told(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mitigate.commands.serve.load", lambda name: RuleAnnotator())
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        assert main(["serve", "--upstream", "http://h/v1", "--port", str(taken.getsockname()[1])]) == 1
+    assert "address already in use" in capfd.readouterr().err

@@ -95,9 +95,14 @@ def run(args: argparse.Namespace) -> int:
             f"annotator {annotator.name} in front of {args.upstream}\nbase URL: http://{args.host}:{args.port}/v1",
             flush=True,
         )
-        uvicorn.run(
-            proxy.app(), host=args.host, port=args.port, log_level="warning", timeout_graceful_shutdown=5
-        )
+        try:
+            uvicorn.run(
+                proxy.app(), host=args.host, port=args.port, log_level="warning", timeout_graceful_shutdown=5
+            )
+        except (
+            SystemExit
+        ):  # uvicorn has said why, such as a port in use; its own code 3 means something else here
+            return 1
         return 0
 
 
