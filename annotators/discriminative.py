@@ -3,8 +3,8 @@
 Path of a batch: split answers, check what can't be judged, index each distinct reference once, choose each
 sentence's window, embed each distinct text once, alignment features, combiner, second pass for what was found
 unverifiable in a long reference. English (whatever the embedder reads), and what Chinese ``chinese_verdict.py`` can
-tell; all else gets the status "language_unsupported". Corrections are proposed by ``annotators/corrections.py`` and kept only if they are judged
-supported. What evidence and edits look like is in ``annotators/judging.py``.
+tell; all else gets the status "language_unsupported". Corrections are proposed by ``annotators/corrections.py`` and
+kept only if they are judged supported. What evidence and edits look like is in ``annotators/judging.py``.
 """
 
 from __future__ import annotations
@@ -62,6 +62,8 @@ class DiscriminativeAnnotator:
     """
 
     reads = ("question", "reference", "sentence", "language")
+    languages = ("en",)
+    """Of which every sentence is judged; of Chinese only what is plain."""
 
     def __init__(
         self,
@@ -81,7 +83,8 @@ class DiscriminativeAnnotator:
         self.name = name
         self.embedder_id = embedder_id
         digest = hashlib.sha256(
-            f"{VERSION} {CLAIMS_VERSION} {CHINESE_VERSION} {SPANS_VERSION} {CONFLICT_CAP} {' '.join(FEATURES)} {embedder.fingerprint}".encode()
+            f"{VERSION} {CLAIMS_VERSION} {CHINESE_VERSION} {SPANS_VERSION} {CONFLICT_CAP} "
+            f"{' '.join(FEATURES)} {embedder.fingerprint}".encode()
         )
         for key in sorted(combiner.tensors):
             digest.update(key.encode() + combiner.tensors[key].tobytes())

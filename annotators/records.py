@@ -131,7 +131,10 @@ class Annotator(Protocol):
     """What every annotator does: judge whole answers, or labelled sentences as they are given."""
 
     name: str
-    fingerprint: str
+
+    @property
+    def fingerprint(self) -> str:
+        """Of all that its verdicts depend on."""
 
     def annotate(
         self, *, reference: str, answer: str, question: str | None = None, language: str | None = None

@@ -53,6 +53,8 @@ _TAIL = re.compile(
     r"^(\w[^;]{15,}?) ((?:in|on|during|since|by|until) (?:[A-Z][a-z]+ )?(?:\d{1,2},? )?(?:1\d|20)\d\d)([.!]?)$"
 )
 
+_ASIDE = re.compile(r", (?:which|who|where|including|such as|as well as|after|while|although|when|with|an? )")
+
 
 def decapitalised(sentence: str) -> str:
     """For the middle of another sentence: a function word at the start loses its capital."""
@@ -81,7 +83,7 @@ def without_clause(sentence: str, random: Random) -> str | None:
     kept = [
         (a, b) for a, b in spans
         if b - a > 8 and len(sentence) - (b - a) > 25 and a > 15
-        and re.match(r", (?:which|who|where|including|such as|as well as|after|while|although|when|with|an? )", sentence[a:b])
+        and _ASIDE.match(sentence[a:b])
     ]  # fmt: skip
     if not kept:
         return None

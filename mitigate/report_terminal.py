@@ -75,7 +75,9 @@ def _sentence(sentence: Record, reference_length: int) -> RenderableType:
     kind = kind_of(sentence)
     probability = probability_of(sentence)
     head = f"{MARKS[kind]} {WORDS[kind]}" + (f" {percent(probability)}" if probability is not None else "")
-    body: list[RenderableType] = [_text(sentence, STYLES[kind].replace("reverse ", ""), UNDERLINED.get(kind, ""))]
+    body: list[RenderableType] = [
+        _text(sentence, STYLES[kind].replace("reverse ", ""), UNDERLINED.get(kind, ""))
+    ]
     if kind == NOT_CHECKED:
         body.append(_note("because", reason_of(sentence)))
     for fragment in sentence["fragments"]:

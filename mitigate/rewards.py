@@ -203,8 +203,8 @@ class SentenceReward:
         judging = self._verdicts(rows)
         edges = [0, *accumulate(counts)]
         labels = [
-            [verdict.label for verdict in judging.verdicts[a : a + count]]
-            for a, count in zip(edges, counts, strict=False)
+            [v.label if self._reads(answer) else None for v in judging.verdicts[a : a + count]]
+            for answer, a, count in zip(answers, edges, counts, strict=False)
         ]
         similar = self._similar(answers, labels) if self.needs_question else [None] * len(answers)
         copies = {answer.reference: Copies(answer.reference) for answer in answers}
@@ -213,6 +213,11 @@ class SentenceReward:
             sentences = judged_sentences(answer, own, near, copies[answer.reference])
             scored.append(self._value(answer, sentences, near))
         return scored, judging
+
+    def _reads(self, answer: Answer) -> bool:
+        """Whether the annotator judges all of the answer's language: where it judges only copies, copies would win."""
+        languages = getattr(self.annotator, "languages", None)
+        return languages is None or language_of(answer.text) in (*languages, "none")
 
     def _similar(
         self, answers: Sequence[Answer], labels: Sequence[Sequence[Label | None]]

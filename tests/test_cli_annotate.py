@@ -357,7 +357,7 @@ def test_kill_9_and_start_again_equals_an_uninterrupted_run(tmp_path: Path) -> N
 def test_ctrl_c_exits_130_says_how_to_continue_and_keeps_what_is_done(tmp_path: Path) -> None:
     source, output = write_records(tmp_path / "in.jsonl", 40), tmp_path / "out.jsonl"
     files: list[str | Path] = ["--input", source, "--output", output, "--chunk-size", "2"]
-    process = start(*files, env={"STANDIN_DELAY": "0.1"})
+    process = start(*files, env={"STANDIN_DELAY": "1"})
     wait_for_lines(output, 4, process)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=120)

@@ -55,7 +55,9 @@ def test_batch_equals_single_in_bfloat16(records: list) -> None:
     first, second = all_scores(batch), all_scores(single)
     assert np.abs(first - second).max() < 1e-2
     labels = [[s.label for a in each for s in a.sentences if s.scores] for each in (batch, single)]
-    margin = np.abs(first[:, 0] / np.maximum(1 - first[:, 3], 1e-9) - float(annotator.combiner.tensors["threshold"]))
+    margin = np.abs(
+        first[:, 0] / np.maximum(1 - first[:, 3], 1e-9) - float(annotator.combiner.tensors["threshold"])
+    )
     assert all(a == b for a, b, m in zip(*labels, margin, strict=True) if m > 2e-2)
 
 

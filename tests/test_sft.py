@@ -14,7 +14,6 @@ from mitigate.cli import main
 from mitigate.sft import as_row, drawn_by_score, is_test, pairs, prompt
 from tests.tiny_models import save_decoder
 
-
 # TRL sets the old name of a trainer option that transformers renames.
 pytestmark = pytest.mark.filterwarnings("ignore:.*gradient_checkpointing.* is deprecated:FutureWarning")
 
@@ -92,7 +91,8 @@ def recipe(folder: Path, base: Path, **more: Any) -> Path:
     training = {"epochs": 10, "batch_size": 8, "learning_rate": 0.01, "evaluate_every": 10, "max_tokens": 64}
     options: dict[str, Any] = {
         "kind": "sft", "about": "a", "hardware": "h", "model": str(base), "data": str(data), "baseline": "one",
-        "form": "plain", "scoring": {"similarity": "rouge-l", "penalty": False, "embedding": "tfidf"}, "answer_tokens": 8,
+        "form": "plain", "answer_tokens": 8,
+        "scoring": {"similarity": "rouge-l", "penalty": False, "embedding": "tfidf"},
         "training": {**training, **more.pop("training", {})}, **more,
     }  # fmt: skip
     path = folder / "sft.yaml"

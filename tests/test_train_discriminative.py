@@ -167,7 +167,9 @@ def test_the_whole_path_learns_and_resuming_changes_nothing(
     ]
 
 
-@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # peft asks for it
+@pytest.mark.filterwarnings(
+    "ignore:`is_gradient_checkpointing` is deprecated:FutureWarning"
+)  # peft asks for it
 def test_lora_trains_adapters_and_head_only_and_is_merged(tmp_path: Path) -> None:
     options = recipe(
         tmp_path, "lora={rank: 4, dropout: 0}", "training.epochs=2", "training.gradient_checkpointing=true",
