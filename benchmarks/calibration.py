@@ -158,9 +158,9 @@ What `mitigate calibrate` promises, on sources that the weights were never train
 threshold come from one half, the figures from the other. ECE: two-way, 15 bins. "Cuts with a threshold": in the
 others `mitigate calibrate` says that the target can't be reached on that half. "Held": precision on the other half was
 at least the target; with the confidence of 0.9 that is the default, nine in ten is what is promised, less what comes
-from choosing the best of many thresholds. Precision is pooled over cuts, "flagged" is the mean number of rows of the other
-half. Left out for want of rows: {", ".join(few) or "none"}. Cuts of one source share rows, so the counts are no
-independent trials.
+from choosing the best of many thresholds. Precision is pooled over cuts, "flagged" is the mean number of rows of
+the other half. Left out for want of rows: {", ".join(few) or "none"}. Cuts of one source share rows, so
+the counts are no independent trials.
 
     python -m benchmarks.calibration --data ../shared/data
 
