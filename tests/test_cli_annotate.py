@@ -27,6 +27,7 @@ def start(*args: str | Path, env: dict[str, str] | None = None, **options: Any) 
         env={**environment, "COLUMNS": "200", **(env or {})},
         text=True,
         encoding="utf-8",
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # jobs in the background ignore it
         **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options},
     )
 
