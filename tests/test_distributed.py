@@ -1,6 +1,6 @@
 """`mitigate annotate --distributed` on a local Ray: the rows and labels of one process, continued shard by shard.
 
-Skipped where Ray is not installed; CI runs it in an environment of its own (`.ci/run`).
+Skipped where Ray is not installed; `.ci/extras` runs it in an environment of its own.
 """
 
 from __future__ import annotations

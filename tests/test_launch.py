@@ -1,6 +1,6 @@
 """The files of recipes/accelerate/: accelerate reads them, DeepSpeed takes them, processes really start with them.
 
-What needs DeepSpeed is skipped where it is not installed; CI runs it in an environment of its own (`.ci/run`).
+What needs DeepSpeed is skipped where it is not installed; `.ci/extras` runs it in an environment of its own.
 """
 
 from __future__ import annotations
