@@ -6,9 +6,12 @@ python -m torch.distributed.run --nproc_per_node 2 -m tests.grpo_two_ranks DIREC
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from mitigate.grpo import SentenceGRPOTrainer
 from tests.grpo_common import config, dataset, tiny_model, tiny_tokenizer, vowel_reward
@@ -34,3 +37,6 @@ def main(directory: str) -> None:
 
 if __name__ == "__main__":
     main(sys.argv[1])
+    if torch.distributed.is_initialized():
+        torch.distributed.barrier()
+    os._exit(0)  # gloo's threads may abort the interpreter's own exit, when all is done and written

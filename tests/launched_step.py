@@ -92,3 +92,6 @@ def main(directory: str, rows: int, deepspeed: str | None) -> None:
 
 if __name__ == "__main__":
     main(sys.argv[1], int(sys.argv[2]), sys.argv[3] if len(sys.argv) > 3 else None)
+    if torch.distributed.is_initialized():
+        torch.distributed.barrier()
+    os._exit(0)  # gloo's threads may abort the interpreter's own exit, when all is done and written
