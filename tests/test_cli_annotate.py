@@ -19,6 +19,11 @@ ANSWERS = ["The sky is blue.", "It has 3 moons. Thanks!", "Nobody knows. The sky
 REFERENCE = "The sky is blue. It has 2 moons."
 
 
+def heed_ctrl_c() -> None:
+    """Jobs that a shell starts in the background ignore Ctrl-C, and so would their children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def start(*args: str | Path, env: dict[str, str] | None = None, **options: Any) -> subprocess.Popen[str]:
     environment = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "FORCE_COLOR", "NO_COLOR")}
     return subprocess.Popen(
@@ -27,8 +32,7 @@ def start(*args: str | Path, env: dict[str, str] | None = None, **options: Any) 
         env={**environment, "COLUMNS": "200", **(env or {})},
         text=True,
         encoding="utf-8",
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # jobs in the background ignore it
-        **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options},
+        **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "preexec_fn": heed_ctrl_c, **options},
     )
 
 
