@@ -12,12 +12,12 @@ from typing import Any, Literal
 from pydantic import Field
 
 from fewl.core import Aggregation, Divergence
-from fewl.records import RecordError, read_record
 from fewl.score import FewlOptions, score_records
 from fewl.similarity import Encode, Similarity
+from mitigate.commands.fewl_files import check_record
 from mitigate.config import Section
 from mitigate.errors import UsageError
-from mitigate.jsonl import Line, Problem, Record, read_lines, shown
+from mitigate.jsonl import Line, Record, read_lines
 
 By = Literal["fewl", "baseline", "labels"]
 # Numbers of the picked answers, one per record; None where there is none.
@@ -40,15 +40,6 @@ class Scoring(Section):
     def options(self) -> FewlOptions:
         """As FEWL takes them."""
         return FewlOptions(**self.model_dump(exclude={"similarity", "embedding"}))
-
-
-def check_record(record: Record) -> list[Problem]:
-    """What is wrong with a FEWL record."""
-    try:
-        read_record(record)
-    except RecordError as error:
-        return [Problem(error.field, None if error.value is None else shown(error.value), error.expected)]
-    return []
 
 
 def read_records(path: Path) -> tuple[list[Record], list[Line]]:

@@ -11,7 +11,6 @@ build (``embedder``) is left out.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from annotators.records import LABELS
 from mitigate.aspects import ASPECTS, check_aspects, check_label_rewards
+from mitigate.config import nearest
 from mitigate.errors import UsageError
 from mitigate.reward_inputs import Columns
 
@@ -41,13 +41,6 @@ DEFAULTS: dict[str, Any] = {
     "cache_size": 100_000,
 }
 """Every key with its default; ``aspects: null`` stands for the default weights."""
-
-
-def nearest(name: object, known: Iterable[str]) -> str:
-    """ "; did you mean …?" with the nearest known name, or the list of them."""
-    names = list(known)
-    near = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
-    return f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(names)}"
 
 
 def read_config(path: str | Path) -> dict[str, Any]:

@@ -13,11 +13,21 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from fewl.records import RecordError, read_record
 from mitigate.errors import UsageError
 from mitigate.jobs import Job, make_parent, open_job
-from mitigate.jsonl import Check, Line, Record, dump_line, read_lines, rejected_row
+from mitigate.jsonl import Check, Line, Problem, Record, dump_line, read_lines, rejected_row, shown
 
 REJECTED = 3
+
+
+def check_record(record: Record) -> list[Problem]:
+    """What is wrong with a FEWL record."""
+    try:
+        read_record(record)
+    except RecordError as error:
+        return [Problem(error.field, None if error.value is None else shown(error.value), error.expected)]
+    return []
 
 
 @contextmanager

@@ -15,10 +15,11 @@ from fewl.generate import prompted_expertise, reference_answers
 from fewl.iwco import agreement_counts, generate_pairs
 from fewl.iwco import report as pairs_report
 from fewl.plots import plot_agreement
-from fewl.records import RecordError, read_record
+from fewl.records import read_record
 from fewl.score import Expertise, FewlOptions, FewlReport, score_records
 from mitigate.commands.fewl_files import (
     REJECTED,
+    check_record,
     figure,
     plain,
     provenance,
@@ -30,19 +31,10 @@ from mitigate.commands.fewl_files import (
 from mitigate.commands.fewl_similarity import check_similarity, load_encoder, load_similarity
 from mitigate.errors import UsageError
 from mitigate.jobs import OutputError, make_parent
-from mitigate.jsonl import Problem, Record, shown
+from mitigate.jsonl import Record
 
 if TYPE_CHECKING:
     from engines.types import Engine
-
-
-def check_record(record: Record) -> list[Problem]:
-    """What is wrong with a FEWL input record."""
-    try:
-        read_record(record)
-    except RecordError as error:
-        return [Problem(error.field, None if error.value is None else shown(error.value), error.expected)]
-    return []
 
 
 def run_score(args: argparse.Namespace) -> int:

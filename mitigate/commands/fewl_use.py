@@ -12,9 +12,9 @@ from typing import Any
 from fewl.chale import BuildOptions, build_benchmark
 from fewl.plots import plot_ranking
 from fewl.ranking import Ranking, pick_answers, rank_models
-from fewl.records import RecordError, read_record
 from mitigate.commands.fewl_files import (
     REJECTED,
+    check_record,
     figure,
     plain,
     provenance,
@@ -35,10 +35,8 @@ WIN_COLUMNS = 8
 
 def check_scored(record: Record) -> list[Problem]:
     """What is wrong with a scored record."""
-    try:
-        read_record(record)
-    except RecordError as error:
-        return [Problem(error.field, None if error.value is None else shown(error.value), error.expected)]
+    if found := check_record(record):
+        return found
     problems = []
     for place, answer in enumerate(record["answers"]):
         score = answer.get("score", "nothing")
