@@ -17,6 +17,7 @@ from __future__ import annotations
 import hmac
 import json
 import logging
+import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -44,6 +45,7 @@ HOP = {
     "host", "content-length", "connection", "keep-alive", "transfer-encoding", "te", "trailer", "upgrade",
     "proxy-authorization", "proxy-authenticate", "accept-encoding", "content-encoding", "date", "server",
 }  # fmt: skip
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 class Wanted(Section):
@@ -64,7 +66,7 @@ class Proxy:
         upstream: Base URL of the endpoint behind, such as http://127.0.0.1:8000/v1.
         annotator: Judges answers; used by one request at a time.
         regenerate: Writes flagged sentences anew; None applies the annotator's own corrections only.
-        token: What clients must send as bearer token; None takes whoever can connect.
+        token: What clients must send as bearer token; None takes programs on this machine (see :func:`_foreign`).
         key: Sent to the endpoint behind in place of the client's authorization; None passes that on.
         max_bytes: Largest request body.
         max_characters: Longest answer and longest reference that are judged.
@@ -122,9 +124,13 @@ class Proxy:
     async def _guarded(self, request: Request, path: str, *, parse: bool) -> Response:
         if self.token is not None and not _bearer(request, self.token):
             return problem(401, "expected the bearer token that this proxy was started with")
+        if self.token is None and (said := _foreign(request)):
+            return problem(403, said)
         kind = request.headers.get("content-type", "")
-        if parse and not kind.startswith("application/json"):  # what a foreign web page can't send unasked
-            return problem(415, f"expected content-type application/json, got {kind!r}")
+        writes = request.method in ("POST", "PUT", "PATCH")
+        if (parse or (writes and self.token is None)) and not kind.startswith("application/json"):
+            uploads = "" if parse else "; uploads need a proxy that was started with a token"
+            return problem(415, f"expected content-type application/json, got {kind!r}{uploads}")
         try:
             data = await _body(request, self.max_bytes)
         except ClientDisconnect:
@@ -290,6 +296,20 @@ def last_question(messages: object) -> str | None:
 def problem(status: int, message: str) -> JSONResponse:
     """An error in OpenAI's form."""
     return JSONResponse({"error": {"message": f"mitigate serve: {message}", "type": "proxy_error"}}, status)
+
+
+def _foreign(request: Request) -> str | None:
+    """Why a request may come from a web page, which must not use this machine's endpoint and its key; None if not.
+
+    Browsers name the page in Origin (always with POST) or Sec-Fetch-Site; a page whose name was made to point at this
+    machine (DNS rebinding) shows in Host. What a page can send without these is no JSON.
+    """
+    if "origin" in request.headers or request.headers.get("sec-fetch-site", "none") != "none":
+        return "expected a program, got a web page: start the proxy with a token for clients that send Origin"
+    host = re.sub(r":\d*$", "", request.headers.get("host", "")).strip("[]").lower()
+    if host not in LOOPBACK:
+        return f"expected host {', '.join(LOOPBACK)}, got {host!r}: others need a proxy started with a token"
+    return None
 
 
 def _bearer(request: Request, token: str) -> bool:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import signal
 import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx2
 import openai
@@ -123,6 +125,12 @@ def upstream() -> Iterator[tuple[Upstream, str]]:
 @pytest.fixture(scope="module")
 def proxy(upstream: tuple[Upstream, str]) -> Iterator[str]:
     with running(Proxy(upstream[1], RuleAnnotator(), max_bytes=20_000, max_characters=2000).app()) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def keyed(upstream: tuple[Upstream, str]) -> Iterator[str]:
+    with running(Proxy(upstream[1], RuleAnnotator(), key="upstream-key").app()) as url:
         yield url
 
 
@@ -313,6 +321,48 @@ def test_a_token_keeps_others_out_and_stays_here(upstream: tuple[Upstream, str])
     with running(Proxy(upstream[1], RuleAnnotator(), token="secret").app()) as url:
         assert models(url, "secret") == ["m"]
         assert "authorization" not in upstream[0].headers[-1]
+
+
+@pytest.mark.parametrize("path", ["chat/completions", "embeddings", "models/m"])
+@pytest.mark.parametrize(
+    ("headers", "status", "message"),
+    [
+        ({"origin": "https://page.example"}, 403, "got a web page"),
+        ({"origin": "null"}, 403, "got a web page"),
+        ({"sec-fetch-site": "cross-site"}, 403, "got a web page"),
+        ({"host": "page.example"}, 403, "got 'page.example'"),  # a name that was made to point here
+        ({"content-type": "text/plain"}, 415, "expected content-type application/json, got 'text/plain'"),
+        ({"content-type": "multipart/form-data; boundary=x"}, 415, "expected content-type application/json"),
+        ({"content-type": ""}, 415, "expected content-type application/json, got ''"),
+    ],
+)
+def test_a_web_page_can_not_use_the_endpoint_with_the_key(
+    upstream: tuple[Upstream, str], keyed: str, path: str, headers: dict[str, str], status: int, message: str
+) -> None:
+    reply = httpx2.post(
+        f"{keyed}/{path}", content=b"{}", headers={"content-type": "application/json", **headers}
+    )
+    assert (reply.status_code, upstream[0].headers) == (status, [])
+    assert message in reply.json()["error"]["message"]
+    if status == 403:
+        assert httpx2.get(f"{keyed}/models", headers=headers).status_code == 403
+        assert httpx2.delete(f"{keyed}/{path}", headers=headers).status_code in (403, 405)
+    assert upstream[0].headers == []
+
+
+def test_programs_use_the_endpoint_with_the_key(upstream: tuple[Upstream, str], keyed: str) -> None:
+    assert models(keyed, "any") == ["m"]
+    assert models(keyed.replace("127.0.0.1", "localhost"), "any") == ["m"]
+    assert {headers["authorization"] for headers in upstream[0].headers} == {"Bearer upstream-key"}
+    with running(
+        Proxy(upstream[1], RuleAnnotator(), token="secret").app()
+    ) as url:  # what bears it is no page
+        said = {
+            "authorization": "Bearer secret",
+            "origin": "https://page.example",
+            "content-type": "text/plain",
+        }
+        assert httpx2.post(f"{url}/models", headers=said).status_code == 405  # the endpoint's own answer
 
 
 def test_no_endpoint_behind_is_a_clear_error() -> None:
@@ -538,10 +588,30 @@ def test_wrong_options_are_told(
     assert message in capsys.readouterr().err
 
 
+def test_the_base_url_is_told_once_it_answers(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Port 0 takes a free one; the moment the line is out a client can connect."""
+    said: list[str] = []
+
+    def told(*words: str, **_: Any) -> None:
+        if words[0].startswith("base URL: "):
+            said.append(words[0].removeprefix("base URL: "))
+            socket.create_connection(("127.0.0.1", urlsplit(said[0]).port or 0), timeout=5).close()
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr("mitigate.commands.serve.load", lambda name: RuleAnnotator())
+    monkeypatch.setattr("mitigate.commands.serve.print", told, raising=False)
+    assert main(["serve", "--upstream", "http://h/v1", "--port", "0"]) == 0
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/v1", said[0])
+
+
 def test_a_port_in_use_is_told(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mitigate.commands.serve.load", lambda name: RuleAnnotator())
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         assert main(["serve", "--upstream", "http://h/v1", "--port", str(taken.getsockname()[1])]) == 1
-    assert "address already in use" in capfd.readouterr().err
+    said = capfd.readouterr()
+    assert "address already in use" in said.err
+    assert "base URL" not in said.out

@@ -12,6 +12,7 @@ import argparse
 import os
 from contextlib import ExitStack
 from pathlib import Path
+from socket import socket
 from urllib.parse import urlsplit
 
 from mitigate.commands.annotate import load
@@ -20,7 +21,6 @@ from mitigate.errors import UsageError
 
 TOKEN = "MITIGATE_SERVE_TOKEN"
 KEY = "MITIGATE_UPSTREAM_KEY"
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         import uvicorn
 
-        from mitigate.serve import Proxy
+        from mitigate.serve import LOOPBACK, Proxy
     except ImportError as error:
         raise UsageError(
             f"serve needs more packages: pip install 'hallucination-toolkit[serve]' ({error})"
@@ -91,18 +91,29 @@ def run(args: argparse.Namespace) -> int:
             max_bytes=args.max_bytes,
             timeout=args.timeout,
         )
-        print(
-            f"annotator {annotator.name} in front of {args.upstream}\nbase URL: http://{args.host}:{args.port}/v1",
-            flush=True,
-        )
-        try:
-            uvicorn.run(
+
+        class Server(uvicorn.Server):
+            """Tells its base URL once it listens."""
+
+            async def startup(self, sockets: list[socket] | None = None) -> None:
+                await super().startup(sockets)
+                if self.started:
+                    host = f"[{args.host}]" if ":" in args.host else args.host
+                    port = self.servers[0].sockets[0].getsockname()[1]
+                    print(f"annotator {annotator.name} in front of {args.upstream}", flush=True)
+                    print(f"base URL: http://{host}:{port}/v1", flush=True)
+
+        server = Server(
+            uvicorn.Config(
                 proxy.app(), host=args.host, port=args.port, log_level="warning", timeout_graceful_shutdown=5
             )
-        except (
-            SystemExit
-        ):  # uvicorn has said why, such as a port in use; its own code 3 means something else here
+        )
+        try:
+            server.run()
+        except SystemExit:  # uvicorn has said why, such as a port in use
             return 1
+        except KeyboardInterrupt:
+            pass
         return 0
 
 
