@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 DTYPES = ("auto", "float32", "bfloat16")
 DEFAULTS: dict[str, Any] = {
     "annotator": "embedded",
+    "calibration": None,
     "device": None,
     "dtype": "auto",
     "label_rewards": {},
@@ -95,6 +96,9 @@ def check_config(config: object) -> dict[str, Any]:
     _expect(ids is None or numbers, "eos_token_ids", "a token id, a list of them, or null", ids)
     named = isinstance(full["annotator"], str) and full["annotator"].strip() != ""
     _expect(named, "annotator", "'embedded', a folder or a hub id", full["annotator"])
+    if full["calibration"] is not None:
+        _expect(isinstance(full["calibration"], str), "calibration", "a file or null", full["calibration"])
+        check_calibration("calibration", full["calibration"])
     _expect(
         full["device"] is None or isinstance(full["device"], str),
         "device",
@@ -103,6 +107,24 @@ def check_config(config: object) -> dict[str, Any]:
     )
     _expect(full["dtype"] in DTYPES, "dtype", f"one of {', '.join(DTYPES)}", full["dtype"])
     return {**full, "label_rewards": rewards, "columns": {**asdict(Columns()), **columns}}
+
+
+def check_calibration(key: str, path: str) -> None:
+    """Read a calibration, so that a wrong file is known before anything is loaded.
+
+    Raises:
+        ValueError: There is no such file, or it is no calibration.
+    """
+    from annotators.calibration import Calibration
+
+    try:
+        Calibration.load(path)
+    except OSError as error:
+        raise ValueError(
+            f"{key}: expected a file of `mitigate calibrate`; {path}: {error.strerror}"
+        ) from error
+    except ValueError as error:
+        raise ValueError(f"{key}: {error}") from error
 
 
 def build_reward(config: Mapping[str, Any], name: str = "factuality") -> SentenceReward:

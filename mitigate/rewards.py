@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -71,6 +72,8 @@ class SentenceReward:
         target_sentences: Credited sentences that earn the full length reward.
         max_words: Words (characters of Chinese) from which length is punished.
         cache_size: Verdicts to keep, 0 for none.
+        calibration: File of `mitigate calibrate` for an annotator named by a string; None leaves it as it is. Worth
+            a few hundred labelled sentences of the policy: a threshold that is off is what a policy learns to exploit.
         device: Of an annotator named by a string: "cpu", "cuda:1"…; None takes cuda where there is one.
         dtype: Likewise; "auto" is bfloat16 where the hardware has it.
         name: What trainers call it in their logs.
@@ -93,6 +96,7 @@ class SentenceReward:
         target_sentences: int = 4,
         max_words: int = 150,
         cache_size: int = 100_000,
+        calibration: str | Path | None = None,
         device: str | None = None,
         dtype: Literal["auto", "float32", "bfloat16"] = "auto",
         name: str = "factuality",
@@ -109,7 +113,12 @@ class SentenceReward:
         if isinstance(annotator, str):
             from annotators import load_annotator
 
-            annotator = load_annotator(annotator, device=device, dtype=dtype)
+            annotator = load_annotator(annotator, device=device, dtype=dtype, calibration=calibration)
+        elif calibration is not None:
+            raise ValueError(
+                f"calibration: expected an annotator named by a string, got {annotator.name!r}, already loaded; give "
+                "the file to load_annotator"
+            )
         self.annotator = annotator
         self.columns = columns or Columns()
         self.thinking, self.response = thinking, response

@@ -7,6 +7,7 @@ import math
 
 import pytest
 
+from annotators.calibration import Calibration
 from mitigate.reward_inputs import Columns
 from mitigate.rewards import SentenceReward
 from tests.standin import ExactAnnotator
@@ -273,6 +274,19 @@ def test_all_aspects_with_the_embedded_annotator(embedded):
     weights = [a.weights[n] for n in ("factuality", "relevance", "completeness", "length")]
     assert float(a) == pytest.approx(sum(w * v for w, v in zip(weights, values, strict=True)))
     assert a > 0.6 > 0.2 > b
+
+
+def test_a_calibration_moves_the_threshold_of_the_annotator(embedded, tmp_path):
+    sentence, rows = "Its opening was in 1931.", {"reference": [BRIDGE], "prompts": [QUESTION]}
+    plain = embedded(completions=[sentence], **rows)[0]
+    assert labels(plain) == [("supported", 1.0)]
+    file = tmp_path / "calibration.json"  # log-odds of supported, twenty less: nothing is supported any more
+    Calibration(embedded.annotator.fingerprint, 1.0, -20.0, None, {}).save(file)
+    strict = SentenceReward(calibration=file, aspects={"factuality": 1}, device="cpu", dtype="float32")
+    assert labels(strict(completions=[sentence], **rows)[0])[0][1] == -1.0
+    assert strict.annotator.fingerprint != embedded.annotator.fingerprint
+    with pytest.raises(ValueError, match="calibration: expected an annotator named by a string, got 'exact'"):
+        SentenceReward(ExactAnnotator(), calibration=file)
 
 
 def test_gold_points_take_the_place_of_the_references(embedded):

@@ -219,6 +219,14 @@ def test_division_is_by_reference_and_seed() -> None:
         ({"launch": {"config": "zero9", "processes": 2}}, "launch.config: no such file"),
         ({"reward": {"aspects": {"truth": 1}}}, "reward.aspects: aspects: expected names among"),
         ({"reward": {"label_rewards": {"no_fact": 2.0}}}, "'supported' to be worth the most"),
+        (
+            {"reward": {"annotator": "oracle", "calibration": "c.json"}},
+            "reward.calibration: the oracle has nothing to calibrate",
+        ),
+        (
+            {"reward": {"annotator": "embedded", "calibration": "nowhere.json"}},
+            "reward.calibration: expected a file of `mitigate calibrate`; nowhere.json: No such file",
+        ),
         ({"trainer": {"lerning_rate": 1}}, "did you mean 'learning_rate'"),
     ],
 )

@@ -32,7 +32,9 @@ def annotator(name: str, options: Base, world: Any) -> Annotator:
         return Oracle(world)
     from annotators import load_annotator
 
-    return load_annotator(name, device=options.reward.device, dtype=options.reward.dtype)
+    reward = options.reward
+    calibration = reward.calibration if name == reward.annotator else None
+    return load_annotator(name, device=reward.device, dtype=reward.dtype, calibration=calibration)
 
 
 def ask(

@@ -12,6 +12,7 @@ from pydantic import Field, field_validator
 from mitigate.aspects import DEFAULT_WEIGHTS, check_aspects, check_label_rewards
 from mitigate.config import Recipe, Section, recipes_folder
 from mitigate.errors import UsageError
+from mitigate.reward_config import check_calibration
 
 POCKET, ORACLE = "pocket", "oracle"
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
@@ -37,6 +38,9 @@ class Reward(Section):
     """Who judges sentences, and what labels are worth (docs/rewards.md)."""
 
     annotator: str = Field(default="embedded", min_length=1, description="embedded, oracle, folder, hub id")
+    calibration: str | None = Field(
+        default=None, description="of the annotator, made by `mitigate calibrate`"
+    )
     device: str | None = Field(default=None, description="cpu, cuda:1…; null: cuda where there is one")
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     aspects: dict[str, float] = Field(default=DEFAULT_WEIGHTS)
@@ -141,6 +145,13 @@ def check_base(options: Base) -> None:
                 f"{name}: the oracle knows the pocket world only; expected embedded, a folder or a hub id"
             )
         _check_place(name, annotator, ("embedded", ORACLE, "generative:"))
+    if (calibration := options.reward.calibration) is not None:
+        if options.reward.annotator == ORACLE:
+            raise UsageError("reward.calibration: the oracle has nothing to calibrate; expected null")
+        try:
+            check_calibration("reward.calibration", calibration)
+        except ValueError as error:
+            raise UsageError(str(error)) from error
     if options.data == POCKET:
         if options.reference_in_prompt and options.model == POCKET:
             raise UsageError("reference_in_prompt: the pocket model does not read documents; expected false")
