@@ -3,21 +3,19 @@
     python -m benchmarks.demo_screens [--output docs]
 
 Starts the page with the embedded annotator and drives a headless Chromium (`apt-get install chromium fonts-noto-cjk`).
-The run folder in the picture of the Training tab is made up here and says so.
+The Training tab shows a run of recipes/rlhf/pocket.yaml (simulated), made first (minutes), or that of `--run`.
 """
 
 from __future__ import annotations
 
 import argparse
 import io
-import json
-import math
-import random
 import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
 
+from mitigate.cli import main as mitigate
 from mitigate.demo.launch import launch
 from mitigate.demo.limits import Limits
 from mitigate.demo.page import build
@@ -32,14 +30,18 @@ def main() -> None:
     """Take every picture."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--output", type=Path, default=Path("docs"))
-    output = parser.parse_args().output
+    parser.add_argument("--run", type=Path, help="a finished run folder for the Training tab")
+    args = parser.parse_args()
+    output: Path = args.output
     from playwright.sync_api import sync_playwright
 
     limits = Limits()
     service = Service(Shelf(), limits)
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
-        made_up_run(Path(folder) / "made-up", service)
-        page = build(service, runs=folder)
+        run: Path = args.run or Path(folder) / "pocket"
+        if args.run is None and (code := mitigate(["run", "rlhf/pocket", "--output", str(run)])):
+            raise SystemExit(code)
+        page = build(service, runs=str(run.parent))
         url = launch(page, limits, block=False)
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         for scheme in ("light", "dark"):
@@ -60,7 +62,7 @@ def main() -> None:
         tab.wait_for_selector("#compared .mt-view:not(.busy) >> nth=1")
         save(tab, output / "demo-compare.png", element="#compared")
         tab.get_by_role("tab", name="Training").click()
-        tab.fill("#run-folder input", "made-up")
+        tab.fill("#run-folder input", run.name)
         tab.keyboard.press("Enter")
         tab.click("#run-open")
         tab.wait_for_selector("#trained .curve")
@@ -99,36 +101,6 @@ def save(page: Any, path: Path, *, full: bool = True, element: str | None = None
     picture = Image.open(io.BytesIO(data)).convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
     picture.save(path, optimize=True)
     print(f"{path}: {path.stat().st_size / 1000:.0f} kB")
-
-
-def made_up_run(folder: Path, service: Service) -> None:
-    """A run folder with invented curves; its answers are annotated."""
-    folder.mkdir()
-    about = "invented figures, for the picture of this tab only"
-    (folder / "config.yaml").write_text(f"kind: rlhf\nabout: {about}\n", encoding="utf-8")
-    rng = random.Random(0)
-    with (folder / "metrics.jsonl").open("w", encoding="utf-8") as file:
-        for step in range(80):
-            gain = 1 - math.exp(-step / 30)
-            noise = [rng.gauss(0, 0.02) for _ in range(4)]
-            row = {
-                "step": step,
-                "reward": -0.2 + 0.8 * gain + noise[0],
-                "factuality/hallucination_rate": 0.56 - 0.4 * gain + noise[1],
-                "factuality/supported": 0.44 + 0.4 * gain + noise[2],
-                "factuality/contradictory": 0.3 - 0.22 * gain + noise[3] / 2,
-            }
-            file.write(json.dumps(row) + "\n")
-    question = "What is known of the mill of Ostrand?"
-    reference = "The mill of Ostrand was built in 1804. It has red roofs. A canal was dug beside it in 1822."
-    answers = {
-        "before": "The mill of Ostrand was built in 1840. It has red roofs. Four hundred people worked there.",
-        "after": "The mill of Ostrand was built in 1804. It has red roofs.",
-    }
-    with (folder / "samples.jsonl").open("w", encoding="utf-8") as file:
-        for when, answer in answers.items():
-            record = service.annotate(question, reference, answer, None)
-            file.write(json.dumps({"when": when, "set": "invented", **record}) + "\n")
 
 
 if __name__ == "__main__":
