@@ -1,15 +1,20 @@
-"""Memory and cost of annotating many records, and a cluster that loses a node while it annotates.
+"""Memory and cost of annotating many records, two workers against one, and a cluster that loses nodes.
 
-    OMP_NUM_THREADS=1 python -m benchmarks.scale [--embedded 16 64 256] [--window 200 1000]
+    OMP_NUM_THREADS=1 python -m benchmarks.scale [--embedded N …] [--window N …] [--long N …]
     OMP_NUM_THREADS=1 python -m benchmarks.scale --cluster          # needs the extra `ray`
+    OMP_NUM_THREADS=1 python -m benchmarks.scale --speedup          # the same
     OMP_NUM_THREADS=1 python -m benchmarks.scale --page
 
 Records are generated from the pocket world: a question, a document of about 60 words, an answer of one to six
 sentences. `embedded` is `mitigate annotate` as it is. `window` is the same job without the model: reading, checking,
-splitting, BM25 over a reference of twelve such documents (tokens there are words), cutting the window out of it,
-writing. Each run is a process of its own; CPU-seconds and the peak of its resident memory come from the kernel. Costs a
-record are slopes between the smallest and the largest run, so that loading is left out; figures for a million
-records are these slopes times a million, not runs.
+splitting, choosing the window (a document of 60 words is its own), writing. `long` is that with a reference of twelve
+such documents, which BM25 ranks and the window is cut out of (tokens there are words). Each run is a process of its
+own; CPU-seconds and the peak of its resident memory come from the kernel, and every output is read through: each record
+once and in order. Costs a record are slopes between the smallest and the largest run, so that loading is left out; a
+million records are that slope times a million where the largest run has fewer.
+
+Two workers: `mitigate annotate --distributed` with one and with two of them, in turns, in one Ray with two CPUs and
+more, annotators loaded before the clock starts to count whole shards.
 
 The cluster is Ray's own cluster utility: three nodes on one host, two of them killed (as by power failure) one after
 the other, each after some shards are done. Parts are kept in out/scale/; the page is written from what is there.
@@ -33,6 +38,7 @@ from typing import Any
 
 import numpy as np
 
+DOCUMENTS = {"embedded": 1, "window": 1, "long": 12}  # of a reference, by path
 ROOT = Path(__file__).parent.parent
 WORK = ROOT / "out" / "scale"
 PAGE = ROOT / "docs" / "results" / "scale.md"
@@ -80,11 +86,11 @@ def window_only(source: Path, output: Path) -> int:
     return 0
 
 
-def measured(kind: str, n: int) -> dict[str, float]:
-    """CPU-seconds, peak resident MiB and seconds of one run over ``n`` records."""
+def measured(kind: str, n: int) -> dict[str, Any]:
+    """CPU-seconds, peak resident MiB and seconds of one run over ``n`` records, each of which must come out once."""
     with tempfile.TemporaryDirectory() as folder:
         source, output = Path(folder, "in.jsonl"), Path(folder, "out.jsonl")
-        generate(source, n, documents=12 if kind == "window" else 1)
+        generate(source, n, documents=DOCUMENTS[kind])
         begin = time.monotonic()
         pid = os.spawnv(
             os.P_NOWAIT,
@@ -94,19 +100,28 @@ def measured(kind: str, n: int) -> dict[str, float]:
         _, status, used = os.wait4(pid, 0)
         if os.waitstatus_to_exitcode(status) != 0:
             raise RuntimeError(f"{kind} failed on {n} records")
+        seconds, sentences, expected = time.monotonic() - begin, 0, 0
+        row: dict[str, Any] = {}
         with output.open("rb") as file:
-            sentences = sum(len(json.loads(line)["sentences"]) for line in file)
+            for line in file:
+                row = json.loads(line)
+                if row["id"] != expected:
+                    raise RuntimeError(f"{kind}: record {row['id']} in place of {expected}")
+                expected, sentences = expected + 1, sentences + len(row["sentences"])
+        if expected != n:
+            raise RuntimeError(f"{kind}: {expected} records came out of {n}")
         return {
+            "annotator": row.get("annotator"),
             "records": n,
             "sentences": sentences,
             "cpu": used.ru_utime + used.ru_stime,
             "mib": used.ru_maxrss / 1024,
-            "seconds": time.monotonic() - begin,
+            "seconds": seconds,
         }
 
 
 def child(kind: str, source: str, output: str) -> int:
-    if kind == "window":
+    if kind != "embedded":
         return window_only(Path(source), Path(output))
     from mitigate.cli import main as mitigate
 
@@ -167,6 +182,37 @@ def cluster(records: int) -> dict[str, Any]:
         }
 
 
+def speedup(records: int, rounds: int) -> dict[str, Any]:
+    """Sentences a second of one worker and of two, in turns; shards of 16 records."""
+    import ray
+
+    from mitigate.distributed import Pool, Task, annotate_corpus
+
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder, "in.jsonl")
+        generate(source, records)
+        ray.init(num_cpus=3, include_dashboard=False, logging_level="error")
+        found: dict[int, list[float]] = {1: [], 2: []}
+        load = []
+        for turn in range(2 * rounds):
+            workers = 1 + turn % 2
+            output = Path(folder, f"out{turn}")
+            annotate_corpus(
+                Task("embedded", str(source), str(output), shard_rows=16, chunk=16), Pool(None, workers)
+            )
+            done = sorted((p.stat().st_mtime, p) for p in output.glob("*.done.json"))
+            # the clock starts when every worker has finished a shard
+            sentences = sum(json.loads(p.read_text())["sentences"] for _, p in done[workers:])
+            found[workers].append(sentences / (done[-1][0] - done[workers - 1][0]))
+            load.append(os.getloadavg()[0])
+            print(workers, found[workers][-1], load[-1], flush=True)
+        ray.shutdown()
+    ratios = [two / one for one, two in zip(found[1], found[2], strict=True)]
+    return {"records": records, "one": found[1], "two": found[2], "ratios": ratios, "load": load,
+            "ray": version("ray")}  # fmt: skip
+
+
 def keep(name: str, value: Any) -> None:
     WORK.mkdir(parents=True, exist_ok=True)
     (WORK / f"{name}.json").write_text(json.dumps(value, indent=1), encoding="utf-8")
@@ -185,44 +231,37 @@ def plot(runs: dict[str, list[dict[str, float]]], path: Path) -> None:
     for name, rows in runs.items():
         axes.plot([r["records"] for r in rows], [r["mib"] for r in rows], marker="o", label=name)
     axes.set(xscale="log", xlabel="records", ylabel="peak resident memory, MiB", ylim=(0, None))
+    axes.grid(alpha=0.3)
     axes.legend()
     figure.savefig(path, dpi=120)
 
 
 def page() -> str:
-    runs = {kind: rows for kind in ("embedded", "window") if (rows := kept(kind))}
+    runs = {kind: rows for kind in DOCUMENTS if (rows := kept(kind))}
     plot(runs, PAGE.with_suffix(".png"))
     table, costs = [], []
     for kind, rows in runs.items():
         for r in rows:
             table.append(
-                f"| {kind} | {r['records']:,.0f} | {r['sentences']:,.0f} | {r['cpu']:.1f} | {r['mib']:.0f} |"
+                f"| {kind} | {r['records']:,.0f} | {r['sentences']:,.0f} | {r['cpu']:,.1f} | {r['mib']:.0f} |"
             )
         first, last = rows[0], rows[-1]
         slope = (last["cpu"] - first["cpu"]) / (last["records"] - first["records"])
-        growth = (last["mib"] - first["mib"]) / (last["records"] - first["records"]) * 1000
+        known = "measured" if last["records"] >= 1_000_000 else "extrapolated"
         costs.append(
-            f"| {kind} | {1000 * slope:.2f} | {slope * 1e6 / 3600:.1f} | {slope * 1e6 / 7200:.1f} | {growth:+.3f} |"
+            f"| {kind} | {1000 * slope:.2f} | {slope * 1e6 / 3600:.2f}, {known} | "
+            f"{(last['mib'] - rows[-2]['mib']) / (last['records'] - rows[-2]['records']) * 1000:+.3f} |"
         )
-    found = kept("cluster")
-    if found is None:
-        lost = "Not run."
-    else:
-        lost = (
-            f"{found['records']} records in {found['shards']} shards on three nodes, Ray {found['ray']}; two nodes "
-            f"were killed, after {' and '.join(map(str, found['killed_after_shards']))} finished shards. Every row "
-            f"once and in order: **{'yes' if found['every_row_once'] else 'NO'}**; the same bytes as one process "
-            f"writes: **{'yes' if found['same_bytes_as_one_process'] else 'NO'}**; nodes left: {found['nodes_left']}."
-        )
-    about = (__doc__ or "").split("\n\n")[2:4]
+    who = runs["embedded"][-1]["annotator"]["fingerprint"] if "embedded" in runs else "–"
+    about = (__doc__ or "").split("\n\n")[2:5]
     return f"""# Scale
 
-`python -m benchmarks.scale`; `--cluster` and `--page` for the rest.
+`python -m benchmarks.scale`; `--speedup`, `--cluster` and `--page` for the rest.
 
 {(chr(10) * 2).join(about)}
 
 Python {platform.python_version()}, torch {version("torch")}; one thread of a 2-core CPU machine that others used at
-the same time, hence CPU-seconds and no wall-clock figures. Single runs. No GPU.
+the same time, hence CPU-seconds for costs. Single runs. Embedded annotator {who}. No GPU.
 
 ## Memory and cost
 
@@ -230,28 +269,64 @@ the same time, hence CPU-seconds and no wall-clock figures. Single runs. No GPU.
 |---|---:|---:|---:|---:|
 {chr(10).join(table)}
 
-| path | CPU-ms a record | CPU-hours a million (extrapolated) | hours on two free cores | MiB per 1,000 more |
-|---|---:|---:|---:|---:|
+| path | CPU-ms a record | CPU-hours a million | MiB per 1,000 more records, last two runs |
+|---|---:|---:|---:|
 {chr(10).join(costs)}
 
 ![Peak memory](scale.png)
 
-These runs are small: the memory of the first few hundred records includes what libraries allocate once, so they show
-neither that memory is flat nor that it grows; `mitigate/jobs.py` holds one chunk at a time. Not measured: a run of a
-million records, the speed-up of two workers (the cores were never free), a GPU.
+## Two workers
+
+{page_speedup()}
 
 ## A cluster that loses nodes
 
-{lost}
+{page_cluster()}
+
+Not measured: a GPU, several machines, vLLM through Ray.
 """
+
+
+def page_speedup() -> str:
+    found = kept("speedup")
+    if found is None:
+        return "Not run."
+    low, high = min(found["load"]), max(found["load"])
+    pairs = "\n".join(
+        f"| {i} | {one:.1f} | {two:.1f} | {two / one:.2f} |"
+        for i, (one, two) in enumerate(zip(found["one"], found["two"], strict=True), start=1)
+    )
+    return (
+        f"{found['records']} records, shards of 16, Ray {found['ray']}. Sentences a second on this machine, both "
+        f"cores of which others used at the same time (load average {low:.1f} to {high:.1f}): the "
+        f"ratios count, and with so much load they are a lower bound more than a measurement. Median ratio "
+        f"**{np.median(found['ratios']):.2f}**.\n\n"
+        f"| round | one worker | two workers | ratio |\n|---|---:|---:|---:|\n{pairs}"
+    )
+
+
+def page_cluster() -> str:
+    found = kept("cluster")
+    if found is None:
+        return "Not run."
+    return (
+        f"{found['records']} records in {found['shards']} shards on three nodes, Ray {found['ray']}; two nodes were "
+        f"killed, after {' and '.join(map(str, found['killed_after_shards']))} finished shards. Every row once and in "
+        f"order: **{'yes' if found['every_row_once'] else 'NO'}**; the same bytes as one process writes: "
+        f"**{'yes' if found['same_bytes_as_one_process'] else 'NO'}**; nodes left: {found['nodes_left']}."
+    )
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--embedded", type=int, nargs="*", default=[16, 64, 256], metavar="N")
-    parser.add_argument("--window", type=int, nargs="*", default=[200, 1000], metavar="N")
+    parser.add_argument("--embedded", type=int, nargs="*", default=[500, 2000, 8000], metavar="N")
+    parser.add_argument("--window", type=int, nargs="*", default=[1000, 10**4, 10**5, 10**6], metavar="N")
+    parser.add_argument("--long", type=int, nargs="*", default=[1000, 10**4, 5 * 10**4], metavar="N")
     parser.add_argument("--cluster", action="store_true")
-    parser.add_argument("--records", type=int, default=96, help="of the cluster")
+    parser.add_argument("--speedup", action="store_true")
+    parser.add_argument(
+        "--records", type=int, default=96, help="of the cluster, and of each turn of --speedup"
+    )
     parser.add_argument("--page", action="store_true", help="only write the page")
     parser.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -259,9 +334,10 @@ def main() -> int:
         return child(*args.child)
     if args.cluster:
         keep("cluster", cluster(args.records))
-        print(kept("cluster"))
+    elif args.speedup:
+        keep("speedup", speedup(args.records, rounds=3))
     elif not args.page:
-        for kind in ("window", "embedded"):
+        for kind in DOCUMENTS:
             rows = []
             for n in getattr(args, kind):
                 rows.append(measured(kind, n))
