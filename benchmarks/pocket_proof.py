@@ -3,8 +3,9 @@
     python -m benchmarks.pocket_proof --work out/pocket_proof --output docs/results/pocket-proof.md
 
 Every trained arm is a run of recipes/rlhf/pocket.yaml or recipes/mask_dpo/pocket.yaml with a few keys changed, from one
-starting model, with as many sampled answers. The reward asks the oracle (five seeds) or the embedded annotator (three
-seeds); the truth is always the oracle's. Each arm and seed is a run folder, each figure a small JSON file: a command
+starting model, with as many sampled answers. The reward asks the oracle (five seeds), the embedded annotator as it
+comes (three), or that annotator calibrated on labelled sentences of the starting model, with a KL penalty (three); the
+truth is always the oracle's. Each arm and seed is a run folder, each figure a small JSON file: a command
 that was killed goes on. `--only REWARD` and `--arms` do a part, `--page` writes the page of what is there. One thread.
 """
 
@@ -21,7 +22,8 @@ from typing import Any
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
-SEEDS = {"oracle": 5, "embedded": 3}
+SEEDS = {"oracle": 5, "embedded": 3, "calibrated": 3}
+CALIBRATED_ON, CALIBRATED_BETA = 60, 0.2  # answers that are labelled; weight of the KL in GRPO arms
 ARMS: dict[str, tuple[str, tuple[str, ...]]] = {  # name → recipe, what is changed
     "stock": ("rlhf/pocket", ("trainer.credit=sequence",)),
     "gamma0": ("rlhf/pocket", ()),
@@ -33,6 +35,7 @@ VARIANTS: dict[
     str, tuple[str, tuple[str, ...]]
 ] = {  # what was tried beside: reward, what is changed in rlhf/pocket
     "kl": ("oracle", ("trainer.beta=0.2",)),
+    "calibrated-no-kl": ("calibrated", ("trainer.beta=0.0",)),
     "wide": ("oracle", ("pocket.trained_per_kind=12",)),
     "abstain": ("oracle", ("reward.label_rewards={no_fact: 0.0}",)),
     "kl-embedded": ("embedded", ("trainer.beta=0.2",)),
@@ -90,9 +93,43 @@ def part(work: Path, arm: str, reward: str, seed: int) -> None:
         if arm in VARIANTS and (reward != VARIANTS[arm][0] or seed >= VARIANT_SEEDS):
             return
         recipe, changed = ARMS[arm] if arm in ARMS else ("rlhf/pocket", VARIANTS[arm][1])
-        overrides = [f"model={work / 'base'}", f"reward.annotator={reward}", f"seed={seed}", *changed]
+        beta = reward == "calibrated" and recipe.startswith("rlhf")
+        overrides = [f"model={work / 'base'}", *asking(work, reward), f"seed={seed}"]
+        overrides += [*([f"trainer.beta={CALIBRATED_BETA}"] if beta else []), *changed]
         function = lambda: trained(work, name, recipe, overrides)  # noqa: E731
     once(work / f"{name}.json", function)
+
+
+def asking(work: Path, reward: str) -> list[str]:
+    """The overrides that say whom the reward asks."""
+    if reward != "calibrated":
+        return [f"reward.annotator={reward}"]
+    return ["reward.annotator=embedded", f"reward.calibration={calibration(work)}"]
+
+
+def calibration(work: Path) -> Path:
+    """A file of `mitigate calibrate`, fitted to answers of the starting model that the oracle labelled."""
+    from mitigate.cli import main as mitigate
+    from mitigate.pocket import Oracle, lm
+
+    file, labelled = work / "calibration.json", work / "labelled.jsonl"
+    if not file.is_file():
+        _, questions = setting()
+        network, tokenizer = lm.load(work / "base")
+        rows = questions.train[:CALIBRATED_ON]
+        texts = lm.answer(network, tokenizer, [row["question"] for row in rows], max_new_tokens=64, seed=77)
+        records = [
+            {"question": r["question"], "reference": r["reference"], "answer": t[0]}
+            for r, t in zip(rows, texts, strict=True)
+        ]
+        with labelled.open("w", encoding="utf-8") as out:
+            for one in Oracle(questions.world).annotate_batch(records):
+                for s in one.sentences:
+                    out.write(json.dumps({**one.record, "sentence": s.text, "label": s.label}) + "\n")
+        code = mitigate(["calibrate", "--data", str(labelled), "--output", str(file)])
+        if code:
+            raise SystemExit(code)
+    return file
 
 
 def setting(*overrides: str) -> tuple[Any, Any]:
@@ -150,7 +187,7 @@ def evaluate(work: Path, model: Path) -> dict[str, Any]:
         asked = [row["question"] for row in rows]
         answers = lm.answer(network, tokenizer, asked, n=2, max_new_tokens=64, seed=options.seed)
         pairs = [(row, text) for row, texts in zip(rows, answers, strict=True) for text in texts]
-        out[name] = {**judged(pairs, questions.world), "kl": kl(work, network, tokenizer, pairs)}
+        out[name] = {**judged(work, pairs, questions.world), "kl": kl(work, network, tokenizer, pairs)}
     return out
 
 
@@ -166,9 +203,10 @@ def load(work: Path, model: Path) -> tuple[Any, Any]:
     return PeftModel.from_pretrained(base, model).merge_and_unload(), tokenizer
 
 
-def judged(pairs: Sequence[tuple[dict[str, Any], str]], world: Any) -> dict[str, Any]:
-    """Truth, and what the embedded annotator says of the same answers."""
+def judged(work: Path, pairs: Sequence[tuple[dict[str, Any], str]], world: Any) -> dict[str, Any]:
+    """Truth, and what the embedded annotator says of the same answers, as it comes and calibrated."""
     from annotators import load_annotator
+    from annotators.calibration import Calibration
     from annotators.records import hallucination_rate
     from mitigate.pocket import Oracle
     from mitigate.runs.judging import figures
@@ -176,13 +214,15 @@ def judged(pairs: Sequence[tuple[dict[str, Any], str]], world: Any) -> dict[str,
     records = [{"question": r["question"], "reference": r["reference"], "answer": text} for r, text in pairs]
     truth = [one.to_dict() for one in Oracle(world).annotate_batch(records)]
     annotator = load_annotator("embedded")
-    seen = [s.label for one in annotator.annotate_batch(records) for s in one.sentences]
+    seen = [s for one in annotator.annotate_batch(records) for s in one.sentences]
+    fitted = Calibration.load(calibration(work))
     labels = [s["label"] for row in truth for s in row["sentences"]]
     return {
         **figures(truth),
         "abstentions": labels.count("no_fact") / max(len(labels), 1),
         "words": sum(len(text.split()) for _, text in pairs) / max(len(pairs), 1),
-        "by_embedded": hallucination_rate(seen),
+        "by_embedded": hallucination_rate(s.label for s in seen),
+        "by_calibrated": hallucination_rate(fitted.apply(s).label for s in seen),
         "embedded": annotator.fingerprint,
     }
 
@@ -237,9 +277,9 @@ def best_of_n(work: Path, reward: str, seed: int) -> dict[str, Any]:
     from mitigate.pocket import lm
     from mitigate.runs.judging import annotator
 
-    options, questions = setting(f"reward.annotator={reward}")
+    options, questions = setting(*asking(work, reward))
     network, tokenizer = lm.load(work / "base")
-    judge = annotator(reward, options, questions.world)
+    judge = annotator(options.reward.annotator, options, questions.world)
     out = {}
     for name, rows in questions.evaluation.items():
         asked = [row["question"] for row in rows]
@@ -248,16 +288,14 @@ def best_of_n(work: Path, reward: str, seed: int) -> dict[str, Any]:
         for row, texts in zip(rows, answers, strict=True):
             found = judge.annotate_batch({"reference": row["reference"], "answer": text} for text in texts)
             chosen.append((row, texts[best_of(found) or 0]))
-        out[name] = judged(chosen, questions.world)
+        out[name] = judged(work, chosen, questions.world)
     return {"figures": out}
 
 
 def agreement(work: Path) -> dict[str, Any]:
     """The embedded annotator against the oracle on sentences that the starting model wrote."""
     from annotators import load_annotator
-    from annotators.intervals import bootstrap
-    from annotators.metrics import statistics
-    from annotators.records import LABELS
+    from annotators.calibration import Calibration
     from mitigate.pocket import Oracle, lm
 
     _, questions = setting()
@@ -271,18 +309,31 @@ def agreement(work: Path) -> dict[str, Any]:
             gold += [str(s.label) for s in one.sentences]
             groups += [row["id"]] * len(one.sentences)
     annotator = load_annotator("embedded")
-    found = annotator.predict(rows)
-    predicted = [s.label for s in found]
-    measured = statistics(gold, predicted, [s.scores for s in found], [False] * len(rows))
-    ends = bootstrap(measured, groups)
-    import numpy as np
-
-    both = list(zip(gold, predicted, strict=True))
+    plain = annotator.predict(rows)
+    fitted = Calibration.load(calibration(work))
     return {
         "sentences": len(rows),
         "fingerprint": annotator.fingerprint,
+        "plain": compared(gold, plain, groups),
+        "calibrated": compared(gold, [fitted.apply(s) for s in plain], groups),
+    }
+
+
+def compared(gold: Sequence[str], found: Sequence[Any], groups: Sequence[str]) -> dict[str, Any]:
+    """Confusion and figures of judgements beside the oracle's labels."""
+    import numpy as np
+
+    from annotators.intervals import bootstrap
+    from annotators.metrics import statistics
+    from annotators.records import LABELS
+
+    predicted = [s.label for s in found]
+    measured = statistics(gold, predicted, [s.scores for s in found], [False] * len(gold))
+    ends = bootstrap(measured, groups)
+    both = list(zip(gold, predicted, strict=True))
+    return {
         "confusion": {one: {other: both.count((one, other)) for other in LABELS} for one in LABELS},
-        "figures": {name: [f(np.ones(len(rows))), ends[name]] for name, f in measured.items()},
+        "figures": {name: [f(np.ones(len(gold))), ends[name]] for name, f in measured.items()},
     }
 
 

@@ -10,7 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.fewl_common import environment, table
-from benchmarks.pocket_proof import ARMS, BEST_OF, SEEDS, VARIANT_SEEDS, VARIANTS, setting
+from benchmarks.pocket_proof import (
+    ARMS,
+    BEST_OF,
+    CALIBRATED_BETA,
+    CALIBRATED_ON,
+    SEEDS,
+    VARIANT_SEEDS,
+    VARIANTS,
+    setting,
+)
 
 NAMES = {
     "stock": "GRPO, scalar (stock TRL)",
@@ -23,6 +32,7 @@ NAMES = {
     "wide": "48 trained entities instead of 16, so only the other 16 are kept apart",
     "abstain": "no_fact worth 0 instead of nothing",
     "kl-embedded": "β = 0.2",
+    "calibrated-no-kl": "β = 0",
 }
 COLOURS = {"stock": "tab:gray", "gamma0": "tab:blue", "gamma1": "tab:green"}
 T_95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}  # Student's t, two-sided 95 %, n − 1 degrees of freedom
@@ -45,6 +55,7 @@ def write_page(work: Path, output: Path) -> None:
     trainer, pocket = options.trainer, options.pocket
     answers = trainer.steps * trainer.prompts * trainer.group
     apart = len(questions.evaluation["kept apart"]) * 2
+    labelled = sum(1 for _ in (work / "labelled.jsonl").open(encoding="utf-8"))
     sections = [
         "# Does a sentence reward make a model hallucinate less? The pocket world (simulated)",
         f"Command: `python -m benchmarks.pocket_proof`. {environment()}, trl {version('trl')}; one thread of a 2-core "
@@ -56,8 +67,11 @@ def write_page(work: Path, output: Path) -> None:
         f"{trainer.prompts} questions × {trainer.group} answers, Mask-DPO the same number sampled before training, SFT "
         f"as many true answers. GRPO arms differ in credit only: reward `{options.reward.aspects}`, learning rate "
         f"{trainer.learning_rate:g}, β = {trainer.beta:g}. Learning rates of 5e-4 and 1e-3 were tried with seed 0 on "
-        "another starting model; 5e-4 was better for the scalar and is used for all. Evaluation asks in wordings that "
-        "no training used, at temperature 1; the truth of every sentence is the oracle's.",
+        "another starting model; 5e-4 was better for the scalar and is used for all. *Calibrated*: the embedded "
+        f"annotator after `mitigate calibrate` on the {labelled} sentences of {CALIBRATED_ON} answers of the starting "
+        "model about entities trained on, labelled by the oracle; its GRPO arms have "
+        f"β = {CALIBRATED_BETA:g}. Evaluation asks in wordings that no training used, at temperature 1; the truth of "
+        "every sentence is the oracle's.",
         f"**Reading the tables.** Mean over seeds ± half of its 95 % interval (Student's t over seeds; {apart} answers "
         "a set and seed). *Hallucinated*: contradictory or unverifiable, of factual sentences. *Supported*: true and "
         "distinct sentences an answer. *Abstains*: sentences that claim nothing. *KL*: to the starting model, nats an "
@@ -122,7 +136,8 @@ def parameters(work: Path) -> int:
 def title(reward: str, begin: Part) -> str:
     if reward == "oracle":
         return "oracle"
-    return f"embedded annotator (fingerprint {begin['agreement']['fingerprint']})"
+    name = f"embedded annotator (fingerprint {begin['agreement']['fingerprint']})"
+    return name if reward == "embedded" else f"{name}, calibrated, with KL"
 
 
 def missing(arms: dict[str, list[Part]], reward: str) -> str:
@@ -219,21 +234,24 @@ def gaps(found: dict[str, dict[str, list[Part]]], begin: Part) -> str:
         "in truth",
         "gap",
     ]
-    rows = [["–", "before", *gap_cells([begin])]]
+    rows = [[f"– ({by})", "before", *gap_cells([begin], by)] for by in ("embedded", "calibrated")]
     rows += [
-        [reward, NAMES[arm], *gap_cells(runs)] for reward, arms in found.items() for arm, runs in arms.items()
+        [reward, NAMES[arm], *gap_cells(runs, reward)]
+        for reward, arms in found.items()
+        for arm, runs in arms.items()
     ]
     note = (
-        "Gap: the rate by the embedded annotator minus the true one. A policy that learns to please the annotator "
+        "Gap: the rate by the embedded annotator, calibrated where the reward is, minus the true one. A policy that "
+        "learns to please the annotator "
         "rather than to be right would push it below the gap of the arms that the oracle rewards."
     )
     return note + "\n\n" + table(head, rows)
 
 
-def gap_cells(runs: Sequence[Part]) -> list[str]:
-    cells = []
+def gap_cells(runs: Sequence[Part], reward: str) -> list[str]:
+    cells, key = [], "by_calibrated" if reward == "calibrated" else "by_embedded"
     for side in ("trained on", "kept apart"):
-        pairs = [(run["figures"][side]["by_embedded"], run["figures"][side]["rate"]) for run in runs]
+        pairs = [(run["figures"][side][key], run["figures"][side]["rate"]) for run in runs]
         cells += [spread([a for a, _ in pairs]), spread([b for _, b in pairs])]
         cells.append(spread([a - b for a, b in pairs if a is not None and b is not None]))
     return cells
@@ -286,21 +304,28 @@ def varied_cells(runs: Sequence[Part]) -> list[str]:
 
 
 def agreement(agreed: Part) -> str:
-    confusion = table(
-        ["oracle", *agreed["confusion"]], [[k, *v.values()] for k, v in agreed["confusion"].items()]
-    )
-    figures = table(
-        ["figure", "value", "95 % interval over entities"],
-        [
-            [name, f"{value:.3f}", f"{ends[0]:.3f}–{ends[1]:.3f}" if ends else ""]
-            for name, (value, ends) in agreed["figures"].items()
+    """Figures and confusions of the annotator as it comes and calibrated."""
+    kinds = {"as it comes": agreed["plain"], "calibrated": agreed["calibrated"]}
+    cells = {
+        kind: {
+            name: f"{value:.3f}" + (f" ({ends[0]:.3f}–{ends[1]:.3f})" if ends else "")
+            for name, (value, ends) in one["figures"].items()
             if value is not None
-        ],
-    )
+        }
+        for kind, one in kinds.items()
+    }
+    names = list(cells["as it comes"])
+    figures = table(["figure", *kinds], [[name, *(cells[kind][name] for kind in kinds)] for name in names])
+    confusions = [
+        f"{kind.capitalize()}:\n\n"
+        + table(["oracle", *one["confusion"]], [[k, *v.values()] for k, v in one["confusion"].items()])
+        for kind, one in kinds.items()
+    ]
     return (
-        f"{agreed['sentences']:,} sentences of the starting model; embedded annotator of fingerprint "
-        f"{agreed['fingerprint']}.\n\n{figures}\n\nHow often each label of the oracle (rows) was called what by the "
-        f"annotator (columns):\n\n{confusion}"
+        f"{agreed['sentences']:,} sentences of the starting model, entities trained on and kept apart; embedded "
+        f"annotator of fingerprint {agreed['fingerprint']}; 95 % intervals over entities.\n\n{figures}\n\nHow often "
+        "each label of the oracle (rows) was called what by the annotator (columns).\n\n"
+        + "\n\n".join(confusions)
     )
 
 
@@ -309,14 +334,14 @@ def plot(found: dict[str, dict[str, list[Part]]], path: Path) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(11, 3.4), layout="constrained")
+    figure = Figure(figsize=(11, 6.4), layout="constrained")
     FigureCanvasAgg(figure)
     panels: list[tuple[str, str, Callable[[Part], list[tuple[int, float]]]]] = [
         (reward, f"hallucinated in truth, reward: {reward}", smoothed) for reward in SEEDS
     ]
     panels += [(reward, f"supported an answer, reward: {reward}", supported) for reward in SEEDS]
     for place, (reward, name, points) in enumerate(panels, 1):
-        axes = figure.add_subplot(1, len(panels), place)
+        axes = figure.add_subplot(2, len(SEEDS), place)
         for arm, colour in COLOURS.items():
             for seed, run in enumerate(found[reward].get(arm, [])):
                 axes.plot(
