@@ -19,7 +19,7 @@ from annotators.tagged import ParseFailure, Tagged, parse_tagged
 from annotators.tagged_fields import TYPES, opening
 from annotators.tagged_places import locate_words
 from annotators.tagged_turns import parse_facts, parse_points, parse_type
-from engines.types import NOT_ASKED, ChatResult, Engine, EngineError, Sample, Sampling
+from engines.types import ChatResult, Engine, Sample, Sampling, check_asked
 
 T = TypeVar("T")
 _WORDS: dict[str, Label] = {**TYPES, **{f"<{word}>": label for word, label in TYPES.items()}}
@@ -220,9 +220,7 @@ def converse(engine: Engine, conversations: Sequence[Turn[T]], known: dict[Reque
             group = [request for request in new if request.sampling == sampling]
             results = engine.chat([request.messages for request in group], sampling)
             known.update(zip(group, results, strict=True))
-            for result in results:
-                if result.error is not None and result.error.startswith(NOT_ASKED):
-                    raise EngineError(result.error.removeprefix(NOT_ASKED))
+            check_asked(results)
         for number, request in asked.items():
             go_on(number, known[request])
     return [returned[number] for number in range(len(conversations))]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
@@ -168,6 +168,18 @@ class ChatResult:
 
 NOT_ASKED = "not asked: "
 """How ``ChatResult.error`` begins where a batch was stopped for a reason that would hit every request."""
+
+
+def check_asked(results: Iterable[ChatResult]) -> None:
+    """Refuse the results of a batch that was stopped; what was answered before is in the cache, where there is one.
+
+    Raises:
+        EngineError: Why nothing more was asked.
+    """
+    for result in results:
+        if result.error is not None and result.error.startswith(NOT_ASKED):
+            raise EngineError(result.error.removeprefix(NOT_ASKED))
+
 
 OnResult = Callable[[int, ChatResult], None]
 """Called with a chat's place in the batch and its result as soon as that is there."""

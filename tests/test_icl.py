@@ -14,7 +14,7 @@ from fewl.similarity import cosine
 from mitigate.cli import main
 from mitigate.icl import EXAMPLES, SAME, Example, candidate_pool, chat, demonstrations, normalised
 from mitigate.picks import Scoring, best_scored, picks
-from tests.engines_server import Reply, completion, serving
+from tests.engines_server import Reply, completion, error, serving
 
 WORDS = ("red", "blue", "green", "gold", "grey", "pink", "lime", "teal")
 
@@ -168,6 +168,38 @@ def test_questions_with_one_id_each_get_their_answers(tmp_path: Path) -> None:
     assert [(a["question"][6:10], a["none"][:4], a["fewl"][:4]) for a in answers] == [
         (word, word, word) for word in WORDS[-2:]
     ]
+
+
+def test_prompts_without_an_answer_are_asked_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pool, recipe, out = tmp_path / "pool.jsonl", tmp_path / "icl.yaml", tmp_path / "run"
+    pool.write_text("".join(json.dumps(r) + "\n" for r in RECORDS))
+    down: list[str] = ["pink", "blue", "red"]
+
+    def script(body: dict[str, Any]) -> Reply:
+        asked = body["messages"][0]["content"].rsplit("Question:", 1)[1]
+        return error(400, "too long") if any(word in asked for word in down) else completion("yes")
+
+    with serving(script) as server:
+        options = {
+            "kind": "icl", "about": "a", "hardware": "h", "pool": str(pool), "baseline": "one",
+            "scoring": {"penalty": False, "similarity": "rouge-l"}, "engine": f"openai:m@{server.url}",
+        }  # fmt: skip
+        recipe.write_text(yaml.safe_dump(options))
+        for number, failed in ((1, 12), (2, 3), (3, 0)):
+            code = main(["run", str(recipe), "--output", str(out), *(["--resume"] if number > 1 else [])])
+            said = capsys.readouterr().err
+            assert code == (1 if failed else 0)
+            assert not failed or f"{failed} of 12 prompts have no answer" in said
+            assert not failed or f"go on with: mitigate run {recipe} --output {out} --resume" in said
+            answers = [json.loads(line) for line in (out / "answers.jsonl").read_text().splitlines()]
+            assert sum(row[v] is None for row in answers for v in ("none", "baseline", "fewl")) == failed
+            assert (out / "done.json").exists() == (not failed)
+            down[:] = ["pink"] if number == 1 else []
+    with_server_gone = main(["run", str(recipe), "answer_tokens=9", "--output", str(tmp_path / "other")])
+    assert with_server_gone == 1
+    assert "is the server running" in capsys.readouterr().err
 
 
 def test_what_is_missing_is_told_before_anything_loads(

@@ -11,10 +11,14 @@ printed and kept in the run folder (mitigate/run_folder.py).
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from pathlib import Path
 
+from engines.cache import CacheError
+from engines.types import EngineError
 from mitigate.errors import UsageError
+from mitigate.jobs import OutputError
 
 TRAIN_KINDS = {"annotator": ("embedded-annotator", "discriminative-annotator", "generative-annotator")}
 BUILD_KINDS = ("build-dataset",)
@@ -104,14 +108,18 @@ def run(args: argparse.Namespace) -> int:
         except UsageError:
             folder.discard()
             raise
+        except (EngineError, CacheError, OutputError) as error:
+            return _stopped(args, output, f"error: {error}", 1)
         except KeyboardInterrupt:
-            print(
-                f"mitigate: interrupted; go on with: mitigate run {args.recipe} "
-                f"{' '.join([*args.overrides, ''])}--output {output} --resume",
-                file=sys.stderr,
-            )
-            return 130
+            return _stopped(args, output, "interrupted", 130)
     return int(code or 0)
+
+
+def _stopped(args: argparse.Namespace, output: Path, why: str, code: int) -> int:
+    """Say how to go on; returns the exit code."""
+    again = shlex.join(["mitigate", "run", args.recipe, *args.overrides, "--output", str(output), "--resume"])
+    print(f"mitigate: {why}; what is done is kept, go on with: {again}", file=sys.stderr)
+    return code
 
 
 def print_recipes(_: argparse.Namespace) -> int:

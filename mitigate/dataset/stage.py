@@ -11,14 +11,14 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
-from engines.chat import load_engine, parse_engine
-from engines.types import Chat, ChatResult, Engine, EngineError, Sampling
+from engines.types import Chat, ChatResult, Engine, Sampling, check_asked
+from mitigate.asking import EngineName, open_engine
 from mitigate.config import Section
 from mitigate.errors import UsageError
 from mitigate.jobs import OutputError, open_job
@@ -33,15 +33,12 @@ _SHOWN = 10
 class Asked(Section):
     """An LLM and how it is asked."""
 
-    engine: str | None = Field(default=None, description="KIND:MODEL[@BASE_URL]; null: the recipe's engine")
+    engine: EngineName | None = Field(
+        default=None, description="KIND:MODEL[@BASE_URL]; null: the recipe's engine"
+    )
     temperature: float = Field(default=0.0, ge=0, le=2)
     max_tokens: int = Field(default=1024, ge=1, description="longest reply; thinking counts")
     concurrency: int = Field(default=16, ge=1, description="requests in flight (openai engines)")
-
-    @field_validator("engine")
-    @classmethod
-    def _known(cls, value: str | None) -> str | None:
-        return value if value is None else str(parse_engine(value))
 
 
 @contextmanager
@@ -51,16 +48,10 @@ def opened(asked: Asked, folder: Path) -> Iterator[Engine]:
     Raises:
         UsageError: It can't be loaded.
     """
-    spec = asked.engine or ""
-    options = {"concurrency": asked.concurrency} if spec.startswith("openai:") else {}
-    try:
-        engine = load_engine(spec, cache=folder / CACHE, **options)
-    except (ValueError, ImportError, OSError) as error:
-        raise UsageError(f"engine {spec}: {error}") from error
-    try:
+    name = asked.engine or ""
+    options = {"concurrency": asked.concurrency} if name.startswith("openai:") else {}
+    with closing(open_engine(name, "engine", folder / CACHE, **options)) as engine:
         yield engine
-    finally:
-        engine.close()
 
 
 def ask(engine: Engine, chats: Sequence[Chat], asked: Asked, *, turn: int = 0) -> list[ChatResult]:
@@ -74,9 +65,7 @@ def ask(engine: Engine, chats: Sequence[Chat], asked: Asked, *, turn: int = 0) -
     temperature = asked.temperature if turn == 0 else max(asked.temperature, 0.7)
     sampling = Sampling(max_tokens=asked.max_tokens, temperature=temperature, seed=turn)
     results = engine.chat(chats, sampling)
-    for result in results:
-        if result.error is not None and result.error.startswith("not asked"):
-            raise EngineError(f"{engine.name}: {result.error}")
+    check_asked(results)
     return results
 
 

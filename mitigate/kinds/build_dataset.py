@@ -6,11 +6,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from engines.chat import parse_engine
+from mitigate.asking import EngineName
 from mitigate.config import Recipe, Section, recipes_folder
-from mitigate.dataset.stage import Asked, say
+from mitigate.dataset.stage import Asked
 from mitigate.errors import UsageError
 from mitigate.run_folder import RunFolder
 
@@ -64,7 +65,9 @@ class Options(Recipe):
     corpus: list[Path] = Field(
         min_length=1, description="JSON Lines (title, text) or folders of .md and .txt"
     )
-    engine: str | None = Field(default=None, description="KIND:MODEL[@BASE_URL] for stages that name none")
+    engine: EngineName | None = Field(
+        default=None, description="KIND:MODEL[@BASE_URL] for stages that name none"
+    )
     matching: Matching = Matching()
     questions: Questions = Questions()
     distinct: Distinct = Distinct()
@@ -83,11 +86,6 @@ class Options(Recipe):
     )
     chunk_size: int = Field(default=16, ge=1, description="topics, or answers to annotate, at once")
     review: bool = Field(default=False, description="stop for a person after matching and after annotation")
-
-    @field_validator("engine")
-    @classmethod
-    def _known(cls, value: str | None) -> str | None:
-        return value if value is None else str(parse_engine(value))
 
     def files(self) -> tuple[Path, list[Path]]:
         """Topics and corpus; a path below `recipes/` that is not here is that of the installed recipes."""
@@ -147,16 +145,9 @@ def _check_annotator(options: Options) -> None:
 
 def run(options: Options, folder: RunFolder) -> int:
     """Build the data set, or go on with it; 3 where input or replies could not all be used."""
-    from engines.cache import CacheError
-    from engines.types import EngineError
     from mitigate.dataset.pipeline import build
-    from mitigate.jobs import OutputError
 
-    try:
-        figures = build(options, folder.path)
-    except (EngineError, CacheError, OutputError) as error:
-        say(f"error: {error}; what is done is kept: run this again with --resume")
-        return 1
+    figures = build(options, folder.path)
     if figures is None:
         return 0
     folder.finish(figures)

@@ -12,7 +12,8 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from engines.chat import parse_engine
+from engines.types import EngineError, Sampling, check_asked
+from mitigate.asking import EngineName, failures, open_engine
 from mitigate.config import Recipe
 from mitigate.errors import UsageError
 from mitigate.jsonl import Problem, Record, check_text, read_lines
@@ -35,25 +36,20 @@ class Options(Recipe):
     prompt_tokens: int = Field(
         default=2000, ge=50, description="most tokens of a prompt, about 4 characters each"
     )
-    engine: str | None = Field(
+    engine: EngineName | None = Field(
         default=None, description="KIND:MODEL[@BASE_URL] that answers; null: prompts only"
     )
     answer_tokens: int = Field(default=256, ge=1)
 
 
 def check(options: Options) -> None:
-    """Files are there and the engine's string is one."""
+    """Files are there."""
     from mitigate.commands.fewl_similarity import check_similarity
 
     for path in (options.pool, options.questions):
         if path is not None and not path.is_file():
             raise UsageError(f"cannot read {path}: no such file")
     check_similarity(options.scoring.similarity)
-    if options.engine is not None:
-        try:
-            parse_engine(options.engine)
-        except ValueError as error:
-            raise UsageError(str(error)) from None
 
 
 def run(options: Options, folder: RunFolder) -> int:
@@ -98,10 +94,10 @@ def run(options: Options, folder: RunFolder) -> int:
     folder.write_rows("prompts.jsonl", prompts)
     figures: dict[str, Any] = {"records": len(records), "rejected_lines": len(bad), "questions": len(tests)}
     figures |= {"pool": len(pool), "prompts": len(prompts)}
-    if options.engine is not None:
-        figures |= _ask(options, folder, prompts)
-    folder.finish(figures)
     print(f"prompts: {folder / 'prompts.jsonl'}")
+    if options.engine is not None:
+        figures |= _ask(options, options.engine, folder, prompts)
+    folder.finish(figures)
     for line in bad[:10]:
         print(f"line {line.number}: {'; '.join(map(str, line.problems))} (left out)")
     return 3 if bad else 0
@@ -121,20 +117,17 @@ def _questions(options: Options, records: list[Record]) -> tuple[list[Record], l
     return good, [line for line in lines if line.record is None]
 
 
-def _ask(options: Options, folder: RunFolder, prompts: list[Record]) -> dict[str, Any]:
-    """Answers of the engine; a second run takes them from the cache of the run folder."""
-    from engines import EngineError, Sampling, load_engine
+def _ask(options: Options, name: str, folder: RunFolder, prompts: list[Record]) -> dict[str, Any]:
+    """Answers of the engine; a second run takes them from the cache of the run folder.
 
-    try:
-        with closing(load_engine(str(options.engine), cache=folder / "replies.sqlite")) as engine:
-            print(f"asking {options.engine}: {len(prompts)} prompts", flush=True)
-            results = engine.chat(
-                [p["messages"] for p in prompts], Sampling(max_tokens=options.answer_tokens)
-            )
-    except (ValueError, ImportError, OSError) as error:
-        raise UsageError(f"engine: {error}") from error
-    except EngineError as error:
-        raise UsageError(f"engine: {error}; go on with --resume, replies are kept") from error
+    Raises:
+        EngineError: A prompt has no answer; those that there are were written.
+    """
+    with closing(open_engine(name, "engine", folder / "replies.sqlite")) as engine:
+        print(f"asking {name}: {len(prompts)} prompts", flush=True)
+        results = engine.chat([p["messages"] for p in prompts], Sampling(max_tokens=options.answer_tokens))
+        check_asked(results)
+        why = failures([engine])
     answers: list[Record] = []
     for i, (prompt, result) in enumerate(zip(prompts, results, strict=True)):
         if i % len(VARIANTS) == 0:  # by place: two questions may have one id
@@ -153,4 +146,7 @@ def _ask(options: Options, folder: RunFolder, prompts: list[Record]) -> dict[str
         print(
             f"judge with: mitigate judge --input {folder / f'pairs-{variant}.jsonl'} --output judged.jsonl --engine …"
         )
+    if why:
+        failed = sum(result.error is not None for result in results)
+        raise EngineError(f"{failed} of {len(prompts)} prompts have no answer ({why})")
     return {"answers": sum(row[v] is not None for row in answers for v in VARIANTS), **counts}
