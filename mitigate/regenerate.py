@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from annotators.records import Annotation
 from annotators.sentences import split_sentences
-from engines.types import Chat, Engine, Sampling
+from engines.types import Chat, Engine, Sampling, check_asked
 
 NOTHING = "[NOTHING]"
 """What the model is to write where the evidence holds nothing to say instead."""
@@ -106,12 +106,16 @@ def with_engine(engine: Engine, *, max_tokens: int = 200) -> Callable[[Sequence[
     Args:
         engine: Any engine; greedy replies.
         max_tokens: Longest reply.
+
+    Returns:
+        The function; it raises EngineError where the engine answers nothing more.
     """
 
     def regenerate(requests: Sequence[Request]) -> list[str | None]:
         if not requests:
             return []
         results = engine.chat([prompt(request) for request in requests], Sampling(max_tokens=max_tokens))
+        check_asked(results)
         return [read_reply(r.text, q.sentence) for r, q in zip(results, requests, strict=True)]
 
     return regenerate

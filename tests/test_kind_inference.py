@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -93,13 +94,79 @@ def test_a_killed_run_goes_on_and_asks_for_nothing_twice(tmp_path: Path) -> None
     fixed: list[bool] = []
     with serving(breaks) as server:
         path = recipe(tmp_path, server.url)
-        assert main(["run", str(path), "--output", str(out)]) == 2
+        assert main(["run", str(path), "--output", str(out)]) == 1
         assert len(read(out / "results.jsonl")) == 2
         fixed.append(True)
         del asked[:]
         assert main(["run", str(path), "--output", str(out), "--resume"]) == 3
     assert not any("q0?" in text or "q1?" in text for text in asked)
     assert [row["note"] for row in read(out / "results.jsonl")] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(("who", "failed"), [("m", [1]), ("w", [0, 1]), ("llm", [0, 1])])
+def test_failed_requests_are_kept_as_failed_and_asked_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], who: str, failed: list[int]
+) -> None:
+    """The engine that answers fails for one question; a writer and a reference LLM concern the chunk of it."""
+    out, path = tmp_path / "run", Path()
+
+    def fails(body: dict[str, Any]) -> Reply:
+        text = body["messages"][0]["content"]
+        if body["model"] == who and "q1?" in text and not mended:
+            return error(500, "out of memory")
+        return script(body) if body["model"] == "m" else completion(RIGHT)
+
+    mended: list[bool] = []
+    with serving(fails) as server:
+        more: dict[str, Any] = {"regenerate": f"openai:w@{server.url}"}
+        if who == "llm":
+            more |= {"select": "fewl", "reference_llms": {"llm": f"openai:llm@{server.url}"}}
+            more["scoring"] = {"similarity": "rouge-l", "penalty": False, "embedding": "tfidf"}
+        path = recipe(tmp_path, server.url, **more)
+        assert main(["run", str(path), "--output", str(out)]) == 1
+        shown = capsys.readouterr()
+        assert f"failed: {len(failed)}" in shown.out
+        (line,) = shown.err.splitlines()[-1:]
+        assert f"{len(failed)} of 4 questions have a request without a reply (openai:{who}@" in line
+        assert f"go on with: mitigate run {path} --output {out} --resume" in line
+        rows = read(out / "results.jsonl")
+        assert [row["note"] for row in rows if row["error"]] == failed
+        assert not (out / "done.json").exists()
+        mended.append(True)
+        del server.requests[:]
+        assert main(["run", str(path), "--output", str(out), "--resume"]) == 3
+        again = server.requests[:]
+        assert main(["run", str(path), "--output", str(tmp_path / "whole")]) == 3
+    assert {body["model"] for body in again[:1]} == {who}
+    assert all("q1?" in body["messages"][0]["content"] for body in again)
+    assert (out / "results.jsonl").read_bytes() == (tmp_path / "whole/results.jsonl").read_bytes()
+    done = json.loads((out / "done.json").read_text())
+    assert (done["failed"], done) == (0, json.loads((tmp_path / "whole/done.json").read_text()))
+
+
+def test_an_engine_that_dies_on_the_way_loses_no_reply(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The key expires within the first chunk: that is done again, and what was said is not asked again."""
+    out, path = tmp_path / "run", Path()
+
+    def dies(body: dict[str, Any]) -> Reply:
+        if len(server.requests) == 1 or mended:
+            return script(body)
+        return replace(error(401, "key expired"), delay=0.3)
+
+    mended: list[bool] = []
+    with serving(dies) as server:
+        path = recipe(tmp_path, server.url)
+        assert main(["run", str(path), "--output", str(out)]) == 1
+        assert sorted(bool(row["error"]) for row in read(out / "results.jsonl")) == [False, True]
+        assert "key expired" in capsys.readouterr().err
+        mended.append(True)
+        answered = server.requests[0]["messages"]
+        del server.requests[:]
+        assert main(["run", str(path), "--output", str(out), "--resume"]) == 3
+    assert answered not in [body["messages"] for body in server.requests]
+    assert len(read(out / "results.jsonl")) == 4
 
 
 def test_a_chunk_cut_while_it_was_written_begins_again_and_other_questions_are_refused(
@@ -139,7 +206,7 @@ def test_bad_lines_stop_no_other(tmp_path: Path) -> None:
 
 def test_a_damaged_cache_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path, out = recipe(tmp_path, "http://127.0.0.1:9/v1"), tmp_path / "run"
-    assert main(["run", str(path), "--output", str(out)]) == 2
+    assert main(["run", str(path), "--output", str(out)]) == 1
     (out / "replies.sqlite").write_text("no database " * 100)
     assert main(["run", str(path), "--output", str(out), "--resume"]) == 1
     assert "is damaged" in capsys.readouterr().err

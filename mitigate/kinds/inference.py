@@ -1,21 +1,22 @@
 """Kind `inference`: several answers a question from any engine, the best chosen, corrected, or withheld.
 
 Writes results.jsonl (the answer as given, its annotation, what it would have been without this), report.html and the
-rates of the first, the chosen and the corrected answers. Resumed runs go on at the next question; replies are cached.
+rates of the first, the chosen and the corrected answers. Resumed runs go on where the last one stopped; replies are
+cached. A question that a request failed for is kept with its `error`, and its chunk is done again by a resumed run.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
 
-from engines.chat import parse_engine
-from engines.types import check_chats
+from engines.types import ChatResult, Engine, EngineError, Sampling, check_asked, check_chats
+from mitigate.asking import EngineName, failures, open_engine
 from mitigate.config import Recipe
 from mitigate.errors import UsageError
 from mitigate.jsonl import Problem, Record, check_text, read_lines, rejected_row, shown
@@ -28,7 +29,7 @@ STAGES = ("first", "chosen", "given")
 
 class Options(Recipe):
     kind: Literal["inference"]
-    engine: str = Field(description="KIND:MODEL[@BASE_URL] that answers")
+    engine: EngineName = Field(description="KIND:MODEL[@BASE_URL] that answers")
     data: Path = Field(description='questions, JSON Lines: {"question", "reference", "prompt"?: chat, "id"?}')
     reference_in_prompt: bool = Field(
         default=True, description="show the model the reference with the question"
@@ -41,12 +42,14 @@ class Options(Recipe):
     select: Literal["annotator", "fewl", "none"] = Field(
         default="annotator", description="none: the first answer"
     )
-    reference_llms: dict[str, str] = Field(
+    reference_llms: dict[str, EngineName] = Field(
         default={}, description="for select: fewl: name → engine of each reference LLM"
     )
     scoring: Scoring = Scoring()
     correct: bool = True
-    regenerate: str | None = Field(default=None, description="engine that writes flagged sentences anew")
+    regenerate: EngineName | None = Field(
+        default=None, description="engine that writes flagged sentences anew"
+    )
     delete: bool = Field(default=False, description="take out sentences that stay hallucinated")
     abstain_above: float | None = Field(default=None, ge=0, lt=1)
     chunk: int = Field(
@@ -55,17 +58,11 @@ class Options(Recipe):
 
 
 def check(options: Options) -> None:
-    """Engines are named rightly, options go together, the data is there."""
+    """Options go together, the data is there."""
     from mitigate.commands.fewl_similarity import check_similarity
 
     if not options.data.is_file():
         raise UsageError(f"cannot read {options.data}: no such file")
-    for engine in (options.engine, options.regenerate, *options.reference_llms.values()):
-        if engine is not None:
-            try:
-                parse_engine(engine)
-            except ValueError as error:
-                raise UsageError(str(error)) from None
     if (options.select == "fewl") != bool(options.reference_llms):
         raise UsageError(
             "reference_llms: expected the engines of reference LLMs with select: fewl, and only then"
@@ -101,21 +98,39 @@ def run(options: Options, folder: RunFolder) -> int:
     if not rows:
         raise UsageError(f'{options.data}: expected {{"question", "reference"}}, found no good line')
     folder.write_rows("rejected.jsonl", [rejected_row(options.data, line) for line in bad])
-    done = _done(options, folder, rows)
+    results = _written(options, folder, rows)
     annotator = load(options.annotator)
-    for results in _work(options, folder, rows[done:], annotator):
-        folder.append(RESULTS, results)
-        done += len(results)
-        print(f"{done} of {len(rows)} questions", flush=True)
+    with ExitStack() as stack:
+        names = {options.engine, options.regenerate, *options.reference_llms.values()} - {None}
+        engines = {
+            name: stack.enter_context(closing(open_engine(name, "engine", folder / "replies.sqlite")))
+            for name in sorted(map(str, names))
+        }
+        for start in range(0, len(rows), options.chunk):
+            part = rows[start : start + options.chunk]
+            there = results[start : start + len(part)]
+            if there and not any(result.get("error") for result in there):
+                continue
+            results[start : start + len(part)] = _chunk(options, engines, part, annotator)
+            if there:
+                folder.write_rows(RESULTS, results)
+            else:
+                folder.append(RESULTS, results[start:])
+            print(f"{len(results)} of {len(rows)} questions", flush=True)
+        why = failures(engines.values())
     figures = _figures(folder)
     _page(folder)
-    folder.finish(figures)
     _tell(figures, folder, bad)
+    if figures["failed"]:
+        raise EngineError(
+            f"{figures['failed']} of {len(rows)} questions have a request without a reply ({why})"
+        )
+    folder.finish(figures)
     return 3 if bad else 0
 
 
-def _done(options: Options, folder: RunFolder, rows: Sequence[Record]) -> int:
-    """How many questions an earlier start has finished; a chunk that was cut while it was written begins again."""
+def _written(options: Options, folder: RunFolder, rows: Sequence[Record]) -> list[Record]:
+    """The results of an earlier start, whole chunks only: one that was cut while it was written begins again."""
     written = folder.rows(RESULTS)
     for i, found in enumerate(written):
         if i >= len(rows) or any(found.get(k) != rows[i][k] for k in ("id", "question", "reference")):
@@ -123,46 +138,43 @@ def _done(options: Options, folder: RunFolder, rows: Sequence[Record]) -> int:
                 f"cannot resume {folder.path}: row {i + 1} of {RESULTS} is not of question {i + 1} of {options.data}, "
                 "which has changed; choose another folder with --output"
             )
-    done = len(written) if len(written) == len(rows) else len(written) - len(written) % options.chunk
-    if done < len(written):
-        folder.write_rows(RESULTS, written[:done])
-    return done
+    whole = len(written) if len(written) == len(rows) else len(written) - len(written) % options.chunk
+    if whole < len(written):
+        folder.write_rows(RESULTS, written[:whole])
+    return written[:whole]
 
 
-def _work(
-    options: Options, folder: RunFolder, rows: Sequence[Record], annotator: Any
-) -> Iterator[list[Record]]:
-    from engines import EngineError, load_engine
+def _chunk(
+    options: Options, engines: Mapping[str, Engine], rows: Sequence[Record], annotator: Any
+) -> list[Record]:
+    """The results of some questions, with `error` where a request failed.
+
+    What is asked for a whole chunk (reference answers, whose neighbours are found among its questions, and sentences
+    written anew) concerns all of its questions.
+
+    Raises:
+        EngineError: An engine answers nothing more; its replies so far are in the cache.
+    """
     from mitigate.regenerate import with_engine
 
-    names = {options.engine, options.regenerate, *options.reference_llms.values()} - {None}
-    engines: dict[str, Any] = {}
-    try:
-        for name in sorted(map(str, names)):
-            engines[name] = load_engine(name, cache=folder / "replies.sqlite")
-        regenerate = with_engine(engines[options.regenerate]) if options.regenerate else None
-        for start in range(0, len(rows), options.chunk):
-            part = rows[start : start + options.chunk]
-            candidates = _candidates(options, engines[options.engine], part)
-            yield _finish(options, engines, part, candidates, annotator, regenerate)
-    except (ValueError, ImportError, OSError) as error:
-        raise UsageError(f"engine: {error}") from error
-    except EngineError as error:
-        raise UsageError(f"engine: {error}; go on with --resume, what was done is kept") from error
-    finally:
-        for engine in engines.values():
-            with closing(engine):
-                pass
+    asked = _ask(options, engines[options.engine], rows)
+    own = [result.error for result in asked]
+    candidates = [[text.strip() for text in result.texts if text.strip()] for result in asked]
+    before = failures(engines.values())
+    regenerate = with_engine(engines[options.regenerate]) if options.regenerate else None
+    results = _finish(options, engines, rows, candidates, annotator, regenerate)
+    after = failures(engines.values())
+    shared = None if after == before else f"a request of its chunk failed ({after})"
+    return [{**result, "error": error or shared} for result, error in zip(results, own, strict=True)]
 
 
-def _candidates(options: Options, engine: Any, rows: Sequence[Record]) -> list[list[str]]:
-    from engines.types import Sampling
-
+def _ask(options: Options, engine: Engine, rows: Sequence[Record]) -> list[ChatResult]:
     how: dict[str, Any] = {"max_tokens": options.answer_tokens, "temperature": options.temperature}
     if options.temperature > 0:
         how["seed"] = options.seed
     results = engine.chat([_prompt(options, row) for row in rows], Sampling(n=options.answers, **how))
-    return [[text.strip() for text in result.texts if text.strip()] for result in results]
+    check_asked(results)
+    return results
 
 
 def _prompt(options: Options, row: Record) -> list[dict[str, str]]:
@@ -264,7 +276,11 @@ def _figures(folder: RunFolder) -> dict[str, Any]:
     from annotators.records import HALLUCINATED
 
     rows = folder.rows(RESULTS)
-    out: dict[str, Any] = {"questions": len(rows), "unanswered": sum(row["answer"] is None for row in rows)}
+    out: dict[str, Any] = {
+        "questions": len(rows),
+        "unanswered": sum(row["answer"] is None and not row.get("error") for row in rows),
+        "failed": sum(row.get("error") is not None for row in rows),
+    }
     for stage in STAGES:
         factual = [
             [label for label in row["stages"][stage] if label not in (None, "no_fact")] for row in rows
@@ -305,7 +321,9 @@ def _tell(figures: Mapping[str, Any], folder: RunFolder, bad: Sequence[Any]) -> 
         ends = f" [{percent(one['interval'][0])}, {percent(one['interval'][1])}]" if one["interval"] else ""
         print(f"{stage:>6}: {percent(one['rate'])}{ends} hallucinated of {one['factual']} factual sentences")
     print("all by the same annotator, which also chose and corrected: judge with another one as well")
-    print(f"questions: {figures['questions']}, without an answer: {figures['unanswered']}")
+    print(
+        f"questions: {figures['questions']}, without an answer: {figures['unanswered']}, failed: {figures['failed']}"
+    )
     print(f"results: {folder / RESULTS}\npage: {folder / 'report.html'}")
     for line in bad[:10]:
         print(f"line {line.number}: {json.dumps([str(p) for p in line.problems])} (left out)")
