@@ -155,6 +155,17 @@ def test_resumed_equals_uninterrupted_and_lora_merges(
     }
 
 
+def test_questions_are_counted_once_however_often_they_are_drawn(tmp_path: Path, base: Path) -> None:
+    """Equal scores: rows are drawn with replacement, so some questions come twice and others not."""
+    out = tmp_path / "run"
+    path = recipe(tmp_path, base, weight_temperature=1.0, training={"max_steps": 1})
+    assert main(["run", str(path), "--output", str(out)]) == 0
+    questions = [json.loads(line)["question"] for line in (out / "train.jsonl").read_text().splitlines()]
+    done = json.loads((out / "done.json").read_text())
+    assert (done["train_rows"], done["train_questions"]) == (len(questions), len(set(questions)))
+    assert len(set(questions)) < len(questions)
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [

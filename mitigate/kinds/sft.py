@@ -77,7 +77,8 @@ def run(options: Options, folder: RunFolder) -> int:
     folder.write_rows("pairs.jsonl", judged)
     losses = [row["loss"] for row in folder.rows() if "loss" in row]
     figures = {
-        "train_questions": len(train), "test_questions": len(test), "rejected_lines": len(bad), "pairs": len(judged),
+        "train_rows": len(train), "train_questions": len({row["question"] for row in train}),
+        "test_questions": len(test), "rejected_lines": len(bad), "pairs": len(judged),
         "first_loss": losses[0] if losses else None, "last_loss": losses[-1] if losses else None,
     }  # fmt: skip
     folder.finish(figures)
