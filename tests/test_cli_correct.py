@@ -10,7 +10,7 @@ import pytest
 
 from mitigate.cli import main
 from mitigate.commands import correct as command
-from tests.engines_server import Reply, completion, serving
+from tests.engines_server import Reply, completion, error, serving
 from tests.rule_annotator import RuleAnnotator
 from tests.test_inference import LOST, REFERENCE, RIGHT, WRONG
 
@@ -76,10 +76,35 @@ def test_correct_continues_and_refuses_another_annotator(
     assert run("correct", "--input", source, "--output", out, "--delete") == 2  # its rows were made without
     assert "it was corrected with {'engine': None, 'delete': False" in capsys.readouterr().err
     assert out.read_bytes() == whole
-    out.write_bytes(whole[: whole.index(b"\n") + 1])
     annotator.fingerprint = "another"
-    assert run("correct", "--input", source, "--output", out) == 2
-    assert "fingerprint rule, and embedded has another" in capsys.readouterr().err
+    for rows in (whole, whole[: whole.index(b"\n") + 1]):  # complete, and begun
+        out.write_bytes(rows)
+        assert run("correct", "--input", source, "--output", out) == 2
+        assert "fingerprint rule, and embedded has another" in capsys.readouterr().err
+
+
+def test_failed_requests_are_told_and_asked_again(
+    tmp_path: Path, annotator: RuleAnnotator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, out = answers(tmp_path, LOST, "It weighs 9 Tons."), tmp_path / "out.jsonl"
+    down = [True]
+
+    def script(body: dict[str, Any]) -> Reply:
+        failing = down and "30 Marks" in body["messages"][0]["content"]
+        return error(400, "too long") if failing else completion(RIGHT)
+
+    with serving(script) as server:
+        args = ["correct", "--input", source, "--output", out, "--engine", f"openai:m@{server.url}"]
+        assert run(*args) == 1
+        said = capsys.readouterr().err
+        assert "1 requests failed, the last: " in said
+        assert "--overwrite asks only these again" in said
+        assert [row["answer"] for row in read(out)] == [LOST, RIGHT]
+        down.clear()
+        del server.requests[:]
+        assert run(*args, "--overwrite") == 0
+        assert len(server.requests) == 1
+    assert [row["answer"] for row in read(out)] == [RIGHT, RIGHT]
 
 
 def test_correct_with_an_engine_deletion_and_abstention(tmp_path: Path, annotator: RuleAnnotator) -> None:
@@ -148,3 +173,6 @@ def test_best_of_chooses_and_says_why(
     assert "50 % of all candidates, 0 % of the chosen" in text
     assert run("best-of", "--input", source, "--output", out) == 3
     assert read(out) == [first, second]
+    annotator.fingerprint = "another"
+    assert run("best-of", "--input", source, "--output", out) == 2
+    assert "choose another --output, or --overwrite" in capsys.readouterr().err

@@ -10,29 +10,30 @@ Both judge with an annotator, go on after they were killed, and leave the rest t
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mitigate.asking import failures, open_engine
 from mitigate.commands.annotate import load
+from mitigate.commands.fewl_files import REJECTED, say, tell_rejected
 from mitigate.errors import UsageError
-from mitigate.jobs import Job, OutputError, open_job
+from mitigate.jobs import Job, OutputError, make_parent, open_job
 from mitigate.jsonl import Problem, Record, check_annotation_input, check_text, shown
 
 if TYPE_CHECKING:
     from annotators.records import Annotator
     from mitigate.inference import Regenerate
 
-REJECTED = 3  # exit code
-FAILED = 1
+    Process = Callable[[list[Record], Annotator], Sequence[Record]]
+
+FAILED = 1  # exit code
 CORRECTED = (
     "answer", "sentences", "annotator", "hallucination_rate", "action", "original_answer", "original_sentences",
     "original_hallucination_rate", "changes", "correction_options",
 )  # fmt: skip
 CHOSEN = ("answer", "model", "index", "sentences", "annotator", "hallucination_rate", "rates")
-Process = Callable[[list[Record]], Sequence[Record]]
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -48,7 +49,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--engine", metavar="KIND:MODEL[@URL]", help="writes flagged sentences anew from their evidence"
     )
-    parser.add_argument("--cache", metavar="FILE", type=Path, help="response cache of the engine")
+    parser.add_argument("--cache", metavar="FILE", type=Path, help="of replies (OUTPUT.cache.sqlite)")
     parser.add_argument("--delete", action="store_true", help="take out sentences that stay hallucinated")
     parser.add_argument(
         "--abstain-above", metavar="RATE", type=float,
@@ -104,21 +105,32 @@ def run_correct(args: argparse.Namespace) -> int:
             return "'original_answer' differs"
         return _same_rest(record, written, CORRECTED)
 
-    def prepare(annotator: Annotator, stack: ExitStack) -> Process:
+    def process(records: list[Record], annotator: Annotator) -> list[Record]:
         from mitigate.inference import correct
 
-        regenerate = writer(args.engine, args.cache, stack)
+        rows = [
+            {k: v for k, v in record.items() if k == "answer" or k not in CORRECTED} for record in records
+        ]
+        mended = correct(rows, annotator, regenerate=regenerate, delete=args.delete, abstain_above=above)
+        return [{**one.to_dict(), "correction_options": asked} for one in mended]
 
-        def process(records: list[Record]) -> list[Record]:
-            rows = [
-                {k: v for k, v in record.items() if k == "answer" or k not in CORRECTED} for record in records
-            ]
-            mended = correct(rows, annotator, regenerate=regenerate, delete=args.delete, abstain_above=above)
-            return [{**one.to_dict(), "correction_options": asked} for one in mended]
+    if args.engine is None:
+        regenerate: Regenerate | None = None
+        return _run(args, check_annotation_input, matches, process, tell_correct)
+    from mitigate.regenerate import with_engine
 
-        return process
-
-    return _run(args, check_annotation_input, matches, prepare, tell_correct)
+    cache = args.cache or Path(f"{args.output}.cache.sqlite")
+    make_parent(cache)
+    with closing(open_engine(args.engine, "--engine", cache)) as engine:
+        regenerate = with_engine(engine)
+        code = _run(args, check_annotation_input, matches, process, tell_correct)
+        if why := failures([engine]):
+            say(
+                f"error: {why}; what they were to mend stays as it is: the same command with --overwrite asks only "
+                f"these again, the other replies are in {cache}"
+            )
+            return FAILED
+        return code
 
 
 def run_best_of(args: argparse.Namespace) -> int:
@@ -127,17 +139,14 @@ def run_best_of(args: argparse.Namespace) -> int:
     def matches(record: Record, written: Record) -> str | None:
         return _same_rest(record, written, CHOSEN)
 
-    def prepare(annotator: Annotator, stack: ExitStack) -> Process:
-        return lambda records: choose(records, annotator)
-
-    return _run(args, check_candidates, matches, prepare, tell_best)
+    return _run(args, check_candidates, matches, choose, tell_best)
 
 
 def _run(
     args: argparse.Namespace,
     check: Callable[[Record], list[Problem]],
     matches: Callable[[Record, Record], str | None],
-    prepare: Callable[[Annotator, ExitStack], Process],
+    process: Process,
     tell: Callable[[Sequence[Record]], str],
 ) -> int:
     if args.chunk_size < 1:
@@ -149,32 +158,27 @@ def _run(
         return matches(record, written)
 
     try:
-        with ExitStack() as stack:
-            job = stack.enter_context(
-                open_job(args.input, args.output, check=check, matches=compare, overwrite=args.overwrite)
-            )
-            for line in job.first_rejected:
-                for problem in line.problems:
-                    print(f"mitigate: {job.source}:{line.number}: {problem} (line rejected)", file=sys.stderr)
-            if job.done < job.valid:
-                annotator = load(args.annotator)
+        with open_job(args.input, args.output, check=check, matches=compare, overwrite=args.overwrite) as job:
+            tell_rejected(job.source, job.first_rejected, job.rejected, str(job.rejected_path))
+            if job.valid:
+                annotator = load(args.annotator)  # of a complete output too: it may be of another annotator
                 if other := written_by - {annotator.fingerprint}:
                     raise UsageError(
                         f"cannot continue {job.output}: it was written with an annotator of fingerprint {min(other)}, "
                         f"and {args.annotator} has {annotator.fingerprint}; choose another --output, or --overwrite"
                     )
-                _work(job, prepare(annotator, stack), args.chunk_size)
+                _work(job, lambda records: process(records, annotator), args.chunk_size)
             else:
                 job.run(lambda records: [], chunk_size=1)
             print(tell(_rows(args.output)))
             print(f"output: {args.output}" + (f"\nrejected: {job.rejected_path}" if job.rejected else ""))
     except OutputError as error:
-        print(f"mitigate: error: {error}", file=sys.stderr)
+        say(f"error: {error}")
         return FAILED
     return REJECTED if job.rejected else 0
 
 
-def _work(job: Job, process: Process, chunk_size: int) -> None:
+def _work(job: Job, process: Callable[[list[Record]], Sequence[Record]], chunk_size: int) -> None:
     from rich.console import Console
     from rich.progress import Progress
 
@@ -188,23 +192,6 @@ def _rows(path: Path) -> list[Record]:
     from mitigate.report import read_annotated
 
     return list(read_annotated(path))
-
-
-def writer(engine: str | None, cache: Path | None, stack: ExitStack) -> Regenerate | None:
-    """What writes flagged sentences anew with an engine, which the stack closes; None without an engine.
-
-    Raises:
-        UsageError: The engine can't be loaded.
-    """
-    if engine is None:
-        return None
-    from engines import load_engine
-    from mitigate.regenerate import with_engine
-
-    try:
-        return with_engine(stack.enter_context(closing(load_engine(engine, cache=cache))))
-    except (ValueError, ImportError, OSError, RuntimeError) as error:
-        raise UsageError(f"--engine: {error}") from error
 
 
 def _same_rest(record: Record, written: Record, added: Sequence[str]) -> str | None:

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import argparse
 import os
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from socket import socket
 from urllib.parse import urlsplit
 
+from mitigate.asking import open_engine
 from mitigate.commands.annotate import load
-from mitigate.commands.correct import writer
 from mitigate.errors import UsageError
 
 TOKEN = "MITIGATE_SERVE_TOKEN"
@@ -69,6 +69,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         import uvicorn
 
+        from mitigate.regenerate import with_engine
         from mitigate.serve import LOOPBACK, Proxy
     except ImportError as error:
         raise UsageError(
@@ -80,7 +81,10 @@ def run(args: argparse.Namespace) -> int:
             f"--host: {args.host} can be reached by others: set {TOKEN} to a secret that clients send as their key"
         )
     with ExitStack() as stack:
-        regenerate = writer(args.engine, args.cache, stack)
+        regenerate = None
+        if args.engine is not None:
+            engine = stack.enter_context(closing(open_engine(args.engine, "--engine", args.cache)))
+            regenerate = with_engine(engine)
         annotator = load(args.annotator)
         proxy = Proxy(
             args.upstream,
