@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from annotators.records import Annotator
-from engines.types import Chat, Engine, Sampling
+from engines.types import Chat, Engine, Sampling, check_asked
 from fewl.similarity import Similarity
 from mitigate.regenerate import fenced
 
@@ -139,9 +139,10 @@ def by_engine(pairs: Sequence[Pair], engine: Engine) -> list[tuple[Outcome, dict
         Per pair the outcome, and the two verdicts and replies.
 
     Raises:
-        EngineError: The engine can't answer at all.
+        EngineError: The engine can't answer at all, or stopped answering.
     """
     results = engine.chat(chats(pairs), Sampling(max_tokens=MAX_REPLY)) if pairs else []
+    check_asked(results)
     out = []
     for forward, backward in zip(results[::2], results[1::2], strict=True):
         verdicts = [read_verdict(forward.text), read_verdict(backward.text)]

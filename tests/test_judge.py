@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -162,7 +163,7 @@ def test_the_command_with_an_engine(tmp_path: Path, capsys: pytest.CaptureFixtur
     source, out = write(tmp_path / "in.jsonl", [*PAIRS, {"question": "only"}]), tmp_path / "out.jsonl"
     with serving(script) as server:
         args = ["judge", "--input", str(source), "--output", str(out), "--engine", f"openai:m@{server.url}"]
-        assert main([*args, "--cache", str(tmp_path / "cache")]) == 3
+        assert main([*args, "--cache", str(tmp_path / "cache")]) == 1  # not 3: first what failed
     rows = [json.loads(line) for line in out.read_text().splitlines()]
     assert [row["outcome"] for row in rows] == ["method", "baseline", "unsure", "unsure"]
     assert rows[2]["verdicts"] == ["first", "first"]
@@ -170,6 +171,8 @@ def test_the_command_with_an_engine(tmp_path: Path, capsys: pytest.CaptureFixtur
     shown, errors = capsys.readouterr()
     assert "8 requests to openai:m@" in errors
     assert "in.jsonl:5: baseline" in errors
+    assert "2 requests failed" in errors
+    assert "the same command asks only these again" in errors
     assert "method 25 %, baseline 25 %, tie 50 % (2 of the ties unsure" in shown
     assert "win rate of the method over decided pairs: 50 % [9 %, 91 %], n = 2" in shown
 
@@ -193,7 +196,7 @@ def test_the_command_without_an_llm(tmp_path: Path, capsys: pytest.CaptureFixtur
 def test_the_command_writes_and_reads_a_sheet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pairs = [{"question": "=1+1", "baseline": "@sum, a\nline", "method": "-2"}, *PAIRS]
     source, sheet, out = write(tmp_path / "in.jsonl", pairs), tmp_path / "sheet.csv", tmp_path / "out.jsonl"
-    assert main(["judge", "--input", str(source), "--sheet", str(sheet), "--seed", "5"]) == 0
+    assert main(["judge", "--input", str(source), "--human", str(sheet), "--seed", "5"]) == 0
     with sheet.open(encoding="utf-8-sig", newline="") as file:
         rows = list(csv.DictReader(file))
     assert rows[0]["question"] == "'=1+1"
@@ -205,7 +208,7 @@ def test_the_command_writes_and_reads_a_sheet(tmp_path: Path, capsys: pytest.Cap
         writer = csv.DictWriter(file, list(rows[0]), delimiter=";")
         writer.writeheader()
         writer.writerows(rows)
-    args = ["judge", "--input", str(source), "--output", str(out), "--filled", str(sheet)]
+    args = ["judge", "--input", str(source), "--output", str(out), "--human", str(sheet)]
     assert main([*args, "--seed", "5", "--json"]) == 0
     said = [json.loads(line)["outcome"] for line in out.read_text().splitlines()]
     expected = [
@@ -214,6 +217,10 @@ def test_the_command_writes_and_reads_a_sheet(tmp_path: Path, capsys: pytest.Cap
     ]
     assert said == expected
     capsys.readouterr()
+    filled = sheet.read_bytes()
+    assert main(["judge", "--input", str(source), "--human", str(sheet)]) == 2  # would write it anew
+    assert "is there already: give --output to read it back" in capsys.readouterr().err
+    assert sheet.read_bytes() == filled
     assert main([*args, "--seed", "6"]) == 2
     assert "another first answer" in capsys.readouterr().err
     sheet.write_text(sheet.read_text().replace("first\n", "left\n", 1).replace("None ", "maybe", 1))
@@ -251,18 +258,18 @@ def test_files_that_are_something_else_are_one_line(
     assert main([*args, "--engine", "openai:m@http://127.0.0.1:9/v1", "--cache", str(cache)]) == 1
     assert "is damaged" in capsys.readouterr().err
     sheet.write_text("row,first,better\n0," + "x" * 200_000 + ",\n")
-    assert main([*args, "--filled", str(sheet)]) == 2
-    assert "expected the sheet of --sheet as CSV" in capsys.readouterr().err
+    assert main([*args, "--human", str(sheet)]) == 2
+    assert "expected the sheet as CSV" in capsys.readouterr().err
     sheet.write_text("row,first,better\n²,x,\n")
-    assert main([*args, "--filled", str(sheet)]) == 2
+    assert main([*args, "--human", str(sheet)]) == 2
     assert "row: expected 0 to 3, got '²'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("extra", "message"),
     [
-        (["--annotator", "embedded"], "--output: give it with every judge but --sheet"),
-        (["--sheet", "s.csv", "--output", "o"], "--output: give it with every judge but --sheet"),
+        (["--annotator", "embedded"], "--output: expected a file"),
+        (["--human", "s.csv", "--output", "o"], "cannot read s.csv: .*without --output the sheet is written"),
         (
             ["--similarity", "bleu", "--output", "o.jsonl"],
             "--similarity: expected cosine or rouge-l, got 'bleu'",
@@ -283,4 +290,4 @@ def test_wrong_options(
     monkeypatch.chdir(tmp_path)
     source = write(tmp_path / "in.jsonl", PAIRS)
     assert main(["judge", "--input", str(source), *extra]) == 2
-    assert message in capsys.readouterr().err
+    assert re.search(message, capsys.readouterr().err)

@@ -3,8 +3,8 @@
     mitigate judge --input pairs.jsonl --output judged.jsonl --engine openai:MODEL@URL --cache replies.sqlite
     mitigate judge --input pairs.jsonl --output judged.jsonl --annotator embedded
     mitigate judge --input pairs.jsonl --output judged.jsonl --similarity cosine
-    mitigate judge --input pairs.jsonl --sheet sheet.csv                                  # for people
-    mitigate judge --input pairs.jsonl --output judged.jsonl --filled sheet.csv
+    mitigate judge --input pairs.jsonl --human sheet.csv                           # writes a blinded sheet for people
+    mitigate judge --input pairs.jsonl --human sheet.csv --output judged.jsonl     # reads it back
 
 The judge's rules and the form of pairs are in `mitigate/judge.py`. With an engine the cost is estimated first, and
 asked about where a terminal is at hand.
@@ -21,9 +21,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from engines.types import EngineError
+from mitigate.asking import failures, open_engine
 from mitigate.commands.fewl_files import REJECTED, say, whole_job, write_all, write_bytes
 from mitigate.errors import UsageError
-from mitigate.jobs import OutputError
+from mitigate.jobs import OutputError, make_parent
 from mitigate.jsonl import Problem, Record, check_text, shown
 from mitigate.report import percent
 
@@ -59,9 +61,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="NAME",
         help="nearer to correct than to incorrect answers wins (cosine, rouge-l)",
     )
-    judge.add_argument("--sheet", metavar="FILE", type=Path, help="write a blinded sheet (CSV) for people")
-    judge.add_argument("--filled", metavar="FILE", type=Path, help="read such a sheet back")
-    parser.add_argument("--cache", metavar="FILE", type=Path, help="response cache of the engine")
+    judge.add_argument(
+        "--human",
+        metavar="FILE",
+        type=Path,
+        help="people: without --output writes a blinded sheet (CSV) for them, with --output reads it back",
+    )
+    parser.add_argument("--cache", metavar="FILE", type=Path, help="of replies (OUTPUT.cache.sqlite)")
     parser.add_argument("--seed", type=int, default=0, help="of the order in a sheet (%(default)s)")
     parser.add_argument("--yes", action="store_true", help="do not ask before an engine is used")
     parser.add_argument("--json", action="store_true", help="print the result as JSON and nothing else")
@@ -85,19 +91,24 @@ def check_pair(record: Record) -> list[Problem]:
 
 def run(args: argparse.Namespace) -> int:
     """Judge a file of pairs; returns the exit code."""
-    if (args.output is None) != (args.sheet is not None):
-        raise UsageError("--output: give it with every judge but --sheet, which writes the sheet only")
+    if args.output is None and args.human is None:
+        raise UsageError("--output: expected a file; only --human writes something else first, the sheet")
     if args.cache is not None and args.engine is None:
         raise UsageError("--cache: the response cache of an engine; give --engine too")
-    if args.sheet is not None:
+    if args.output is None:
         return write_sheet(args)
     try:
         with whole_job(args, check_pair) as (job, pairs):
             if not pairs:
                 raise UsageError(f"{args.input}: expected pairs of answers, found no good line")
-            judged = _judge(args, pairs)
-            if judged is None:
-                return FAILED
+            failed: str | None = None
+            if args.engine is not None:
+                if not _agreed(args, pairs):
+                    say("nothing was asked")
+                    return FAILED
+                judged, failed = _by_engine(args, pairs)
+            else:
+                judged = _judge(args, pairs)
             write_all(
                 job,
                 [{**p, "outcome": outcome, **more} for p, (outcome, more) in zip(pairs, judged, strict=True)],
@@ -106,14 +117,17 @@ def run(args: argparse.Namespace) -> int:
         say(f"error: {error}")
         return FAILED
     _tell(args, [outcome for outcome, _ in judged], job.rejected)
+    if failed:
+        say(f"error: {failed}; their pairs count as unsure: the same command asks only these again")
+        return FAILED
     return REJECTED if job.rejected else 0
 
 
-def _judge(args: argparse.Namespace, pairs: list[Record]) -> list[Any] | None:
+def _judge(args: argparse.Namespace, pairs: list[Record]) -> list[Any]:
     from mitigate import judge
 
-    if args.filled is not None:
-        filled = read_sheet(args.filled, judge.blinded(pairs, args.seed))
+    if args.human is not None:
+        filled = read_sheet(args.human, judge.blinded(pairs, args.seed))
         return [(outcome, {}) for outcome in judge.unblinded(filled, len(pairs), args.seed)]
     if args.annotator is not None:
         from mitigate.commands.annotate import load
@@ -124,36 +138,40 @@ def _judge(args: argparse.Namespace, pairs: list[Record]) -> list[Any] | None:
                 f"--annotator: {missing} of {len(pairs)} pairs have no reference to judge against"
             )
         return judge.by_annotator(pairs, load(args.annotator))
-    if args.similarity is not None:
-        from mitigate.commands.fewl_similarity import load_encoder, load_similarity
+    from mitigate.commands.fewl_similarity import load_encoder, load_similarity
 
-        if args.similarity not in ("cosine", "rouge-l"):
-            raise UsageError(f"--similarity: expected cosine or rouge-l, got {args.similarity!r}")
-        encode = load_encoder("auto", [pair["question"] for pair in pairs])[1]
-        return judge.by_similarity(pairs, load_similarity(args.similarity, encode)[1])
-    from engines import CacheError, EngineError, load_engine
+    if args.similarity not in ("cosine", "rouge-l"):
+        raise UsageError(f"--similarity: expected cosine or rouge-l, got {args.similarity!r}")
+    encode = load_encoder("auto", [pair["question"] for pair in pairs])[1]
+    return judge.by_similarity(pairs, load_similarity(args.similarity, encode)[1])
 
-    cost = judge.estimate(pairs)
+
+def _agreed(args: argparse.Namespace, pairs: list[Record]) -> bool:
+    """Tell the cost; whether whoever is at the terminal, if anybody, wants to go on."""
+    from mitigate.judge import estimate
+
+    cost = estimate(pairs)
     say(
         f"{cost['requests']:,} requests to {args.engine}: about {cost['prompt_tokens']:,} prompt tokens and at most "
         f"{cost['reply_tokens']:,} reply tokens (fewer where replies are in the cache)"
     )
-    if not args.yes and sys.stdin.isatty():
-        print("go on? [y/N] ", end="", file=sys.stderr, flush=True)
-        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-            say("nothing was asked")
-            return None
-    try:
-        with closing(load_engine(args.engine, cache=args.cache)) as engine:
-            return judge.by_engine(pairs, engine)
-    except (ValueError, ImportError, OSError) as error:
-        raise UsageError(f"--engine: {error}") from error
-    except (EngineError, CacheError) as error:
-        then = (
-            "; the same command continues from the cache" if args.cache and type(error) is EngineError else ""
-        )
-        say(f"error: {error}{then}")
-        return None
+    if args.yes or not sys.stdin.isatty():
+        return True
+    print("go on? [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _by_engine(args: argparse.Namespace, pairs: list[Record]) -> tuple[list[Any], str | None]:
+    """Outcomes, and which requests failed."""
+    from mitigate.judge import by_engine
+
+    cache = args.cache or Path(f"{args.output}.cache.sqlite")
+    make_parent(cache)
+    with closing(open_engine(args.engine, "--engine", cache)) as engine:
+        try:
+            return by_engine(pairs, engine), failures([engine])
+        except EngineError as error:
+            raise EngineError(f"{error}; the same command continues from {cache}") from error
 
 
 def write_sheet(args: argparse.Namespace) -> int:
@@ -166,13 +184,18 @@ def write_sheet(args: argparse.Namespace) -> int:
     rows = blinded(pairs, args.seed)
     if not rows:
         raise UsageError(f"{args.input}: expected pairs of answers, found no good line")
+    if args.human.exists():
+        raise UsageError(
+            f"--human: {args.human} is there already: give --output to read it back, or name another sheet"
+        )
     text = io.StringIO()
     writer = csv.DictWriter(text, list(rows[0]))
     writer.writeheader()
     writer.writerows({key: cell(value) for key, value in row.items()} for row in rows)
-    write_bytes(args.sheet, text.getvalue().encode("utf-8-sig"))
+    write_bytes(args.human, text.getvalue().encode("utf-8-sig"))
     print(
-        f"sheet: {args.sheet} ({len(rows)} rows; fill in `better` with first, second or none; seed {args.seed})"
+        f"sheet: {args.human} ({len(rows)} rows; seed {args.seed}): fill in `better` with first, second or none, then "
+        "give the same command with --output"
     )
     return REJECTED if bad else 0
 
@@ -188,20 +211,22 @@ def read_sheet(path: Path, expected: list[dict[str, Any]]) -> dict[int, str]:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--filled: cannot read {path}: {error}") from error
+        raise UsageError(
+            f"--human: cannot read {path}: {error}; without --output the sheet is written"
+        ) from error
     delimiter = max(",;\t", key=text.partition("\n")[0].count)
     filled: dict[int, str] = {}
     try:
         rows = list(csv.DictReader(io.StringIO(text), delimiter=delimiter))
     except csv.Error as error:
-        raise UsageError(f"--filled: {path}: expected the sheet of --sheet as CSV: {error}") from error
+        raise UsageError(f"--human: {path}: expected the sheet as CSV: {error}") from error
     for number, row in enumerate(rows, 2):
         place = row.get("row") or ""
         if not place.isdecimal() or int(place) >= len(expected):
             raise UsageError(f"{path}:{number}: row: expected 0 to {len(expected) - 1}, got {place!r}")
         if (row.get("first") or "").split() != cell(expected[int(place)]["first"]).split():
             raise UsageError(
-                f"{path}:{number}: another first answer: use the same --input and --seed as for --sheet"
+                f"{path}:{number}: another first answer: use the same --input and --seed as the sheet was written with"
             )
         said = (row.get("better") or "").strip().lower()
         if said not in SAID:
