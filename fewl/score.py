@@ -148,7 +148,7 @@ def score_records(
         raise ValueError("expertise_scope: expected question, since a part does not know the corpus's mean")
     there = (name for record in read for name in record.references)
     names = list(dict.fromkeys(there if surroundings is None else surroundings.samples))
-    layout = lay_out(read, _chosen(names, options.references, options.weak), options.weak, surroundings)
+    layout = lay_out(read, chosen_llms(names, options.references, options.weak), options.weak, surroundings)
     report = FewlReport(
         questions=len(read),
         distinct_questions=len(np.unique(layout.distinct_Q)),
@@ -190,7 +190,7 @@ def score_records(
     return _written(read, layout, score_A, truth_A, lazy_A, weights_QN), report
 
 
-def _chosen(names: list[str], references: str, weak: Sequence[str]) -> list[str]:
+def chosen_llms(names: list[str], references: str, weak: Sequence[str]) -> list[str]:
     """Of all reference LLMs, in the order in which they appear, those to use; the weak ones are not among them."""
     for name in weak:
         if name not in names:

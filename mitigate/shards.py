@@ -1,40 +1,25 @@
-"""A corpus cut into shards, each worked through by itself: what `mitigate annotate --distributed` hands to its workers.
-
-    folder/part-00007.jsonl             results of shard 7, in the order of its records
-    folder/part-00007.rejected.jsonl    its bad lines, where there are any
-    folder/part-00007.done.json         written last: the shard is whole; how many, sha256
+"""A corpus cut into shards, each read by itself: what `--distributed` hands to its workers.
 
 Inputs are JSON Lines or Parquet files, folders and globs of them, on this machine or at any fsspec address, or
-`hub:NAME[:SPLIT]` for a data set that `datasets` loads. Knows nothing of Ray. A shard that is done twice is written
-twice with the same content, so that nothing is lost or doubled when a worker dies.
+`hub:NAME[:CONFIGURATION][:SPLIT]` for a data set that `datasets` loads. Results are in `mitigate/shard_results.py`.
+Knows nothing of Ray.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import fsspec
 
 from mitigate.errors import UsageError
-from mitigate.jsonl import (
-    Line,
-    Problem,
-    Record,
-    check_annotation_input,
-    dump_line,
-    parse_line,
-    rejected_row,
-    shown,
-)
+from mitigate.jsonl import Check, Line, Problem, Record, dump_line, parse_line, shown
 
 HUB = "hub:"
 SUFFIXES = (".jsonl", ".parquet")
-Annotate = Callable[[list[Record]], Sequence[Record]]
 
 
 @dataclass(frozen=True)
@@ -111,44 +96,76 @@ def _cuts(source: str, rows: int) -> Iterator[tuple[int, int, int]]:
         yield start, at, first + 1
 
 
-def _table(source: str) -> Any:
-    """A Parquet file's or a data set's rows, on disk until they are read."""
-    if source.startswith(HUB):
+@lru_cache(maxsize=4)
+def _table(source: str) -> _Parquet | _DataSet:
+    """A Parquet file or a data set, on disk until its rows are read."""
+    return _DataSet(source) if source.startswith(HUB) else _Parquet(source)
+
+
+class _DataSet:
+    def __init__(self, source: str) -> None:
         from datasets import load_dataset
 
-        name, _, split = source.removeprefix(HUB).rpartition(":")
-        name, split = (name, split) if name else (split, "train")
-        return load_dataset(name, split=split)
-    from pyarrow import dataset
-
-    system, path = fsspec.core.url_to_fs(source)
-    return _Parquet(dataset.dataset(path, format="parquet", filesystem=system))
-
-
-@dataclass
-class _Parquet:
-    """The two things that are asked of rows."""
-
-    dataset: Any
+        name, *rest = re.split(r":(?![^\[]*\])", source.removeprefix(HUB))  # a split may be train[:100]
+        if not name or len(rest) > 2:
+            raise UsageError(f"--input {source}: expected hub:NAME[:CONFIGURATION][:SPLIT]")
+        split = rest[-1] if rest else "train"
+        try:
+            self.rows = load_dataset(name, rest[0] if len(rest) == 2 else None, split=split)
+        except (ValueError, OSError) as error:
+            raise UsageError(f"--input {source}: {' '.join(str(error).split())[:300]}") from error
 
     def __len__(self) -> int:
-        return int(self.dataset.count_rows())
+        return len(self.rows)
 
-    def select(self, places: range) -> Iterator[Record]:
-        yield from self.dataset.take(list(places)).to_pylist()
+    def select(self, start: int, end: int) -> Iterator[Record]:
+        yield from self.rows.select(range(start, end))
 
 
-def read_shard(shard: Shard) -> Iterator[Line]:
+class _Parquet:
+    """Read by row groups: memory holds one."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        with fsspec.open(source, "rb") as file:
+            groups = _parquet(source, file).metadata
+            self.sizes = [groups.row_group(i).num_rows for i in range(groups.num_row_groups)]
+
+    def __len__(self) -> int:
+        return sum(self.sizes)
+
+    def select(self, start: int, end: int) -> Iterator[Record]:
+        first = 0
+        with fsspec.open(self.source, "rb") as file:
+            table = _parquet(self.source, file)
+            for group, size in enumerate(self.sizes):
+                a, b = max(start - first, 0), min(end - first, size)
+                if a < b:
+                    yield from table.read_row_group(group).slice(a, b - a).to_pylist()
+                first += size
+
+
+def _parquet(source: str, file: Any) -> Any:
+    from pyarrow import ArrowInvalid
+    from pyarrow.parquet import ParquetFile
+
+    try:
+        return ParquetFile(file)
+    except ArrowInvalid as error:
+        raise UsageError(f"--input {source}: {error}") from error
+
+
+def read_shard(shard: Shard, check: Check) -> Iterator[Line]:
     """The lines of a shard, good or bad, as `mitigate.jsonl.read_lines` gives those of a file."""
     if not shard.source.endswith(".jsonl"):
-        for number, row in enumerate(_table(shard.source).select(range(shard.start, shard.end)), shard.first):
+        for number, row in enumerate(_table(shard.source).select(shard.start, shard.end), shard.first):
             try:
                 raw = dump_line(row).rstrip(b"\n")
             except (TypeError, ValueError) as error:
                 value = Problem("", shown(repr(row)), f"values that JSON can hold ({error})")
                 yield Line(number, repr(row).encode("utf-8", "backslashreplace"), None, (value,))
                 continue
-            yield Line(number, raw, *parse_line(raw, check_annotation_input))
+            yield Line(number, raw, *parse_line(raw, check))
         return
     with fsspec.open(shard.source, "rb") as file:
         file.seek(shard.start)
@@ -159,64 +176,5 @@ def read_shard(shard: Shard) -> Iterator[Line]:
             if number == 1:
                 raw = raw.removeprefix(b"\xef\xbb\xbf")
             if raw.strip():
-                yield Line(number, raw, *parse_line(raw, check_annotation_input))
+                yield Line(number, raw, *parse_line(raw, check))
             number += 1
-
-
-def work(shard: Shard, annotate: Annotate, output: str, chunk: int, marks: Record) -> Record:
-    """Annotate a shard and write its files; returns what its `.done.json` says.
-
-    Args:
-        shard: Which.
-        annotate: Records in, annotated records out, in the same order.
-        output: Folder, local or at an fsspec address.
-        chunk: Records annotated at once.
-        marks: What tells this job's shards from another's; put into `.done.json`.
-    """
-    system, folder = fsspec.core.url_to_fs(output)
-    base = f"{folder}/{shard.name}"
-    digest, counts = hashlib.sha256(), {"records": 0, "rejected": 0, "sentences": 0}
-    pending: list[Record] = []
-    with (
-        system.open(f"{base}.jsonl.part", "wb") as good,
-        system.open(f"{base}.rejected.jsonl.part", "wb") as bad,
-    ):
-
-        def flush() -> None:
-            for row in annotate(pending) if pending else ():
-                data = dump_line(row)
-                digest.update(data)
-                good.write(data)
-                counts["records"] += 1
-                counts["sentences"] += len(row["sentences"])
-            pending.clear()
-
-        for line in read_shard(shard):
-            if line.record is None:
-                bad.write(dump_line({**rejected_row(Path(), line), "file": shard.source}))
-                counts["rejected"] += 1
-                continue
-            pending.append(line.record)
-            if len(pending) == chunk:
-                flush()
-        flush()
-    system.mv(f"{base}.jsonl.part", f"{base}.jsonl")
-    if counts["rejected"]:
-        system.mv(f"{base}.rejected.jsonl.part", f"{base}.rejected.jsonl")
-    else:
-        system.rm(f"{base}.rejected.jsonl.part")
-    done = {**asdict(shard), **marks, **counts, "sha256": digest.hexdigest()}
-    with system.open(f"{base}.done.json.part", "wb") as file:
-        file.write(dump_line(done))
-    system.mv(f"{base}.done.json.part", f"{base}.done.json")
-    return done
-
-
-def done_shards(output: str) -> list[Record]:
-    """What the `.done.json` files in the output folder say."""
-    system, folder = fsspec.core.url_to_fs(output)
-    found = []
-    for path in sorted(system.glob(f"{folder}/part-*.done.json")):
-        with system.open(path, "rb") as file:
-            found.append(json.loads(file.read()))
-    return found

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from mitigate.cli import main
-from mitigate.distributed import Task, Worker
+from mitigate.distributed_annotate import Annotate, Task
 from tests.rule_annotator import RuleAnnotator
 
 needs_ray = pytest.mark.skipif(
@@ -93,7 +93,7 @@ class Brittle(RuleAnnotator):
 
 def worker(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fingerprint: str | None
-) -> tuple[Worker, list[str]]:
+) -> tuple[Annotate, list[str]]:
     from dataclasses import asdict
 
     import annotators
@@ -104,7 +104,7 @@ def worker(
     output.mkdir()
     shards = plan([f"file://{source}/a.jsonl", f"file://{source}/b.jsonl"], 3)
     task = Task("any", str(source), str(output), 3, 2)
-    return Worker(task, "stamp", fingerprint), [json.dumps(asdict(shard)) for shard in shards]
+    return Annotate(task, "stamp", fingerprint), [json.dumps(asdict(shard)) for shard in shards]
 
 
 def test_a_shard_that_fails_fails_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -129,8 +129,8 @@ def test_usage(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
         (["--distributed"], "give --input and --output"),
         (["--input", "s3://x/y.jsonl", "--output", "z"], "needs --distributed"),
         (
-            ["--distributed", "--input", "x", "--output", "y", "--workers", "0"],
-            "--workers: expected 1 or more",
+            ["--distributed", "--input", "x", "--output", "y", "--workers", "-1"],
+            "--workers: expected 0 or more",
         ),
         (["--distributed", "--input", "x", "--output", "y", "--html", "z"], "do not go with --distributed"),
     ):

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from mitigate.errors import UsageError
 from mitigate.jsonl import check_annotation_input, read_lines
-from mitigate.shards import done_shards, find_inputs, plan, read_shard, work
+from mitigate.shard_results import done_shards, parquet_bytes, work
+from mitigate.shards import find_inputs, plan, read_shard
 
 
 def record(i: int) -> dict[str, Any]:
@@ -51,7 +52,9 @@ def corpus(tmp_path: Path) -> Path:
 
 
 def lines_of(place: str, rows: int) -> list[Any]:
-    return [line for shard in plan(find_inputs(place), rows) for line in read_shard(shard)]
+    return [
+        line for shard in plan(find_inputs(place), rows) for line in read_shard(shard, check_annotation_input)
+    ]
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 5, 1000])
@@ -63,7 +66,7 @@ def test_every_line_once_in_order(corpus: Path, rows: int) -> None:
     shards = plan(find_inputs(str(corpus)), rows)
     assert [s.number for s in shards] == list(range(len(shards)))
     for shard in shards:
-        assert len(list(read_shard(shard))) <= rows
+        assert len(list(read_shard(shard, check_annotation_input))) <= rows
 
 
 @settings(max_examples=60, deadline=None)
@@ -104,13 +107,16 @@ def test_what_a_worker_leaves(corpus: Path, tmp_path: Path) -> None:
     output.mkdir()
     shards = plan(find_inputs(str(corpus)), 6)
     marks = {"stamp": "s", "fingerprint": "f"}
-    first = [work(shard, annotate, str(output), 2, marks) for shard in shards]
+    check = check_annotation_input
+    first = [work(shard, annotate, str(output), 2, marks, check=check) for shard in shards]
     before = {p.name: p.read_bytes() for p in output.iterdir()}
     (output / "part-00000.jsonl.part").write_text("half a line of a worker that died")
     again = [
-        work(shard, annotate, f"file://{output}", 4, marks) for shard in shards
+        work(shard, annotate, f"file://{output}", 4, marks, check=check) for shard in shards
     ]  # other chunks, same results
-    assert again == first == done_shards(str(output))
+    assert again == first == list(done_shards(str(output), "s").values())
+    with pytest.raises(UsageError, match="holds shards of another input"):
+        done_shards(str(output), "t")
     assert {p.name: p.read_bytes() for p in output.iterdir()} == before
     rows = [
         json.loads(line)
@@ -134,7 +140,7 @@ def test_output_at_an_address(corpus: Path) -> None:
     memory = fsspec.filesystem("memory")
     memory.makedirs("/annotated", exist_ok=True)
     (shard,) = plan(find_inputs(str(corpus / "deep" / "b.jsonl")), 10)
-    done = work(shard, annotate, "memory://annotated", 4, {"stamp": "s"})
+    done = work(shard, annotate, "memory://annotated", 4, {"stamp": "s"}, check=check_annotation_input)
     assert done["records"] == 2
     assert sorted(memory.ls("/annotated", detail=False)) == [
         "/annotated/part-00000.done.json",
@@ -160,3 +166,56 @@ def test_values_that_json_cannot_hold_are_rejected(tmp_path: Path) -> None:
     assert "JSON can hold" in str(two.problems[0])
     assert three.record is not None
     assert three.record["x"] == 2.0
+
+
+def test_parquet_rows_are_the_rows(tmp_path: Path) -> None:
+    """Texts, numbers and truth values as they are; the rest as JSON text, in every part."""
+    import pyarrow.parquet as pq
+
+    rows: list[dict[str, Any]] = [
+        {"id": 1, "answer": "ä", "hallucination_rate": None, "sentences": [{"n": 1}], "x": 1, "big": 2**70},
+        {"id": 2, "answer": "b\ud800", "hallucination_rate": None, "sentences": [], "x": "1", "good": True},
+    ]
+    (tmp_path / "x.parquet").write_bytes(parquet_bytes(rows))
+    table = pq.read_table(tmp_path / "x.parquet")
+    types = {field.name: str(field.type) for field in table.schema}
+    assert types == {"id": "int64", "answer": "string", "hallucination_rate": "double", "sentences": "string",
+                     "x": "string", "big": "string", "good": "bool"}  # fmt: skip
+    one, two = table.to_pylist()
+    assert (one["id"], one["x"], two["x"], one["big"]) == (1, "1", '"1"', str(2**70))
+    assert [json.loads(row["sentences"]) for row in (one, two)] == [[{"n": 1}], []]
+    assert (one["good"], two["good"], two["big"]) == (None, True, None)
+    assert [json.loads(row["answer"]) for row in (one, two)] == [
+        "ä",
+        "b\ud800",
+    ]  # half a character: JSON text
+    assert parquet_bytes(rows[:1]) == parquet_bytes(rows[:1])
+    assert parquet_bytes([])
+
+
+def test_a_shard_of_a_parquet_file_reads_its_row_groups_only(tmp_path: Path) -> None:
+    """Cut anywhere, over the borders of row groups."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    parquet.write_table(
+        pa.Table.from_pylist([record(i) for i in range(11)]), tmp_path / "x.parquet", row_group_size=3
+    )
+    for rows in (1, 2, 4, 7, 20):
+        found = [line.record["id"] for line in lines_of(str(tmp_path / "x.parquet"), rows) if line.record]
+        assert found == list(range(11))
+    (tmp_path / "y.parquet").write_bytes(b"not Parquet")
+    with pytest.raises(UsageError, match=r"--input .*y\.parquet"):
+        lines_of(str(tmp_path / "y.parquet"), 3)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_names_of_data_sets(corpus: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    (corpus / "deep" / "b.jsonl").unlink()
+    name = f"hub:{corpus / 'deep'}"
+    assert len(lines_of(name, 5)) == len(lines_of(f"{name}:default:train", 5)) == 12
+    assert len(lines_of(f"{name}:train[:4]", 5)) == 4  # a slice, as `datasets` reads it
+    for wrong in (f"{name}:nosplit", "hub:", f"{name}:a:b:c", f"hub:{tmp_path / 'nothing'}:train"):
+        with pytest.raises(UsageError, match="--input hub:"):
+            lines_of(wrong, 5)

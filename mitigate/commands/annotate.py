@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from annotators.records import Annotator
 from engines.cache import CacheError
 from engines.types import EngineError
-from mitigate.commands import annotate_distributed
+from mitigate.commands import annotate_distributed, pool
 from mitigate.commands.generative import add_options, options_of
 from mitigate.errors import UsageError
 from mitigate.jobs import Job, OutputError, make_parent, open_job, rejected_path
@@ -62,9 +62,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     one.add_argument("--language", metavar="CODE", help="en or zh; found from the text by default")
     one.add_argument("--json", action="store_true", help="print the record as JSON and nothing else")
     many = parser.add_argument_group("a file of answers")
-    many.add_argument("--input", metavar="FILE", type=place, help="records, JSON Lines")
+    many.add_argument("--input", metavar="FILE", type=pool.place, help="records, JSON Lines")
     many.add_argument(
-        "--output", metavar="FILE", type=place, help="where results go; continued if it is there"
+        "--output", metavar="FILE", type=pool.place, help="where results go; continued if it is there"
     )
     many.add_argument("--overwrite", action="store_true", help="start OUTPUT again instead of continuing it")
     many.add_argument(
@@ -81,13 +81,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--calibration", metavar="FILE", type=Path, help="what `mitigate calibrate` wrote for this annotator"
     )
     add_options(parser)
-    annotate_distributed.add_options(parser)
+    pool.add_options(parser, "an annotator")
     parser.set_defaults(run=run)
-
-
-def place(text: str) -> Path | str:
-    """A path; an address such as s3://… stays as it is, for --distributed."""
-    return text if "://" in text or text.startswith("hub:") else Path(text)
 
 
 def run(args: argparse.Namespace) -> int:

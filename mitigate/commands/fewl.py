@@ -14,6 +14,8 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
+from mitigate.commands import pool
+
 Run = Callable[[argparse.Namespace], int]
 
 EXIT_CODES = (
@@ -49,15 +51,20 @@ BUILD = (
 )
 
 
-def _files(parser: argparse.ArgumentParser, what: str, output: str | None = "where results go") -> None:
-    parser.add_argument("--input", type=Path, required=True, metavar="FILE", help=what)
+def _files(
+    parser: argparse.ArgumentParser,
+    what: str,
+    output: str | None = "where results go",
+    kind: Callable[[str], Path | str] = Path,
+) -> None:
+    parser.add_argument("--input", type=kind, required=True, metavar="FILE", help=what)
     if output is not None:
-        parser.add_argument("--output", type=Path, required=True, metavar="FILE", help=output)
+        parser.add_argument("--output", type=kind, required=True, metavar="FILE", help=output)
     parser.add_argument("--json", action="store_true", help="print the summary as JSON and nothing else")
 
 
 def _score(parser: argparse.ArgumentParser) -> None:
-    _files(parser, "questions with answers, JSON Lines", "scored records; written anew each time")
+    _files(parser, "questions with answers, JSON Lines", "scored records; written anew each time", pool.place)
     how = parser.add_argument_group("how to score")
     how.add_argument(
         "--aggregation",
@@ -150,6 +157,7 @@ def _score(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="plot how many IW and CO answers each LLM agrees with",
     )
+    pool.add_options(parser, "the models and engines")
     parser.set_defaults(run=_lazily("fewl_score", "run_score"))
 
 

@@ -11,8 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fewl.generate import prompted_expertise, reference_answers
-from fewl.iwco import agreement_counts, generate_pairs
+from fewl.iwco import agreement_counts
 from fewl.iwco import report as pairs_report
 from fewl.plots import plot_agreement
 from fewl.records import read_record
@@ -30,6 +29,7 @@ from mitigate.commands.fewl_files import (
 )
 from mitigate.commands.fewl_similarity import check_similarity, load_encoder, load_similarity
 from mitigate.errors import UsageError
+from mitigate.fewl_filling import add_pairs, add_references, ask_expertise, failures
 from mitigate.jobs import OutputError, make_parent
 from mitigate.jsonl import Record
 
@@ -43,6 +43,15 @@ def run_score(args: argparse.Namespace) -> int:
     from engines.types import EngineError
 
     _check_options(args)
+    if args.distributed:
+        from mitigate.commands.fewl_distributed import run
+
+        return run(args, options_of(args, args.expertise or "uniform"))
+    for name in ("input", "output"):
+        if isinstance(getattr(args, name), str):
+            raise UsageError(
+                f"--{name} {getattr(args, name)}: an address needs --distributed; without it name a file"
+            )
     try:
         with whole_job(args, check_record) as (job, records), ExitStack() as stack:
             if not records:
@@ -63,15 +72,12 @@ def run_score(args: argparse.Namespace) -> int:
 
 def _tell_failed(engines: Sequence[Engine]) -> bool:
     """Say which LLMs left requests without an answer; whether any did."""
-    from engines.cache import CachedEngine
-
-    failing = [e for e in engines if isinstance(e, CachedEngine) and e.failed]
-    for engine in failing:
+    for failure in (found := failures(engines)):
         say(
-            f"error: {engine.name}: {engine.failed:,} requests failed ({engine.last_error}), and the scores lack what "
-            "they would have brought: run the same command again to ask only these"
+            f"error: {failure}, and the scores lack what they would have brought: run the same command again to "
+            "ask only these"
         )
-    return bool(failing)
+    return bool(found)
 
 
 def _check_options(args: argparse.Namespace) -> None:
@@ -90,6 +96,22 @@ def _check_options(args: argparse.Namespace) -> None:
         make_parent(args.agreement_png)
 
 
+def options_of(args: argparse.Namespace, expertise: Expertise) -> FewlOptions:
+    return FewlOptions(
+        aggregation=args.aggregation,
+        divergence=args.divergence,
+        expertise=expertise,
+        expertise_scope=args.expertise_scope,
+        neighbours=args.neighbours,
+        neighbour_choice=args.neighbour_choice,
+        penalty=not args.no_penalty,
+        penalty_of=args.penalty_of,
+        references=args.references,
+        weak=tuple(args.weak_llm),
+        seed=args.seed,
+    )
+
+
 def _engine(spec: str, args: argparse.Namespace) -> Engine:
     from engines.chat import load_engine
 
@@ -106,32 +128,20 @@ def _score(
 ) -> dict[str, Any]:
     """Everything between reading and writing."""
     for engine in engines:
-        _add_references(records, engine, args)
+        add_references(records, engine, args.reference_samples, args.seed, say)
     if not any(read_record(record).references for record in records):
         raise UsageError(f"{args.input}: no record has reference_answers; add some, or give --reference-llm")
     pairs = None
     if engines and args.expertise in (None, "similarity", "prompted"):
-        pairs = _add_pairs(records, engines[0], args.seed)
+        pairs = pairs_report(add_pairs(records, engines[0], args.seed, say))
     has_pairs = any(record.get("iw") and record.get("co") for record in records)
     expertise: Expertise = args.expertise or ("similarity" if has_pairs else "uniform")
     if expertise == "similarity" and not has_pairs:
         raise UsageError("--expertise similarity: no record has iw and co; add them, or give --reference-llm")
     embedding, encode = load_encoder(args.embedding, [record["question"] for record in records])
     called, similarity = load_similarity(args.similarity, encode)
-    options = FewlOptions(
-        aggregation=args.aggregation,
-        divergence=args.divergence,
-        expertise=expertise,
-        expertise_scope=args.expertise_scope,
-        neighbours=args.neighbours,
-        neighbour_choice=args.neighbour_choice,
-        penalty=not args.no_penalty,
-        penalty_of=args.penalty_of,
-        references=args.references,
-        weak=tuple(args.weak_llm),
-        seed=args.seed,
-    )
-    prompted = _prompted(records, engines) if expertise == "prompted" else None
+    options = options_of(args, expertise)
+    prompted = ask_expertise(records, engines) if expertise == "prompted" else None
     try:
         scored, report = score_records(
             records, similarity=similarity, encode=encode, options=options, prompted=prompted
@@ -160,39 +170,6 @@ def _score(
     elif args.agreement_png is not None:
         say("--agreement-png: no record has iw and co, so there is nothing to plot")
     return summary
-
-
-def _add_references(records: list[Record], engine: Engine, args: argparse.Namespace) -> None:
-    """Ask an LLM the questions that lack its answer."""
-    lacking = [r for r in records if not read_record(r).references.get(engine.name)]
-    say(f"{engine.name}: answers {len(lacking):,} of {len(records):,} questions")
-    found = reference_answers(
-        engine, [r["question"] for r in lacking], samples=args.reference_samples, seed=args.seed
-    )
-    for record, texts in zip(lacking, found, strict=True):
-        if texts:
-            record["reference_answers"] = {**(record.get("reference_answers") or {}), engine.name: texts}
-
-
-def _add_pairs(records: list[Record], engine: Engine, seed: int) -> dict[str, Any]:
-    """Have an LLM make the IW/CO pairs of the records that lack them."""
-    lacking = [r for r in records if not (r.get("iw") and r.get("co"))]
-    say(f"{engine.name}: makes wrong and corrected answers to {len(lacking):,} questions")
-    found = generate_pairs(engine, [r["question"] for r in lacking], seed=seed)
-    for record, pairs in zip(lacking, found, strict=True):
-        record["iw"], record["co"] = pairs.iw, pairs.co
-    return pairs_report(found)
-
-
-def _prompted(records: list[Record], engines: Sequence[Engine]) -> list[dict[str, float]]:
-    """r of each reference LLM by asking it."""
-    read = [read_record(record) for record in records]
-    rows: list[dict[str, float]] = [{} for _ in records]
-    for engine in engines:
-        for row, r in zip(rows, prompted_expertise(engine, engine.name, read), strict=True):
-            if r is not None:
-                row[engine.name] = r
-    return rows
 
 
 def _print(args: argparse.Namespace, summary: dict[str, Any]) -> None:
