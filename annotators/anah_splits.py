@@ -12,13 +12,10 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from annotators.splits import joined, plain
+
 Split = Literal["train", "unseen_topic", "unseen_question"]
 SPLITS: tuple[Split, ...] = ("train", "unseen_topic", "unseen_question")
-
-
-def plain(text: object) -> str:
-    """A text with white space folded and without case: equal texts leak, whatever their spacing."""
-    return " ".join(str(text or "").split()).lower()
 
 
 def split_rows(
@@ -113,23 +110,7 @@ def leaks(rows: Sequence[Mapping[str, Any]], splits: Sequence[Split]) -> list[st
 
 def _joined_topics(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """The group of each row: topics joined by an equal name, reference or question, transitively."""
-    parent: dict[str, str] = {}
-
-    def find(key: str) -> str:
-        while parent[key] != key:
-            parent[key] = parent[parent[key]]
-            key = parent[key]
-        return key
-
-    keys_of_row = []
-    for row in rows:
-        keys = [
-            f"{name} {plain(row.get(name))}" for name in ("topic", "reference", "question") if row.get(name)
-        ]
-        for key in keys:
-            parent.setdefault(key, key)
-        for key in keys[1:]:
-            low, high = sorted((find(keys[0]), find(key)))
-            parent[high] = low
-        keys_of_row.append(keys)
-    return [find(keys[0]) for keys in keys_of_row]
+    return joined(
+        [f"{name} {plain(row.get(name))}" for name in ("topic", "reference", "question") if row.get(name)]
+        for row in rows
+    )

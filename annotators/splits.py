@@ -17,8 +17,13 @@ FOLD_NAMES: dict[str, tuple[int, ...]] = {"test": (0,), "dev": (1,), "train": (2
 GROUP_FIELDS = ("reference", "answer", "sentence")
 
 
+def plain(text: object) -> str:
+    """A text with white space folded and without case: equal texts leak, whatever their spacing."""
+    return " ".join(str(text or "").split()).lower()
+
+
 def _hash(text: str) -> str:
-    return hashlib.sha256(" ".join(text.split()).lower().encode("utf-8", "surrogatepass")).hexdigest()
+    return hashlib.sha256(plain(text).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def group_rows(rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -32,6 +37,24 @@ def group_rows(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     Returns:
         One group name (64 hex digits) per row, in order. A row without any text is a group of its own, by its id.
     """
+    return joined(
+        [
+            [_hash(text) for name in GROUP_FIELDS if (text := row.get(name))]
+            or [_hash(str(row.get("id", number)))]
+            for number, row in enumerate(rows)
+        ]
+    )
+
+
+def joined(keys_of_row: Iterable[Sequence[str]]) -> list[str]:
+    """The group of each row: rows that have a key in common are one, transitively.
+
+    Args:
+        keys_of_row: At least one key a row.
+
+    Returns:
+        The smallest key of each row's group.
+    """
     parent: dict[str, str] = {}
 
     def find(key: str) -> str:
@@ -40,18 +63,15 @@ def group_rows(rows: Sequence[Mapping[str, Any]]) -> list[str]:
             key = parent[key]
         return key
 
-    keys_of_row: list[list[str]] = []
-    for number, row in enumerate(rows):
-        keys = [_hash(text) for name in GROUP_FIELDS if (text := row.get(name))] or [
-            _hash(str(row.get("id", number)))
-        ]
+    first: list[str] = []
+    for keys in keys_of_row:
         for key in keys:
             parent.setdefault(key, key)
         for key in keys[1:]:
             low, high = sorted((find(keys[0]), find(key)))
             parent[high] = low
-        keys_of_row.append(keys)
-    return [find(keys[0]) for keys in keys_of_row]
+        first.append(keys[0])
+    return [find(key) for key in first]
 
 
 def fold_of(group: str) -> int:
