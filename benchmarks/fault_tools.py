@@ -27,6 +27,15 @@ ROOT = Path(__file__).parent.parent
 LATE = 0.02  # seconds that the server takes over a reply
 
 
+CONCURRENT = 16  # requests in flight at once that a kill may lose, at most
+
+
+def expect(right: bool, what: str) -> None:
+    """Raise where something is not as it should be."""
+    if not right:
+        raise RuntimeError(what)
+
+
 def preload() -> None:
     """Load what the commands load, but for weights."""
     import datasets  # noqa: F401
@@ -38,6 +47,7 @@ def preload() -> None:
     import annotators.discriminative  # noqa: F401
     import mitigate.cli
     import mitigate.dataset.pipeline
+    import mitigate.distributed_fewl
     import mitigate.kinds.build_dataset  # noqa: F401
     from engines.chinese import chinese_words
 
@@ -200,6 +210,11 @@ def soak(
             found.kills += 1
             after_kill()
     return found
+
+
+def row(what: str, found: Soak, asked: int | None) -> str:
+    """A row of the table; a soak that found something wrong has raised before."""
+    return f"| {what} | {found.kills} | {found.rounds} | 0 | {'–' if asked is None else asked} |"
 
 
 # --- the server ---------------------------------------------------------------------------------------------------

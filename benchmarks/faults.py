@@ -27,13 +27,16 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from benchmarks.fault_shards import soak_shards
 from benchmarks.fault_tools import (
+    CONCURRENT,
     ROOT,
     Server,
-    Soak,
     command,
+    expect,
     preload,
     remove,
+    row,
     small_disk,
     soak,
     start,
@@ -43,13 +46,6 @@ from benchmarks.fault_tools import (
 
 PAGE = ROOT / "docs" / "results" / "faults.md"
 WORK = ROOT / "out" / "faults"
-CONCURRENT = 16  # requests in flight at once that a kill may lose, at most
-
-
-def expect(right: bool, what: str) -> None:
-    """Raise where something is not as it should be."""
-    if not right:
-        raise RuntimeError(what)
 
 
 def beginning(output: Path, whole: bytes) -> None:
@@ -66,7 +62,7 @@ def asked_once(server: Server, kills: int) -> int:
 
 
 class Soaks:
-    """The four soaks; each returns a row of the table."""
+    """The soaks; each returns a row of the table."""
 
     def __init__(self, folder: Path, server: Server, kills: int, records: int) -> None:
         self.folder, self.server, self.kills, self.records = folder, server, kills, records
@@ -122,6 +118,9 @@ class Soaks:
         engine = f"openai:plain@{self.server.url}"
         options = ["--expertise", "uniform", "--embedding", "tfidf", "--reference-llm", engine]
         return command("fewl", "score", "--input", str(source), "--output", str(output), *options)
+
+    def shards(self) -> str:
+        return soak_shards(self.folder, self.server, self.kills, self.records, self.log)
 
     def cache(self) -> str:
         path, n = self.folder / "cache.sqlite", 10 * self.records
@@ -298,11 +297,6 @@ class Soaks:
         return [f"| Ctrl-C in `annotate` | exit code 130; {said} | the same bytes |"]
 
 
-def row(what: str, found: Soak, asked: int | None) -> str:
-    """A row of the table; a soak that found something wrong has raised before."""
-    return f"| {what} | {found.kills} | {found.rounds} | 0 | {'–' if asked is None else asked} |"
-
-
 def message(said: str) -> str:
     """The one line that tells the user, without the paths of this run."""
     expect("Traceback" not in said, f"a traceback instead of a message: {said[-1500:]}")
@@ -311,7 +305,7 @@ def message(said: str) -> str:
     return "“" + " ".join(words).replace("|", "\\|") + "”"
 
 
-SOAKS = ("annotate", "fewl", "cache", "dataset")
+SOAKS = ("annotate", "fewl", "shards", "cache", "dataset")
 FAULTS = ("full_disk", "read_only", "server_dies", "interrupt")
 
 
@@ -384,9 +378,9 @@ def page() -> str:
 {kept(SOAKS)}
 
 "Asked again" are requests that were on their way when the process died, at most {CONCURRENT} a kill; the server counted
-them. The parts were run one by one, with `--kills 30 --records 60` (annotate, FEWL), `--kills 15 --records 20` (cache
-and the other faults) and `--kills 3 --records 20` (data set: too few kills to say much; its tests kill it at every
-stage). FEWL writes its output anew at the end: what it keeps is every reply.
+them. The parts were run one by one, with `--kills 30`, and `--records 60` (annotate, FEWL) or `--records 20` (the
+rest). FEWL in one process writes its output anew at the end: what it keeps is every reply. Killed workers and nodes of
+`--distributed`: [scale.md](scale.md), `tests/test_distributed*.py`.
 
 ## Other faults
 
