@@ -24,7 +24,8 @@ from mitigate.run_folder import read_rows
 from mitigate.runs.data import APART, TRAINED, as_row, divide, read_questions
 from mitigate.runs.judging import compare, figures
 from mitigate.runs.page import write_page
-from mitigate.runs.training import last_checkpoint, step_of
+from mitigate.runs.training import step_of
+from mitigate.trainer import last_checkpoint
 
 pytestmark = [pytest.mark.filterwarnings("ignore:.*_checkpointing.* is deprecated:FutureWarning")]
 

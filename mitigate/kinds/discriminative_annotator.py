@@ -14,20 +14,23 @@ from pydantic import Field
 from mitigate.annotator_training import (
     ANNOTATOR,
     Data,
-    Lora,
-    Training,
-    callbacks,
     check_training,
-    checkpoint_activations,
     evaluate_splits,
-    last_checkpoint,
     load_splits,
-    lora_config,
-    trainer_settings,
     watched,
 )
 from mitigate.config import Recipe
 from mitigate.run_folder import RunFolder
+from mitigate.trainer import (
+    CHECKPOINTS,
+    Lora,
+    Training,
+    callbacks,
+    checkpoint_activations,
+    lora_config,
+    train_on,
+    trainer_settings,
+)
 
 
 class DiscriminativeTraining(Training):
@@ -95,7 +98,7 @@ def train(
     if options.lora is not None:
         from peft import get_peft_model
 
-        model = get_peft_model(model, lora_config(options.lora, model, "TOKEN_CLS"))
+        model = get_peft_model(model, lora_config(options.lora, "TOKEN_CLS", model))
     trainer = Trainer(
         model=model,
         args=TrainingArguments(
@@ -113,7 +116,7 @@ def train(
         callbacks=callbacks(training, folder),
     )
     trainer.remove_callback(PrinterCallback)
-    trainer.train(resume_from_checkpoint=last_checkpoint(folder))
+    train_on(trainer, folder / CHECKPOINTS)
     save(trainer, tokenizer, folder, languages, tokens, sharded=bool(training.deepspeed or training.fsdp))
     trainer.accelerator.wait_for_everyone()
     return bool(trainer.is_world_process_zero())

@@ -15,24 +15,21 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
-from mitigate.annotator_training import (
-    ANNOTATOR,
-    Data,
-    Lora,
-    Training,
-    callbacks,
-    check_training,
-    checkpoint_activations,
-    last_checkpoint,
-    load_splits,
-    lora_config,
-    trainer_settings,
-    unchecked,
-    watched,
-)
+from mitigate.annotator_training import ANNOTATOR, Data, check_training, load_splits, watched
 from mitigate.config import Recipe, Section
 from mitigate.errors import UsageError
 from mitigate.run_folder import RunFolder
+from mitigate.trainer import (
+    CHECKPOINTS,
+    Lora,
+    Training,
+    callbacks,
+    checkpoint_activations,
+    lora_config,
+    train_on,
+    trainer_settings,
+    unchecked,
+)
 
 TEMPLATE = (
     "{% for message in messages %}{{ message['content'] }}"
@@ -146,11 +143,11 @@ def run(options: Options, folder: RunFolder) -> None:
         train_dataset=Dataset.from_list(rows),
         eval_dataset=Dataset.from_list(held_rows) if held_rows else None,
         processing_class=tokenizer,
-        peft_config=None if options.lora is None else lora_config(options.lora, model, "CAUSAL_LM"),
+        peft_config=None if options.lora is None else lora_config(options.lora, "CAUSAL_LM"),
         callbacks=callbacks(training, folder),
     )
     trainer.remove_callback(PrinterCallback)
-    trainer.train(resume_from_checkpoint=last_checkpoint(folder))
+    train_on(trainer, folder / CHECKPOINTS)
     _save(trainer, tokenizer, folder, options)
     trainer.accelerator.wait_for_everyone()
     losses = [row["loss"] for row in folder.rows() if "loss" in row]

@@ -14,12 +14,23 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from mitigate.annotator_training import CHECKPOINTS, Lora, Training
 from mitigate.config import Recipe
 from mitigate.errors import UsageError
 from mitigate.jsonl import Record
 from mitigate.picks import By, Scoring, check_baseline, read_records
 from mitigate.run_folder import RunFolder
+from mitigate.trainer import (
+    CHECKPOINTS,
+    Lora,
+    Training,
+    callbacks,
+    check_paths,
+    checkpoint_activations,
+    lora_config,
+    train_on,
+    trainer_settings,
+    unchecked,
+)
 
 MODEL = "model"
 
@@ -48,7 +59,6 @@ class Options(Recipe):
 
 def check(options: Options) -> None:
     """Files and extras are there."""
-    from mitigate.annotator_training import check_paths
     from mitigate.commands.fewl_similarity import check_similarity
 
     for name in ("trl", "datasets", *(("peft",) if options.lora else ())):
@@ -153,13 +163,6 @@ def _train(
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from trl import SFTConfig, SFTTrainer
 
-    from mitigate.annotator_training import (
-        callbacks,
-        checkpoint_activations,
-        last_checkpoint,
-        lora_config,
-        trainer_settings,
-    )
     from mitigate.sft import as_row, generate
 
     tokenizer = AutoTokenizer.from_pretrained(options.model)
@@ -184,17 +187,17 @@ def _train(
         max_length=options.training.max_tokens,
         packing=options.packing,
         completion_only_loss=True,
-        gradient_checkpointing=False,  # done above where asked for
+        **unchecked(),  # done above where asked for
     )
     trainer = SFTTrainer(
         model=model,
         args=config,
         train_dataset=Dataset.from_list([as_row(row["question"], row["answer"], form) for row in train]),
         processing_class=tokenizer,
-        peft_config=None if options.lora is None else lora_config(options.lora, model, "CAUSAL_LM"),
+        peft_config=None if options.lora is None else lora_config(options.lora, "CAUSAL_LM"),
         callbacks=callbacks(options.training, folder),
     )
-    trainer.train(resume_from_checkpoint=last_checkpoint(folder))
+    train_on(trainer, folder / CHECKPOINTS)
     tuned = trainer.accelerator.unwrap_model(trainer.model)
     if hasattr(tuned, "merge_and_unload"):
         tuned = tuned.merge_and_unload()

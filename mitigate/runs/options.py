@@ -13,6 +13,7 @@ from mitigate.aspects import DEFAULT_WEIGHTS, check_aspects, check_label_rewards
 from mitigate.config import Recipe, Section, recipes_folder
 from mitigate.errors import UsageError
 from mitigate.reward_config import check_calibration
+from mitigate.trainer import Lora
 
 POCKET, ORACLE = "pocket", "oracle"
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
@@ -23,15 +24,6 @@ class Columns(Section):
 
     question: str = "question"
     reference: str = "reference"
-
-
-class Lora(Section):
-    """Low-rank adapters in place of training all weights."""
-
-    rank: int = Field(default=16, ge=1)
-    alpha: int = Field(default=32, ge=1)
-    dropout: float = Field(default=0.0, ge=0, lt=1)
-    targets: str | list[str] = Field(default="all-linear", description="modules, or all-linear")
 
 
 class Reward(Section):

@@ -48,7 +48,8 @@ def run_recipe(options: Base, folder: RunFolder, train: Train, prepare: Prepare 
     answer_and_judge(BEFORE, model, questions, options, folder)
     trained = folder / "model"
     if not trained.is_dir():
-        from mitigate.runs.training import CHECKPOINTS, last_checkpoint, step_of
+        from mitigate.runs.training import step_of
+        from mitigate.trainer import CHECKPOINTS, last_checkpoint
 
         if prepare is not None:
             prepare(options, questions, model, folder)

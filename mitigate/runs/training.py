@@ -5,7 +5,6 @@ Leaves out what the trainers do; see ``mitigate/kinds/rlhf.py`` and ``mask_dpo.p
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 from collections.abc import Callable, Mapping
@@ -17,9 +16,10 @@ from transformers import PrinterCallback, ProgressCallback, TrainerCallback
 from mitigate.runs.interrupt import Interrupt, interruptible
 from mitigate.runs.options import Base
 from mitigate.runs.progress import Tell, progress
+from mitigate.trainer import CHECKPOINTS, lora_config, train_on
 
 Log = Callable[..., None]  # RunFolder.log
-CHECKPOINTS, MODEL = "checkpoints", "model"
+MODEL = "model"
 
 
 def common_arguments(options: Base, trainer: Any, folder: Path) -> dict[str, Any]:
@@ -59,26 +59,7 @@ def load_options(options: Base) -> dict[str, Any]:
 
 def adapters(options: Base) -> Any:
     """The LoRA configuration for TRL, None where all weights are trained."""
-    if options.lora is None:
-        return None
-    from peft import LoraConfig
-
-    lora = options.lora
-    return LoraConfig(
-        r=lora.rank, lora_alpha=lora.alpha, lora_dropout=lora.dropout, target_modules=lora.targets,
-        task_type="CAUSAL_LM",
-    )  # fmt: skip
-
-
-def last_checkpoint(folder: Path) -> Path | None:
-    """The newest whole checkpoint; a trainer writes trainer_state.json last."""
-    found = []
-    for state in folder.glob("checkpoint-*/trainer_state.json"):
-        try:
-            found.append((int(json.loads(state.read_text(encoding="utf-8"))["global_step"]), state.parent))
-        except (ValueError, KeyError):  # cut while it was written
-            continue
-    return max(found)[1] if found else None
+    return None if options.lora is None else lora_config(options.lora, "CAUSAL_LM")
 
 
 def step_of(checkpoint: Path | None) -> int:
@@ -92,14 +73,13 @@ def fit(trainer: Any, folder: Path, log: Log) -> None:
     Raises:
         KeyboardInterrupt: The user asked to stop; a checkpoint of the last step is there.
     """
-    checkpoint = last_checkpoint(folder / CHECKPOINTS)
     for printing in (PrinterCallback, ProgressCallback):
         trainer.remove_callback(printing)
     with interruptible() as interrupt:
         watch = Watch(log, interrupt)
         trainer.add_callback(watch)
         try:
-            trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+            train_on(trainer, folder / CHECKPOINTS)
         finally:
             watch.close()
         if interrupt.asked:
