@@ -92,6 +92,8 @@ def run_shards(
     total: int,
     pool: Pool,
     on_shard: OnShard | None = None,
+    *,
+    uses_ray: bool = False,
 ) -> dict[int, Record]:
     """Have shards done; returns what was returned of each, by number.
 
@@ -102,6 +104,7 @@ def run_shards(
         total: Shards in all, for messages.
         pool: Where.
         on_shard: Told of each.
+        uses_ray: The worker hands its work to the cluster by itself, and is made in this process.
 
     Raises:
         RuntimeError: Shards failed; run again to do only those.
@@ -119,7 +122,9 @@ def run_shards(
         if on_shard is not None:
             on_shard(one, total)
 
-    if pool.workers == 0:
+    if uses_ray:
+        start_ray(pool)
+    if uses_ray or pool.workers == 0:
         made = worker(**arguments)
         for shard in left:
             take(attempt(made, shard))

@@ -87,6 +87,7 @@ def annotate_corpus(task: Task, pool: Pool, on_shard: OnShard | None = None) -> 
     fingerprint = next((done["fingerprint"] for done in finished.values()), None)
     arguments = {"task": task, "stamp": stamp, "fingerprint": fingerprint}
     left = [shard for shard in shards if shard.number not in finished]
-    finished |= run_shards(Annotate, arguments, left, len(shards), pool, on_shard)
+    uses_ray = task.annotator.startswith("generative:vllm-ray:")
+    finished |= run_shards(Annotate, arguments, left, len(shards), pool, on_shard, uses_ray=uses_ray)
     about = {"input": task.input, "files": sources, "shard_rows": task.shard_rows, "stamp": stamp}
     return write_manifest(task.output, shards, finished, task.format, about)

@@ -167,7 +167,9 @@ def score_corpus(
     stamp = stamp_of(shards, sorted((k, v) for k, v in asdict(task).items() if k not in ("output", "cache")))
     scored, filled = done_shards(task.output, stamp), done_shards(task.filled, stamp)
     left = [shard for shard in shards if shard.number not in filled]
-    filled |= run_shards(Fill, {"task": task, "stamp": stamp}, left, len(shards), pool, on_filled)
+    uses_ray = any(spec.startswith("vllm-ray:") for spec in task.llms)
+    made_with = {"task": task, "stamp": stamp}
+    filled |= run_shards(Fill, made_with, left, len(shards), pool, on_filled, uses_ray=uses_ray)
     unread = any(done["chinese"] and not done.get("reads_chinese", True) for done in filled.values())
     tfidf = task.embedding == "tfidf" or (task.embedding == "auto" and unread)
     whole, vectors = gather(task, shards, tfidf)

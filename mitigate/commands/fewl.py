@@ -140,8 +140,8 @@ def _score(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="ENGINE",
-        help="KIND:MODEL[@BASE_URL] with KIND transformers, vllm or openai; answers the questions that lack an "
-        "answer of that name, and the first one makes missing IW/CO pairs; may be given several times",
+        help="KIND:MODEL[@BASE_URL] with KIND transformers, vllm, vllm-ray or openai; answers the questions that "
+        "lack an answer of that name, and the first one makes missing IW/CO pairs; may be given several times",
     )
     ask.add_argument(
         "--reference-samples",
