@@ -1,0 +1,64 @@
+"""`mitigate serve`: options, the base URL, a port in use."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from mitigate.cli import main
+from tests.rule_annotator import RuleAnnotator
+
+
+@pytest.mark.parametrize(
+    ("extra", "message"),
+    [
+        (["--upstream", "nonsense"], "--upstream: expected a base URL"),
+        (["--upstream", "http://[h/v1"], "--upstream: expected a base URL"),
+        (["--upstream", "http://h:99999/v1"], "--upstream: expected a base URL"),
+        (["--upstream", "http://h/v1", "--cache", "c"], "--cache: the response cache of an engine"),
+        (["--upstream", "http://h/v1", "--host", "0.0.0.0"], "set MITIGATE_SERVE_TOKEN"),
+        (["--upstream", "http://h/v1", "--port", "99999"], "--port: expected 0 to 65535"),
+        (["--upstream", "http://h/v1", "--timeout", "0"], "expected more than 0"),
+        (["--upstream", "http://h/v1", "--engine", "gpt"], "--engine: engine 'gpt'"),
+    ],
+)
+def test_wrong_options_are_told(
+    extra: list[str], message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MITIGATE_SERVE_TOKEN", raising=False)
+    assert main(["serve", *extra]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_the_base_url_is_told_once_it_answers(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Port 0 takes a free one; the moment the line is out a client can connect."""
+    said: list[str] = []
+
+    def told(*words: str, **_: Any) -> None:
+        if words[0].startswith("base URL: "):
+            said.append(words[0].removeprefix("base URL: "))
+            socket.create_connection(("127.0.0.1", urlsplit(said[0]).port or 0), timeout=5).close()
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr("mitigate.commands.serve.load", lambda name: RuleAnnotator())
+    monkeypatch.setattr("mitigate.commands.serve.print", told, raising=False)
+    assert main(["serve", "--upstream", "http://h/v1", "--port", "0"]) == 0
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/v1", said[0])
+
+
+def test_a_port_in_use_is_told(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mitigate.commands.serve.load", lambda name: RuleAnnotator())
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        assert main(["serve", "--upstream", "http://h/v1", "--port", str(taken.getsockname()[1])]) == 1
+    said = capfd.readouterr()
+    assert "address already in use" in said.err
+    assert "base URL" not in said.out
