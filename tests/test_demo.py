@@ -1,176 +1,22 @@
-"""The demo page without a browser: text kept whole, limits, steps, run folders, files."""
+"""The demo without a browser: limits, judging in steps, files, FEWL, options."""
 
 from __future__ import annotations
 
 import json
-from html.parser import HTMLParser
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from annotators.records import LABELS
 from mitigate.cli import main
 from mitigate.demo.batch import run_batch
-from mitigate.demo.curves import figure, label_of, short, sorted_curves
-from mitigate.demo.difference import edit_pieces, joined, word_pieces
 from mitigate.demo.limits import Limits, Refusal
-from mitigate.demo.markup import answer_html, flattened, reference_html
 from mitigate.demo.scoring import fewl_record
 from mitigate.demo.service import Service
 from mitigate.demo.shelf import Shelf
 from mitigate.demo.stream import annotate_stepwise
-from mitigate.demo.training import open_folder, read_run, run_folders
-from mitigate.demo.training_view import run_view, whole_record
-from mitigate.demo.view import annotated_view
+from tests.demo_parts import ANSWER, REFERENCE, SpanRule
 from tests.rule_annotator import RuleAnnotator
-
-REFERENCE = "The mill was built in 1804. It has red roofs.\nbaker -> miller"
-ANSWER = "The mill was built in 1804. Its owner was a baker. It stood near Ostrand. how nice."
-
-
-class SpanRule(RuleAnnotator):
-    """As the rule annotator, and able to judge some sentences of an answer."""
-
-    def annotate_spans(self, record: Any, spans: Any) -> list[Any]:
-        self.calls += 1
-        return [self._judge(record, start, end) for start, end in spans]
-
-
-class _Reader(HTMLParser):
-    """Text inside the element of a class, and every tag and attribute met."""
-
-    def __init__(self, wanted: str) -> None:
-        super().__init__(convert_charrefs=True)
-        self.wanted, self.depth, self.text = wanted, 0, ""
-        self.tags: set[str] = set()
-        self.values: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.add(tag)
-        self.values += [value or "" for _, value in attrs]
-        if self.depth or self.wanted in (dict(attrs).get("class") or "").split():
-            self.depth += 1
-
-    def handle_endtag(self, tag: str) -> None:
-        self.depth -= self.depth > 0
-
-    def handle_data(self, data: str) -> None:
-        self.text += data if self.depth else ""
-
-
-def read(page: str, wanted: str) -> _Reader:
-    reader = _Reader(wanted)
-    reader.feed(page)
-    reader.close()
-    return reader
-
-
-def sentence(text: str, start: int, end: int, **more: Any) -> dict[str, Any]:
-    plain = {"text": text[start:end], "start": start, "end": end, "status": "checked", "label": "supported"}
-    return {**plain, "scores": None, "fragments": [], "correction": [], **more}
-
-
-# --- text is kept whole ----------------------------------------------------------------------------------
-
-
-def test_overlapping_spans_are_cut_where_they_begin_and_end() -> None:
-    # 0: [0, 5), 1: [3, 8) twice, 2: [8, 9); the empty span of 3 owns nothing
-    spans = [(0, 5, 0), (3, 8, 1), (3, 8, 1), (8, 9, 2), (4, 4, 3)]
-    assert flattened(spans) == [(0, 3, (0,)), (3, 5, (0, 1)), (5, 8, (1,)), (8, 9, (2,))]
-
-
-@given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12), st.integers(0, 3)), max_size=8))
-def test_flattened_pieces_own_what_the_spans_own(spans: list[tuple[int, int, int]]) -> None:
-    def owners(place: int) -> tuple[int, ...]:
-        return tuple(sorted({owner for start, end, owner in spans if start <= place < end}))
-
-    pieces = flattened(spans)
-    assert all(a[1] <= b[0] for a, b in pairwise(pieces))
-    found = {place: who for start, end, who in pieces for place in range(start, end)}
-    assert found == {place: owners(place) for place in range(12) if owners(place)}
-
-
-HOSTILE = st.text(
-    alphabet=st.sampled_from("ab <>&\"'`${}\n\r\t\u202e\u2066\u200f文。.\ufeff\u2028=/"),
-    min_size=1,
-    max_size=40,
-)
-
-
-@settings(max_examples=60, deadline=None)
-@given(HOSTILE, st.data())
-def test_the_page_holds_the_answer_and_the_reference_and_nothing_of_them_as_markup(
-    text: str, data: Any
-) -> None:
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=6)))
-    pairs = [(a, b) for a, b in zip(cuts[::2], cuts[1::2], strict=False) if a < b]
-    fragments = [
-        {"start": a, "end": b, "text": text[a:b]}
-        for a, b in data.draw(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), max_size=4))
-        if a < b <= len(text)
-    ]
-    sentences = [sentence(text, a, b, fragments=fragments, spans=[{"start": a, "end": b}]) for a, b in pairs]
-    record = {"answer": text, "reference": text, "sentences": sentences}
-    answer = read(answer_html(record), "answer")
-    assert answer.text == text
-    assert answer.tags <= {"div", "span", "b"}
-    reference = read(reference_html(text, sentences), "reference")
-    assert reference.text == text
-    assert reference.tags <= {"div", "mark", "span"}
-    page = read(annotated_view({**record, "hallucination_rate": 0.0}, run="x"), "answer")
-    assert not page.tags & {"script", "img", "a", "iframe", "style", "input"}
-    assert not [value for value in page.values if "javascript" in value or "<" in value]
-
-
-def test_waiting_sentences_are_there_and_stopped_ones_are_not_checked() -> None:
-    first = sentence(ANSWER, 0, 27)
-    record = {"answer": ANSWER, "reference": "", "sentences": [first], "hallucination_rate": 0.0}
-    waiting = [(28, 50), (51, 74)]
-    assert read(answer_html(record, waiting), "answer").text == ANSWER
-    page = annotated_view(record, waiting, run="r")
-    assert page.count('class="s waiting"') == 2
-    assert "1 of 3 judged so far" in page
-    page = annotated_view(record, waiting, run="r", stopped=True)
-    assert page.count('class="s not_checked"') == 2
-    assert "2 sentences were not checked:</b> 2 because it was stopped" in page
-
-
-def test_word_differences() -> None:
-    assert word_pieces("built in 1840", "built in 1804") == [
-        ("same", "built in "),
-        ("gone", "1840"),
-        ("new", "1804"),
-    ]
-    assert word_pieces("用丝绸换马", "用茶叶换马") == [
-        ("same", "用"),
-        ("gone", "丝绸"),
-        ("new", "茶叶"),
-        ("same", "换马"),
-    ]
-    edits = [
-        {"start": 5, "end": 7, "from": "in", "to": "at"},
-        {"start": 6, "end": 9, "from": "n B", "to": "x"},  # overlaps: left out
-        {"start": 8, "end": 9, "from": "C", "to": "D"},  # does not stand there: left out
-    ]
-    pieces = edit_pieces("Live in Bern", edits)
-    assert pieces == [("same", "Live "), ("gone", "in"), ("new", "at"), ("same", " Bern")]
-    assert edit_pieces("Bern", [{"start": 8, "end": 12, "from": "Bern", "to": ""}], start=8) == [
-        ("gone", "Bern")
-    ]
-
-
-@given(st.text(alphabet="ab 文.", max_size=12), st.text(alphabet="ab 文.", max_size=12))
-def test_a_word_difference_joins_to_both_texts(old: str, new: str) -> None:
-    pieces = word_pieces(old, new)
-    assert joined(pieces, "new") == old
-    assert joined(pieces, "gone") == new
-
-
-# --- limits, models, steps -------------------------------------------------------------------------------
 
 
 def test_long_and_broken_texts_are_refused_with_what_to_do() -> None:
@@ -283,9 +129,6 @@ def test_a_failing_annotator_is_a_refusal() -> None:
         list(annotate_stepwise(Shelf(load=lambda _: Failing()), None, {"reference": "a", "answer": "b"}))
 
 
-# --- files -----------------------------------------------------------------------------------------------
-
-
 def test_a_file_is_annotated_into_files(tmp_path: Path) -> None:
     source = tmp_path / "in.jsonl"
     rows = [{"id": i, "reference": REFERENCE, "answer": ANSWER, "sentences": "old"} for i in range(5)]
@@ -315,9 +158,6 @@ def test_a_file_is_annotated_into_files(tmp_path: Path) -> None:
     source.write_text("nothing\n")
     with pytest.raises(Refusal, match=r"The file has no good record\. The first bad line: line 1"):
         list(run_batch(shelf, Limits(), source, None))
-
-
-# --- FEWL ------------------------------------------------------------------------------------------------
 
 
 def test_fewl_of_one_question_is_that_of_the_library() -> None:
@@ -369,112 +209,6 @@ def test_fewl_refuses_with_the_reason(change: dict[str, Any], message: str) -> N
         fewl_record(Shelf(), Limits(), record)
     with pytest.raises(Refusal, match="Expected an aggregation of eq6"):
         fewl_record(Shelf(), Limits(), record, aggregation="x")
-
-
-# --- run folders -----------------------------------------------------------------------------------------
-
-
-def write_run(folder: Path) -> Path:
-    """A run folder with a curve, a half-written line and one question before and after."""
-    folder.mkdir(parents=True)
-    (folder / "config.yaml").write_text("kind: rlhf\nabout: <b>bold</b>\n")
-    rows = [
-        {"step": i, "reward": i / 2, "factuality/hallucination_rate": None if i == 1 else 0.5}
-        for i in range(3)
-    ]
-    (folder / "metrics.jsonl").write_text(
-        "".join(json.dumps(row) + "\n" for row in rows) + '{"step": 3, "rew'
-    )
-    annotator = RuleAnnotator()
-    before = annotator.annotate(question="q?", reference=REFERENCE, answer="Its owner was a baker.").to_dict()
-    after = {"question": "q?", "answer": "The mill was <i>built</i> in 1804."}
-    samples = [
-        {"when": "before", "set": "a", **before},
-        {"when": "after", "set": "a", **after},
-        {"when": "later"},
-    ]
-    (folder / "samples.jsonl").write_text("".join(json.dumps(row) + "\n" for row in samples))
-    return folder
-
-
-def test_a_run_folder_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
-    run = read_run(write_run(tmp_path / "runs" / "grpo" / "one"))
-    assert run.curves == {
-        "reward": [(0, 0), (1, 0.5), (2, 1)],
-        "factuality/hallucination_rate": [(0, 0.5), (2, 0.5)],
-    }
-    assert [(b is not None, a is not None) for b, a in run.pairs] == [(True, True)]
-    assert run.notes == ["The run is not complete: it is still going, or was interrupted."]
-    page = run_view(run)
-    assert "&lt;b&gt;bold&lt;/b&gt;" in page
-    assert "<i>built" not in page
-    assert "This answer was not annotated." in page
-    assert page.count("<figure>") == 2
-    assert run_folders(tmp_path / "runs") == ["grpo/one"]
-
-
-def test_what_is_missing_or_broken_is_said(tmp_path: Path) -> None:
-    (tmp_path / "metrics.jsonl").write_text('[1]\nx\n{"step": 1}\n')
-    (tmp_path / "config.yaml").write_text("a: [")
-    (tmp_path / "done.json").write_text("{")
-    notes = " ".join(read_run(tmp_path).notes)
-    for part in ("2 lines of metrics.jsonl are no JSON objects", "metrics.jsonl has no figures yet",
-                 "config.yaml can't be read", "samples.jsonl is not there yet", "done.json can't be read"):  # fmt: skip
-        assert part in notes
-    assert "kind not known" in run_view(read_run(tmp_path))
-
-
-def test_folders_elsewhere_are_refused_unless_any_may_be_named(tmp_path: Path) -> None:
-    root, elsewhere = tmp_path / "runs", write_run(tmp_path / "private")
-    write_run(root / "one")
-    assert open_folder(root, "one", False) == root / "one"
-    for name in ("../private", str(elsewhere)):
-        with pytest.raises(Refusal, match="is not in the folder of runs"):
-            open_folder(root, name, False)
-    assert open_folder(root, str(elsewhere), True) == elsewhere
-    with pytest.raises(Refusal, match="There is no folder nothing"):
-        open_folder(root, "nothing", True)
-    with pytest.raises(Refusal, match="is no run folder"):
-        open_folder(root, str(tmp_path), True)
-
-
-def test_sentences_that_are_not_those_of_the_answer_are_not_shown() -> None:
-    good = {
-        "answer": "It is so.",
-        "reference": "So.",
-        "sentences": [{**sentence("It is so.", 0, 9), "scores": {"x": 1}}],
-    }
-    whole = whole_record(good)
-    assert whole is not None
-    assert whole["sentences"][0]["scores"] is None
-    for broken in (
-        {"start": 1}, {"text": "else"}, {"label": 3}, {"end": "x"},
-    ):  # fmt: skip
-        assert whole_record({**good, "sentences": [{**good["sentences"][0], **broken}]}) is None
-    bad = {"start": 0, "end": 2, "text": "No"}
-    found = whole_record({**good, "sentences": [{**sentence("It is so.", 0, 9), "fragments": [bad, 3]}]})
-    assert found is not None
-    assert found["sentences"][0]["fragments"] == []
-
-
-def test_curves() -> None:
-    names = ["loss", "reward_std", "x/hallucination_rate", "factuality/supported", "reward", "no_fact_rate"]
-    assert sorted_curves(names) == (
-        ["reward", "x/hallucination_rate", "factuality/supported", "no_fact_rate"],
-        ["loss", "reward_std"],
-    )
-    assert [label_of(name) for name in names] == [None, None, None, "supported", None, "no_fact"]
-    assert all(label_of(f"a/{label}") == label for label in LABELS)
-    assert [short(v) for v in (1200.0, 0.35812, 1e-5, -2.0)] == ["1,200", "0.358", "1e-05", "-2"]
-    # x from 46 to 310 over steps 0..10, y from 128 (lowest, 1) to 12 (highest, 3)
-    drawn = figure("a<b", [(0, 1.0), (5, 3.0), (10, 2.0)])
-    assert 'd="M46.0 128.0 L178.0 12.0 L310.0 70.0"' in drawn
-    assert "a&lt;b" in drawn
-    assert "a<b" not in drawn
-    assert 'd="M46.0 70.0"' in figure("one", [(4, 2.0)])
-
-
-# --- the command -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

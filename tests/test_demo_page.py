@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from tests.test_demo import ANSWER, REFERENCE, SpanRule, write_run
+from tests.demo_parts import ANSWER, REFERENCE, SpanRule, write_run
 
 gr = pytest.importorskip("gradio", reason="skipped: gradio is not installed (the demo extra)")
 
