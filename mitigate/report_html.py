@@ -37,6 +37,7 @@ from mitigate.report import (
     probability_of,
     reason_of,
 )
+from mitigate.whole_file import whole_file
 
 MAX_RECORDS = 200  # shown in one page
 MAX_CHARACTERS = 12_000_000  # of HTML in one page, so that a browser still opens it
@@ -94,13 +95,8 @@ def write_page(
     Raises:
         OSError: The page cannot be written.
     """
-    part = path.with_name(path.name + ".part")
-    try:
-        with part.open("w", encoding="utf-8", newline="\n") as file:
-            file.writelines(_page(records, totals, rejected, full_output))
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    with whole_file(path) as part, part.open("w", encoding="utf-8", newline="\n") as file:
+        file.writelines(_page(records, totals, rejected, full_output))
 
 
 def page_start(title: str, *, more_style: str = "", images: bool = False) -> str:

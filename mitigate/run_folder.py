@@ -28,6 +28,7 @@ from typing import Any
 from mitigate.config import Section, dump
 from mitigate.errors import UsageError
 from mitigate.jsonl import dump_line
+from mitigate.whole_file import whole_file
 
 CONFIG = "config.yaml"
 VERSIONS = "versions.json"
@@ -98,9 +99,8 @@ class RunFolder:
         path = self.path / name
         if self._lock is None:
             return path
-        part = path.with_name(path.name + ".part")
-        part.write_text(text, encoding="utf-8")
-        part.replace(path)
+        with whole_file(path) as part:
+            part.write_text(text, encoding="utf-8")
         return path
 
     def finish(self, figures: Mapping[str, Any]) -> None:

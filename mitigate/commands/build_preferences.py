@@ -10,7 +10,6 @@ output is what `mitigate.dpo` and TRL's DPO trainer read. Leaves out sampling an
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from mitigate.errors import UsageError
 from mitigate.jobs import make_parent, rejected_path
 from mitigate.jsonl import Line, Problem, Record, check_text, dump_line, read_lines, rejected_row, shown
 from mitigate.preferences import build_pairs
+from mitigate.whole_file import whole_file
 
 REJECTED = 3  # exit code
 FAILED = 1
@@ -121,9 +121,5 @@ def run(args: argparse.Namespace) -> int:
 
 def _write(path: Path, lines: list[bytes]) -> None:
     """Write whole or not at all."""
-    part = path.with_name(path.name + ".part")
-    try:
+    with whole_file(path) as part:
         part.write_bytes(b"".join(lines))
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)

@@ -23,6 +23,7 @@ from mitigate.commands.annotate import load
 from mitigate.errors import UsageError
 from mitigate.jobs import OutputError, make_parent, rejected_path
 from mitigate.jsonl import dump_line, rejected_row
+from mitigate.whole_file import whole_file
 
 if TYPE_CHECKING:
     from annotators.calibration import Calibration
@@ -181,12 +182,8 @@ def _provenance(annotator: Annotator, paths: Sequence[Path]) -> dict[str, Any]:
 
 def _save(calibration: Calibration, path: Path) -> None:
     """Whole or not at all."""
-    part = path.with_name(path.name + ".part")
-    try:
+    with whole_file(path) as part:
         calibration.save(part)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def _tell_rejected(gold: GoldRows) -> None:

@@ -25,6 +25,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mitigate.commands.fewl_files import say, write_bytes
 from mitigate.errors import UsageError
 from mitigate.jobs import make_parent, rejected_path
 from mitigate.jsonl import dump_line, rejected_row
@@ -105,8 +106,8 @@ def run_annotator(args: argparse.Namespace) -> int:
     else:
         _print_all(result, results, args)
     if args.output:
-        _write(args.output, text.encode() + b"\n")
-        _say(f"figures: {args.output}")
+        write_bytes(args.output, text.encode() + b"\n")
+        say(f"figures: {args.output}")
         _keep_rejected(rejected_path(args.output), files)
     _report_rejected(files)
     return 3 if files.rejected else 0
@@ -127,8 +128,8 @@ def _write_beside(
             judgement_lines(rows, judged, name, parametric=args.without_reference)
             for name, judged in zip(names, answers, strict=True)
         ]
-        _write(args.judgements, b"".join(parts))
-        _say(f"judgements: {args.judgements}")
+        write_bytes(args.judgements, b"".join(parts))
+        say(f"judgements: {args.judgements}")
     if args.confusion:
         for number, (name, result) in enumerate(zip(names, results, strict=True), start=1):
             stem = args.confusion.stem + (f"-{number}" if number > 1 else "")
@@ -136,7 +137,7 @@ def _write_beside(
             draw_confusion(
                 result["overall"]["confusion"], f"{name}, {result['overall']['n_four_way']} rows", path
             )
-            _say(f"confusion matrix: {path}")
+            say(f"confusion matrix: {path}")
 
 
 def _print_all(
@@ -211,7 +212,7 @@ def _chosen(files: LabelledFiles, args: argparse.Namespace) -> list[LabelledSent
     rows = files.rows
     if files.fold_files:
         folders = ", ".join(sorted({str(file.parent) for file in files.fold_files}))
-        _say(
+        say(
             f"fold {args.fold}: {len(rows)} of {files.n_valid} rows; "
             f"folds computed over {len(files.fold_files)} files of {folders}"
         )
@@ -309,32 +310,16 @@ def _provenance(
 def _report_rejected(files: LabelledFiles) -> None:
     """Tell which lines were left out."""
     for path, line in files.rejected[:SHOWN_REJECTED]:
-        _say(f"rejected {path}:{line.number}: {'; '.join(map(str, line.problems))}")
+        say(f"rejected {path}:{line.number}: {'; '.join(map(str, line.problems))}")
     if (more := len(files.rejected) - SHOWN_REJECTED) > 0:
-        _say(f"rejected {more} more lines")
+        say(f"rejected {more} more lines")
     if files.rejected:
-        _say(f"{len(files.rejected)} lines are no labelled sentences and were left out of the evaluation")
+        say(f"{len(files.rejected)} lines are no labelled sentences and were left out of the evaluation")
 
 
 def _keep_rejected(target: Path, files: LabelledFiles) -> None:
     if files.rejected:
-        _write(target, b"".join(dump_line(rejected_row(path, line)) for path, line in files.rejected))
-        _say(f"rejected lines: {target}")
+        write_bytes(target, b"".join(dump_line(rejected_row(path, line)) for path, line in files.rejected))
+        say(f"rejected lines: {target}")
     else:
         target.unlink(missing_ok=True)
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all."""
-    part = path.with_name(path.name + ".part")
-    try:
-        part.write_bytes(data)
-        part.replace(path)
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror or error}") from error
-    finally:
-        part.unlink(missing_ok=True)
-
-
-def _say(text: str) -> None:
-    print(f"mitigate: {text}", file=sys.stderr)

@@ -17,6 +17,7 @@ from fewl.records import RecordError, read_record
 from mitigate.errors import UsageError
 from mitigate.jobs import Job, make_parent, open_job
 from mitigate.jsonl import Check, Line, Problem, Record, dump_line, read_lines, rejected_row, shown
+from mitigate.whole_file import whole_file
 
 REJECTED = 3
 
@@ -100,14 +101,11 @@ def write_bytes(path: Path, data: bytes) -> None:
         UsageError: It cannot be written.
     """
     make_parent(path)
-    part = path.with_name(path.name + ".part")
     try:
-        part.write_bytes(data)
-        part.replace(path)
+        with whole_file(path) as part:
+            part.write_bytes(data)
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror or error}") from error
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def plain(text: object) -> str:

@@ -18,6 +18,7 @@ from annotators.tagged import write_tagged
 from mitigate.dataset.answers import SOURCES
 from mitigate.dataset.stage import write_lines, write_whole
 from mitigate.jsonl import Record
+from mitigate.whole_file import whole_file
 
 WITH, WITHOUT = "GPT3.5_answers_D", "InternLM_answers"
 ANNOTATED = {WITH: "human_GPT3.5_answers_D_ann", WITHOUT: "human_InternLM_answers_ann"}
@@ -140,12 +141,10 @@ def write_parquet(rows: Sequence[Record], path: Path, columns: Sequence[str]) ->
         "models": {name: text for name in ANNOTATED},
     }
     disable_progress_bar()
-    part = path.with_name(path.name + ".part")
     values = {name: [row[name] for row in rows] for name in columns}
-    Dataset.from_dict(
-        values, features=Features({name: kinds.get(name, text) for name in columns})
-    ).to_parquet(str(part))
-    part.replace(path)
+    features = Features({name: kinds.get(name, text) for name in columns})
+    with whole_file(path) as part:
+        Dataset.from_dict(values, features=features).to_parquet(str(part))
 
 
 _CARD = """\

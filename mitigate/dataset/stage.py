@@ -23,6 +23,7 @@ from mitigate.config import Section
 from mitigate.errors import UsageError
 from mitigate.jobs import OutputError, open_job
 from mitigate.jsonl import Check, Line, Record, dump_line, read_lines
+from mitigate.whole_file import whole_file
 
 Process = Callable[[list[Record]], Sequence[Record]]
 CACHE = "responses.sqlite"
@@ -182,15 +183,13 @@ def write_whole(path: Path, data: bytes) -> None:
     Raises:
         OutputError: It can't be written.
     """
-    part = path.with_name(path.name + ".part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.is_file() and path.read_bytes() == data:
             return
-        part.write_bytes(data)
-        part.replace(path)
+        with whole_file(path) as part:
+            part.write_bytes(data)
     except OSError as error:
-        part.unlink(missing_ok=True)
         raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
 
 

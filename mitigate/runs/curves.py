@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from mitigate.whole_file import whole_file
+
 PANELS: tuple[tuple[str, dict[str, str]], ...] = (
     ("reward", {"reward": "mean reward", "rewards/margins": "preference margin"}),
     (
@@ -57,6 +59,5 @@ def plot(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
             axes.set_ylim(0, 1)
         if len(metrics) > 1:
             axes.legend(fontsize=8)
-    part = path.with_name(path.name + ".part")
-    figure.savefig(part, dpi=130, format="png")
-    part.replace(path)
+    with whole_file(path) as part:
+        figure.savefig(part, dpi=130, format="png")

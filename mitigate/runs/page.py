@@ -16,6 +16,7 @@ from mitigate.report import MARKS, MEANING, WORDS, kind_of, percent
 from mitigate.report_html import bar, escape, marked, page_start, tag
 from mitigate.runs.judging import AFTER, BEFORE
 from mitigate.runs.table import HEADINGS, by_reward, cells, judges
+from mitigate.whole_file import whole_file
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -31,10 +32,8 @@ def write_page(path: Path, about: str, samples: Rows, table: Rows, curves: Path,
         curves: The PNG, put into the page.
         pairs: Questions of all sets to show.
     """
-    part = path.with_name(path.name + ".part")
-    with part.open("w", encoding="utf-8", newline="\n") as file:
+    with whole_file(path) as part, part.open("w", encoding="utf-8", newline="\n") as file:
         file.writelines(_page(about, samples, table, curves, pairs))
-    part.replace(path)
 
 
 def _page(about: str, samples: Rows, table: Rows, curves: Path, pairs: int) -> Iterator[str]:
