@@ -30,7 +30,7 @@ from annotators.causal_model import (
     token_logits,
 )
 from annotators.language import language_of
-from annotators.records import LABELS, Annotation, SentenceAnnotation, Status, check_record
+from annotators.records import LABELS, Annotation, SentenceAnnotation, Status, checked, input_record
 from annotators.sentences import split_sentences
 
 if TYPE_CHECKING:
@@ -148,9 +148,7 @@ class CausalAnnotator:
         self, *, reference: str, answer: str, question: str | None = None, language: str | None = None
     ) -> Annotation:
         """Judge one answer; see ``annotate_batch``."""
-        record: dict[str, Any] = {"reference": reference, "answer": answer}
-        record |= {k: v for k, v in (("question", question), ("language", language)) if v is not None}
-        return self.annotate_batch([record])[0]
+        return self.annotate_batch([input_record(reference, answer, question, language)])[0]
 
     def annotate_batch(self, records: Iterable[Mapping[str, Any]]) -> list[Annotation]:
         """Judge every sentence of every answer, each answer in one pass.
@@ -165,9 +163,7 @@ class CausalAnnotator:
         Raises:
             ValueError: A record lacks a reference or an answer, or one is not a string.
         """
-        records = list(records)
-        for number, record in enumerate(records):
-            check_record(record, ("reference", "answer"), number)
+        records = checked(records, ("reference", "answer"))
         readings = [
             Reading(
                 record.get("question") or "",
@@ -205,9 +201,7 @@ class CausalAnnotator:
         Raises:
             ValueError: A row lacks a reference or a sentence, or one is not a string.
         """
-        rows = list(rows)
-        for number, row in enumerate(rows):
-            check_record(row, ("reference", "sentence"), number)
+        rows = checked(rows, ("reference", "sentence"))
         readings, places = readings_of(rows)
         records: list[Mapping[str, Any]] = [{}] * len(readings)
         for row, (reading, _) in zip(rows, places, strict=True):

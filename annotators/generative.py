@@ -26,7 +26,7 @@ from annotators.generative_scores import TOP
 from annotators.generative_turns import Asking, Request, Said, converse, judge
 from annotators.generative_windows import Item, Shown, Windows
 from annotators.language import language_of
-from annotators.records import Annotation, Edit, SentenceAnnotation, check_record
+from annotators.records import Annotation, Edit, SentenceAnnotation, checked, input_record
 from annotators.sentences import split_sentences
 from annotators.tagged_places import locate_fragments, locate_words, restored
 from engines.types import ChatResult, Engine, canonical
@@ -143,9 +143,7 @@ class GenerativeAnnotator:
         self, *, reference: str, answer: str, question: str | None = None, language: str | None = None
     ) -> Annotation:
         """Judge one answer; see ``annotate_batch``."""
-        record: dict[str, Any] = {"reference": reference, "answer": answer}
-        record |= {k: v for k, v in (("question", question), ("language", language)) if v is not None}
-        return self.annotate_batch([record])[0]
+        return self.annotate_batch([input_record(reference, answer, question, language)])[0]
 
     def annotate_batch(self, records: Iterable[Mapping[str, Any]]) -> list[Annotation]:
         """Judge every sentence of every answer.
@@ -160,9 +158,7 @@ class GenerativeAnnotator:
             ValueError: A record lacks a reference or an answer, or one is not a string.
             EngineError: The engine can't answer anything.
         """
-        records = list(records)
-        for number, record in enumerate(records):
-            check_record(record, ("reference", "answer"), number)
+        records = checked(records, ("reference", "answer"))
         rows_of = [_rows(record, split_sentences(record["answer"])) for record in records]
         judged = iter(self._judge([row for rows in rows_of for row in rows]))
         who = {"name": self.name, "fingerprint": self.fingerprint}
@@ -180,7 +176,7 @@ class GenerativeAnnotator:
             record: As for ``annotate_batch``.
             spans: Offsets of sentences, of those that ``split_sentences`` finds in the answer.
         """
-        check_record(record, ("reference", "answer"), 0)
+        checked([record], ("reference", "answer"))
         return self._judge(_rows(record, spans))
 
     def predict(self, rows: Iterable[Mapping[str, Any]]) -> list[SentenceAnnotation]:
@@ -198,8 +194,7 @@ class GenerativeAnnotator:
             EngineError: The engine can't answer anything.
         """
         found = []
-        for number, row in enumerate(rows):
-            check_record(row, ("reference", "sentence"), number)
+        for row in checked(rows, ("reference", "sentence")):
             language = language_for(
                 {**row, "language": row.get("language") or row.get("lang")}, row["sentence"]
             )

@@ -157,17 +157,31 @@ def hallucination_rate(labels: Iterable[str | None]) -> float | None:
     return sum(label in HALLUCINATED for label in factual) / len(factual)
 
 
-def check_record(record: object, fields: Sequence[str], number: int) -> None:
-    """Refuse a record for annotation (or a row for prediction) that lacks its texts.
+def input_record(
+    reference: str, answer: str, question: str | None = None, language: str | None = None
+) -> dict[str, Any]:
+    """The record of one answer, without what is None."""
+    record = {"reference": reference, "answer": answer, "question": question, "language": language}
+    return {name: text for name, text in record.items() if text is not None}
+
+
+def checked(records: Iterable[Any], fields: Sequence[str]) -> list[Mapping[str, Any]]:
+    """Records for annotation, or rows for prediction, that have their texts.
 
     Args:
-        record: What came.
+        records: What came.
         fields: Names of the texts that must be there.
-        number: Its place, for the message.
 
     Raises:
-        ValueError: It is no mapping, lacks a field, or has one that is no string.
+        ValueError: One is no mapping, lacks a field, or has one that is no string; the message names its place.
     """
+    records = list(records)
+    for number, record in enumerate(records):
+        _check(record, fields, number)
+    return records
+
+
+def _check(record: object, fields: Sequence[str], number: int) -> None:
     if not isinstance(record, Mapping):
         raise ValueError(
             f"record {number}: expected a mapping with {' and '.join(map(repr, fields))}, got "
