@@ -12,7 +12,7 @@ export HF_HUB_OFFLINE ?= 1
 export OMP_WAIT_POLICY ?= PASSIVE
 export GOMP_SPINCOUNT ?= 0
 
-.PHONY: run demo test check setup clean
+.PHONY: run demo test check audit setup clean
 
 run: setup out/.fresh
 	@$(BIN)/mitigate annotate --input examples/records.jsonl --output out/annotated.jsonl --html out/report.html
@@ -35,6 +35,12 @@ check: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# Known weaknesses of what is installed, from PyPI; fails where a package can't be looked up (see SECURITY.md).
+audit: setup
+	test -x .venv-audit/bin/pip-audit || { $(PYTHON) -m venv .venv-audit && .venv-audit/bin/pip install --quiet pip-audit; }
+	$(BIN)/python -m pip freeze --exclude-editable | sed '/ @ /d;s/+cpu$$//' >.venv-audit/installed.txt
+	.venv-audit/bin/pip-audit --strict --no-deps --disable-pip --requirement .venv-audit/installed.txt
 
 setup: $(VENV)/.installed
 

@@ -100,8 +100,10 @@ def test_results_of_rows() -> None:
 
 
 @pytest.mark.skipif(
-    importlib.util.find_spec("ray") is None, reason="needs the extra ray, which is not installed"
+    not all(map(importlib.util.find_spec, ("ray", "aiohttp"))),
+    reason="needs the extra ray and aiohttp, which ray.data.llm imports",
 )
+@pytest.mark.filterwarnings("ignore")  # of Ray's own code
 def test_the_configuration_is_one_that_ray_takes(engine: VllmRayEngine, tiny: Path) -> None:
     config = engine.config(3)
     assert (config.model_source, config.concurrency, config.batch_size) == (str(tiny), 3, 8)
