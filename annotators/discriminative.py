@@ -30,7 +30,17 @@ from annotators.features import FEATURES, VERSION, Idf
 from annotators.judging import CONFLICT_CAP, Item, Judge, Verdict, corrected, fragments_of
 from annotators.language import language_of, reads_as_english
 from annotators.lexical import words_of
-from annotators.records import HALLUCINATED, LABELS, Annotation, Edit, SentenceAnnotation, Span, Status
+from annotators.records import (
+    HALLUCINATED,
+    LABELS,
+    Annotation,
+    Edit,
+    SentenceAnnotation,
+    Span,
+    Status,
+    checked,
+    input_record,
+)
 from annotators.sentences import split_sentences
 from annotators.spans import VERSION as SPANS_VERSION
 from annotators.spans import unsupported_spans
@@ -152,9 +162,7 @@ class DiscriminativeAnnotator:
         self, *, reference: str, answer: str, question: str | None = None, language: str | None = None
     ) -> Annotation:
         """Judge one answer; see ``annotate_batch``."""
-        record: dict[str, Any] = {"reference": reference, "answer": answer}
-        record |= {k: v for k, v in (("question", question), ("language", language)) if v is not None}
-        return self.annotate_batch([record])[0]
+        return self.annotate_batch([input_record(reference, answer, question, language)])[0]
 
     def annotate_batch(self, records: Iterable[Mapping[str, Any]]) -> list[Annotation]:
         """Judge every sentence of every answer.
@@ -168,9 +176,7 @@ class DiscriminativeAnnotator:
         Raises:
             ValueError: A record lacks a reference or an answer, or one is not a string.
         """
-        records = list(records)
-        for number, record in enumerate(records):
-            _check(record, ("reference", "answer"), number)
+        records = checked(records, ("reference", "answer"))
         spans = [split_sentences(record["answer"]) for record in records]
         rows = [row for record, cuts in zip(records, spans, strict=True) for row in _rows(record, cuts)]
         offsets = [a for cuts in spans for a, _ in cuts]
@@ -191,7 +197,7 @@ class DiscriminativeAnnotator:
             record: As for ``annotate_batch``.
             spans: Offsets of sentences, of those that ``split_sentences`` finds in the answer.
         """
-        _check(record, ("reference", "answer"), 0)
+        checked([record], ("reference", "answer"))
         return self._annotate_rows(_rows(record, spans), [a for a, _ in spans], correct=True)
 
     def predict(self, rows: Iterable[Mapping[str, Any]]) -> list[SentenceAnnotation]:
@@ -206,13 +212,15 @@ class DiscriminativeAnnotator:
         Raises:
             ValueError: A row lacks a reference or a sentence, or one is not a string.
         """
-        rows = list(rows)
-        rows = [
-            {**row, "language": row.get("language") or row.get("lang")} if isinstance(row, Mapping) else row
-            for row in rows
-        ]
-        for number, row in enumerate(rows):
-            _check(row, ("reference", "sentence"), number)
+        rows = checked(
+            [
+                {**row, "language": row.get("language") or row.get("lang")}
+                if isinstance(row, Mapping)
+                else row
+                for row in rows
+            ],
+            ("reference", "sentence"),
+        )
         return self._annotate_rows(
             [{**_context(r), "sentence": r["sentence"]} for r in rows], [0] * len(rows), correct=False
         )
@@ -328,22 +336,3 @@ def _context(record: Mapping[str, Any]) -> dict[str, Any]:
         "question": record.get("question") or "",
         "language": record.get("language"),
     }
-
-
-def _check(record: object, fields: Sequence[str], number: int) -> None:
-    if not isinstance(record, Mapping):
-        raise ValueError(
-            f"record {number}: expected a mapping with {' and '.join(map(repr, fields))}, got "
-            f"{type(record).__name__}; hand over a list of records"
-        )
-    for field in fields:
-        if not isinstance(record.get(field), str):
-            raise ValueError(
-                f"record {number}: expected {field!r} to be a string, got {type(record.get(field)).__name__}; "
-                f"give every record {' and '.join(map(repr, fields))}"
-            )
-    for field in ("question", "language"):
-        if record.get(field) is not None and not isinstance(record[field], str):
-            raise ValueError(
-                f"record {number}: expected {field!r} to be a string or absent, got {type(record[field]).__name__}"
-            )
