@@ -1,12 +1,5 @@
 """The generative annotator against ``transformers serve`` with a tiny checkpoint taught three replies."""
 
-import os
-import socket
-import subprocess
-import sys
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +13,7 @@ from annotators.tagged import ParseFailure, parse_tagged
 from benchmarks.tiny_chat import build_tiny_chat
 from engines import Sampling, load_engine
 from engines.checkpoint import prompt_ids
+from tests.transformers_server import Served, served
 
 TEMPLATE = "- name: tiny\n  protocol: tagged\n  language: en\n  prompt: 'D: {reference} Q: {question} S: {sentence}'\n"
 REFERENCE = "The box is red. It is old."
@@ -55,43 +49,20 @@ def teach(folder: Path, template: Path) -> None:
         optimizer.step()
         optimizer.zero_grad()
     assert max(losses) < 0.02
-    # This server draws only where the checkpoint's own defaults draw, and takes over the rest of them.
+    # What the server takes over (tests/transformers_server.py).
     model.generation_config = GenerationConfig(do_sample=True, top_k=0, eos_token_id=1, pad_token_id=0)
     model.save_pretrained(folder)
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path, int]]:
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, Path]]:
+    """The taught checkpoint on a server, and its template."""
     folder = build_tiny_chat(tmp_path_factory.mktemp("served"), context=512)
     template = folder.parent / "tiny.yaml"
     template.write_text(TEMPLATE)
     teach(folder, template)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    log = folder.parent / "serve.log"
-    command = f"serve {folder} --device cpu --dtype float32 --host 127.0.0.1 --port {port}".split()
-    with log.open("wb") as out:
-        process = subprocess.Popen(
-            [str(Path(sys.executable).parent / "transformers"), *command],
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"},
-        )
-    try:
-        for _ in range(480):
-            time.sleep(0.5)
-            try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5):
-                    break
-            except (urllib.error.URLError, OSError):
-                assert process.poll() is None, log.read_text()
-        else:
-            pytest.fail(f"the server did not come up:\n{log.read_text()}")
-        yield folder, template, port
-    finally:
-        process.terminate()
-        process.wait()
+    with served(folder) as running:
+        yield running, template
 
 
 def judge(name: str, template: Path, answer: str) -> Annotation:
@@ -101,11 +72,11 @@ def judge(name: str, template: Path, answer: str) -> Annotation:
     return annotator.annotate(reference=REFERENCE, question="red or blue?", answer=answer)
 
 
-def test_a_served_checkpoint_and_the_same_one_in_this_process(served: tuple[Path, Path, int]) -> None:
-    folder, template, port = served
+def test_a_served_checkpoint_and_the_same_one_in_this_process(tiny: tuple[Served, Path]) -> None:
+    server, template = tiny
     answer = "Hello! The box is red. The box is blue."
-    remote = judge(f"openai:{folder}@http://127.0.0.1:{port}/v1", template, answer)
-    local = judge(f"transformers:{folder}", template, answer)
+    remote = judge(server.name, template, answer)
+    local = judge(f"transformers:{server.folder}", template, answer)
     for judged in (remote, local):
         assert [s.label for s in judged.sentences] == ["no_fact", "supported", "contradictory"]
         third = judged.sentences[2]
@@ -119,19 +90,19 @@ def test_a_served_checkpoint_and_the_same_one_in_this_process(served: tuple[Path
         assert sentence.scores[sentence.label] > 0.5  # type: ignore[index]
 
 
-def test_what_it_was_not_taught_is_read_as_strictly(served: tuple[Path, Path, int]) -> None:
+def test_what_it_was_not_taught_is_read_as_strictly(tiny: tuple[Served, Path]) -> None:
     """Its reply to another sentence, fetched without the annotator, is read or refused for the same reason."""
-    folder, template, port = served
+    server, template = tiny
     sentence = "Jackdaws love my big sphinx of quartz 17."
     inputs = {"reference": REFERENCE, "question": "red or blue?", "sentence": sentence}
     prompt = load_templates(template)[0].fill(0, "reference-first", inputs)
     sampling = Sampling(160, logprobs=True)
     reply = (
-        load_engine(f"transformers:{folder}", device="cpu")
+        load_engine(f"transformers:{server.folder}", device="cpu")
         .chat([[{"role": "user", "content": prompt}]], sampling)[0]
         .samples[0]
     )
-    judged = judge(f"openai:{folder}@http://127.0.0.1:{port}/v1", template, sentence).sentences[0]
+    judged = judge(server.name, template, sentence).sentences[0]
     try:
         if reply.finish_reason == "length":
             raise ParseFailure("truncated")
