@@ -20,6 +20,7 @@ from mitigate.errors import UsageError
 from mitigate.kinds import discriminative_annotator as kind
 from mitigate.run_folder import RunFolder, open_run
 from tests.anah_fixture import TOPICS, made_topics, write_topics
+from tests.killed_run import killed_and_resumed
 from tests.tiny_models import save_decoder, tokenizer
 
 
@@ -113,9 +114,7 @@ def weights_of(folder: RunFolder) -> dict[str, torch.Tensor]:
     return load_file(folder / "annotator" / "model.safetensors")
 
 
-def test_the_whole_path_learns_and_resuming_changes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_whole_path_learns_and_resuming_changes_nothing(tmp_path: Path) -> None:
     options = recipe(tmp_path)
     with open_run(tmp_path / "whole", options) as whole:
         kind.run(options, whole)
@@ -143,21 +142,7 @@ def test_the_whole_path_learns_and_resuming_changes_nothing(
     assert getattr(annotator, "languages", None) == ("en",)
 
     # The same run, killed after its second checkpoint, then resumed.
-    from transformers import Trainer
-
-    saved = Trainer._save_checkpoint
-
-    def save_and_die(self: Any, *args: Any, **more: Any) -> None:
-        saved(self, *args, **more)
-        if self.state.global_step >= 40:
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Trainer, "_save_checkpoint", save_and_die)
-        with open_run(tmp_path / "cut", options) as cut, pytest.raises(KeyboardInterrupt):
-            kind.run(options, cut)
-    with open_run(tmp_path / "cut", options, resume=True) as cut:
-        kind.run(options, cut)
+    cut = killed_and_resumed(kind, options, tmp_path / "cut", 40)
     resumed = weights_of(cut)
     assert resumed.keys() == moved.keys()
     for key, value in moved.items():

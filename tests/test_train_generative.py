@@ -30,6 +30,7 @@ from mitigate.errors import UsageError
 from mitigate.kinds import generative_annotator as kind
 from mitigate.run_folder import open_run
 from tests.anah_fixture import TOPICS, made_topics, write_topics
+from tests.killed_run import killed_and_resumed
 from tests.tiny_models import decoder, tokenizer
 
 ROWS, _ = flatten(TOPICS)
@@ -208,24 +209,12 @@ def test_the_whole_path_learns_and_resuming_changes_nothing(
     settings = json.loads((tmp_path / "whole" / "annotator" / "annotator.json").read_text())
     assert settings == {"kind": "generative", "protocol": "tagged", "prompts": ["brief"]}
 
-    from transformers import AutoTokenizer, Trainer
+    from transformers import AutoTokenizer
 
     saved_tokenizer = AutoTokenizer.from_pretrained(tmp_path / "whole" / "annotator")
     assert saved_tokenizer.apply_chat_template([{"role": "user", "content": "x"}], tokenize=False) == "x\n\n"
 
-    saved = Trainer._save_checkpoint
-
-    def save_and_die(self: Any, *args: Any, **more: Any) -> None:
-        saved(self, *args, **more)
-        if self.state.global_step >= 6:
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Trainer, "_save_checkpoint", save_and_die)
-        with open_run(tmp_path / "cut", options) as cut, pytest.raises(KeyboardInterrupt):
-            kind.run(options, cut)
-    with open_run(tmp_path / "cut", options, resume=True) as cut:
-        kind.run(options, cut)
+    killed_and_resumed(kind, options, tmp_path / "cut", 6)
     resumed = load_file(tmp_path / "cut" / "annotator" / "model.safetensors")
     for key, value in moved.items():
         torch.testing.assert_close(resumed[key], value, rtol=0, atol=1e-6)
