@@ -20,6 +20,7 @@ import platform
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -27,6 +28,7 @@ from typing import Any
 
 from mitigate.config import Section, dump
 from mitigate.errors import UsageError
+from mitigate.jobs import OutputError
 from mitigate.jsonl import dump_line
 from mitigate.whole_file import whole_file
 
@@ -75,11 +77,15 @@ class RunFolder:
         self.append(METRICS, [{"step": step, **{k: None if k in broken else v for k, v in values.items()}}])
 
     def append(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Append rows to a JSON Lines file of the folder, whole lines at once."""
+        """Append rows to a JSON Lines file of the folder, whole lines at once.
+
+        Raises:
+            OutputError: It can't be written; a line torn by that is cut when the run goes on.
+        """
         data = b"".join(dump_line(dict(row)) for row in rows)
         if self._lock is None:
             return
-        with (self.path / name).open("ab") as file:
+        with _written(self.path / name), (self.path / name).open("ab") as file:
             file.write(data)
 
     def rows(self, name: str = METRICS) -> list[dict[str, Any]]:
@@ -99,7 +105,7 @@ class RunFolder:
         path = self.path / name
         if self._lock is None:
             return path
-        with whole_file(path) as part:
+        with _written(path), whole_file(path) as part:
             part.write_text(text, encoding="utf-8")
         return path
 
@@ -124,6 +130,15 @@ class RunFolder:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+@contextmanager
+def _written(path: Path) -> Iterator[None]:
+    """Turns what keeps a file from being written into an error that commands tell in one line."""
+    try:
+        yield
+    except OSError as error:
+        raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def read_rows(path: Path) -> Iterator[dict[str, Any]]:
@@ -175,6 +190,9 @@ def open_run(path: Path, options: Section, *, resume: bool = False) -> RunFolder
             folder.write(CONFIG, text)
         starts = json.loads((path / VERSIONS).read_text()) if (path / VERSIONS).is_file() else []
         folder.write(VERSIONS, json.dumps([*starts, versions()], indent=1) + "\n")
+    except OutputError as error:
+        folder.close()
+        raise UsageError(str(error)) from error
     except OSError as error:
         folder.close()
         raise UsageError(f"cannot write to {path}: {error.strerror or error}") from error

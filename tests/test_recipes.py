@@ -142,6 +142,27 @@ def test_an_interrupted_run_resumes_with_the_same_recipe_only(
     assert len(json.loads((out / "versions.json").read_text())) == 2
 
 
+def test_a_disk_that_is_full_ends_with_1_and_one_line_and_is_resumed(tmp_path: Path) -> None:
+    path, out = recipe(tmp_path, steps=200), tmp_path / "run"
+    code = (
+        "import resource, sys; from mitigate.cli import main; from mitigate.kinds import KINDS\n"
+        "KINDS['example'] = 'tests.example_kind'; resource.setrlimit(resource.RLIMIT_FSIZE, (5_000, 5_000))\n"
+        "sys.exit(main(sys.argv[1:]))"
+    )
+    run = [sys.executable, "-c", code, "run", str(path), "--output", str(out)]
+    full = subprocess.run(run, capture_output=True, text=True, check=False, cwd=Path(__file__).parent.parent)
+    assert full.returncode == 1
+    assert (
+        f"cannot write {out / 'metrics.jsonl'}: File too large; what is done is kept, go on with:"
+        in full.stderr
+    )
+    assert "Traceback" not in full.stderr
+    assert 50 < len((out / "metrics.jsonl").read_text().splitlines()) < 200
+    assert main(["run", str(path), "--output", str(out), "--resume"]) == 0
+    steps = [json.loads(line)["step"] for line in (out / "metrics.jsonl").read_text().splitlines()]
+    assert steps == list(range(200))
+
+
 def test_rows_after_the_checkpoint_are_cut(tmp_path: Path) -> None:
     options, _ = load_recipe(recipe(tmp_path))
     with open_run(tmp_path / "run", options) as folder:
