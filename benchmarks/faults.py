@@ -352,7 +352,7 @@ def keep(name: str, value: dict[str, Any]) -> None:
 
 def kept(names: Sequence[str]) -> str:
     """The rows of finished parts; a part that was not run says so."""
-    rows = []
+    rows: list[str] = []
     for name in names:
         path = WORK / f"{name}.json"
         rows += json.loads(path.read_text())["rows"] if path.is_file() else [f"| {name} | not run | | | |"]
