@@ -40,8 +40,9 @@ def plot(runs: dict[str, list[dict[str, float]]], path: Path) -> None:
 
 
 MEMORY = """Without the model memory is flat: a million records take what a thousand take. With it the peak still
-rises at 800 records, ever more slowly: oneDNN keeps what it compiled for each new shape of a batch, 1,024 of them
-unless `ONEDNN_PRIMITIVE_CACHE_CAPACITY` says otherwise. Runs long enough to fill that were not possible here."""
+rises at 800 records, ever more slowly. Part of that is oneDNN, which keeps what it compiled for each new shape of a
+batch (1,024 of them unless `ONEDNN_PRIMITIVE_CACHE_CAPACITY` says otherwise); the rest is not explained, and runs long
+enough to see where it ends were not possible here: **flat memory is not shown for the embedded annotator**."""
 
 
 def page_kernels() -> str:
