@@ -94,11 +94,12 @@ def load_similarity(
         except (OSError, ValueError, ImportError) as error:
             raise UsageError(f"--similarity {name}: {error}") from error
         return f"annotator {annotator.name} {annotator.fingerprint[:12]}", annotator_similarity(annotator)
-    return name, {
+    similarities: dict[str, Similarity] = {
         "cosine": cosine(encode),
         "rouge-l": rouge_l,
         "new-words": partial(new_words, frequencies=frequencies),
-    }[name]
+    }
+    return name, similarities[name]
 
 
 def annotator_similarity(annotator: Annotator) -> Similarity:
