@@ -125,9 +125,11 @@ class VllmRayEngine:
         sampling = sampling or Sampling()
         asked = list(self.rows(chats, sampling))
         refused = ChatResult(error="the checkpoint's chat template does not take this chat")
-        results = [refused] * len(chats)
+        lost = ChatResult(error="Ray gave back no reply to this chat")
+        taken = {row["place"] for row in asked}
+        results = [lost if place in taken else refused for place in range(len(chats))]
         found: dict[int, list[tuple[int, dict[str, Any]]]] = {}
-        for row in self._answered(asked) if asked else ():
+        for row in self._told(asked) if asked else ():
             place = int(row["place"])
             found.setdefault(place, []).append((int(row["sample"]), row))
             if len(found[place]) == sampling.n:
@@ -136,9 +138,18 @@ class VllmRayEngine:
                 if on_result is not None:
                     on_result(place, results[place])
         for place, one in enumerate(results):
-            if one is refused and on_result is not None:
+            if (one is refused or one is lost) and on_result is not None:
                 on_result(place, one)
         return results
+
+    def _told(self, asked: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        """What :meth:`_answered` gives; what goes wrong in Ray or vLLM is an EngineError."""
+        try:
+            yield from self._answered(asked)
+        except EngineError:
+            raise
+        except Exception as error:  # Ray's own, vLLM's inside them
+            raise EngineError(f"{self.name}: {type(error).__name__}: {error}") from error
 
     def _answered(self, asked: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         """The rows with what vLLM made of them, as they come."""

@@ -125,7 +125,10 @@ def run_shards(
     if uses_ray:
         start_ray(pool)
     if uses_ray or pool.workers == 0:
-        made = worker(**arguments)
+        try:
+            made = worker(**arguments)
+        except (OSError, ValueError) as error:
+            raise UsageError(str(error)) from error
         for shard in left:
             take(attempt(made, shard))
     else:
@@ -139,8 +142,16 @@ def run_shards(
             num_gpus=pool.gpus or None,
             fn_constructor_kwargs=dict(arguments),
         )
-        for row in rows.iter_rows():
-            take(json.loads(row["result"]))
+        try:
+            for row in rows.iter_rows():
+                take(json.loads(row["result"]))
+        except (
+            ray.exceptions.RayError
+        ) as error:  # a worker that could not load its model, or a cluster that is gone
+            why = str(error).strip().splitlines()[-1:] or [type(error).__name__]
+            raise RuntimeError(
+                f"{why[0]}; run the same command again to do the shards that are left"
+            ) from error
     if failed:
         first = min(failed, key=lambda one: int(one["number"]))
         raise RuntimeError(

@@ -45,7 +45,9 @@ class Fill(Worker):
     def __init__(self, task: Task, stamp: str) -> None:
         self.task, self.stamp = task, stamp
         self.engines = [load_engine(spec) for spec in task.llms]
-        self.embedder = load_embedder(task.embedding) if task.options.needs_neighbours else None
+        self.embeds = task.options.needs_neighbours
+        reads = self.embeds or task.similarity == "cosine"  # what it reads decides about TF-IDF
+        self.embedder = load_embedder(task.embedding) if reads else None
 
     def done(self, shard: Shard) -> Record:
         vectors: list[np.ndarray] = []
@@ -56,7 +58,7 @@ class Fill(Worker):
                 asked = self._ask(records, engines, told)
             questions = [read_record(record).question for record in records]
             told["chinese"] = any(map(is_chinese, questions))
-            if self.embedder is not None:
+            if self.embedder is not None and self.embeds:
                 vectors.append(self.embedder.encode(questions))
             return [{"record": r, "prompted": p} for r, p in zip(records, asked, strict=True)]
 
@@ -64,9 +66,12 @@ class Fill(Worker):
             if self.embedder is not None:
                 told["embedding"] = called(self.embedder)
                 told["reads_chinese"] = self.embedder.reads_chinese
-                file = io.BytesIO()
-                np.save(file, vectors[0] if vectors else np.zeros((0, self.embedder.dimension), np.float32))
-                write_whole(f"{self.task.filled}/{shard.name}.npy", file.getvalue())
+                if self.embeds:
+                    file = io.BytesIO()
+                    np.save(
+                        file, vectors[0] if vectors else np.zeros((0, self.embedder.dimension), np.float32)
+                    )
+                    write_whole(f"{self.task.filled}/{shard.name}.npy", file.getvalue())
             return told
 
         marks = {"stamp": self.stamp}

@@ -98,7 +98,7 @@ def check_config(config: object) -> dict[str, Any]:
     _expect(named, "annotator", "'embedded', a folder or a hub id", full["annotator"])
     if full["calibration"] is not None:
         _expect(isinstance(full["calibration"], str), "calibration", "a file or null", full["calibration"])
-        check_calibration("calibration", full["calibration"])
+        check_calibration("calibration", full["calibration"], full["annotator"])
     _expect(
         full["device"] is None or isinstance(full["device"], str),
         "device",
@@ -109,14 +109,16 @@ def check_config(config: object) -> dict[str, Any]:
     return {**full, "label_rewards": rewards, "columns": {**asdict(Columns()), **columns}}
 
 
-def check_calibration(key: str, path: str) -> None:
+def check_calibration(key: str, path: str, annotator: str) -> None:
     """Read a calibration, so that a wrong file is known before anything is loaded.
 
     Raises:
-        ValueError: There is no such file, or it is no calibration.
+        ValueError: The annotator has no scores to calibrate, there is no such file, or it is no calibration.
     """
     from annotators.calibration import Calibration
 
+    if annotator.startswith("generative:"):
+        raise ValueError(f"{key}: {annotator!r} has no scores to calibrate; expected null")
     try:
         Calibration.load(path)
     except OSError as error:

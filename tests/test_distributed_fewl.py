@@ -113,6 +113,40 @@ def test_the_bytes_of_one_process(tmp_path: Path, options: list[str]) -> None:
         assert hashlib.sha256((output / shard["file"]).read_bytes()).hexdigest() == shard["sha256"]
 
 
+def test_a_corpus_that_the_model_does_not_read_is_compared_by_characters_as_in_one_process(
+    tmp_path: Path,
+) -> None:
+    """Without a penalty too, where no question is embedded: the English model must not compare Chinese answers."""
+    records = [
+        {
+            "id": i,
+            "question": f"第{i}座桥是哪一年建成的？",
+            "answers": [{"text": f"建于{1900 + i}年。"}, {"text": "没有人知道。"}],
+            "reference_answers": {"one": f"这座桥建于{1900 + i}年。", "two": f"{1900 + i}年建成。"},
+            "iw": ["它从来没有建成。"],
+            "co": [f"建于{1900 + i}年。"],
+        }
+        for i in range(6)
+    ]
+    folder, whole = tmp_path / "corpus", tmp_path / "whole.jsonl"
+    folder.mkdir()
+    whole.write_text("".join(json.dumps(row) + "\n" for row in records))
+    (folder / "a.jsonl").write_text(whole.read_text())
+    assert score("--input", whole, "--output", tmp_path / "one.jsonl", "--no-penalty") == 0
+    output = tmp_path / "out"
+    asked = ["--distributed", "--workers", 0, "--input", folder, "--output", output, "--shard-size", 2]
+    assert score(*asked, "--no-penalty") == 0
+    assert parts(output) == (tmp_path / "one.jsonl").read_bytes()
+    assert "TF-IDF" in json.loads((output / "manifest.json").read_text())["embedding"]
+
+
+def test_a_wrong_engine_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder, _ = corpus(tmp_path / "corpus", rows(3))
+    asked = ["--distributed", "--workers", 0, "--input", folder, "--output", tmp_path / "out"]
+    assert score(*asked, "--reference-llm", "nowhere") == 2
+    assert "--reference-llm: engine 'nowhere': expected" in capsys.readouterr().err
+
+
 def test_only_lost_shards_are_done_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder, _ = corpus(tmp_path / "corpus", rows(20))
     output = tmp_path / "out"

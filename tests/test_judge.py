@@ -196,7 +196,9 @@ def test_the_command_without_an_llm(tmp_path: Path, capsys: pytest.CaptureFixtur
 def test_the_command_writes_and_reads_a_sheet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pairs = [{"question": "=1+1", "baseline": "@sum, a\nline", "method": "-2"}, *PAIRS]
     source, sheet, out = write(tmp_path / "in.jsonl", pairs), tmp_path / "sheet.csv", tmp_path / "out.jsonl"
-    assert main(["judge", "--input", str(source), "--human", str(sheet), "--seed", "5"]) == 0
+    assert main(["judge", "--input", str(source), "--human", str(sheet), "--seed", "5", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told == {"sheet": str(sheet), "rows": len(pairs), "seed": 5, "rejected_lines": 0}
     with sheet.open(encoding="utf-8-sig", newline="") as file:
         rows = list(csv.DictReader(file))
     assert rows[0]["question"] == "'=1+1"

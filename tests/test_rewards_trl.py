@@ -194,6 +194,10 @@ def test_a_wrong_configuration_is_found_at_the_look_up(plugin, tmp_path, monkeyp
         ("annotator: ''", "annotator: expected 'embedded', a folder or a hub id, got ''"),
         ("aspects: {length: -1}", "expected a positive weight for 'length', got -1"),
         ("calibration: 3", "calibration: expected a file or null, got 3"),
+        (
+            "{annotator: 'generative:openai:m', calibration: c.json}",
+            "calibration: 'generative:openai:m' has no scores to calibrate",
+        ),
         ("calibration: nowhere.json", "expected a file of `mitigate calibrate`; nowhere.json: No such file"),
         ("calibration: pyproject.toml", "calibration: pyproject.toml: expected JSON .*; fit it again"),
         ("- a\n- b", "the configuration: expected keys and values, got list"),

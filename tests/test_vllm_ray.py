@@ -15,7 +15,7 @@ import pytest
 from benchmarks.tiny_chat import build_tiny_chat
 from engines import load_engine
 from engines.checkpoint import prompt_ids
-from engines.types import ChatResult, Sample, Sampling, Token, chat_seed
+from engines.types import ChatResult, EngineError, Sample, Sampling, Token, chat_seed
 from engines.vllm_ray_engine import VllmRayEngine, from_vllm, params, result, to_vllm
 
 CHAT = [{"role": "user", "content": "Is the river longer?"}]
@@ -97,6 +97,33 @@ def test_results_of_rows() -> None:
     refused = result([plain[0], {"__inference_error__": "ValueError: too long"}], Sampling())
     assert refused.error == "vLLM refused the chat: ValueError: too long"
     assert not refused.samples
+
+
+def test_replies_come_in_any_order_and_a_lost_one_is_an_error(
+    engine: VllmRayEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def answered(asked: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        said = [
+            from_vllm(stage_row(f"{r['place']}{r['sample']}", [1], place=r["place"], sample=r["sample"]))
+            for r in reversed(asked)
+        ]
+        return [row for row in said if (row["place"], row["sample"]) != (1, 0)]
+
+    monkeypatch.setattr(engine, "_answered", answered)
+    told: list[int] = []
+    found = engine.chat(
+        [CHAT, CHAT, CHAT], Sampling(n=2, temperature=1), on_result=lambda i, _: told.append(i)
+    )
+    assert [[s.text for s in one.samples] for one in found] == [["00", "01"], [], ["20", "21"]]
+    assert found[1].error == "Ray gave back no reply to this chat"
+    assert sorted(told) == [0, 1, 2]
+
+    def gone(asked: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        raise ConnectionError("no cluster")
+
+    monkeypatch.setattr(engine, "_answered", gone)
+    with pytest.raises(EngineError, match="ConnectionError: no cluster"):
+        engine.chat([CHAT])
 
 
 @pytest.mark.skipif(

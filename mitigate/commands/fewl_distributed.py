@@ -15,9 +15,15 @@ from mitigate.jsonl import Record
 
 def run(args: argparse.Namespace, options: FewlOptions) -> int:
     """Score a corpus; returns the exit code."""
+    from engines.chat import parse_engine
     from mitigate.distributed_fewl import score_corpus
     from mitigate.fewl_corpus import Task
 
+    for spec in args.reference_llm:
+        try:
+            parse_engine(spec)
+        except ValueError as error:
+            raise UsageError(f"--reference-llm: {error}") from error
     pool = pool_of(args)
     if options.expertise_scope == "dataset":
         raise UsageError(

@@ -193,6 +193,13 @@ def write_sheet(args: argparse.Namespace) -> int:
     writer.writeheader()
     writer.writerows({key: cell(value) for key, value in row.items()} for row in rows)
     write_bytes(args.human, text.getvalue().encode("utf-8-sig"))
+    if args.json:
+        print(
+            json.dumps(
+                {"sheet": str(args.human), "rows": len(rows), "seed": args.seed, "rejected_lines": bad}
+            )
+        )
+        return REJECTED if bad else 0
     print(
         f"sheet: {args.human} ({len(rows)} rows; seed {args.seed}): fill in `better` with first, second or none, then "
         "give the same command with --output"

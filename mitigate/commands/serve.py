@@ -118,7 +118,7 @@ def run(args: argparse.Namespace) -> int:
             return 1
         except KeyboardInterrupt:
             pass
-        return 0
+        return 0 if server.started else 1
 
 
 def _is_base_url(text: str) -> bool:

@@ -13,6 +13,7 @@ from contextlib import closing
 from typing import Any
 
 from annotators.records import Annotator, hallucination_rate
+from mitigate.errors import UsageError
 from mitigate.report import Totals
 from mitigate.run_folder import SAMPLES, RunFolder
 from mitigate.runs.data import Questions
@@ -34,7 +35,10 @@ def annotator(name: str, options: Base, world: Any) -> Annotator:
 
     reward = options.reward
     calibration = reward.calibration if name == reward.annotator else None
-    return load_annotator(name, device=reward.device, dtype=reward.dtype, calibration=calibration)
+    try:
+        return load_annotator(name, device=reward.device, dtype=reward.dtype, calibration=calibration)
+    except (OSError, ValueError, ImportError) as error:
+        raise UsageError(f"annotator {name}: {error}") from error
 
 
 def ask(

@@ -141,7 +141,7 @@ def check_base(options: Base) -> None:
         if options.reward.annotator == ORACLE:
             raise UsageError("reward.calibration: the oracle has nothing to calibrate; expected null")
         try:
-            check_calibration("reward.calibration", calibration)
+            check_calibration("reward.calibration", calibration, options.reward.annotator)
         except ValueError as error:
             raise UsageError(str(error)) from error
     if options.data == POCKET:
