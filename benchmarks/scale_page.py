@@ -128,9 +128,8 @@ def page_speedup() -> str:
         for i, (one, two) in enumerate(zip(found["one"], found["two"], strict=True), start=1)
     )
     return (
-        f"{found['records']} records, shards of 16, Ray {found['ray']}. Sentences a second on this machine, both "
-        f"cores of which others used at the same time (load average {low:.1f} to {high:.1f}): the "
-        f"ratios count, and with so much load they are a lower bound more than a measurement. Median ratio "
+        f"{found['records']} records, shards of 16, Ray {found['ray']}. Sentences a second on two cores; load average "
+        f"{low:.1f} to {high:.1f}, the workers' own included: read the ratios. Median ratio "
         f"**{np.median(found['ratios']):.2f}**.\n\n"
         f"| round | one worker | two workers | ratio |\n|---|---:|---:|---:|\n{pairs}"
     )
