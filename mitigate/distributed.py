@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
@@ -42,12 +43,12 @@ class Pool:
     gpus: float = 0.0
 
 
-class Worker:
+class Worker(ABC):
     """Works through shards; what goes wrong with one belongs to it, the others go on."""
 
+    @abstractmethod
     def done(self, shard: Shard) -> Record:
         """Do a shard and return what its `.done.json` says."""
-        raise NotImplementedError
 
     def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, list[str]]:
         return {"result": [json.dumps(attempt(self, Shard(**json.loads(str(s))))) for s in batch["shard"]]}

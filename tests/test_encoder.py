@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from random import Random
 
 import numpy as np
 import pytest
 import torch
-from transformers import BertConfig, BertModel
 
 from annotators.combiner import UNSUPPORTED, Combiner
 from annotators.encoder import PairEncoder, batches
@@ -19,7 +17,7 @@ from annotators.lexical import words_of
 from annotators.pairs import EVIDENCE, N_STATES, SENTENCE, excerpt, states
 from annotators.rewrites import KEEPING, chatty, rewrite
 from annotators.synthetic import Company, Example, Maker, changed, swapped_roles, with_addition
-from engines.embedding_model import packaged_folder
+from tests.tiny_bert import save_tiny_bert
 
 DOCUMENT = (
     "The Alder Bridge was opened in May 1902 by Queen Maud of Norland.",
@@ -32,15 +30,7 @@ DOCUMENT = (
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A tiny BERT with MiniLM's tokenizer."""
-    folder = tmp_path_factory.mktemp("tiny")
-    torch.manual_seed(0)
-    config = BertConfig(
-        hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64, vocab_size=30522
-    )
-    BertModel(config, add_pooling_layer=False).save_pretrained(folder)
-    for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json"):
-        shutil.copy(packaged_folder() / name, folder)
-    return str(folder)
+    return save_tiny_bert(tmp_path_factory.mktemp("tiny"), 32)
 
 
 def test_excerpt_by_hand() -> None:

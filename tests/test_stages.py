@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
-import torch
-from transformers import BertConfig, BertModel
 
 from annotators import load_annotator
 from annotators.stages import Settings, train_annotator
 from annotators.training import SOURCES
-from engines.embedding_model import packaged_folder
 from mitigate.config import load_recipe, read_yaml, recipes_folder
 from mitigate.errors import UsageError
 from mitigate.kinds.embedded_annotator import Options, check
+from tests.tiny_bert import save_tiny_bert
 
 
 def write_data(folder: Path, n: int = 36) -> None:
@@ -43,16 +40,9 @@ def write_data(folder: Path, n: int = 36) -> None:
 
 
 def test_a_run_writes_an_annotator_and_goes_on(tmp_path: Path) -> None:
-    base = tmp_path / "base"
-    torch.manual_seed(0)
-    config = BertConfig(
-        hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32, vocab_size=30522
-    )
-    BertModel(config, add_pooling_layer=False).save_pretrained(base)
-    for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json"):
-        shutil.copy(packaged_folder() / name, base)
+    base = save_tiny_bert(tmp_path / "base", 16)
     write_data(tmp_path / "data")
-    settings = Settings(tmp_path / "data", ("made",), base=str(base), edit_epochs=0.5, label_epochs=0.2)
+    settings = Settings(tmp_path / "data", ("made",), base=base, edit_epochs=0.5, label_epochs=0.2)
     work = tmp_path / "work"
     annotator = train_annotator(settings, work)
     files = {path: path.stat().st_mtime_ns for path in work.rglob("*") if path.is_file()}
