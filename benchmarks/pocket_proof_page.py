@@ -264,7 +264,7 @@ def broken_cells(work: Path, arm: str, reward: str, world: Any) -> list[str]:
 
     oracle = Oracle(world)
     shares: dict[tuple[str, str], list[float]] = {}
-    for folder in sorted((work / "runs").glob(f"{arm}-{reward}-*")):
+    for folder in sorted((work / "runs").glob(f"{arm}-{reward}-[0-9]*")):
         rows = list(read_rows(folder / SAMPLES)) if (folder / DONE).is_file() else []
         for key in {(row["set"], row["when"]) for row in rows}:
             texts = [s["text"] for row in rows if (row["set"], row["when"]) == key for s in row["sentences"]]

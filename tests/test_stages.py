@@ -61,7 +61,7 @@ def test_a_run_writes_an_annotator_and_goes_on(tmp_path: Path) -> None:
     assert judged.status == "checked"
 
 
-def test_the_recipe_is_what_made_the_shipped_weights() -> None:
+def test_the_recipe_states_the_defaults() -> None:
     """The recipe's values are the defaults of the run and of the kind."""
     data = read_yaml(recipes_folder() / "annotators" / "embedded.yaml")
     options = Options.model_validate(data)
