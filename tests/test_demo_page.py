@@ -327,7 +327,7 @@ def test_a_batch_goes_up_and_comes_down(visit: Any, tmp_path: Path) -> None:
     page = visit()
     page.get_by_role("tab", name="Batch").click()
     page.set_input_files("#batch-file input[type=file]", source)
-    page.wait_for_selector("#batch-file .file-preview [aria-label='in.jsonl']")  # gone up: no progress display
+    page.wait_for_selector("#batch-file .file-preview [aria-label='in.jsonl']")  # the file, not its progress
     page.click("#batch-run")
     page.wait_for_selector("#batch-save-0:not([disabled])")
     assert "6 of 6 records, done" in page.inner_text("#batched")
