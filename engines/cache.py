@@ -75,7 +75,7 @@ class ResponseCache:
     def _open(self) -> None:
         with self._named_errors():
             # BEGIN IMMEDIATE takes the write lock, so two processes that start together make one schema.
-            self._db.execute("PRAGMA journal_mode=WAL")
+            self._use_wal()
             self._db.execute("PRAGMA synchronous=NORMAL")
             self._db.execute("BEGIN IMMEDIATE")
             (version,) = self._db.execute("PRAGMA user_version").fetchone()
@@ -95,6 +95,18 @@ class ResponseCache:
                     f"{SCHEMA_VERSION}; use the program that wrote it, or name another file"
                 )
             self._db.execute("COMMIT")
+
+    def _use_wal(self) -> None:
+        """Turn WAL on, waiting by itself: SQLite does not wait here while another process makes the file."""
+        deadline = time.monotonic() + BUSY_SECONDS
+        while True:
+            try:
+                self._db.execute("PRAGMA journal_mode=WAL")
+                return
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.02)
 
     @contextmanager
     def _named_errors(self) -> Iterator[None]:

@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -228,24 +229,28 @@ def test_two_processes_asking_the_same(path: Path) -> None:
 
 
 def test_a_killed_run_asks_only_the_rest(path: Path) -> None:
-    reached = threading.Event()
+    killed, lock, taken = threading.Event(), threading.Lock(), iter(range(10_000))
 
     def script(body: dict[str, Any]) -> Reply:
-        if len(server.requests) > 30:
-            reached.set()
-        reply = completion(body["messages"][0]["content"])
-        reply.delay = 0.005 if len(server.requests) <= 30 else 0.2
-        return reply
+        with lock:
+            number = next(taken)
+        if number >= 30:  # the rest are on their way until the process is dead
+            killed.wait(120)
+        return completion(body["messages"][0]["content"])
 
     with serving(script) as server:
         process = start(ASK, server.url, str(path), "60")
-        assert reached.wait(30)
+        deadline = time.monotonic() + 120
+        while len(server.requests) < 34:  # thirty answered, four on their way
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
         process.send_signal(signal.SIGKILL)
         process.communicate()
+        killed.set()
         cache = ResponseCache(path)
         kept = len(cache)
         cache.close()
-        assert kept >= 26  # all that was answered but the four on their way
+        assert kept == 30  # an answer is saved before the next chat is asked
         before = len(server.requests)
         rerun = start(ASK, server.url, str(path), "60")
         assert json.loads(rerun.communicate()[0]) == [f"q{number}" for number in range(60)]
@@ -289,6 +294,21 @@ def test_many_processes_create_one_file(path: Path) -> None:
     code = "import sys; from engines import ResponseCache; ResponseCache(sys.argv[1]).close(); print('ok')"
     processes = [start(code, str(path)) for _ in range(6)]
     assert [process.communicate()[0].strip() for process in processes] == ["ok"] * 6
+
+
+def test_a_file_that_another_process_is_making_is_waited_for(path: Path) -> None:
+    path.parent.mkdir()
+    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    other.execute("CREATE TABLE made (x)")
+    other.execute("BEGIN IMMEDIATE")  # SQLite itself refuses WAL at once then, whatever its timeout
+    done = threading.Timer(0.3, other.execute, ["DROP TABLE made"])
+    end = threading.Timer(0.6, other.execute, ["COMMIT"])
+    [timer.start() for timer in (done, end)]
+    cache = ResponseCache(path)
+    assert len(cache) == 0
+    cache.close()
+    [timer.join() for timer in (done, end)]
+    other.close()
 
 
 def test_a_damaged_file_is_named(path: Path) -> None:
