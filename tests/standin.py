@@ -7,6 +7,7 @@ annotator in place of a real one:  python -m tests.standin annotate --input … 
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import sys
@@ -21,12 +22,16 @@ NUMBER = re.compile(r"\d+")
 
 
 class ExactAnnotator:
-    """Judges by exact words; ``delay`` seconds pass for every batch, as they would with a model."""
+    """Judges by exact words; ``delay`` seconds pass for every batch, as they would with a model.
 
-    def __init__(self, fingerprint: str = "exact-1", delay: float = 0.0) -> None:
+    A batch with a record whose id is ``hold`` or more never ends: whoever stops the program comes in time.
+    """
+
+    def __init__(self, fingerprint: str = "exact-1", delay: float = 0.0, hold: float = math.inf) -> None:
         self.name = "exact"
         self.fingerprint = fingerprint
         self.delay = delay
+        self.hold = hold
         self.batches: list[int] = []
 
     def annotate(
@@ -39,6 +44,8 @@ class ExactAnnotator:
         records = list(records)
         self.batches.append(len(records))
         time.sleep(self.delay)
+        if self.hold < math.inf and any(record["id"] >= self.hold for record in records):
+            time.sleep(600)
         annotator = {"name": self.name, "fingerprint": self.fingerprint}
         return [
             Annotation(
@@ -92,7 +99,9 @@ def main() -> int:
         if name == "missing":
             raise ValueError("no such annotator; expected embedded, a path or a hub id")
         return ExactAnnotator(
-            os.environ.get("STANDIN_FINGERPRINT", "exact-1"), float(os.environ.get("STANDIN_DELAY", "0"))
+            os.environ.get("STANDIN_FINGERPRINT", "exact-1"),
+            float(os.environ.get("STANDIN_DELAY", "0")),
+            float(os.environ.get("STANDIN_HOLD", "inf")),
         )
 
     annotators.load_annotator = load_annotator

@@ -90,7 +90,7 @@ class Killing:
         if stage_of(prompt) == self.stage:
             self.left -= 1
             if self.left == 0:
-                assert self.pid.wait(20)
+                assert self.pid.wait(120)
                 os.kill(self.victim, signal.SIGKILL)
                 return completion("never read")
         self.answered.append(json.dumps(body, sort_keys=True))

@@ -15,6 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import numpy as np
 import pytest
 
+from engines import ResponseCache
 from mitigate.cli import main
 from mitigate.commands import fewl_similarity
 
@@ -237,7 +238,7 @@ class Server(BaseHTTPRequestHandler):
                 self.server.full.set()
         held = self.server.full.is_set()  # asked once: it may change while the reply is on its way
         if held:
-            self.server.go_on.wait(30)
+            self.server.go_on.wait(200)
         if wanted := re.search(r"Invent (\d+) ", asked):
             lines = [
                 f"{i}. Wrong Answer: wrong {i}\n{i}. Non-Wrong Answer: right {i}"
@@ -316,7 +317,11 @@ def test_a_killed_run_goes_on_and_asks_nothing_twice(tmp_path):
             command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
         assert server.full.wait(120)
-        time.sleep(1)  # what was answered is saved now
+        cache, deadline = ResponseCache(f"{scored}.cache.sqlite"), time.monotonic() + 60
+        while len(cache) < len(server.answered):  # what was answered is saved at once
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        cache.close()
         process.send_signal(signal.SIGKILL)
         process.wait()
         before = list(server.answered)
