@@ -43,7 +43,10 @@ def running(app: Starlette) -> Iterator[str]:
 
 
 class Upstream:
-    """The endpoint behind: answers with what `texts` says, piece by piece where it is asked to stream."""
+    """The endpoint behind: answers with what `texts` says, piece by piece where it is asked to stream.
+
+    With a gate, a stream goes on behind its first word once the gate is open (or after a minute).
+    """
 
     def __init__(self) -> None:
         self.texts = [f"{WRONG} {LOST}"]
@@ -51,6 +54,7 @@ class Upstream:
         self.headers: list[dict[str, str]] = []
         self.status = 200
         self.done = True
+        self.gate: threading.Event | None = None
 
     def app(self) -> Starlette:
         return Starlette(
@@ -94,6 +98,8 @@ class Upstream:
             for word in text.split(" "):
                 await asyncio.sleep(PAUSE)
                 yield chunk(i, {"content": f"{word} " if word != text.split(" ")[-1] else word})
+                if self.gate is not None:
+                    await asyncio.to_thread(self.gate.wait, 60)
             yield chunk(i, {}, "stop")
         usage = {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3}
         yield f"data: {json.dumps({**head, 'choices': [], 'usage': usage})}\n\n"
