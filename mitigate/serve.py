@@ -187,7 +187,10 @@ class Proxy:
         return await self._whole(data, wanted, passed)
 
     async def _told(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        """A stream whose end is told as an error event where the endpoint behind breaks off."""
+        """A stream whose end is told as an error event where the endpoint behind breaks off.
+
+        What came before is judged and sent by then; a sentence that was cut is judged as far as it came.
+        """
         try:
             async for chunk in chunks:
                 yield chunk

@@ -2,7 +2,8 @@
 
 `annotated_stream` passes every event as it comes and adds one chunk with the judgement before the end.
 `corrected_stream` holds text back (a comment line keeps the connection open), then sends it judged in one chunk,
-before the chunk that finishes the choice. Whatever is no text (roles, tool calls, usage) passes.
+before the chunk that finishes the choice. Whatever is no text (roles, tool calls, usage) passes. Where the stream
+breaks off, what came of it is judged and sent in the same way, and the error is raised after that.
 """
 
 from __future__ import annotations
@@ -32,59 +33,78 @@ Judge = Callable[[Mapping[int, str]], Awaitable[dict[int, Held]]]
 
 
 async def annotated_stream(chunks: AsyncIterator[bytes], judge: Judge) -> AsyncIterator[bytes]:
-    """Every event as it comes, and before the end one chunk with the judgement of each choice."""
+    """Every event as it comes, and before the end one chunk with the judgement of each choice.
+
+    Raises:
+        Exception: What ended the stream before its time, after the judgement of what came.
+    """
     texts: dict[int, str] = {}
     head: dict[str, Any] = {}
     told = False
-    async for raw, data in read_events(chunks):
-        if data.strip() == DONE and not told:
-            if texts:
-                yield event(_judged(head, await judge(texts), with_text=False))
-            told = True
-        elif (chunk := read_chunk(data)) is not None:
-            head = _head(chunk) if not head and chunk.get("choices") else head
-            for index, delta, _ in _choices(chunk):
-                if isinstance(delta.get("content"), str):
-                    texts[index] = texts.get(index, "") + delta["content"]
-        yield raw
-    if texts and not told:  # a server that ends without saying so
+    broken: Exception | None = None
+    try:
+        async for raw, data in read_events(chunks):
+            if data.strip() == DONE and not told:
+                if texts:
+                    yield event(_judged(head, await judge(texts), with_text=False))
+                told = True
+            elif (chunk := read_chunk(data)) is not None:
+                head = _head(chunk) if not head and chunk.get("choices") else head
+                for index, delta, _ in _choices(chunk):
+                    if isinstance(delta.get("content"), str):
+                        texts[index] = texts.get(index, "") + delta["content"]
+            yield raw
+    except Exception as error:
+        broken = error
+    if texts and not told:  # the server ended without saying so
         yield event(_judged(head, await judge(texts), with_text=False))
+    if broken is not None:
+        raise broken
 
 
 async def corrected_stream(chunks: AsyncIterator[bytes], judge: Judge) -> AsyncIterator[bytes]:
     """Events without text as they come; at the end the judged text of each choice, then what finishes it.
 
     Log-probabilities are left out: they are those of the words before correction.
+
+    Raises:
+        Exception: What ended the stream before its time, after the judged text of what came.
     """
     texts: dict[int, str] = {}
     head: dict[str, Any] = {}
     last: list[bytes] = []
-    async for raw, data in read_events(chunks):
-        chunk = read_chunk(data)
-        if chunk is None:
-            if data.strip() == DONE:
-                last.append(raw)
+    broken: Exception | None = None
+    try:
+        async for raw, data in read_events(chunks):
+            chunk = read_chunk(data)
+            if chunk is None:
+                if data.strip() == DONE:
+                    last.append(raw)
+                else:
+                    yield raw
+                continue
+            head = _head(chunk) if not head and chunk.get("choices") else head
+            finishing = not chunk.get("choices")  # usage comes after everything else
+            rest = False
+            for index, delta, choice in _choices(chunk):
+                if isinstance(delta.get("content"), str):
+                    texts[index] = texts.get(index, "") + delta.pop("content")
+                if "logprobs" in choice:
+                    choice["logprobs"] = None
+                finishing = finishing or choice.get("finish_reason") is not None
+                rest = rest or any(value is not None for value in delta.values())
+            if finishing:
+                last.append(event(chunk))
             else:
-                yield raw
-            continue
-        head = _head(chunk) if not head and chunk.get("choices") else head
-        finishing = not chunk.get("choices")  # usage comes after everything else
-        rest = False
-        for index, delta, choice in _choices(chunk):
-            if isinstance(delta.get("content"), str):
-                texts[index] = texts.get(index, "") + delta.pop("content")
-            if "logprobs" in choice:
-                choice["logprobs"] = None
-            finishing = finishing or choice.get("finish_reason") is not None
-            rest = rest or any(value is not None for value in delta.values())
-        if finishing:
-            last.append(event(chunk))
-        else:
-            yield event(chunk) if rest else WAITING
+                yield event(chunk) if rest else WAITING
+    except Exception as error:
+        broken = error
     if texts:
         yield event(_judged(head, await judge(texts), with_text=True))
     for block in last:
         yield block
+    if broken is not None:
+        raise broken
 
 
 async def read_events(chunks: AsyncIterator[bytes]) -> AsyncIterator[tuple[bytes, str]]:

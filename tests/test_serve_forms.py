@@ -75,7 +75,62 @@ def test_streams_of_any_shape_pass(pieces: list[bytes]) -> None:
         block for block in re.split(rb'(data: [^\n]*"seen"[^\n]*\n\n)', passed) if b'"seen"' not in block
     )
     assert rest.rstrip(b"\r\n") == b"".join(pieces).rstrip(b"\r\n")
-    asyncio.run(collected(corrected_stream, *pieces))
+    whole = asyncio.run(collected(corrected_stream, b"".join(pieces)))
+    assert asyncio.run(collected(corrected_stream, *pieces)) == whole
+
+
+PIECES = st.fixed_dictionaries(
+    {
+        "index": st.integers(0, 2),
+        "delta": st.fixed_dictionaries(
+            {}, optional={"content": st.none() | st.text(max_size=4), "role": st.just("assistant"),
+                          "tool_calls": st.just([{"index": 0}])},
+        ),
+        "finish_reason": st.sampled_from([None, None, None, "stop"]),
+    }
+)  # fmt: skip
+CHUNKS = st.lists(PIECES, max_size=2).map(lambda choices: {"id": "x", "choices": choices})
+
+
+def apart(data: bytes) -> tuple[dict[int, str], list[str], list[str]]:
+    """Of a stream: the text of each choice; and without text, what passes and what finishes, each in order."""
+    texts: dict[int, str] = {}
+    passing, finishing = [], []
+    for one in SSEDecoder().iter_bytes(iter([data])):
+        if not one.data.startswith("{"):
+            (finishing if one.data == "[DONE]" else passing).append(one.data)
+            continue
+        chunk = one.json()
+        for choice in chunk["choices"]:
+            if (text := choice["delta"].pop("content", None)) is not None:
+                texts[choice["index"]] = texts.get(choice["index"], "") + text
+        if not chunk["choices"] or any(c["finish_reason"] for c in chunk["choices"]):
+            finishing.append(json.dumps(chunk))
+        elif any(c["delta"] for c in chunk["choices"]):
+            passing.append(json.dumps(chunk))
+    return texts, passing, finishing
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(CHUNKS | st.sampled_from(["a note", "[DONE]", ""]), max_size=8), st.integers(1, 60))
+def test_a_corrected_stream_keeps_every_piece_once_and_in_order(pieces: list[Any], size: int) -> None:
+    blocks = [
+        f"data: {p if isinstance(p, str) else json.dumps(p)}\n\n" if p else ": ping\n\n" for p in pieces
+    ]
+    data = "".join(blocks).encode()
+    out = asyncio.run(collected(corrected_stream, data))
+    cut = [data[i : i + size] for i in range(0, len(data), size)]
+    assert asyncio.run(collected(corrected_stream, *cut)) == out  # however the bytes come
+    texts, passing, finishing = apart(data)
+    blocks = re.findall(rb"data: [^\n]*\n\n", out)
+    at = len(passing)
+    judged = json.loads(blocks.pop(at)[6:])["choices"] if texts else []
+    assert {c["index"]: (c["delta"]["content"], c[FIELD]["seen"]) for c in judged} == {
+        i: (text.upper(), text) for i, text in texts.items()
+    }
+    assert apart(b"".join(blocks[:at])) == ({}, passing, [])  # before the text
+    assert apart(b"".join(blocks[at:])) == ({}, [], finishing)  # after it
+    assert out.count(b": ping") == pieces.count("")
 
 
 def delta(text: str, **choice: Any) -> dict[str, Any]:
@@ -180,10 +235,24 @@ def test_whatever_json_comes_from_behind_never_costs_the_answer(stream: bool) ->
     assert post(Odd(odd)).content == odd
 
 
-def test_a_stream_that_breaks_off_says_so(capfd: pytest.CaptureFixture[str]) -> None:
-    data = f"data: {json.dumps(delta(WRONG))}\n\n".encode()
-    reply = post(Odd(data, "text/event-stream", broken=True), stream=True)
-    assert "broke off" in json.loads(reply.text.split("data: ")[-1])["error"]["message"]
+@pytest.mark.parametrize(
+    ("action", "texts"), [("correct", [RIGHT]), ("annotate", [WRONG[:9], WRONG[9:], ""])]
+)
+def test_a_stream_that_breaks_off_loses_nothing_and_says_so(
+    capfd: pytest.CaptureFixture[str], action: str, texts: list[str]
+) -> None:
+    """What came before the break is judged and sent as if it were whole, then the error is told."""
+    data = "".join(f"data: {json.dumps(delta(text))}\n\n" for text in (WRONG[:9], WRONG[9:])).encode()
+    wanted = {"reference": REFERENCE, "action": action}
+    reply = post(
+        Odd(data + b'data: {"choi', "text/event-stream", broken=True), stream=True, **{FIELD: wanted}
+    )
+    *chunks, last = [json.loads(part) for part in re.findall(r"data: (.*)\n\n", reply.text)]
+    assert "broke off" in last["error"]["message"]
+    assert [chunk["choices"][0]["delta"].get("content", "") for chunk in chunks] == texts
+    said = chunks[-1]["choices"][0][FIELD]
+    assert (said["original_answer"] if action == "correct" else said["sentences"][0]["text"]) == WRONG
+    assert said["hallucination_rate"] == (0 if action == "correct" else 1)
 
 
 def test_paths_and_methods_pass_as_they_are() -> None:
