@@ -29,7 +29,7 @@ from annotators.causal_model import (
     longest,
     token_logits,
 )
-from annotators.language import language_of
+from annotators.language import declared_or_found
 from annotators.records import LABELS, Annotation, SentenceAnnotation, Status, checked, input_record
 from annotators.sentences import split_sentences
 
@@ -245,9 +245,7 @@ class CausalAnnotator:
         if self.languages is None:
             return None
         declared = record.get("language") or record.get("lang")
-        code = (
-            str(declared).lower().replace("_", "-").split("-")[0] if declared else language_of(reading.answer)
-        )
+        code = declared_or_found(None if declared is None else str(declared), reading.answer)
         return None if code == "none" or code in self.languages else "language_unsupported"
 
     def _probabilities(self, rows: Sequence[Encoded]) -> list[np.ndarray]:

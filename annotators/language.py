@@ -67,6 +67,11 @@ def _latin_language(text: str) -> str:
     return top if score[top] - score["en"] > MARGIN else "en"
 
 
+def declared_or_found(declared: str | None, text: str) -> str:
+    """The code of a declared language without its region ("zh-CN" is "zh"); the text's own where none is declared."""
+    return declared.lower().replace("_", "-").split("-")[0] if declared else language_of(text)
+
+
 def reads_as_english(text: str) -> bool:
     """Whether an English annotator may judge it: English, or without letters."""
     return language_of(text) in {"en", "none"}

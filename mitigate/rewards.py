@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from annotators.language import language_of
+from annotators.language import declared_or_found, language_of
 from annotators.records import LABELS, Annotator, Label, hallucination_rate
 from mitigate.aspects import (
     DEFAULT_WEIGHTS,
@@ -226,7 +226,7 @@ class SentenceReward:
     def _reads(self, answer: Answer) -> bool:
         """Whether the annotator judges all of the answer's language: where it judges only copies, copies would win."""
         languages = getattr(self.annotator, "languages", None)
-        return languages is None or language_of(answer.text) in (*languages, "none")
+        return languages is None or declared_or_found(answer.language, answer.text) in (*languages, "none")
 
     def _similar(
         self, answers: Sequence[Answer], labels: Sequence[Sequence[Label | None]]

@@ -316,6 +316,17 @@ def test_a_language_that_is_not_read_is_none(embedded):
     assert embedded(completions=[text], reference=[text], question=["桥什么时候开放？"]) == [None]
 
 
+def test_a_declared_language_is_taken_at_its_word():
+    """A German sentence of few words reads as English; the column says what it is."""
+    text = "Turm von 1931."
+    judge = ExactAnnotator()
+    judge.languages = ("de",)
+    reward = SentenceReward(judge, aspects={"factuality": 1.0})
+    call = {"completions": [text] * 4, "reference": [text] * 4}
+    assert reward(**call) == [None] * 4
+    assert reward(**call, language=["de", "de-AT", "en", None]) == [1.0, 1.0, None, None]
+
+
 def test_chinese_needs_an_embedder_that_reads_it(embedded):
     text = "这座桥于1931年开放."
     reward = SentenceReward(ExactAnnotator(), embedder=embedded.annotator.embedder)
