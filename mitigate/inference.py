@@ -13,11 +13,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from annotators.records import HALLUCINATED, Annotation, Annotator, SentenceAnnotation
-from mitigate.regenerate import Request
+from mitigate.regenerate import Request, Unanswered
 
 Action = Literal["unchanged", "corrected", "abstained"]
 By = Literal["annotator", "engine", "deleted"]
-Regenerate = Callable[[Sequence[Request]], Sequence["str | None"]]
+Regenerate = Callable[[Sequence[Request]], Sequence["str | Unanswered | None"]]
 """Flagged sentences with their evidence to new sentences; None where there is none, "" to delete."""
 ABSTENTION = {
     "en": "I can't answer this reliably from the reference that I was given.",
@@ -50,19 +50,21 @@ class Mended:
         after: The annotation of the answer as it is now; the same object where nothing changed.
         action: What was done.
         changes: Edits of the original answer, in order of offset, that lead from one to the other.
+        error: Why a sentence that was to be written anew could not be asked for; None where all went well.
     """
 
     before: Annotation
     after: Annotation
     action: Action = "unchanged"
     changes: tuple[Change, ...] = ()
+    error: str | None = None
 
     @property
     def answer(self) -> str:
         return str(self.after.record["answer"])
 
     def to_dict(self) -> dict[str, Any]:
-        """The annotated record of the new answer, with what it was and how it changed."""
+        """The annotated record of the new answer, with what it was, how it changed and, if so, what went wrong."""
         return {
             **self.after.to_dict(),
             "action": self.action,
@@ -70,6 +72,7 @@ class Mended:
             "original_sentences": [sentence.to_dict() for sentence in self.before.sentences],
             "original_hallucination_rate": self.before.hallucination_rate,
             "changes": [change.to_dict() for change in self.changes],
+            **({} if self.error is None else {"correction_error": self.error}),
         }
 
 
@@ -81,6 +84,7 @@ class _Draft:
     options: dict[int, list[list[Change]]]  # sentence number → proposals still to be tried, best first
     best: Annotation = field(init=False)
     kept: tuple[Change, ...] = ()
+    error: str | None = None
 
     def __post_init__(self) -> None:
         self.best = self.before
@@ -178,6 +182,9 @@ def _add_regenerated(drafts: Sequence[_Draft], regenerate: Regenerate) -> None:
     requests = [Request.of(draft.before, i) for draft, i in asked]
     for (draft, i), text in zip(asked, regenerate(requests), strict=True):
         sentence = draft.before.sentences[i]
+        if isinstance(text, Unanswered):
+            draft.error = text.reason
+            continue
         if text is None or text == sentence.text:
             continue
         by: By = "engine" if text else "deleted"
@@ -255,8 +262,9 @@ def _abstained(draft: _Draft, above: float | None) -> Mended:
         whole = Change(0, len(answer), answer, text, "deleted")
         sentence = SentenceAnnotation(text, 0, len(text), "checked", "no_fact")
         after = replace(draft.best, record={**draft.before.record, "answer": text}, sentences=(sentence,))
-        return Mended(draft.before, after, "abstained", (whole,))
-    return Mended(draft.before, draft.best, "corrected" if draft.kept else "unchanged", draft.kept)
+        return Mended(draft.before, after, "abstained", (whole,), draft.error)
+    action: Action = "corrected" if draft.kept else "unchanged"
+    return Mended(draft.before, draft.best, action, draft.kept, draft.error)
 
 
 def abstention(answer: str) -> str:

@@ -12,6 +12,7 @@ with its process. Leaves out pipes, since the input is read twice, and Windows, 
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -85,13 +86,52 @@ class Job:
             if on_chunk is not None:
                 on_chunk(rows)
 
+    def redo(
+        self,
+        process: Callable[[list[Record]], Sequence[Record]],
+        again: Callable[[Record], bool],
+        *,
+        chunk_size: int,
+    ) -> None:
+        """Process written records anew, by whole chunks, where one of a chunk is to be done again.
+
+        The output is replaced once all are done, so that a run killed on the way leaves it as it was.
+
+        Args:
+            process: As of :meth:`run`.
+            again: Whether a result is to be replaced.
+            chunk_size: As of :meth:`run`, so that results are those of an uninterrupted run.
+
+        Raises:
+            OutputError: The new output cannot be written.
+        """
+        part = self.output.with_name(self.output.name + ".part")
+        lines = islice(read_lines(self.source, self.check), self.lines)
+        records = (line.record for line in lines if line.record is not None)
+        try:
+            file = _open_locked(part)
+            with self.output.open("rb") as written:
+                pairs = zip(records, islice(written, self.done), strict=False)
+                while chunk := list(islice(pairs, chunk_size)):
+                    data = [raw for _, raw in chunk]
+                    if any(again(json.loads(raw)) for raw in data):
+                        data = [dump_line(row) for row in process([record for record, _ in chunk])]
+                    _write_all(file, b"".join(data))
+            part.replace(self.output)  # locked already
+        except OSError as error:
+            raise OutputError(
+                f"cannot write {part}: {error.strerror or error}; {self.output} is as it was"
+            ) from error
+        finally:
+            part.unlink(missing_ok=True)
+        self.file.close()
+        self.file, self.keep = file, file.tell()
+
     def _write(self, data: bytes) -> None:
         try:
             self.file.truncate(self.keep)
             self.file.seek(self.keep)
-            rest = memoryview(data)
-            while rest:
-                rest = rest[self.file.write(rest) :]
+            _write_all(self.file, data)
         except OSError as error:
             with suppress(OSError):
                 self.file.truncate(self.keep)
@@ -110,6 +150,12 @@ class Job:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _write_all(file: FileIO, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[file.write(rest) :]
 
 
 def rejected_path(output: Path) -> Path:

@@ -51,6 +51,13 @@ class Request:
         )
 
 
+@dataclass(frozen=True)
+class Unanswered:
+    """In place of a new sentence: the request has no reply, and why. Asked again, it may have one."""
+
+    reason: str
+
+
 def prompt(request: Request) -> Chat:
     """The chat that asks for one sentence. Given texts stand between marks and are called data."""
     fault = "is contradicted by" if request.label == "contradictory" else "cannot be confirmed from"
@@ -100,7 +107,9 @@ def read_reply(reply: str | None, sentence: str) -> str | None:
     return text if len(split_sentences(text)) <= 2 else None
 
 
-def with_engine(engine: Engine, *, max_tokens: int = 200) -> Callable[[Sequence[Request]], list[str | None]]:
+def with_engine(
+    engine: Engine, *, max_tokens: int = 200
+) -> Callable[[Sequence[Request]], list[str | Unanswered | None]]:
     """A `regenerate` for `mitigate.inference.correct` that asks an engine.
 
     Args:
@@ -111,11 +120,14 @@ def with_engine(engine: Engine, *, max_tokens: int = 200) -> Callable[[Sequence[
         The function; it raises EngineError where the engine answers nothing more.
     """
 
-    def regenerate(requests: Sequence[Request]) -> list[str | None]:
+    def regenerate(requests: Sequence[Request]) -> list[str | Unanswered | None]:
         if not requests:
             return []
         results = engine.chat([prompt(request) for request in requests], Sampling(max_tokens=max_tokens))
         check_asked(results)
-        return [read_reply(r.text, q.sentence) for r, q in zip(results, requests, strict=True)]
+        return [
+            read_reply(r.text, q.sentence) if r.error is None else Unanswered(r.error)
+            for r, q in zip(results, requests, strict=True)
+        ]
 
     return regenerate

@@ -86,7 +86,7 @@ def test_correct_continues_and_refuses_another_annotator(
 def test_failed_requests_are_told_and_asked_again(
     tmp_path: Path, annotator: RuleAnnotator, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    source, out = answers(tmp_path, LOST, "It weighs 9 Tons."), tmp_path / "out.jsonl"
+    source, out = answers(tmp_path, "It weighs 9 Tons.", LOST, WRONG), tmp_path / "out.jsonl"
     down = [True]
 
     def script(body: dict[str, Any]) -> Reply:
@@ -95,16 +95,30 @@ def test_failed_requests_are_told_and_asked_again(
 
     with serving(script) as server:
         args = ["correct", "--input", source, "--output", out, "--engine", f"openai:m@{server.url}"]
+        args += ["--chunk-size", 1]
         assert run(*args) == 1
         said = capsys.readouterr().err
-        assert "1 requests failed, the last: " in said
-        assert "--overwrite asks only these again" in said
-        assert [row["answer"] for row in read(out)] == [LOST, RIGHT]
+        assert "1 of 3 answers have a request without a reply, the last: " in said
+        assert "too long" in said
+        assert "run the same command again" in said
+        rows = read(out)
+        assert [row["answer"] for row in rows] == [RIGHT, LOST, RIGHT]
+        assert ["too long" in row.get("correction_error", "") for row in rows] == [False, True, False]
+        whole = out.read_bytes()
+        assert run(*args) == 1  # still failing: the same again
+        assert out.read_bytes() == whole
+        out.write_bytes(whole[: whole.rindex(b"\n", 0, -1) + 9])  # killed while it wrote the last
         down.clear()
         del server.requests[:]
-        assert run(*args, "--overwrite") == 0
+        calls = annotator.calls
+        assert run(*args) == 0
         assert len(server.requests) == 1
-    assert [row["answer"] for row in read(out)] == [RIGHT, RIGHT]
+        assert annotator.calls - calls == 2 * 3  # three a chunk; the first chunk is as it was
+        fresh = tmp_path / "fresh.jsonl"
+        assert run(*args[:4], fresh, *args[5:]) == 0
+    assert [row["answer"] for row in read(out)] == [RIGHT, RIGHT, RIGHT]
+    assert out.read_bytes() == fresh.read_bytes()
+    assert not list(tmp_path.glob("*.part"))
 
 
 def test_correct_with_an_engine_deletion_and_abstention(tmp_path: Path, annotator: RuleAnnotator) -> None:

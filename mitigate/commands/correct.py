@@ -15,7 +15,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mitigate.asking import failures, open_engine
+from mitigate.asking import open_engine
 from mitigate.commands.annotate import load
 from mitigate.commands.fewl_files import REJECTED, say, tell_rejected
 from mitigate.errors import UsageError
@@ -29,9 +29,10 @@ if TYPE_CHECKING:
     Process = Callable[[list[Record], Annotator], Sequence[Record]]
 
 FAILED = 1  # exit code
+ERROR = "correction_error"
 CORRECTED = (
     "answer", "sentences", "annotator", "hallucination_rate", "action", "original_answer", "original_sentences",
-    "original_hallucination_rate", "changes", "correction_options",
+    "original_hallucination_rate", "changes", "correction_options", "correction_error",
 )  # fmt: skip
 CHOSEN = ("answer", "model", "index", "sentences", "annotator", "hallucination_rate", "rates")
 
@@ -43,7 +44,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="correct the hallucinated sentences of answers",
         description='Correct answers {"question"?, "reference", "answer"}: the annotator\'s own verified corrections, '
         "sentences written anew by an engine, deletion, abstention, as far as asked for. Only flagged sentences "
-        "change, and the number of hallucinated sentences never rises. Exit codes as of `mitigate annotate`.",
+        "change, and the number of hallucinated sentences never rises. Exit codes as of `mitigate annotate`; an answer "
+        "whose request to the engine failed has `correction_error` (exit code 1) and is done again by a second start.",
     )
     _add_files(parser)
     parser.add_argument(
@@ -123,14 +125,7 @@ def run_correct(args: argparse.Namespace) -> int:
     make_parent(cache)
     with closing(open_engine(args.engine, "--engine", cache)) as engine:
         regenerate = with_engine(engine)
-        code = _run(args, check_annotation_input, matches, process, tell_correct)
-        if why := failures([engine]):
-            say(
-                f"error: {why}; what they were to mend stays as it is: the same command with --overwrite asks only "
-                f"these again, the other replies are in {cache}"
-            )
-            return FAILED
-        return code
+        return _run(args, check_annotation_input, matches, process, tell_correct)
 
 
 def run_best_of(args: argparse.Namespace) -> int:
@@ -152,9 +147,12 @@ def _run(
     if args.chunk_size < 1:
         raise UsageError(f"--chunk-size: expected 1 or more, got {args.chunk_size}")
     written_by: set[str] = set()
+    failed = False
 
     def compare(record: Record, written: Record) -> str | None:
+        nonlocal failed
         written_by.add(str((written.get("annotator") or {}).get("fingerprint")))
+        failed = failed or ERROR in written
         return matches(record, written)
 
     try:
@@ -167,13 +165,23 @@ def _run(
                         f"cannot continue {job.output}: it was written with an annotator of fingerprint {min(other)}, "
                         f"and {args.annotator} has {annotator.fingerprint}; choose another --output, or --overwrite"
                     )
+                if failed:  # at an earlier start; what has its replies by now is in the cache
+                    job.redo(lambda records: process(records, annotator), lambda row: ERROR in row,
+                             chunk_size=args.chunk_size)  # fmt: skip
                 _work(job, lambda records: process(records, annotator), args.chunk_size)
             else:
                 job.run(lambda records: [], chunk_size=1)
-            print(tell(_rows(args.output)))
+            rows = _rows(args.output)
+            print(tell(rows))
             print(f"output: {args.output}" + (f"\nrejected: {job.rejected_path}" if job.rejected else ""))
     except OutputError as error:
         say(f"error: {error}")
+        return FAILED
+    if unasked := [row[ERROR] for row in rows if ERROR in row]:
+        say(
+            f"error: {len(unasked)} of {len(rows)} answers have a request without a reply, the last: {unasked[-1]}; "
+            "what it was to mend stays as it is: run the same command again to ask for these"
+        )
         return FAILED
     return REJECTED if job.rejected else 0
 
