@@ -52,6 +52,17 @@ def test_a_run_writes_an_annotator_and_goes_on(tmp_path: Path) -> None:
     again = train_annotator(settings, work)  # everything is there already
     assert again.fingerprint == annotator.fingerprint
     assert {path: path.stat().st_mtime_ns for path in files} == files
+
+    labels, edits = work / "labels" / "state.safetensors", work / "edits.npz"
+    learned = labels.read_bytes()
+    labels.unlink()  # as killed before the labels' first checkpoint: the encoder has learned from edits alone
+    edits.unlink()
+    again = train_annotator(settings, work)
+    assert again.fingerprint == annotator.fingerprint
+    assert labels.read_bytes() == learned
+    assert {path: path.stat().st_mtime_ns for path in files if path not in (labels, edits)} == {
+        path: stamp for path, stamp in files.items() if path not in (labels, edits)
+    }
     annotator.save_pretrained(tmp_path / "mine")
     loaded = load_annotator(str(tmp_path / "mine"))
     assert loaded.fingerprint == annotator.fingerprint
