@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -75,8 +74,7 @@ def load_splits(data: Data, folder: RunFolder) -> dict[str, list[dict[str, Any]]
     for name, part in splits.items():
         part = [row for row in part if (row.get("language") or row.get("lang") or "en") in data.languages]
         splits[name] = part[: data.limit] if name == "train" else part
-        text = "".join(json.dumps({**row, "split": name}, ensure_ascii=False) + "\n" for row in splits[name])
-        folder.write(SPLIT_FILE.format(name), text)
+        folder.write_rows(SPLIT_FILE.format(name), ({**row, "split": name} for row in splits[name]))
         labels = ", ".join(
             f"{label} {n}" for label, n in sorted(Counter(r["label"] for r in splits[name]).items())
         )

@@ -19,7 +19,7 @@ from typing import Any, Literal
 from annotators.records import Annotator
 from engines.types import Chat, Engine, Sampling, check_asked
 from fewl.similarity import Similarity
-from mitigate.regenerate import fenced
+from mitigate.fences import fenced
 
 Outcome = Literal["method", "baseline", "tie", "unsure"]
 Pair = Mapping[str, Any]

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from annotators.records import Annotation
 from annotators.sentences import split_sentences
 from engines.types import Chat, Engine, Sampling, check_asked
+from mitigate.fences import fenced
 
 NOTHING = "[NOTHING]"
 """What the model is to write where the evidence holds nothing to say instead."""
@@ -22,7 +23,7 @@ MAX_EVIDENCE = 2400
 """Characters of evidence in a prompt: fragments, or the head of the reference where there are none."""
 MAX_BEFORE = 600
 _WRAP = re.compile(r'^\s*(?:["“「]([^"“”「」]*)["”」]|(.*))\s*$', re.S)
-_MARK = re.compile(r"<(\s*/?\s*data\s*)>", re.IGNORECASE)
+_MARK = re.compile(r"<\s*/?\s*data\s*>", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -77,12 +78,6 @@ def prompt(request: Request) -> Chat:
             parts.append(f"{name}:\n{fenced(text)}")
     parts.append("Reply with the new sentence and nothing else.")
     return [{"role": "user", "content": "\n\n".join(parts)}]
-
-
-def fenced(text: str) -> str:
-    """Text between <data> marks that it can't close."""
-    inner = _MARK.sub(r"‹\1›", text)
-    return f"<data>\n{inner}\n</data>"
 
 
 def read_reply(reply: str | None, sentence: str) -> str | None:

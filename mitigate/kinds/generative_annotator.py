@@ -126,7 +126,7 @@ def run(options: Options, folder: RunFolder) -> None:
     print(f"# {len(rows)} samples ({dict(counts)}), {long} too long and left out", flush=True)
     if not rows:
         raise UsageError("data: no training sample is left; see what was left out above")
-    folder.write("samples.jsonl", "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in samples[:50]))
+    folder.write_rows("samples.jsonl", samples[:50])
     model: Any = AutoModelForCausalLM.from_pretrained(options.base, dtype="float32", use_safetensors=True)
     if training.gradient_checkpointing:
         checkpoint_activations(model)
