@@ -20,8 +20,10 @@ import numpy as np
 
 from mitigate.errors import UsageError
 from mitigate.jsonl import Record
-from mitigate.shards import Shard, find_inputs, plan
+from mitigate.shards import Shard, check_apart, find_inputs, plan
 
+RETRIES = 3
+"""Of a shard whose worker died at it; Ray's own default is without end."""
 OnShard = Callable[[Record, int], None]
 """Called with what a shard's worker returned and the number of shards in all."""
 
@@ -55,19 +57,20 @@ class Worker(ABC):
 
 
 def attempt(worker: Worker, shard: Shard) -> Record:
-    """What the worker returns of a shard, or {"number", "error"}."""
+    """What the worker returns of a shard, or {"number", "error", "usage": whether it is a mistake of the user's}."""
     try:
         return worker.done(shard)
     except Exception as error:  # whatever it was
-        return {"number": shard.number, "error": f"{type(error).__name__}: {error}"}
+        why = " ".join(f"{type(error).__name__}: {error}".split())
+        return {"number": shard.number, "error": why[:1000], "usage": isinstance(error, UsageError)}
 
 
-def shards_of(place: str, rows: int, pool: Pool) -> tuple[list[str], list[Shard]]:
+def shards_of(place: str, output: str, rows: int, pool: Pool) -> tuple[list[str], list[Shard]]:
     """The files of an input and its shards.
 
     Raises:
         ImportError: Ray is not installed.
-        UsageError: There is nothing to read.
+        UsageError: There is nothing to read, or results would come to lie among the inputs.
     """
     if pool.workers and find_spec("ray") is None:
         raise ImportError(
@@ -75,6 +78,7 @@ def shards_of(place: str, rows: int, pool: Pool) -> tuple[list[str], list[Shard]
             "process without it"
         )
     sources = find_inputs(place)
+    check_apart(place, sources, output)
     shards = plan(sources, rows)
     if not shards:
         raise UsageError(f"--input {place}: no lines in it")
@@ -108,6 +112,7 @@ def run_shards(
         uses_ray: The worker hands its work to the cluster by itself, and is made in this process.
 
     Raises:
+        UsageError: Shards failed for a mistake of the user's.
         RuntimeError: Shards failed; run again to do only those.
     """
     if not left:
@@ -142,6 +147,7 @@ def run_shards(
             num_cpus=pool.cpus,
             num_gpus=pool.gpus or None,
             fn_constructor_kwargs=dict(arguments),
+            max_task_retries=RETRIES,
         )
         try:
             for row in rows.iter_rows():
@@ -153,8 +159,19 @@ def run_shards(
             raise RuntimeError(
                 f"{why[0]}; run the same command again to do the shards that are left"
             ) from error
+        answered = {*found, *(one["number"] for one in failed)}
+        for shard in left:
+            if shard.number not in answered:
+                why = (
+                    f"its worker died {RETRIES + 1} times: out of memory? take fewer rows a shard or a chunk"
+                )
+                take({"number": shard.number, "error": why, "usage": False})
     if failed:
         first = min(failed, key=lambda one: int(one["number"]))
+        if all(one["usage"] for one in failed):
+            raise UsageError(
+                f"{len(failed)} of {total} shards: {first['error'].removeprefix('UsageError: ')}"
+            )
         raise RuntimeError(
             f"{len(failed)} of {total} shards failed, first {first['number']}: {first['error']}; "
             "run the same command again to do only these"
@@ -168,7 +185,9 @@ def start_ray(pool: Pool) -> Any:
     import ray
     import ray.data
 
-    ray.data.DataContext.get_current().enable_progress_bars = False
+    context = ray.data.DataContext.get_current()
+    context.enable_progress_bars = False
+    context.max_errored_blocks = -1  # a shard at which workers die is told by its absence; the others go on
     if ray.is_initialized():
         return ray
     # one CPU more than the workers take: Ray Data's own tasks need a place as well

@@ -9,7 +9,7 @@ from typing import Any
 from mitigate.distributed import OnShard, Pool, Worker, run_shards, shards_of, stamp_of
 from mitigate.errors import UsageError
 from mitigate.jsonl import Record, check_annotation_input
-from mitigate.shard_results import Format, done_shards, work, write_manifest
+from mitigate.shard_results import Format, done_shards, held, work, write_manifest
 from mitigate.shards import Shard
 
 ADDED = ("sentences", "annotator", "hallucination_rate")
@@ -50,7 +50,10 @@ class Annotate(Worker):
 
     def done(self, shard: Shard) -> Record:
         if self.wrong:
-            raise UsageError("finished shards were made by an annotator with another fingerprint")
+            raise UsageError(
+                f"finished shards in --output {self.task.output} were made by an annotator with another fingerprint; "
+                "name another folder"
+            )
         marks = {
             "stamp": self.stamp,
             "annotator": self.annotator.name,
@@ -77,17 +80,19 @@ def annotate_corpus(task: Task, pool: Pool, on_shard: OnShard | None = None) -> 
 
     Raises:
         ImportError: Ray is not installed.
-        UsageError: Nothing to read, or the output folder holds another job's shards.
+        UsageError: Nothing to read, or an output folder that holds another job's shards, that another run holds or
+            that can't be written.
         RuntimeError: Shards failed; run again to do only those.
     """
-    sources, shards = shards_of(task.input, task.shard_rows, pool)
+    sources, shards = shards_of(task.input, task.output, task.shard_rows, pool)
     options = sorted(map(str, task.options.items()))
     stamp = stamp_of(shards, task.annotator, task.chunk, options, task.format)
-    finished = done_shards(task.output, stamp)
-    fingerprint = next((done["fingerprint"] for done in finished.values()), None)
-    arguments = {"task": task, "stamp": stamp, "fingerprint": fingerprint}
-    left = [shard for shard in shards if shard.number not in finished]
-    uses_ray = task.annotator.startswith("generative:vllm-ray:")
-    finished |= run_shards(Annotate, arguments, left, len(shards), pool, on_shard, uses_ray=uses_ray)
-    about = {"input": task.input, "files": sources, "shard_rows": task.shard_rows, "stamp": stamp}
-    return write_manifest(task.output, shards, finished, task.format, about)
+    with held(task.output):
+        finished = done_shards(task.output, stamp)
+        fingerprint = next((done["fingerprint"] for done in finished.values()), None)
+        arguments = {"task": task, "stamp": stamp, "fingerprint": fingerprint}
+        left = [shard for shard in shards if shard.number not in finished]
+        uses_ray = task.annotator.startswith("generative:vllm-ray:")
+        finished |= run_shards(Annotate, arguments, left, len(shards), pool, on_shard, uses_ray=uses_ray)
+        about = {"input": task.input, "files": sources, "shard_rows": task.shard_rows, "stamp": stamp}
+        return write_manifest(task.output, shards, finished, task.format, about)

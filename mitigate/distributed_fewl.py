@@ -35,7 +35,7 @@ from mitigate.errors import UsageError
 from mitigate.fewl_corpus import Task, filled_shard, gather, merged, resolved, surround
 from mitigate.fewl_filling import add_pairs, add_references, ask_expertise, failures
 from mitigate.jsonl import Record
-from mitigate.shard_results import done_shards, read_whole, work, write_manifest, write_whole
+from mitigate.shard_results import done_shards, held, read_whole, work, write_manifest, write_whole
 from mitigate.shards import Shard
 
 
@@ -123,7 +123,9 @@ class Score(Worker):
 
     def done(self, shard: Shard) -> Record:
         before = self.filled[shard.number]
-        told: Record = {name: before[name] for name in ("source", "start", "end", "first", "rejected")}
+        told: Record = {
+            name: before[name] for name in ("source", "start", "end", "first", "digest", "rejected")
+        }
         told |= {"similarity": self.called, "pairs": before.get("pairs")}
         told |= {"report": asdict(FewlReport()), "lambda": {}}  # of a shard without a good line
 
@@ -168,35 +170,36 @@ def score_corpus(
         UsageError: Nothing to read, options that the corpus does not allow, or another job's output folder.
         RuntimeError: Shards failed; run again to do only those.
     """
-    sources, shards = shards_of(task.input, task.shard_rows, pool)
+    sources, shards = shards_of(task.input, task.output, task.shard_rows, pool)
     stamp = stamp_of(shards, sorted((k, v) for k, v in asdict(task).items() if k not in ("output", "cache")))
-    scored, filled = done_shards(task.output, stamp), done_shards(task.filled, stamp)
-    left = [shard for shard in shards if shard.number not in filled]
-    uses_ray = any(spec.startswith("vllm-ray:") for spec in task.llms)
-    made_with = {"task": task, "stamp": stamp}
-    filled |= run_shards(Fill, made_with, left, len(shards), pool, on_filled, uses_ray=uses_ray)
-    unread = any(done["chinese"] and not done.get("reads_chinese", True) for done in filled.values())
-    tfidf = task.embedding == "tfidf" or (task.embedding == "auto" and unread)
-    whole, vectors = gather(task, shards, tfidf)
-    task = resolved(task, whole)
-    left = [shard for shard in shards if shard.number not in scored]
-    try:
-        surround(task, left, whole, vectors)
-    except ValueError as error:
-        raise UsageError(str(error)) from error
-    parts = [filled_shard(task, shard) for shard in left]
-    arguments = {"task": task, "stamp": stamp, "tfidf": tfidf, "filled": filled}
-    scored |= run_shards(Score, arguments, parts, len(shards), pool, on_scored)
-    first = filled[0]
-    about = {
-        "input": task.input,
-        "files": sources,
-        "shard_rows": task.shard_rows,
-        "stamp": stamp,
-        "llms": list(task.llms),
-        "similarity": scored[0]["similarity"],
-        "embedding": TFIDF if tfidf else first.get("embedding"),
-        "fewl_options": asdict(task.options),
-        "report": merged([scored[shard.number] for shard in shards], whole),
-    }
-    return write_manifest(task.output, shards, scored, task.format, about)
+    with held(task.output):
+        scored, filled = done_shards(task.output, stamp), done_shards(task.filled, stamp)
+        left = [shard for shard in shards if shard.number not in filled]
+        uses_ray = any(spec.startswith("vllm-ray:") for spec in task.llms)
+        made_with = {"task": task, "stamp": stamp}
+        filled |= run_shards(Fill, made_with, left, len(shards), pool, on_filled, uses_ray=uses_ray)
+        unread = any(done["chinese"] and not done.get("reads_chinese", True) for done in filled.values())
+        tfidf = task.embedding == "tfidf" or (task.embedding == "auto" and unread)
+        whole, vectors = gather(task, shards, tfidf)
+        task = resolved(task, whole)
+        left = [shard for shard in shards if shard.number not in scored]
+        try:
+            surround(task, left, whole, vectors)
+        except ValueError as error:
+            raise UsageError(str(error)) from error
+        parts = [filled_shard(task, shard) for shard in left]
+        arguments = {"task": task, "stamp": stamp, "tfidf": tfidf, "filled": filled}
+        scored |= run_shards(Score, arguments, parts, len(shards), pool, on_scored)
+        first = filled[0]
+        about = {
+            "input": task.input,
+            "files": sources,
+            "shard_rows": task.shard_rows,
+            "stamp": stamp,
+            "llms": list(task.llms),
+            "similarity": scored[0]["similarity"],
+            "embedding": TFIDF if tfidf else first.get("embedding"),
+            "fewl_options": asdict(task.options),
+            "report": merged([scored[shard.number] for shard in shards], whole),
+        }
+        return write_manifest(task.output, shards, scored, task.format, about)

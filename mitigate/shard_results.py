@@ -5,7 +5,8 @@
     folder/part-00007.done.json         written last: the shard is whole; how many, sha256
 
 A shard that is done twice is written twice with the same content, so that nothing is lost or doubled when a worker
-dies.
+dies. Until a file is whole it has a name of its own (`….part`), so that two workers never write into one file: a
+worker that was given up for lost may still be at work.
 """
 
 from __future__ import annotations
@@ -13,19 +14,26 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from collections.abc import Callable, Mapping, Sequence
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
+from uuid import uuid4
 
 import fsspec
+from fsspec.implementations.local import LocalFileSystem
 
 from mitigate.errors import UsageError
 from mitigate.jsonl import Check, Record, dump_line, rejected_row
 from mitigate.shards import Shard, read_shard
 
 Format = Literal["jsonl", "parquet"]
+FORMATS: tuple[Format, ...] = ("jsonl", "parquet")
 Process = Callable[[list[Record]], Sequence[Record]]
+_UNFINISHED = re.compile(r"(part-\d+|manifest|frequencies)\..*\.part")
 FLOATS = ("hallucination_rate",)
 """Columns that hold numbers or nothing, also in a shard where all hold nothing."""
 
@@ -55,13 +63,15 @@ def work(
     """
     system, folder = fsspec.core.url_to_fs(output)
     base = f"{folder}/{shard.name}"
+    good_part, bad_part = (f"{base}.{kind}.{uuid4().hex[:8]}.part" for kind in (format, "rejected.jsonl"))
     counts = {"records": 0, "rejected": 0, "sentences": 0}
     pending: list[Record] = []
     rows: list[Record] = []  # for Parquet only, which is written whole
     digest = hashlib.sha256()
     with (
-        system.open(f"{base}.{format}.part", "wb") as good,
-        system.open(f"{base}.rejected.jsonl.part", "wb") as bad,
+        _deleted_if_it_fails(system, good_part, bad_part),
+        system.open(good_part, "wb") as good,
+        system.open(bad_part, "wb") as bad,
     ):
 
         def write(data: bytes) -> None:
@@ -90,44 +100,108 @@ def work(
         if format == "parquet":
             write(parquet_bytes(rows))
     told = tell()
-    system.mv(f"{base}.{format}.part", f"{base}.{format}")
+    system.mv(good_part, f"{base}.{format}")
     if counts["rejected"]:
-        system.mv(f"{base}.rejected.jsonl.part", f"{base}.rejected.jsonl")
+        system.mv(bad_part, f"{base}.rejected.jsonl")
     else:
-        system.rm(f"{base}.rejected.jsonl.part")
+        system.rm(bad_part)
     done = {**asdict(shard), **marks, **counts, **told, "sha256": digest.hexdigest()}
     write_whole(f"{output}/{shard.name}.done.json", dump_line(done))
     return done
 
 
+@contextmanager
+def _deleted_if_it_fails(system: Any, *paths: str) -> Iterator[None]:
+    """Unfinished files do not outlive an error inside."""
+    try:
+        yield
+    except BaseException:
+        for path in paths:
+            with suppress(OSError):
+                system.rm(path)
+        raise
+
+
 def write_whole(address: str, data: bytes) -> None:
     """Write a file whole or not at all, as far as the file system moves files in one step."""
     system, path = fsspec.core.url_to_fs(address)
-    with system.open(f"{path}.part", "wb") as file:
+    part = f"{path}.{uuid4().hex[:8]}.part"
+    with _deleted_if_it_fails(system, part), system.open(part, "wb") as file:
         file.write(data)
-    system.mv(f"{path}.part", path)
+    system.mv(part, path)
 
 
 def read_whole(address: str) -> Any:
-    """The value of a JSON file."""
+    """The value of a JSON file.
+
+    Raises:
+        UsageError: It holds none.
+    """
     with fsspec.open(address, "rb") as file:
-        return json.loads(file.read())
+        data = file.read()
+    try:
+        return json.loads(data)
+    except ValueError as error:
+        raise UsageError(f"{address} is damaged: delete it and run the same command again") from error
+
+
+@contextmanager
+def held(output: str) -> Iterator[None]:
+    """The output folder for this run alone, made where there is none; at the end what dead workers left is deleted.
+
+    At an address other runs are not noticed.
+
+    Raises:
+        UsageError: It can't be a folder that is written to, or another run holds it.
+    """
+    import fcntl  # POSIX only, so not at the top
+
+    try:
+        system, folder = fsspec.core.url_to_fs(output)
+        system.makedirs(folder, exist_ok=True)
+    except (OSError, ValueError, ImportError) as error:
+        raise UsageError(f"--output {output}: {error}") from error
+    if not isinstance(system, LocalFileSystem):
+        yield
+        return
+    if not os.access(folder, os.W_OK):
+        raise UsageError(f"--output {output}: permission denied; name a folder that you may write to")
+    place = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # a network file system may know no locks
+            try:
+                fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise UsageError(
+                    f"--output {output} is being written by another run: wait for it, or name another folder"
+                ) from error
+        yield
+        for left in Path(folder).rglob("*.part"):
+            if _UNFINISHED.fullmatch(left.name):
+                left.unlink(missing_ok=True)
+    finally:
+        os.close(place)
 
 
 def done_shards(output: str, stamp: str) -> dict[int, Record]:
     """What the `.done.json` files in the output folder say, by number; the folder is made where there is none.
+
+    A shard whose results are gone does not count.
 
     Raises:
         UsageError: They are another job's.
     """
     system, folder = fsspec.core.url_to_fs(output)
     system.makedirs(folder, exist_ok=True)
-    found = [read_whole(system.unstrip_protocol(path)) for path in system.glob(f"{folder}/part-*.done.json")]
-    if any(done["stamp"] != stamp for done in found):
+    there = {path.rsplit("/", 1)[-1] for path in system.glob(f"{folder}/part-*")}
+    names = sorted(name for name in there if name.endswith(".done.json"))
+    found = {name: read_whole(system.unstrip_protocol(f"{folder}/{name}")) for name in names}
+    if any(done["stamp"] != stamp for done in found.values()):
         raise UsageError(
             f"--output {output}: it holds shards of another input, shard size or options; name another folder"
         )
-    return {done["number"]: done for done in found}
+    results = {name: {f"{name.removesuffix('.done.json')}.{kind}" for kind in FORMATS} for name in names}
+    return {done["number"]: done for name, done in found.items() if results[name] & there}
 
 
 def write_manifest(

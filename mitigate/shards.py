@@ -7,6 +7,7 @@ Knows nothing of Ray.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ class Shard:
         start: First byte (JSON Lines) or row.
         end: Byte or row behind the last one.
         first: Number of its first line or row, from 1, for messages.
+        digest: sha256 of its bytes, of a Parquet file that of what its end says of all rows; "" of a data set.
     """
 
     number: int
@@ -39,6 +41,7 @@ class Shard:
     start: int
     end: int
     first: int
+    digest: str = ""
 
     @property
     def name(self) -> str:
@@ -71,29 +74,68 @@ def find_inputs(place: str) -> list[str]:
     return sorted(system.unstrip_protocol(str(file)) for file in found)
 
 
+def check_apart(place: str, sources: Sequence[str], output: str) -> None:
+    """Refuse an output folder among the inputs.
+
+    Args:
+        place: As for ``find_inputs``.
+        sources: What that found.
+        output: Folder, local or at an fsspec address.
+
+    Raises:
+        UsageError: Results would be read as inputs the next time.
+    """
+
+    def address(place: str, option: str) -> str:
+        try:
+            system, path = fsspec.core.url_to_fs(place)
+        except (ValueError, ImportError, OSError) as error:
+            raise UsageError(f"{option} {place}: {error}") from error
+        return str(system.unstrip_protocol(path)).rstrip("/") + "/"
+
+    target = address(output, "--output")
+    inside = not place.startswith(HUB) and target.startswith(address(place, "--input"))
+    if inside or any(source.startswith(target) for source in sources):
+        raise UsageError(
+            f"--output {output}: results would lie among the files of --input {place} and be read as inputs the next "
+            "time; name a folder elsewhere"
+        )
+
+
 def plan(sources: Sequence[str], rows: int) -> list[Shard]:
-    """Cut the inputs into shards of at most `rows` lines; every input is looked through once, never held."""
+    """Cut the inputs into shards of at most `rows` lines; every input is looked through once, never held.
+
+    Raises:
+        UsageError: One can't be read.
+    """
+    _table.cache_clear()  # a file may be another one by now
     shards: list[Shard] = []
     for source in sources:
-        for start, end, first in _cuts(source, rows):
-            shards.append(Shard(len(shards), source, start, end, first))
+        try:
+            for start, end, first, digest in _cuts(source, rows):
+                shards.append(Shard(len(shards), source, start, end, first, digest))
+        except OSError as error:
+            raise UsageError(f"cannot read {source}: {error.strerror or error}") from error
     return shards
 
 
-def _cuts(source: str, rows: int) -> Iterator[tuple[int, int, int]]:
+def _cuts(source: str, rows: int) -> Iterator[tuple[int, int, int, str]]:
     if not source.endswith(".jsonl"):
-        total = len(_table(source))
-        yield from ((a, min(a + rows, total), a + 1) for a in range(0, total, rows))
+        table = _table(source)
+        total = len(table)
+        yield from ((a, min(a + rows, total), a + 1, table.digest) for a in range(0, total, rows))
         return
     start = at = first = 0
+    digest = hashlib.sha256()
     with fsspec.open(source, "rb") as file:
         for number, raw in enumerate(file, start=1):
             at += len(raw)
+            digest.update(raw)
             if number - first == rows:
-                yield start, at, first + 1
-                start, first = at, number
+                yield start, at, first + 1, digest.hexdigest()
+                start, first, digest = at, number, hashlib.sha256()
     if at > start:
-        yield start, at, first + 1
+        yield start, at, first + 1, digest.hexdigest()
 
 
 @lru_cache(maxsize=4)
@@ -103,6 +145,8 @@ def _table(source: str) -> _Parquet | _DataSet:
 
 
 class _DataSet:
+    digest = ""
+
     def __init__(self, source: str) -> None:
         from datasets import load_dataset
 
@@ -130,6 +174,7 @@ class _Parquet:
         with fsspec.open(source, "rb") as file:
             groups = _parquet(source, file).metadata
             self.sizes = [groups.row_group(i).num_rows for i in range(groups.num_row_groups)]
+            self.digest = hashlib.sha256(repr(groups.to_dict()).encode()).hexdigest()
 
     def __len__(self) -> int:
         return sum(self.sizes)

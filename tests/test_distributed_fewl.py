@@ -156,7 +156,7 @@ def test_only_lost_shards_are_done_again(tmp_path: Path, capsys: pytest.CaptureF
     before = {p: p.read_bytes() for p in output.rglob("*") if p.is_file()}
     for name in ("part-00001.jsonl", "part-00001.done.json", "filled/part-00002.done.json", "manifest.json"):
         (output / name).unlink()
-    (output / "part-00001.jsonl.part").write_text("half a li")
+    (output / "part-00001.jsonl.0123abcd.part").write_text("half a li")
     capsys.readouterr()
     assert score(*asked) == 3
     said = capsys.readouterr().err

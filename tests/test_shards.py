@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from mitigate.errors import UsageError
 from mitigate.jsonl import check_annotation_input, read_lines
-from mitigate.shard_results import done_shards, parquet_bytes, work
+from mitigate.shard_results import done_shards, held, parquet_bytes, work
 from mitigate.shards import find_inputs, plan, read_shard
 
 
@@ -110,13 +110,15 @@ def test_what_a_worker_leaves(corpus: Path, tmp_path: Path) -> None:
     check = check_annotation_input
     first = [work(shard, annotate, str(output), 2, marks, check=check) for shard in shards]
     before = {p.name: p.read_bytes() for p in output.iterdir()}
-    (output / "part-00000.jsonl.part").write_text("half a line of a worker that died")
+    (output / "part-00000.jsonl.0123abcd.part").write_text("half a line of a worker that died")
     again = [
         work(shard, annotate, f"file://{output}", 4, marks, check=check) for shard in shards
     ]  # other chunks, same results
     assert again == first == list(done_shards(str(output), "s").values())
     with pytest.raises(UsageError, match="holds shards of another input"):
         done_shards(str(output), "t")
+    with held(str(output)):
+        pass
     assert {p.name: p.read_bytes() for p in output.iterdir()} == before
     rows = [
         json.loads(line)

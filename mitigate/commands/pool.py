@@ -102,7 +102,7 @@ def manifest_or_failure(make: Callable[[], Record], summary: Callable[[Record], 
         manifest = make()
     except ImportError as error:
         raise UsageError(str(error)) from error
-    except RuntimeError as error:
+    except (RuntimeError, OSError) as error:
         print(f"mitigate: error: {error}", file=sys.stderr)
         return FAILED
     print(summary(manifest))
