@@ -23,6 +23,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from annotators.records import HALLUCINATED, LABELS, Label
+from mitigate.config import nearest
 
 Aspect = Literal["factuality", "relevance", "completeness", "length"]
 ASPECTS: tuple[Aspect, ...] = get_args(Aspect)
@@ -73,7 +74,7 @@ def check_label_rewards(rewards: Mapping[str, float | None]) -> dict[Label, floa
         ValueError: An unknown label, a value that is no finite number, or a label worth more than "supported".
     """
     if unknown := sorted(set(rewards) - set(LABELS)):
-        raise ValueError(f"label_rewards: expected labels among {list(LABELS)}, got {unknown}")
+        raise ValueError(f"label_rewards: unknown label {unknown[0]!r}{nearest(unknown[0], LABELS)}")
     full: dict[Label, float | None] = {
         label: rewards.get(label, DEFAULT_LABEL_REWARDS[label]) for label in LABELS
     }
@@ -100,7 +101,7 @@ def check_aspects(aspects: Mapping[str, float]) -> dict[Aspect, float]:
         ValueError: None is named, one is unknown, or a weight is not a positive finite number.
     """
     if unknown := sorted(set(aspects) - set(ASPECTS)):
-        raise ValueError(f"aspects: expected names among {list(ASPECTS)}, got {unknown}")
+        raise ValueError(f"aspects: unknown aspect {unknown[0]!r}{nearest(unknown[0], ASPECTS)}")
     for name, weight in aspects.items():
         if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight < math.inf:
             raise ValueError(

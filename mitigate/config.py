@@ -73,7 +73,7 @@ def nearest(name: object, known: Iterable[str]) -> str:
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
-    """The keys and values of a YAML file.
+    """The keys and values of a YAML file, none of an empty one.
 
     Raises:
         UsageError: The file can't be read, is not YAML, holds a key twice, or is not keys and values.
@@ -83,9 +83,9 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
     found = _parse(text, str(path))
-    if not isinstance(found, dict):
-        raise UsageError(f"{path}: expected keys and values (`kind: …`), got {type(found).__name__}")
-    return found
+    if not isinstance(found, dict | None):
+        raise UsageError(f"{path}: expected keys and values (`key: value`), got {type(found).__name__}")
+    return found or {}
 
 
 def _parse(text: str, where: str) -> Any:
@@ -143,7 +143,9 @@ def _problem(model: type[BaseModel], problem: Mapping[str, Any]) -> str:
         return f"unknown key {name!r}{nearest(path[-1], _known(model, path[:-1]))}"
     if problem["type"] == "missing":
         return f"the key {name!r} is missing"
-    message = problem["msg"].removeprefix("Value error, ")
+    if problem["type"] == "value_error":  # of a check of ours, whose words say what came
+        return f"{name}: {str(problem['ctx']['error']).removeprefix(f'{path[-1]}: ')}"
+    message = problem["msg"]
     return f"{name}: {message[0].lower()}{message[1:]}, got {_shown(problem['input'])}"
 
 

@@ -13,7 +13,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from mitigate.reward_config import build_reward, check_config, read_config
+from mitigate.reward_config import RewardFile, build_reward, read_config
 
 if TYPE_CHECKING:
     from mitigate.rewards import SentenceReward
@@ -32,7 +32,7 @@ class LazyReward:
         config: A checked configuration.
     """
 
-    def __init__(self, name: str, config: dict[str, Any]) -> None:
+    def __init__(self, name: str, config: RewardFile) -> None:
         self.__name__ = name
         self.config = config
         self._reward: SentenceReward | None = None
@@ -59,6 +59,6 @@ def __getattr__(name: str) -> LazyReward:
     if name != "factuality":
         raise AttributeError(f"module {__name__!r} has no plugin {name!r}; there is 'factuality'")
     path = os.environ.get(CONFIG_VARIABLE)
-    plugin = LazyReward(name, read_config(path) if path else check_config({}))
+    plugin = LazyReward(name, read_config(path) if path else RewardFile())
     globals()[name] = plugin
     return plugin

@@ -6,107 +6,86 @@
     columns: {reference: document}
 
 Checked as a whole before any model is loaded. Every key is an argument of ``SentenceReward``; what only Python can
-build (``embedder``) is left out.
+build (``embedder``) is left out. The recipes of kinds `rlhf` and `mask-dpo` have ``Reward`` as a section.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from annotators.records import LABELS
-from mitigate.aspects import ASPECTS, check_aspects, check_label_rewards
-from mitigate.config import nearest
+from pydantic import Field, field_validator
+
+from mitigate.aspects import DEFAULT_WEIGHTS, check_aspects, check_label_rewards
+from mitigate.config import Section, check, read_yaml
 from mitigate.errors import UsageError
 from mitigate.reward_inputs import Columns
 
 if TYPE_CHECKING:
     from mitigate.rewards import SentenceReward
 
-DTYPES = ("auto", "float32", "bfloat16")
-DEFAULTS: dict[str, Any] = {
-    "annotator": "embedded",
-    "calibration": None,
-    "device": None,
-    "dtype": "auto",
-    "label_rewards": {},
-    "aspects": None,
-    "columns": asdict(Columns()),
-    "thinking": ["<think>", "</think>"],
-    "response": None,
-    "eos_token_ids": None,
-    "target_sentences": 4,
-    "max_words": 150,
-    "cache_size": 100_000,
-}
-"""Every key with its default; ``aspects: null`` stands for the default weights."""
+Text = Annotated[str, Field(min_length=1)]
+Whole = Annotated[int, Field(strict=True)]
 
 
-def read_config(path: str | Path) -> dict[str, Any]:
+class Reward(Section):
+    """Who judges sentences, and what labels are worth (docs/rewards.md)."""
+
+    annotator: str = Field(default="embedded", pattern=r"\S", description="embedded, oracle, folder, hub id")
+    calibration: str | None = Field(
+        default=None, description="of the annotator, made by `mitigate calibrate`"
+    )
+    device: str | None = Field(default=None, description="cpu, cuda:1…; null: cuda where there is one")
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    aspects: dict[str, float] = Field(default=DEFAULT_WEIGHTS)
+    label_rewards: dict[str, float | None] = Field(default={})
+    target_sentences: Whole = Field(default=4, ge=1)
+    max_words: Whole = Field(default=150, ge=1)
+
+    @field_validator("aspects")
+    @classmethod
+    def _known_aspects(cls, value: dict[str, float]) -> dict[str, float]:
+        return {str(name): weight for name, weight in check_aspects(value).items()}
+
+    @field_validator("label_rewards")
+    @classmethod
+    def _known_labels(cls, value: dict[str, float | None]) -> dict[str, float | None]:
+        check_label_rewards(value)
+        return value
+
+
+class ColumnNames(Section):
+    """As ``reward_inputs.Columns``."""
+
+    reference: Text = Columns.reference
+    question: Text = Columns.question
+    points: Text = Columns.points
+    language: Text = Columns.language
+
+
+class RewardFile(Reward):
+    """All keys of a reward's own YAML file."""
+
+    columns: ColumnNames = ColumnNames()
+    thinking: tuple[Text, Text] | None = ("<think>", "</think>")
+    response: tuple[Text, Text] | None = None
+    eos_token_ids: Whole | list[Whole] | None = None
+    cache_size: Whole = Field(default=100_000, ge=0)
+
+
+def read_config(path: str | Path) -> RewardFile:
     """Read and check a reward's YAML file.
-
-    Returns:
-        All keys of DEFAULTS with their values.
 
     Raises:
         UsageError: The file can't be read, is not YAML, or a key or value is wrong; the message names file and key.
     """
-    import yaml  # type: ignore[import-untyped]
-
-    try:
-        found = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"cannot read the reward configuration {path}: {error}") from error
-    except yaml.YAMLError as error:
-        raise UsageError(f"{path}: expected YAML: {' '.join(str(error).split())}") from error
-    try:
-        return check_config({} if found is None else found)
-    except ValueError as error:
-        raise UsageError(f"{path}: {error}") from error
-
-
-def check_config(config: object) -> dict[str, Any]:
-    """Check the keys and values of a configuration and fill in the defaults.
-
-    Raises:
-        ValueError: A key is unknown (the nearest known one is named) or a value is not what its key takes.
-    """
-    config = _mapping("the configuration", config, DEFAULTS)
-    full = {**DEFAULTS, **config}
-    rewards = _mapping("label_rewards", full["label_rewards"] or {}, LABELS)
-    check_label_rewards(rewards)
-    if full["aspects"] is not None:
-        check_aspects(_mapping("aspects", full["aspects"], ASPECTS))
-    columns = _mapping("columns", full["columns"] or {}, [field.name for field in fields(Columns)])
-    for name, value in columns.items():
-        _expect(isinstance(value, str) and value != "", f"columns.{name}", "the name of a column", value)
-    for name in ("thinking", "response"):
-        value = full[name]
-        tags = isinstance(value, list) and len(value) == 2 and all(isinstance(t, str) and t for t in value)
-        _expect(value is None or tags, name, "a list of an opening and a closing tag, or null", value)
-    for name, least in (("target_sentences", 1), ("max_words", 1), ("cache_size", 0)):
-        value = full[name]
-        whole = isinstance(value, int) and not isinstance(value, bool) and value >= least
-        _expect(whole, name, f"a whole number of at least {least}", value)
-    ids = full["eos_token_ids"]
-    many = ids if isinstance(ids, list) else [ids]
-    numbers = bool(many) and all(isinstance(i, int) and not isinstance(i, bool) and i >= 0 for i in many)
-    _expect(ids is None or numbers, "eos_token_ids", "a token id, a list of them, or null", ids)
-    named = isinstance(full["annotator"], str) and full["annotator"].strip() != ""
-    _expect(named, "annotator", "'embedded', a folder or a hub id", full["annotator"])
-    if full["calibration"] is not None:
-        _expect(isinstance(full["calibration"], str), "calibration", "a file or null", full["calibration"])
-        check_calibration("calibration", full["calibration"], full["annotator"])
-    _expect(
-        full["device"] is None or isinstance(full["device"], str),
-        "device",
-        "a device or null",
-        full["device"],
-    )
-    _expect(full["dtype"] in DTYPES, "dtype", f"one of {', '.join(DTYPES)}", full["dtype"])
-    return {**full, "label_rewards": rewards, "columns": {**asdict(Columns()), **columns}}
+    config = check(RewardFile, read_yaml(path), str(path))
+    if config.calibration is not None:
+        try:
+            check_calibration("calibration", config.calibration, config.annotator)
+        except ValueError as error:
+            raise UsageError(f"{path}: {error}") from error
+    return config
 
 
 def check_calibration(key: str, path: str, annotator: str) -> None:
@@ -129,28 +108,9 @@ def check_calibration(key: str, path: str, annotator: str) -> None:
         raise ValueError(f"{key}: {error}") from error
 
 
-def build_reward(config: Mapping[str, Any], name: str = "factuality") -> SentenceReward:
+def build_reward(config: RewardFile, name: str = "factuality") -> SentenceReward:
     """The reward of a checked configuration; loads its annotator."""
     from mitigate.rewards import SentenceReward
 
-    options = {key: value for key, value in config.items() if key not in {"aspects", "columns"}}
-    for tags in ("thinking", "response"):
-        options[tags] = tuple(options[tags]) if options[tags] else None
-    if config["aspects"] is not None:
-        options["aspects"] = config["aspects"]
-    return SentenceReward(columns=Columns(**config["columns"]), name=name, **options)
-
-
-def _mapping(what: str, value: object, known: Iterable[str]) -> dict[str, Any]:
-    names = list(known)
-    if not isinstance(value, Mapping):
-        raise ValueError(f"{what}: expected keys and values, got {type(value).__name__} {value!r}")
-    for key in value:
-        if key not in names:
-            raise ValueError(f"{what}: unknown key {key!r}{nearest(key, names)}")
-    return dict(value)
-
-
-def _expect(right: bool, key: str, what: str, value: object) -> None:
-    if not right:
-        raise ValueError(f"{key}: expected {what}, got {value!r}")
+    options = {key: value for key, value in config if key != "columns"}
+    return SentenceReward(columns=Columns(**config.columns.model_dump()), name=name, **options)

@@ -71,7 +71,7 @@ def test_wrong_options_are_named(tmp_path: Path, options: dict[str, object], mes
     [
         ("a: [", "expected YAML"),
         ("- a\n- b", "expected keys and values .* got list"),
-        ("", "expected keys and values .* got NoneType"),
+        ("", "the key 'kind' is missing"),
         ("steps: 1\nsteps: 2", "the key 'steps' is there twice"),
         ("reward: {weight: 1, weight: 2}", "the key 'weight' is there twice"),
         ("a: !!python/object/apply:os.system ['true']", "could not determine a constructor"),

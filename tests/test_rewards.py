@@ -180,8 +180,8 @@ def test_a_data_set_is_checked_before_training():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"aspects": {"style": 1}}, "expected names among"),
-        ({"label_rewards": {"maybe": 1}}, "expected labels among"),
+        ({"aspects": {"style": 1}}, "unknown aspect 'style'; known are factuality"),
+        ({"label_rewards": {"maybe": 1}}, "unknown label 'maybe'; known are"),
         ({"thinking": ("<think>",)}, "expected an opening and a closing tag"),
         ({"target_sentences": 0}, "target_sentences: expected a whole number of at least 1, got 0"),
         ({"cache_size": -1}, "cache_size: expected a whole number of at least 0, got -1"),

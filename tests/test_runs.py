@@ -214,7 +214,7 @@ def test_division_is_by_reference_and_seed() -> None:
         ({"trainer": {"per_device_batch": 7}}, "per_device_batch: expected a divisor of .* 64 / 1, got 7"),
         ({"vllm": {"mode": "server"}}, "vllm"),
         ({"launch": {"config": "zero9", "processes": 2}}, "launch.config: no such file"),
-        ({"reward": {"aspects": {"truth": 1}}}, "reward.aspects: aspects: expected names among"),
+        ({"reward": {"aspects": {"truth": 1}}}, "reward.aspects: unknown aspect 'truth'"),
         ({"reward": {"label_rewards": {"no_fact": 2.0}}}, "'supported' to be worth the most"),
         (
             {"reward": {"annotator": "oracle", "calibration": "c.json"}},

@@ -7,12 +7,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
-from mitigate.aspects import DEFAULT_WEIGHTS, check_aspects, check_label_rewards
 from mitigate.config import Recipe, Section, recipes_folder
 from mitigate.errors import UsageError
-from mitigate.reward_config import check_calibration
+from mitigate.reward_config import Reward, check_calibration
 from mitigate.trainer import Lora
 
 POCKET, ORACLE = "pocket", "oracle"
@@ -24,32 +23,6 @@ class Columns(Section):
 
     question: str = "question"
     reference: str = "reference"
-
-
-class Reward(Section):
-    """Who judges sentences, and what labels are worth (docs/rewards.md)."""
-
-    annotator: str = Field(default="embedded", min_length=1, description="embedded, oracle, folder, hub id")
-    calibration: str | None = Field(
-        default=None, description="of the annotator, made by `mitigate calibrate`"
-    )
-    device: str | None = Field(default=None, description="cpu, cuda:1…; null: cuda where there is one")
-    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    aspects: dict[str, float] = Field(default=DEFAULT_WEIGHTS)
-    label_rewards: dict[str, float | None] = Field(default={})
-    target_sentences: int = Field(default=4, ge=1)
-    max_words: int = Field(default=150, ge=1)
-
-    @field_validator("aspects")
-    @classmethod
-    def _known_aspects(cls, value: dict[str, float]) -> dict[str, float]:
-        return {str(name): weight for name, weight in check_aspects(value).items()}
-
-    @field_validator("label_rewards")
-    @classmethod
-    def _known_labels(cls, value: dict[str, float | None]) -> dict[str, float | None]:
-        check_label_rewards(value)
-        return value
 
 
 class Evaluation(Section):
