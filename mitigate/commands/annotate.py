@@ -28,6 +28,7 @@ from mitigate.commands.generative import add_options, options_of
 from mitigate.errors import UsageError
 from mitigate.jobs import Job, OutputError, make_parent, open_job, rejected_path
 from mitigate.jsonl import Record, check_annotation_input
+from mitigate.progress import progress
 from mitigate.report import Totals, read_annotated
 from mitigate.report_html import write_page
 
@@ -257,7 +258,6 @@ def _tell_rejected(job: Job) -> None:
 
 def _annotate(job: Job, annotator: Annotator, chunk_size: int) -> None:
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     errors = Console(stderr=True)
     before, sentences, start = job.done, 0, perf_counter()
@@ -270,17 +270,7 @@ def _annotate(job: Job, annotator: Annotator, chunk_size: int) -> None:
         highlight=False,
         soft_wrap=True,
     )
-    with Progress(
-        TextColumn("annotating"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[speed]}"),
-        TimeRemainingColumn(),
-        console=errors,
-        disable=not errors.is_terminal or before == job.valid,
-        transient=True,
-    ) as progress:
-        task = progress.add_task("annotating", total=job.valid, completed=before, speed="")
+    with progress("annotating", job.valid, before) as tell:
 
         def process(records: list[Record]) -> list[Record]:
             inputs = [{k: v for k, v in record.items() if k not in ADDED} for record in records]
@@ -293,7 +283,7 @@ def _annotate(job: Job, annotator: Annotator, chunk_size: int) -> None:
                 name for row in rows for one in row["sentences"] for name in one.get("problems", ())
             )
             speed = sentences / (perf_counter() - start)
-            progress.update(task, completed=job.done, speed=f"{speed:,.1f} sentences/s")
+            tell(job.done, f"{speed:,.1f} sentences/s")
 
         job.run(process, chunk_size=chunk_size, on_chunk=on_chunk)
     seconds = perf_counter() - start

@@ -23,6 +23,7 @@ from mitigate.commands.annotate import load
 from mitigate.errors import UsageError
 from mitigate.jobs import OutputError, make_parent, rejected_path
 from mitigate.jsonl import dump_line, rejected_row
+from mitigate.progress import progress
 from mitigate.whole_file import whole_file
 
 if TYPE_CHECKING:
@@ -130,17 +131,13 @@ def check_options(args: argparse.Namespace) -> None:
 
 
 def _judge(annotator: Annotator, rows: Sequence[dict[str, Any]]) -> list[SentenceAnnotation]:
-    """Ask the annotator, which gets no labels; a progress bar where standard error is a terminal."""
-    from rich.console import Console
-    from rich.progress import Progress
-
+    """Ask the annotator, which gets no labels."""
     asked = [{k: v for k, v in row.items() if k != "label"} for row in rows]
     judged: list[SentenceAnnotation] = []
-    with Progress(console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True) as bar:
-        task = bar.add_task("judging", total=len(asked))
+    with progress("judging", len(asked)) as tell:
         for start in range(0, len(asked), CHUNK):
             judged += annotator.predict(asked[start : start + CHUNK])
-            bar.update(task, completed=len(judged))
+            tell(len(judged))
     return judged
 
 

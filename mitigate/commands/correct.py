@@ -21,6 +21,7 @@ from mitigate.commands.fewl_files import REJECTED, say, tell_rejected
 from mitigate.errors import UsageError
 from mitigate.jobs import Job, OutputError, make_parent, open_job
 from mitigate.jsonl import Problem, Record, check_annotation_input, check_text, shown
+from mitigate.progress import progress
 
 if TYPE_CHECKING:
     from annotators.records import Annotator
@@ -187,13 +188,8 @@ def _run(
 
 
 def _work(job: Job, process: Callable[[list[Record]], Sequence[Record]], chunk_size: int) -> None:
-    from rich.console import Console
-    from rich.progress import Progress
-
-    errors = Console(stderr=True)
-    with Progress(console=errors, transient=True, disable=not errors.is_terminal) as progress:
-        task = progress.add_task("judging", total=job.valid, completed=job.done)
-        job.run(process, chunk_size=chunk_size, on_chunk=lambda _: progress.update(task, completed=job.done))
+    with progress("judging", job.valid, job.done) as tell:
+        job.run(process, chunk_size=chunk_size, on_chunk=lambda _: tell(job.done))
 
 
 def _rows(path: Path) -> list[Record]:

@@ -29,6 +29,7 @@ from mitigate.commands.fewl_files import say, write_bytes
 from mitigate.errors import UsageError
 from mitigate.jobs import make_parent, rejected_path
 from mitigate.jsonl import dump_line, rejected_row
+from mitigate.progress import progress
 
 if TYPE_CHECKING:
     from annotators.evaluation import LabelledSentence
@@ -263,20 +264,11 @@ def prompt_options(name: str, disturbed: bool) -> dict[str, Any]:
 def _judge(
     annotator: Annotator, rows: Sequence[LabelledSentence], *, parametric: bool
 ) -> list[SentenceAnnotation]:
-    """Ask the annotator, with a progress bar where standard error is a terminal."""
-    from rich.console import Console
-    from rich.progress import Progress
-
+    """Ask the annotator."""
     from annotators.evaluation import predict
 
-    with Progress(console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True) as bar:
-        task = bar.add_task("judging", total=len(rows))
-        return predict(
-            annotator,
-            rows,
-            lambda done, total: bar.update(task, completed=done, total=total),
-            parametric=parametric,
-        )
+    with progress("judging", len(rows)) as tell:
+        return predict(annotator, rows, lambda done, _: tell(done), parametric=parametric)
 
 
 def _provenance(

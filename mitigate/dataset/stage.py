@@ -23,6 +23,7 @@ from mitigate.config import Section
 from mitigate.errors import UsageError
 from mitigate.jobs import OutputError, open_job
 from mitigate.jsonl import Check, Line, Record, dump_line, read_lines
+from mitigate.progress import progress
 from mitigate.whole_file import whole_file
 
 Process = Callable[[list[Record]], Sequence[Record]]
@@ -128,8 +129,10 @@ def run_stage(
         if job.done == job.valid:
             job.run(lambda _: [], chunk_size=1)
             return job.rejected
-        with opening() as process, _progress(output.stem, job.valid, job.done) as advance:
-            job.run(process, chunk_size=chunk_size, on_chunk=lambda rows: advance(len(rows)))
+        before = f", {job.done:,} of them done before" if job.done else ""
+        say(f"{output.stem}: {job.valid:,} rows{before}")
+        with opening() as process, progress(output.stem, job.valid, job.done) as shown:
+            job.run(process, chunk_size=chunk_size, on_chunk=lambda _: shown(job.done))
         return job.rejected
 
 
@@ -196,16 +199,3 @@ def write_whole(path: Path, data: bytes) -> None:
 def say(text: str) -> None:
     """A line to standard error, made safe to print."""
     print("mitigate: " + "".join(c if c.isprintable() else "\ufffd" for c in text), file=sys.stderr)
-
-
-@contextmanager
-def _progress(name: str, total: int, done: int) -> Iterator[Callable[[int], None]]:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    columns = (TextColumn(name), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    say(f"{name}: {total:,} rows" + (f", {done:,} of them done before" if done else ""))
-    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
-        task = bar.add_task(name, total=total, completed=done)
-        yield lambda n: bar.advance(task, n)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from mitigate.progress import progress
 from mitigate.runs.options import POCKET, Base
-from mitigate.runs.progress import progress
 
 LEARNING_RATE = 4e-3
 

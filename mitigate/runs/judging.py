@@ -14,11 +14,11 @@ from typing import Any
 
 from annotators.records import Annotator, hallucination_rate
 from mitigate.errors import UsageError
+from mitigate.progress import progress
 from mitigate.report import Totals
 from mitigate.run_folder import SAMPLES, RunFolder
 from mitigate.runs.data import Questions
 from mitigate.runs.options import ORACLE, Base
-from mitigate.runs.progress import progress
 
 Row = Mapping[str, Any]
 BEFORE, AFTER = "before", "after"

@@ -13,9 +13,9 @@ from typing import Any
 
 from transformers import PrinterCallback, ProgressCallback, TrainerCallback
 
+from mitigate.progress import Tell, progress
 from mitigate.runs.interrupt import Interrupt, interruptible
 from mitigate.runs.options import Base
-from mitigate.runs.progress import Tell, progress
 from mitigate.trainer import CHECKPOINTS, lora_config, train_on
 
 Log = Callable[..., None]  # RunFolder.log

@@ -1,11 +1,15 @@
-"""Progress of long work: a bar in a terminal, else a line every tenth of the way."""
+"""Progress of long work: a bar in a terminal, else a line every tenth of the way, ten seconds apart at least."""
 
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
+
+APART = 10.0
+"""Seconds between two lines: short work prints none."""
 
 
 class Tell(Protocol):
@@ -32,17 +36,17 @@ def progress(what: str, total: int, done: int = 0) -> Iterator[Tell]:
             TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
             TextColumn("{task.fields[note]}"),
         )  # fmt: skip
-        with Progress(*columns, console=console) as bar:
+        with Progress(*columns, console=console, disable=done >= total, transient=True) as bar:
             task = bar.add_task(what, total=total, completed=done, note="")
             yield lambda done, note="": bar.update(task, completed=done, note=note)
         return
-    last = done * 10 // max(total, 1)
+    last, said = done * 10 // max(total, 1), time.monotonic()
 
     def tell(done: int, note: str = "") -> None:
-        nonlocal last
+        nonlocal last, said
         tenth = done * 10 // max(total, 1)
-        if tenth > last:
-            last = tenth
-            print(f"{what}: {done} of {total} {note}".rstrip(), file=sys.stderr, flush=True)
+        if tenth > last and time.monotonic() - said >= APART:
+            last, said = tenth, time.monotonic()
+            print(f"{what}: {done:,} of {total:,} {note}".rstrip(), file=sys.stderr, flush=True)
 
     yield tell
