@@ -61,7 +61,7 @@ def _kind(words: Words, i: int) -> str | None:
     return "name" if words.names[i] else None
 
 
-@lru_cache(maxsize=8192)
+@lru_cache(maxsize=4096)
 def units(text: str) -> tuple[Unit, ...]:
     """Numbers, years, months and names of a text with their neighbouring words (stems, "" at the edges)."""
     words = words_of(text)

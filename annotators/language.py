@@ -30,19 +30,23 @@ _OTHERS = frozenset(
 _ENGLISH = FUNCTION_WORDS - frozenset("a an me was in on i no so as do s t is for over".split())
 
 
-@lru_cache(maxsize=8192)
 def language_of(text: str) -> str:
     """The language of a text: "en", "zh", another code ("ja", "fr", "other"), or "none" without letters.
 
     Args:
         text: Any text; its first 4,000 characters decide.
     """
-    letters = "".join(_LETTERS.findall(text[:_HEAD]))
+    return _language_of(text[:_HEAD])
+
+
+@lru_cache(maxsize=4096)  # which keeps the texts
+def _language_of(text: str) -> str:
+    letters = "".join(_LETTERS.findall(text))
     if not letters:
         return "none"
     han, kana, latin = (len(p.findall(letters)) for p in (_HAN, _KANA, _LATIN))
     if kana and kana * 10 > han:
-        return "ja" if (kana + han) * 2 > latin else _latin_language(text[:_HEAD])
+        return "ja" if (kana + han) * 2 > latin else _latin_language(text)
     if han * 3 > latin:  # a Chinese character says about as much as three or four letters
         return "zh" if han * 2 > len(letters) - latin else "other"
     if latin * 2 < len(letters):
@@ -50,7 +54,7 @@ def language_of(text: str) -> str:
         return {"CYRILLIC": "cyrillic", "ARABIC": "ar", "HANGUL": "ko", "GREEK": "el", "HEBREW": "he"}.get(
             name, "other"
         )
-    return _latin_language(text[:_HEAD])
+    return _latin_language(text)
 
 
 def _latin_language(text: str) -> str:

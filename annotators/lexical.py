@@ -22,7 +22,7 @@ _WORD = re.compile(r"(?:(?<![\w.,)])[-−](?=\d))?\d+(?:[.,:]\d+)*|[^\W\d_]+(?:[
 def _stemmer() -> Callable[[str], str]:
     from nltk.stem.porter import PorterStemmer  # comes with rouge-score, needs no data
 
-    return lru_cache(maxsize=200_000)(PorterStemmer().stem)
+    return lru_cache(maxsize=65_536)(PorterStemmer().stem)
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def number_value(word: str) -> str | None:
     return NUMBER_WORDS.get(word)
 
 
-@lru_cache(maxsize=16_384)
+@lru_cache(maxsize=4096)
 def words_of(text: str) -> Words:
     """Cut a text into words; a capitalised word counts as a name unless it opens the text and is a function word."""
     stem = _stemmer()
@@ -92,13 +92,13 @@ def words_of(text: str) -> Words:
     )
 
 
-@lru_cache(maxsize=16_384)
+@lru_cache(maxsize=12_288)
 def _ngrams(text: str, n: int) -> frozenset[tuple[str, ...]]:
     stems = words_of(text).stems
     return frozenset(zip(*(stems[i:] for i in range(n)), strict=False))
 
 
-@lru_cache(maxsize=16_384)
+@lru_cache(maxsize=4096)
 def stem_set(text: str) -> frozenset[str]:
     """The distinct stems of a text."""
     return frozenset(words_of(text).stems)
