@@ -179,11 +179,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Hacks and honest answers under the default reward.")
     parser.add_argument("--output", type=Path, default=PAGE)
     args = parser.parse_args()
-    lines = table(SentenceReward("embedded", device="cpu", dtype="float32"))
+    reward = SentenceReward("embedded", device="cpu", dtype="float32")
+    lines = table(reward)
     print("\n".join(lines))
     about = (
         f"\n`python -m benchmarks.reward_redteam`; n = {len(CASES)} documents with hand-written answers, so no "
-        f"interval: read the ranges. Embedded annotator in float32, torch {version('torch')}, {_processor()}.\n"
+        f"interval: read the ranges. Embedded annotator `{reward.annotator.fingerprint}` in float32, "
+        f"torch {version('torch')}, {_processor()}.\n"
     )
     page = args.output.read_text(encoding="utf-8")
     before, rest = page.split(BEGIN)

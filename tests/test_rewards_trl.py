@@ -235,6 +235,26 @@ def test_a_configuration_keeps_the_defaults_of_what_it_leaves_out(tmp_path):
     assert read_config(file) == RewardFile()
 
 
+def test_the_table_of_hacks_names_the_annotator_it_was_made_with(tmp_path, monkeypatch):
+    from benchmarks import reward_redteam as program
+
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n{program.BEGIN}old\n{program.END}\nafter\n")
+    judge = ExactAnnotator("weights-7")
+    monkeypatch.setattr(
+        program, "SentenceReward", lambda name, **options: SentenceReward(judge, aspects={"factuality": 1.0})
+    )
+    monkeypatch.setattr(program, "ASPECTS", ("factuality",))
+    monkeypatch.setattr(sys, "argv", ["reward_redteam", "--output", str(page)])
+    program.main()
+    text = page.read_text()
+    assert "Embedded annotator `weights-7` in float32" in text
+    assert text.startswith("before\n")
+    assert text.endswith("\nafter\n")
+    assert "old" not in text
+    assert "honest: four sentences" in text
+
+
 def test_every_key_is_an_argument_with_the_same_default():
     """The defaults that stand in the configuration are those of SentenceReward."""
     import inspect
