@@ -22,8 +22,6 @@ from mitigate.errors import UsageError
 from mitigate.jsonl import Record
 from mitigate.shards import Shard, check_apart, find_inputs, plan
 
-RETRIES = 3
-"""Of a shard whose worker died at it; Ray's own default is without end."""
 OnShard = Callable[[Record, int], None]
 """Called with what a shard's worker returned and the number of shards in all."""
 
@@ -147,7 +145,6 @@ def run_shards(
             num_cpus=pool.cpus,
             num_gpus=pool.gpus or None,
             fn_constructor_kwargs=dict(arguments),
-            max_task_retries=RETRIES,
         )
         try:
             for row in rows.iter_rows():
@@ -162,10 +159,7 @@ def run_shards(
         answered = {*found, *(one["number"] for one in failed)}
         for shard in left:
             if shard.number not in answered:
-                why = (
-                    f"its worker died {RETRIES + 1} times: out of memory? take fewer rows a shard or a chunk"
-                )
-                take({"number": shard.number, "error": why, "usage": False})
+                take({"number": shard.number, "error": "it was lost with its worker", "usage": False})
     if failed:
         first = min(failed, key=lambda one: int(one["number"]))
         if all(one["usage"] for one in failed):
@@ -187,7 +181,7 @@ def start_ray(pool: Pool) -> Any:
 
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
-    context.max_errored_blocks = -1  # a shard at which workers die is told by its absence; the others go on
+    context.max_errored_blocks = -1  # a lost shard is told by its absence; the others go on
     if ray.is_initialized():
         return ray
     # one CPU more than the workers take: Ray Data's own tasks need a place as well

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
-import os
 import random
 import subprocess
 import sys
@@ -19,9 +18,7 @@ import numpy as np
 import pytest
 
 from mitigate.cli import main
-from mitigate.distributed import Worker
 from mitigate.distributed_annotate import Annotate, Task
-from mitigate.shards import Shard
 from tests.rule_annotator import RuleAnnotator
 
 needs_ray = pytest.mark.skipif(
@@ -85,36 +82,6 @@ def test_the_rows_and_labels_of_one_process(tmp_path: Path) -> None:
     assert "mitigate: shard 3 " in again["said"]
     assert other["code"] == 2
     assert "holds shards of another input, shard size or options" in other["said"]
-
-
-class Deadly(Worker):
-    """Dies at shard 1, whoever is given it."""
-
-    def done(self, shard: Shard) -> dict[str, Any]:
-        if shard.number == 1:
-            os._exit(9)
-        return {"number": shard.number}
-
-
-@needs_ray
-@pytest.mark.timeout(600)
-def test_a_shard_that_kills_its_workers_is_given_up_and_the_others_are_done() -> None:
-    """Ray would give it to worker after worker without end."""
-    code = (
-        "from mitigate.distributed import Pool, run_shards\n"
-        "from mitigate.shards import Shard\n"
-        "from tests.test_distributed import Deadly\n"
-        "told = []\n"
-        "try:\n"
-        "    shards = [Shard(i, 'x', 0, 1, 1) for i in range(4)]\n"
-        "    run_shards(Deadly, {}, shards, 4, Pool(workers=1), lambda one, _: told.append(one['number']))\n"
-        "except RuntimeError as error:\n"
-        "    print(sorted(told), error)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=580)
-    assert done.returncode == 0, done.stderr[-3000:]
-    said = done.stdout.splitlines()[-1]
-    assert said.startswith("[0, 1, 2, 3] 1 of 4 shards failed, first 1: its worker died 4 times")
 
 
 class Brittle(RuleAnnotator):
