@@ -300,6 +300,9 @@ def test_hostile_text_is_text(visit: Any) -> None:
 
 def test_it_streams_and_stops_and_two_people_do_not_mix(visit: Any, served: Served) -> None:
     one, two = visit(), visit()
+    one.route(
+        "**/cancel", lambda route: (time.sleep(1.5), route.continue_())
+    )  # more sentences come meanwhile
     before = served.slow.sentences
     judge(one, "".join(f"Ship {i} sank. " for i in range(400)), annotator="slow", wait=False)
     judge(two, "Boat 1 sank. Boat 2 sank. Boat 3 sank.", annotator="slow", wait=False)
@@ -349,6 +352,24 @@ def test_a_batch_goes_up_and_comes_down(visit: Any, tmp_path: Path) -> None:
     assert [row["id"] for row in written] == [f"r{i}" for i in range(6)]
     assert written[5]["hallucination_rate"] == pytest.approx(2 / 3)
     assert "Hallucination report" in found[1][1]
+
+
+def test_a_batch_stops_and_gives_what_is_done(visit: Any, tmp_path: Path) -> None:
+    row = json.dumps({"reference": REFERENCE, "answer": ANSWER}) + "\n"
+    (tmp_path / "in.jsonl").write_text(row * 200)
+    page = visit()
+    page.get_by_role("tab", name="Batch").click()
+    page.set_input_files("#batch-file input[type=file]", tmp_path / "in.jsonl")
+    page.wait_for_selector("#batch-file .file-preview [aria-label='in.jsonl']")
+    choose(page, ".mt-annotator:visible", "slow")
+    page.click("#batch-run")
+    page.wait_for_selector("#batched tbody tr")
+    page.click("#batch-stop")
+    page.wait_for_selector("#batch-save-0:not([disabled])")
+    done = int(re.search(r"(\d+) of 200 records, stopped", page.inner_text("#batched"))[1])
+    with page.expect_download() as download:
+        page.click("#batch-save-0")
+    assert len(Path(download.value.path()).read_text().splitlines()) == done > 0
 
 
 def test_compare_and_training(visit: Any) -> None:

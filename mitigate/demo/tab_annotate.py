@@ -120,7 +120,9 @@ def annotate_tab(service: Service) -> None:
     running = run.click(
         judge, [question, reference, answer, annotator], [result, partial, stop, save], **judging(limits)
     )
-    stop.click(stopped, partial, [result, stop], cancels=[running], **QUICK)
+    # Cancelled first, then shown: a part under way would be written over what is shown.
+    stop.click(None, cancels=[running], api_visibility="private")
+    running.failure(stopped, partial, [result, stop], **QUICK)
     load.upload(opened, load, [loaded, picker, question, reference, answer, result], **QUICK)
     picker.input(picked, [picker, loaded], [question, reference, answer], **QUICK)
 

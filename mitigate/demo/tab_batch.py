@@ -65,7 +65,8 @@ def batch_tab(service: Service) -> None:
         return {result: batch_view(batch, stopped=True), stop: gr.update(interactive=False), **files}
 
     running = run.click(work, [file, annotator], [result, kept, stop, *saves], **judging(limits))
-    stop.click(stopped, kept, [result, stop, *saves], cancels=[running], **QUICK)
+    stop.click(None, cancels=[running], api_visibility="private")  # first, as in the tab of one answer
+    running.failure(stopped, kept, [result, stop, *saves], **QUICK)
 
 
 def _downloads(saves: list[gr.DownloadButton], batch: Batch) -> dict[Any, Any]:
