@@ -21,7 +21,7 @@ from annotators.language import language_of
 from annotators.records import LABELS, Fragment, Label, SentenceAnnotation
 from annotators.sentences import split_sentences
 
-VERSION = 1
+VERSION = 2
 """Raised whenever the rule changes, since verdicts depend on it."""
 MIN_ALIGNED = 0.9
 """Share of the sentence's characters that stand in the window in the same order."""

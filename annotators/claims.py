@@ -15,7 +15,7 @@ from annotators.language import language_of
 from annotators.talk_words import CHAT, FILLERS, META_NOUNS, PAST_FORMS
 from annotators.wordlists import FUNCTION_WORDS, PERSONAL
 
-VERSION = 1
+VERSION = 2
 """Raised whenever a rule changes, since verdicts depend on it."""
 MAX_WORDS = 40
 _WORD = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)?")

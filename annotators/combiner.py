@@ -6,6 +6,7 @@ P(unverifiable), whichever way they share it. Stored as safetensors. Knows nothi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,13 @@ from annotators.records import LABELS
 if TYPE_CHECKING:
     import torch
 
+NOISE = 1.0
+"""Standard deviation of what is added to each standardised feature of each row in training: what a network learns then
+rests on many features that agree, and carries over to sources it did not see."""
+DOUBT, SHARE = 3.0, 0.2
+"""The pair encoder's log-probabilities count down to −DOUBT and SHARE times: on sources it did not see it is often sure
+and wrong, so how sure it is must not outvote the features (docs/LOG.md). So its vote is known to be without effect on
+many a label before it is asked (``Judge``)."""
 UNSUPPORTED = len(LABELS)
 """Target of a row known only to be contradictory or unverifiable; other targets are positions in LABELS."""
 
@@ -41,8 +49,8 @@ class Combiner:
 
     Args:
         tensors: "mean", "scale" (F,); per member m "m.w1" (H, F), "m.b1", "m.w2" (H, H), "m.b2", "m.w3" (4, H),
-            "m.b3"; "temperature" () > 0, "bias" (4,) and "encoder" (), the weight of the pair encoder's
-            logits, are the calibration; "threshold" (), see ``decide``.
+            "m.b3"; "temperature" () > 0 and "bias" (4,) are the calibration; "encoder" () weighs the pair encoder's
+            votes beside the members' logits; "threshold" (), see ``decide``.
     """
 
     def __init__(self, tensors: dict[str, np.ndarray]) -> None:
@@ -60,18 +68,19 @@ class Combiner:
             total += h @ t[f"{m}.w3"].T + t[f"{m}.b3"]
         return total / len(self.members)
 
-    def predict_proba(self, features: np.ndarray, beside: np.ndarray | None = None) -> np.ndarray:
+    def predict_proba(self, features: np.ndarray, votes: np.ndarray | None = None) -> np.ndarray:
         """Calibrated probabilities, (n, 4) in the order of LABELS, float64, rows sum to 1.
 
         Args:
             features: (n, F).
-            beside: (n, 4) logits of the pair encoder, weighted by "encoder"; None where there is none.
+            votes: (n, 4) or (4,) in [−DOUBT, 0], of the pair encoder (``votes_of``); None where there is none.
         """
         if not len(features):
             return np.zeros((0, len(LABELS)))
-        z = self.logits(features).astype(np.float64) / self.tensors["temperature"] + self.tensors["bias"]
-        if beside is not None:
-            z += beside * self.tensors["encoder"]
+        z = self.logits(features).astype(np.float64)
+        if votes is not None:
+            z += self.tensors["encoder"] * votes
+        z = z / self.tensors["temperature"] + self.tensors["bias"]
         z = np.exp(z - z.max(1, keepdims=True))
         return z / z.sum(1, keepdims=True)
 
@@ -81,8 +90,8 @@ class Combiner:
 
     @classmethod
     def fit(
-        cls, features: np.ndarray, target: np.ndarray, weight: np.ndarray, *, members: int = 5, hidden: int = 32,
-        epochs: int = 20, seed: int = 0,
+        cls, features: np.ndarray, target: np.ndarray, weight: np.ndarray, *, members: int = 5, hidden: int = 64,
+        epochs: int = 30, seed: int = 0, unread: Sequence[int] = (),
     ) -> Combiner:  # fmt: skip
         """Train the members, each from its own seed; calibration is neutral until ``calibrated``.
 
@@ -94,11 +103,13 @@ class Combiner:
             hidden: Width of both hidden layers.
             epochs: Passes over the rows.
             seed: Of initial weights and sampling.
+            unread: Columns of the features that are left out: their scale is infinite.
         """
         mean, scale = features.mean(0), features.std(0) + 1e-6
+        scale[list(unread)] = np.inf
         tensors: dict[str, np.ndarray] = {
             "mean": mean, "scale": scale, "temperature": np.array(1.0), "bias": np.zeros(len(LABELS)),
-            "encoder": np.array(1.0), "threshold": np.array(0.5),
+            "encoder": np.array(SHARE), "threshold": np.array(0.5),
         }  # fmt: skip
         x = np.clip((features - mean) / scale, -5.0, 5.0)
         for m in range(members):
@@ -106,36 +117,37 @@ class Combiner:
         return cls(tensors)
 
     def calibrated(
-        self, features: np.ndarray, target: np.ndarray, weight: np.ndarray, beside: np.ndarray | None = None
+        self, features: np.ndarray, target: np.ndarray, weight: np.ndarray, votes: np.ndarray | None = None
     ) -> Combiner:
-        """Fit temperature, class biases and the encoder's weight on rows kept apart.
+        """Fit temperature and class biases on rows kept apart.
 
         Args:
             features: (n, F).
             target: (n,) positions in LABELS, or UNSUPPORTED.
             weight: (n,) ≥ 0.
-            beside: (n, 4) logits of the pair encoder, or None.
+            votes: (n, 4) of the pair encoder, or None.
 
         Source: between temperature and vector scaling of Guo et al. 2017, §4.2.
         """
         import torch
 
-        logits = torch.tensor(self.logits(features), dtype=torch.float64)
-        other = torch.tensor(np.zeros((len(features), 4)) if beside is None else beside, dtype=torch.float64)
-        log_t, log_e = (torch.zeros((), dtype=torch.float64, requires_grad=True) for _ in range(2))
+        z = self.logits(features).astype(np.float64)
+        if votes is not None:
+            z += self.tensors["encoder"] * votes
+        logits = torch.tensor(z)
+        log_t = torch.zeros((), dtype=torch.float64, requires_grad=True)
         bias = torch.zeros(len(LABELS), dtype=torch.float64, requires_grad=True)
         targets, weights = torch.tensor(target), torch.tensor(weight, dtype=torch.float64)
-        optimizer = torch.optim.LBFGS([log_t, log_e, bias], max_iter=200, line_search_fn="strong_wolfe")
+        optimizer = torch.optim.LBFGS([log_t, bias], max_iter=200, line_search_fn="strong_wolfe")
 
         def closure() -> torch.Tensor:
             optimizer.zero_grad()
-            both = logits / log_t.exp() + other * log_e.exp() + bias
-            loss = multitask_loss(both, targets, weights) + 1e-3 * (bias.square().sum() + log_e.square())
+            loss = multitask_loss(logits / log_t.exp() + bias, targets, weights) + 1e-3 * bias.square().sum()
             loss.backward()
             return loss
 
         optimizer.step(closure)
-        fitted = {"temperature": log_t.exp(), "encoder": log_e.exp(), "bias": bias}
+        fitted = {"temperature": log_t.exp(), "bias": bias}
         return Combiner({**self.tensors, **{name: v.detach().numpy() for name, v in fitted.items()}})
 
     def with_threshold(self, threshold: float) -> Combiner:
@@ -154,6 +166,13 @@ class Combiner:
         from safetensors.numpy import load_file
 
         return cls(load_file(path))
+
+
+def votes_of(logits: np.ndarray) -> np.ndarray:
+    """Log-probabilities (n, 4) of the pair encoder's logits, none below −DOUBT; float64."""
+    z = logits.astype(np.float64)
+    z -= z.max(1, keepdims=True)
+    return np.asarray(np.maximum(z - np.log(np.exp(z).sum(1, keepdims=True)), -DOUBT))
 
 
 def decide(probabilities: np.ndarray, threshold: float) -> np.ndarray:
@@ -189,13 +208,15 @@ def _fit_member(
     )  # fmt: skip
     inputs, targets = torch.tensor(x, dtype=torch.float32), torch.tensor(target)
     weights = torch.tensor(weight, dtype=torch.float32)
+    read = inputs.abs().amax(0) > 0
     batch = min(256, len(x))
     steps = max(1, epochs * (len(x) // batch))
     optimizer = torch.optim.AdamW(net.parameters(), lr=3e-3, weight_decay=0.1)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 3e-3, total_steps=steps)
     for _ in range(steps):
         rows = torch.randint(0, len(x), (batch,), generator=generator)
-        loss = multitask_loss(net(inputs[rows]), targets[rows], weights[rows])
+        noise = NOISE * torch.randn(batch, x.shape[1], generator=generator) * read
+        loss = multitask_loss(net(inputs[rows] + noise), targets[rows], weights[rows])
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

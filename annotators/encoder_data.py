@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -22,7 +21,6 @@ from annotators.synthetic import SUPPORTED, TARGET, Company, Example, Maker, cha
 
 MAX_PASSAGES = 150
 """Of a document: what edited sentences are made from."""
-PER_SOURCE, AT_MOST = 3000, 12000
 STORED_TOKENS, EDITED_TOKENS = 112, 60
 """Of evidence beside an edited sentence, in the stored set and in training: mostly its own passage and another."""
 CORRECTED = ("expertqa", "factcheckgpt", "factcheckgpt_pair", "summedits")
@@ -55,6 +53,7 @@ def edited_set(rows: Sequence[Mapping[str, Any]], idf: Idf, encoder: PairEncoder
     for name in names:
         question = clean_text(first[name]["question"] or "")
         made += maker.of_document(texts[name], question, first[name]["source"], Random(name[:200]))
+        made += maker.of_roles(texts[name], first[name]["source"], Random(f"{name[:200]} roles"))
     for row in rows:
         bare = {**row, "sentence": clean_text(row["sentence"]), "question": clean_text(row["question"] or "")}
         passages, random = texts[row["reference"]], Random(f"{row['id']}x")
@@ -69,17 +68,6 @@ def edited_set(rows: Sequence[Mapping[str, Any]], idf: Idf, encoder: PairEncoder
     made = cut([example for example in made if example.passages], idf, encoder, STORED_TOKENS)
     Random(seed + 1).shuffle(made)
     return made
-
-
-def chosen(examples: Sequence[Example], idf: Idf, encoder: PairEncoder) -> list[Example]:
-    """What is trained on: the first AT_MOST examples, at most PER_SOURCE of a source, with less evidence."""
-    seen: Counter[str] = Counter()
-    kept = []
-    for example in examples:
-        seen[example.source] += 1
-        if seen[example.source] <= PER_SOURCE:
-            kept.append(example)
-    return cut(kept[:AT_MOST], idf, encoder, EDITED_TOKENS)
 
 
 def cut(examples: Sequence[Example], idf: Idf, encoder: PairEncoder, budget: int) -> list[Example]:

@@ -16,11 +16,11 @@ import numpy as np
 
 from annotators.alignment import word_alignment
 from annotators.cleaning import clean_text
-from annotators.combiner import Combiner
+from annotators.combiner import DOUBT, Combiner, votes_of
 from annotators.corrections import Candidate, candidates
 from annotators.features import FEATURES, Evidence, Idf, feature_vector
 from annotators.lexical import coverage, words_of
-from annotators.pairs import EXCERPT_TOKENS, excerpt
+from annotators.pairs import EXCERPT_TOKENS, LEAST_GAIN, excerpt
 from annotators.records import LABELS, Fragment
 from annotators.window import ReferenceIndex, Window, index_references, second_pass, select
 
@@ -155,15 +155,20 @@ class Judge:
             return []
         features, evidence = self._features(items, windows)
         met = self._met(items, evidence)
-        logits: np.ndarray | None = None
+        votes: np.ndarray | None = None
         tokens: list[TokenScores] = [()] * len(items)
         if self.encoder is not None:
+            votes = self._foregone(features)
+            asked = np.flatnonzero(np.isnan(votes[:, 0])).tolist()
             texts = [
-                (item.question, item.sentence, self._excerpt(*m, window, e))
-                for item, m, window, e in zip(items, met, windows, evidence, strict=True)
+                (items[i].question, items[i].sentence, self._excerpt(*met[i], windows[i], evidence[i]))
+                for i in asked
             ]
-            logits, tokens = self.encoder(texts)
-        probabilities = capped(features, self.combiner.predict_proba(features, logits))
+            logits, read = self.encoder(texts)
+            votes[asked] = votes_of(logits)
+            for i, scores in zip(asked, read, strict=True):
+                tokens[i] = scores
+        probabilities = capped(features, self.combiner.predict_proba(features, votes))
         labels = self.combiner.decide(probabilities)
         verdicts = [
             Verdict(item, int(label), p, window, e, m[0], m[1], wrong)
@@ -172,6 +177,20 @@ class Judge:
             )
         ]
         return verdicts
+
+    def _foregone(self, features: np.ndarray) -> np.ndarray:
+        """Votes (n, 4) where the encoder need not be asked, NaN elsewhere.
+
+        A row whose label stays "supported" or "no fact" whatever the encoder says: its agreement is taken for granted.
+        Its words are not marked either, so reading it would be for nothing.
+        """
+        votes = np.full((len(features), len(LABELS)), np.nan)
+        for label in (SUPPORTED, NO_FACT):
+            against, agreeing = np.zeros(len(LABELS)), np.full(len(LABELS), -DOUBT)
+            against[label], agreeing[label] = -DOUBT, 0.0
+            worst = capped(features, self.combiner.predict_proba(features, against))
+            votes[self.combiner.decide(worst) == label] = agreeing
+        return votes
 
     def _met(
         self, items: Sequence[Item], evidence: Sequence[Evidence]
@@ -192,7 +211,7 @@ class Judge:
     def _excerpt(
         self, met: np.ndarray, weight: np.ndarray, window: Window, evidence: Evidence
     ) -> tuple[str, ...]:
-        places = excerpt(met, weight, [p.tokens for p in window.passages], EXCERPT_TOKENS)
+        places = excerpt(met, weight, [p.tokens for p in window.passages], EXCERPT_TOKENS, LEAST_GAIN)
         return tuple(evidence.texts[i] for i in places)
 
     def _embed(self, texts: Sequence[str]) -> list[TokenEmbeddings]:

@@ -14,6 +14,8 @@ import numpy as np
 from annotators.lexical import Words, words_of
 
 EXCERPT_TOKENS = 88
+LEAST_GAIN = 0.08
+"""Share of a sentence's word weight that a further passage has to add to be read."""
 QUESTION_TOKENS = 28
 SENTENCE_TOKENS = 160
 N_STATES = 7
@@ -36,14 +38,19 @@ class Pair:
     offsets: np.ndarray
 
 
-def excerpt(met: np.ndarray, weight: np.ndarray, tokens: Sequence[int], budget: int) -> list[int]:
+def excerpt(
+    met: np.ndarray, weight: np.ndarray, tokens: Sequence[int], budget: int, least: float = 0.0
+) -> list[int]:
     """Passages to read beside a sentence: greedily those that add most of its word weight, within a budget.
+
+    What a passage adds is the weight that it meets better than those before it, and a quarter of what it meets at all.
 
     Args:
         met: (_W, _P) how well each passage meets each word, in [0, 1].
         weight: (_W,) ≥ 0.
         tokens: (_P,) length of each passage.
         budget: Tokens in all; the best passage is taken whatever its length.
+        least: Share of the weight that a further passage has to add.
 
     Returns:
         Places of the passages in document order.
@@ -57,6 +64,8 @@ def excerpt(met: np.ndarray, weight: np.ndarray, tokens: Sequence[int], budget: 
     while open_.any():
         gain = weight @ np.maximum(met - covered[:, None], 0.0) + 0.25 * alone
         best = int(np.where(open_, gain, -1.0).argmax())
+        if chosen and gain[best] < least * weight.sum():
+            break
         open_[best] = False
         chosen.append(best)
         left -= lengths[best]

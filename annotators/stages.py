@@ -16,7 +16,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -25,11 +25,19 @@ import numpy as np
 
 from annotators.discriminative import DiscriminativeAnnotator
 from annotators.encoder import PairEncoder
-from annotators.encoder_data import chosen, edited_set, labelled_examples, read_examples, write_examples
+from annotators.encoder_data import (
+    EDITED_TOKENS,
+    cut,
+    edited_set,
+    labelled_examples,
+    read_examples,
+    write_examples,
+)
 from annotators.encoder_training import train_stage
 from annotators.features import FEATURES, VERSION, Idf
-from annotators.pairs import EXCERPT_TOKENS
+from annotators.pairs import EXCERPT_TOKENS, LEAST_GAIN
 from annotators.splits import FOLD_NAMES
+from annotators.synthetic import Example
 from annotators.training import (
     Edits,
     Table,
@@ -48,6 +56,8 @@ from engines.embedding import Embedder
 log = logging.getLogger(__name__)
 EDIT_SHARE, EDIT_WEIGHT = 0.5, 0.7
 """Of people's supported sentences in false versions beside people's labels: how many, and the weight of each."""
+REPLAYED = 1500
+"""Examples of the first stage in the second one, so that what only they teach (who did what) is not forgotten."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +83,7 @@ class Settings:
     edit_rate: float = 1.2e-4
     edit_epochs: float = 1.0
     label_rate: float = 8e-5
-    label_epochs: float = 1.5
+    label_epochs: float = 2.0
     batch: int = 32
 
 
@@ -92,13 +102,14 @@ def train_annotator(settings: Settings, work: Path) -> DiscriminativeAnnotator:
     edited = work / "edited.jsonl"
     if not edited.is_file():
         write_examples(edited_set(train_rows, idf, encoder, settings.seed), edited)
+    examples = cut(read_examples(edited), idf, encoder, EDITED_TOKENS)
     train_stage(
-        encoder, chosen(read_examples(edited), idf, encoder), work / "edits", epochs=settings.edit_epochs,
-        rate=settings.edit_rate, batch=settings.batch, seed=settings.seed,
+        encoder, examples, work / "edits", epochs=settings.edit_epochs, rate=settings.edit_rate,
+        batch=settings.batch, seed=settings.seed,
     )  # fmt: skip
     embedder = Embedder(settings.embedder)
     table, passages = windows(rows, idf, embedder, work)
-    train_labels(encoder, table, passages, settings, work / "labels")
+    train_labels(encoder, table, passages, examples[:REPLAYED], settings, work / "labels")
     encoder = PairEncoder(settings.base, encoder.packed())  # as it is stored
     logits = np.zeros((len(rows), 4), np.float32)
     dev = np.flatnonzero(table.dev).tolist()
@@ -114,9 +125,14 @@ CALIBRATION = ("temperature", "encoder", "bias", "threshold")
 
 
 def train_labels(
-    encoder: PairEncoder, table: Table, passages: Sequence[tuple[str, ...]], settings: Settings, folder: Path
+    encoder: PairEncoder,
+    table: Table,
+    passages: Sequence[tuple[str, ...]],
+    replayed: Sequence[Example],
+    settings: Settings,
+    folder: Path,
 ) -> None:
-    """People's labels of the training folds, and some of the synthetic rows, for the encoder."""
+    """People's labels of the training folds, some of the synthetic rows and examples of stage 1, for the encoder."""
     train = np.flatnonzero(np.isin(table.folds, FOLD_NAMES["train"])).tolist()
     beside, extra_beside = unseen_logits(table, settings.seed)
     random = Random(settings.seed)
@@ -130,10 +146,11 @@ def train_labels(
         [row_weights(table.names[train].tolist(), table.targets[train]), np.full(len(kept), EDIT_WEIGHT)]
     )
     texts = [passages[i] for i in train] + [passages[table.parents[i]] for i in kept]
+    again = [replace(example, weight=EDIT_WEIGHT) for example in replayed]
     train_stage(
-        encoder, labelled_examples(rows, texts, weights), folder, epochs=settings.label_epochs,
+        encoder, [*labelled_examples(rows, texts, weights), *again], folder, epochs=settings.label_epochs,
         rate=settings.label_rate, batch=settings.batch, seed=settings.seed,
-        beside=np.concatenate([beside[train], extra_beside[kept]]),
+        beside=np.concatenate([beside[train], extra_beside[kept], np.zeros((len(again), 4), np.float32)]),
     )  # fmt: skip
 
 
@@ -176,7 +193,9 @@ def dev_edits(
 
 
 def _digest(rows: Sequence[Mapping[str, Any]], idf: Idf, embedder: Embedder) -> str:
-    digest = hashlib.sha256(f"{VERSION} {FEATURES} {EXCERPT_TOKENS} {embedder.fingerprint}".encode())
+    digest = hashlib.sha256(
+        f"{VERSION} {FEATURES} {EXCERPT_TOKENS} {LEAST_GAIN} {embedder.fingerprint}".encode()
+    )
     digest.update(idf.table.tobytes())
     for row in rows:
         digest.update(json.dumps([row["sentence"], row["reference"], row["question"]]).encode())

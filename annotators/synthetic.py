@@ -16,11 +16,11 @@ from difflib import SequenceMatcher
 from random import Random
 from typing import Any
 
-from annotators.corrections import units
 from annotators.edits import edit
 from annotators.lexical import stem_set, words_of
 from annotators.records import LABELS
 from annotators.rewrites import chatty, decapitalised, rewrite
+from annotators.roles import exchanged, rejoined, voices
 
 SUPPORTED, CONTRADICTORY, UNVERIFIABLE, NO_FACT, UNSUPPORTED = range(5)
 TARGET: dict[str, int] = {**{str(label): i for i, label in enumerate(LABELS)}, "unsupported": UNSUPPORTED}
@@ -89,23 +89,6 @@ class Company:
         return None
 
 
-def swapped_roles(sentence: str, random: Random) -> str | None:
-    """Two names, or two numbers of one kind, of the sentence in each other's place."""
-    found = [u for u in units(sentence)]
-    pairs = [
-        (a, b)
-        for i, a in enumerate(found)
-        for b in found[i + 1 :]
-        if a.kind == b.kind and not set(a.key) & set(b.key)
-        and not re.fullmatch(r"[\s,]*(?:and|or|&)?[\s,]*", sentence[a.end : b.start])
-    ]  # fmt: skip
-    if not pairs:
-        return None
-    a, b = random.choice(pairs)
-    first, second = sentence[a.start : a.end], sentence[b.start : b.end]
-    return sentence[: a.start] + second + sentence[a.end : b.start] + first + sentence[b.end :]
-
-
 def with_addition(sentence: str, other: str, random: Random) -> tuple[str, Span] | None:
     """The sentence with a clause of another one behind it, and where that clause stands."""
     clauses = [c for c in re.split(r"[,;:()]\s*", other.strip().rstrip(".!?")) if 3 <= len(c.split()) <= 14]
@@ -140,7 +123,7 @@ class Maker:
                 return added[0], UNVERIFIABLE, (added[1],)
         changes: list[tuple[Callable[[], str | None], int]] = [
             (lambda: edit(sentence, reference, random), CONTRADICTORY),
-            (lambda: swapped_roles(sentence, random), CONTRADICTORY),
+            (lambda: (exchanged(sentence, random) or (None,))[0], CONTRADICTORY),
             (lambda: self.company.substitute(sentence, reference, random), UNSUPPORTED),
         ]
         order = [0, 1, 2] if roll < 0.6 else [1, 2, 0] if roll < 0.75 else [2, 0, 1]
@@ -185,6 +168,26 @@ class Maker:
                 continue
             asked = question if random.random() < 0.5 else ""
             out.append(Example(asked, text, tuple(passages), target, spans, source))
+        return out
+
+    def of_roles(self, sentences: Sequence[str], source: str, random: Random) -> list[Example]:
+        """Pairs of a true and a false sentence that differ from the document's in order: every voice, and one other."""
+        passages, order = tuple(sentences), [s for s in sentences if proper(s)]
+        random.shuffle(order)
+        out: list[Example] = []
+        others = 0
+        for sentence in order:
+            both = voices(sentence)
+            if both is not None:
+                out += [Example("", both[0], passages, SUPPORTED, (), source)]
+                out += [Example("", both[1], passages, CONTRADICTORY, None, source)]
+                continue
+            right = rejoined(sentence) or rewrite(sentence, random)
+            wrong = None if others else exchanged(right if random.random() < 0.5 else sentence, random)
+            if wrong is not None:
+                others += 1
+                out += [Example("", right, passages, SUPPORTED, (), source)]
+                out += [Example("", wrong[0], passages, CONTRADICTORY, wrong[1:], source)]
         return out
 
     def of_supported(self, row: Mapping[str, Any], passages: Sequence[str], random: Random) -> list[Example]:

@@ -25,10 +25,10 @@ from typing import Any
 import numpy as np
 
 from annotators.cleaning import clean_text
-from annotators.combiner import Combiner, decide
+from annotators.combiner import Combiner, decide, votes_of
 from annotators.discriminative import CHUNK, unjudgeable
 from annotators.edits import edit
-from annotators.features import Idf
+from annotators.features import FEATURES, FORM, Idf
 from annotators.judging import Item, Judge
 from annotators.records import LABELS
 from annotators.sentences import split_sentences
@@ -247,6 +247,7 @@ def fit_combiner(table: Table, folds: Sequence[int], *, members: int = 5, seed: 
         ),
         members=members,
         seed=seed,
+        unread=[i for i, name in enumerate(FEATURES) if name in FORM],
     )
 
 
@@ -262,8 +263,8 @@ class Edits:
 def calibrate(combiner: Combiner, table: Table, beside: np.ndarray | None, edits: Edits | None) -> Combiner:
     """Calibrate and choose the threshold on the development fold.
 
-    Edits, and the rows they are made from once more, count half: people's rows seldom turn on one wrong word, and alone
-    they would give the encoder too small a weight. The threshold is chosen on people's rows.
+    Edits, and the rows they are made from once more, count half, since people's rows seldom turn on one wrong word. The
+    threshold is chosen on people's rows.
 
     Args:
         combiner: Not yet calibrated.
@@ -272,10 +273,11 @@ def calibrate(combiner: Combiner, table: Table, beside: np.ndarray | None, edits
         edits: Of the development fold, or None.
     """
     dev = table.dev
-    logits = None if beside is None else beside[dev]
+    votes = None if beside is None else votes_of(beside)
+    own = None if votes is None else votes[dev]
     targets = table.targets[dev]
     features, all_targets, weights = table.features[dev], targets, np.ones(len(targets))
-    both = logits
+    both = own
     if edits is not None:
         again = edits.parents
         features = np.concatenate([features, edits.features, table.features[again]])
@@ -283,10 +285,10 @@ def calibrate(combiner: Combiner, table: Table, beside: np.ndarray | None, edits
             [targets, np.full(len(again), TARGET["contradictory"]), table.targets[again]]
         )
         weights = np.concatenate([weights, np.full(2 * len(again), SYNTHETIC_WEIGHT)])
-        if logits is not None and beside is not None and edits.beside is not None:
-            both = np.concatenate([logits, edits.beside, beside[again]])
+        if own is not None and votes is not None and edits.beside is not None:
+            both = np.concatenate([own, votes_of(edits.beside), votes[again]])
     combiner = combiner.calibrated(features, all_targets, weights, both)
-    probabilities = combiner.predict_proba(table.features[dev], logits)
+    probabilities = combiner.predict_proba(table.features[dev], own)
     return combiner.with_threshold(best_threshold(probabilities, targets, table.names[dev].tolist()))
 
 

@@ -12,14 +12,12 @@ benchmarks/embedded_left_out.py. Writes docs/results/embedded-annotator.md; abou
 from __future__ import annotations
 
 import argparse
-import hashlib
-import json
 import platform
 import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -28,7 +26,7 @@ import numpy as np
 
 from annotators import LABELS, Annotator, load_annotator
 from annotators.evaluation import evaluate, labelled
-from annotators.features import FEATURES, VERSION, Idf
+from annotators.features import FEATURES
 from annotators.intervals import mean_of, paired_difference
 from annotators.lexical import LEXICAL_FEATURES
 from annotators.metrics import ece, supported_score, two_way_gold
@@ -37,10 +35,7 @@ from annotators.splits import FOLD_NAMES
 from annotators.stages import windows
 from annotators.training import (
     SOURCES,
-    Table,
     read_rows,
-    read_windows,
-    row_weights,
     usable,
 )
 from benchmarks.baselines import (
@@ -54,6 +49,7 @@ from benchmarks.baselines import (
     table,
     with_threshold,
 )
+from benchmarks.embedded_baselines import boosting, kept, kept_windows, plain_encoder, windows_key
 from benchmarks.splits import DATA, TRAINABLE
 from engines.embedding import Embedder
 
@@ -150,20 +146,6 @@ def _number(value: float | None, interval: Sequence[float] | None = None) -> str
     return f"{value:.3f}" + (f" [{interval[0]:.3f}, {interval[1]:.3f}]" if interval else "")
 
 
-def boosting(table: Table, features: np.ndarray, rows: Sequence[Mapping[str, Any]]) -> np.ndarray:
-    """P(supported) of rows by gradient boosting on the lexical features, trained on the rows that the combiner saw."""
-    from sklearn.ensemble import HistGradientBoostingClassifier
-
-    n = len(LEXICAL_FEATURES)
-    train = np.isin(table.folds, FOLD_NAMES["train"]) & (table.targets != LABELS.index("no_fact"))
-    model = HistGradientBoostingClassifier(
-        max_iter=150, learning_rate=0.05, max_leaf_nodes=15, random_state=0
-    )
-    weight = row_weights(table.names[train].tolist(), table.targets[train])
-    model.fit(table.features[train][:, :n], table.targets[train] == 0, sample_weight=weight)
-    return np.asarray(model.predict_proba(features[:, :n])[:, 1])
-
-
 def calibration_lines(rows: Sequence[Mapping[str, Any]], answers: Sequence[SentenceAnnotation]) -> list[str]:
     """Markdown: calibration error of all rows of a setting together, and what perfect probabilities would give."""
     lines = ["| setting | rows | ECE, all rows together | of perfect probabilities, expected | mean of sources |",
@@ -184,40 +166,6 @@ def calibration_lines(rows: Sequence[Mapping[str, Any]], answers: Sequence[Sente
             f"| {_number(float(np.mean([e for e in each if e is not None])))} |"
         )
     return lines
-
-
-def kept(work: Path, name: str, key: str, make: Callable[[], np.ndarray]) -> np.ndarray:
-    """An array that does not depend on the weights, computed once."""
-    file = work / f"{name}.npz"
-    if file.is_file():
-        with np.load(file, allow_pickle=False) as stored:
-            if str(stored["key"]) == key:
-                return np.asarray(stored["values"])
-    values = make()
-    np.savez(file, key=np.array(key), values=values)
-    return values
-
-
-def windows_key(rows: Sequence[Mapping[str, Any]], embedder: Embedder) -> str:
-    """What ``kept`` figures of rows depend on."""
-    return hashlib.sha256(
-        f"{VERSION} {embedder.fingerprint} {[row['id'] for row in rows]}".encode()
-    ).hexdigest()
-
-
-def kept_windows(
-    work: Path, key: str, rows: Sequence[Mapping[str, Any]], idf: Idf, embedder: Embedder
-) -> tuple[np.ndarray, list[tuple[str, ...]]]:
-    """Features of rows and what the encoder reads of their windows, computed once."""
-    texts = work / "test.jsonl"
-
-    def make() -> np.ndarray:
-        features, read = read_windows(rows, idf, embedder)
-        texts.write_text("".join(json.dumps(passages) + "\n" for passages in read), encoding="utf-8")
-        return features
-
-    features = kept(work, "test", key, make)
-    return features, [tuple(json.loads(line)) for line in texts.read_text(encoding="utf-8").splitlines()]
 
 
 def main() -> None:
@@ -241,11 +189,15 @@ def main() -> None:
     near_cosine = kept(args.work, "cosine", key, lambda: cosine(rows, embedder))
     judgeable = [usable(row, [row["source"]]) for row in rows]
     some = [row for row, ok in zip(rows, judgeable, strict=True) if ok]
-    lexical, _ = kept_windows(args.work, key, some, annotator.idf, embedder)
+    lexical, texts = kept_windows(args.work, key, some, annotator.idf, embedder)
     features = np.full((len(rows), len(FEATURES)), np.nan)
     features[judgeable] = lexical
     trained = [r for r in read_rows(args.data) if r["fold"] not in FOLD_NAMES["test"] and usable(r, SOURCES)]
-    table_, _ = windows(trained, annotator.idf, embedder, args.work)
+    table_, passages = windows(trained, annotator.idf, embedder, args.work)
+    plain = np.full(len(rows), np.nan)
+    plain[judgeable] = kept(
+        args.work, "plain", key, lambda: plain_encoder(table_, passages, some, texts, args.work)
+    )
 
     support = np.full(len(rows), np.nan)
     support[test] = supported_score([a.scores for a in answers_0])
@@ -257,12 +209,14 @@ def main() -> None:
         majority(rows, everything),
         with_threshold("n-gram overlap", rows, ngram_overlap(rows)),
         with_threshold("MiniLM cosine", rows, near_cosine),
-        with_threshold("boosting", rows, boosting(table_, features, rows)),
+        with_threshold("boosting", rows, boosting(table_, features)),
+        with_threshold("cross-encoder", rows, plain),
         own,
     ]
     side_by_side = table(rows, found)
     overlap, by_overlap = against(rows, own, found[1])
     boosted, by_boosting = against(rows, own, found[3])
+    crossed, by_cross = against(rows, own, found[4])
     near = near_duplicates(everything)
     rows_0 = [rows[i] for i in test]
     newline = "\n"
@@ -285,14 +239,16 @@ transformers {version("transformers")}; 2-core {platform.machine()} CPU; {second
 ## Beside the baselines
 
 Majority, n-gram overlap and MiniLM cosine are those of `docs/results/baselines.md`. Boosting is scikit-learn's on
-the {len(LEXICAL_FEATURES)} lexical features, trained on the same rows as the annotator. All choose their thresholds
-on the same fold 1.
+the {len(LEXICAL_FEATURES)} lexical features; the cross-encoder is MiniLM, fine-tuned on question, sentence and the same
+evidence, without marks and edited sentences. Both learn from the same rows as the annotator. All choose their
+thresholds on the same fold 1.
 
 {newline.join(side_by_side)}
 
 Embedded annotator less n-gram overlap, balanced accuracy, mean over the {len(overlap)} sources: {by_overlap}; behind on
 {", ".join(n for n, d in overlap.items() if d < 0) or "none"}. Less boosting: {by_boosting}; behind on
-{", ".join(n for n, d in boosted.items() if d < 0) or "none"}.
+{", ".join(n for n, d in boosted.items() if d < 0) or "none"}. Less the cross-encoder: {by_cross}; behind on
+{", ".join(n for n, d in crossed.items() if d < 0) or "none"}.
 
 ## All figures by source
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from annotators.combiner import UNSUPPORTED, Combiner, decide, multitask_loss
+from annotators.combiner import UNSUPPORTED, Combiner, decide, multitask_loss, votes_of
 from annotators.training import best_threshold, row_weights
 
 
@@ -47,6 +47,18 @@ def test_fit_learns_and_saves(tmp_path: Path) -> None:
     assert all(np.array_equal(again.tensors[k], combiner.tensors[k]) for k in combiner.tensors)
 
 
+def test_unread_features_change_nothing(tmp_path: Path) -> None:
+    x, target = toy(300)
+    combiner = Combiner.fit(x, target, np.ones(len(x)), members=1, epochs=2, hidden=8, unread=[1])
+    combiner.save(tmp_path / "c.safetensors")
+    other = x.copy()
+    other[:, 1] = 1e6
+    for c in (combiner, Combiner.load(tmp_path / "c.safetensors")):
+        assert np.array_equal(c.predict_proba(other), combiner.predict_proba(x))
+    other[:, 0] += 1.0
+    assert not np.allclose(combiner.predict_proba(other), combiner.predict_proba(x))
+
+
 def test_network_equals_torch() -> None:
     x, target = toy(300)
     combiner = Combiner.fit(x, target, np.ones(len(x)), members=1, epochs=1, hidden=8)
@@ -73,6 +85,12 @@ def test_calibration_undoes_overconfidence() -> None:
         20 * float(calm.tensors["temperature"]), rel=0.02
     )
     assert sharp.predict_proba(x) == pytest.approx(calm.predict_proba(x), abs=5e-3)
+
+
+def test_votes_of_by_hand() -> None:
+    p = np.array([[0.5, 0.3, 0.16, 0.04], [0.997, 0.001, 0.001, 0.001]])
+    expected = [[*np.log([0.5, 0.3, 0.16]), -3.0], [np.log(0.997), -3.0, -3.0, -3.0]]  # log 0.04 = −3.2
+    assert votes_of(np.log(p) + 7.0) == pytest.approx(np.array(expected))
 
 
 def test_decision_by_hand() -> None:

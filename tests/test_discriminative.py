@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from annotators import LABELS, load_annotator
-from annotators.combiner import Combiner
+from annotators.combiner import Combiner, votes_of
 from annotators.discriminative import EMBEDDED, DiscriminativeAnnotator
 from annotators.features import FEATURES
 from annotators.judging import Item, Judge, Memory, capped, corrected
@@ -145,6 +145,26 @@ def test_a_number_in_the_place_of_another_caps_support() -> None:
     assert out[0] == pytest.approx([0.1, 0.7, 0.15, 0.05])  # 0.6 moved
     assert out[1:] == pytest.approx(p[1:])
     assert capped(features, p * 0 + 0.05)[0] == pytest.approx([0.05] * 4)
+
+
+def test_what_the_encoder_is_not_asked_it_could_not_change(float32: DiscriminativeAnnotator) -> None:
+    rng = np.random.default_rng(0)
+    t = float32.combiner.tensors
+    features = t["mean"] + 4 * rng.normal(size=(3000, len(FEATURES))) * np.where(
+        np.isinf(t["scale"]), 1, t["scale"]
+    )
+    judge = Judge(float32.combiner, float32.idf, float32.embedder)
+    votes = judge._foregone(features)
+    asked = np.isnan(votes[:, 0])
+    assert 0.5 < asked.mean() < 0.97  # else this would say nothing
+    settled = float32.combiner.decide(
+        capped(features, float32.combiner.predict_proba(features, np.where(asked[:, None], 0.0, votes)))
+    )[~asked]
+    assert set(settled.tolist()) <= {0, 3}
+    for scale in (0.5, 3.0, 30.0):
+        said = votes_of(rng.normal(size=(len(features), 4)) * scale)
+        labels = float32.combiner.decide(capped(features, float32.combiner.predict_proba(features, said)))
+        assert np.array_equal(labels[~asked], settled)
 
 
 def test_no_proposal_without_a_hallucination(float32: DiscriminativeAnnotator) -> None:

@@ -33,7 +33,7 @@ class Options(Recipe):
     base: str | None = Field(default=None, description="of the pair encoder: hub id or folder; null: MiniLM")
     embedder: str | None = Field(default=None, description="for windows and features: likewise")
     edits: Stage = Stage(rate=1.2e-4, epochs=1.0)
-    labels: Stage = Stage(rate=8e-5, epochs=1.5)
+    labels: Stage = Stage(rate=8e-5, epochs=2.0)
     batch: int = Field(default=32, ge=1, description="rows of a step")
     seed: int = Field(default=0, ge=0)
 
