@@ -157,7 +157,8 @@ class VllmRayEngine:
         from ray.data.llm import build_processor
 
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        ray.init(ignore_reinit_error=True, logging_level="error")
+        if not ray.is_initialized():
+            ray.init(include_dashboard=False, logging_level="error")
         ray.data.DataContext.get_current().enable_progress_bars = False
         each = int(self._options.get("tensor_parallel_size", 1))
         held = int(ray.cluster_resources().get("GPU", 0)) // each
