@@ -148,9 +148,7 @@ def test_a_reply_cut_off_midway() -> None:
 
 
 def test_a_slow_reply() -> None:
-    check_one_bad(
-        Reply({}, delay=9), "did not answer in time; raise timeout", 1, timeout=5.0, max_retries=0
-    )
+    check_one_bad(Reply({}, delay=9), "did not answer in time; raise timeout", 1, timeout=5.0, max_retries=0)
 
 
 @pytest.mark.parametrize(
