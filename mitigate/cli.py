@@ -7,8 +7,10 @@ is a :class:`UsageError` and prints one line, never a traceback.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
+from importlib import metadata
 
 from engines.cache import CacheError
 from engines.types import EngineError
@@ -33,15 +35,25 @@ COMMANDS = (annotate, build_preferences, calibrate, correct, demo, evaluate, few
 def build_parser() -> argparse.ArgumentParser:
     """The whole command line; building it imports no model library."""
     parser = argparse.ArgumentParser(prog="mitigate", description="Find, score and reduce LLM hallucination.")
+    parser.add_argument("--version", action="version", version=_version())
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for command in COMMANDS:
         command.add_parser(subparsers)
     return parser
 
 
+def _version() -> str:
+    try:
+        return metadata.version("hallucination-toolkit")
+    except metadata.PackageNotFoundError:
+        return "a checkout that is not installed"
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     args = build_parser().parse_args(argv)
+    if not sys.stderr.isatty():  # bars of loading and downloading, each step a line of a log
+        os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     try:
         return int(args.run(args))
     except UsageError as error:

@@ -100,6 +100,10 @@ def test_colours_on_request_and_never_with_no_color(one: list[str]) -> None:
             "--chunk-size: expected 1 or more, got 0",
         ),
         (["--input", "in.jsonl", "--output", "o", "--chunk-size", "x"], "invalid int value: 'x'"),
+        (
+            ["--input", "in.jsonl", "--output", "o", "--calibration", "none.json"],
+            "--calibration: expected a file of `mitigate calibrate`; none.json: No such file",
+        ),
         (["--inptu", "in.jsonl"], "unrecognized arguments: --inptu"),
     ],
 )
@@ -151,6 +155,7 @@ def test_the_examples_with_the_embedded_annotator(tmp_path: Path) -> None:
     files: list[str | Path] = ["--input", source, "--output", output, "--chunk-size", "4"]
     done = real(*files, "--html", tmp_path / "page.html")
     assert done.returncode == 0, done.stderr
+    assert "Loading weights" not in done.stderr  # a bar where nobody looks
     rows = read(output)
     for record, row in zip(read(source), rows, strict=True):
         assert {key: row[key] for key in record} == record

@@ -142,6 +142,15 @@ def test_an_interrupted_run_resumes_with_the_same_recipe_only(
     assert len(json.loads((out / "versions.json").read_text())) == 2
 
 
+def test_what_is_needed_is_told_and_no_more(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["run"])
+    assert capsys.readouterr().err.endswith("the following arguments are required: RECIPE\n")
+    with pytest.raises(SystemExit, match="0"):
+        main(["--version"])
+    assert capsys.readouterr().out.strip()
+
+
 def test_a_disk_that_is_full_ends_with_1_and_one_line_and_is_resumed(tmp_path: Path) -> None:
     path, out = recipe(tmp_path, steps=200), tmp_path / "run"
     code = (

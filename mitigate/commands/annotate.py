@@ -94,6 +94,12 @@ def run(args: argparse.Namespace) -> int:
     check_options(args)
     options = options_of(args)
     if args.calibration is not None:
+        from mitigate.reward_config import check_calibration
+
+        try:
+            check_calibration("--calibration", str(args.calibration), args.annotator)
+        except ValueError as error:
+            raise UsageError(str(error)) from error
         options = {**options, "calibration": args.calibration}
     try:
         if args.distributed:

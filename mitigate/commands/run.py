@@ -68,7 +68,7 @@ def _add_alias(parser: argparse.ArgumentParser, kinds: tuple[str, ...]) -> None:
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "overrides", metavar="KEY=VALUE", nargs="*", help="options to change; section.key=value"
+        "overrides", metavar="KEY=VALUE", nargs="*", default=[], help="options to change; section.key=value"
     )
     parser.add_argument("--output", metavar="DIR", type=Path, help="run folder (default: out/runs/RECIPE)")
     parser.add_argument(
