@@ -60,6 +60,8 @@ def is_hallucinated(label: str | None) -> bool:
 def check_either(record: Record) -> list[Problem]:
     """Problems of an annotated record (it has ``sentences``) or of a labelled sentence."""
     if "sentences" not in record:
+        if "answer" in record and "sentence" not in record:
+            return [Problem("sentences", None, "the list that `mitigate annotate` writes")]
         return check_labelled(record)
     problems = check_text(record, "answer", required=True) + check_text(
         record, "reference", required=True, empty=True

@@ -200,3 +200,15 @@ def test_whole_answers_of_the_data(capsys: pytest.CaptureFixture[str]) -> None:
     assert rejected == 0
     assert len(whole) == 178
     assert sum(len(a.sentences) for a in answers) == 725
+
+
+def test_a_record_that_was_not_annotated_is_told_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "in.jsonl").write_text(
+        '{"reference": "It opened in 1931.", "answer": "It opened in 1932."}\n'
+    )
+    assert main(["stats", str(tmp_path / "in.jsonl")]) == 3
+    told = capsys.readouterr().err
+    assert "in.jsonl:1: sentences: expected the list that `mitigate annotate` writes, got nothing" in told
+    assert "label:" not in told
