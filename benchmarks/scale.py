@@ -3,7 +3,7 @@
     OMP_NUM_THREADS=1 python -m benchmarks.scale [--embedded N …] [--window N …] [--long N …]
     OMP_NUM_THREADS=1 python -m benchmarks.scale --cluster          # needs the extra `ray`
     OMP_NUM_THREADS=1 python -m benchmarks.scale --speedup          # the same
-    OMP_NUM_THREADS=1 python -m benchmarks.scale --kernels          # memory, chunk by chunk
+    OMP_NUM_THREADS=1 python -m benchmarks.scale --kernels          # memory by shapes of batches
     OMP_NUM_THREADS=1 python -m benchmarks.scale --page
 
 Records are generated from the pocket world: a question, a document of about 60 words, an answer of one to six
@@ -28,7 +28,6 @@ import json
 import os
 import random
 import re
-import subprocess
 import sys
 import tempfile
 import time
@@ -40,6 +39,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.scale_page import DOCUMENTS, PAGE, keep, page
+from benchmarks.scale_shapes import kernels
 
 
 def generate(path: Path, n: int, documents: int = 1) -> None:
@@ -119,8 +119,6 @@ def measured(kind: str, n: int) -> dict[str, Any]:
 
 
 def child(kind: str, source: str, output: str) -> int:
-    if kind == "chunks":
-        return chunks(Path(source), Path(output))
     if kind != "embedded":
         return window_only(Path(source), Path(output))
     from mitigate.cli import main as mitigate
@@ -215,39 +213,6 @@ def speedup(records: int, rounds: int) -> dict[str, Any]:
             "ray": version("ray")}  # fmt: skip
 
 
-def kernels(records: int) -> dict[str, list[float]]:
-    """Resident MiB after each chunk of 32 records, with oneDNN's cache as it is and with one place in it."""
-    found = {}
-    for capacity in (1024, 1):
-        with tempfile.TemporaryDirectory() as folder:
-            source, output = Path(folder, "in.jsonl"), Path(folder, "out.json")
-            generate(source, records)
-            done = subprocess.run(
-                [sys.executable, "-m", "benchmarks.scale", "--child", "chunks", str(source), str(output)],
-                env={**os.environ, "ONEDNN_PRIMITIVE_CACHE_CAPACITY": str(capacity)}, check=False,
-            )  # fmt: skip
-            if done.returncode != 0:
-                raise RuntimeError("the annotator failed")
-            found[str(capacity)] = json.loads(output.read_text())
-    return found
-
-
-def chunks(source: Path, output: Path) -> int:
-    from annotators import load_annotator
-
-    annotator: Any = load_annotator("embedded")
-    records = [json.loads(line) for line in source.read_text(encoding="utf-8").splitlines()]
-    sizes = []
-    for start in range(0, len(records), 32):
-        list(annotator.annotate_batch(records[start : start + 32]))
-        sizes.append(
-            int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
-        )
-        print(start, sizes[-1], flush=True)
-    output.write_text(json.dumps(sizes))
-    return 0
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--embedded", type=int, nargs="*", default=[200, 800], metavar="N")
@@ -267,7 +232,7 @@ def main() -> int:
     if args.cluster:
         keep("cluster", cluster(args.records))
     elif args.kernels:
-        keep("kernels", kernels(args.records))
+        keep("kernels", kernels())
     elif args.speedup:
         keep("speedup", speedup(args.records, rounds=3))
     elif not args.page:
