@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,22 @@ from tests.rule_annotator import RuleAnnotator
 
 REFERENCE = "The mill was built in 1804. It has red roofs.\nbaker -> miller"
 ANSWER = "The mill was built in 1804. Its owner was a baker. It stood near Ostrand. how nice."
+HOSTILE = (
+    "<script>window.hacked = 1</script> <img src=x onerror='window.hacked=2'> </div></span>. ${window.hacked=3} "
+    "{{value}} `backtick` &amp; \u202egnissim\u202c \u2066in\u2069 \u200f. <a href=javascript:window.hacked=4>x</a> "
+    '" onclick="window.hacked=5. Ünïcode 文字 🙂.\n\n\tTab and  two spaces.'
+)
+CONTRAST = """() => {
+  const parts = (c) => c.match(/[\\d.]+/g).slice(0, 3).map(Number);
+  const light = (c) => { const [r, g, b] = parts(c).map(v => v / 255).map(
+    v => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4); return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+  const ground = (e) => { for (; e; e = e.parentElement) { const c = getComputedStyle(e).backgroundColor;
+    if (!/rgba\\(.*, 0\\)|transparent/.test(c)) return c; } return 'rgb(255,255,255)'; };
+  return Array.from(document.querySelectorAll(
+      '#annotated .s, #annotated .legend li .tag, #annotated .small'))
+    .map(e => { const [a, b] = [light(getComputedStyle(e).color), light(ground(e))];
+      return [e.className, (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05)]; });
+}"""  # Source: WCAG 2.2, relative luminance and contrast ratio
 
 
 class SpanRule(RuleAnnotator):
@@ -19,6 +36,16 @@ class SpanRule(RuleAnnotator):
     def annotate_spans(self, record: Any, spans: Any) -> list[Any]:
         self.calls += 1
         return [self._judge(record, start, end) for start, end in spans]
+
+
+class Slow(SpanRule):
+    """Half a second a sentence."""
+
+    name = "slow"
+
+    def annotate_spans(self, record: Any, spans: Any) -> list[Any]:
+        time.sleep(0.5 * len(spans))
+        return super().annotate_spans(record, spans)
 
 
 class _Reader(HTMLParser):

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from tests.demo_parts import ANSWER, REFERENCE, SpanRule, write_run
+from tests.demo_parts import ANSWER, CONTRAST, HOSTILE, REFERENCE, Slow, SpanRule, write_run
 
 gr = pytest.importorskip("gradio", reason="skipped: gradio is not installed (the demo extra)")
 
@@ -36,21 +36,6 @@ pytestmark = [
     pytest.mark.timeout(900),
 ]
 WAIT = 120_000  # milliseconds; pages are quick, test machines are not
-HOSTILE = (
-    "<script>window.hacked = 1</script> <img src=x onerror='window.hacked=2'> </div></span>. ${window.hacked=3} "
-    "{{value}} `backtick` &amp; \u202egnissim\u202c \u2066in\u2069 \u200f. <a href=javascript:window.hacked=4>x</a> "
-    '" onclick="window.hacked=5. Ünïcode 文字 🙂.\n\n\tTab and  two spaces.'
-)
-
-
-class Slow(SpanRule):
-    """Half a second a sentence."""
-
-    name = "slow"
-
-    def annotate_spans(self, record: Any, spans: Any) -> list[Any]:
-        time.sleep(0.5 * len(spans))
-        return super().annotate_spans(record, spans)
 
 
 class Served:
@@ -361,7 +346,8 @@ def test_a_batch_stops_and_gives_what_is_done(visit: Any, tmp_path: Path) -> Non
     page.get_by_role("tab", name="Batch").click()
     page.set_input_files("#batch-file input[type=file]", tmp_path / "in.jsonl")
     page.wait_for_selector("#batch-file .file-preview [aria-label='in.jsonl']")
-    choose(page, ".mt-annotator:visible", "slow")
+    page.click(".mt-annotator:visible input")
+    page.get_by_role("option", name="slow", exact=True).click()
     page.click("#batch-run")
     page.wait_for_selector("#batched tbody tr")
     page.click("#batch-stop")
@@ -392,19 +378,6 @@ def test_compare_and_training(visit: Any) -> None:
     assert page.locator("#trained .answer").all_text_contents() == [
         "Its owner was a baker.", "The mill was <i>built</i> in 1804.",
     ]  # fmt: skip
-
-
-CONTRAST = """() => {
-  const parts = (c) => c.match(/[\\d.]+/g).slice(0, 3).map(Number);
-  const light = (c) => { const [r, g, b] = parts(c).map(v => v / 255).map(
-    v => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4); return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
-  const ground = (e) => { for (; e; e = e.parentElement) { const c = getComputedStyle(e).backgroundColor;
-    if (!/rgba\\(.*, 0\\)|transparent/.test(c)) return c; } return 'rgb(255,255,255)'; };
-  return Array.from(document.querySelectorAll(
-      '#annotated .s, #annotated .legend li .tag, #annotated .small'))
-    .map(e => { const [a, b] = [light(getComputedStyle(e).color), light(ground(e))];
-      return [e.className, (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05)]; });
-}"""  # Source: WCAG 2.2, relative luminance and contrast ratio
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
