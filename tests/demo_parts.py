@@ -39,9 +39,14 @@ class SpanRule(RuleAnnotator):
 
 
 class Slow(SpanRule):
-    """Half a second a sentence."""
+    """Half a second a sentence, or a record of a file."""
 
     name = "slow"
+
+    def annotate_batch(self, records: Any) -> list[Any]:
+        records = list(records)
+        time.sleep(0.5 * len(records))
+        return super().annotate_batch(records)
 
     def annotate_spans(self, record: Any, spans: Any) -> list[Any]:
         time.sleep(0.5 * len(spans))
