@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import signal
 import socket
-from typing import Any
+import subprocess
+import sys
 from urllib.parse import urlsplit
 
 import pytest
@@ -35,22 +36,29 @@ def test_wrong_options_are_told(
     assert message in capsys.readouterr().err
 
 
-def test_the_base_url_is_told_once_it_answers(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Port 0 takes a free one; the moment the line is out a client can connect."""
-    said: list[str] = []
+SERVE = """
+import sys
+import mitigate.commands.serve as serve
+from mitigate.cli import main
+from tests.rule_annotator import RuleAnnotator
+serve.load = lambda name: RuleAnnotator()
+sys.exit(main(["serve", "--upstream", "http://h/v1", "--port", "0"]))
+"""
 
-    def told(*words: str, **_: Any) -> None:
-        if words[0].startswith("base URL: "):
-            said.append(words[0].removeprefix("base URL: "))
-            socket.create_connection(("127.0.0.1", urlsplit(said[0]).port or 0), timeout=5).close()
-            signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr("mitigate.commands.serve.load", lambda name: RuleAnnotator())
-    monkeypatch.setattr("mitigate.commands.serve.print", told, raising=False)
-    assert main(["serve", "--upstream", "http://h/v1", "--port", "0"]) == 0
-    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/v1", said[0])
+def test_the_base_url_is_told_once_it_answers() -> None:
+    """Port 0 takes a free one; the moment the line is out a client can connect, and Ctrl-C ends it well."""
+    with subprocess.Popen([sys.executable, "-c", SERVE], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            said = process.stdout.readline() + process.stdout.readline()
+            url = said.partition("base URL: ")[2].strip()
+            assert re.fullmatch(r"http://127\.0\.0\.1:\d+/v1", url), said
+            socket.create_connection(("127.0.0.1", urlsplit(url).port or 0), timeout=60).close()
+            process.send_signal(signal.SIGINT)
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
 
 
 def test_a_port_in_use_is_told(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
