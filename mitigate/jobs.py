@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from io import FileIO
 from itertools import islice
@@ -78,9 +78,7 @@ class Job:
         lines = islice(read_lines(self.source, self.check), self.lines)
         records = islice((line.record for line in lines if line.record is not None), self.done, None)
         while chunk := list(islice(records, chunk_size - self.done % chunk_size)):
-            rows = process(chunk)
-            if len(rows) != len(chunk):
-                raise RuntimeError(f"{len(chunk)} records went in and {len(rows)} results came out")
+            rows = _processed(process, chunk)
             self._write(b"".join(dump_line(row) for row in rows))
             self.done += len(rows)
             if on_chunk is not None:
@@ -104,28 +102,40 @@ class Job:
 
         Raises:
             OutputError: The new output cannot be written.
+            RuntimeError: ``process`` returned another number of results.
         """
         part = self.output.with_name(self.output.name + ".part")
         lines = islice(read_lines(self.source, self.check), self.lines)
         records = (line.record for line in lines if line.record is not None)
-        try:
-            file = _open_locked(part)
+        with ExitStack() as on_failure:
+            with self._rewriting(part):
+                file = on_failure.enter_context(_open_locked(part))
+                file.truncate(0)  # a run that was killed may have left one
+            on_failure.callback(part.unlink, missing_ok=True)
             with self.output.open("rb") as written:
                 pairs = zip(records, islice(written, self.done), strict=False)
                 while chunk := list(islice(pairs, chunk_size)):
                     data = [raw for _, raw in chunk]
                     if any(again(json.loads(raw)) for raw in data):
-                        data = [dump_line(row) for row in process([record for record, _ in chunk])]
-                    _write_all(file, b"".join(data))
-            part.replace(self.output)  # locked already
+                        data = [
+                            dump_line(row) for row in _processed(process, [record for record, _ in chunk])
+                        ]
+                    with self._rewriting(part):
+                        _write_all(file, b"".join(data))
+            with self._rewriting(part):
+                part.replace(self.output)  # locked already
+            on_failure.pop_all()
+        self.file.close()
+        self.file, self.keep = file, file.tell()
+
+    @contextmanager
+    def _rewriting(self, part: Path) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
             raise OutputError(
                 f"cannot write {part}: {error.strerror or error}; {self.output} is as it was"
             ) from error
-        finally:
-            part.unlink(missing_ok=True)
-        self.file.close()
-        self.file, self.keep = file, file.tell()
 
     def _write(self, data: bytes) -> None:
         try:
@@ -150,6 +160,13 @@ class Job:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _processed(process: Callable[[list[Record]], Sequence[Record]], chunk: list[Record]) -> Sequence[Record]:
+    rows = process(chunk)
+    if len(rows) != len(chunk):
+        raise RuntimeError(f"{len(chunk)} records went in and {len(rows)} results came out")
+    return rows
 
 
 def _write_all(file: FileIO, data: bytes) -> None:

@@ -103,6 +103,38 @@ def test_a_wrong_number_of_results_is_not_written(tmp_path: Path) -> None:
     assert output.read_bytes() == b""
 
 
+def test_done_again_by_whole_chunks_whatever_a_killed_run_left(tmp_path: Path) -> None:
+    source, output = write_input(tmp_path / "in.jsonl"), tmp_path / "out.jsonl"
+    part = tmp_path / "out.jsonl.part"
+    run_job(source, output)
+    wrong = output.read_text().replace('"double": 8}', '"double": 0}')
+    output.write_text(wrong)
+    seen: list[list[int]] = []
+
+    def process(records: list[Record]) -> list[Record]:
+        seen.append([record["n"] for record in records])
+        return double(records)
+
+    def again(row: Record) -> bool:
+        return bool(row["double"] != 2 * row["n"])
+
+    def fails(records: list[Record]) -> list[Record]:
+        raise ConnectionError("engine gone")
+
+    with open_job(source, output, check=check_n, matches=same_n) as job:
+        with pytest.raises(ConnectionError, match="engine gone"):
+            job.redo(fails, again, chunk_size=3)
+        with pytest.raises(RuntimeError, match="3 records went in and 2 results came out"):
+            job.redo(lambda records: double(records)[1:], again, chunk_size=3)
+        assert output.read_text() == wrong
+        assert not part.exists()
+        part.write_text("left by a killed run " * 100)
+        job.redo(process, again, chunk_size=3)
+    assert seen == [[3, 4, 5]]
+    assert output.read_text() == EXPECTED
+    assert not part.exists()
+
+
 def test_lines_added_to_the_input_are_done_by_the_next_run(tmp_path: Path) -> None:
     source, output = write_input(tmp_path / "in.jsonl", 7), tmp_path / "out.jsonl"
     run_job(source, output)
