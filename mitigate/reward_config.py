@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 Text = Annotated[str, Field(min_length=1)]
 Whole = Annotated[int, Field(strict=True)]
+Token = Annotated[int, Field(strict=True, ge=0)]
+Number = Annotated[float, Field(strict=True)]
 
 
 class Reward(Section):
@@ -37,8 +39,8 @@ class Reward(Section):
     )
     device: str | None = Field(default=None, description="cpu, cuda:1…; null: cuda where there is one")
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    aspects: dict[str, float] = Field(default=DEFAULT_WEIGHTS)
-    label_rewards: dict[str, float | None] = Field(default={})
+    aspects: dict[str, Number] = Field(default=DEFAULT_WEIGHTS)
+    label_rewards: dict[str, Number | None] = Field(default={})
     target_sentences: Whole = Field(default=4, ge=1)
     max_words: Whole = Field(default=150, ge=1)
 
@@ -69,7 +71,7 @@ class RewardFile(Reward):
     columns: ColumnNames = ColumnNames()
     thinking: tuple[Text, Text] | None = ("<think>", "</think>")
     response: tuple[Text, Text] | None = None
-    eos_token_ids: Whole | list[Whole] | None = None
+    eos_token_ids: Token | Annotated[list[Token], Field(min_length=1)] | None = None
     cache_size: Whole = Field(default=100_000, ge=0)
 
 
