@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 import fsspec
+from fsspec.utils import glob_translate
 
 from mitigate.errors import UsageError
 from mitigate.jsonl import Check, Line, Problem, Record, dump_line, parse_line, shown
@@ -94,7 +95,11 @@ def check_apart(place: str, sources: Sequence[str], output: str) -> None:
         return str(system.unstrip_protocol(path)).rstrip("/") + "/"
 
     target = address(output, "--output")
-    inside = not place.startswith(HUB) and target.startswith(address(place, "--input"))
+    inside = False
+    if not place.startswith(HUB):
+        asked = address(place, "--input")
+        pattern = re.compile(glob_translate(asked.rstrip("/")))
+        inside = target.startswith(asked) or any(pattern.match(f"{target}part-00000{s}") for s in SUFFIXES)
     if inside or any(source.startswith(target) for source in sources):
         raise UsageError(
             f"--output {output}: results would lie among the files of --input {place} and be read as inputs the next "

@@ -68,6 +68,12 @@ def test_places_that_are_no_output(corpus: Path, tmp_path: Path, capsys: pytest.
         line = said(capsys)
         assert line.startswith(f"mitigate: error: --output {output}")
         assert why in line
+    for pattern, output in (
+        ("**/*.jsonl", corpus / "out"),
+        ("*.jsonl", corpus),
+    ):
+        assert annotate(corpus / pattern, output) == 2
+        assert "results would lie among the files of --input" in said(capsys)
     assert file.read_text() == "mine"
     assert [p.name for p in corpus.iterdir()] == ["a.jsonl"]
 
