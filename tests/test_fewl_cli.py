@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import json
 import os
 import re
@@ -227,18 +228,19 @@ def test_chinese_input_is_not_given_to_a_model_that_cannot_read_it():
 
 
 class Server(BaseHTTPRequestHandler):
-    """An OpenAI-compatible endpoint that answers, counts, and stops answering after ``limit`` requests."""
+    """An OpenAI-compatible endpoint that counts by the client's key and keeps all after ``limit`` waiting."""
 
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         asked = body["messages"][-1]["content"]
         with self.server.lock:
-            self.server.asked.append(asked)
-            if len(self.server.asked) > self.server.limit:
-                self.server.full.set()
-        held = self.server.full.is_set()  # asked once: it may change while the reply is on its way
+            mine = self.server.asked[self.headers["Authorization"]]
+            mine.append(asked)
+            held = len(mine) > self.server.limit
         if held:
+            self.server.full.set()
             self.server.go_on.wait(200)
+            return  # its client was killed
         if wanted := re.search(r"Invent (\d+) ", asked):
             lines = [
                 f"{i}. Wrong Answer: wrong {i}\n{i}. Non-Wrong Answer: right {i}"
@@ -257,17 +259,11 @@ class Server(BaseHTTPRequestHandler):
             "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2},
         }
         data = json.dumps(reply).encode()
-        try:
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-        except OSError:
-            pass  # the client was killed
-        else:
-            if not held:
-                self.server.answered.append(asked)
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
 
     def log_message(self, *_):
         pass
@@ -303,40 +299,38 @@ def test_failed_requests_are_told_by_the_exit_code_and_asked_again(tmp_path, cap
 
 def test_a_killed_run_goes_on_and_asks_nothing_twice(tmp_path):
     server = ThreadingHTTPServer(("127.0.0.1", 0), Server)
-    server.asked, server.answered, server.lock, server.limit = [], [], threading.Lock(), 18
+    server.asked, server.lock, server.limit = collections.defaultdict(list), threading.Lock(), 18
     server.full, server.go_on = threading.Event(), threading.Event()
+    server.handle_error = lambda *_: None  # a request cut off by the kill
     threading.Thread(target=server.serve_forever, daemon=True).start()
     bare = [{k: v for k, v in row.items() if k != "reference_answers"} for row in questions(10)]
     source, scored = write(tmp_path / "q.jsonl", bare), tmp_path / "s.jsonl"
     engine = f"openai:tiny@http://127.0.0.1:{server.server_port}/v1"
     command = [sys.executable, "-m", "mitigate.cli", "fewl", "score", "--input", source, "--output", scored]
     command += ["--reference-llm", engine, "--reference-samples", "2", "--json"]
-    environment = {**os.environ, "OPENAI_API_KEY": "none", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    first, second = ({**environment, "OPENAI_API_KEY": key} for key in ("first", "second"))
     try:
-        process = subprocess.Popen(
-            command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        assert server.full.wait(120)
+        process = subprocess.Popen(command, env=first, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        assert server.full.wait(120)  # the 19th request waits; the first 18 are answered, if not yet saved
         cache, deadline = ResponseCache(f"{scored}.cache.sqlite"), time.monotonic() + 60
-        while len(cache) < len(server.answered):  # what was answered is saved at once
+        while len(cache) < server.limit:  # what was answered is saved at once
             assert time.monotonic() < deadline
             time.sleep(0.05)
         cache.close()
         process.send_signal(signal.SIGKILL)
         process.wait()
-        before = list(server.answered)
-        assert len(before) >= 10
-        server.asked.clear()
+        before = server.asked["Bearer first"][: server.limit]
         server.limit = 10**9
-        server.full.clear()
         server.go_on.set()
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=150)
+        done = subprocess.run(command, env=second, capture_output=True, text=True, timeout=150)
     finally:
+        server.go_on.set()
         server.shutdown()
         server.server_close()
     assert done.returncode == 0, done.stderr
     # two draws per question share their text, so compare counts: nothing answered before is asked again
-    total = {text: before.count(text) + server.asked.count(text) for text in {*before, *server.asked}}
+    total = collections.Counter(before) + collections.Counter(server.asked["Bearer second"])
     assert sorted(total.values()) == [1] * 10 + [2] * 10  # ten IW/CO prompts, ten questions drawn twice
     rows = read(scored)
     assert all(len(row["reference_answers"][engine]) == 2 for row in rows)
