@@ -68,43 +68,40 @@ def work(
     pending: list[Record] = []
     rows: list[Record] = []  # for Parquet only, which is written whole
     digest = hashlib.sha256()
-    with (
-        _deleted_if_it_fails(system, good_part, bad_part),
-        system.open(good_part, "wb") as good,
-        system.open(bad_part, "wb") as bad,
-    ):
+    with _deleted_if_it_fails(system, good_part, bad_part):
+        with system.open(good_part, "wb") as good, system.open(bad_part, "wb") as bad:
 
-        def write(data: bytes) -> None:
-            digest.update(data)
-            good.write(data)
+            def write(data: bytes) -> None:
+                digest.update(data)
+                good.write(data)
 
-        def flush() -> None:
-            found = process(pending) if pending else ()
-            if len(found) != len(pending):
-                raise RuntimeError(f"{len(pending)} records went in and {len(found)} results came out")
-            for row in found:
-                counts["records"] += 1
-                counts["sentences"] += len(row.get("sentences", ()))
-                write(dump_line(row)) if format == "jsonl" else rows.append(row)
-            pending.clear()
+            def flush() -> None:
+                found = process(pending) if pending else ()
+                if len(found) != len(pending):
+                    raise RuntimeError(f"{len(pending)} records went in and {len(found)} results came out")
+                for row in found:
+                    counts["records"] += 1
+                    counts["sentences"] += len(row.get("sentences", ()))
+                    write(dump_line(row)) if format == "jsonl" else rows.append(row)
+                pending.clear()
 
-        for line in read_shard(shard, check):
-            if line.record is None:
-                bad.write(dump_line({**rejected_row(Path(), line), "file": shard.source}))
-                counts["rejected"] += 1
-                continue
-            pending.append(line.record)
-            if len(pending) == chunk:
-                flush()
-        flush()
-        if format == "parquet":
-            write(parquet_bytes(rows))
-    told = tell()
-    system.mv(good_part, f"{base}.{format}")
-    if counts["rejected"]:
-        system.mv(bad_part, f"{base}.rejected.jsonl")
-    else:
-        system.rm(bad_part)
+            for line in read_shard(shard, check):
+                if line.record is None:
+                    bad.write(dump_line({**rejected_row(Path(), line), "file": shard.source}))
+                    counts["rejected"] += 1
+                    continue
+                pending.append(line.record)
+                if len(pending) == chunk:
+                    flush()
+            flush()
+            if format == "parquet":
+                write(parquet_bytes(rows))
+        told = tell()
+        system.mv(good_part, f"{base}.{format}")
+        if counts["rejected"]:
+            system.mv(bad_part, f"{base}.rejected.jsonl")
+        else:
+            system.rm(bad_part)
     done = {**asdict(shard), **marks, **counts, **told, "sha256": digest.hexdigest()}
     write_whole(f"{output}/{shard.name}.done.json", dump_line(done))
     return done
@@ -117,7 +114,7 @@ def _deleted_if_it_fails(system: Any, *paths: str) -> Iterator[None]:
         yield
     except BaseException:
         for path in paths:
-            with suppress(OSError):
+            with suppress(Exception):  # it is gone, or that fails too: the error inside is the one to tell
                 system.rm(path)
         raise
 
@@ -126,9 +123,10 @@ def write_whole(address: str, data: bytes) -> None:
     """Write a file whole or not at all, as far as the file system moves files in one step."""
     system, path = fsspec.core.url_to_fs(address)
     part = f"{path}.{uuid4().hex[:8]}.part"
-    with _deleted_if_it_fails(system, part), system.open(part, "wb") as file:
-        file.write(data)
-    system.mv(part, path)
+    with _deleted_if_it_fails(system, part):
+        with system.open(part, "wb") as file:
+            file.write(data)
+        system.mv(part, path)  # on an object store a copy, which needs room of its own
 
 
 def read_whole(address: str) -> Any:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import fsspec
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -148,6 +150,61 @@ def test_output_at_an_address(corpus: Path) -> None:
         "/annotated/part-00000.done.json",
         "/annotated/part-00000.jsonl",
     ]
+
+
+class FullDisk(MemoryFileSystem):
+    """Somewhere else, with room for so many bytes; files are moved by copying, as on an object store."""
+
+    protocol = "full"
+    store: ClassVar[dict[str, Any]] = {}
+    room = 0
+
+    def used(self) -> int:
+        return sum(len(file.getvalue()) for file in self.store.values())
+
+    def _open(self, path: str, mode: str = "rb", **options: Any) -> Any:
+        file = super()._open(path, mode, **options)
+        if "w" in mode:
+            write = file.write
+
+            def bounded(data: bytes) -> int:
+                if self.used() + len(data) > self.room:
+                    raise OSError(errno.ENOSPC, "No space left on device")
+                return int(write(data))
+
+            file.write = bounded
+        return file
+
+    def cp_file(self, path1: str, path2: str, **options: Any) -> None:
+        if self.used() + self.size(path1) > self.room:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        super().cp_file(path1, path2, **options)
+
+
+@pytest.mark.parametrize(("bad", "left"), [("{broken", {0, 2}), ("{broken" * 200, {0, 1})])
+def test_a_full_disk_elsewhere_leaves_no_unfinished_files(tmp_path: Path, bad: str, left: set[int]) -> None:
+    """Whether it is full at a write or at a move: of the results, of the bad lines, or of the mark behind both."""
+    fsspec.register_implementation("full", FullDisk, clobber=True)
+    source = tmp_path / "x.jsonl"
+    source.write_text("".join(json.dumps(record(i)) + "\n" for i in range(4)) + bad)
+    (shard,) = plan(find_inputs(str(source)), 10)
+    whole = ["part-00000.done.json", "part-00000.jsonl", "part-00000.rejected.jsonl"]
+    found = set()
+    for room in range(0, 5000, 20):
+        FullDisk.room = room
+        try:
+            work(shard, annotate, "full://out", 2, {"stamp": "s"}, check=check_annotation_input)
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+        names = sorted(path.rsplit("/", 1)[-1] for path in FullDisk.store)
+        assert [name for name in names if name not in whole] == []
+        if names == whole:
+            break
+        found.add(len(names))
+        FullDisk.store.clear()
+    assert found == left
+    assert names == whole
 
 
 def test_values_that_json_cannot_hold_are_rejected(tmp_path: Path) -> None:
