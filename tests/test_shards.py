@@ -191,6 +191,7 @@ def test_a_full_disk_elsewhere_leaves_no_unfinished_files(tmp_path: Path, bad: s
     whole = ["part-00000.done.json", "part-00000.jsonl", "part-00000.rejected.jsonl"]
     found = set()
     for room in range(0, 5000, 20):
+        FullDisk.store.clear()
         FullDisk.room = room
         try:
             work(shard, annotate, "full://out", 2, {"stamp": "s"}, check=check_annotation_input)
@@ -202,7 +203,6 @@ def test_a_full_disk_elsewhere_leaves_no_unfinished_files(tmp_path: Path, bad: s
         if names == whole:
             break
         found.add(len(names))
-        FullDisk.store.clear()
     assert found == left
     assert names == whole
 
