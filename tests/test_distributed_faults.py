@@ -48,6 +48,19 @@ def said(capsys: pytest.CaptureFixture[str]) -> str:
     return line
 
 
+def refused(source: Path, output: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """What is said to a run that does not fit what is in its output folder, which stays as it is."""
+    before = contents(output)
+    capsys.readouterr()
+    assert annotate(source, output) == 2
+    assert contents(output) == before
+    return said(capsys)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {p.name: p.read_bytes() for p in folder.iterdir()}
+
+
 def ids(output: Path) -> list[int]:
     files = sorted(output.glob("part-?????.jsonl"))
     return [json.loads(line)["id"] for file in files for line in file.read_text().splitlines()]
@@ -112,13 +125,9 @@ def test_another_input_of_the_same_size_does_not_continue(
 ) -> None:
     output = tmp_path / "out"
     assert annotate(corpus, output) == 0
-    before = {p.name: p.read_bytes() for p in output.iterdir()}
     text = (corpus / "a.jsonl").read_text()
     (corpus / "a.jsonl").write_text(text.replace("1931", "1913"))
-    capsys.readouterr()
-    assert annotate(corpus, output) == 2
-    assert "holds shards of another input" in said(capsys)
-    assert {p.name: p.read_bytes() for p in output.iterdir()} == before
+    assert "holds shards of another input" in refused(corpus, output, capsys)
 
 
 def test_another_parquet_file_of_as_many_rows_does_not_continue(
@@ -132,9 +141,7 @@ def test_another_parquet_file_of_as_many_rows_does_not_continue(
     assert annotate(source, output) == 0
     assert annotate(source, output) == 0
     parquet.write_table(pa.Table.from_pylist([record(i) for i in range(5, 9)]), source)
-    capsys.readouterr()
-    assert annotate(source, output) == 2
-    assert "holds shards of another input" in said(capsys)
+    assert "holds shards of another input" in refused(source, output, capsys)
 
 
 def test_lost_results_are_made_again(
@@ -142,14 +149,14 @@ def test_lost_results_are_made_again(
 ) -> None:
     output = tmp_path / "out"
     assert annotate(corpus, output) == 0
-    before = {p.name: p.read_bytes() for p in output.iterdir()}
+    before = contents(output)
     (output / "part-00001.jsonl").unlink()  # and its mark is still there
     (output / "part-00001.jsonl.1234abcd.part").write_text("half a li")  # of a worker that died
     (output / "mine.part").write_text("not ours")
     capsys.readouterr()
     assert annotate(corpus, output) == 0
     assert capsys.readouterr().err.count("mitigate: shard ") == 1
-    assert {p.name: p.read_bytes() for p in output.iterdir()} == {**before, "mine.part": b"not ours"}
+    assert contents(output) == {**before, "mine.part": b"not ours"}
     (output / "part-00002.done.json").write_text("")
     assert annotate(corpus, output) == 2
     assert "part-00002.done.json is damaged: delete it" in said(capsys)
@@ -165,9 +172,8 @@ def test_another_annotator_is_a_usage_error(
     assert annotate(corpus, output) == 0
     (output / "part-00001.done.json").unlink()
     monkeypatch.setattr(RuleAnnotator, "fingerprint", "other")
-    capsys.readouterr()
-    assert annotate(corpus, output) == 2
-    assert "made by an annotator with another fingerprint; name another folder" in said(capsys)
+    why = "made by an annotator with another fingerprint; name another folder"
+    assert why in refused(corpus, output, capsys)
 
 
 def test_two_runs_do_not_share_a_folder(
@@ -232,9 +238,7 @@ def test_a_disk_that_is_full_and_then_is_not(
     assert ("3 of 3 shards failed" in line) == (shards == 2)
     assert not list(output.glob("*.part"))
     assert annotate(corpus, output) == 0
-    assert {p.name: p.read_bytes() for p in output.iterdir()} == {
-        p.name: p.read_bytes() for p in right.iterdir()
-    }
+    assert contents(output) == contents(right)
 
 
 def test_ctrl_c_leaves_what_is_done(
