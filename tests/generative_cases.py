@@ -30,7 +30,7 @@ LABELS = [
 
 
 def annotator(server: Server, embedder: Embedder | None = None, **options: Any) -> GenerativeAnnotator:
-    engine = OpenAIEngine("m", server.url, max_retries=0, timeout=10.0)
+    engine = OpenAIEngine("m", server.url, max_retries=0, timeout=60.0)
     return GenerativeAnnotator(engine, Options(**options), embedder=embedder)
 
 

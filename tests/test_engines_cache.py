@@ -301,13 +301,18 @@ def test_a_file_that_another_process_is_making_is_waited_for(path: Path) -> None
     other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     other.execute("CREATE TABLE made (x)")
     other.execute("BEGIN IMMEDIATE")  # SQLite itself refuses WAL at once then, whatever its timeout
-    done = threading.Timer(0.3, other.execute, ["DROP TABLE made"])
-    end = threading.Timer(0.6, other.execute, ["COMMIT"])
-    [timer.start() for timer in (done, end)]
+
+    def finish() -> None:
+        other.execute("DROP TABLE made")
+        other.execute("COMMIT")
+
+    timer = threading.Timer(0.5, finish)
+    timer.start()
     cache = ResponseCache(path)
+    assert not other.in_transaction  # it waited
     assert len(cache) == 0
     cache.close()
-    [timer.join() for timer in (done, end)]
+    timer.join()
     other.close()
 
 
