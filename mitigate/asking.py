@@ -15,6 +15,7 @@ from engines.cache import CachedEngine
 from engines.chat import load_engine, parse_engine
 from engines.types import Engine
 from mitigate.errors import UsageError
+from mitigate.progress import counted
 
 EngineName = Annotated[str, AfterValidator(lambda text: str(parse_engine(text)))]
 """An option of a recipe: KIND:MODEL[@BASE_URL]."""
@@ -42,5 +43,5 @@ def open_engine(name: str, option: str, cache: Path | None = None, **options: An
 def failures(engines: Iterable[Engine]) -> str | None:
     """Which engines with a cache left requests without an answer, how many and why; None where none did."""
     failing = [engine for engine in engines if isinstance(engine, CachedEngine) and engine.failed]
-    said = [f"{e.name}: {e.failed:,} requests failed, the last: {e.last_error}" for e in failing]
+    said = [f"{e.name}: {counted(e.failed, 'request')} failed, the last: {e.last_error}" for e in failing]
     return "; ".join(said) or None

@@ -9,6 +9,7 @@ from fewl.generate import prompted_expertise, reference_answers
 from fewl.iwco import Pairs, generate_pairs
 from fewl.records import read_record
 from mitigate.jsonl import Record
+from mitigate.progress import counted
 
 if TYPE_CHECKING:
     from engines.cache import CachedEngine
@@ -34,7 +35,7 @@ def add_pairs(
 ) -> list[Pairs]:
     """Have an LLM make the IW/CO pairs of the records that lack them; returns these."""
     lacking = [r for r in records if not (r.get("iw") and r.get("co"))]
-    tell(f"{engine.name}: makes wrong and corrected answers to {len(lacking):,} questions")
+    tell(f"{engine.name}: makes wrong and corrected answers to {counted(len(lacking), 'question')}")
     found = generate_pairs(engine, [r["question"] for r in lacking], seed=seed)
     for record, pairs in zip(lacking, found, strict=True):
         record["iw"], record["co"] = pairs.iw, pairs.co
@@ -57,4 +58,7 @@ def failures(engines: Sequence[Engine]) -> list[str]:
     from engines.cache import CachedEngine
 
     failing: list[CachedEngine] = [e for e in engines if isinstance(e, CachedEngine) and e.failed]
-    return [f"{engine.name}: {engine.failed:,} requests failed ({engine.last_error})" for engine in failing]
+    return [
+        f"{engine.name}: {counted(engine.failed, 'request')} failed ({engine.last_error})"
+        for engine in failing
+    ]

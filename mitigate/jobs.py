@@ -24,6 +24,7 @@ from typing import NoReturn
 
 from mitigate.errors import UsageError
 from mitigate.jsonl import Check, Line, Record, dump_line, parse_line, read_lines, rejected_row
+from mitigate.progress import counted
 
 Matches = Callable[[Record, Record], "str | None"]
 
@@ -146,7 +147,8 @@ class Job:
             with suppress(OSError):
                 self.file.truncate(self.keep)
             raise OutputError(
-                f"cannot write {self.output}: {error.strerror or error}; its {self.done} records are kept: "
+                f"cannot write {self.output}: {error.strerror or error}; "
+                f"its {counted(self.done, 'record is', 'records are')} kept: "
                 "mend that and run the same command again to continue"
             ) from error
         self.keep += len(data)

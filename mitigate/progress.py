@@ -1,4 +1,7 @@
-"""Progress of long work: a bar in a terminal, else a line every tenth of the way, ten seconds apart at least."""
+"""Counts in words, and progress of long work.
+
+That is a bar in a terminal, else a line every tenth of the way, ten seconds apart at least.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,17 @@ class Tell(Protocol):
     """Called with how much is done and, where there is one, a note to show beside it."""
 
     def __call__(self, done: int, note: str = "") -> None: ...
+
+
+def counted(n: int, one: str, many: str = "") -> str:
+    """A number before what it counts: "1 record", "2,000 records".
+
+    Args:
+        n: How many.
+        one: What a single one is called.
+        many: What all others are called; without it ``one`` and an s.
+    """
+    return f"{n:,} {one if n == 1 else many or one + 's'}"
 
 
 @contextmanager

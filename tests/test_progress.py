@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mitigate import progress as module
-from mitigate.progress import progress
+from mitigate.progress import counted, progress
 
 
 def test_a_log_gets_a_line_every_tenth_of_long_work(
@@ -28,3 +28,10 @@ def test_short_work_says_nothing_and_no_work_is_no_error(capsys: pytest.CaptureF
     with progress("judging", 0) as tell:
         tell(0)
     assert capsys.readouterr().err == ""
+
+
+def test_one_is_no_plural() -> None:
+    assert [counted(n, "more line") for n in (0, 1, 2, 2000)] == [
+        "0 more lines", "1 more line", "2 more lines", "2,000 more lines"
+    ]  # fmt: skip
+    assert [counted(n, "record is", "records are") for n in (1, 2)] == ["1 record is", "2 records are"]

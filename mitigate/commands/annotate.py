@@ -28,7 +28,7 @@ from mitigate.commands.generative import add_options, options_of
 from mitigate.errors import UsageError
 from mitigate.jobs import Job, OutputError, make_parent, open_job, rejected_path
 from mitigate.jsonl import Record, check_annotation_input
-from mitigate.progress import progress
+from mitigate.progress import counted, progress
 from mitigate.report import Totals, read_annotated
 from mitigate.report_html import write_page
 
@@ -259,7 +259,7 @@ def _tell_rejected(job: Job) -> None:
         for problem in line.problems:
             print(f"mitigate: {job.source}:{line.number}: {problem} (line rejected)", file=sys.stderr)
     if more := job.rejected - len(job.first_rejected):
-        print(f"mitigate: {more:,} more lines rejected, see {job.rejected_path}", file=sys.stderr)
+        print(f"mitigate: {counted(more, 'more line')} rejected, see {job.rejected_path}", file=sys.stderr)
 
 
 def _annotate(job: Job, annotator: Annotator, chunk_size: int) -> None:
@@ -269,7 +269,7 @@ def _annotate(job: Job, annotator: Annotator, chunk_size: int) -> None:
     before, sentences, start = job.done, 0, perf_counter()
     problems: Counter[str] = Counter()
     errors.print(
-        f"annotator {annotator.name}, {job.valid:,} records"
+        f"annotator {annotator.name}, {counted(job.valid, 'record')}"
         + (f", {before:,} of them already in {job.output}" if before else ""),
         style="dim",
         markup=False,
@@ -295,7 +295,7 @@ def _annotate(job: Job, annotator: Annotator, chunk_size: int) -> None:
     seconds = perf_counter() - start
     if job.done > before:
         print(
-            f"{job.done - before:,} records, {sentences:,} sentences in {seconds:.1f} s "
+            f"{counted(job.done - before, 'record')}, {counted(sentences, 'sentence')} in {seconds:.1f} s "
             f"({sentences / seconds:,.1f} sentences/s)",
             file=sys.stderr,
         )

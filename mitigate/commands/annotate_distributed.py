@@ -13,6 +13,7 @@ from typing import Any
 from mitigate.commands.pool import manifest_or_failure, pool_of, teller
 from mitigate.errors import UsageError
 from mitigate.jsonl import Record
+from mitigate.progress import counted
 
 
 def run(args: argparse.Namespace, options: Mapping[str, Any]) -> int:
@@ -31,8 +32,9 @@ def run(args: argparse.Namespace, options: Mapping[str, Any]) -> int:
 
     def summary(manifest: Record) -> str:
         return (
-            f"{manifest['records']:,} records, {manifest['sentences']:,} sentences, {manifest['rejected']:,} "
-            f"rejected lines in {len(manifest['shards'])} shards: {output}/manifest.json"
+            f"{counted(manifest['records'], 'record')}, {counted(manifest['sentences'], 'sentence')}, "
+            f"{counted(manifest['rejected'], 'rejected line')} in {counted(len(manifest['shards']), 'shard')}: "
+            f"{output}/manifest.json"
         )
 
     return manifest_or_failure(lambda: annotate_corpus(task, pool, teller("annotated", "sentences")), summary)

@@ -17,6 +17,7 @@ from mitigate.errors import UsageError
 from mitigate.jobs import make_parent, rejected_path
 from mitigate.jsonl import Line, Problem, Record, check_text, dump_line, read_lines, rejected_row, shown
 from mitigate.preferences import build_pairs
+from mitigate.progress import counted
 from mitigate.whole_file import whole_file
 
 REJECTED = 3  # exit code
@@ -111,11 +112,12 @@ def run(args: argparse.Namespace) -> int:
             print(f"mitigate: {args.input}:{line.number}: {problem} (line rejected)", file=sys.stderr)
     n = len({(sample["question"], sample["reference"]) for sample in samples})
     print(
-        f"{len(samples):,} answers to {n:,} questions, {len(pairs):,} pairs, {n - len(pairs):,} questions without one"
+        f"{counted(len(samples), 'answer')} to {counted(n, 'question')}, {counted(len(pairs), 'pair')}, "
+        f"{counted(n - len(pairs), 'question')} without one"
     )
     print(f"output: {args.output}")
     if bad:
-        print(f"rejected: {len(bad):,} lines, {rejects}")
+        print(f"rejected: {counted(len(bad), 'line')}, {rejects}")
     return REJECTED if bad else 0
 
 

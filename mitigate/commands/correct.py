@@ -21,7 +21,7 @@ from mitigate.commands.fewl_files import REJECTED, say, tell_rejected
 from mitigate.errors import UsageError
 from mitigate.jobs import Job, OutputError, make_parent, open_job
 from mitigate.jsonl import Problem, Record, check_annotation_input, check_text, shown
-from mitigate.progress import progress
+from mitigate.progress import counted, progress
 
 if TYPE_CHECKING:
     from annotators.records import Annotator
@@ -273,7 +273,7 @@ def tell_correct(rows: Sequence[Record]) -> str:
             by[change["by"]] = by.get(change["by"], 0) + 1
     how = ", ".join(f"{n} by {name}" if name != "deleted" else f"{n} deleted" for name, n in by.items())
     return (
-        f"{len(rows)} answers: "
+        f"{counted(len(rows), 'answer')}: "
         + ", ".join(f"{n} {name}" for name, n in actions.items())
         + (f" ({how})" if how else "")
         + f"\nhallucinated sentences: {was} of {of_was} ({percent(was / of_was if of_was else None)}) before, "
@@ -292,7 +292,7 @@ def tell_best(rows: Sequence[Record]) -> str:
     best = mean([row["hallucination_rate"] for row in rows if row["hallucination_rate"] is not None])
     none = sum(row["index"] is None for row in rows)
     return (
-        f"{len(rows)} questions"
+        f"{counted(len(rows), 'question')}"
         + (f", {none} of them without an answer that could be judged" if none else "")
         + f"\nmean hallucination rate: {percent(every)} of all candidates, {percent(best)} of the chosen, "
         "by the same annotator"

@@ -11,6 +11,7 @@ from fewl.score import FewlOptions
 from mitigate.commands.pool import manifest_or_failure, pool_of, teller
 from mitigate.errors import UsageError
 from mitigate.jsonl import Record
+from mitigate.progress import counted
 
 
 def run(args: argparse.Namespace, options: FewlOptions) -> int:
@@ -51,8 +52,10 @@ def run(args: argparse.Namespace, options: FewlOptions) -> int:
     def summary(manifest: Record) -> str:
         report = manifest["report"]
         return (
-            f"{report['questions']:,} questions, {report['scored']:,} of {report['answers']:,} answers scored, "
-            f"{manifest['rejected']:,} rejected lines in {len(manifest['shards'])} shards: {output}/manifest.json"
+            f"{counted(report['questions'], 'question')}, "
+            f"{report['scored']:,} of {report['answers']:,} answers scored, "
+            f"{counted(manifest['rejected'], 'rejected line')} in {counted(len(manifest['shards']), 'shard')}: "
+            f"{output}/manifest.json"
         )
 
     return manifest_or_failure(

@@ -17,6 +17,7 @@ from fewl.records import RecordError, read_record
 from mitigate.errors import UsageError
 from mitigate.jobs import Job, make_parent, open_job
 from mitigate.jsonl import Check, Line, Problem, Record, dump_line, read_lines, rejected_row, shown
+from mitigate.progress import counted
 from mitigate.whole_file import whole_file
 
 REJECTED = 3
@@ -72,7 +73,7 @@ def tell_rejected(source: Path, first: Sequence[Line], total: int, kept: str | N
         for problem in line.problems:
             say(f"{source}:{line.number}: {problem} (line rejected)")
     if total > len(first):
-        say(f"{total - len(first):,} more lines rejected" + (f", see {kept}" if kept else ""))
+        say(f"{counted(total - len(first), 'more line')} rejected" + (f", see {kept}" if kept else ""))
 
 
 def provenance(args: argparse.Namespace) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from mitigate.commands.fewl_similarity import load_encoder
 from mitigate.errors import UsageError
 from mitigate.jobs import OutputError, make_parent, rejected_path
 from mitigate.jsonl import Problem, Record, check_text, dump_line, shown
+from mitigate.progress import counted
 
 WIN_COLUMNS = 8
 
@@ -125,7 +126,8 @@ def _print_ranking(ranking: Ranking) -> None:
         wins.add_row(plain(name), *[figure(ranking.wins[name].get(other), 2) for other in shown_models])
     console.print(wins)
     if ranking.unnamed:
-        console.print(f"{ranking.unnamed:,} answers name no model and are not ranked", highlight=False)
+        who = counted(ranking.unnamed, "answer names no model and is", "answers name no model and are")
+        console.print(f"{who} not ranked", highlight=False)
 
 
 def run_pick(args: argparse.Namespace) -> int:
