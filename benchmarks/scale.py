@@ -1,10 +1,10 @@
 """Memory and cost of annotating many records, two workers against one, and a cluster that loses nodes.
 
-    OMP_NUM_THREADS=1 python -m benchmarks.scale [--embedded N …] [--window N …] [--long N …]
+    OMP_NUM_THREADS=1 python -m benchmarks.scale [--embedded [N …]] [--window [N …]] [--long [N …]]
     OMP_NUM_THREADS=1 python -m benchmarks.scale --cluster          # needs the extra `ray`
     OMP_NUM_THREADS=1 python -m benchmarks.scale --speedup          # the same
     OMP_NUM_THREADS=1 python -m benchmarks.scale --kernels          # memory by shapes of batches
-    OMP_NUM_THREADS=1 python -m benchmarks.scale --page
+    OMP_NUM_THREADS=1 python -m benchmarks.scale --page             # from what docs/results/scale.json holds
 
 Records are generated from the pocket world: a question, a document of about 60 words, an answer of one to six
 sentences. `embedded` is `mitigate annotate` as it is. `window` is the same job without the model: reading, checking,
@@ -18,7 +18,7 @@ Two workers: `mitigate annotate --distributed` with one and with two of them, in
 more; the clock starts when every worker has finished a shard.
 
 The cluster is Ray's own cluster utility: three nodes on one host, two of them killed (as by power failure) one after
-the other, each after some shards are done. Parts are kept in out/scale/; the page is written from what is there.
+the other, each after some shards are done.
 """
 
 from __future__ import annotations
@@ -40,6 +40,12 @@ import numpy as np
 
 from benchmarks.scale_page import DOCUMENTS, PAGE, keep, page
 from benchmarks.scale_shapes import kernels
+
+SIZES = {
+    "embedded": [200, 800],
+    "window": [1000, 10**4, 10**5, 10**6],
+    "long": [1000, 4000],
+}  # records, by path
 
 
 def generate(path: Path, n: int, documents: int = 1) -> None:
@@ -215,9 +221,8 @@ def speedup(records: int, rounds: int) -> dict[str, Any]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--embedded", type=int, nargs="*", default=[200, 800], metavar="N")
-    parser.add_argument("--window", type=int, nargs="*", default=[1000, 10**4, 10**5, 10**6], metavar="N")
-    parser.add_argument("--long", type=int, nargs="*", default=[1000, 4000], metavar="N")
+    for kind, sizes in SIZES.items():
+        parser.add_argument(f"--{kind}", type=int, nargs="*", metavar="N", help=f"records; {sizes}")
     parser.add_argument("--cluster", action="store_true")
     parser.add_argument("--speedup", action="store_true")
     parser.add_argument("--kernels", action="store_true")
@@ -236,9 +241,10 @@ def main() -> int:
     elif args.speedup:
         keep("speedup", speedup(args.records, rounds=3))
     elif not args.page:
-        for kind in DOCUMENTS:
+        asked = {kind: getattr(args, kind) for kind in SIZES if getattr(args, kind) is not None}
+        for kind, sizes in (asked or SIZES).items():
             rows = []
-            for n in getattr(args, kind):
+            for n in sizes or SIZES[kind]:
                 rows.append(measured(kind, n))
                 print(kind, rows[-1], flush=True)
                 keep(kind, rows)

