@@ -119,10 +119,9 @@ def test_a_server_that_dies_ends_the_run_and_keeps_what_is_done(
 
 
 def test_no_server_at_all(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    assert main(command(source, f"http://127.0.0.1:{port}/v1")) == 1
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound and not listening: connections are refused
+        assert main(command(source, f"http://127.0.0.1:{taken.getsockname()[1]}/v1")) == 1
     assert "is the server running" in capsys.readouterr().err
     assert rows_of(source) == []
 
