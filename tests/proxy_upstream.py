@@ -38,14 +38,15 @@ def running(app: Starlette) -> Iterator[str]:
         yield f"http://127.0.0.1:{free.getsockname()[1]}/v1"
     finally:
         server.should_exit = True
-        thread.join(timeout=10)
+        thread.join(timeout=60)
         free.close()
 
 
 class Upstream:
     """The endpoint behind: answers with what `texts` says, piece by piece where it is asked to stream.
 
-    With a gate, a stream goes on behind its first word once the gate is open (or after a minute).
+    With a gate, a stream goes on behind its first word once the gate is open; `opened` is whether it did within a
+    minute.
     """
 
     def __init__(self) -> None:
@@ -55,6 +56,7 @@ class Upstream:
         self.status = 200
         self.done = True
         self.gate: threading.Event | None = None
+        self.opened = True
 
     def app(self) -> Starlette:
         return Starlette(
@@ -99,7 +101,7 @@ class Upstream:
                 await asyncio.sleep(PAUSE)
                 yield chunk(i, {"content": f"{word} " if word != text.split(" ")[-1] else word})
                 if self.gate is not None:
-                    await asyncio.to_thread(self.gate.wait, 60)
+                    self.opened &= await asyncio.to_thread(self.gate.wait, 60)
             yield chunk(i, {}, "stop")
         usage = {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3}
         yield f"data: {json.dumps({**head, 'choices': [], 'usage': usage})}\n\n"

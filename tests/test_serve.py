@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -50,6 +49,10 @@ def client(url: str, key: str = "the-key") -> openai.OpenAI:
     return openai.OpenAI(base_url=url, api_key=key, max_retries=0, timeout=60)
 
 
+def call(method: str, url: str, **options: Any) -> httpx2.Response:
+    return httpx2.request(method, url, timeout=60, **options)
+
+
 def models(url: str, key: str) -> list[str]:
     with client(url, key) as asking:
         return [model.id for model in asking.models.list()]
@@ -77,7 +80,7 @@ def test_without_the_field_everything_passes_unchanged(proxy: str, upstream: tup
     assert FIELD not in (reply.choices[0].model_extra or {})
     assert upstream[0].headers[0]["authorization"] == "Bearer the-key"
     assert models(proxy, "the-key") == ["m"]
-    assert httpx2.get(f"{proxy}/models?limit=3").json()["query"] == "limit=3"
+    assert call("GET", f"{proxy}/models?limit=3").json()["query"] == "limit=3"
 
 
 def test_an_answer_comes_back_annotated(proxy: str, upstream: tuple[Upstream, str]) -> None:
@@ -106,14 +109,14 @@ def test_an_answer_comes_back_corrected_or_withheld(proxy: str, upstream: tuple[
 
 def test_a_stream_is_annotated_while_it_passes(proxy: str, upstream: tuple[Upstream, str]) -> None:
     upstream[0].gate = gate = threading.Event()
-    text, found, start = "", None, time.monotonic()
+    text, found = "", None
     for chunk in stream(proxy):
         for choice in chunk.choices:
             text += choice.delta.content or ""
             found = (choice.model_extra or {}).get(FIELD) or found
         if text:
             gate.set()  # the rest is sent once the first word has come through
-    assert time.monotonic() - start < 60
+    assert upstream[0].opened
     assert text == f"{WRONG} {LOST}"
     assert found is not None
     assert found["hallucination_rate"] == 1
@@ -186,7 +189,7 @@ def test_a_wrong_field_is_refused_and_nothing_is_asked(
     ],
 )
 def test_bad_requests_are_refused(proxy: str, content: bytes, kind: str, status: int, message: str) -> None:
-    reply = httpx2.post(f"{proxy}/chat/completions", content=content, headers={"content-type": kind})
+    reply = call("POST", f"{proxy}/chat/completions", content=content, headers={"content-type": kind})
     assert reply.status_code == status
     assert message in reply.json()["error"]["message"]
 
@@ -220,7 +223,7 @@ def test_a_token_keeps_others_out_and_stays_here(upstream: tuple[Upstream, str])
     with running(Proxy(upstream[1], RuleAnnotator(), token="secret", key="upstream-key").app()) as url:
         with pytest.raises(openai.AuthenticationError, match="expected the bearer token"):
             ask(url)
-        assert httpx2.get(f"{url}/models").status_code == 401
+        assert call("GET", f"{url}/models").status_code == 401
         assert models(url, "secret") == ["m"]
         assert upstream[0].headers[-1]["authorization"] == "Bearer upstream-key"
     with running(Proxy(upstream[1], RuleAnnotator(), token="secret").app()) as url:
@@ -244,14 +247,14 @@ def test_a_token_keeps_others_out_and_stays_here(upstream: tuple[Upstream, str])
 def test_a_web_page_can_not_use_the_endpoint_with_the_key(
     upstream: tuple[Upstream, str], keyed: str, path: str, headers: dict[str, str], status: int, message: str
 ) -> None:
-    reply = httpx2.post(
-        f"{keyed}/{path}", content=b"{}", headers={"content-type": "application/json", **headers}
+    reply = call(
+        "POST", f"{keyed}/{path}", content=b"{}", headers={"content-type": "application/json", **headers}
     )
     assert (reply.status_code, upstream[0].headers) == (status, [])
     assert message in reply.json()["error"]["message"]
     if status == 403:
-        assert httpx2.get(f"{keyed}/models", headers=headers).status_code == 403
-        assert httpx2.delete(f"{keyed}/{path}", headers=headers).status_code in (403, 405)
+        assert call("GET", f"{keyed}/models", headers=headers).status_code == 403
+        assert call("DELETE", f"{keyed}/{path}", headers=headers).status_code in (403, 405)
     assert upstream[0].headers == []
 
 
@@ -267,7 +270,7 @@ def test_programs_use_the_endpoint_with_the_key(upstream: tuple[Upstream, str], 
             "origin": "https://page.example",
             "content-type": "text/plain",
         }
-        assert httpx2.post(f"{url}/models", headers=said).status_code == 405  # the endpoint's own answer
+        assert call("POST", f"{url}/models", headers=said).status_code == 405  # the endpoint's own answer
 
 
 def test_no_endpoint_behind_is_a_clear_error() -> None:
@@ -276,8 +279,8 @@ def test_no_endpoint_behind_is_a_clear_error() -> None:
             openai.InternalServerError, match=r"cannot reach http://127.0.0.1:9/v1: .*is it running\?"
         ):
             ask(url)
-        assert httpx2.get(f"{url.removesuffix('/v1')}/health").json()["annotator"]["name"] == "rule"
-        assert httpx2.get(f"{url}/%2e%2e/secret").status_code == 404
+        assert call("GET", f"{url.removesuffix('/v1')}/health").json()["annotator"]["name"] == "rule"
+        assert call("GET", f"{url}/%2e%2e/secret").status_code == 404
 
 
 def test_requests_at_once_do_not_mix(proxy: str, upstream: tuple[Upstream, str]) -> None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import socket
+import re
 import subprocess
 import sys
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,15 +32,12 @@ class Served:
 
 @contextmanager
 def served(folder: Path) -> Iterator[Served]:
-    """Serve a checkpoint on a free port until the block ends.
+    """Serve a checkpoint until the block ends, on a free port that the server takes itself and tells.
 
     This server draws only where the checkpoint's own defaults draw, and takes over the rest of them.
     """
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     log = folder.parent / "serve.log"
-    command = f"serve {folder} --device cpu --dtype float32 --host 127.0.0.1 --port {port}".split()
+    command = f"serve {folder} --device cpu --dtype float32 --host 127.0.0.1 --port 0".split()
     with log.open("wb") as out:
         process = subprocess.Popen(
             [str(Path(sys.executable).parent / "transformers"), *command],
@@ -52,14 +48,14 @@ def served(folder: Path) -> Iterator[Served]:
     try:
         for _ in range(480):
             time.sleep(0.5)
-            try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5):
-                    break
-            except (urllib.error.URLError, OSError):
-                assert process.poll() is None, log.read_text()
+            assert process.poll() is None, log.read_text()
+            if told := re.search(r"running on (http://127\.0\.0\.1:\d+)", log.read_text()):
+                break
         else:
             pytest.fail(f"the server did not come up:\n{log.read_text()}")
-        yield Served(folder, f"http://127.0.0.1:{port}", process)
+        with urllib.request.urlopen(f"{told[1]}/health", timeout=60):
+            pass
+        yield Served(folder, told[1], process)
     finally:
         process.terminate()
         process.wait()
