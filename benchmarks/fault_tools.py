@@ -214,7 +214,7 @@ def soak(
 
 def row(what: str, found: Soak, asked: int | None) -> str:
     """A row of the table; a soak that found something wrong has raised before."""
-    return f"| {what} | {found.kills} | {found.rounds} | 0 | {'–' if asked is None else asked} |"
+    return f"| {what} | {found.kills} | {found.rounds} | {'–' if asked is None else asked} |"
 
 
 # --- the server ---------------------------------------------------------------------------------------------------

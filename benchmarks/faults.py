@@ -4,33 +4,30 @@
 
 Soaks. A process is killed (SIGKILL) at a random moment of its run, started again, killed again, until it ends; then all
 begins anew, until so many kills have hit. After each kill the output must be the beginning of the uninterrupted run's
-output, at each end its equal, byte for byte. Texts are the pocket world's and the data set example's; the LLM is a
+output, at each end its equal, byte for byte, with nothing lost and nothing twice; where it is not, the row says FAILED
+in place of numbers. Texts are the pocket world's and the data set example's; the LLM is a
 scripted server that counts what it is asked.
 
 Other faults: a disk that is full and then is not (a small file system, needs root), an output that can't be written, a
-server that dies and returns, Ctrl-C. Writes docs/results/faults.md from the parts that are done, which are kept in
-out/faults/; exit code 1 where something is not as it should be.
+server that dies and returns, Ctrl-C. Writes docs/results/faults.md from the parts that are done, which are kept
+beside it; exit code 1 where something is not as it should be.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import platform
 import signal
 import sqlite3
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 from benchmarks.fault_shards import soak_shards
 from benchmarks.fault_tools import (
     CONCURRENT,
-    ROOT,
     Server,
     command,
     expect,
@@ -43,9 +40,9 @@ from benchmarks.fault_tools import (
     write_questions,
     write_records,
 )
+from benchmarks.kept import RESULTS, Part, keep, parts, provenance
 
-PAGE = ROOT / "docs" / "results" / "faults.md"
-WORK = ROOT / "out" / "faults"
+PAGE = RESULTS / "faults.md"
 
 
 def beginning(output: Path, whole: bytes) -> None:
@@ -314,7 +311,6 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=30, help="of each soak (%(default)s)")
     parser.add_argument("--records", type=int, default=60)
     parser.add_argument("--only", nargs="*", choices=SOAKS + FAULTS, help="do these parts anew")
-    parser.add_argument("--output", type=Path, default=PAGE)
     args = parser.parse_args()
     preload()
     rows: dict[str, list[str]] = {}
@@ -335,58 +331,61 @@ def main() -> int:
                     found = f"| {name} | FAILED: {' '.join(str(error).split())[:300]} | |"
                 rows[name] = [found] if isinstance(found, str) else found
                 print(f"{name}: {time.monotonic() - begin:.0f} s", *rows[name], sep="\n", flush=True)
-                keep(name, {"rows": rows[name], "records": args.records})
+                keep(PAGE, name, {"rows": rows[name], "records": args.records, "kills": args.kills})
         finally:
             server.down()
-    args.output.write_text(page(), encoding="utf-8")
+    PAGE.write_text(page(parts(PAGE)), encoding="utf-8")
     for line in failed:
         print(f"FAILED {line}", file=sys.stderr)
     return bool(failed)
 
 
-def keep(name: str, value: dict[str, Any]) -> None:
-    """Keep a finished part."""
-    WORK.mkdir(parents=True, exist_ok=True)
-    (WORK / f"{name}.json").write_text(json.dumps(value), encoding="utf-8")
-
-
-def kept(names: Sequence[str]) -> str:
-    """The rows of finished parts; a part that was not run says so."""
-    rows: list[str] = []
-    for name in names:
-        path = WORK / f"{name}.json"
-        rows += json.loads(path.read_text())["rows"] if path.is_file() else [f"| {name} | not run | | | |"]
+def table(kept: dict[str, Part], names: Sequence[str]) -> str:
+    """The rows of the parts; one that was not run says so."""
+    rows = [
+        row
+        for name in names
+        for row in (kept[name]["found"]["rows"] if name in kept else [f"| {name} | not run |"])
+    ]
     return "\n".join(rows)
 
 
-def page() -> str:
+def runs(kept: dict[str, Part]) -> str:
+    """With what options the parts were run."""
+    how: dict[str, list[str]] = {}
+    for name, part in kept.items():
+        found = part["found"]
+        how.setdefault(f"`--kills {found['kills']} --records {found['records']}`", []).append(name)
+    return "; ".join(f"{', '.join(names)}: {options}" for options, names in how.items())
+
+
+def page(kept: dict[str, Part]) -> str:
     about = (__doc__ or "").split("\n\n", 2)[2].rsplit("Writes", 1)[0].strip()
-    versions = ", ".join(f"{p} {version(p)}" for p in ("torch", "transformers", "openai"))
-    machine = f"Python {platform.python_version()}, {versions}, SQLite {sqlite3.sqlite_version}; a 2-core CPU machine"
     return f"""# Faults survived
 
 `python -m benchmarks.faults`
 
 {about}
 
-{machine}, Linux.
+A 2-core CPU machine, Linux. Options: {runs(kept)}.
+
+{provenance(kept)}
 
 ## Killed at random
 
-| what | kills | finished runs, each equal to the uninterrupted one | corrupt, lost or twice | asked again |
-|---|---:|---:|---:|---:|
-{kept(SOAKS)}
+| what | kills | finished runs | asked again |
+|---|---:|---:|---:|
+{table(kept, SOAKS)}
 
 "Asked again" are requests that were on their way when the process died, at most {CONCURRENT} a kill; the server counted
-them. The parts were run one by one, with `--kills 30`, and `--records 60` (annotate, FEWL) or `--records 20` (the
-rest). FEWL in one process writes its output anew at the end: what it keeps is every reply. Killed workers and nodes of
+them. FEWL in one process writes its output anew at the end: what it keeps is every reply. Killed workers and nodes of
 `--distributed`: [scale.md](scale.md), `tests/test_distributed*.py`.
 
 ## Other faults
 
 | fault | what the program does | the same command, once it is mended |
 |---|---|---|
-{kept(FAULTS)}
+{table(kept, FAULTS)}
 """
 
 

