@@ -216,7 +216,7 @@ class Odd(Upstream):
 def post(behind: Upstream, **body: Any) -> httpx2.Response:
     with running(behind.app()) as url, running(Proxy(url, RuleAnnotator()).app()) as own:
         body = {"messages": MESSAGES, FIELD: {"reference": REFERENCE, "action": "correct"}, **body}
-        return httpx2.post(f"{own}/chat/completions", json=body)
+        return httpx2.post(f"{own}/chat/completions", json=body, timeout=60)
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -258,7 +258,7 @@ def test_a_stream_that_breaks_off_loses_nothing_and_says_so(
 def test_paths_and_methods_pass_as_they_are() -> None:
     behind = Odd(b"{}")
     with running(behind.app()) as url, running(Proxy(url, RuleAnnotator()).app()) as own:
-        assert httpx2.delete(f"{own}/models/org%2Fname%3Fx?y=%2F").status_code == 200
+        assert httpx2.delete(f"{own}/models/org%2Fname%3Fx?y=%2F", timeout=60).status_code == 200
     assert behind.headers == [{"path": "/v1/models/org%2Fname%3Fx", "method": "DELETE"}]
 
 
