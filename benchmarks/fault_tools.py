@@ -315,14 +315,11 @@ def small_disk(folder: Path, kilobytes: int) -> Iterator[Callable[[str], None]]:
         check=True,
         capture_output=True,
     )
+
+    def remount(options: str) -> None:
+        subprocess.run(["mount", "-o", f"remount,{options}", str(folder)], check=True, capture_output=True)
+
     try:
-        yield (
-            lambda options: (
-                subprocess.run(
-                    ["mount", "-o", f"remount,{options}", str(folder)], check=True, capture_output=True
-                )
-                and None
-            )
-        )
+        yield remount
     finally:
         subprocess.run(["umount", str(folder)], check=True, capture_output=True)
