@@ -106,22 +106,37 @@ def test_no_module_is_over_400_lines() -> None:
     assert long == {}
 
 
-@pytest.mark.parametrize("module", [*PACKAGES, "mitigate.cli"])
-def test_importing_is_light(module: str) -> None:
+STANDARD = (
+    "asyncio, concurrent.futures.process, email.message, http.server, logging.config, multiprocessing.pool, sqlite3, "
+    "unittest.mock, xml.dom.minidom"
+)
+
+
+def import_seconds(modules: str) -> float:
+    """CPU seconds that an import takes in a fresh process; none of the heavy libraries may come with it."""
     code = (
-        f"import sys, time; start = time.process_time(); import {module}; spent = time.process_time() - start;"
+        f"import sys, time; start = time.process_time(); import {modules}; spent = time.process_time() - start;"
         f"import json; print(json.dumps([spent, sorted(set({HEAVY!r}) & set(sys.modules))]))"
     )
-    spent = []
-    for _ in range(3):
-        done = python("-c", code, cwd=ROOT)
-        assert done.returncode == 0, done.stderr
-        seconds, heavy = json.loads(done.stdout)
-        assert heavy == []
-        spent.append(seconds)
-        if seconds < 0.5:
-            break
-    assert min(spent) < 0.5
+    done = python("-c", code, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    seconds, heavy = json.loads(done.stdout)
+    assert heavy == []
+    return float(seconds)
+
+
+@pytest.mark.parametrize("module", [*PACKAGES, "mitigate.cli"])
+def test_importing_is_light(module: str) -> None:
+    """Half a second where the modules above, of Python itself, take 0.11; a slower machine is slower with both."""
+    spent, standard = [], []
+    for _ in range(5):
+        spent.append(import_seconds(module))
+        if min(spent) < 0.15:  # light on any machine
+            return
+        standard.append(import_seconds(STANDARD))
+        if min(spent) < 4.5 * min(standard):
+            return
+    assert min(spent) < 4.5 * min(standard)
 
 
 def test_no_path_of_a_build_machine_is_committed() -> None:
