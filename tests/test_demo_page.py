@@ -74,9 +74,11 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         patch.setattr(asyncio, "new_event_loop", noted)
         patch.setenv("GRADIO_SHARE", "True")  # the page must not listen to this
         patch.setenv("GRADIO_SERVER_NAME", "0.0.0.0")
+        patch.setattr("gradio.networking.url_ok", lambda url: True)  # its own look allows three seconds
         one = Served(tmp_path_factory.mktemp("demo"))
     yield one
     one.page.close(verbose=False)
+    one.page.server.thread.join(60)  # Gradio itself waits five seconds
     asyncio.set_event_loop(None)
     for loop in loops:
         loop.close()
@@ -86,10 +88,12 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 @pytest.fixture(scope="module")
-def client(served: Served) -> Any:
+def client(served: Served) -> Iterator[Any]:
     from gradio_client import Client
 
-    return Client(served.url, verbose=False)
+    one = Client(served.url, verbose=False, httpx_kwargs={"timeout": WAIT / 1000})
+    yield one
+    one.close()
 
 
 def test_it_listens_on_loopback_and_names_two_endpoints(served: Served, client: Any) -> None:
@@ -220,7 +224,9 @@ def choose(page: Any, box: str, name: str) -> None:
 def test_an_example_is_annotated_and_a_sentence_shows_its_evidence(visit: Any) -> None:
     page = visit(viewport={"width": 1280, "height": 900})
     page.get_by_text("Lighthouse (English)").click()
-    page.wait_for_function("document.querySelector('#answer textarea').value.length > 100")
+    page.wait_for_function(
+        "['answer', 'reference'].every(id => document.querySelector(`#${id} textarea`).value.length > 100)"
+    )
     answer, reference = page.input_value("#answer textarea"), page.input_value("#reference textarea")
     choose(page, ".mt-annotator:visible", "embedded")
     page.click("#annotate")
@@ -273,12 +279,9 @@ def test_hostile_text_is_text(visit: Any) -> None:
     assert page.locator("#annotated .answer .hidden[data-name='U+202E']").count() == 1
     judge(page, "x" * 50_001, wait=False)
     page.wait_for_selector("#annotated .notice")
-    assert "The answer has 50,001 characters; this page takes 50,000." in page.inner_text(
-        "#annotated .notice"
-    )
-    long = (
-        "The mill was built in 1804, and its red roofs can be seen from Ostrand. " * 690
-    )  # 49,680 characters
+    told = page.inner_text("#annotated .notice")
+    assert "The answer has 50,001 characters; this page takes 50,000." in told
+    long = "The mill was built in 1804, and its red roofs can be seen from Ostrand. " * 690
     judge(page, long)
     assert page.text_content("#annotated .answer") == page.input_value("#answer textarea") == long
 
