@@ -1,7 +1,18 @@
-"""Settings of every test: no hub, no colours, and one thread for small tensors, where more only get in the way."""
+"""Settings of every test: no hub, no colours, and one thread for small tensors, where more only get in the way.
+
+Examples of hypothesis are the same in every run and may take their time, so that a result is of the code and not of the
+machine or of chance; `HYPOTHESIS_PROFILE=default` draws others.
+"""
 
 import os
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "same", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
