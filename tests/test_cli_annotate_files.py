@@ -70,15 +70,15 @@ def test_a_terminal_sees_a_progress_bar_with_the_speed(tmp_path: Path) -> None:
         "2",
     ]
     process = start(*files, env={"STANDIN_DELAY": "1", "TERM": "xterm"}, stderr=terminal)
-    out, _ = process.communicate(timeout=120)
     os.close(terminal)
     seen = b""
-    try:
+    try:  # read all along: a terminal takes some kilobytes, then who writes waits
         while data := os.read(master, 65536):
             seen += data
     except OSError:  # the other end is closed
         pass
     os.close(master)
+    out, _ = process.communicate(timeout=120)
     assert process.returncode == 0
     assert re.search(rb"annotating.*[24]/6.*[\d.]+ sentences/s", seen, re.S)
     assert "\x1b" not in out  # standard output is no terminal here
