@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -211,11 +212,14 @@ def test_two_workers_at_one_shard(corpus: Path, tmp_path: Path) -> None:
 def no_file_over(size: int) -> Iterator[None]:
     """Writing more than so many bytes into a file fails, as on a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    bytecode = sys.dont_write_bytecode
+    sys.dont_write_bytecode = True  # its files would be cut, and spoil later imports
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        sys.dont_write_bytecode = bytecode
 
 
 @pytest.mark.parametrize("shards", [2, 100])
