@@ -111,8 +111,9 @@ def test_the_recipe_from_records_to_pairs(tmp_path: Path, capsys: pytest.Capture
     asked: list[str] = []
 
     def script(body: dict[str, Any]) -> Reply:
-        asked.append(body["messages"][0]["content"])
-        return completion("with" if EXAMPLES in asked[-1] else "without")
+        prompt = body["messages"][0]["content"]
+        asked.append(prompt)  # in any order: several are asked at once
+        return completion("with" if EXAMPLES in prompt else "without")
 
     recipe, out = tmp_path / "icl.yaml", tmp_path / "run"
     with serving(script) as server:
