@@ -177,8 +177,9 @@ def test_time_is_linear_on_monotonous_text(unit: str, count: int | None) -> None
         return taken
 
     small, large = seconds(12_500), seconds(50_000)
-    if large > 8 * small + 0.02:  # a busy machine: once more, calmly
-        small, large = min(small, seconds(12_500)), min(large, seconds(50_000))
+    for _ in range(4):  # a busy machine or a collection of garbage: once more, calmly
+        if large > min(8 * small + 0.02, 1.0):
+            small, large = min(small, seconds(12_500)), min(large, seconds(50_000))
     assert large <= 8 * small + 0.02
     assert large < 1.0  # measured: 0.001 to 0.15 s
 
