@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -15,11 +14,6 @@ ANSWERS = ["The sky is blue.", "It has 3 moons. Thanks!", "Nobody knows. The sky
 REFERENCE = "The sky is blue. It has 2 moons."
 
 
-def heed_ctrl_c() -> None:
-    """Jobs that a shell starts in the background ignore Ctrl-C, and so would their children."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
 def start(*args: str | Path, env: dict[str, str] | None = None, **options: Any) -> subprocess.Popen[str]:
     environment = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "FORCE_COLOR", "NO_COLOR")}
     return subprocess.Popen(
@@ -28,7 +22,7 @@ def start(*args: str | Path, env: dict[str, str] | None = None, **options: Any) 
         env={**environment, "COLUMNS": "200", **(env or {})},
         text=True,
         encoding="utf-8",
-        **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "preexec_fn": heed_ctrl_c, **options},
+        **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options},
     )
 
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 import os
 import re
+import resource
+import signal
 import sys
 import time
 from collections.abc import Iterable, Mapping
@@ -90,7 +92,13 @@ class ExactAnnotator:
 
 
 def main() -> int:
-    """The `mitigate` program with the stand-in; its environment sets delay, fingerprint and folder."""
+    """The `mitigate` program with the stand-in; its environment sets delay, fingerprint, folder, and size of files."""
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # what a shell starts in the background ignores it
+    if size := os.environ.get("STANDIN_FILE_SIZE"):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (int(size), int(size)))
+        sys.dont_write_bytecode = True  # its files would be cut, and spoil later imports
     import annotators
     from mitigate.cli import main as mitigate
 
