@@ -51,7 +51,7 @@ def page(about: str, kept: dict[str, Part]) -> str:
         "# Scale",
         "`python -m benchmarks.scale`; `--kernels`, `--speedup`, `--cluster` and `--page` for the rest, and "
         "`python -m benchmarks.vllm_ray`.",
-        *about.split("\n\n")[2:5],
+        *about.strip().split("\n\n")[2:5],
         "A 2-core CPU machine that others used at the same time, one thread, hence CPU-seconds for costs. Single runs. "
         "No GPU, and never more than one machine.",
         provenance(kept),
@@ -110,9 +110,10 @@ def growth(rows: list[dict[str, Any]]) -> str:
 def kernels(part: Part | None) -> str:
     if part is None:
         return ""
-    rows, said = [], []
+    rows, said, again_share = [], [], []
     for dtype, places, first, every, again in part["found"]:
         rows.append(f"| {dtype} | {places:,} | {first:.0f} | {every:.0f} | {again:.0f} |")
+        again_share.append((again - every) / (every - first))
         said.append(f"{every - first:+.0f} and {again - every:+.0f} MiB in {dtype} with {places:,}")
     return (
         "One layer of the embedded annotator's size with random weights; sixty shapes of batches (rows × length), then "
@@ -120,7 +121,8 @@ def kernels(part: Part | None) -> str:
         "(`ONEDNN_PRIMITIVE_CACHE_CAPACITY`). Resident MiB:\n\n"
         "| | places | after the first shape | after all | after all again |\n|---|---:|---:|---:|---:|\n"
         + "\n".join(rows)
-        + f"\n\nThe first round and the second add {'; '.join(said)}."
+        + f"\n\nThe first round and the second add {'; '.join(said)}: shapes that come again add at most "
+        f"{max(0.0, *again_share):.0%} of what new ones add."
     )
 
 
