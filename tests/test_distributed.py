@@ -44,7 +44,7 @@ def corpus(folder: Path, n: int) -> Path:
 
 
 @needs_ray
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_the_rows_and_labels_of_one_process(tmp_path: Path) -> None:
     source = corpus(tmp_path / "corpus", 16)
     whole, one = tmp_path / "whole.jsonl", tmp_path / "one.jsonl"
@@ -61,7 +61,7 @@ def test_the_rows_and_labels_of_one_process(tmp_path: Path) -> None:
     ]
     done = subprocess.run(
         [sys.executable, "-m", "tests.distributed_runner"],
-        input=json.dumps(steps), capture_output=True, text=True, timeout=580,
+        input=json.dumps(steps), capture_output=True, text=True, timeout=1100,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     first, again, other = json.loads(done.stdout.splitlines()[-1])

@@ -284,7 +284,7 @@ def test_wrong_options_are_one_line(
 @pytest.mark.skipif(
     importlib.util.find_spec("ray") is None, reason="needs the extra ray, which is not installed"
 )
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_on_ray(tmp_path: Path) -> None:
     folder, whole = corpus(tmp_path / "corpus", rows(20))
     options = ["--similarity", "new-words", "--embedding", "tfidf"]
@@ -296,7 +296,7 @@ def test_on_ray(tmp_path: Path) -> None:
     steps = [{"argv": asked, "remove": []}, {"argv": asked, "remove": lost}]
     done = subprocess.run(
         [sys.executable, "-m", "tests.distributed_runner"],
-        input=json.dumps(steps), capture_output=True, text=True, timeout=580,
+        input=json.dumps(steps), capture_output=True, text=True, timeout=1100,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     first, again = json.loads(done.stdout.splitlines()[-1])
