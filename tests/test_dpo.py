@@ -184,7 +184,7 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     args = ["build-preferences", "--input", str(source), "--output", str(output)]
     assert main(args) == 3
     out, err = capsys.readouterr()
-    assert "3 answers to 2 questions, 1 pairs, 1 questions without one" in out
+    assert "3 answers to 2 questions, 1 pair, 1 question without one" in out
     assert "in.jsonl:4: sentences: expected the list that `mitigate annotate` writes, got 3" in err
     assert "in.jsonl:5: sentences[0]: expected start and end inside the answer (3 characters)" in err
     (pair,) = [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
