@@ -119,7 +119,11 @@ def test_ctrl_c_leaves_a_state_that_resumes_to_the_same_weights(
     def press(folder: RunFolder, step: int, **values: Any) -> None:  # Ctrl-C when the first step is done
         log(folder, step, **values)
         if step == 1:
-            signal.raise_signal(signal.SIGINT)
+            handler = signal.getsignal(
+                signal.SIGINT
+            )  # called by hand: no signal reaches the test runner itself
+            assert callable(handler)
+            handler(signal.SIGINT, None)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(RunFolder, "log", press)
