@@ -29,6 +29,8 @@ CONTRAST = """() => {
       return [e.className, (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05)]; });
 }"""  # Source: WCAG 2.2, relative luminance and contrast ratio
 
+FILLED = "Array.from(document.querySelectorAll('textarea')).every(e => e.value || !e.offsetParent)"
+
 
 class SpanRule(RuleAnnotator):
     """As the rule annotator, and able to judge some sentences of an answer."""

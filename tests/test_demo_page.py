@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from tests.demo_parts import ANSWER, CONTRAST, HOSTILE, REFERENCE, Slow, SpanRule, write_run
+from tests.demo_parts import ANSWER, CONTRAST, FILLED, HOSTILE, REFERENCE, Slow, SpanRule, write_run
 
 gr = pytest.importorskip("gradio", reason="skipped: gradio is not installed (the demo extra)")
 
@@ -35,7 +35,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.timeout(900),
 ]
-WAIT = 120_000  # milliseconds; pages are quick, test machines are not
+WAIT = 240_000  # milliseconds; pages are quick, test machines are not
 
 
 class Served:
@@ -365,7 +365,7 @@ def test_compare_and_training(visit: Any) -> None:
     page = visit()
     page.get_by_role("tab", name="Compare").click()
     page.get_by_text("Do camels store water? (English)").click()
-    page.wait_for_function("document.querySelector('#compare-question textarea').value.length > 10")
+    page.wait_for_function(FILLED)
     page.click("#compare")
     page.wait_for_selector("#compared .mt-view:not(.busy) >> nth=1")
     scores = [float(text) for text in page.locator("#compared .score b").all_text_contents()]
