@@ -24,12 +24,12 @@ def parts(page: Path) -> dict[str, Part]:
 def keep(page: Path, name: str, found: Any) -> None:
     """Keep a part, with the versions and the commit that it was measured at."""
     commit, changed = (
-        subprocess.run(["git", *command], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+        subprocess.run(["git", *command], cwd=ROOT, capture_output=True, text=True).stdout.strip()
         for command in (["rev-parse", "--short", "HEAD"], ["status", "--porcelain", "--", "*.py"])
     )
     if changed:
         commit += " with changes"
-    by = f"Python {platform.python_version()}, torch {version('torch')}, commit {commit}"
+    by = f"Python {platform.python_version()}, torch {version('torch')}, commit {commit or 'unknown'}"
     kept = {**parts(page), name: {"by": by, "found": found}}
     page.with_suffix(".json").write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
 
