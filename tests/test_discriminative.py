@@ -49,6 +49,9 @@ def test_batch_equals_single_in_float32(float32: DiscriminativeAnnotator, record
 
 
 def test_batch_equals_single_in_bfloat16(records: list) -> None:
+    """With the shorter references: a CPU without bfloat16 is slow at it."""
+    records = [record for record in records if len(str(record["reference"])) < 640]
+    assert len(records) == 10
     annotator = DiscriminativeAnnotator.from_pretrained("embedded", dtype="bfloat16")
     batch = annotator.annotate_batch(records)
     single = [annotator.annotate_batch([record])[0] for record in records]
