@@ -36,6 +36,7 @@ pytestmark = [
     pytest.mark.timeout(900),
 ]
 WAIT = 240_000  # milliseconds; pages are quick, test machines are not
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]  # containers have little of that memory
 
 
 class Served:
@@ -171,7 +172,7 @@ def browser() -> Iterator[Any]:
     if path is None:
         pytest.skip("skipped: no browser here (apt-get install chromium)")
     with playwright.sync_playwright() as started:
-        one = started.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
+        one = started.chromium.launch(executable_path=path, args=FLAGS)
         yield one
         one.close()
 
