@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -113,6 +114,10 @@ def serving(script: Callable[[dict[str, Any]], Reply]) -> Iterator[Server]:
     class Listener(ThreadingHTTPServer):
         daemon_threads = True
         request_queue_size = 64  # with the usual 5 the sixth connection of a batch waits a second
+
+        def handle_error(self, request: Any, client_address: Any) -> None:
+            if not isinstance(sys.exception(), OSError):  # a client that went away is not worth a line
+                super().handle_error(request, client_address)
 
     http = Listener(("127.0.0.1", 0), Handler)
     server.url = f"http://127.0.0.1:{http.server_address[1]}/v1"
