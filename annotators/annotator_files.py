@@ -76,7 +76,7 @@ def read_parts(folder: Path) -> Parts:
             shown = f"{len(value)} names" if isinstance(value, list) else repr(value)
             raise ValueError(
                 f"{folder / 'annotator.json'}: expected {key} to be {shown} of this version, got "
-                f"{str(found)[:60]!r}; train it again with `python -m annotators.training`"
+                f"{str(found)[:60]!r}; train it again with `mitigate train annotator`"
             )
     try:
         combiner = Combiner.load(folder / "combiner.safetensors")

@@ -25,11 +25,12 @@ from annotators.chinese_verdict import judged_chinese
 from annotators.claims import VERSION as CLAIMS_VERSION
 from annotators.claims import claims_nothing
 from annotators.cleaning import clean, clean_text, original_span
-from annotators.combiner import Combiner
+from annotators.combiner import DOUBT, Combiner
 from annotators.features import FEATURES, VERSION, Idf
 from annotators.judging import CONFLICT_CAP, Item, Judge, Verdict, corrected, fragments_of
 from annotators.language import language_of, reads_as_english
 from annotators.lexical import words_of
+from annotators.pairs import EXCERPT_TOKENS, LEAST_GAIN
 from annotators.records import (
     HALLUCINATED,
     LABELS,
@@ -93,7 +94,8 @@ class DiscriminativeAnnotator:
         self.name = name
         self.embedder_id = embedder_id
         digest = hashlib.sha256(
-            f"{VERSION} {CLAIMS_VERSION} {CHINESE_VERSION} {SPANS_VERSION} {CONFLICT_CAP} "
+            f"{VERSION} {CLAIMS_VERSION} {CHINESE_VERSION} {SPANS_VERSION} {CONFLICT_CAP} {DOUBT} "
+            f"{EXCERPT_TOKENS} {LEAST_GAIN} "
             f"{' '.join(FEATURES)} {embedder.fingerprint}".encode()
         )
         for key in sorted(combiner.tensors):
@@ -262,10 +264,12 @@ class DiscriminativeAnnotator:
         chances, labels = self._calibration.judge(
             np.stack([v.probabilities for v in verdicts]), np.array([v.label for v in verdicts])
         )
-        return [
-            replace(v, probabilities=p, label=int(label))
-            for v, p, label in zip(verdicts, chances, labels, strict=True)
-        ]
+        return self._judge.marked(
+            [
+                replace(v, probabilities=p, label=int(label))
+                for v, p, label in zip(verdicts, chances, labels, strict=True)
+            ]
+        )
 
 
 def unjudgeable(row: Mapping[str, Any], sentence: str) -> Status | None:

@@ -8,7 +8,7 @@ stored beside the combiner. What it reads is made by ``annotators/pairs.py``; im
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -18,6 +18,7 @@ from torch import nn
 
 from annotators.pairs import N_KINDS, Pair, build_pairs
 from annotators.records import LABELS
+from engines.batches import batches
 from engines.embedding_model import cpu_has_bfloat16, packaged_folder
 
 BATCH_TOKENS = (2048, 65536)
@@ -111,9 +112,8 @@ def unpack(model: PairModel, tensors: dict[str, torch.Tensor]) -> None:
                 wanted[name].copy_(value.float())
 
 
-def collate(pairs: Sequence[Pair], pad: int) -> dict[str, torch.Tensor]:
-    """Pad inputs to one batch."""
-    width = max(len(pair.ids) for pair in pairs)
+def collate(pairs: Sequence[Pair], pad: int, width: int) -> dict[str, torch.Tensor]:
+    """Pad inputs to one batch of ``width`` tokens."""
     ids, kinds = np.full((len(pairs), width), pad), np.zeros((len(pairs), width), np.int64)
     mask, sentence = np.zeros((len(pairs), width), bool), np.zeros((len(pairs), width), bool)
     for i, pair in enumerate(pairs):
@@ -198,10 +198,11 @@ class PairEncoder:
         end = t.sep_token_id if t.sep_token_id is not None else t.eos_token_id
         return build_pairs(texts, self.tokenize, (start, end), self.limit)
 
-    def batch(self, pairs: Sequence[Pair]) -> dict[str, torch.Tensor]:
-        """Tensors of inputs, on the device."""
+    def batch(self, pairs: Sequence[Pair], width: int | None = None) -> dict[str, torch.Tensor]:
+        """Tensors of inputs, on the device, padded to ``width`` or to the longest."""
         pad = self.tokenizer.pad_token_id or 0
-        return {name: value.to(self.device) for name, value in collate(pairs, pad).items()}
+        width = width or max(len(pair.ids) for pair in pairs)
+        return {name: value.to(self.device) for name, value in collate(pairs, pad, width).items()}
 
     def __call__(
         self, texts: Sequence[tuple[str, str, Sequence[str]]]
@@ -211,9 +212,10 @@ class PairEncoder:
         labels = np.zeros((len(pairs), len(LABELS)), np.float32)
         tokens: list[tuple[tuple[int, int, float], ...]] = [()] * len(pairs)
         kind = self.device.split(":")[0]
-        for numbers in batches([len(pair.ids) for pair in pairs], BATCH_TOKENS[kind == "cuda"]):
+        lengths = [len(pair.ids) for pair in pairs]
+        for numbers, width in batches(lengths, BATCH_TOKENS[kind == "cuda"], self.limit):
             with torch.inference_mode():
-                label_B4, token_BT = self.model(**self.batch([pairs[i] for i in numbers]))
+                label_B4, token_BT = self.model(**self.batch([pairs[i] for i in numbers], width))
             labels[numbers] = label_B4.cpu().numpy()
             scores = token_BT.sigmoid().cpu().numpy()
             for row, i in enumerate(numbers):
@@ -221,16 +223,6 @@ class PairEncoder:
                 wrong = scores[row, first : first + len(places)].tolist()
                 tokens[i] = tuple((a, b, p) for (a, b), p in zip(places, wrong, strict=True))
         return labels, tokens
-
-
-def batches(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
-    """Rows of like length, longest first, in batches of at most ``budget`` padded tokens, or of one row."""
-    order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
-    at = 0
-    while at < len(order):
-        size = max(1, budget // max(1, lengths[order[at]]))
-        yield order[at : at + size]
-        at += size
 
 
 def _folder(base: str | None) -> str:

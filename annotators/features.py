@@ -23,8 +23,9 @@ FORM = frozenset(
 )
 """Features of a sentence's form, not of how it is met: they tell sources apart rather than labels, so the combiner does
 not read them (docs/LOG.md). Question mark and personal words stay, for "no fact"."""
-VERSION = 2
-"""Raised whenever a feature changes its meaning, since stored combiners depend on it."""
+VERSION = 3
+"""Raised whenever a feature changes its meaning, or judging what it does with features and votes, since stored
+combiners depend on both."""
 N_BUCKETS = 1 << 16
 
 

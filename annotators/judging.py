@@ -158,7 +158,7 @@ class Judge:
         votes: np.ndarray | None = None
         tokens: list[TokenScores] = [()] * len(items)
         if self.encoder is not None:
-            votes = self._foregone(features)
+            votes = foregone(self.combiner, features)
             asked = np.flatnonzero(np.isnan(votes[:, 0])).tolist()
             texts = [
                 (items[i].question, items[i].sentence, self._excerpt(*met[i], windows[i], evidence[i]))
@@ -178,19 +178,23 @@ class Judge:
         ]
         return verdicts
 
-    def _foregone(self, features: np.ndarray) -> np.ndarray:
-        """Votes (n, 4) where the encoder need not be asked, NaN elsewhere.
+    def marked(self, verdicts: Sequence[Verdict]) -> list[Verdict]:
+        """The verdicts; the encoder's marks are added to hallucinated ones for which it was not asked.
 
-        A row whose label stays "supported" or "no fact" whatever the encoder says: its agreement is taken for granted.
-        Its words are not marked either, so reading it would be for nothing.
+        For labels that changed after judging (a calibration); call inside ``memory()``.
         """
-        votes = np.full((len(features), len(LABELS)), np.nan)
-        for label in (SUPPORTED, NO_FACT):
-            against, agreeing = np.zeros(len(LABELS)), np.full(len(LABELS), -DOUBT)
-            against[label], agreeing[label] = -DOUBT, 0.0
-            worst = capped(features, self.combiner.predict_proba(features, against))
-            votes[self.combiner.decide(worst) == label] = agreeing
-        return votes
+        out = list(verdicts)
+        late = [
+            i for i, v in enumerate(out) if v.label in (CONTRADICTORY, UNVERIFIABLE) and not v.token_scores
+        ]
+        if self.encoder is not None and late:
+            texts = [
+                (v.item.question, v.item.sentence, self._excerpt(v.met, v.weight, v.window, v.evidence))
+                for v in (out[i] for i in late)
+            ]
+            for i, scores in zip(late, self.encoder(texts)[1], strict=True):
+                out[i] = replace(out[i], token_scores=scores)
+        return out
 
     def _met(
         self, items: Sequence[Item], evidence: Sequence[Evidence]
@@ -262,6 +266,27 @@ class Judge:
             for item, e in zip(items, evidence, strict=True)
         ]
         return np.stack(vectors), evidence
+
+
+def foregone(combiner: Combiner, features: np.ndarray) -> np.ndarray:
+    """Votes (n, 4) where the encoder need not be asked, NaN elsewhere.
+
+    A row whose label stays "supported" or "no fact" whatever the encoder says: its agreement is taken for granted. Its
+    words are not marked either, so reading it would be for nothing.
+    """
+    votes = np.full((len(features), len(LABELS)), np.nan)
+    for label in (SUPPORTED, NO_FACT):
+        against, agreeing = np.zeros(len(LABELS)), np.full(len(LABELS), -DOUBT)
+        against[label], agreeing[label] = -DOUBT, 0.0
+        worst = capped(features, combiner.predict_proba(features, against))
+        votes[combiner.decide(worst) == label] = agreeing
+    return votes
+
+
+def as_judged(combiner: Combiner, features: np.ndarray, votes: np.ndarray) -> np.ndarray:
+    """Votes (n, 4) as judging has them: the encoder's, but ``foregone`` where it is not asked."""
+    known = foregone(combiner, features)
+    return np.where(np.isnan(known), votes, known)
 
 
 def capped(features: np.ndarray, probabilities: np.ndarray) -> np.ndarray:

@@ -43,6 +43,12 @@ _NOUN = re.compile(rf"\b(?:[Tt]he|[Aa]n?|[Hh]is|[Hh]er|[Tt]heir|[Ii]ts) (?P<noun
 Place = tuple[int, int]
 
 
+_GOES_ON = re.compile(
+    r",? (?:who|whom|whose|which|that|where|of|named|called)\b|, (?:an?|the|his|her|its|their)\b"
+)
+"""After the second phrase: said of it, so that it can't stay behind where another phrase moves there."""
+
+
 def voices(sentence: str) -> tuple[str, str] | None:
     """The sentence in the other voice, and a false one with doer and done-to exchanged; None where it does not apply.
 
@@ -53,12 +59,14 @@ def voices(sentence: str) -> tuple[str, str] | None:
     match = passive or _ACTIVE.match(sentence)
     if match is None or match["a"].split()[0].lower() in FUNCTION_WORDS - {"the", "a", "an"}:
         return None
-    if match["b"].endswith("day"):  # "announced Wednesday"
+    if match["b"].endswith("day") or _GOES_ON.match(sentence, match.end()):  # "announced Wednesday"
         return None
     a, b, rest = match["a"], match["b"], sentence[match.end() :]
-    done = PAST.get(match["verb"], match["verb"]) if passive else _DONE.get(match["verb"], match["verb"])
-    middle = done if passive else f"was {done} by"
-    return f"{_upper(b)} {middle} {_lower(a)}{rest}", f"{a} {middle} {b}{rest}"
+    if passive:
+        done = PAST.get(match["verb"], match["verb"])
+        return f"{_upper(b)} {done} {_lower(a)}{rest}", f"{a} {done} {b}{rest}"
+    done = _DONE.get(match["verb"], match["verb"])
+    return f"{_upper(b)} {_was(b)} {done} by {_lower(a)}{rest}", f"{a} {_was(a)} {done} by {b}{rest}"
 
 
 def rejoined(sentence: str) -> str | None:
@@ -88,6 +96,13 @@ def exchanged(sentence: str, random: Random) -> tuple[str, Place, Place] | None:
     first, second = sentence[start:middle], sentence[after:end]
     out = sentence[:start] + second + sentence[middle:after] + first + sentence[end:]
     return out, (start, start + len(second)), (end - len(first), end)
+
+
+def _was(phrase: str) -> str:
+    """ "were" after what reads as many: "the mills", "The Beatles"; a bare name such as "Norland Mills" is one."""
+    article, _, rest = phrase.partition(" ")
+    many = article.lower() == "the" and rest.endswith("s") and not rest.endswith(("ss", "us", "is"))
+    return "were" if many else "was"
 
 
 def _upper(phrase: str) -> str:

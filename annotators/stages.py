@@ -57,7 +57,8 @@ log = logging.getLogger(__name__)
 EDIT_SHARE, EDIT_WEIGHT = 0.5, 0.7
 """Of people's supported sentences in false versions beside people's labels: how many, and the weight of each."""
 REPLAYED = 1500
-"""Examples of the first stage in the second one, so that what only they teach (who did what) is not forgotten."""
+"""Examples of the first stage in the second one, the first of its random order, so that what only they teach (who did
+what) is not forgotten."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ def train_annotator(settings: Settings, work: Path) -> DiscriminativeAnnotator:
     return DiscriminativeAnnotator(combiner, idf, embedder, encoder=encoder, embedder_id=settings.embedder)
 
 
-CALIBRATION = ("temperature", "encoder", "bias", "threshold")
+CALIBRATION = ("temperature", "bias", "threshold")
 
 
 def train_labels(

@@ -1,9 +1,10 @@
 """Synthetic rows for the pair encoder: sentences of documents, reworded and then, half of the time, made false.
 
-What is false is known to the character, so the token head learns from the same rows. Three families: one small edit
-that contradicts (``annotators/edits.py``, roles, words in the same company), a clause of something else added
-(not verifiable), and a sentence whose own passage is taken out of the evidence (not verifiable). People's supported
-sentences are edited in the same ways, since their wording differs from the document's.
+What is false is mostly known to the character, so the token head learns from the same rows. Four families: one small
+edit that contradicts (``annotators/edits.py``, words in the same company), the same words in another order, beside a
+true sentence whose order differs too (``annotators/roles.py``), a clause of something else added (not verifiable), and
+a sentence whose own passage is taken out of the evidence (not verifiable). People's supported sentences are edited in
+the same ways, since their wording differs from the document's.
 """
 
 from __future__ import annotations
@@ -175,7 +176,7 @@ class Maker:
         passages, order = tuple(sentences), [s for s in sentences if proper(s)]
         random.shuffle(order)
         out: list[Example] = []
-        others = 0
+        other = False
         for sentence in order:
             both = voices(sentence)
             if both is not None:
@@ -183,9 +184,9 @@ class Maker:
                 out += [Example("", both[1], passages, CONTRADICTORY, None, source)]
                 continue
             right = rejoined(sentence) or rewrite(sentence, random)
-            wrong = None if others else exchanged(right if random.random() < 0.5 else sentence, random)
+            wrong = None if other else exchanged(right if random.random() < 0.5 else sentence, random)
             if wrong is not None:
-                others += 1
+                other = True
                 out += [Example("", right, passages, SUPPORTED, (), source)]
                 out += [Example("", wrong[0], passages, CONTRADICTORY, wrong[1:], source)]
         return out

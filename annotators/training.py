@@ -29,7 +29,7 @@ from annotators.combiner import Combiner, decide, votes_of
 from annotators.discriminative import CHUNK, unjudgeable
 from annotators.edits import edit
 from annotators.features import FEATURES, FORM, Idf
-from annotators.judging import Item, Judge
+from annotators.judging import Item, Judge, as_judged
 from annotators.records import LABELS
 from annotators.sentences import split_sentences
 from annotators.small_talk import SMALL_TALK
@@ -264,7 +264,8 @@ def calibrate(combiner: Combiner, table: Table, beside: np.ndarray | None, edits
     """Calibrate and choose the threshold on the development fold.
 
     Edits, and the rows they are made from once more, count half, since people's rows seldom turn on one wrong word. The
-    threshold is chosen on people's rows.
+    threshold is chosen on people's rows. With an encoder both are done twice: the first calibration says for which rows
+    judging will not ask it, the second one reads the votes so.
 
     Args:
         combiner: Not yet calibrated.
@@ -287,9 +288,16 @@ def calibrate(combiner: Combiner, table: Table, beside: np.ndarray | None, edits
         weights = np.concatenate([weights, np.full(2 * len(again), SYNTHETIC_WEIGHT)])
         if own is not None and votes is not None and edits.beside is not None:
             both = np.concatenate([own, votes_of(edits.beside), votes[again]])
-    combiner = combiner.calibrated(features, all_targets, weights, both)
-    probabilities = combiner.predict_proba(table.features[dev], own)
-    return combiner.with_threshold(best_threshold(probabilities, targets, table.names[dev].tolist()))
+
+    def fitted(own: np.ndarray | None, both: np.ndarray | None) -> Combiner:
+        found = combiner.calibrated(features, all_targets, weights, both)
+        probabilities = found.predict_proba(table.features[dev], own)
+        return found.with_threshold(best_threshold(probabilities, targets, table.names[dev].tolist()))
+
+    first = fitted(own, both)
+    if own is None or both is None:
+        return first
+    return fitted(as_judged(first, table.features[dev], own), as_judged(first, features, both))
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ normalising), weighted by their tokens: with mean pooling, the mean over all tok
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from engines.batches import batches
 from engines.embedding_model import PACKAGED_NAME, cpu_has_bfloat16, fingerprint_of, load, packaged_folder
 
 if TYPE_CHECKING:
@@ -184,17 +185,17 @@ class Embedder:
         rows = [
             (n, a, b) for n, ids in enumerate(ids_of) for a, b in _chunks(len(ids), self.max_tokens - special)
         ]
-        rows.sort(key=lambda row: row[2] - row[1], reverse=True)
         weight = np.zeros(len(ids_of))
         for n, a, b in rows:
             weight[n] += b - a + special
         budget = BATCH_TOKENS["cuda" if self.device.startswith("cuda") else "cpu"]
         pooled: np.ndarray | None = None
         vectors: list[np.ndarray] = [np.zeros(0, np.float32)] * len(ids_of)
-        for batch in _batches(rows, special, budget):
+        for numbers, width in batches([b - a + special for _, a, b in rows], budget, self.max_tokens):
+            batch = [rows[number] for number in numbers]
             inputs = [[*self._prefix, *ids_of[n][a:b].tolist(), *self._suffix] for n, a, b in batch]
             with torch.inference_mode():
-                tokens, sentences = self._run(inputs)
+                tokens, sentences = self._run(inputs, width)
             if pooled is None:
                 pooled = np.zeros((len(ids_of), sentences.shape[1]), np.float32)
             for i, (n, a, b) in enumerate(batch):
@@ -208,15 +209,14 @@ class Embedder:
             return np.zeros((0, 0), np.float32), []
         return _unit(pooled), vectors
 
-    def _run(self, inputs: list[list[int]]) -> tuple[Tensor, Tensor]:
-        """One padded batch: token vectors (B, T, D) and unnormalised sentence vectors (B, D), float32."""
+    def _run(self, inputs: list[list[int]], width: int) -> tuple[Tensor, Tensor]:
+        """One batch, padded to ``width``: token vectors (B, T, D) and unnormalised sentence vectors (B, D), float32."""
         import torch
 
-        longest = max(map(len, inputs))
         pad = self._tokenizer.pad_token_id or 0
-        ids = torch.tensor([row + [pad] * (longest - len(row)) for row in inputs], device=self.device)
+        ids = torch.tensor([row + [pad] * (width - len(row)) for row in inputs], device=self.device)
         lengths = torch.tensor([len(row) for row in inputs], device=self.device)
-        mask = (torch.arange(longest, device=self.device)[None, :] < lengths[:, None]).long()
+        mask = (torch.arange(width, device=self.device)[None, :] < lengths[:, None]).long()
         features = self._transformer({"input_ids": ids, "attention_mask": mask})
         features["token_embeddings"] = features["token_embeddings"].float()
         tokens = features["token_embeddings"]
@@ -237,18 +237,6 @@ def _chunks(length: int, limit: int) -> list[tuple[int, int]]:
     count = max(1, -(-length // limit))
     cuts = [length * i // count for i in range(count + 1)]
     return list(pairwise(cuts))
-
-
-def _batches(
-    rows: list[tuple[int, int, int]], special: int, budget: int
-) -> Iterator[list[tuple[int, int, int]]]:
-    """Cut rows (longest first) into batches of at most ``budget`` padded tokens, or of one row."""
-    start = 0
-    while start < len(rows):
-        longest = rows[start][2] - rows[start][1] + special
-        size = max(1, budget // longest)
-        yield rows[start : start + size]
-        start += size
 
 
 def _unit(vectors: np.ndarray) -> np.ndarray:

@@ -13,7 +13,7 @@ from annotators import LABELS, load_annotator
 from annotators.combiner import Combiner, votes_of
 from annotators.discriminative import EMBEDDED, DiscriminativeAnnotator
 from annotators.features import FEATURES
-from annotators.judging import Item, Judge, Memory, capped, corrected
+from annotators.judging import Item, Judge, Memory, capped, corrected, foregone
 from annotators.lexical import words_of
 from annotators.passages import index_references
 from annotators.window import second_pass, select
@@ -156,8 +156,7 @@ def test_what_the_encoder_is_not_asked_it_could_not_change(float32: Discriminati
     features = t["mean"] + 4 * rng.normal(size=(3000, len(FEATURES))) * np.where(
         np.isinf(t["scale"]), 1, t["scale"]
     )
-    judge = Judge(float32.combiner, float32.idf, float32.embedder)
-    votes = judge._foregone(features)
+    votes = foregone(float32.combiner, features)
     asked = np.isnan(votes[:, 0])
     assert 0.5 < asked.mean() < 0.97  # else this would say nothing
     settled = float32.combiner.decide(
@@ -205,7 +204,7 @@ def test_wrong_names_and_folders(tmp_path: Path) -> None:
         load_annotator("nobody/nothing-here")
     config = json.loads((EMBEDDED / "annotator.json").read_text(encoding="utf-8"))
     (tmp_path / "annotator.json").write_text(json.dumps({**config, "version": 0}), encoding="utf-8")
-    with pytest.raises(ValueError, match="expected version to be 2"):
+    with pytest.raises(ValueError, match="expected version to be 3"):
         load_annotator(str(tmp_path))
     with pytest.raises(ValueError, match="window: for annotators named generative:"):
         load_annotator("embedded", window="whole")

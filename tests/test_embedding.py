@@ -142,7 +142,7 @@ def test_result_does_not_depend_on_the_batch(minilm: Embedder, monkeypatch: pyte
 def test_equal_texts_are_computed_once(minilm: Embedder, monkeypatch: pytest.MonkeyPatch) -> None:
     rows: list[int] = []
     run = minilm._run
-    monkeypatch.setattr(minilm, "_run", lambda inputs: rows.append(len(inputs)) or run(inputs))
+    monkeypatch.setattr(minilm, "_run", lambda inputs, width: rows.append(len(inputs)) or run(inputs, width))
     found = minilm.encode(["same", "other", "same", "same"])
     assert sum(rows) == 2
     assert (found[0] == found[2]).all()

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from annotators.combiner import SHARE, UNSUPPORTED, Combiner, votes_of
-from annotators.encoder import PairEncoder, batches
+from annotators.encoder import PairEncoder
 from annotators.encoder_data import labelled_examples, read_examples, write_examples
 from annotators.encoder_training import batch_order, token_targets, train_stage
 from annotators.lexical import words_of
@@ -175,7 +175,7 @@ def test_interrupted_training_ends_the_same(
         assert not a.requires_grad or torch.allclose(a, b, atol=1e-6)
 
 
-def test_targets_and_batches_by_hand(base: str) -> None:
+def test_targets_by_hand(base: str) -> None:
     example = examples(2)[1]
     (pair,) = PairEncoder(base).pairs([("", example.sentence, example.passages)])
     wanted = token_targets(pair, example)
@@ -185,7 +185,6 @@ def test_targets_and_batches_by_hand(base: str) -> None:
     assert set(token_targets(pair, unknown).tolist()) == {-1.0}
     order = batch_order([5] * 10, 4, seed=0)
     assert sorted(i for numbers in order for i in numbers) == list(range(10))
-    assert list(batches([3, 9, 4], 10)) == [[1], [2, 0]]  # longest first; 2 × 4 tokens fit into 10
 
 
 def test_combiner_adds_the_encoder() -> None:

@@ -23,6 +23,19 @@ def test_voices_by_hand() -> None:
         "Anna Berg painted the bridge.",
         "The bridge painted Anna Berg.",
     )
+    assert voices("Anna Berg repaired the old mills.") == (
+        "The old mills were repaired by Anna Berg.",
+        "Anna Berg was repaired by the old mills.",
+    )
+    assert voices("The Beatles praised the bus.") == (
+        "The bus was praised by the Beatles.",
+        "The Beatles were praised by the bus.",
+    )
+    assert (
+        voices("The mill was bought by Anna Berg, who was born in Ostby.") is None
+    )  # said of her, not of the mill
+    assert voices("The mill was bought by Anna Berg, a painter.") is None
+    assert voices("Anna Berg painted the bridge that led to Ostby.") is None
     assert voices("Anna Berg walked home in the rain.") is None  # nothing is done to anything
     assert voices("She praised Robert Wilson.") is None  # "by she"
     assert voices("The mill announced Wednesday that it closes.") is None
