@@ -47,6 +47,13 @@ def test_fit_learns_and_saves(tmp_path: Path) -> None:
     assert all(np.array_equal(again.tensors[k], combiner.tensors[k]) for k in combiner.tensors)
 
 
+def test_noise_in_training_keeps_one_feature_from_being_sure() -> None:
+    x, target = np.repeat([[1.0], [-1.0]], 400, axis=0), np.repeat([0, 3], 400)
+    p = Combiner.fit(x, target, np.ones(800), members=2, epochs=60).predict_proba(np.array([[1.0], [0.5]]))
+    # two normal clouds of variance 1 at +1 and −1: log P(+|x) / P(−|x) = 2x
+    assert p[:, 0] == pytest.approx(1 / (1 + np.exp([-2.0, -1.0])), abs=0.04)
+
+
 def test_unread_features_change_nothing(tmp_path: Path) -> None:
     x, target = toy(300)
     combiner = Combiner.fit(x, target, np.ones(len(x)), members=1, epochs=2, hidden=8, unread=[1])

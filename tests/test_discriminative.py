@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from annotators import LABELS, load_annotator
 from annotators.combiner import Combiner, votes_of
 from annotators.discriminative import EMBEDDED, DiscriminativeAnnotator
 from annotators.features import FEATURES
-from annotators.judging import Item, Judge, Memory, capped, corrected, foregone
+from annotators.judging import Item, Judge, Memory, as_judged, capped, corrected, foregone
 from annotators.lexical import words_of
 from annotators.passages import index_references
 from annotators.window import second_pass, select
@@ -167,6 +168,27 @@ def test_what_the_encoder_is_not_asked_it_could_not_change(float32: Discriminati
         said = votes_of(rng.normal(size=(len(features), 4)) * scale)
         labels = float32.combiner.decide(capped(features, float32.combiner.predict_proba(features, said)))
         assert np.array_equal(labels[~asked], settled)
+        mixed = as_judged(float32.combiner, features, said)
+        assert np.array_equal(mixed[asked], said[asked])
+        assert np.array_equal(mixed[~asked], votes[~asked])
+
+
+def test_a_label_changed_after_judging_gets_the_marks_of_the_encoder(
+    float32: DiscriminativeAnnotator,
+) -> None:
+    judge = Judge(float32.combiner, float32.idf, float32.embedder, encoder=float32.encoder)
+    assert float32.encoder is not None
+    items = [Item("The lighthouse at Cape Farewell was built in 1870.", REFERENCE)] * 2
+    with judge.memory():
+        first, second = judge(items)
+        assert (first.label, first.token_scores) == (0, ())  # supported whatever the encoder says: not asked
+        changed, kept = judge.marked([replace(first, label=1), second])
+        _, (passages, _) = judge.read(items)
+    assert kept is second
+    assert changed.label == 1
+    (expected,) = float32.encoder([("", items[0].sentence, passages)])[1]
+    assert len(expected) > 5
+    assert np.array(changed.token_scores) == pytest.approx(np.array(expected), abs=1e-4)
 
 
 def test_no_proposal_without_a_hallucination(float32: DiscriminativeAnnotator) -> None:

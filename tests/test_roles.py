@@ -84,3 +84,12 @@ def test_role_pairs_of_a_document() -> None:
                 assert example.sentence not in document
                 names = Counter(w for w in words_of(example.sentence).lower if w not in ("was", "by"))
                 assert any(not names - bag for bag in bags)  # no word that the document's sentence lacks
+        turned = {(e.target, e.sentence) for e in made if "Norland" in e.sentence}
+        assert turned == {
+            (SUPPORTED, "Norland Mills bought Ostby Works in the dry summer of 1906."),
+            (CONTRADICTORY, "Ostby Works bought Norland Mills in the dry summer of 1906."),
+        }
+        assert {e.sentence for e in made if e.target == CONTRADICTORY and "letter" in e.sentence} == {
+            "Anna Berg was praised by Robert Wilson in a long letter of May 1950.",
+            "Robert Wilson was thanked by Anna Berg in a short letter of June 1950.",
+        }
