@@ -196,7 +196,10 @@ def main() -> None:
     table_, passages = windows(trained, annotator.idf, embedder, args.work)
     plain = np.full(len(rows), np.nan)
     plain[judgeable] = kept(
-        args.work, "plain", key, lambda: plain_encoder(table_, passages, some, texts, args.work)
+        args.work,
+        "plain",
+        key,
+        lambda: plain_encoder(table_, passages, some, texts, args.work / f"plain-{key[:8]}"),
     )
 
     support = np.full(len(rows), np.nan)

@@ -47,7 +47,7 @@ def plain_encoder(
     passages: Sequence[tuple[str, ...]],
     rows: Sequence[Mapping[str, Any]],
     texts: Sequence[tuple[str, ...]],
-    work: Path,
+    folder: Path,
 ) -> np.ndarray:
     """P(supported) of rows by MiniLM fine-tuned on people's labels alone: no marks, no edits, no words' labels.
 
@@ -56,7 +56,7 @@ def plain_encoder(
         passages: What is read beside its rows.
         rows: To judge, with ``texts``.
         texts: What is read beside them.
-        work: Folder for its checkpoints.
+        folder: For its checkpoints.
     """
     train = np.flatnonzero(np.isin(table.folds, FOLD_NAMES["train"])).tolist()
     weights = row_weights(table.names[train].tolist(), table.targets[train])
@@ -67,7 +67,7 @@ def plain_encoder(
     train_stage(
         encoder,
         [replace(e, spans=None) for e in examples],
-        work / "plain",
+        folder,
         epochs=PLAIN_EPOCHS,
         rate=PLAIN_RATE,
     )
@@ -78,14 +78,16 @@ def plain_encoder(
 
 
 def kept(work: Path, name: str, key: str, make: Callable[[], np.ndarray]) -> np.ndarray:
-    """An array that does not depend on the weights, computed once."""
+    """What was computed under the same key, or is computed now and written, whole or not at all."""
     file = work / f"{name}.npz"
     if file.is_file():
         with np.load(file, allow_pickle=False) as stored:
             if str(stored["key"]) == key:
                 return np.asarray(stored["values"])
     values = make()
-    np.savez(file, key=np.array(key), values=values)
+    with file.with_suffix(".part").open("wb") as part:
+        np.savez(part, key=np.array(key), values=values)
+    file.with_suffix(".part").replace(file)
     return values
 
 

@@ -13,7 +13,7 @@ import argparse
 import hashlib
 import logging
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -27,7 +27,7 @@ from annotators.encoder import PairEncoder
 from annotators.encoder_data import EDITED_TOKENS, cut, read_examples
 from annotators.encoder_training import restore
 from annotators.features import Idf
-from annotators.judging import capped
+from annotators.judging import as_judged, capped
 from annotators.splits import FOLD_NAMES
 from annotators.stages import REPLAYED, Settings, logits_of, train_labels, windows
 from annotators.synthetic import Example
@@ -42,7 +42,7 @@ from annotators.training import (
     usable,
 )
 from benchmarks.baselines import Baseline, english_rows, judged, table
-from benchmarks.embedded_baselines import boosting, kept_windows, windows_key
+from benchmarks.embedded_baselines import boosting, kept, kept_windows, windows_key
 from benchmarks.splits import DATA
 from engines.embedding import Embedder
 
@@ -81,11 +81,12 @@ def by_annotator(
     passages: Sequence[tuple[str, ...]],
     edited: Sequence[Example],
     work: Path,
+    folder: Path,
     rows: Sequence[Mapping[str, Any]],
     features: np.ndarray,
     texts: Sequence[tuple[str, ...]],
-) -> Judged:
-    """Networks and pair encoder, of rows of sources that they did not learn from.
+) -> np.ndarray:
+    """``Judged`` (2, n) by networks and pair encoder, of rows of sources that they did not learn from.
 
     Args:
         out: The sources.
@@ -93,6 +94,7 @@ def by_annotator(
         passages: What the encoder reads beside its rows.
         edited: The first stage's examples; some of those of the other sources are taken into the second stage.
         work: Folder of the training run.
+        folder: For the encoder's checkpoints.
         rows: To judge, n.
         features: (n, F).
         texts: What the encoder reads beside them.
@@ -102,14 +104,15 @@ def by_annotator(
     restore(encoder.model, work / "edits")
     train_labels(
         encoder, part, [passages[i] for i in left], [e for e in edited if e.source not in out][:REPLAYED],
-        Settings(work, (), label_epochs=PASSES), work / f"without-{out[0]}",
+        Settings(work, (), label_epochs=PASSES), folder,
     )  # fmt: skip
     encoder = PairEncoder(None, encoder.packed())
     dev = np.flatnonzero(part.dev).tolist()
     beside = np.zeros((len(part.rows), 4), np.float32)
     beside[dev] = logits_of(encoder, [part.rows[i] for i in dev], [passages[left[i]] for i in dev])
     combiner = calibrate(fit_combiner(part, FOLD_NAMES["train"]), part, beside, None)
-    return _said(combiner, features, votes_of(logits_of(encoder, rows, texts)))
+    votes = votes_of(logits_of(encoder, rows, texts))
+    return np.stack(_said(combiner, features, as_judged(combiner, features, votes)))
 
 
 def _said(combiner: Combiner, features: np.ndarray, votes: np.ndarray | None) -> Judged:
@@ -123,19 +126,6 @@ def _by_boosting(part: Table, features: np.ndarray) -> Judged:
     as_labels = np.stack([of_dev, 1 - of_dev, 0 * of_dev, 0 * of_dev], 1)
     threshold = best_threshold(as_labels, part.targets[part.dev], part.names[part.dev].tolist())
     said = np.where(support >= threshold, SAID.index("supported"), SAID.index("unsupported"))
-    return support, said
-
-
-def kept(file: Path, key: str, make: Callable[[], Judged]) -> Judged:
-    """What was computed under the same key, or is computed now and written, whole or not at all."""
-    if file.is_file():
-        with np.load(file, allow_pickle=False) as stored:
-            if str(stored["key"]) == key:
-                return stored["support"], stored["said"]
-    support, said = make()
-    with file.with_suffix(".part").open("wb") as part:
-        np.savez(part, key=np.array(key), support=support, said=said)
-    file.with_suffix(".part").replace(file)
     return support, said
 
 
@@ -167,10 +157,10 @@ def main() -> None:
     support = {way: np.full(len(rows), np.nan) for way in WAYS}
     labels: dict[str, list[str | None]] = {way: [None] * len(rows) for way in WAYS}
 
-    def put(way: str, at: Sequence[int], judgement: Judged) -> None:
+    def put(way: str, at: Sequence[int], judgement: Judged | np.ndarray) -> None:
         support[way][list(at)] = judgement[0]
         for i, label in zip(at, judgement[1].tolist(), strict=True):
-            labels[way][i] = SAID[label]
+            labels[way][i] = SAID[int(label)]
 
     for out in ONE_OUT:
         mine = [i for i, row in enumerate(rows) if row["source"] in out]
@@ -179,19 +169,12 @@ def main() -> None:
         log.info("features without %s", ", ".join(out))
     for out in () if args.features_only else THIRDS:
         mine = [i for i, row in enumerate(rows) if row["source"] in out]
-        some = [rows[i] for i in mine]
-        make = partial(
-            by_annotator,
-            out,
-            whole,
-            passages,
-            edited,
-            args.work,
-            some,
-            features[mine],
-            [texts[i] for i in mine],
+        name, some, beside = f"without-{out[0]}", [rows[i] for i in mine], [texts[i] for i in mine]
+        folder = args.work / f"{name}-{key[:8]}"
+        judge = partial(
+            by_annotator, out, whole, passages, edited, args.work, folder, some, features[mine], beside
         )
-        put(WAYS[2], mine, kept(args.work / f"without-{out[0]}.npz", key, make))
+        put(WAYS[2], mine, kept(args.work, name, key, judge))
         log.info("encoder without %s", ", ".join(out))
     ways = WAYS[:2] if args.features_only else WAYS
     more = " --features-only" if args.features_only else ""
