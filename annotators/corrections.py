@@ -1,4 +1,4 @@
-"""Candidate corrections of a hallucinated sentence: a counterpart from its fragments, or the smallest clause deleted.
+"""Candidate corrections of a hallucinated sentence: its fragments' words in place of its own, or a clause deleted.
 
 Only proposes; the annotator judges each edited sentence again and keeps an edit when the verdict improves.
 Proposals never touch text outside the sentence and are ordered from the least change to the largest.
@@ -9,13 +9,22 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from functools import lru_cache
 from itertools import pairwise
 
 from annotators.lexical import Words, words_of
-from annotators.wordlists import MONTHS
+from annotators.wordlists import MONTHS, NEGATIONS
 
+VERSION = 1
+"""Raised whenever a constant or rule changes, since records depend on it."""
 MAX_CANDIDATES = 6
+LONGEST = (3, 4)
+"""Words of a sentence, and of a fragment, that are exchanged at most between equal neighbours."""
+NEIGHBOURS = 3
+"""Words on either side of them that count: two, one of them of content, must be the same."""
+UNSUPPORTED_SHARE = 0.5
+"""Of the content words of a clause that is deleted: so many are unsupported, so that little else is lost with them."""
 _CLAUSE = re.compile(
     r"\s*[,;:–—]\s*|\s+(?=(?:and|but|which|who|where|while|because|although|whereas|making|with)\s)|\s*\(|\)\s*"
 )
@@ -145,12 +154,49 @@ def replacements(sentence: str, fragments: Sequence[str]) -> list[Candidate]:
     return [*single, Candidate(tuple(edits))] if len(edits) > 1 else single
 
 
-def deletions(sentence: str, missing: Sequence[bool]) -> list[Candidate]:
-    """Deletion of single clauses and adjuncts that hold unsupported words, the smallest first.
+def exchanges(sentence: str, fragments: Sequence[str], missing: Sequence[bool]) -> list[Candidate]:
+    """A fragment's words, or none, in place of a few that stand between the same words there; the fewest first.
+
+    Among the words that go is one that is unsupported, that the fragments lack, or that denies.
 
     Args:
         sentence: The sentence.
-        missing: For each word of ``words_of(sentence)`` whether the evidence lacks it.
+        fragments: Its evidence.
+        missing: For each word of ``words_of(sentence)`` whether it is unsupported.
+    """
+    own = words_of(sentence)
+    known = {stem for fragment in fragments for stem in words_of(fragment).stems}
+    wrong = [
+        lost or (own.content[i] and own.stems[i] not in known) or own.lower[i] in NEGATIONS
+        for i, lost in enumerate(missing)
+    ]
+    found: list[tuple[int, Candidate]] = []
+    for fragment in fragments:
+        other = words_of(fragment)
+        blocks = SequenceMatcher(None, own.stems, other.stems, autojunk=False).get_opcodes()
+        for n, (tag, a, b, c, d) in enumerate(blocks):
+            if tag not in ("replace", "delete") or b - a > LONGEST[0] or d - c > LONGEST[1] or not n:
+                continue
+            after = blocks[n + 1][2] if n + 1 < len(blocks) else b
+            before = blocks[n - 1][1]
+            around = [*range(max(before, a - NEIGHBOURS), a), *range(b, min(after, b + NEIGHBOURS))]
+            if len(around) < 2 or not any(own.content[i] for i in around) or not any(wrong[a:b]):
+                continue
+            if tag == "delete":
+                edit = (own.ends[a - 1], own.ends[b - 1], "")
+            else:
+                edit = (own.starts[a], own.ends[b - 1], fragment[other.starts[c] : other.ends[d - 1]])
+            found.append((b - a + d - c, Candidate((edit,))))
+    found.sort(key=lambda each: each[0])
+    return [candidate for _, candidate in found]
+
+
+def deletions(sentence: str, missing: Sequence[bool]) -> list[Candidate]:
+    """Deletion of single clauses and adjuncts of mostly unsupported words, the smallest first.
+
+    Args:
+        sentence: The sentence.
+        missing: For each word of ``words_of(sentence)`` whether it is unsupported.
     """
     words = words_of(sentence)
     core_end = len(sentence.rstrip(" .!?\"'”’"))
@@ -177,12 +223,18 @@ def deletions(sentence: str, missing: Sequence[bool]) -> list[Candidate]:
     kept = []
     for start, end in sorted(spans, key=lambda span: (span[1] - span[0], span)):
         inside = [i for i in range(len(words)) if start <= words.starts[i] < end]
-        if not inside or len(inside) > 0.7 * len(words) or not any(missing[i] for i in inside):
+        content = [missing[i] for i in inside if words.content[i]]
+        if len(inside) > 0.7 * len(words) or sum(content) < max(1, UNSUPPORTED_SHARE * len(content)):
             continue
         kept.append(Candidate(((start, end, ""),)))
     return kept
 
 
 def candidates(sentence: str, fragments: Sequence[str], missing: Sequence[bool]) -> list[Candidate]:
-    """All proposals for a sentence, at most MAX_CANDIDATES: counterparts first, then deletions."""
-    return [*replacements(sentence, fragments), *deletions(sentence, missing)][:MAX_CANDIDATES]
+    """Proposals for a sentence, at most MAX_CANDIDATES: exchanges between equal words, counterparts, deletions."""
+    found = [
+        *exchanges(sentence, fragments, missing),
+        *replacements(sentence, fragments),
+        *deletions(sentence, missing),
+    ]
+    return list(dict.fromkeys(found))[:MAX_CANDIDATES]

@@ -26,6 +26,7 @@ from annotators.claims import VERSION as CLAIMS_VERSION
 from annotators.claims import claims_nothing
 from annotators.cleaning import clean, clean_text, original_span
 from annotators.combiner import DOUBT, Combiner
+from annotators.corrections import VERSION as CORRECTIONS_VERSION
 from annotators.features import FEATURES, VERSION, Idf
 from annotators.judging import CONFLICT_CAP, Item, Judge, Verdict, corrected, fragments_of
 from annotators.language import language_of, reads_as_english
@@ -94,8 +95,8 @@ class DiscriminativeAnnotator:
         self.name = name
         self.embedder_id = embedder_id
         digest = hashlib.sha256(
-            f"{VERSION} {CLAIMS_VERSION} {CHINESE_VERSION} {SPANS_VERSION} {CONFLICT_CAP} {DOUBT} "
-            f"{EXCERPT_TOKENS} {LEAST_GAIN} "
+            f"{VERSION} {CLAIMS_VERSION} {CHINESE_VERSION} {SPANS_VERSION} {CORRECTIONS_VERSION} "
+            f"{CONFLICT_CAP} {DOUBT} {EXCERPT_TOKENS} {LEAST_GAIN} "
             f"{' '.join(FEATURES)} {embedder.fingerprint}".encode()
         )
         for key in sorted(combiner.tensors):

@@ -22,6 +22,7 @@ from annotators.features import FEATURES, Evidence, Idf, feature_vector
 from annotators.lexical import coverage, words_of
 from annotators.pairs import EXCERPT_TOKENS, LEAST_GAIN, excerpt
 from annotators.records import LABELS, Fragment
+from annotators.spans import unsupported_spans
 from annotators.window import ReferenceIndex, Window, index_references, second_pass, select
 
 if TYPE_CHECKING:
@@ -345,9 +346,12 @@ def corrected(judge: Judge, verdicts: Sequence[Verdict]) -> list[tuple[tuple[int
         evidence = [clean_text(fragment.text) for fragment in fragments_of(verdict)]
         if not evidence:
             continue
-        known = {stem for text in evidence for stem in words_of(text).stems}
         words = words_of(verdict.item.sentence)
-        missing = [c and s not in known for c, s in zip(words.content, words.stems, strict=True)]
+        spans = unsupported_spans(verdict.item.sentence, verdict.met, verdict.weight, verdict.token_scores)
+        missing = [
+            content and any(a <= start < b for a, b in spans)
+            for content, start in zip(words.content, words.starts, strict=True)
+        ]
         proposals += [(i, c) for c in candidates(verdict.item.sentence, evidence, missing)]
     edited = [replace(verdicts[i].item, sentence=c.apply(verdicts[i].item.sentence)) for i, c in proposals]
     edits: list[tuple[tuple[int, int, str], ...]] = [()] * len(verdicts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from annotators.corrections import Candidate, candidates, deletions, replacements
+from annotators.corrections import Candidate, candidates, deletions, exchanges, replacements
 from annotators.lexical import words_of
 
 
@@ -46,6 +46,52 @@ def test_two_edits_come_singly_then_together() -> None:
         "It was built in 1889 and stands in Lyon.",
         "It was built in 1899 and stands in Paris.",
         "It was built in 1889 and stands in Paris.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("sentence", "fragments", "expected"),
+    [
+        # neither a number nor a name: what stands between the same words decides
+        ("Their sales rose sharply in spring.", ["In Ostby their sales fell sharply in spring."],
+         ["Their sales fell sharply in spring."]),
+        ("The bridge was never painted green.", ["The bridge was painted green."], ["The bridge was painted green."]),
+        ("The mill was sold to a local bank.", ["The mill was sold to the council."],
+         ["The mill was sold to the council."]),
+        # the fewest words first, whichever fragment they come from
+        ("Anna Berg sold the old mill.", ["Anna Berg at last mended the old mill.", "Anna Berg painted the old mill."],
+         ["Anna Berg painted the old mill.", "Anna Berg at last mended the old mill."]),
+        # only little words around it, more words than may go, and nothing wrong in it
+        ("It rose in it.", ["It fell in it."], []),
+        ("The mill was sold to four very rich brothers there.", ["The mill was sold to Ostby there."], []),
+        ("The mill was sold.", ["The mill was sold.", "The old mill was sold."], []),
+    ],
+)  # fmt: skip
+def test_exchanges(sentence: str, fragments: list[str], expected: list[str]) -> None:
+    assert [
+        c.apply(sentence) for c in exchanges(sentence, fragments, missing(sentence, fragments))
+    ] == expected
+
+
+def test_what_is_marked_unsupported_is_exchanged_though_the_fragments_have_it() -> None:
+    sentence, fragments = (
+        "The mill was red in spring.",
+        ["The mill was green in spring.", "A red bus passed."],
+    )
+    assert exchanges(sentence, fragments, [False] * 6) == []
+    marks = [word == "red" for word in words_of(sentence).lower]
+    assert [c.apply(sentence) for c in exchanges(sentence, fragments, marks)] == [
+        "The mill was green in spring."
+    ]
+
+
+def test_a_clause_is_deleted_only_if_half_of_it_is_unsupported() -> None:
+    sentence = "The bridge crosses the river, and Anna Berg painted the tower green."
+    words = words_of(sentence).lower
+    assert deletions(sentence, [word == "green" for word in words]) == []  # one of five
+    marked = ("painted", "tower", "green")
+    assert [c.apply(sentence) for c in deletions(sentence, [word in marked for word in words])] == [
+        "The bridge crosses the river."
     ]
 
 
