@@ -17,7 +17,7 @@ from annotators.records import Label
 from annotators.sentences import split_sentences
 from mitigate.aspects import Judged
 from mitigate.reward_inputs import Answer
-from mitigate.reward_texts import repeats, words
+from mitigate.reward_texts import open_question, repeats, words
 
 RELEVANT = 0.3
 """Cosine (MiniLM) from which a sentence bears on the question; see docs/rewards.md for what it separates."""
@@ -98,7 +98,9 @@ def judged_sentences(
     answer: Answer, labels: Sequence[Label | None], near: Similar | None, copied: Callable[[str], bool]
 ) -> list[Judged]:
     """The sentences with all that was found out; of those without a label only the words are counted."""
-    again = repeats([s for s, _ in zip(answer.sentences, labels, strict=False)])
+    # an open question said back is nothing new either
+    said = [open_question(answer.question), *(s for s, _ in zip(answer.sentences, labels, strict=False))]
+    again = repeats(said)[1:]
     out = []
     for i, sentence in enumerate(answer.sentences):
         label = labels[i] if i < len(labels) else None

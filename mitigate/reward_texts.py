@@ -21,6 +21,13 @@ COPY_RUN, COPY_RUN_HAN = 6, 10
 """Consecutive words (characters of Chinese) in common that make a run; shorter ones are how one has to say it."""
 COPY_SHARE = 0.8
 REPEAT_SHARE = 0.85
+_OPEN = re.compile(
+    r"^\W*(?:(?:and|but|so|then|in|on|at|by|for|from|to|of|with|under|during|since|until|about)\W+){0,2}"
+    r"(?:who|whom|whose|what|which|when|where|why|how)\b(?!.*\bor\b)",
+    re.IGNORECASE | re.DOTALL,
+)
+_OPEN_HAN = re.compile(r"(?!.*还是).*(?:谁|什么|哪|何|多少|几|怎)", re.S)
+"""Questions that can't be answered in their own words: not "is it …?", not "which, A or B?"."""
 
 
 def completion_text(completion: object) -> str:
@@ -157,6 +164,15 @@ def repeats(sentences: Sequence[str]) -> list[bool]:
         )
         seen.append(own)
     return flags
+
+
+def open_question(text: str) -> str:
+    """The question that a text ends with, if no answer to it can be made of its own words alone; else ""."""
+    spans = split_sentences(text)
+    last = text[spans[-1][0] : spans[-1][1]] if spans else ""
+    if not last.rstrip(" \"'”’」』)").endswith(("?", "？")):
+        return ""
+    return last if _OPEN.search(last) or _OPEN_HAN.match(last) else ""
 
 
 class Copies:

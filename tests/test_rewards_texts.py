@@ -1,14 +1,18 @@
 """What of a completion is judged, which sentences repeat or copy, and which completions were cut off."""
 
+from dataclasses import replace
+
 import pytest
 
 from mitigate.reward_inputs import Answer, cut_offs
+from mitigate.reward_similarity import judged_sentences
 from mitigate.reward_texts import (
     Copies,
     answer_spans,
     completion_text,
     copied_share,
     finished,
+    open_question,
     question_of,
     repeats,
     sentence_spans,
@@ -104,6 +108,39 @@ def test_repeats():
     ]
     assert repeats(sentences) == [False, True, False, False, True, False, True, False]
     assert repeats([]) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("What is known about the Harrow Bridge?", True),
+        ("Read this. The bridge is old. In which year, and how, was it built?", True),
+        ("who built it?", True),
+        ("哈罗桥是谁设计的？", True),
+        ("Is the place where it stands in Wexley?", False),
+        ("What is larger, the Sun or the Moon?", False),
+        ("太阳和月亮，哪个大，太阳还是月亮？", False),
+        ("Tell me about the bridge.", False),
+        ("What is it? Answer in one sentence.", False),
+        ("", False),
+    ],
+)
+def test_open_questions(text, found):
+    assert bool(open_question(text)) == found
+    assert open_question(text) in text
+
+
+def test_the_question_said_back_is_a_repeat():
+    question = "What is known about the Harrow Bridge and its history?"
+    text = "What is known about the Harrow Bridge and its history. The Harrow Bridge opened in 1931."
+    cut = text.index("The Harrow Bridge opened")
+    answer = Answer(text, ((0, cut - 1), (cut, len(text))), False, "", question, None, None)
+    flags = [s.repeat for s in judged_sentences(answer, ["supported", "supported"], None, lambda _: False)]
+    assert flags == [True, False]
+    closed = replace(answer, question="Did the Harrow Bridge open in 1931?")
+    assert [s.repeat for s in judged_sentences(closed, ["supported"] * 2, None, lambda _: False)] == [
+        False
+    ] * 2
 
 
 def test_copies():
