@@ -16,6 +16,7 @@ from mitigate.demo.records import read_records
 from mitigate.demo.service import Service
 from mitigate.demo.view import EMPTY, annotated_view, notice
 from mitigate.jsonl import dump_line
+from mitigate.progress import counted
 
 Update = dict[Any, Any]
 
@@ -101,7 +102,8 @@ def annotate_tab(service: Service) -> None:
         except Refusal as error:
             return {result: notice(str(error)), loaded: [], picker: gr.update(visible=False, choices=[])}
         names = [_name(number, record) for number, record in enumerate(records, start=1)]
-        told = f"{len(rejected)} lines of the file were rejected: {rejected[0][:300]}" if rejected else ""
+        lines = counted(len(rejected), "line of the file was", "lines of the file were")
+        told = f"{lines} rejected: {rejected[0][:300]}" if rejected else ""
         return {
             loaded: records,
             picker: gr.update(choices=names, value=names[0], visible=True),

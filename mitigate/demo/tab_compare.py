@@ -17,6 +17,7 @@ from mitigate.demo.records import problems_of, read_uploaded
 from mitigate.demo.scoring import AGGREGATIONS, MAX_NEIGHBOURS, SIMILARITIES
 from mitigate.demo.service import Service
 from mitigate.demo.view import annotated_view, notice
+from mitigate.progress import counted
 
 Record = dict[str, Any]
 LLMS = 3
@@ -103,7 +104,8 @@ def compare_tab(service: Service) -> None:
         except Refusal as error:
             return {result: notice(str(error)), loaded: [], picker: gr.update(visible=False, choices=[])}
         titles = [f"{i}: {' '.join(r['question'].split())[:80]}" for i, r in enumerate(records, start=1)]
-        told = notice(f"{len(bad)} lines were rejected: {problems_of(bad[0])[:300]}") if bad else EMPTY
+        lines = counted(len(bad), "line was", "lines were")
+        told = notice(f"{lines} rejected: {problems_of(bad[0])[:300]}") if bad else EMPTY
         return {
             loaded: records,
             picker: gr.update(choices=titles, value=titles[0], visible=True),
