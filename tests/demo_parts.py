@@ -41,17 +41,17 @@ class SpanRule(RuleAnnotator):
 
 
 class Slow(SpanRule):
-    """Half a second a sentence, or a record of a file."""
+    """A second a sentence, or a record of a file: a starved machine, too, comes in time to stop hundreds of them."""
 
     name = "slow"
 
     def annotate_batch(self, records: Any) -> list[Any]:
         records = list(records)
-        time.sleep(0.5 * len(records))
+        time.sleep(len(records))
         return super().annotate_batch(records)
 
     def annotate_spans(self, record: Any, spans: Any) -> list[Any]:
-        time.sleep(0.5 * len(spans))
+        time.sleep(len(spans))
         return super().annotate_spans(record, spans)
 
 
