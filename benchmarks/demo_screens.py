@@ -33,6 +33,7 @@ def main() -> None:
     parser.add_argument("--run", type=Path, help="a finished run folder for the Training tab")
     args = parser.parse_args()
     output: Path = args.output
+    output.mkdir(parents=True, exist_ok=True)
     from playwright.sync_api import sync_playwright
 
     limits = Limits()
