@@ -301,12 +301,7 @@ def test_a_file_that_another_process_is_making_is_waited_for(path: Path) -> None
     other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     other.execute("CREATE TABLE made (x)")
     other.execute("BEGIN IMMEDIATE")  # SQLite itself refuses WAL at once then, whatever its timeout
-
-    def finish() -> None:
-        other.execute("DROP TABLE made")
-        other.execute("COMMIT")
-
-    timer = threading.Timer(0.5, finish)
+    timer = threading.Timer(0.5, lambda: [other.execute(step) for step in ("DROP TABLE made", "COMMIT")])
     timer.start()
     cache = ResponseCache(path)
     assert not other.in_transaction  # it waited

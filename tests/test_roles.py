@@ -5,41 +5,44 @@ from __future__ import annotations
 from collections import Counter
 from random import Random
 
+import pytest
+
 from annotators.lexical import words_of
 from annotators.roles import exchanged, rejoined, voices
 from annotators.synthetic import CONTRADICTORY, SUPPORTED, Company, Maker
 
 
-def test_voices_by_hand() -> None:
-    assert voices("Ostby was bought by Norland Mills in 1906, at last.") == (
-        "Norland Mills bought Ostby in 1906, at last.",
-        "Ostby bought Norland Mills in 1906, at last.",
-    )
-    assert voices("Anna Berg wrote the novel.") == (
-        "The novel was written by Anna Berg.",
-        "Anna Berg was written by the novel.",
-    )
-    assert voices("The bridge was quickly painted by Anna Berg.") == (
-        "Anna Berg painted the bridge.",
-        "The bridge painted Anna Berg.",
-    )
-    assert voices("Anna Berg repaired the old mills.") == (
-        "The old mills were repaired by Anna Berg.",
-        "Anna Berg was repaired by the old mills.",
-    )
-    assert voices("The Beatles praised the bus.") == (
-        "The bus was praised by the Beatles.",
-        "The Beatles were praised by the bus.",
-    )
-    assert (
-        voices("The mill was bought by Anna Berg, who was born in Ostby.") is None
-    )  # said of her, not of the mill
-    assert voices("The mill was bought by Anna Berg, a painter.") is None
-    assert voices("Anna Berg painted the bridge that led to Ostby.") is None
-    assert voices("Anna Berg walked home in the rain.") is None  # nothing is done to anything
-    assert voices("She praised Robert Wilson.") is None  # "by she"
-    assert voices("The mill announced Wednesday that it closes.") is None
-    assert voices("Anna Berg painted the big old bridge railing twice.") is None  # the phrase goes on
+@pytest.mark.parametrize(
+    ("sentence", "true", "false"),
+    [
+        ("Ostby was bought by Norland Mills in 1906, at last.", "Norland Mills bought Ostby in 1906, at last.",
+         "Ostby bought Norland Mills in 1906, at last."),
+        ("Anna Berg wrote the novel.", "The novel was written by Anna Berg.", "Anna Berg was written by the novel."),
+        ("The bridge was quickly painted by Anna Berg.", "Anna Berg painted the bridge.",
+         "The bridge painted Anna Berg."),
+        ("Anna Berg repaired the old mills.", "The old mills were repaired by Anna Berg.",
+         "Anna Berg was repaired by the old mills."),
+        ("The Beatles praised the bus.", "The bus was praised by the Beatles.", "The Beatles were praised by the bus."),
+    ],
+)  # fmt: skip
+def test_voices_by_hand(sentence: str, true: str, false: str) -> None:
+    assert voices(sentence) == (true, false)
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "The mill was bought by Anna Berg, who was born in Ostby.",  # said of her, not of the mill
+        "The mill was bought by Anna Berg, a painter.",
+        "Anna Berg painted the bridge that led to Ostby.",
+        "Anna Berg walked home in the rain.",  # nothing is done to anything
+        "She praised Robert Wilson.",  # "by she"
+        "The mill announced Wednesday that it closes.",
+        "Anna Berg painted the big old bridge railing twice.",  # the phrase goes on
+    ],
+)
+def test_no_other_voice(sentence: str) -> None:
+    assert voices(sentence) is None
 
 
 def test_rejoined_by_hand() -> None:
