@@ -17,7 +17,7 @@ from annotators.records import Label
 from annotators.sentences import split_sentences
 from mitigate.aspects import Judged
 from mitigate.reward_inputs import Answer
-from mitigate.reward_texts import open_question, repeats, words
+from mitigate.reward_texts import content_words, open_question, repeats, words
 
 RELEVANT = 0.3
 """Cosine (MiniLM) from which a sentence bears on the question; see docs/rewards.md for what it separates."""
@@ -98,9 +98,9 @@ def judged_sentences(
     answer: Answer, labels: Sequence[Label | None], near: Similar | None, copied: Callable[[str], bool]
 ) -> list[Judged]:
     """The sentences with all that was found out; of those without a label only the words are counted."""
-    # an open question said back is nothing new either
-    said = [open_question(answer.question), *(s for s, _ in zip(answer.sentences, labels, strict=False))]
-    again = repeats(said)[1:]
+    again = repeats([s for s, _ in zip(answer.sentences, labels, strict=False)])
+    asked = open_question(answer.question)
+    known = content_words(asked) if asked else frozenset()
     out = []
     for i, sentence in enumerate(answer.sentences):
         label = labels[i] if i < len(labels) else None
@@ -108,5 +108,8 @@ def judged_sentences(
             out.append(Judged(None, len(words(sentence))))
             continue
         relevant = near is None or bool(near.near_S[i] >= RELEVANT)
-        out.append(Judged(label, len(words(sentence)), relevant, again[i], copied(sentence)))
+        repeat = (
+            again[i] or content_words(sentence) <= known
+        )  # an open question said back is nothing new either
+        out.append(Judged(label, len(words(sentence)), relevant, repeat, copied(sentence)))
     return out

@@ -23,10 +23,11 @@ COPY_SHARE = 0.8
 REPEAT_SHARE = 0.85
 _OPEN = re.compile(
     r"^\W*(?:(?:and|but|so|then|in|on|at|by|for|from|to|of|with|under|during|since|until|about)\W+){0,2}"
-    r"(?:who|whom|whose|what|which|when|where|why|how)\b(?!.*\bor\b)",
+    r"(?:who|whom|whose|what|which|(?:when|where|why|how)\b"
+    r"(?!.*,\W*(?:and\W+)?(?:is|are|was|were|do|does|did|has|have|had|can|could|will|would)\b))\b(?!.*\bor\b)",
     re.IGNORECASE | re.DOTALL,
 )
-_OPEN_HAN = re.compile(r"(?!.*还是).*(?:谁|什么|哪|何|多少|几|怎)", re.S)
+_OPEN_HAN = re.compile(r"(?!.*(?:还是|吗|是否|任何|几乎)).*(?:谁|什么|哪|何|多少|几|怎)", re.S)
 """Questions that can't be answered in their own words: not "is it …?", not "which, A or B?"."""
 
 

@@ -120,6 +120,10 @@ def test_repeats():
         ("Is the place where it stands in Wexley?", False),
         ("What is larger, the Sun or the Moon?", False),
         ("太阳和月亮，哪个大，太阳还是月亮？", False),
+        ("When the bridge opened in 1931, was it the longest in Wexley?", False),
+        ("How many people live there, and did the Harrow Bridge open in spring?", False),
+        ("他是否获得任何奖项？", False),
+        ("这座桥几乎全是木头的吗？", False),
         ("Tell me about the bridge.", False),
         ("What is it? Answer in one sentence.", False),
         ("", False),
@@ -137,6 +141,10 @@ def test_the_question_said_back_is_a_repeat():
     answer = Answer(text, ((0, cut - 1), (cut, len(text))), False, "", question, None, None)
     flags = [s.repeat for s in judged_sentences(answer, ["supported", "supported"], None, lambda _: False)]
     assert flags == [True, False]
+    long = "Who wrote the plays Hamlet, Macbeth, Othello and King Lear?"
+    text = "Shakespeare wrote the plays Hamlet, Macbeth, Othello and King Lear."  # one new word is the answer
+    short = Answer(text, ((0, len(text)),), False, "", long, None, None)
+    assert [s.repeat for s in judged_sentences(short, ["supported"], None, lambda _: False)] == [False]
     closed = replace(answer, question="Did the Harrow Bridge open in 1931?")
     assert [s.repeat for s in judged_sentences(closed, ["supported"] * 2, None, lambda _: False)] == [
         False
