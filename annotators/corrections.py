@@ -28,6 +28,7 @@ UNSUPPORTED_SHARE = 0.5
 _CLAUSE = re.compile(
     r"\s*[,;:–—]\s*|\s+(?=(?:and|but|which|who|where|while|because|although|whereas|making|with)\s)|\s*\(|\)\s*"
 )
+_STOP = re.compile(r"[.!?;。！？；]\s")
 _ADJUNCT = re.compile(
     r"\s+(?:in|on|by|since|until|from|at|with|for|of|to|near|after|before|during)\s+$", re.IGNORECASE
 )
@@ -40,7 +41,7 @@ class Candidate:
     edits: tuple[tuple[int, int, str], ...]
 
     def apply(self, sentence: str) -> str:
-        """The edited sentence, with white space mended where text went away."""
+        """The edited sentence."""
         out = sentence
         for start, end, target in reversed(self.edits):
             out = out[:start] + target + out[end:]
@@ -184,6 +185,8 @@ def exchanges(sentence: str, fragments: Sequence[str], missing: Sequence[bool]) 
                 continue
             if tag == "delete":
                 edit = (own.ends[a - 1], own.ends[b - 1], "")
+            elif _STOP.search(fragment, other.starts[c], other.ends[d - 1]):
+                continue  # it would become two sentences
             else:
                 edit = (own.starts[a], own.ends[b - 1], fragment[other.starts[c] : other.ends[d - 1]])
             found.append((b - a + d - c, Candidate((edit,))))
@@ -230,6 +233,16 @@ def deletions(sentence: str, missing: Sequence[bool]) -> list[Candidate]:
     return kept
 
 
+def torn(text: str) -> bool:
+    """Whether a text has half of a pair of brackets or quotation marks, or two commas where one was."""
+    pairs = (("(", ")"), ("[", "]"), ("“", "”"), ("«", "»"))
+    return (
+        any(text.count(a) != text.count(b) for a, b in pairs)
+        or text.count('"') % 2 == 1
+        or re.search(r"[,;:]\s*[,;:]", text) is not None
+    )
+
+
 def candidates(sentence: str, fragments: Sequence[str], missing: Sequence[bool]) -> list[Candidate]:
     """Proposals for a sentence, at most MAX_CANDIDATES: exchanges between equal words, counterparts, deletions."""
     found = [
@@ -237,4 +250,6 @@ def candidates(sentence: str, fragments: Sequence[str], missing: Sequence[bool])
         *replacements(sentence, fragments),
         *deletions(sentence, missing),
     ]
+    if not torn(sentence):
+        found = [candidate for candidate in found if not torn(candidate.apply(sentence))]
     return list(dict.fromkeys(found))[:MAX_CANDIDATES]

@@ -254,7 +254,7 @@ class DiscriminativeAnnotator:
             chunk = items[first:last]
             with self._judge.memory():
                 verdicts = self._recalibrated(self._judge([item for _, item in chunk]))
-                edits = corrected(self._judge, verdicts) if correct else [()] * len(chunk)
+                edits = corrected(self._judge, verdicts, self._recalibrated) if correct else [()] * len(chunk)
             for (i, _), verdict, edit in zip(chunk, verdicts, edits, strict=True):
                 out[i] = _sentence_annotation(rows[i]["sentence"], offsets[i], verdict, edit)
         return [sentence for sentence in out if sentence is not None]

@@ -7,7 +7,7 @@ the one that supports it best decides.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -334,10 +334,20 @@ def fragments_of(verdict: Verdict) -> tuple[Fragment, ...]:
     return tuple(Fragment(p.text, p.start, p.end) for p in passages)
 
 
-def corrected(judge: Judge, verdicts: Sequence[Verdict]) -> list[tuple[tuple[int, int, str], ...]]:
+def corrected(
+    judge: Judge,
+    verdicts: Sequence[Verdict],
+    calibrated: Callable[[list[Verdict]], list[Verdict]] = lambda verdicts: verdicts,
+) -> list[tuple[tuple[int, int, str], ...]]:
     """For each hallucinated sentence the first proposal that is judged supported: its edits, else none.
 
-    An edit is (start, end, target) in the clean sentence.
+    Args:
+        judge: Inside its ``memory()``.
+        verdicts: Calibrated.
+        calibrated: What was done to them after judging, done to those of edited sentences too.
+
+    Returns:
+        Of each verdict edits (start, end, target) in the clean sentence.
     """
     proposals: list[tuple[int, Candidate]] = []
     for i, verdict in enumerate(verdicts):
@@ -355,7 +365,7 @@ def corrected(judge: Judge, verdicts: Sequence[Verdict]) -> list[tuple[tuple[int
         proposals += [(i, c) for c in candidates(verdict.item.sentence, evidence, missing)]
     edited = [replace(verdicts[i].item, sentence=c.apply(verdicts[i].item.sentence)) for i, c in proposals]
     edits: list[tuple[tuple[int, int, str], ...]] = [()] * len(verdicts)
-    judged = judge.judge_in(edited, [verdicts[i].window for i, _ in proposals])
+    judged = calibrated(judge.judge_in(edited, [verdicts[i].window for i, _ in proposals]))
     for (i, candidate), verdict in zip(proposals, judged, strict=True):
         if not edits[i] and verdict.label == SUPPORTED and verdict.support > verdicts[i].support:
             edits[i] = candidate.edits

@@ -113,6 +113,31 @@ def test_deletions_are_smallest_first_and_hold_unsupported_words() -> None:
     assert "The bridge crosses the river." in [" ".join(text.split()) for text in got]
 
 
+@pytest.mark.parametrize(
+    ("sentence", "fragments"),
+    [
+        ("The mill was “never” ruined there.", ["The mill was ruined there."]),
+        ("The mill was sold to a local bank.", ["The mill was sold to the council (in Ostby)."]),
+        ("The bank sold the red mill.", ["The bank sold the old one. Then the mill."]),
+        ("The bridge was, in 1931, painted green.", ["The bridge was painted green."]),
+        ("The bridge (in 1931) was painted green.", ["The bridge was painted green."]),
+    ],
+)
+def test_no_candidate_tears_the_sentence(sentence: str, fragments: list[str]) -> None:
+    found = [c.apply(sentence) for c in candidates(sentence, fragments, missing(sentence, fragments))]
+    for text in found:
+        assert text.count("(") == text.count(")")
+        assert text.count("“") == text.count("”")
+        assert ",," not in text
+        assert ", ," not in text
+        assert ". Then" not in text
+
+
+def test_a_candidate_stays_where_the_sentence_was_torn_before() -> None:
+    sentence, fragments = "The tower (is 320 metres tall.", ["The tower is 330 metres tall."]
+    assert candidates(sentence, fragments, missing(sentence, fragments))
+
+
 def test_candidate_edits_from_the_right() -> None:
     assert Candidate(((0, 1, "X"), (4, 5, ""))).apply("abcdefg") == "Xbcdfg"
 

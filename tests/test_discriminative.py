@@ -193,6 +193,16 @@ def test_a_label_changed_after_judging_gets_the_marks_of_the_encoder(
     assert np.array(changed.token_scores) == pytest.approx(np.array(expected), abs=1e-4)
 
 
+def test_an_edited_sentence_is_judged_with_the_calibration(float32: DiscriminativeAnnotator) -> None:
+    judge = Judge(float32.combiner, float32.idf, float32.embedder, encoder=float32.encoder)
+    with judge.memory():
+        verdicts = judge([Item("The lighthouse at Cape Farewell was built in 1872.", REFERENCE)])
+        (edit,) = corrected(judge, verdicts)[0]
+        assert edit[2] == "1870"
+        stern = corrected(judge, verdicts, lambda found: [replace(v, label=1) for v in found])
+    assert stern == [()]  # nothing counts as supported there
+
+
 def test_no_proposal_without_a_hallucination(float32: DiscriminativeAnnotator) -> None:
     judge = Judge(float32.combiner, float32.idf, float32.embedder, encoder=float32.encoder)
     with judge.memory():
