@@ -1,0 +1,132 @@
+"""Every command on small inputs gives what it gave before: outputs, exit codes and messages, kept in `tests/golden/`.
+
+`GOLDEN=write pytest tests/test_golden.py` writes them anew; the change is then read in the diff and justified in its commit.
+Scores are kept to three decimals and compared with a tolerance of 0.01: they differ a little between processors.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from mitigate.cli import main
+
+ROOT = Path(__file__).parent.parent
+GOLDEN = Path(__file__).parent / "golden"
+IN = GOLDEN / "inputs"
+
+# name → command lines; OUT is a folder that the lines of one name share
+COMMANDS = {
+    "annotate": ["annotate --input examples/records.jsonl --output OUT/o.jsonl --html OUT/o.html"],
+    "annotate-bad-line": ["annotate --input IN/answers.jsonl --output OUT/o.jsonl"],
+    "annotate-one": ["annotate --question Q --reference IN/reference.txt --answer IN/answer.txt --json"],
+    "correct-delete": ["correct --input IN/answers.jsonl --output OUT/o.jsonl --delete --abstain-above 0.9"],
+    "best-of": ["best-of --input IN/several.jsonl --output OUT/o.jsonl"],
+    "calibrate": [
+        "calibrate --data IN/labelled.jsonl --output OUT/c.json",
+        "annotate --input IN/answers.jsonl --output OUT/o.jsonl --calibration OUT/c.json",
+    ],
+    "evaluate": ["evaluate annotator --data IN/labelled.jsonl --annotator embedded --output OUT/o.json"],
+    "fewl": [
+        "fewl score --input IN/fewl.jsonl --output OUT/s.jsonl --similarity rouge-l --neighbours 2 --json",
+        "fewl rank --input OUT/s.jsonl --json --truth labels",
+        "fewl pick --input OUT/s.jsonl --output OUT/p.jsonl --json",
+    ],
+    "fewl-cosine": ["fewl score --input IN/fewl.jsonl --output OUT/s.jsonl --aggregation eq6 --neighbours 2"],
+    "fewl-benchmark": [
+        "fewl build-benchmark --input IN/chale.jsonl --output OUT/o.jsonl --answers 1 --embedding tfidf"
+    ],
+    "judge": ["judge --input IN/pairs.jsonl --output OUT/o.jsonl --similarity rouge-l --json"],
+    "preferences": [
+        "annotate --input IN/answers.jsonl --output OUT/a.jsonl",
+        "build-preferences --input OUT/a.jsonl --output OUT/o.jsonl",
+        "stats OUT/a.jsonl --resamples 100",
+    ],
+    "recipes": ["recipes"],
+    "usage": [
+        "annotate",
+        "annotate --input missing.jsonl --output OUT/o.jsonl",
+        "run no/such",
+        "fewl score --input x",
+    ],
+}
+
+
+def plain(text: str, out: Path) -> str:
+    """Without what differs between runs: folders, times and figures."""
+    text = text.replace(str(out), "OUT").replace(str(IN), "IN").replace(str(ROOT), "ROOT")
+    text = re.sub(r"\b\d+(\.\d+)?( sentences)?(/| )(s|seconds?)\b", "TIME", text)
+    text = re.sub(r"\d+\.\d+(e-\d+)?", "N", text)  # figures are compared in the files
+    return "\n".join(line.rstrip() for line in text.splitlines())
+
+
+def run(lines: list[str], out: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, object]:
+    """Exit codes, what was printed and every JSON file written."""
+    said = []
+    for line in lines:
+        words = line.replace("OUT", str(out)).replace("IN/", f"{IN}/").split()
+        try:
+            code = main(words)
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        shown = capsys.readouterr()
+        said.append(
+            {"command": line, "exit": code, "out": plain(shown.out, out), "err": plain(shown.err, out)}
+        )
+    files = {
+        str(path.relative_to(out)): [json.loads(row) for row in path.read_text().splitlines()]
+        if path.suffix == ".jsonl"
+        else json.loads(path.read_text())
+        for path in sorted(out.rglob("*.json*"))
+        if not path.name.endswith(".log.jsonl") and ".sqlite" not in path.name
+    }
+    return json.loads(json.dumps(rounded({"said": said, "files": files})))
+
+
+def rounded(value: object) -> object:
+    if isinstance(value, float):
+        return round(value, 3)
+    if isinstance(value, dict):
+        return {key: rounded(item) for key, item in value.items() if key not in VARYING}
+    return [rounded(item) for item in value] if isinstance(value, list) else value
+
+
+VARYING = {"seconds", "fingerprint", "annotator", "versions", "git", "started", "commit", "made", "input"}
+
+
+def differences(old: object, new: object, where: str = "") -> list[str]:
+    """Places where two results differ by more than the tolerance."""
+    if isinstance(old, float | int) and isinstance(new, float | int) and not isinstance(old, bool):
+        return [] if math.isclose(old, new, abs_tol=0.01) else [f"{where}: {old} is now {new}"]
+    if isinstance(old, dict) and isinstance(new, dict):
+        return [
+            d
+            for key in old.keys() | new.keys()
+            for d in differences(old.get(key), new.get(key), f"{where}.{key}")
+        ]
+    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        return [
+            d
+            for i, (a, b) in enumerate(zip(old, new, strict=True))
+            for d in differences(a, b, f"{where}[{i}]")
+        ]
+    return [] if old == new else [f"{where}: {old!r} is now {new!r}"]
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_output_is_unchanged(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("COLUMNS", "110")
+    monkeypatch.setenv("NO_COLOR", "1")
+    found = run(COMMANDS[name], tmp_path, capsys)
+    kept = GOLDEN / f"{name}.json"
+    if os.environ.get("GOLDEN") == "write":
+        kept.write_text(json.dumps(found, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    assert differences(json.loads(kept.read_text(encoding="utf-8")), found) == []
