@@ -26,10 +26,10 @@ def test_one_answer_prints_the_report(one: list[str], tmp_path: Path) -> None:
     text = " ".join(done.stdout.split())
     assert "Question How many moons?" in text
     assert "✗ contradictory 100 % It has 3 moons. evidence “It has 2 moons.” (17–32 of 32)" in text
-    assert "correction" not in text  # the embedded annotator only marks
+    assert "correction “3” → “2”" in text
     assert "\x1b" not in done.stdout + done.stderr
     page = (tmp_path / "new" / "page.html").read_text()
-    assert "<del>" not in page
+    assert "<del>3</del><ins>2</ins>" in page
 
 
 def test_one_answer_as_json_from_standard_input(one: list[str], tmp_path: Path) -> None:
