@@ -7,7 +7,7 @@ the corrected answer, whatever the texts hold.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from difflib import SequenceMatcher
 from typing import Any, Literal
 
