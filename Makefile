@@ -1,4 +1,4 @@
-# `make run` annotates and corrects the examples, then trains a small model to hallucinate less; `make test` runs the tests, `make check` lints and type-checks.
+# `make run` annotates the examples and deletes what is hallucinated, then trains a small model to hallucinate less; `make test` runs the tests, `make check` lints and type-checks.
 # Each sets up .venv by itself the first time; a second run installs nothing.
 #
 # torch's default Linux wheel elsewhere is the CUDA build (several gigabytes). For the CPU build:
@@ -16,7 +16,7 @@ export GOMP_SPINCOUNT ?= 0
 
 run: setup out/.fresh
 	@$(BIN)/mitigate annotate --input examples/records.jsonl --output out/annotated.jsonl --html out/report.html
-	@$(BIN)/mitigate correct --input examples/records.jsonl --output out/corrected.jsonl
+	@$(BIN)/mitigate correct --input examples/records.jsonl --output out/corrected.jsonl --delete
 	@$(BIN)/mitigate run rlhf/pocket --output out/pocket --resume
 
 # Results of older code, weights or examples are made anew; complete ones are only printed again.

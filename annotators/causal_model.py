@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from torch import Tensor
     from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-log = logging.getLogger(__name__)
 NAMES: dict[str, Label] = {
     **{label: label for label in LABELS},
     **dict.fromkeys(("none", "no hallucination", "无", "无幻觉"), LABELS[0]),

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from annotators.corrections import counterparts
-from annotators.lexical import Words, words_of
+from annotators.lexical import Unit, Words, units, words_of
 from annotators.wordlists import NEGATIONS, OPPOSITES
 
 CONFLICT_FEATURES = (
@@ -51,6 +50,54 @@ def conflict_features(sentence: str, evidence: Sequence[str]) -> np.ndarray:
         bool(lower & NEGATIONS) != bool(there & NEGATIONS), unit_differs(own, best),
     )  # fmt: skip
     return np.array(values, dtype=np.float64)
+
+
+def _counterpart(unit: Unit, others: Sequence[tuple[Unit, str]]) -> tuple[str, bool] | None:
+    """The text of the same kind that alone could stand in the unit's place; None where there is none or several.
+
+    Of several, the one with the same neighbouring word before or after decides, if only one has it.
+
+    Returns:
+        (text, whether a neighbouring word is the same).
+    """
+    texts = {text for other, text in others if other.kind == unit.kind}
+    near = {
+        text
+        for other, text in others
+        if other.kind == unit.kind
+        and ((other.after and other.after == unit.after) or (other.before and other.before == unit.before))
+    }
+    if len(near) == 1:
+        return near.pop(), True
+    return (texts.pop(), False) if len(texts) == 1 and not near else None
+
+
+def counterparts(sentence: str, fragments: Sequence[str]) -> list[tuple[Unit, str, bool]]:
+    """Each number, year, month or name that the fragments lack, with its unambiguous counterpart there.
+
+    Returns:
+        (unit of the sentence, text of the counterpart, whether a neighbouring word is the same).
+    """
+    own = units(sentence)
+    known = {stem for fragment in fragments for stem in words_of(fragment).stems}
+    own_stems = {stem for unit in own for stem in unit.key}
+    others = [
+        (unit, fragment[unit.start : unit.end])
+        for fragment in fragments
+        for unit in units(fragment)
+        if not set(unit.key) <= own_stems
+    ]
+    found = [
+        (unit, *match)
+        for unit in own
+        if not set(unit.key) <= known and (match := _counterpart(unit, others)) is not None
+    ]
+    kept = []
+    for unit, target, near in found:
+        rivals = [rival for other, text, rival in found if other is not unit and text == target]
+        if not rivals or (near and not any(rivals)):  # one text, one place
+            kept.append((unit, target, near))
+    return kept
 
 
 def unit_differs(own: Words, other: Words) -> int:

@@ -3,8 +3,8 @@
 Path of a batch: split answers, check what can't be judged, index each distinct reference once, choose each
 sentence's window, embed each distinct text once, alignment features, combiner, second pass for what was found
 unverifiable in a long reference. English (whatever the embedder reads), and what Chinese ``chinese_verdict.py`` can
-tell; all else gets the status "language_unsupported". Corrections are proposed by ``annotators/corrections.py`` and
-kept only if they are judged supported. What evidence and edits look like is in ``annotators/judging.py``.
+tell; all else gets the status "language_unsupported". It marks what is wrong and proposes no corrections. What the
+evidence looks like is in ``annotators/judging.py``.
 """
 
 from __future__ import annotations
@@ -26,9 +26,8 @@ from annotators.claims import VERSION as CLAIMS_VERSION
 from annotators.claims import claims_nothing
 from annotators.cleaning import clean, clean_text, original_span
 from annotators.combiner import DOUBT, Combiner
-from annotators.corrections import VERSION as CORRECTIONS_VERSION
 from annotators.features import FEATURES, VERSION, Idf
-from annotators.judging import CONFLICT_CAP, Item, Judge, Verdict, corrected, fragments_of
+from annotators.judging import CONFLICT_CAP, Item, Judge, Verdict, fragments_of
 from annotators.language import language_of, reads_as_english
 from annotators.lexical import words_of
 from annotators.pairs import EXCERPT_TOKENS, LEAST_GAIN
@@ -36,7 +35,6 @@ from annotators.records import (
     HALLUCINATED,
     LABELS,
     Annotation,
-    Edit,
     SentenceAnnotation,
     Span,
     Status,
@@ -95,7 +93,7 @@ class DiscriminativeAnnotator:
         self.name = name
         self.embedder_id = embedder_id
         digest = hashlib.sha256(
-            f"{VERSION} {CLAIMS_VERSION} {CHINESE_VERSION} {SPANS_VERSION} {CORRECTIONS_VERSION} "
+            f"{VERSION} {CLAIMS_VERSION} {CHINESE_VERSION} {SPANS_VERSION} "
             f"{CONFLICT_CAP} {DOUBT} {EXCERPT_TOKENS} {LEAST_GAIN} "
             f"{' '.join(FEATURES)} {embedder.fingerprint}".encode()
         )
@@ -183,7 +181,7 @@ class DiscriminativeAnnotator:
         spans = [split_sentences(record["answer"]) for record in records]
         rows = [row for record, cuts in zip(records, spans, strict=True) for row in _rows(record, cuts)]
         offsets = [a for cuts in spans for a, _ in cuts]
-        judged = self._annotate_rows(rows, offsets, correct=True)
+        judged = self._annotate_rows(rows, offsets)
         done = 0
         annotations = []
         for record, cuts in zip(records, spans, strict=True):
@@ -201,10 +199,10 @@ class DiscriminativeAnnotator:
             spans: Offsets of sentences, of those that ``split_sentences`` finds in the answer.
         """
         checked([record], ("reference", "answer"))
-        return self._annotate_rows(_rows(record, spans), [a for a, _ in spans], correct=True)
+        return self._annotate_rows(_rows(record, spans), [a for a, _ in spans])
 
     def predict(self, rows: Iterable[Mapping[str, Any]]) -> list[SentenceAnnotation]:
-        """Judge ``row["sentence"]`` as it is given against ``row["reference"]``; no corrections are looked for.
+        """Judge ``row["sentence"]`` as it is given against ``row["reference"]``.
 
         Args:
             rows: {"reference": str, "sentence": str, "question"?: str, "language"? or "lang"?: str}.
@@ -225,14 +223,14 @@ class DiscriminativeAnnotator:
             ("reference", "sentence"),
         )
         return self._annotate_rows(
-            [{**_context(r), "sentence": r["sentence"]} for r in rows], [0] * len(rows), correct=False
+            [{**_context(r), "sentence": r["sentence"]} for r in rows], [0] * len(rows)
         )
 
     def _who(self) -> dict[str, str]:
         return {"name": self.name, "fingerprint": self.fingerprint}
 
     def _annotate_rows(
-        self, rows: Sequence[Mapping[str, Any]], offsets: Sequence[int], *, correct: bool
+        self, rows: Sequence[Mapping[str, Any]], offsets: Sequence[int]
     ) -> list[SentenceAnnotation]:
         """Judge rows in chunks of equal references, so that each reference is indexed once."""
         out: list[SentenceAnnotation | None] = [None] * len(rows)
@@ -254,9 +252,8 @@ class DiscriminativeAnnotator:
             chunk = items[first:last]
             with self._judge.memory():
                 verdicts = self._recalibrated(self._judge([item for _, item in chunk]))
-                edits = corrected(self._judge, verdicts, self._recalibrated) if correct else [()] * len(chunk)
-            for (i, _), verdict, edit in zip(chunk, verdicts, edits, strict=True):
-                out[i] = _sentence_annotation(rows[i]["sentence"], offsets[i], verdict, edit)
+            for (i, _), verdict in zip(chunk, verdicts, strict=True):
+                out[i] = _sentence_annotation(rows[i]["sentence"], offsets[i], verdict)
         return [sentence for sentence in out if sentence is not None]
 
     def _recalibrated(self, verdicts: list[Verdict]) -> list[Verdict]:
@@ -295,13 +292,9 @@ def unjudgeable(row: Mapping[str, Any], sentence: str) -> Status | None:
     return "too_long" if len(sentence.split()) > MAX_WORDS or len(sentence) > 8 * MAX_WORDS else None
 
 
-def _sentence_annotation(
-    text: str, start: int, verdict: Verdict, edits: Sequence[tuple[int, int, str]]
-) -> SentenceAnnotation:
+def _sentence_annotation(text: str, start: int, verdict: Verdict) -> SentenceAnnotation:
     if verdict.label == UNSURE:
         return SentenceAnnotation(text, start, start + len(text), "unsure")
-    origin = clean(text)[1]
-    places = [(*original_span(text, origin, a, b), target) for a, b, target in edits]
     return SentenceAnnotation(
         text=text,
         start=start,
@@ -310,14 +303,14 @@ def _sentence_annotation(
         label=LABELS[verdict.label],
         scores={label: float(p) for label, p in zip(LABELS, verdict.probabilities, strict=True)},
         fragments=fragments_of(verdict),
-        correction=tuple(Edit(text[a:b], target, start + a, start + b) for a, b, target in places),
-        spans=_spans(text, start, verdict, origin) if LABELS[verdict.label] in HALLUCINATED else None,
+        spans=_spans(text, start, verdict) if LABELS[verdict.label] in HALLUCINATED else None,
     )
 
 
-def _spans(text: str, start: int, verdict: Verdict, origin: list[int]) -> tuple[Span, ...]:
+def _spans(text: str, start: int, verdict: Verdict) -> tuple[Span, ...]:
     """The unsupported words of a hallucinated sentence, as offsets into the answer."""
     found = unsupported_spans(verdict.item.sentence, verdict.met, verdict.weight, verdict.token_scores)
+    origin = clean(text)[1]
     places = [original_span(text, origin, a, b) for a, b in found]
     return tuple(Span(start + a, start + b) for a, b in places)
 

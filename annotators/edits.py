@@ -10,8 +10,7 @@ from __future__ import annotations
 import re
 from random import Random
 
-from annotators.corrections import Unit, units
-from annotators.lexical import words_of
+from annotators.lexical import Unit, units, words_of
 from annotators.wordlists import FUNCTION_WORDS, MONTHS, NEGATIONS, OPPOSITES
 
 FRAMES = (

@@ -7,7 +7,7 @@ the one that supports it best decides.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -17,12 +17,10 @@ import numpy as np
 from annotators.alignment import word_alignment
 from annotators.cleaning import clean_text
 from annotators.combiner import DOUBT, Combiner, votes_of
-from annotators.corrections import Candidate, candidates
 from annotators.features import FEATURES, Evidence, Idf, feature_vector
 from annotators.lexical import coverage, words_of
 from annotators.pairs import EXCERPT_TOKENS, LEAST_GAIN, excerpt
 from annotators.records import LABELS, Fragment
-from annotators.spans import unsupported_spans
 from annotators.window import ReferenceIndex, Window, index_references, second_pass, select
 
 if TYPE_CHECKING:
@@ -332,41 +330,3 @@ def fragments_of(verdict: Verdict) -> tuple[Fragment, ...]:
         met = np.maximum(met, verdict.met[:, best])
     passages = [verdict.window.passages[i] for i in sorted(chosen)]
     return tuple(Fragment(p.text, p.start, p.end) for p in passages)
-
-
-def corrected(
-    judge: Judge,
-    verdicts: Sequence[Verdict],
-    calibrated: Callable[[list[Verdict]], list[Verdict]] = lambda verdicts: verdicts,
-) -> list[tuple[tuple[int, int, str], ...]]:
-    """For each hallucinated sentence the first proposal that is judged supported: its edits, else none.
-
-    Args:
-        judge: Inside its ``memory()``.
-        verdicts: Calibrated.
-        calibrated: What was done to them after judging, done to those of edited sentences too.
-
-    Returns:
-        Of each verdict edits (start, end, target) in the clean sentence.
-    """
-    proposals: list[tuple[int, Candidate]] = []
-    for i, verdict in enumerate(verdicts):
-        if verdict.label not in (CONTRADICTORY, UNVERIFIABLE):
-            continue
-        evidence = [clean_text(fragment.text) for fragment in fragments_of(verdict)]
-        if not evidence:
-            continue
-        words = words_of(verdict.item.sentence)
-        spans = unsupported_spans(verdict.item.sentence, verdict.met, verdict.weight, verdict.token_scores)
-        missing = [
-            content and any(a <= start < b for a, b in spans)
-            for content, start in zip(words.content, words.starts, strict=True)
-        ]
-        proposals += [(i, c) for c in candidates(verdict.item.sentence, evidence, missing)]
-    edited = [replace(verdicts[i].item, sentence=c.apply(verdicts[i].item.sentence)) for i, c in proposals]
-    edits: list[tuple[tuple[int, int, str], ...]] = [()] * len(verdicts)
-    judged = calibrated(judge.judge_in(edited, [verdicts[i].window for i, _ in proposals]))
-    for (i, candidate), verdict in zip(proposals, judged, strict=True):
-        if not edits[i] and verdict.label == SUPPORTED and verdict.support > verdicts[i].support:
-            edits[i] = candidate.edits
-    return edits

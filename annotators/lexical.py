@@ -13,7 +13,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from annotators.wordlists import EXTREMES, FUNCTION_WORDS, HEDGES, NEGATIONS, NUMBER_WORDS, PERSONAL
+from annotators.wordlists import EXTREMES, FUNCTION_WORDS, HEDGES, MONTHS, NEGATIONS, NUMBER_WORDS, PERSONAL
 
 _WORD = re.compile(r"(?:(?<![\w.,)])[-−](?=\d))?\d+(?:[.,:]\d+)*|[^\W\d_]+(?:['’][^\W\d_]+)?|[%$€£¥]")
 
@@ -102,6 +102,58 @@ def _ngrams(text: str, n: int) -> frozenset[tuple[str, ...]]:
 def stem_set(text: str) -> frozenset[str]:
     """The distinct stems of a text."""
     return frozenset(words_of(text).stems)
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A number, month or run of name words: what another text may have its like of."""
+
+    kind: str
+    key: tuple[str, ...]
+    start: int
+    end: int
+    before: str
+    after: str
+
+
+def _kind(words: Words, i: int) -> str | None:
+    value = words.numbers[i]
+    if words.lower[i] in MONTHS and words.names[i]:
+        return "month"
+    if value is not None:
+        if re.fullmatch(r"1\d{3}|20\d\d", value) and words.lower[i].isdigit():
+            return "year"
+        return "number"
+    return "name" if words.names[i] else None
+
+
+@lru_cache(maxsize=4096)
+def units(text: str) -> tuple[Unit, ...]:
+    """Numbers, years, months and names of a text with their neighbouring words (stems, "" at the edges)."""
+    words = words_of(text)
+    found: list[Unit] = []
+    i = 0
+    while i < len(words):
+        kind = _kind(words, i)
+        if kind is None or (kind == "name" and i == 0 and len(words) > 1 and not words.names[1]):
+            i += 1
+            continue
+        j = i + 1
+        while (
+            kind == "name"
+            and j < len(words)
+            and _kind(words, j) == "name"
+            and text[words.ends[j - 1] : words.starts[j]] == " "
+        ):
+            j += 1
+        found.append(
+            Unit(
+                kind, words.stems[i:j], words.starts[i], words.ends[j - 1],
+                words.stems[i - 1] if i else "", words.stems[j] if j < len(words) else "",
+            )
+        )  # fmt: skip
+        i = j
+    return tuple(found)
 
 
 LEXICAL_FEATURES = (

@@ -10,7 +10,7 @@ import re
 from itertools import combinations
 from random import Random
 
-from annotators.corrections import units
+from annotators.lexical import units
 from annotators.wordlists import FUNCTION_WORDS
 
 PAST = {

@@ -12,8 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from annotators.corrections import units
-from annotators.lexical import Words, words_of
+from annotators.lexical import Words, units, words_of
 
 VERSION = 1
 """Raised whenever a constant or rule changes, since records depend on it."""

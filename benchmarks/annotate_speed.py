@@ -116,9 +116,6 @@ def measure(
     ways: dict[str, Callable[[], float]] = {
         "batch": lambda: cpu_seconds(lambda: annotator.annotate_batch(records)),
         "features alone": lambda: cpu_seconds(lambda: bare.annotate_batch(records)),
-        "batch, no corrections": lambda: cpu_seconds(
-            lambda: annotator.predict([{**row, "sentence": row["answer"]} for row in rows])
-        ),
         "one sentence at a time": lambda: cpu_seconds(
             lambda: [annotator.annotate_batch([row]) for row in rows]
         ),

@@ -86,8 +86,6 @@ def tables_of(name: str, similarity: Similarity, encode: Encode, records: Sequen
         "multi, no penalty": (records, replace(eq6, penalty=False)),
         "FEWL paper, λ uniform": (records, paper),
         "FEWL eq6, λ uniform": (records, eq6),
-        "FEWL balanced, λ uniform": (records, replace(eq6, aggregation="balanced")),
-        "FEWL eq6, λ neighbours": (records, replace(eq6, expertise="neighbours")),
         "FEWL eq6, random neighbours": (records, replace(eq6, neighbour_choice="random")),
         "FEWL paper, random neighbours": (records, replace(paper, neighbour_choice="random")),
     }

@@ -50,13 +50,7 @@ SETTINGS = {
     "no penalty": FewlOptions(aggregation="eq6", penalty=False),
     "paper (Eq. 4)": FewlOptions(aggregation="paper"),
     "eq6": FewlOptions(aggregation="eq6"),
-    "balanced": FewlOptions(aggregation="balanced"),
-    "eq6, λ neighbours": FewlOptions(aggregation="eq6", expertise="neighbours"),
-    "eq6, λ neighbours per data set": FewlOptions(
-        aggregation="eq6", expertise="neighbours", expertise_scope="dataset"
-    ),
     "eq6, random neighbours": FewlOptions(aggregation="eq6", neighbour_choice="random"),
-    "balanced, random neighbours": FewlOptions(aggregation="balanced", neighbour_choice="random"),
 }
 
 
@@ -275,7 +269,7 @@ def _ranked(records: Sequence[Record], sims: dict[str, Similarity], encode: Enco
     scored_by = {}
     for name, similarity in sims.items():
         kept = remembered(similarity)
-        for called in ("no penalty", "paper (Eq. 4)", "eq6", "balanced", "eq6, random neighbours"):
+        for called in ("no penalty", "paper (Eq. 4)", "eq6", "eq6, random neighbours"):
             scored_by[f"{name}, {called}"] = score_records(
                 records, similarity=kept, encode=encode, options=SETTINGS[called]
             )[0]

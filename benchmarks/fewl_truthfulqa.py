@@ -55,12 +55,8 @@ def methods() -> dict[str, FewlOptions]:
         "single, penalty": replace(uniform, references=f"single:{SINGLE}", aggregation="eq6"),
         BASE: replace(uniform, penalty=False, aggregation="eq6"),
     }
-    for aggregation in ("paper", "eq6", "balanced"):
-        for called, expertise in (
-            ("uniform", "uniform"),
-            ("neighbours", "neighbours"),
-            ("ideal", "similarity"),
-        ):
+    for aggregation in ("paper", "eq6"):
+        for called, expertise in (("uniform", "uniform"), ("ideal", "similarity")):
             rows[f"FEWL {aggregation}, λ {called}"] = replace(
                 uniform, aggregation=aggregation, expertise=expertise
             )
@@ -150,14 +146,7 @@ def tables_of(name: str, similarity: Similarity, encode: Encode, records: Sequen
         ("several references", BASE, "single, no penalty"),
         ("penalty, eq6", "FEWL eq6, λ uniform", BASE),
         ("penalty, paper", "FEWL paper, λ uniform", BASE),
-        *(
-            (f"λ ideal, {a}", f"FEWL {a}, λ ideal", f"FEWL {a}, λ uniform")
-            for a in ("paper", "eq6", "balanced")
-        ),
-        *(
-            (f"λ neighbours, {a}", f"FEWL {a}, λ neighbours", f"FEWL {a}, λ uniform")
-            for a in ("paper", "eq6")
-        ),
+        *((f"λ ideal, {a}", f"FEWL {a}, λ ideal", f"FEWL {a}, λ uniform") for a in ("paper", "eq6")),
         ("own references", BASE, control),
         ("weak LLMs", contrast, BASE),
         ("own references, against weak", contrast, f"{contrast}, control"),

@@ -1,6 +1,6 @@
-"""What selection, demonstrations and correction gain on labelled data, without an LLM at hand.
+"""What selection and demonstrations gain on labelled data, without an LLM at hand.
 
-    python -m benchmarks.mitigation selection      # and: icl, correction; each writes its part
+    python -m benchmarks.mitigation selection      # and: icl; each writes its part
     python -m benchmarks.mitigation page           # docs/results/mitigation.md from the parts
 
 Parts are JSON files below --parts, so that they can be made on their own. Labels are used to judge choices only, and
@@ -336,17 +336,9 @@ def _demonstrations(
 # --- the page -------------------------------------------------------------------------------------------------
 
 
-def correction(data: Path, encode: Encode) -> list[str]:
-    """Part 4, in a module of its own."""
-    from benchmarks.mitigation_correction import correction as measured
-
-    return measured(data)
-
-
 PARTS: dict[str, Callable[[Path, Encode], list[str]]] = {
     "selection": selection,
     "icl": icl,
-    "correction": correction,
 }
 
 
@@ -369,11 +361,11 @@ def main() -> None:
         return
     text = [
         "# What mitigation gains on labelled data",
-        "Written by `python -m benchmarks.mitigation` (parts `selection`, `icl`, `correction`, then `page`) and "
+        "Written by `python -m benchmarks.mitigation` (parts `selection`, `icl`, then `page`) and "
         "`python -m benchmarks.mitigation_sft`. No LLM was at hand: the effect is shown where answers are labelled "
         "already, and for fine-tuning in the pocket world. 95 % percentile bootstrap over questions or rows.",
     ]
-    for name in ("selection", "icl", "sft", "correction"):
+    for name in ("selection", "icl", "sft"):
         path = args.parts / f"{name}.json"
         text += json.loads(path.read_text()) if path.is_file() else [f"## {name}: not run"]
     args.output.write_text("\n\n".join(text) + "\n", encoding="utf-8")

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Float = NDArray[np.float64]
-Aggregation = Literal["paper", "eq6", "balanced"]
+Aggregation = Literal["paper", "eq6"]
 Divergence = Literal["tv", "kl", "reverse-kl", "pearson", "hellinger", "js"]
 AGGREGATIONS: tuple[Aggregation, ...] = get_args(Aggregation)
 DIVERGENCES: tuple[Divergence, ...] = get_args(Divergence)
@@ -119,14 +119,14 @@ def aggregate(
     """The FEWL score of each answer; higher is better.
 
     ``paper`` is Eq. 4, (1/N) Σ_i [g*(λ_i s_i) − f*(g*(L_i))]; ``eq6`` is Eq. 6 with Eq. 5 inside,
-    Σ_i λ_i [g*(s_i) − f*(g*(L_i))]; ``balanced`` is Eq. 4 with N λ_i in place of λ_i.
+    Σ_i λ_i [g*(s_i) − f*(g*(L_i))].
 
     Args:
         s_AN: Similarity of answer and reference; NaN where there is no reference.
         weights_AN: λ, rows summing to 1 over the references that are there.
         laziness_AN: L_i; NaN where a reference has no neighbour's answer, whose penalty is then left out of
             the mean of penalties. None switches the penalty off.
-        aggregation: Which of the three.
+        aggregation: Which of the two.
         divergence: Which g* and f*.
 
     Returns:
@@ -140,8 +140,7 @@ def aggregate(
     if aggregation == "eq6":
         share_AN, gain_AN = lambda_AN, g(s_AN)
     else:
-        factor_AN = lambda_AN if aggregation == "paper" else lambda_AN * count_A1
-        share_AN, gain_AN = uniform_AN, g(factor_AN * s_AN)
+        share_AN, gain_AN = uniform_AN, g(lambda_AN * s_AN)
     score_A = nan_sum(share_AN * gain_AN)
     if laziness_AN is None:
         return score_A

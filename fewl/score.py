@@ -31,7 +31,7 @@ from fewl.records import FewlRecord, read_record
 from fewl.similarity import Encode, OfPairs, Similarity, checked
 from fewl.surroundings import Surroundings
 
-Expertise = Literal["similarity", "prompted", "uniform", "ideal", "neighbours"]
+Expertise = Literal["similarity", "prompted", "uniform", "ideal"]
 CHOICES: dict[str, tuple[str, ...]] = {
     "aggregation": core.AGGREGATIONS,
     "divergence": core.DIVERGENCES,
@@ -50,11 +50,10 @@ class FewlOptions:
     """How to score; the defaults are the paper's.
 
     Args:
-        aggregation: ``paper`` (Eq. 4), ``eq6``, or ``balanced`` (Eq. 4 with N λ_i).
+        aggregation: ``paper`` (Eq. 4) or ``eq6`` (Eq. 6).
         divergence: Which g* and f*.
         expertise: Where r comes from: ``similarity`` to the record's IW/CO pairs; ``prompted`` (handed in as
-            ``prompted``); ``uniform``; ``ideal`` (the record's labelled answers stand in for IW and CO);
-            ``neighbours`` (an extension: reference answers to the neighbour questions as IW, without CO).
+            ``prompted``); ``uniform``; ``ideal`` (the record's labelled answers stand in for IW and CO).
         expertise_scope: r per question, or its mean over the data set (Assumption 3.1).
         neighbours: K; None takes 10 nearest or 25 random ones.
         neighbour_choice: ``nearest``, or ``random`` with similarity of at most 0.8.
@@ -89,10 +88,6 @@ class FewlOptions:
     def k(self) -> int:
         """Neighbours of a question."""
         return DEFAULT_NEIGHBOURS[self.neighbour_choice] if self.neighbours is None else self.neighbours
-
-    @property
-    def needs_neighbours(self) -> bool:
-        return self.penalty or self.expertise == "neighbours"
 
 
 @dataclass
@@ -169,7 +164,7 @@ def score_records(
     report.own_references_left_out = int((own_AN & ~np.isnan(s_AN)).sum())
     s_AN[own_AN] = np.nan
 
-    weights_QN = _weights(of_pairs, layout, neighbours_QK, options, prompted, report)
+    weights_QN = _weights(of_pairs, layout, options, prompted, report)
     weights_AN = weights_QN[layout.question_A]
     laziness_AN = _laziness(of_pairs, layout, neighbours_QK, options) if options.penalty else None
     score_A = core.aggregate(
@@ -210,8 +205,8 @@ def chosen_llms(names: list[str], references: str, weak: Sequence[str]) -> list[
 def _neighbours(
     layout: Layout, encode: Encode | None, options: FewlOptions, surroundings: Surroundings | None
 ) -> Ints:
-    """neighbours_QK over the distinct questions; no column where nothing needs them."""
-    if not options.needs_neighbours or not layout.questions:
+    """neighbours_QK over the distinct questions; no column without a penalty."""
+    if not options.penalty or not layout.questions:
         return np.empty((len(layout.questions), 0), dtype=np.int64)
     if surroundings is not None:
         number = {question: place for place, question in enumerate(layout.questions)}
@@ -264,7 +259,6 @@ def _laziness(of_pairs: OfPairs, layout: Layout, neighbours_QK: Ints, options: F
 def _weights(
     of_pairs: OfPairs,
     layout: Layout,
-    neighbours_QK: Ints,
     options: FewlOptions,
     prompted: Sequence[Mapping[str, float]] | None,
     report: FewlReport,
@@ -280,10 +274,6 @@ def _weights(
         r_QN = np.array(
             [[row.get(name, np.nan) for name in layout.slots] for row in prompted], dtype=np.float64
         ).reshape(there_QN.shape)
-    elif options.expertise == "neighbours":
-        others_QNK = layout.reference_of(neighbours_QK[layout.distinct_Q])
-        others_Q1K = others_QNK.reshape(len(others_QNK), 1, -1)
-        r_QN = -core.nan_max(_pairs(of_pairs, reference_QN1, others_Q1K, layout.asked_Q))
     else:
         co_QK, iw_QK = layout.ideal if options.expertise == "ideal" else layout.pairs
         r_QN = core.expertise(

@@ -45,7 +45,7 @@ class Fill(Worker):
     def __init__(self, task: Task, stamp: str) -> None:
         self.task, self.stamp = task, stamp
         self.engines = [load_engine(spec) for spec in task.llms]
-        self.embeds = task.options.needs_neighbours
+        self.embeds = task.options.penalty
         reads = self.embeds or task.similarity == "cosine"  # what it reads decides about TF-IDF
         self.embedder = load_embedder(task.embedding) if reads else None
 

@@ -98,7 +98,7 @@ def gather(task: Task, shards: Sequence[Shard], tfidf: bool) -> tuple[Whole, NDA
     vectors: list[NDArray[np.float32]] = []
     for shard in shards:
         rows: NDArray[np.float32] | None = None
-        if task.options.needs_neighbours and not tfidf:
+        if task.options.penalty and not tfidf:
             with fsspec.open(f"{task.filled}/{shard.name}.npy", "rb") as file:
                 rows = np.load(file, allow_pickle=False)
         for place, row in enumerate(filled_rows(task, shard)):
@@ -108,7 +108,7 @@ def gather(task: Task, shards: Sequence[Shard], tfidf: bool) -> tuple[Whole, NDA
             whole.add(record)
     if not whole.samples:
         raise UsageError(f"{task.input}: no record has reference_answers; add some, or give --reference-llm")
-    if not task.options.needs_neighbours:
+    if not task.options.penalty:
         return whole, None
     return whole, char_tfidf()(whole.questions) if tfidf else np.stack(vectors)
 

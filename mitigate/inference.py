@@ -2,8 +2,8 @@
 
 What never happens: text outside the sentences that were flagged changes; the number of hallucinated sentences rises
 (the edited answer is annotated again, and an edit that did not help is taken back); an unchecked sentence is touched.
-Regenerating a flagged sentence needs an engine; without one only the annotator's own corrections are applied. The
-judgement is the annotator's, so what it does not see stays.
+Regenerating a flagged sentence needs an engine; without one only the corrections that the annotator gives are applied
+(a generative one gives some, the embedded one only marks). The judgement is the annotator's: what it misses stays.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def correct(
     delete: bool = False,
     abstain_above: float | None = None,
 ) -> list[Mended]:
-    """Correct answers: the annotator's verified corrections, then regenerated sentences, then deletion.
+    """Correct answers: the corrections that the annotator gives, then regenerated sentences, then deletion.
 
     Args:
         records: {"reference", "answer", "question"?, …}; other keys pass through.

@@ -1,4 +1,4 @@
-"""Which of two answers to a question is better: asked of an LLM in both orders, of people, or computed.
+"""Which of two answers to a question is better: asked of an LLM in both orders, or computed.
 
     {"id"?, "question", "baseline": text, "method": text, "reference"?, "correct"?: [text], "incorrect"?: [text]}
 
@@ -10,7 +10,6 @@ the win rate over the pairs that were decided (Table 7). Leaves out scores on a 
 
 from __future__ import annotations
 
-import random
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -213,46 +212,3 @@ def _compared(baseline: float | None, method: float | None, *, lower_is_better: 
     if baseline == method:
         return "tie"
     return "method" if (method < baseline) == lower_is_better else "baseline"
-
-
-def blinded(pairs: Sequence[Pair], seed: int) -> list[dict[str, Any]]:
-    """Rows for people: which answer is first is drawn by seed and not told.
-
-    Returns:
-        {"row", "question", "reference", "first", "second", "better": ""}, `better` to be filled with first, second or
-        none. :func:`unblinded` needs the same pairs and seed.
-    """
-    return [
-        {
-            "row": i,
-            "question": pair["question"],
-            "reference": pair.get("reference") or "",
-            "first": pair["method" if swapped else "baseline"],
-            "second": pair["baseline" if swapped else "method"],
-            "better": "",
-        }
-        for i, (pair, swapped) in enumerate(zip(pairs, _swaps(len(pairs), seed), strict=True))
-    ]
-
-
-def unblinded(filled: Mapping[int, str], n: int, seed: int) -> list[Outcome]:
-    """The outcomes of a filled sheet.
-
-    Args:
-        filled: Row number to "first", "second", "none", or "" where nothing was said.
-        n: Pairs that the sheet was made of.
-        seed: As in :func:`blinded`.
-    """
-    out: list[Outcome] = []
-    for i, swapped in enumerate(_swaps(n, seed)):
-        said = filled.get(i, "")
-        if said in ("first", "second"):
-            out.append("method" if (said == "first") == swapped else "baseline")
-        else:
-            out.append("tie" if said == "none" else "unsure")
-    return out
-
-
-def _swaps(n: int, seed: int) -> list[bool]:
-    draw = random.Random(seed)
-    return [draw.random() < 0.5 for _ in range(n)]

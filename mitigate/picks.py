@@ -31,10 +31,9 @@ class Scoring(Section):
     embedding: str = Field(default="auto", description="auto, tfidf, or a folder or hub id")
     aggregation: Aggregation = "paper"
     divergence: Divergence = "tv"
-    expertise: Literal["similarity", "uniform", "neighbours"] = "uniform"
+    expertise: Literal["similarity", "uniform"] = "uniform"
     neighbours: int | None = Field(default=None, ge=1)
     penalty: bool = True
-    penalty_of: Literal["answer", "reference"] = "answer"
     weak: tuple[str, ...] = ()
 
     def options(self) -> FewlOptions:

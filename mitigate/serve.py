@@ -65,7 +65,7 @@ class Proxy:
     Args:
         upstream: Base URL of the endpoint behind, such as http://127.0.0.1:8000/v1.
         annotator: Judges answers; used by one request at a time.
-        regenerate: Writes flagged sentences anew; None applies the annotator's own corrections only.
+        regenerate: Writes flagged sentences anew; None applies only the corrections that the annotator gives.
         token: What clients must send as bearer token; None takes programs on this machine (see :func:`_foreign`).
         key: Sent to the endpoint behind in place of the client's authorization; None passes that on.
         max_bytes: Largest request body.

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mitigate.demo.difference import edit_pieces, joined, word_pieces
+from mitigate.demo.difference import edit_pieces, word_pieces
 from mitigate.demo.markup import answer_html, flattened, reference_html
 from mitigate.demo.view import annotated_view
 from tests.demo_parts import ANSWER, read, sentence
@@ -103,5 +103,5 @@ def test_word_differences() -> None:
 @given(st.text(alphabet="ab 文.", max_size=12), st.text(alphabet="ab 文.", max_size=12))
 def test_a_word_difference_joins_to_both_texts(old: str, new: str) -> None:
     pieces = word_pieces(old, new)
-    assert joined(pieces, "new") == old
-    assert joined(pieces, "gone") == new
+    assert "".join(text for kind, text in pieces if kind != "new") == old
+    assert "".join(text for kind, text in pieces if kind != "gone") == new

@@ -1,4 +1,4 @@
-"""The embedded annotator end to end: batches equal single calls, offsets, evidence, corrections, saving, errors."""
+"""The embedded annotator end to end: batches equal single calls, offsets, evidence, saving, errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from annotators import LABELS, load_annotator
 from annotators.combiner import Combiner, votes_of
 from annotators.discriminative import EMBEDDED, DiscriminativeAnnotator
 from annotators.features import FEATURES
-from annotators.judging import Item, Judge, Memory, as_judged, capped, corrected, foregone
+from annotators.judging import Item, Judge, Memory, as_judged, capped, foregone
 from annotators.lexical import words_of
 from annotators.passages import index_references
 from annotators.window import second_pass, select
@@ -77,7 +77,7 @@ def test_order_of_input_is_kept(float32: DiscriminativeAnnotator, records: list)
         for s in annotation.sentences:
             assert answer[s.start : s.end] == s.text
             assert all(reference[f.start : f.end] == f.text for f in s.fragments)
-            assert all(answer[c.start : c.end] == c.source for c in s.correction)
+            assert s.correction == ()  # it marks, and proposes nothing
 
 
 def test_predict_judges_the_sentence_as_given(float32: DiscriminativeAnnotator) -> None:
@@ -88,38 +88,16 @@ def test_predict_judges_the_sentence_as_given(float32: DiscriminativeAnnotator) 
     assert float32.annotate_batch([]) == []
 
 
-def test_verdicts_evidence_and_correction(float32: DiscriminativeAnnotator) -> None:
+def test_verdicts_and_evidence(float32: DiscriminativeAnnotator) -> None:
     answer = (
         "The lighthouse at Cape Farewell was built in 1890. Its first keeper was Robert Wilson. Is that fine?"
     )
     false, true, talk = float32.annotate(reference=REFERENCE, answer=answer).sentences
     assert false.label == "contradictory"
     assert [f.text for f in false.fragments] == ["The lighthouse at Cape Farewell was built in 1870."]
-    (edit,) = false.correction
-    assert (edit.source, edit.target, answer[edit.start : edit.end]) == ("1890", "1870", "1890")
     assert true.label == "supported"
     assert true.fragments[0].text.startswith("Its first keeper was Robert Wilson")
-    assert (talk.label, talk.fragments, talk.correction) == ("no_fact", (), ())
-
-
-def test_corrections_are_judged_supported(float32: DiscriminativeAnnotator, records: list) -> None:
-    seen = 0
-    for annotation in float32.annotate_batch(records):
-        for s in annotation.sentences:
-            if s.correction:
-                seen += 1
-                assert s.label in {"contradictory", "unverifiable"}
-                text = s.text
-                for c in reversed(s.correction):
-                    text = text[: c.start - s.start] + c.target + text[c.end - s.start :]
-                # Judged against the whole reference of these short records, as the annotator did.
-                if len(str(annotation.record["reference"])) < 1500:
-                    row = {
-                        "question": annotation.record.get("question"),
-                        "reference": annotation.record["reference"],
-                    }
-                    assert float32.predict([{**row, "sentence": text}])[0].label == "supported"
-    assert seen >= 3
+    assert (talk.label, talk.fragments) == ("no_fact", ())
 
 
 def test_unverifiable_sentences_get_the_best_supported_window(float32: DiscriminativeAnnotator) -> None:
@@ -193,21 +171,8 @@ def test_a_label_changed_after_judging_gets_the_marks_of_the_encoder(
     assert np.array(changed.token_scores) == pytest.approx(np.array(expected), abs=1e-4)
 
 
-def test_an_edited_sentence_is_judged_with_the_calibration(float32: DiscriminativeAnnotator) -> None:
-    judge = Judge(float32.combiner, float32.idf, float32.embedder, encoder=float32.encoder)
-    with judge.memory():
-        verdicts = judge([Item("The lighthouse at Cape Farewell was built in 1872.", REFERENCE)])
-        (edit,) = corrected(judge, verdicts)[0]
-        assert edit[2] == "1870"
-        stern = corrected(judge, verdicts, lambda found: [replace(v, label=1) for v in found])
-    assert stern == [()]  # nothing counts as supported there
-
-
-def test_no_proposal_without_a_hallucination(float32: DiscriminativeAnnotator) -> None:
-    judge = Judge(float32.combiner, float32.idf, float32.embedder, encoder=float32.encoder)
-    with judge.memory():
-        verdicts = judge([Item("Its first keeper was Robert Wilson.", REFERENCE)])
-        assert corrected(judge, verdicts) == [()]
+def test_judge_is_called_inside_its_memory(float32: DiscriminativeAnnotator) -> None:
+    judge = Judge(float32.combiner, float32.idf, float32.embedder)
     with pytest.raises(RuntimeError, match="memory"):
         judge([Item("a b", REFERENCE)])
 

@@ -78,7 +78,7 @@ def parts(output: Path) -> bytes:
     "options",
     [
         ["--similarity", "rouge-l", "--embedding", "tfidf"],
-        ["--similarity", "new-words", "--embedding", "tfidf", "--expertise", "neighbours", "--neighbours", "3"],
+        ["--similarity", "new-words", "--embedding", "tfidf", "--neighbours", "3"],
         ["--similarity", "new-words", "--no-penalty", "--references", "single:two", "--weak-llm", "three",
          "--embedding", "tfidf"],
         ["--similarity", "rouge-l", "--embedding", "tfidf", "--neighbour-choice", "random", "--neighbours", "4",

@@ -7,7 +7,7 @@ import pytest
 
 from annotators.alignment import ALIGNMENT_FEATURES, PassageVectors, alignment_features, word_alignment
 from annotators.cleaning import clean, original_span
-from annotators.conflicts import CONFLICT_FEATURES, conflict_features
+from annotators.conflicts import CONFLICT_FEATURES, conflict_features, counterparts
 from annotators.features import FEATURES, Idf
 from annotators.language import language_of, reads_as_english
 from annotators.lexical import LEXICAL_FEATURES, coverage, lexical_features, number_value, words_of
@@ -71,6 +71,33 @@ def test_lexical_features_by_hand() -> None:
     assert got["longest_hit"] == 2
     assert got["longest_miss"] == 1
     assert got["second_best"] == 0
+
+
+@pytest.mark.parametrize(
+    ("sentence", "fragments", "expected"),
+    [
+        ("He was born in 1050.", ["Omar was born in 1048."], [("1050", "1048", True)]),
+        # two years stand in the fragment; only one of them stands after "in"
+        ("He was born in 1050.", ["Omar was born in 1048 and moved around 1070."], [("1050", "1048", True)]),
+        # both stand after "in": ambiguous
+        ("He lived in 1050.", ["Omar was there in 1048 and in 1070."], []),
+        ("The tower is 320 metres tall.", ["The tower is 330 metres tall and weighs 10100 tonnes."],
+         [("320", "330", True)]),
+        ("It opened in March.", ["It opened in May."], [("March", "May", True)]),
+        ("She was born in Lyon.", ["Her home was Paris."], [("Lyon", "Paris", False)]),
+        ("It was built in 1899 and stands in Lyon.", ["It was built in 1889 and stands in Paris."],
+         [("1899", "1889", True), ("Lyon", "Paris", True)]),
+        # what the fragment has has no counterpart
+        ("It opened in 1889.", ["It opened in 1889 after two years, in 1887 it was begun."], []),
+        # a year is no counterpart of a plain number
+        ("It has 12 floors.", ["It was built in 1999."], []),
+    ],
+)  # fmt: skip
+def test_counterparts(sentence: str, fragments: list[str], expected: list[tuple[str, str, bool]]) -> None:
+    found = [
+        (sentence[u.start : u.end], target, near) for u, target, near in counterparts(sentence, fragments)
+    ]
+    assert found == expected
 
 
 def test_conflict_features_by_hand() -> None:

@@ -47,8 +47,6 @@ def loop_score(similarity, expertise, neighbours, aggregation, divergence):
     for i in there:
         if aggregation == "paper":
             gain += g(weights[i] * similarity[i]) / n
-        elif aggregation == "balanced":
-            gain += g(n * weights[i] * similarity[i]) / n
         else:
             gain += weights[i] * g(similarity[i])
         known = [s for s in neighbours[i] if s is not None]
@@ -110,7 +108,7 @@ def test_paper_score_by_hand():
     assert score[0] == pytest.approx(0.186362079, abs=1e-8)
 
 
-def test_three_aggregations_by_hand():
+def test_both_aggregations_by_hand():
     # two LLMs, r = (log 3, 0): λ = (3/4, 1/4); s = (0.4, 0.8); L = (0.2, 0.6)
     # Pearson: g* = v, f*(g*(v)) = v²/4 + v; penalties: 0.01 + 0.2 = 0.21 and 0.09 + 0.6 = 0.69
     weights = core.expertise_weights(np.array([[math.log(3), 0.0]]))
@@ -122,12 +120,7 @@ def test_three_aggregations_by_hand():
     }
     # paper: ½[(0.3 − 0.21) + (0.2 − 0.69)] = ½(0.09 − 0.49) = −0.2
     # eq6: 0.75(0.4 − 0.21) + 0.25(0.8 − 0.69) = 0.1425 + 0.0275 = 0.17
-    # balanced: ½[(0.6 − 0.21) + (0.4 − 0.69)] = ½(0.39 − 0.29) = 0.05
-    assert by_name == {
-        "paper": pytest.approx(-0.2),
-        "eq6": pytest.approx(0.17),
-        "balanced": pytest.approx(0.05),
-    }
+    assert by_name == {"paper": pytest.approx(-0.2), "eq6": pytest.approx(0.17)}
     # Eq. 1: 0.75·0.4 + 0.25·0.8 = 0.5
     assert core.truthfulness(s, weights)[0] == pytest.approx(0.5)
 

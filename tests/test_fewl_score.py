@@ -87,9 +87,6 @@ def loop_scores(records, aggregation, expertise, scope, k, penalty_of):
         for slot, text in references(record).items():
             if expertise == "uniform":
                 row[slot] = 0.0
-            elif expertise == "neighbours":
-                wrong = [t for q in neighbours(record["question"]) for t in first[q].values()]
-                row[slot] = -max(dot(text, t) for t in wrong)
             elif record["iw"] and record["co"]:
                 row[slot] = max(dot(text, c) for c in record["co"]) - max(dot(text, w) for w in record["iw"])
         r.append(row)
@@ -111,7 +108,7 @@ def loop_scores(records, aggregation, expertise, scope, k, penalty_of):
                 weight = math.exp(row.get(slot, 0.0)) / total
                 s = dot(answer["text"], text)
                 share = weight if aggregation == "eq6" else 1 / len(there)
-                inside = {"paper": weight * s, "balanced": len(there) * weight * s, "eq6": s}[aggregation]
+                inside = {"paper": weight * s, "eq6": s}[aggregation]
                 gain += share * 0.5 * math.tanh(inside)
                 left = answer["text"] if penalty_of == "answer" else text
                 found = [first[q][slot] for q in neighbours(record["question"]) if slot in first[q]]
@@ -124,7 +121,7 @@ def loop_scores(records, aggregation, expertise, scope, k, penalty_of):
 
 @pytest.mark.parametrize("penalty_of", ["answer", "reference"])
 @pytest.mark.parametrize("scope", ["question", "dataset"])
-@pytest.mark.parametrize("expertise", ["uniform", "similarity", "neighbours"])
+@pytest.mark.parametrize("expertise", ["uniform", "similarity"])
 @pytest.mark.parametrize("aggregation", AGGREGATIONS)
 def test_equals_the_loop(aggregation, expertise, scope, penalty_of):
     for seed in range(2):
@@ -280,7 +277,7 @@ def test_single_reference_is_the_score_with_that_llm_alone():
         score(records, references="single:x")
 
 
-@pytest.mark.parametrize("expertise", ["uniform", "similarity", "neighbours"])
+@pytest.mark.parametrize("expertise", ["uniform", "similarity"])
 @pytest.mark.parametrize("scope", ["question", "dataset"])
 def test_weak_llms_have_no_weight_whatever_the_expertise(expertise, scope):
     rows = [one(reference_answers={"m": "ab", "w": "a"}, iw=["b"], co=["a"]), one(question="b")]
@@ -315,7 +312,7 @@ def test_random_neighbours_are_seeded():
 
 
 def test_wrong_options_are_named():
-    with pytest.raises(ValueError, match="aggregation: expected one of paper, eq6, balanced, got 'eq4'"):
+    with pytest.raises(ValueError, match="aggregation: expected one of paper, eq6, got 'eq4'"):
         FewlOptions(aggregation="eq4")
     with pytest.raises(ValueError, match="expected an encoder"):
         score_records([one()], similarity=cosine(encode))

@@ -45,7 +45,7 @@ def in_parts(records, options, similarity_of, cut, items_of=None):
     [
         {},
         {"expertise": "similarity", "aggregation": "eq6", "penalty_of": "reference"},
-        {"expertise": "neighbours", "neighbours": 3, "references": "single:two"},
+        {"neighbours": 3, "references": "single:two"},
         {"neighbour_choice": "random", "neighbours": 4, "weak": ("three",), "divergence": "js"},
         {"penalty": False, "expertise": "ideal"},
     ],

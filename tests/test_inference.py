@@ -284,7 +284,7 @@ def test_an_engine_that_is_gone_is_an_error() -> None:
         correct([record(LOST)], RuleAnnotator(), regenerate=with_engine(Gone()))
 
 
-def test_the_embedded_annotator_corrects_its_examples() -> None:
+def test_the_embedded_annotator_only_marks() -> None:
     from annotators import load_annotator
 
     reference = (
@@ -292,6 +292,9 @@ def test_the_embedded_annotator_corrects_its_examples() -> None:
         "The engineer Marta Olsen designed it."
     )
     answer = "The Garlan Bridge was opened in 1951. It is 412 metres long. Thanks for asking!"
-    (mended,) = correct([{"reference": reference, "answer": answer}], load_annotator())
+    records, annotator = [{"reference": reference, "answer": answer}], load_annotator()
+    (marked,) = correct(records, annotator)
+    assert (marked.action, marked.answer, hallucinated(marked.before)) == ("unchanged", answer, [0])
+    (mended,) = correct(records, annotator, delete=True)
     check(mended)
-    assert mended.answer == answer.replace("1951", "1931")
+    assert mended.answer == answer.removeprefix("The Garlan Bridge was opened in 1951.")

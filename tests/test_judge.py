@@ -1,8 +1,7 @@
-"""Judging pairs: both orders, strict verdicts, shares and win rate, blinded sheets, metrics without an LLM."""
+"""Judging pairs: both orders, strict verdicts, shares and win rate, metrics without an LLM."""
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 import math
@@ -15,7 +14,6 @@ import pytest
 
 from mitigate.cli import main
 from mitigate.judge import (
-    blinded,
     by_annotator,
     by_similarity,
     chats,
@@ -24,7 +22,6 @@ from mitigate.judge import (
     prompt,
     read_verdict,
     tally,
-    unblinded,
 )
 from tests.engines_server import Reply, completion, error, serving
 from tests.rule_annotator import RuleAnnotator
@@ -131,19 +128,6 @@ def test_similarity_judges_by_the_nearest_answers() -> None:
     assert found[0][1] == {"scores": {"baseline": -1.0, "method": 1.0}}
 
 
-def test_a_sheet_hides_which_is_which_and_is_read_back() -> None:
-    pairs = [{"question": str(i), "baseline": f"base {i}", "method": f"meth {i}"} for i in range(40)]
-    rows = blinded(pairs, seed=3)
-    swapped = [row["first"].startswith("meth") for row in rows]
-    assert 8 < sum(swapped) < 32
-    assert "method" not in json.dumps(rows)
-    for_method = {i: "first" if swap else "second" for i, swap in enumerate(swapped)}
-    assert unblinded(for_method, 40, 3) == ["method"] * 40
-    for_first = dict.fromkeys(range(40), "first")
-    assert unblinded(for_first, 40, 3) == ["method" if swap else "baseline" for swap in swapped]
-    assert unblinded({0: "none", 1: ""}, 3, 3) == ["tie", "unsure", "unsure"]
-
-
 def write(path: Path, rows: list[Any]) -> Path:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
@@ -193,43 +177,6 @@ def test_the_command_without_an_llm(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "1 of 1 pairs have no reference" in capsys.readouterr().err
 
 
-def test_the_command_writes_and_reads_a_sheet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pairs = [{"question": "=1+1", "baseline": "@sum, a\nline", "method": "-2"}, *PAIRS]
-    source, sheet, out = write(tmp_path / "in.jsonl", pairs), tmp_path / "sheet.csv", tmp_path / "out.jsonl"
-    assert main(["judge", "--input", str(source), "--human", str(sheet), "--seed", "5", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told == {"sheet": str(sheet), "rows": len(pairs), "seed": 5, "rejected_lines": 0}
-    with sheet.open(encoding="utf-8-sig", newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert rows[0]["question"] == "'=1+1"
-    for row in rows:
-        row["better"] = "first" if RIGHT in row["first"] else " None "
-    with sheet.open(
-        "w", encoding="utf-8", newline=""
-    ) as file:  # as a spreadsheet program with semicolons saves it
-        writer = csv.DictWriter(file, list(rows[0]), delimiter=";")
-        writer.writeheader()
-        writer.writerows(rows)
-    args = ["judge", "--input", str(source), "--output", str(out), "--human", str(sheet)]
-    assert main([*args, "--seed", "5", "--json"]) == 0
-    said = [json.loads(line)["outcome"] for line in out.read_text().splitlines()]
-    expected = [
-        "tie" if row["better"] != "first" else ("method" if row["first"] == pair["method"] else "baseline")
-        for row, pair in zip(rows, pairs, strict=True)
-    ]
-    assert said == expected
-    capsys.readouterr()
-    filled = sheet.read_bytes()
-    assert main(["judge", "--input", str(source), "--human", str(sheet)]) == 2  # would write it anew
-    assert "is there already: give --output to read it back" in capsys.readouterr().err
-    assert sheet.read_bytes() == filled
-    assert main([*args, "--seed", "6"]) == 2
-    assert "another first answer" in capsys.readouterr().err
-    sheet.write_text(sheet.read_text().replace("first\n", "left\n", 1).replace("None ", "maybe", 1))
-    assert main([*args, "--seed", "5"]) == 2
-    assert "better: expected first, second, none or nothing, got 'maybe'" in capsys.readouterr().err
-
-
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
@@ -251,27 +198,17 @@ def test_the_cost_is_asked_about_on_standard_error(
     assert json.loads(out)["tie"] == 1 if code == 0 else out == ""
 
 
-def test_files_that_are_something_else_are_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    source, cache, sheet = write(tmp_path / "in.jsonl", PAIRS), tmp_path / "cache", tmp_path / "sheet.csv"
+def test_a_damaged_cache_is_told_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, cache = write(tmp_path / "in.jsonl", PAIRS), tmp_path / "cache"
     args = ["judge", "--input", str(source), "--output", str(tmp_path / "out.jsonl")]
     cache.write_text("no database " * 100)
     assert main([*args, "--engine", "openai:m@http://127.0.0.1:9/v1", "--cache", str(cache)]) == 1
     assert "is damaged" in capsys.readouterr().err
-    sheet.write_text("row,first,better\n0," + "x" * 200_000 + ",\n")
-    assert main([*args, "--human", str(sheet)]) == 2
-    assert "expected the sheet as CSV" in capsys.readouterr().err
-    sheet.write_text("row,first,better\n²,x,\n")
-    assert main([*args, "--human", str(sheet)]) == 2
-    assert "row: expected 0 to 3, got '²'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("extra", "message"),
     [
-        (["--annotator", "embedded"], "--output: expected a file"),
-        (["--human", "s.csv", "--output", "o"], "cannot read s.csv: .*without --output the sheet is written"),
         (
             ["--similarity", "bleu", "--output", "o.jsonl"],
             "--similarity: expected cosine or rouge-l, got 'bleu'",

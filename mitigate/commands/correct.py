@@ -1,6 +1,6 @@
 """`mitigate correct` and `mitigate best-of`: answers made better after they were written.
 
-    mitigate correct --input answers.jsonl --output corrected.jsonl
+    mitigate correct --input answers.jsonl --output corrected.jsonl --delete
     mitigate correct --input answers.jsonl --output corrected.jsonl --engine openai:MODEL@URL --abstain-above 0.5
     mitigate best-of --input candidates.jsonl --output best.jsonl
 
@@ -43,8 +43,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "correct",
         help="correct the hallucinated sentences of answers",
-        description='Correct answers {"question"?, "reference", "answer"}: the annotator\'s own verified corrections, '
-        "sentences written anew by an engine, deletion, abstention, as far as asked for. Only flagged sentences "
+        description='Correct answers {"question"?, "reference", "answer"}: the corrections that a generative '
+        "annotator gives (the embedded one only marks sentences), sentences written anew by an engine, deletion, "
+        "abstention, as far as asked for. Only flagged sentences "
         "change, and the number of hallucinated sentences never rises. Exit codes as of `mitigate annotate`; an answer "
         "whose request to the engine failed has `correction_error` (exit code 1) and is done again by a second start.",
     )

@@ -68,9 +68,9 @@ def _score(parser: argparse.ArgumentParser) -> None:
     how = parser.add_argument_group("how to score")
     how.add_argument(
         "--aggregation",
-        choices=("paper", "eq6", "balanced"),
+        choices=("paper", "eq6"),
         default="paper",
-        help="paper: Eq. 4; eq6: λ weights both terms; balanced: Eq. 4 with N·λ (%(default)s)",
+        help="paper: Eq. 4; eq6: λ weights both terms (%(default)s)",
     )
     how.add_argument(
         "--divergence",
@@ -80,10 +80,10 @@ def _score(parser: argparse.ArgumentParser) -> None:
     )
     how.add_argument(
         "--expertise",
-        choices=("similarity", "prompted", "uniform", "ideal", "neighbours"),
+        choices=("similarity", "prompted", "uniform", "ideal"),
         help="where the weights λ come from: similarity to IW/CO answers (default where the input has them or "
-        "an LLM can make them), the LLMs asked about them, uniform (default otherwise), labelled answers in "
-        "their place, or neighbour questions' reference answers as IW (an extension)",
+        "an LLM can make them), the LLMs asked about them, uniform (default otherwise), or labelled answers "
+        "in their place",
     )
     how.add_argument(
         "--expertise-scope",
@@ -114,12 +114,6 @@ def _score(parser: argparse.ArgumentParser) -> None:
         help="nearest, or random with similarity of at most 0.8 (%(default)s)",
     )
     how.add_argument("--no-penalty", action="store_true", help="leave the laziness penalty out")
-    how.add_argument(
-        "--penalty-of",
-        choices=("answer", "reference"),
-        default="answer",
-        help="whose laziness: the answer's (Eq. 3) or the reference answer's (%(default)s)",
-    )
     how.add_argument(
         "--references", default="all", metavar="WHICH", help="all, or single:NAME of one LLM (%(default)s)"
     )

@@ -105,7 +105,6 @@ def options_of(args: argparse.Namespace, expertise: Expertise) -> FewlOptions:
         neighbours=args.neighbours,
         neighbour_choice=args.neighbour_choice,
         penalty=not args.no_penalty,
-        penalty_of=args.penalty_of,
         references=args.references,
         weak=tuple(args.weak_llm),
         seed=args.seed,

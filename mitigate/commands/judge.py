@@ -3,8 +3,6 @@
     mitigate judge --input pairs.jsonl --output judged.jsonl --engine openai:MODEL@URL --cache replies.sqlite
     mitigate judge --input pairs.jsonl --output judged.jsonl --annotator embedded
     mitigate judge --input pairs.jsonl --output judged.jsonl --similarity cosine
-    mitigate judge --input pairs.jsonl --human sheet.csv                           # writes a blinded sheet for people
-    mitigate judge --input pairs.jsonl --human sheet.csv --output judged.jsonl     # reads it back
 
 The judge's rules and the form of pairs are in `mitigate/judge.py`. With an engine the cost is estimated first, and
 asked about where a terminal is at hand.
@@ -13,8 +11,6 @@ asked about where a terminal is at hand.
 from __future__ import annotations
 
 import argparse
-import csv
-import io
 import json
 import sys
 from contextlib import closing
@@ -23,21 +19,12 @@ from typing import Any
 
 from engines.types import EngineError
 from mitigate.asking import failures, open_engine
-from mitigate.commands.fewl_files import REJECTED, say, whole_job, write_all, write_bytes
+from mitigate.commands.fewl_files import REJECTED, say, whole_job, write_all
 from mitigate.errors import UsageError
 from mitigate.jobs import OutputError, make_parent
 from mitigate.jsonl import Problem, Record, check_text, shown
 from mitigate.report import percent
 
-SAID = {
-    "first": "first",
-    "1": "first",
-    "second": "second",
-    "2": "second",
-    "none": "none",
-    "tie": "none",
-    "": "",
-}
 FAILED = 1
 
 
@@ -45,12 +32,14 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add the command and its options."""
     parser = subparsers.add_parser(
         "judge",
-        help="compare two answers to each question: by an LLM in both orders, people, or a metric",
+        help="compare two answers to each question: by an LLM in both orders, an annotator or a metric",
         description='Compare {"question", "baseline", "method", "reference"?, "correct"?, "incorrect"?}. Gives the '
         "shares of all pairs and the win rate of decided pairs with its 95 % interval. Exit codes as of `annotate`.",
     )
     parser.add_argument("--input", metavar="FILE", type=Path, required=True, help="pairs, JSON Lines")
-    parser.add_argument("--output", metavar="FILE", type=Path, help="where judged pairs go; written anew")
+    parser.add_argument(
+        "--output", metavar="FILE", type=Path, required=True, help="where judged pairs go; written anew"
+    )
     judge = parser.add_mutually_exclusive_group(required=True)
     judge.add_argument("--engine", metavar="KIND:MODEL[@URL]", help="an LLM as judge")
     judge.add_argument(
@@ -61,14 +50,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="NAME",
         help="nearer to correct than to incorrect answers wins (cosine, rouge-l)",
     )
-    judge.add_argument(
-        "--human",
-        metavar="FILE",
-        type=Path,
-        help="people: without --output writes a blinded sheet (CSV) for them, with --output reads it back",
-    )
     parser.add_argument("--cache", metavar="FILE", type=Path, help="of replies (OUTPUT.cache.sqlite)")
-    parser.add_argument("--seed", type=int, default=0, help="of the order in a sheet (%(default)s)")
     parser.add_argument("--yes", action="store_true", help="do not ask before an engine is used")
     parser.add_argument("--json", action="store_true", help="print the result as JSON and nothing else")
     parser.set_defaults(run=run)
@@ -91,12 +73,8 @@ def check_pair(record: Record) -> list[Problem]:
 
 def run(args: argparse.Namespace) -> int:
     """Judge a file of pairs; returns the exit code."""
-    if args.output is None and args.human is None:
-        raise UsageError("--output: expected a file; only --human writes something else first, the sheet")
     if args.cache is not None and args.engine is None:
         raise UsageError("--cache: the response cache of an engine; give --engine too")
-    if args.output is None:
-        return write_sheet(args)
     try:
         with whole_job(args, check_pair) as (job, pairs):
             if not pairs:
@@ -126,9 +104,6 @@ def run(args: argparse.Namespace) -> int:
 def _judge(args: argparse.Namespace, pairs: list[Record]) -> list[Any]:
     from mitigate import judge
 
-    if args.human is not None:
-        filled = read_sheet(args.human, judge.blinded(pairs, args.seed))
-        return [(outcome, {}) for outcome in judge.unblinded(filled, len(pairs), args.seed)]
     if args.annotator is not None:
         from mitigate.commands.annotate import load
 
@@ -172,76 +147,6 @@ def _by_engine(args: argparse.Namespace, pairs: list[Record]) -> tuple[list[Any]
             return by_engine(pairs, engine), failures([engine])
         except EngineError as error:
             raise EngineError(f"{error}; the same command continues from {cache}") from error
-
-
-def write_sheet(args: argparse.Namespace) -> int:
-    """Write the blinded sheet; returns the exit code."""
-    from mitigate.commands.fewl_files import read_whole
-    from mitigate.dataset.review import cell
-    from mitigate.judge import blinded
-
-    pairs, bad = read_whole(args.input, check_pair)
-    rows = blinded(pairs, args.seed)
-    if not rows:
-        raise UsageError(f"{args.input}: expected pairs of answers, found no good line")
-    if args.human.exists():
-        raise UsageError(
-            f"--human: {args.human} is there already: give --output to read it back, or name another sheet"
-        )
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]))
-    writer.writeheader()
-    writer.writerows({key: cell(value) for key, value in row.items()} for row in rows)
-    write_bytes(args.human, text.getvalue().encode("utf-8-sig"))
-    if args.json:
-        print(
-            json.dumps(
-                {"sheet": str(args.human), "rows": len(rows), "seed": args.seed, "rejected_lines": bad}
-            )
-        )
-        return REJECTED if bad else 0
-    print(
-        f"sheet: {args.human} ({len(rows)} rows; seed {args.seed}): fill in `better` with first, second or none, then "
-        "give the same command with --output"
-    )
-    return REJECTED if bad else 0
-
-
-def read_sheet(path: Path, expected: list[dict[str, Any]]) -> dict[int, str]:
-    """Row numbers and what was said, of a filled sheet.
-
-    Raises:
-        UsageError: It can't be read, is not the sheet of these pairs, or a cell says something else.
-    """
-    from mitigate.dataset.review import cell
-
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(
-            f"--human: cannot read {path}: {error}; without --output the sheet is written"
-        ) from error
-    delimiter = max(",;\t", key=text.partition("\n")[0].count)
-    filled: dict[int, str] = {}
-    try:
-        rows = list(csv.DictReader(io.StringIO(text), delimiter=delimiter))
-    except csv.Error as error:
-        raise UsageError(f"--human: {path}: expected the sheet as CSV: {error}") from error
-    for number, row in enumerate(rows, 2):
-        place = row.get("row") or ""
-        if not place.isdecimal() or int(place) >= len(expected):
-            raise UsageError(f"{path}:{number}: row: expected 0 to {len(expected) - 1}, got {place!r}")
-        if (row.get("first") or "").split() != cell(expected[int(place)]["first"]).split():
-            raise UsageError(
-                f"{path}:{number}: another first answer: use the same --input and --seed as the sheet was written with"
-            )
-        said = (row.get("better") or "").strip().lower()
-        if said not in SAID:
-            raise UsageError(
-                f"{path}:{number}: better: expected first, second, none or nothing, got {said!r}"
-            )
-        filled[int(place)] = SAID[said]
-    return filled
 
 
 def _tell(args: argparse.Namespace, outcomes: list[Any], bad: int) -> None:

@@ -7,7 +7,7 @@ the corrected answer, whatever the texts hold.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from difflib import SequenceMatcher
 from typing import Any, Literal
 
@@ -52,8 +52,3 @@ def edit_pieces(text: str, edits: Iterable[Mapping[str, Any]], start: int = 0) -
         pieces += [("same", text[place:low]), *word_pieces(edit["from"], edit["to"])]
         place = high
     return [piece for piece in (*pieces, ("same", text[place:])) if piece[1]]
-
-
-def joined(pieces: Sequence[Piece], without: Literal["gone", "new"]) -> str:
-    """The text of all pieces but those of one kind."""
-    return "".join(text for kind, text in pieces if kind != without)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from mitigate.demo.shelf import Shelf
 
 SIMILARITIES = ("cosine", "new-words", "rouge-l")
-AGGREGATIONS = ("eq6", "paper", "balanced")
+AGGREGATIONS = ("eq6", "paper")
 MAX_ANSWERS = 20
 MAX_TEXTS = 200
 """Reference answers, IW and CO answers of one question."""

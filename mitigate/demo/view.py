@@ -84,7 +84,7 @@ def annotated_view(
         body = f'<div class="panes">{answer}{_reference(record)}</div>'
     return (
         f'<div class="mt-view{" busy" if waiting and not stopped else ""}" data-run="{escape(run)}"{start}>'
-        f"{summary(record, waiting, stopped)}{body}{_corrected(record, waiting) if with_reference else ''}</div>"
+        f"{summary(record, waiting, stopped)}{body}{_corrected(record) if with_reference else ''}</div>"
     )
 
 
@@ -160,8 +160,6 @@ def _card(sentence: Record, index: int, total: int) -> str:
     if edits := sentence["correction"]:
         pieces = edit_pieces(sentence["text"], edits, sentence["start"])
         body.append(f'<h4>Correction</h4><p class="text diff" dir="auto">{difference_html(pieces)}</p>')
-    elif kind in HALLUCINATED:
-        body.append("<h4>Correction</h4><p class='small'>None could be verified.</p>")
     if scores := sentence["scores"]:
         rows = "".join(
             f'<tr><th scope="row">{WORDS[k]}</th><td><i class="{k}" style="width:{100 * scores[k]:.1f}%"></i></td>'
@@ -208,22 +206,13 @@ def _reference(record: Record) -> str:
     )
 
 
-def _corrected(record: Record, waiting: Sequence[Span]) -> str:
+def _corrected(record: Record) -> str:
+    """The answer with its corrections put in; nothing where the annotator gives none."""
     edits = [edit for s in record["sentences"] for edit in s["correction"]]
-    bad = [s for s in record["sentences"] if s["label"] in HALLUCINATED]
-    open_ = sum(not s["correction"] for s in bad)
     if not edits:
-        if not bad or waiting:
-            return ""
-        return (
-            '<section class="corrected"><h3>Corrected answer</h3><p class="small">No correction could be verified, so '
-            "the answer stands as it is; read its marked sentences with care.</p></section>"
-        )
-    left = (
-        f" {open_} marked sentence{'s have' if open_ > 1 else ' has'} no verified correction."
-        if open_
-        else ""
-    )
+        return ""
+    open_ = sum(s["label"] in HALLUCINATED and not s["correction"] for s in record["sentences"])
+    left = f" {open_} marked sentence{'s have' if open_ > 1 else ' has'} no correction." if open_ else ""
     return (
         '<section class="corrected"><h3>Corrected answer <small>struck through: taken out; underlined: put in.'
         f'{left}</small></h3><div class="text diff" dir="auto">'
