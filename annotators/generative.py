@@ -109,7 +109,6 @@ class GenerativeAnnotator:
         of_kind: dict[str, dict[str, Any]] = {
             "transformers": {"device": device, "dtype": dtype},
             "vllm": {"dtype": dtype},
-            "vllm-ray": {"dtype": dtype},
             "openai": {} if concurrency is None else {"concurrency": concurrency},
         }
         engine = load_engine(spec, cache=cache, **of_kind[parse_engine(spec).kind])

@@ -47,7 +47,7 @@ def preload() -> None:
     import annotators.discriminative  # noqa: F401
     import mitigate.cli
     import mitigate.dataset.pipeline
-    import mitigate.distributed_fewl
+    import mitigate.fewl_filling
     import mitigate.kinds.build_dataset  # noqa: F401
     from engines.chinese import chinese_words
 

@@ -25,7 +25,6 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchmarks.fault_shards import soak_shards
 from benchmarks.fault_tools import (
     CONCURRENT,
     Server,
@@ -115,9 +114,6 @@ class Soaks:
         engine = f"openai:plain@{self.server.url}"
         options = ["--expertise", "uniform", "--embedding", "tfidf", "--reference-llm", engine]
         return command("fewl", "score", "--input", str(source), "--output", str(output), *options)
-
-    def shards(self) -> str:
-        return soak_shards(self.folder, self.server, self.kills, self.records, self.log)
 
     def cache(self) -> str:
         path, n = self.folder / "cache.sqlite", 10 * self.records
@@ -302,7 +298,7 @@ def message(said: str) -> str:
     return "“" + " ".join(words).replace("|", "\\|") + "”"
 
 
-SOAKS = ("annotate", "fewl", "shards", "cache", "dataset")
+SOAKS = ("annotate", "fewl", "cache", "dataset")
 FAULTS = ("full_disk", "read_only", "server_dies", "interrupt")
 
 

@@ -140,11 +140,11 @@ def cluster(records: int) -> dict[str, Any]:
     import threading
 
     import ray
+    from mitigate.distributed import Pool
+    from mitigate.distributed_annotate import Task, annotate_corpus
     from ray.cluster_utils import Cluster
 
     from mitigate.cli import main as mitigate
-    from mitigate.distributed import Pool
-    from mitigate.distributed_annotate import Task, annotate_corpus
 
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     with tempfile.TemporaryDirectory() as folder:
@@ -192,7 +192,6 @@ def cluster(records: int) -> dict[str, Any]:
 def speedup(records: int, rounds: int) -> dict[str, Any]:
     """Sentences a second of one worker and of two, in turns; shards of 16 records."""
     import ray
-
     from mitigate.distributed import Pool
     from mitigate.distributed_annotate import Task, annotate_corpus
 

@@ -2,7 +2,6 @@
 
     transformers:PATH_OR_ID                        a local checkpoint, in this process
     vllm:PATH_OR_ID                                the same through vLLM's offline ``LLM``
-    vllm-ray:PATH_OR_ID                            the same on a Ray cluster, for large batches
     openai:MODEL@http://127.0.0.1:8000/v1          any OpenAI-compatible server (key: OPENAI_API_KEY)
     openai:MODEL                                   OpenAI itself, or the client's OPENAI_BASE_URL
 
@@ -20,7 +19,7 @@ from urllib.parse import urlsplit
 
 from engines.types import Engine
 
-KINDS = ("transformers", "vllm", "vllm-ray", "openai")
+KINDS = ("transformers", "vllm", "openai")
 FORM = "KIND:MODEL[@BASE_URL] with KIND one of " + ", ".join(KINDS)
 
 
@@ -84,8 +83,7 @@ def load_engine(spec: str, *, cache: str | Path | None = None, **options: Any) -
         spec: ``KIND:MODEL[@BASE_URL]``, see :func:`parse_engine`.
         cache: File of the response cache, created where there is none; None asks afresh every time.
         **options: Handed to the engine: ``concurrency``, ``timeout``, ``max_retries`` (openai); ``device``,
-            ``dtype``, ``batch_tokens`` (transformers); ``dtype`` and vLLM's own options (vllm, vllm-ray);
-            ``replicas``, ``batch_size``, ``placement`` (vllm-ray).
+            ``dtype``, ``batch_tokens`` (transformers); ``dtype`` and vLLM's own options (vllm).
 
     Returns:
         The engine; close it when done (``contextlib.closing`` does).
@@ -118,10 +116,6 @@ def _load(spec: EngineSpec, options: dict[str, Any]) -> Engine:
         from engines.vllm_engine import VllmEngine
 
         return VllmEngine(spec.model, **options)
-    if spec.kind == "vllm-ray":
-        from engines.vllm_ray_engine import VllmRayEngine
-
-        return VllmRayEngine(spec.model, **options)
     from engines.transformers_engine import TransformersEngine
 
     return TransformersEngine(spec.model, **options)

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fewl.records import FewlRecord
-from fewl.surroundings import Surroundings
 
 Ints = NDArray[np.int64]
 
@@ -58,28 +57,18 @@ class Layout:
         return np.moveaxis(reference_QKN, -1, -2)
 
 
-def lay_out(
-    records: Sequence[FewlRecord],
-    names: Sequence[str],
-    weak: Sequence[str] = (),
-    surroundings: Surroundings | None = None,
-) -> Layout:
-    """Number the texts of the records; only the reference LLMs named and the weak ones are laid out.
-
-    With surroundings the records are a part of a corpus: places and pool are the corpus's, and the neighbours are
-    among ``questions``, behind the records' own.
-    """
+def lay_out(records: Sequence[FewlRecord], names: Sequence[str], weak: Sequence[str] = ()) -> Layout:
+    """Number the texts of the records; only the reference LLMs named and the weak ones are laid out."""
     number: dict[str, int] = {}
 
     def numbers(texts: Iterable[str]) -> list[int]:
         return [number.setdefault(text, len(number)) if text.strip() else -1 for text in texts]
 
-    def samples(name: str) -> int:
-        if surroundings is not None:
-            return surroundings.samples[name]
-        return max((len(r.references.get(name, ())) for r in records), default=0)
-
-    slots = [name for name in (*names, *weak) for _ in range(samples(name))]
+    slots = [
+        name
+        for name in (*names, *weak)
+        for _ in range(max((len(r.references.get(name, ())) for r in records), default=0))
+    ]
     first = {name: slots.index(name) for name in slots}
     reference_QN = np.full((len(records), len(slots)), -1, dtype=np.int64)
     for q, record in enumerate(records):
@@ -91,18 +80,10 @@ def lay_out(
     distinct_Q = np.array(
         [question_number.setdefault(r.question, len(question_number)) for r in records], dtype=np.int64
     )
-    for question in surroundings.pool if surroundings is not None else ():
-        question_number.setdefault(question, len(question_number))
     pool_PN = np.full((len(question_number), len(slots)), -1, dtype=np.int64)
-    if surroundings is not None:
-        for question, known in surroundings.pool.items():
-            for name in first:
-                found = numbers(known.get(name, ()))
-                pool_PN[question_number[question], first[name] : first[name] + len(found)] = found
-    else:  # backwards, so that the first record of a question has the word
-        for q in range(len(records) - 1, -1, -1):
-            there_N = reference_QN[q] >= 0
-            pool_PN[distinct_Q[q], there_N] = reference_QN[q, there_N]
+    for q in reversed(range(len(records))):  # backwards, so that the first record of a question has the word
+        there_N = reference_QN[q] >= 0
+        pool_PN[distinct_Q[q], there_N] = reference_QN[q, there_N]
     weak_N = np.array([slot in weak for slot in slots], dtype=bool)
     pool_PN[:, weak_N] = -1  # they have no part in the penalty
 

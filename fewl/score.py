@@ -21,7 +21,6 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fewl import core
 from fewl.core import Aggregation, Divergence, Float
@@ -29,7 +28,6 @@ from fewl.layout import Ints, Layout, lay_out
 from fewl.neighbours import nearest, random_dissimilar
 from fewl.records import FewlRecord, read_record
 from fewl.similarity import Encode, OfPairs, Similarity, checked
-from fewl.surroundings import Surroundings
 
 Expertise = Literal["similarity", "prompted", "uniform", "ideal"]
 CHOICES: dict[str, tuple[str, ...]] = {
@@ -84,11 +82,6 @@ class FewlOptions:
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name}: expected one of {', '.join(choices)}, got {getattr(self, name)!r}")
 
-    @property
-    def k(self) -> int:
-        """Neighbours of a question."""
-        return DEFAULT_NEIGHBOURS[self.neighbour_choice] if self.neighbours is None else self.neighbours
-
 
 @dataclass
 class FewlReport:
@@ -117,7 +110,6 @@ def score_records(
     encode: Encode | None = None,
     options: FewlOptions | None = None,
     prompted: Sequence[Mapping[str, float]] | None = None,
-    surroundings: Surroundings | None = None,
 ) -> tuple[list[dict[str, Any]], FewlReport]:
     """Score every answer of every record.
 
@@ -127,7 +119,6 @@ def score_records(
         encode: Sentence embeddings of the questions, to find neighbours; may be None without penalty.
         options: None for the defaults.
         prompted: For ``expertise="prompted"``: r of each LLM, one mapping per record.
-        surroundings: Where the records are a part of a corpus: the scores are then those that the corpus gives.
 
     Returns:
         The records with ``score``, ``truthfulness`` (Σ λ_i s_i, Eq. 1) and ``laziness`` (mean of L_i, Eq. 3)
@@ -139,18 +130,12 @@ def score_records(
     """
     options = options or FewlOptions()
     read = [read_record(record) for record in records]
-    if surroundings is not None and options.expertise_scope == "dataset":
-        raise ValueError("expertise_scope: expected question, since a part does not know the corpus's mean")
-    there = (name for record in read for name in record.references)
-    names = list(dict.fromkeys(there if surroundings is None else surroundings.samples))
-    layout = lay_out(read, chosen_llms(names, options.references, options.weak), options.weak, surroundings)
+    layout = lay_out(read, _chosen(read, options.references, options.weak), options.weak)
     report = FewlReport(
-        questions=len(read),
-        distinct_questions=len(np.unique(layout.distinct_Q)),
-        answers=len(layout.answer_A),
+        questions=len(read), distinct_questions=len(layout.questions), answers=len(layout.answer_A)
     )
     of_pairs = similarity(layout.texts)
-    neighbours_QK = _neighbours(layout, encode, options, surroundings)
+    neighbours_QK = _neighbours(layout, encode, options)
     if options.penalty:
         alone_Q = np.asarray((neighbours_QK < 0).all(axis=1))[layout.distinct_Q]
         report.questions_without_neighbours = int(alone_Q.sum())
@@ -185,8 +170,9 @@ def score_records(
     return _written(read, layout, score_A, truth_A, lazy_A, weights_QN), report
 
 
-def chosen_llms(names: list[str], references: str, weak: Sequence[str]) -> list[str]:
-    """Of all reference LLMs, in the order in which they appear, those to use; the weak ones are not among them."""
+def _chosen(records: Sequence[FewlRecord], references: str, weak: Sequence[str]) -> list[str]:
+    """Names of the reference LLMs to use, in the order in which they appear; the weak ones are not among them."""
+    names = list(dict.fromkeys(name for record in records for name in record.references))
     for name in weak:
         if name not in names:
             raise ValueError(f"weak: expected one of {', '.join(names) or 'none'}, got {name!r}")
@@ -202,28 +188,17 @@ def chosen_llms(names: list[str], references: str, weak: Sequence[str]) -> list[
     return [name]
 
 
-def _neighbours(
-    layout: Layout, encode: Encode | None, options: FewlOptions, surroundings: Surroundings | None
-) -> Ints:
+def _neighbours(layout: Layout, encode: Encode | None, options: FewlOptions) -> Ints:
     """neighbours_QK over the distinct questions; no column without a penalty."""
     if not options.penalty or not layout.questions:
         return np.empty((len(layout.questions), 0), dtype=np.int64)
-    if surroundings is not None:
-        number = {question: place for place, question in enumerate(layout.questions)}
-        found_QK = np.full((len(number), options.k), -1, dtype=np.int64)
-        for question, others in surroundings.neighbours.items():
-            found_QK[number[question], : len(others)] = [number[other] for other in others]
-        return found_QK
     if encode is None:
         raise ValueError("encode: expected an encoder, since neighbours are found by embeddings; got None")
-    return neighbours_of(encode(layout.questions), options)
-
-
-def neighbours_of(vectors_QD: NDArray[np.float32], options: FewlOptions) -> Ints:
-    """neighbours_QK of distinct questions by their embeddings; −1 pads."""
+    vectors = encode(layout.questions)
+    k = DEFAULT_NEIGHBOURS[options.neighbour_choice] if options.neighbours is None else options.neighbours
     if options.neighbour_choice == "random":
-        return random_dissimilar(vectors_QD, options.k, seed=options.seed)
-    return nearest(vectors_QD, options.k)
+        return random_dissimilar(vectors, k, seed=options.seed)
+    return nearest(vectors, k)
 
 
 def _pairs(of_pairs: OfPairs, left: Ints, right: Ints, asked: Ints) -> Float:

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from engines.chinese import chinese_words
 from fewl.neighbours import pair_cosine
-from fewl.surroundings import Frequencies
 
 if TYPE_CHECKING:
     from rouge_score.tokenizers import Tokenizer
@@ -78,18 +77,17 @@ def rouge_l(texts: Sequence[str]) -> OfPairs:
     return of_pairs
 
 
-def new_words(texts: Sequence[str], frequencies: Frequencies | None = None) -> OfPairs:
+def new_words(texts: Sequence[str]) -> OfPairs:
     """How much of what the candidate adds to the question stands in the reference, in [0, 1]; an extension.
 
     s(y, h | x) = (Σ idf(w) over words w of y that are in h but not in x + a/2) / (Σ idf(w) over words of y not
     in x + a), with a = 6: an answer that adds nothing has ½. Unlike a cosine it runs one way: what the reference
     says beyond the answer does no harm. The inverse document frequencies log((1 + n)/(1 + df)) are those of the
-    n texts at hand, or those handed in where these are a part of a corpus. ``docs/results/fewl.md`` says what it
-    is worth.
+    n texts at hand. ``docs/results/fewl.md`` says what it is worth.
     """
     bags = [frozenset(words(text)) for text in texts]
-    count, seen = frequencies or (len(texts), Counter(word for bag in bags for word in bag))
-    weight = {word: math.log((1 + count) / (1 + seen[word])) for bag in bags for word in bag}
+    seen = Counter(word for bag in bags for word in bag)
+    weight = {word: math.log((1 + len(texts)) / (1 + n)) for word, n in seen.items()}
     added: dict[tuple[int, int], tuple[frozenset[str], float]] = {}
 
     def of_pairs(pairs_P3: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -172,22 +170,21 @@ def each_once(encode: Encode) -> Encode:
     return remembered
 
 
-def char_tfidf(dimension: int = 4096, frequencies: Frequencies | None = None) -> Encode:
+def char_tfidf(dimension: int = 4096) -> Encode:
     """An encoder for languages the embedding model cannot read: TF-IDF of character 1-2-grams, hashed.
 
-    The inverse document frequencies are those of the texts of one call, so call it once with all of them, or hand in
-    those of the corpus.
+    The inverse document frequencies are those of the texts of one call, so call it once with all of them.
     Hashing with signs keeps products right on average, with a standard deviation of about 1/√D per pair.
     """
 
     def encode(texts: Sequence[str]) -> NDArray[np.float32]:
-        grams = [Counter(character_grams(text)) for text in texts]
-        total, seen = frequencies or (len(texts), Counter(gram for counts in grams for gram in counts))
+        grams = [Counter(_grams(text)) for text in texts]
+        seen = Counter(gram for counts in grams for gram in counts)
         vectors = np.zeros((len(texts), dimension), dtype=np.float32)
         for row, counts in zip(vectors, grams, strict=True):
             for gram, n in counts.items():
                 place, sign = _hash(gram, dimension)
-                row[place] += sign * (1 + np.log(n)) * (np.log((1 + total) / (1 + seen[gram])) + 1)
+                row[place] += sign * (1 + np.log(n)) * (np.log((1 + len(texts)) / (1 + seen[gram])) + 1)
         norms = np.linalg.norm(vectors, axis=1, keepdims=True)
         norms[norms == 0] = 1
         return np.asarray(vectors / norms, dtype=np.float32)
@@ -225,8 +222,7 @@ def _english() -> Tokenizer:
     return DefaultTokenizer(use_stemmer=True)
 
 
-def character_grams(text: str) -> list[str]:
-    """Letters and digits, and pairs of them that follow each other, in lower case."""
+def _grams(text: str) -> list[str]:
     joined = "".join(ch.lower() for ch in text if ch.isalnum())
     return [*joined, *(joined[i : i + 2] for i in range(len(joined) - 1))]
 

@@ -22,6 +22,7 @@ Record = dict[str, Any]
 Check = Callable[[Record], "list[Problem]"]
 MAX_DEPTH = 100  # nested lists and objects; Python's own reader and writer give up near 1,000
 MAX_SHOWN = 80  # characters of a bad value in a message
+ADDED = ("sentences", "annotator", "hallucination_rate")  # what annotation adds to a record
 
 
 @dataclass(frozen=True)
@@ -177,6 +178,11 @@ def check_annotation_input(record: Record) -> list[Problem]:
     if isinstance(record.get("id"), (bool, float, list, dict)):
         problems.append(Problem("id", shown(record["id"]), "a string or a whole number"))
     return problems
+
+
+def without_results(record: Record) -> Record:
+    """A record without the results of an earlier annotation, which are to be replaced."""
+    return {name: value for name, value in record.items() if name not in ADDED}
 
 
 def rejected_row(path: Path, line: Line) -> Record:

@@ -31,7 +31,7 @@ BAD = [
     ("gpt-x", "expected KIND:MODEL"),
     ("./ckpt", "expected KIND:MODEL"),
     ("Transformers:x", "expected KIND:MODEL"),
-    ("ollama:x", "KIND one of transformers, vllm, vllm-ray, openai"),
+    ("ollama:x", "KIND one of transformers, vllm, openai"),
     ("transformers:", "is empty"),
     ("transformers: x", "blanks"),
     ("openai:@http://127.0.0.1:8000/v1", "is empty"),

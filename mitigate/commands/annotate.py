@@ -16,6 +16,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -23,11 +24,11 @@ from typing import TYPE_CHECKING, Any
 from annotators.records import Annotator
 from engines.cache import CacheError
 from engines.types import EngineError
-from mitigate.commands import annotate_distributed, pool
+from mitigate import scale
 from mitigate.commands.generative import add_options, options_of
 from mitigate.errors import UsageError
 from mitigate.jobs import Job, OutputError, make_parent, open_job, rejected_path
-from mitigate.jsonl import Record, check_annotation_input
+from mitigate.jsonl import ADDED, Record, check_annotation_input, without_results
 from mitigate.progress import counted, progress
 from mitigate.report import Totals, read_annotated
 from mitigate.report_html import write_page
@@ -35,11 +36,6 @@ from mitigate.report_html import write_page
 if TYPE_CHECKING:
     from rich.console import Console
 
-ADDED = (
-    "sentences",
-    "annotator",
-    "hallucination_rate",
-)  # what the output adds; in an input they are replaced
 SHOWN_RECORDS = 50  # a file of up to so many records is also printed
 REJECTED = 3  # exit code
 FAILED = 1
@@ -63,9 +59,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     one.add_argument("--language", metavar="CODE", help="en or zh; found from the text by default")
     one.add_argument("--json", action="store_true", help="print the record as JSON and nothing else")
     many = parser.add_argument_group("a file of answers")
-    many.add_argument("--input", metavar="FILE", type=pool.place, help="records, JSON Lines")
+    many.add_argument("--input", metavar="FILE", type=Path, help="records, JSON Lines")
     many.add_argument(
-        "--output", metavar="FILE", type=pool.place, help="where results go; continued if it is there"
+        "--output", metavar="FILE", type=Path, help="where results go; continued if it is there"
     )
     many.add_argument("--overwrite", action="store_true", help="start OUTPUT again instead of continuing it")
     many.add_argument(
@@ -82,7 +78,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--calibration", metavar="FILE", type=Path, help="what `mitigate calibrate` wrote for this annotator"
     )
     add_options(parser)
-    pool.add_options(parser, "an annotator")
+    scale.add_options(parser, "an annotator")
     parser.set_defaults(run=run)
 
 
@@ -102,10 +98,8 @@ def run(args: argparse.Namespace) -> int:
             raise UsageError(str(error)) from error
         options = {**options, "calibration": args.calibration}
     try:
-        if args.distributed:
-            return annotate_distributed.run(args, options)
         return run_one(args, options) if args.input is None else run_file(args, options)
-    except (OutputError, EngineError, CacheError) as error:
+    except (OutputError, EngineError, CacheError, scale.PartsError) as error:
         print(f"mitigate: error: {error}", file=sys.stderr)
         return FAILED
 
@@ -117,7 +111,7 @@ def check_options(args: argparse.Namespace) -> None:
         UsageError: With what to change.
     """
     if args.distributed and (args.input is None or args.output is None):
-        raise UsageError("--distributed works on a corpus: give --input and --output")
+        raise UsageError("--distributed works on a file of records: give --input and --output")
     names = ("question", "reference", "answer", "language", "json")
     given = [f"--{name}" for name in names if getattr(args, name) not in (None, False)]
     if args.input is not None or args.output is not None:
@@ -140,13 +134,6 @@ def check_options(args: argparse.Namespace) -> None:
             )
     if args.chunk_size < 1:
         raise UsageError(f"--chunk-size: expected 1 or more, got {args.chunk_size}")
-    if args.distributed:
-        return
-    for name in ("input", "output"):
-        if isinstance(getattr(args, name), str):
-            raise UsageError(
-                f"--{name} {getattr(args, name)}: an address needs --distributed; without it name a file"
-            )
     if args.html is not None:
         outputs = [("--output", args.output), ("rejected lines", args.output and rejected_path(args.output))]
         inputs = [("--input", args.input), ("--reference", args.reference), ("--answer", args.answer)]
@@ -222,6 +209,7 @@ def run_one(args: argparse.Namespace, options: Mapping[str, Any]) -> int:
 
 def run_file(args: argparse.Namespace, options: Mapping[str, Any]) -> int:
     """Annotate a file of records, continuing an earlier run; print totals and, if few, every record."""
+    pool = scale.pool_of(args)
     fingerprints: set[str] = set()
 
     def matches(record: Record, written: Record) -> str | None:
@@ -238,8 +226,15 @@ def run_file(args: argparse.Namespace, options: Mapping[str, Any]) -> int:
     ) as job:
         _tell_rejected(job)
         if job.valid:
-            if args.annotator.startswith("generative:"):  # replies survive whatever stops this run
-                options = {"cache": job.output.with_name(job.output.name + ".cache.sqlite"), **options}
+            one_machine = pool is None or pool.address is None
+            if (
+                args.annotator.startswith("generative:") and one_machine
+            ):  # replies survive whatever stops this run
+                cache = job.output.with_name(job.output.name + ".cache.sqlite").resolve()
+                options = {"cache": cache, **options}
+        if job.valid and pool is not None:
+            _annotate_at_scale(job, args, options, pool, fingerprints)
+        elif job.valid:
             annotator = load(args.annotator, options)
             for other in fingerprints - {annotator.fingerprint}:
                 raise UsageError(
@@ -279,15 +274,13 @@ def _annotate(job: Job, annotator: Annotator, chunk_size: int) -> None:
     with progress("annotating", job.valid, before) as tell:
 
         def process(records: list[Record]) -> list[Record]:
-            inputs = [{k: v for k, v in record.items() if k not in ADDED} for record in records]
+            inputs = [without_results(record) for record in records]
             return [annotation.to_dict() for annotation in annotator.annotate_batch(inputs)]
 
         def on_chunk(rows: Sequence[Record]) -> None:
             nonlocal sentences
             sentences += sum(len(row["sentences"]) for row in rows)
-            problems.update(
-                name for row in rows for one in row["sentences"] for name in one.get("problems", ())
-            )
+            problems.update(_problems(rows))
             speed = sentences / (perf_counter() - start)
             tell(job.done, f"{speed:,.1f} sentences/s")
 
@@ -299,6 +292,35 @@ def _annotate(job: Job, annotator: Annotator, chunk_size: int) -> None:
             f"({sentences / seconds:,.1f} sentences/s)",
             file=sys.stderr,
         )
+    _tell_problems(problems)
+
+
+def _annotate_at_scale(
+    job: Job, args: argparse.Namespace, options: Mapping[str, Any], pool: scale.Pool, known: set[str]
+) -> None:
+    problems: Counter[str] = Counter()
+    if args.overwrite:
+        scale.delete_parts(scale.folder_of(job.output))
+
+    def tell(text: str) -> None:
+        print(f"mitigate: {text}", file=sys.stderr)
+
+    rows = scale.annotate(job, args.annotator, options, args.chunk_size, pool, known, tell)
+    job.run(
+        lambda records: list(islice(rows, len(records))),
+        chunk_size=args.chunk_size,
+        on_chunk=lambda done: problems.update(_problems(done)),
+    )
+    scale.delete_parts(scale.folder_of(job.output))
+    _tell_problems(problems)
+
+
+def _problems(rows: Sequence[Record]) -> Iterable[str]:
+    """What was wrong with an LLM's replies, by sentence."""
+    return (name for row in rows for one in row["sentences"] for name in one.get("problems", ()))
+
+
+def _tell_problems(problems: Counter[str]) -> None:
     if problems:
         counts = ", ".join(f"{name} {count:,}" for name, count in problems.most_common())
         print(f"mitigate: problems with replies, by sentence: {counts}", file=sys.stderr)

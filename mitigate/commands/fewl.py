@@ -14,7 +14,7 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
-from mitigate.commands import pool
+from mitigate import scale
 
 Run = Callable[[argparse.Namespace], int]
 
@@ -55,16 +55,15 @@ def _files(
     parser: argparse.ArgumentParser,
     what: str,
     output: str | None = "where results go",
-    kind: Callable[[str], Path | str] = Path,
 ) -> None:
-    parser.add_argument("--input", type=kind, required=True, metavar="FILE", help=what)
+    parser.add_argument("--input", type=Path, required=True, metavar="FILE", help=what)
     if output is not None:
-        parser.add_argument("--output", type=kind, required=True, metavar="FILE", help=output)
+        parser.add_argument("--output", type=Path, required=True, metavar="FILE", help=output)
     parser.add_argument("--json", action="store_true", help="print the summary as JSON and nothing else")
 
 
 def _score(parser: argparse.ArgumentParser) -> None:
-    _files(parser, "questions with answers, JSON Lines", "scored records; written anew each time", pool.place)
+    _files(parser, "questions with answers, JSON Lines", "scored records; written anew each time")
     how = parser.add_argument_group("how to score")
     how.add_argument(
         "--aggregation",
@@ -134,7 +133,7 @@ def _score(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="ENGINE",
-        help="KIND:MODEL[@BASE_URL] with KIND transformers, vllm, vllm-ray or openai; answers the questions that "
+        help="KIND:MODEL[@BASE_URL] with KIND transformers, vllm or openai; answers the questions that "
         "lack an answer of that name, and the first one makes missing IW/CO pairs; may be given several times",
     )
     ask.add_argument(
@@ -151,7 +150,7 @@ def _score(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="plot how many IW and CO answers each LLM agrees with",
     )
-    pool.add_options(parser, "the models and engines")
+    scale.add_options(parser, "the reference LLMs")
     parser.set_defaults(run=_lazily("fewl_score", "run_score"))
 
 

@@ -16,6 +16,7 @@ from fewl.iwco import report as pairs_report
 from fewl.plots import plot_agreement
 from fewl.records import read_record
 from fewl.score import Expertise, FewlOptions, FewlReport, score_records
+from mitigate import scale
 from mitigate.commands.fewl_files import (
     REJECTED,
     check_record,
@@ -29,7 +30,7 @@ from mitigate.commands.fewl_files import (
 )
 from mitigate.commands.fewl_similarity import check_similarity, load_encoder, load_similarity
 from mitigate.errors import UsageError
-from mitigate.fewl_filling import add_pairs, add_references, ask_expertise, failures
+from mitigate.fewl_filling import Asked, failures, fill, wants_pairs
 from mitigate.jobs import OutputError, make_parent
 from mitigate.jsonl import Record
 
@@ -43,21 +44,24 @@ def run_score(args: argparse.Namespace) -> int:
     from engines.types import EngineError
 
     _check_options(args)
-    if args.distributed:
-        from mitigate.commands.fewl_distributed import run
-
-        return run(args, options_of(args, args.expertise or "uniform"))
-    for name in ("input", "output"):
-        if isinstance(getattr(args, name), str):
-            raise UsageError(
-                f"--{name} {getattr(args, name)}: an address needs --distributed; without it name a file"
-            )
+    pool = scale.pool_of(args)
+    if pool is not None and not args.reference_llm:
+        say(
+            "--distributed: there is no --reference-llm to ask, and one process computes the scores: this one does"
+        )
+        pool = None
+    how = {"samples": args.reference_samples, "seed": args.seed, "expertise": args.expertise}
     try:
         with whole_job(args, check_record) as (job, records), ExitStack() as stack:
             if not records:
                 raise UsageError(f"{args.input}: expected FEWL records, found no good line")
-            engines = [stack.enter_context(closing(_engine(spec, args))) for spec in args.reference_llm]
-            summary = _score(args, records, engines, job.rejected)
+            engines: list[Engine] = []
+            if pool is not None:
+                records, asked = scale.fill(job, args.reference_llm, how, _cache(args, pool), pool, say)
+            else:
+                engines += [stack.enter_context(closing(_engine(spec, args))) for spec in args.reference_llm]
+                asked = fill(records, engines, **how, tell=say)
+            summary = _score(args, records, asked)
             write_all(job, summary.pop("records"))
             summary["rejected_lines"] = job.rejected
             write_json(Path(f"{args.output}.run.json"), {**provenance(args), **summary})
@@ -65,7 +69,7 @@ def run_score(args: argparse.Namespace) -> int:
             if _tell_failed(engines):
                 return 1
             return REJECTED if job.rejected else 0
-    except (OutputError, EngineError, CacheError) as error:
+    except (OutputError, EngineError, CacheError, scale.PartsError) as error:
         say(f"error: {error}")
         return 1
 
@@ -111,28 +115,31 @@ def options_of(args: argparse.Namespace, expertise: Expertise) -> FewlOptions:
     )
 
 
+def _cache(args: argparse.Namespace, pool: scale.Pool | None = None) -> Path | None:
+    """The file of replies; None on a cluster, unless one is named, since its machines cannot share an SQLite file."""
+    if args.cache is None and pool is not None and pool.address is not None:
+        return None
+    cache = args.cache or Path(f"{args.output}.cache.sqlite")
+    make_parent(cache)
+    return Path(cache).resolve()
+
+
 def _engine(spec: str, args: argparse.Namespace) -> Engine:
     from engines.chat import load_engine
 
-    cache = args.cache or Path(f"{args.output}.cache.sqlite")
-    make_parent(cache)
     try:
-        return load_engine(spec, cache=cache)
+        return load_engine(spec, cache=_cache(args))
     except (ValueError, ImportError, OSError) as error:
         raise UsageError(f"--reference-llm {spec}: {error}") from error
 
 
-def _score(
-    args: argparse.Namespace, records: list[Record], engines: Sequence[Engine], rejected: int
-) -> dict[str, Any]:
-    """Everything between reading and writing."""
-    for engine in engines:
-        add_references(records, engine, args.reference_samples, args.seed, say)
+def _score(args: argparse.Namespace, records: list[Record], asked: Sequence[Asked]) -> dict[str, Any]:
+    """Everything between filling and writing."""
     if not any(read_record(record).references for record in records):
         raise UsageError(f"{args.input}: no record has reference_answers; add some, or give --reference-llm")
     pairs = None
-    if engines and args.expertise in (None, "similarity", "prompted"):
-        pairs = pairs_report(add_pairs(records, engines[0], args.seed, say))
+    if args.reference_llm and wants_pairs(args.expertise):
+        pairs = pairs_report([one.pairs for one in asked if one.pairs is not None])
     has_pairs = any(record.get("iw") and record.get("co") for record in records)
     expertise: Expertise = args.expertise or ("similarity" if has_pairs else "uniform")
     if expertise == "similarity" and not has_pairs:
@@ -140,7 +147,7 @@ def _score(
     embedding, encode = load_encoder(args.embedding, [record["question"] for record in records])
     called, similarity = load_similarity(args.similarity, encode)
     options = options_of(args, expertise)
-    prompted = ask_expertise(records, engines) if expertise == "prompted" else None
+    prompted = [one.prompted for one in asked] if expertise == "prompted" else None
     try:
         scored, report = score_records(
             records, similarity=similarity, encode=encode, options=options, prompted=prompted

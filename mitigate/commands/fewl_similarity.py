@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
-from typing import TYPE_CHECKING
 
 from annotators.records import Annotator, SentenceAnnotation
 from annotators.sentences import split_sentences
@@ -19,11 +17,7 @@ from fewl.similarity import (
     new_words,
     rouge_l,
 )
-from fewl.surroundings import Frequencies
 from mitigate.errors import UsageError
-
-if TYPE_CHECKING:
-    from engines.embedding import Embedder
 
 TFIDF = "character TF-IDF"
 NAMES = "cosine, rouge-l, new-words or annotator:NAME"
@@ -50,38 +44,21 @@ def load_encoder(name: str, texts: Sequence[str]) -> tuple[str, Encode]:
     Raises:
         UsageError: There is no such model.
     """
-    embedder = load_embedder(name)
-    if embedder is None:
-        return TFIDF, char_tfidf()
-    if name == "auto" and any(is_chinese(text) for text in texts) and not embedder.reads_chinese:
-        return f"{TFIDF} ({embedder.name} cannot read Chinese)", char_tfidf()
-    return called(embedder), each_once(embedder.encode)
-
-
-def load_embedder(name: str) -> Embedder | None:
-    """The embedding model of that name; None for ``tfidf``, which is none.
-
-    Raises:
-        UsageError: There is no such model.
-    """
     if name == "tfidf":
-        return None
+        return TFIDF, char_tfidf()
     from engines.embedding import Embedder
 
     try:
-        return Embedder(None if name == "auto" else name, dtype="float32")
+        embedder = Embedder(None if name == "auto" else name, dtype="float32")
     except (OSError, ValueError) as error:
         raise UsageError(f"--embedding {name}: {error}") from error
+    if name == "auto" and any(is_chinese(text) for text in texts) and not embedder.reads_chinese:
+        return f"{TFIDF} ({embedder.name} cannot read Chinese)", char_tfidf()
+    return f"{embedder.name} {embedder.fingerprint[:12]}", each_once(embedder.encode)
 
 
-def called(embedder: Embedder) -> str:
-    return f"{embedder.name} {embedder.fingerprint[:12]}"
-
-
-def load_similarity(
-    name: str, encode: Encode, frequencies: Frequencies | None = None
-) -> tuple[str, Similarity]:
-    """The similarity of that name and what it is called; with the corpus's frequencies where the texts are a part.
+def load_similarity(name: str, encode: Encode) -> tuple[str, Similarity]:
+    """The similarity of that name and what it is called.
 
     Raises:
         UsageError: There is no such annotator.
@@ -94,12 +71,7 @@ def load_similarity(
         except (OSError, ValueError, ImportError) as error:
             raise UsageError(f"--similarity {name}: {error}") from error
         return f"annotator {annotator.name} {annotator.fingerprint[:12]}", annotator_similarity(annotator)
-    similarities: dict[str, Similarity] = {
-        "cosine": cosine(encode),
-        "rouge-l": rouge_l,
-        "new-words": partial(new_words, frequencies=frequencies),
-    }
-    return name, similarities[name]
+    return name, {"cosine": cosine(encode), "rouge-l": rouge_l, "new-words": new_words}[name]
 
 
 def annotator_similarity(annotator: Annotator) -> Similarity:

@@ -25,7 +25,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the group of options; each is None unless given."""
     group = parser.add_argument_group(
         "with --annotator generative:KIND:MODEL[@BASE_URL]",
-        "KIND is transformers, vllm, vllm-ray or openai (any OpenAI-compatible server; key: OPENAI_API_KEY)",
+        "KIND is transformers, vllm or openai (any OpenAI-compatible server; key: OPENAI_API_KEY)",
     )
     group.add_argument(
         "--protocol", choices=("tagged", "three-turn"), help="one turn, or three without corrections (tagged)"

@@ -8,13 +8,12 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from mitigate.commands.annotate import ADDED
 from mitigate.demo.files import work_folder
 from mitigate.demo.limits import Limits, Refusal
 from mitigate.demo.records import problems_of, read_uploaded
 from mitigate.demo.shelf import Shelf
 from mitigate.demo.stream import STEP_SECONDS
-from mitigate.jsonl import dump_line, rejected_row
+from mitigate.jsonl import dump_line, rejected_row, without_results
 from mitigate.report import Totals, kind_of, one_line, read_annotated
 from mitigate.report_html import write_page
 
@@ -85,7 +84,7 @@ def run_batch(shelf: Shelf, limits: Limits, path: Path, name: str | None) -> Ite
     )
     yield batch
     annotator = shelf.annotator(name)
-    inputs = [{k: v for k, v in record.items() if k not in ADDED} for record in records]
+    inputs = [without_results(record) for record in records]
     size = 1
     while not batch.complete:
         start = perf_counter()

@@ -1,0 +1,400 @@
+"""Work by many machines (`--distributed`, extra `ray`): annotation, and what FEWL asks its reference LLMs.
+
+    OUTPUT.parts/part-00007-3f2a9c0d11e84b72.jsonl    results of the eighth part of the input, in its order
+
+The input is cut into parts of N good lines. Ray Data hands the parts to workers; each worker is an actor that loads its
+models once and gives every part to the function that one process would use. A part's file appears in one step when the
+part is done, and its name carries a digest of the part's lines and of the settings: a second run skips the files that
+are there, and another input or other settings never pick them up. So a part that dies with its worker, its node or the
+whole run is done again, and no record is lost or written twice. When all files are there, the command reads them in the
+order of the input and writes OUTPUT. Only places of parts pass through Ray, so memory does not grow with the input.
+
+Leaves out: inputs other than one file of JSON Lines, and machines without a common file system; every node must see
+INPUT and OUTPUT under the same path. FEWL's scores need the neighbours of every question, so one process computes them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from functools import partial
+from importlib.util import find_spec
+from itertools import islice
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from mitigate.errors import UsageError
+from mitigate.jsonl import Check, Record, dump_line, parse_line, without_results
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from mitigate.fewl_filling import Asked, Tell
+    from mitigate.jobs import Job
+
+Process = Callable[[list[Record]], Sequence[Record]]
+"""Records in, as many results out, in the same order."""
+Prepare = Callable[[], Process]
+"""Loads the models and returns the function that does the work; called once in every worker."""
+
+
+class PartsError(RuntimeError):
+    """Some parts are not done. Those that are stay, and the same command does the rest."""
+
+
+@dataclass(frozen=True)
+class Pool:
+    """How many workers of which size, and how many records they get at once; see ``add_options``."""
+
+    address: str | None = None
+    workers: int = 1
+    cpus: float = 1.0
+    gpus: float = 0.0
+    part_size: int = 1000
+
+
+def add_options(parser: argparse.ArgumentParser, per_worker: str) -> None:
+    """Add the options of a pool to a command; ``per_worker`` says what each worker loads."""
+    group = parser.add_argument_group("many machines, by Ray (extra `ray`)")
+    where = "finished parts are kept in OUTPUT.parts, and the same command goes on from there"
+    group.add_argument(
+        "--distributed", action="store_true", help=f"cut INPUT into parts for workers; {where}"
+    )
+    group.add_argument("--address", help="address of a Ray cluster, or auto (starts a local Ray)")
+    for name, kind, default, text in (
+        ("workers", int, 1, f"each with {per_worker} of its own; 0 works in this process, without Ray"),
+        ("cpus-per-worker", float, 1.0, "CPUs that each worker takes"),
+        ("gpus-per-worker", float, 0.0, "GPUs that each worker takes; 0.5 is half of one"),
+        ("part-size", int, 1000, "records of a part"),
+    ):
+        group.add_argument(f"--{name}", type=kind, default=default, metavar="N", help=f"{text} (%(default)s)")
+
+
+def pool_of(args: argparse.Namespace) -> Pool | None:
+    """The pool that the options describe; None without `--distributed`.
+
+    Raises:
+        UsageError: A number is too small, or Ray is not installed.
+    """
+    for name, least in (("workers", 0), ("part_size", 1), ("cpus_per_worker", 0), ("gpus_per_worker", 0)):
+        if (value := getattr(args, name)) < least:
+            raise UsageError(f"--{name.replace('_', '-')}: expected {least} or more, got {value}")
+    if args.distributed and args.workers and find_spec("ray") is None:
+        install = "pip install 'hallucination-toolkit[ray]'"
+        raise UsageError(f"--distributed needs Ray: {install}; --workers 0 works in this process without it")
+    pool = Pool(args.address, args.workers, args.cpus_per_worker, args.gpus_per_worker, args.part_size)
+    return pool if args.distributed else None
+
+
+@dataclass(frozen=True)
+class Part:
+    """A piece of the input: the bytes from ``start`` to ``end`` hold ``records`` good lines."""
+
+    number: int
+    start: int
+    end: int
+    records: int
+    digest: str
+
+
+@dataclass(frozen=True)
+class Task:
+    """An input, the folder for the files of its parts, and ``settings``: all else that their content depends on."""
+
+    source: Path
+    folder: Path
+    check: Check
+    settings: str
+
+    @classmethod
+    def of(cls, job: Job, settings: Mapping[str, Any]) -> Task:
+        text = json.dumps(settings, sort_keys=True, default=str)
+        return cls(job.source.resolve(), folder_of(job.output), job.check, text)
+
+    def cut(self, size: int) -> list[Part]:
+        """Cut the input into parts of ``size`` good lines, holding no more than one line."""
+        parts: list[Part] = []
+        start = end = records = 0
+        digest = self.digest()
+        with self.source.open("rb") as file:
+            for line in file:
+                records += len(self._records(line, end))
+                end += len(line)
+                digest.update(line)
+                if records == size:
+                    parts.append(Part(len(parts), start, end, records, digest.hexdigest()))
+                    start, records, digest = end, 0, self.digest()
+        if records:
+            parts.append(Part(len(parts), start, end, records, digest.hexdigest()))
+        return parts
+
+    def digest(self, data: bytes = b"") -> hashlib._Hash:
+        """A digest of the settings and of these lines, which more lines may be added to."""
+        digest = hashlib.sha256(self.settings.encode())
+        digest.update(data)
+        return digest
+
+    def path(self, part: Part) -> Path:
+        return self.folder / f"part-{part.number:05d}-{part.digest[:16]}.jsonl"
+
+    def do(self, part: Part, process: Process) -> None:
+        """Do one part and write its file in one step."""
+        with self.source.open("rb") as file:
+            file.seek(part.start)
+            data = file.read(part.end - part.start)
+        if self.digest(data).hexdigest() != part.digest:
+            raise UsageError(f"{self.source} changed after it was cut into parts: run the same command again")
+        records = self._records(data, part.start)
+        rows = process(records)
+        if len(rows) != len(records):
+            raise RuntimeError(f"{len(records)} records went in and {len(rows)} results came out")
+        path = self.path(part)
+        # A name of its own: a worker that Ray gave up for lost may still be writing the same part.
+        unfinished = path.with_name(f"{path.name}.{uuid4().hex[:8]}.part")
+        try:
+            with unfinished.open("wb") as file:
+                file.writelines(dump_line(row) for row in rows)
+                file.flush()
+                os.fsync(file.fileno())  # else a power failure could leave an empty file under the final name
+            unfinished.replace(path)
+        finally:
+            unfinished.unlink(missing_ok=True)
+
+    def rows(self, parts: Sequence[Part]) -> Iterator[Record]:
+        """The results of these parts, one after the other.
+
+        Raises:
+            PartsError: A file does not hold what was written.
+        """
+        for part in parts:
+            path = self.path(part)
+            try:
+                rows = [json.loads(line) for line in path.read_bytes().splitlines()]
+            except ValueError:
+                rows = []
+            if len(rows) != part.records:
+                raise PartsError(f"{path} is damaged: delete it and run the same command again")
+            yield from rows
+
+    def _records(self, data: bytes, start: int) -> list[Record]:
+        """The good lines among bytes that stand at ``start`` in the input."""
+        data = data.removeprefix(b"\xef\xbb\xbf") if start == 0 else data
+        found = (parse_line(line, self.check)[0] for line in data.split(b"\n") if line.strip())
+        return [record for record in found if record is not None]
+
+
+def folder_of(output: Path) -> Path:
+    """Where the files of an output's parts lie until it is whole."""
+    return output.with_name(output.name + ".parts").resolve()
+
+
+def delete_parts(folder: Path, names: str = "part-*") -> None:
+    """Delete the files of parts, and the folder if it is then empty."""
+    for path in folder.glob(names):
+        path.unlink(missing_ok=True)
+    with suppress(OSError):
+        folder.rmdir()
+
+
+class Worker:
+    """What Ray keeps in every actor: it loads the models once, then does part after part."""
+
+    def __init__(self, task: Task, prepare: Prepare) -> None:
+        self.task, self.process = task, prepare()
+
+    def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, list[str]]:
+        return {"done": [json.dumps(self.attempt(Part(**json.loads(str(one))))) for one in batch["part"]]}
+
+    def attempt(self, part: Part) -> Record:
+        """Do a part and say how it went. An error concerns this part only: the worker goes on with others."""
+        try:
+            self.task.do(part, self.process)
+        except Exception as error:
+            why = " ".join(f"{type(error).__name__}: {error}".split())[:1000]
+            return {"part": part.number, "error": why, "usage": isinstance(error, UsageError)}
+        return {"part": part.number}
+
+
+def do_parts(task: Task, prepare: Prepare, parts: Sequence[Part], pool: Pool, tell: Tell) -> None:
+    """Have those of these parts done that have no file yet.
+
+    Raises:
+        UsageError: All failures are mistakes of the user's.
+        PartsError: Parts failed or were lost.
+    """
+    left = {part.number: part for part in parts if not task.path(part).exists()}
+    if not left:
+        return
+    try:
+        task.folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot make the folder {task.folder}: {error.strerror or error}") from error
+    do = _on_ray if pool.workers else _in_this_process
+    begin, records, failed = perf_counter(), 0, []
+    for done in do(task, prepare, list(left.values()), pool):
+        part = left.pop(done["part"])
+        failed += [done] if "error" in done else []
+        records += 0 if "error" in done else part.records
+        tell(
+            f"part {part.number + 1} {'failed' if 'error' in done else 'done'}, {len(left) + len(failed):,} left, "
+            f"{records / (perf_counter() - begin):,.1f} records/s"
+        )
+    failed += [{"part": number, "error": "it was lost with its worker", "usage": False} for number in left]
+    if failed:
+        first = min(failed, key=lambda done: int(done["part"]))
+        if all(done["usage"] for done in failed):
+            raise UsageError(first["error"].removeprefix("UsageError: "))
+        raise PartsError(
+            f"{len(failed)} of {len(parts)} parts failed, first part {first['part'] + 1}: {first['error']}; "
+            "run the same command again to do only these"
+        )
+    delete_parts(task.folder, "part-*.part")  # of workers that were killed while they wrote
+
+
+def _in_this_process(task: Task, prepare: Prepare, left: list[Part], _: Pool) -> Iterator[Record]:
+    try:
+        worker = Worker(task, prepare)
+    except (OSError, ValueError, ImportError) as error:
+        raise UsageError(str(error)) from error
+    yield from map(worker.attempt, left)
+
+
+def _on_ray(task: Task, prepare: Prepare, left: list[Part], pool: Pool) -> Iterator[Record]:
+    """Ray Data starts actors anew where a node dies, and gives what they had not finished to others."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    import ray
+    import ray.data
+
+    context = ray.data.DataContext.get_current()
+    context.enable_progress_bars = False
+    context.max_errored_blocks = -1  # a lost part is known by its absence; the others go on
+    where: dict[str, Any] = {"address": pool.address}
+    if pool.address is None:  # one CPU more than the workers take: Ray Data's own tasks need a place as well
+        where = {"num_cpus": math.ceil(pool.workers * pool.cpus) + 1, "include_dashboard": False}
+    try:
+        ray.init(logging_level="error", ignore_reinit_error=True, **where)
+    except Exception as error:  # Ray raises bare Exceptions here
+        what = "start a local Ray" if pool.address is None else f"reach the Ray cluster at {pool.address}"
+        raise PartsError(f"cannot {what}: {' '.join(str(error).split())[:300]}") from error
+    names = [{"part": json.dumps(asdict(part))} for part in left]
+    rows = ray.data.from_items(
+        names, override_num_blocks=len(names)
+    )  # a block each: a part that fails fails alone
+    size = {"concurrency": min(pool.workers, len(left)), "num_cpus": pool.cpus, "num_gpus": pool.gpus or None}
+    done = rows.map_batches(Worker, batch_size=1, fn_constructor_args=(task, prepare), **size)
+    try:
+        for row in done.iter_rows():
+            yield json.loads(row["done"])
+    except ray.exceptions.RayError as error:  # models that cannot be loaded, or a cluster that is gone
+        why = str(error).strip().splitlines()[-1:] or [type(error).__name__]
+        raise PartsError(f"{why[0]}; run the same command again to do the parts that are left") from error
+
+
+def annotate(
+    job: Job, name: str, options: Mapping[str, Any], chunk: int, pool: Pool, known: Set[str], tell: Tell
+) -> Iterator[Record]:
+    """Annotate the records that have no result in a job's output yet; returns their results, in order.
+
+    Args:
+        job: The job; its output may have been begun by one process.
+        name: The annotator's name, as for `load_annotator`.
+        options: The annotator's options.
+        chunk: Records judged at once.
+        pool: Where this is done.
+        known: Fingerprints of the annotators that wrote what is in the output.
+        tell: Called with a line about every part.
+
+    Raises:
+        UsageError: Finished work is another annotator's.
+        PartsError: Parts failed.
+    """
+    different = {k: v for k, v in options.items() if k not in ("cache", "concurrency")}
+    task = Task.of(job, {"annotator": name, "chunk": chunk, **different})
+    # Whole chunks: results whose last digits depend on what is judged together are then those of one process.
+    parts, before = task.cut(math.ceil(pool.part_size / chunk) * chunk), 0
+    while parts and before + parts[0].records <= job.done:  # the output has them already
+        before += parts.pop(0).records
+    # Where nothing is left, a worker gets an empty part to see that the annotator is the one that did the others.
+    todo = parts if job.done < job.valid else [Part(0, 0, 0, 0, task.digest().hexdigest())]
+    known = known | _fingerprints(task, parts)
+    do_parts(task, partial(_annotator, name, options, chunk, known), todo, pool, tell)
+    if len(known := known | _fingerprints(task, parts)) > 1:
+        raise UsageError(
+            f"{task.folder} holds results of annotators with fingerprints {', '.join(sorted(known))}: see that all "
+            "nodes have the same annotator, delete that folder and run the same command again"
+        )
+    return islice(task.rows(parts), job.done - before, None)
+
+
+def _annotator(name: str, options: Mapping[str, Any], chunk: int, known: Set[str]) -> Process:
+    from annotators import load_annotator
+
+    annotator = load_annotator(name, **options)
+
+    def process(records: list[Record]) -> list[Record]:
+        if others := known - {annotator.fingerprint}:
+            raise UsageError(
+                f"finished records are by an annotator with fingerprint {min(others)}, and {name} has "
+                f"{annotator.fingerprint}; choose another --output, or start again with --overwrite"
+            )
+        inputs = [without_results(record) for record in records]
+        chunks = (inputs[start : start + chunk] for start in range(0, len(inputs), chunk))
+        return [annotation.to_dict() for one in chunks for annotation in annotator.annotate_batch(one)]
+
+    return process
+
+
+def _fingerprints(task: Task, parts: Sequence[Part]) -> set[str]:
+    """Fingerprints of the annotators that did those of these parts that are done."""
+    done = [part for part in parts if task.path(part).exists()]
+    return {str(next(task.rows([part]))["annotator"]["fingerprint"]) for part in done}
+
+
+def fill(
+    job: Job, llms: Sequence[str], how: Mapping[str, Any], cache: Path | None, pool: Pool, tell: Tell
+) -> tuple[list[Record], list[Asked]]:
+    """Ask reference LLMs what a job's FEWL records lack; returns what `mitigate.fewl_filling.fill` makes of them.
+
+    The files of the parts stay, so that the same records are scored in another way without asking again.
+
+    Args:
+        job: The job.
+        llms: Engine strings of the reference LLMs.
+        how: Further arguments of `mitigate.fewl_filling.fill`.
+        cache: File of replies that all workers can write; None has each worker remember its own.
+        pool: Where this is done.
+        tell: Called with a line about every part.
+    """
+    from mitigate.fewl_filling import Asked
+
+    task = Task.of(job, {"llms": llms, **how})
+    parts = task.cut(pool.part_size)
+    do_parts(task, partial(_filler, llms, how, cache), parts, pool, tell)
+    rows = list(task.rows(parts))
+    return [row["record"] for row in rows], [Asked.from_dict(row["asked"]) for row in rows]
+
+
+def _filler(llms: Sequence[str], how: Mapping[str, Any], cache: Path | None) -> Process:
+    from engines.cache import CachedEngine
+    from engines.chat import load_engine
+    from mitigate import fewl_filling
+
+    engines = [CachedEngine(load_engine(spec), cache or ":memory:") for spec in llms]
+
+    def process(records: list[Record]) -> list[Record]:
+        for engine in engines:
+            engine.failed = 0
+        asked = fewl_filling.fill(records, engines, **how)
+        if found := fewl_filling.failures(engines):
+            raise RuntimeError("; ".join(found))
+        return [{"record": r, "asked": a.to_dict()} for r, a in zip(records, asked, strict=True)]
+
+    return process
