@@ -109,8 +109,8 @@ def asking(work: Path, reward: str) -> list[str]:
 
 def calibration(work: Path) -> Path:
     """A file of `mitigate calibrate`, fitted to answers of the starting model that the oracle labelled."""
+    from examples.pocket import Oracle, lm
     from mitigate.cli import main as mitigate
-    from mitigate.pocket import Oracle, lm
 
     file, labelled = work / "calibration.json", work / "labelled.jsonl"
     if not file.is_file():
@@ -144,6 +144,7 @@ def setting(*overrides: str) -> tuple[Any, Any]:
 def start(work: Path) -> dict[str, Any]:
     """The starting model, made once, and its figures."""
     from mitigate.runs.base_model import base_model
+
     from mitigate.runs.run import quiet
 
     quiet()
@@ -178,7 +179,7 @@ def trained(work: Path, name: str, recipe: str, overrides: Sequence[str]) -> dic
 
 def evaluate(work: Path, model: Path) -> dict[str, Any]:
     """Figures of each set of questions, by the oracle and by the embedded annotator, and the KL to the start."""
-    from mitigate.pocket import lm
+    from examples.pocket import lm
 
     options, questions = setting()
     network, tokenizer = load(work, model)
@@ -193,7 +194,7 @@ def evaluate(work: Path, model: Path) -> dict[str, Any]:
 
 def load(work: Path, model: Path) -> tuple[Any, Any]:
     """A model, adapters put on the starting model."""
-    from mitigate.pocket import lm
+    from examples.pocket import lm
 
     if not (model / "adapter_config.json").is_file():
         return lm.load(model)
@@ -208,7 +209,7 @@ def judged(work: Path, pairs: Sequence[tuple[dict[str, Any], str]], world: Any) 
     from annotators import load_annotator
     from annotators.calibration import Calibration
     from annotators.records import hallucination_rate
-    from mitigate.pocket import Oracle
+    from examples.pocket import Oracle
     from mitigate.runs.judging import figures
 
     records = [{"question": r["question"], "reference": r["reference"], "answer": text} for r, text in pairs]
@@ -231,7 +232,7 @@ def kl(work: Path, network: Any, tokenizer: Any, pairs: Sequence[tuple[dict[str,
     """KL(model ‖ start) in nats an answer, estimated on the model's own answers: mean of Σ_t log π(t) − log π₀(t)."""
     import torch
 
-    from mitigate.pocket import lm
+    from examples.pocket import lm
 
     start, _ = lm.load(work / "base")
     total = 0.0
@@ -254,8 +255,8 @@ def sft(work: Path, seed: int) -> dict[str, Any]:
     """What labelled answers would give: as many true answers as the other arms sample, about the same entities."""
     import random
 
-    from mitigate.pocket import lm
-    from mitigate.pocket.texts import Question, true_answer
+    from examples.pocket import lm
+    from examples.pocket.texts import Question, true_answer
 
     options, questions = setting(f"seed={seed}")
     network, tokenizer = lm.load(work / "base")
@@ -273,8 +274,8 @@ def sft(work: Path, seed: int) -> dict[str, Any]:
 
 def best_of_n(work: Path, reward: str, seed: int) -> dict[str, Any]:
     """Nothing trained: of eight answers of the starting model the one that the reward's annotator likes best."""
+    from examples.pocket import lm
     from mitigate.inference import best_of
-    from mitigate.pocket import lm
     from mitigate.runs.judging import annotator
 
     options, questions = setting(*asking(work, reward))
@@ -296,7 +297,7 @@ def agreement(work: Path) -> dict[str, Any]:
     """The embedded annotator against the oracle on sentences that the starting model wrote."""
     from annotators import load_annotator
     from annotators.calibration import Calibration
-    from mitigate.pocket import Oracle, lm
+    from examples.pocket import Oracle, lm
 
     _, questions = setting()
     network, tokenizer = lm.load(work / "base")

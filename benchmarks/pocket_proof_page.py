@@ -128,7 +128,7 @@ def of(parts: dict[str, Part], arm: str, reward: str) -> list[Part]:
 
 
 def parameters(work: Path) -> int:
-    from mitigate.pocket import lm
+    from examples.pocket import lm
 
     return sum(p.numel() for p in lm.load(work / "base")[0].parameters())
 
@@ -259,7 +259,7 @@ def gap_cells(runs: Sequence[Part], reward: str) -> list[str]:
 
 def broken_cells(work: Path, arm: str, reward: str, world: Any) -> list[str]:
     """For each set, before and after, over the seeds that are there."""
-    from mitigate.pocket import Oracle
+    from examples.pocket import Oracle
     from mitigate.run_folder import DONE, SAMPLES, read_rows
 
     oracle = Oracle(world)

@@ -28,8 +28,8 @@ needs_ray = pytest.mark.skipif(
 
 def corpus(folder: Path, n: int) -> Path:
     """Records of the pocket world in two files, one with a bad line at its end."""
-    from mitigate.pocket import build_world
-    from mitigate.pocket.texts import flawed_answer, questions
+    from examples.pocket import build_world
+    from examples.pocket.texts import flawed_answer, questions
 
     folder.mkdir()
     rng = random.Random(0)
