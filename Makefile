@@ -14,15 +14,19 @@ export GOMP_SPINCOUNT ?= 0
 
 .PHONY: run demo test check audit setup clean
 
-run: setup out/.fresh
+run: setup out/.fresh out/pocket-world/world.json
 	@$(BIN)/mitigate annotate --input examples/records.jsonl --output out/annotated.jsonl --html out/report.html
 	@$(BIN)/mitigate correct --input examples/records.jsonl --output out/corrected.jsonl --delete
-	@$(BIN)/mitigate run rlhf/pocket --output out/pocket --resume
+	@$(BIN)/python -m examples.pocket run examples/pocket/rlhf.yaml --output out/pocket --resume
 
 # Results of older code, weights or examples are made anew; complete ones are only printed again.
-out/.fresh: examples/records.jsonl recipes/rlhf/pocket.yaml $(wildcard annotators/*.py annotators/embedded/* \
-		engines/embedding*.py mitigate/runs/*.py mitigate/pocket/*.py) mitigate/inference.py mitigate/grpo.py mitigate/rewards.py
+out/.fresh: examples/records.jsonl $(wildcard annotators/*.py annotators/embedded/* engines/embedding*.py \
+		examples/pocket/*.py examples/pocket/*.yaml mitigate/runs/*.py) mitigate/inference.py mitigate/grpo.py mitigate/rewards.py
 	@mkdir -p out && rm -rf out/annotated.jsonl out/report.html out/corrected.jsonl out/pocket && touch $@
+
+# The simulated world that the small model knows: questions, the model, what its oracle judges by.
+out/pocket-world/world.json: $(wildcard examples/pocket/*.py) | setup
+	@rm -rf out/pocket-world && $(BIN)/python -m examples.pocket make
 
 demo: setup
 	@$(BIN)/python app.py

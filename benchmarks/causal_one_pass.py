@@ -41,7 +41,7 @@ def build(draw: random.Random) -> CausalAnnotator:
     import torch
     from transformers import LlamaConfig, LlamaForTokenClassification
 
-    from mitigate.pocket.lm import build_tokenizer
+    from examples.pocket.lm import build_tokenizer
 
     tokenizer = build_tokenizer([sentence(draw) for _ in range(500)], 1024)
     tokenizer.padding_side = "right"

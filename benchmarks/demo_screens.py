@@ -3,7 +3,7 @@
     python -m benchmarks.demo_screens [--output docs]
 
 Starts the page with the embedded annotator and drives a headless Chromium (`apt-get install chromium fonts-noto-cjk`).
-The Training tab shows a run of recipes/rlhf/pocket.yaml (simulated), made first (minutes), or that of `--run`.
+The Training tab shows a run of examples/pocket/rlhf.yaml (simulated), made first (minutes), or that of `--run`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from mitigate.cli import main as mitigate
+from examples.pocket.__main__ import main as pocket
 from mitigate.demo.launch import launch
 from mitigate.demo.limits import Limits
 from mitigate.demo.page import build
@@ -40,7 +40,9 @@ def main() -> None:
     service = Service(Shelf(), limits)
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         run: Path = args.run or Path(folder) / "pocket"
-        if args.run is None and (code := mitigate(["run", "rlhf/pocket", "--output", str(run)])):
+        if args.run is None and (
+            code := pocket(["make"]) or pocket(["run", "examples/pocket/rlhf.yaml", "--output", str(run)])
+        ):
             raise SystemExit(code)
         page = build(service, runs=str(run.parent))
         url = launch(page, limits, block=False)

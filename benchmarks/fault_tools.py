@@ -59,8 +59,8 @@ def preload() -> None:
 
 def write_records(path: Path, n: int) -> None:
     """Records for `mitigate annotate` from the pocket world."""
-    from mitigate.pocket import build_world
-    from mitigate.pocket.texts import flawed_answer, questions
+    from examples.pocket import build_world
+    from examples.pocket.texts import flawed_answer, questions
 
     rng = random.Random(0)
     asked = questions(build_world(0).entities, 2, held_out=False)[:n]

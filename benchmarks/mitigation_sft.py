@@ -23,14 +23,15 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import numpy as np
 
+from annotators.records import Annotation
 from benchmarks.fewl_common import environment, table
+from examples.pocket import Oracle, build_world, lm
+from examples.pocket.texts import COPIES, Question, ask, flawed_answer, questions
+from examples.pocket.world import Entity, World
 from fewl.score import FewlOptions, score_records
 from fewl.similarity import Similarity, cosine, each_once, new_words
 from mitigate.picks import best_scored
-from mitigate.pocket import Oracle, build_world, lm
-from mitigate.pocket.measure import judge, measure
-from mitigate.pocket.texts import COPIES, Question, ask, flawed_answer, questions
-from mitigate.pocket.world import Entity, World
+from mitigate.runs.judging import measure
 
 EXPERTS: dict[str, dict[str, float]] = {
     "expert in towns and novels": {"place": 0.97, "work": 0.97},
@@ -166,6 +167,17 @@ def _picks(
         "fewl new-words": by(new_words),
         "oracle": [min(range(DRAWN), key=lambda i: (row[i] is None, row[i] or 0.0, i)) for row in rates],
     }
+
+
+def judge(
+    oracle: Oracle, questions: Sequence[Question], answers: Sequence[Sequence[str]]
+) -> list[Annotation]:
+    """Annotate the answers to each question, in order."""
+    return oracle.annotate_batch(
+        {"question": q.text, "reference": q.entity.document.text, "answer": text}
+        for q, texts in zip(questions, answers, strict=True)
+        for text in texts
+    )
 
 
 def _asked(

@@ -2,8 +2,8 @@
 
     python -m benchmarks.pocket_proof --work out/pocket_proof --output docs/results/pocket-proof.md
 
-Every trained arm is a run of recipes/rlhf/pocket.yaml or recipes/mask_dpo/pocket.yaml with a few keys changed, from one
-starting model, with as many sampled answers. The reward asks the oracle (five seeds), the embedded annotator as it
+Every trained arm is a run of examples/pocket/rlhf.yaml or mask_dpo.yaml with a few keys changed, from one starting
+model, with as many sampled answers. The reward asks the oracle (five seeds), the embedded annotator as it
 comes (three), or that annotator calibrated on labelled sentences of the starting model, with a KL penalty (three); the
 truth is always the oracle's. Each arm and seed is a run folder, each figure a small JSON file: a command
 that was killed goes on. `--only REWARD` and `--arms` do a part, `--page` writes the page of what is there. One thread.
@@ -22,21 +22,26 @@ from typing import Any
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
+from examples.pocket import Oracle, lm, load_world
+from examples.pocket.make import make, write_questions
+from examples.pocket.texts import Question, true_answer
+
 SEEDS = {"oracle": 5, "embedded": 3, "calibrated": 3}
 CALIBRATED_ON, CALIBRATED_BETA = 60, 0.2  # answers that are labelled; weight of the KL in GRPO arms
+RLHF, MASK_DPO = "examples/pocket/rlhf.yaml", "examples/pocket/mask_dpo.yaml"
 ARMS: dict[str, tuple[str, tuple[str, ...]]] = {  # name → recipe, what is changed
-    "stock": ("rlhf/pocket", ("trainer.credit=sequence",)),
-    "gamma0": ("rlhf/pocket", ()),
-    "gamma1": ("rlhf/pocket", ("trainer.gamma=1.0",)),
-    "mask-dpo": ("mask_dpo/pocket", ()),
+    "stock": (RLHF, ("trainer.credit=sequence",)),
+    "gamma0": (RLHF, ()),
+    "gamma1": (RLHF, ("trainer.gamma=1.0",)),
+    "mask-dpo": (MASK_DPO, ()),
 }
 OTHERS = ("sft", "best-of-8")  # no recipes of these kinds: trained and chosen here
 VARIANTS: dict[
     str, tuple[str, tuple[str, ...]]
-] = {  # what was tried beside: reward, what is changed in rlhf/pocket
+] = {  # what was tried beside: reward, what is changed in rlhf.yaml
     "kl": ("oracle", ("trainer.beta=0.2",)),
     "calibrated-no-kl": ("calibrated", ("trainer.beta=0.0",)),
-    "wide": ("oracle", ("pocket.trained_per_kind=12",)),
+    "wide": ("oracle", ()),
     "abstain": ("oracle", ("reward.label_rewards={no_fact: 0.0}",)),
     "kl-embedded": ("embedded", ("trainer.beta=0.2",)),
 }
@@ -92,12 +97,32 @@ def part(work: Path, arm: str, reward: str, seed: int) -> None:
     else:
         if arm in VARIANTS and (reward != VARIANTS[arm][0] or seed >= VARIANT_SEEDS):
             return
-        recipe, changed = ARMS[arm] if arm in ARMS else ("rlhf/pocket", VARIANTS[arm][1])
-        beta = reward == "calibrated" and recipe.startswith("rlhf")
-        overrides = [f"model={work / 'base'}", *asking(work, reward), f"seed={seed}"]
+        recipe, changed = ARMS[arm] if arm in ARMS else (RLHF, VARIANTS[arm][1])
+        beta = reward == "calibrated" and recipe == RLHF
+        overrides = [*data_of(work, seed, recipe, 12 if arm == "wide" else 4), *asking(work, reward)]
         overrides += [*([f"trainer.beta={CALIBRATED_BETA}"] if beta else []), *changed]
         function = lambda: trained(work, name, recipe, overrides)  # noqa: E731
     once(work / f"{name}.json", function)
+
+
+def data_of(work: Path, seed: int, recipe: str = RLHF, trained_per_kind: int = 4) -> list[str]:
+    """The overrides that name the starting model and the questions of a seed, which are written here."""
+
+    folder = work / f"questions-{trained_per_kind}-{seed}"
+    folder.mkdir(exist_ok=True)
+    write_questions(folder, load_world(work / "world"), seed=seed, trained_per_kind=trained_per_kind)
+    data = folder / ("train.jsonl" if recipe == RLHF else "train_240.jsonl")
+    sets = f"{{trained on: {folder}/trained_on.jsonl, kept apart: {folder}/kept_apart.jsonl}}"
+    return [f"seed={seed}", f"model={start_model(work)}", f"data={data}", f"evaluation.data={sets}"]
+
+
+def start_model(work: Path) -> Path:
+    """Where the starting model is."""
+    return work / "world" / "model"
+
+
+def oracle(work: Path) -> Oracle:
+    return Oracle(load_world(work / "world"))
 
 
 def asking(work: Path, reward: str) -> list[str]:
@@ -110,12 +135,11 @@ def asking(work: Path, reward: str) -> list[str]:
 def calibration(work: Path) -> Path:
     """A file of `mitigate calibrate`, fitted to answers of the starting model that the oracle labelled."""
     from mitigate.cli import main as mitigate
-    from mitigate.pocket import Oracle, lm
 
     file, labelled = work / "calibration.json", work / "labelled.jsonl"
     if not file.is_file():
-        _, questions = setting()
-        network, tokenizer = lm.load(work / "base")
+        _, questions = setting(work)
+        network, tokenizer = lm.load(start_model(work))
         rows = questions.train[:CALIBRATED_ON]
         texts = lm.answer(network, tokenizer, [row["question"] for row in rows], max_new_tokens=64, seed=77)
         records = [
@@ -123,7 +147,7 @@ def calibration(work: Path) -> Path:
             for r, t in zip(rows, texts, strict=True)
         ]
         with labelled.open("w", encoding="utf-8") as out:
-            for one in Oracle(questions.world).annotate_batch(records):
+            for one in oracle(work).annotate_batch(records):
                 for s in one.sentences:
                     out.write(json.dumps({**one.record, "sentence": s.text, "label": s.label}) + "\n")
         code = mitigate(["calibrate", "--data", str(labelled), "--output", str(file)])
@@ -132,26 +156,26 @@ def calibration(work: Path) -> Path:
     return file
 
 
-def setting(*overrides: str) -> tuple[Any, Any]:
-    """The options of the pocket recipe and its questions."""
+def setting(work: Path, *overrides: str, seed: int = 0) -> tuple[Any, Any]:
+    """The options of the recipe and its questions."""
     from mitigate.config import load_recipe
     from mitigate.runs.data import read_questions
 
-    options: Any = load_recipe("rlhf/pocket", ["reward.annotator=oracle", *overrides])[0]
+    options: Any = load_recipe(RLHF, [*data_of(work, seed), *overrides], {"oracle": oracle(work)})[0]
     return options, read_questions(options, None)
 
 
 def start(work: Path) -> dict[str, Any]:
     """The starting model, made once, and its figures."""
-    from mitigate.runs.base_model import base_model
-    from mitigate.runs.run import quiet
-
-    quiet()
-    options, _ = setting()
     begin = time.process_time()
-    base_model(options, work / "base")
+    if not start_model(work).is_dir():
+        make(work / "world")
     made = time.process_time() - begin
-    return {"figures": evaluate(work, work / "base"), "base_cpu_seconds": made, "agreement": agreement(work)}
+    return {
+        "figures": evaluate(work, start_model(work)),
+        "base_cpu_seconds": made,
+        "agreement": agreement(work),
+    }
 
 
 def trained(work: Path, name: str, recipe: str, overrides: Sequence[str]) -> dict[str, Any]:
@@ -161,12 +185,15 @@ def trained(work: Path, name: str, recipe: str, overrides: Sequence[str]) -> dic
 
     folder = work / "runs" / name
     if not (folder / DONE).is_file():
-        code = mitigate(["run", recipe, *overrides, "--output", str(folder), "--resume"])
+        code = mitigate(
+            ["run", recipe, *overrides, "--output", str(folder), "--resume"],
+            annotators={"oracle": oracle(work)},
+        )
         if code:
             raise SystemExit(f"{name}: exit code {code}; give the same command again to go on")
     keys = {
-        "rate": "truth/hallucination_rate",
-        "supported": "truth/supported",
+        "rate": "judge/hallucination_rate",
+        "supported": "judge/supported",
         "by_reward": "factuality/hallucination_rate",
         "cpu_seconds": "cpu_seconds",
     }
@@ -178,41 +205,38 @@ def trained(work: Path, name: str, recipe: str, overrides: Sequence[str]) -> dic
 
 def evaluate(work: Path, model: Path) -> dict[str, Any]:
     """Figures of each set of questions, by the oracle and by the embedded annotator, and the KL to the start."""
-    from mitigate.pocket import lm
 
-    options, questions = setting()
+    options, questions = setting(work)
     network, tokenizer = load(work, model)
     out = {}
     for name, rows in questions.evaluation.items():
         asked = [row["question"] for row in rows]
         answers = lm.answer(network, tokenizer, asked, n=2, max_new_tokens=64, seed=options.seed)
         pairs = [(row, text) for row, texts in zip(rows, answers, strict=True) for text in texts]
-        out[name] = {**judged(work, pairs, questions.world), "kl": kl(work, network, tokenizer, pairs)}
+        out[name] = {**judged(work, pairs), "kl": kl(work, network, tokenizer, pairs)}
     return out
 
 
 def load(work: Path, model: Path) -> tuple[Any, Any]:
     """A model, adapters put on the starting model."""
-    from mitigate.pocket import lm
 
     if not (model / "adapter_config.json").is_file():
         return lm.load(model)
     from peft import PeftModel
 
-    base, tokenizer = lm.load(work / "base")
+    base, tokenizer = lm.load(start_model(work))
     return PeftModel.from_pretrained(base, model).merge_and_unload(), tokenizer
 
 
-def judged(work: Path, pairs: Sequence[tuple[dict[str, Any], str]], world: Any) -> dict[str, Any]:
+def judged(work: Path, pairs: Sequence[tuple[dict[str, Any], str]]) -> dict[str, Any]:
     """Truth, and what the embedded annotator says of the same answers, as it comes and calibrated."""
     from annotators import load_annotator
     from annotators.calibration import Calibration
     from annotators.records import hallucination_rate
-    from mitigate.pocket import Oracle
     from mitigate.runs.judging import figures
 
     records = [{"question": r["question"], "reference": r["reference"], "answer": text} for r, text in pairs]
-    truth = [one.to_dict() for one in Oracle(world).annotate_batch(records)]
+    truth = [one.to_dict() for one in oracle(work).annotate_batch(records)]
     annotator = load_annotator("embedded")
     seen = [s for one in annotator.annotate_batch(records) for s in one.sentences]
     fitted = Calibration.load(calibration(work))
@@ -231,9 +255,7 @@ def kl(work: Path, network: Any, tokenizer: Any, pairs: Sequence[tuple[dict[str,
     """KL(model ‖ start) in nats an answer, estimated on the model's own answers: mean of Σ_t log π(t) − log π₀(t)."""
     import torch
 
-    from mitigate.pocket import lm
-
-    start, _ = lm.load(work / "base")
+    start, _ = lm.load(start_model(work))
     total = 0.0
     for row, text in pairs:
         prompt = tokenizer(f"<|user|>{row['question']}<|assistant|>")["input_ids"]
@@ -254,17 +276,15 @@ def sft(work: Path, seed: int) -> dict[str, Any]:
     """What labelled answers would give: as many true answers as the other arms sample, about the same entities."""
     import random
 
-    from mitigate.pocket import lm
-    from mitigate.pocket.texts import Question, true_answer
-
-    options, questions = setting(f"seed={seed}")
-    network, tokenizer = lm.load(work / "base")
+    options, questions = setting(work, seed=seed)
+    network, tokenizer = lm.load(start_model(work))
+    world = load_world(work / "world")
     rng = random.Random(seed)
     n = options.trainer.steps * options.trainer.prompts * options.trainer.group
     texts = []
     for i in range(n):
         row = questions.train[i % len(questions.train)]
-        entity = questions.world.by_name[row["id"]]
+        entity = world.by_name[row["id"]]
         texts.append((row["question"], true_answer(rng, Question(row["question"], entity, None, False))))
     lm.train(network, tokenizer, texts, learning_rate=1e-3, seed=seed)
     lm.save(network, tokenizer, work / "runs" / f"sft-oracle-{seed}" / "model")
@@ -274,12 +294,10 @@ def sft(work: Path, seed: int) -> dict[str, Any]:
 def best_of_n(work: Path, reward: str, seed: int) -> dict[str, Any]:
     """Nothing trained: of eight answers of the starting model the one that the reward's annotator likes best."""
     from mitigate.inference import best_of
-    from mitigate.pocket import lm
-    from mitigate.runs.judging import annotator
 
-    options, questions = setting(*asking(work, reward))
-    network, tokenizer = lm.load(work / "base")
-    judge = annotator(options.reward.annotator, options, questions.world)
+    options, questions = setting(work, *asking(work, reward))
+    network, tokenizer = lm.load(start_model(work))
+    judge = options.load_annotator(options.reward.annotator)
     out = {}
     for name, rows in questions.evaluation.items():
         asked = [row["question"] for row in rows]
@@ -288,7 +306,7 @@ def best_of_n(work: Path, reward: str, seed: int) -> dict[str, Any]:
         for row, texts in zip(rows, answers, strict=True):
             found = judge.annotate_batch({"reference": row["reference"], "answer": text} for text in texts)
             chosen.append((row, texts[best_of(found) or 0]))
-        out[name] = judged(work, chosen, questions.world)
+        out[name] = judged(work, chosen)
     return {"figures": out}
 
 
@@ -296,15 +314,14 @@ def agreement(work: Path) -> dict[str, Any]:
     """The embedded annotator against the oracle on sentences that the starting model wrote."""
     from annotators import load_annotator
     from annotators.calibration import Calibration
-    from mitigate.pocket import Oracle, lm
 
-    _, questions = setting()
-    network, tokenizer = lm.load(work / "base")
+    _, questions = setting(work)
+    network, tokenizer = lm.load(start_model(work))
     rows, gold, groups = [], [], []
     for asked in questions.evaluation.values():
         answers = lm.answer(network, tokenizer, [row["question"] for row in asked], max_new_tokens=64, seed=2)
         records = [{"reference": r["reference"], "answer": t[0]} for r, t in zip(asked, answers, strict=True)]
-        for row, one in zip(asked, Oracle(questions.world).annotate_batch(records), strict=True):
+        for row, one in zip(asked, oracle(work).annotate_batch(records), strict=True):
             rows += [{**one.record, "question": row["question"], "sentence": s.text} for s in one.sentences]
             gold += [str(s.label) for s in one.sentences]
             groups += [row["id"]] * len(one.sentences)

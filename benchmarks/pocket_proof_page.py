@@ -18,7 +18,9 @@ from benchmarks.pocket_proof import (
     SEEDS,
     VARIANT_SEEDS,
     VARIANTS,
+    oracle,
     setting,
+    start_model,
 )
 
 NAMES = {
@@ -45,14 +47,15 @@ def write_page(work: Path, output: Path) -> None:
     """Write the page and its curves from the parts in ``work``; what is missing is said."""
     parts = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(work.glob("*.json"))}
     begin = parts.pop("start")
-    options, questions = setting()
+    options, questions = setting(work)
     found = {
         reward: {arm: runs for arm in (*ARMS, "best-of-8", "sft") if (runs := of(parts, arm, reward))}
         for reward in SEEDS
     }
     first = begin["figures"]["trained on"]["rate"]
     plot(found, output.with_suffix(".png"))
-    trainer, pocket = options.trainer, options.pocket
+    trainer = options.trainer
+    known, about = (len({row["id"] for row in rows}) for rows in questions.evaluation.values())
     answers = trainer.steps * trainer.prompts * trainer.group
     apart = len(questions.evaluation["kept apart"]) * 2
     labelled = sum(1 for _ in (work / "labelled.jsonl").open(encoding="utf-8"))
@@ -61,8 +64,8 @@ def write_page(work: Path, output: Path) -> None:
         f"Command: `python -m benchmarks.pocket_proof`. {environment()}, trl {version('trl')}; one thread of a 2-core "
         f"CPU machine. Everything here is simulated: the world is invented, the model has {parameters(work):,} "
         "parameters. Nothing here says how large an effect is on a real model. Not run on a GPU.",
-        f"**Setting.** The starting model learned {4 * pocket.per_kind} entities from flawed texts. Training asks "
-        f"about {4 * pocket.trained_per_kind} of them (*trained on*); the model knows the others too, but no method "
+        f"**Setting.** The starting model learned {known + about} entities from flawed texts. Training asks "
+        f"about {known} of them (*trained on*); the model knows the others too, but no method "
         f"asks about them (*kept apart*). All trained arms see {answers:,} answers: GRPO {trainer.steps} steps of "
         f"{trainer.prompts} questions × {trainer.group} answers, Mask-DPO the same number sampled before training, SFT "
         f"as many true answers. GRPO arms differ in credit only: reward `{options.reward.aspects}`, learning rate "
@@ -103,7 +106,7 @@ def write_page(work: Path, output: Path) -> None:
         table(
             ["reward", "arm", "trained on, before", "after", "kept apart, before", "after"],
             [
-                [reward, NAMES[arm], *broken_cells(work, arm, reward, questions.world)]
+                [reward, NAMES[arm], *broken_cells(work, arm, reward)]
                 for reward in SEEDS
                 for arm in (*ARMS, *VARIANTS)
                 if of(parts, arm, reward)
@@ -128,9 +131,9 @@ def of(parts: dict[str, Part], arm: str, reward: str) -> list[Part]:
 
 
 def parameters(work: Path) -> int:
-    from mitigate.pocket import lm
+    from examples.pocket import lm
 
-    return sum(p.numel() for p in lm.load(work / "base")[0].parameters())
+    return sum(p.numel() for p in lm.load(start_model(work))[0].parameters())
 
 
 def title(reward: str, begin: Part) -> str:
@@ -257,18 +260,17 @@ def gap_cells(runs: Sequence[Part], reward: str) -> list[str]:
     return cells
 
 
-def broken_cells(work: Path, arm: str, reward: str, world: Any) -> list[str]:
+def broken_cells(work: Path, arm: str, reward: str) -> list[str]:
     """For each set, before and after, over the seeds that are there."""
-    from mitigate.pocket import Oracle
     from mitigate.run_folder import DONE, SAMPLES, read_rows
 
-    oracle = Oracle(world)
+    claims = oracle(work).claims
     shares: dict[tuple[str, str], list[float]] = {}
     for folder in sorted((work / "runs").glob(f"{arm}-{reward}-[0-9]*")):
         rows = list(read_rows(folder / SAMPLES)) if (folder / DONE).is_file() else []
         for key in {(row["set"], row["when"]) for row in rows}:
             texts = [s["text"] for row in rows if (row["set"], row["when"]) == key for s in row["sentences"]]
-            shares.setdefault(key, []).append(sum(oracle.claims(text) is None for text in texts) / len(texts))
+            shares.setdefault(key, []).append(sum(claims(text) is None for text in texts) / len(texts))
     keys = [(name, when) for name in ("trained on", "kept apart") for when in ("before", "after")]
     return [spread(shares.get(key, [])) for key in keys]
 

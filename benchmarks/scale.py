@@ -52,8 +52,8 @@ SIZES = {
 
 def generate(path: Path, n: int, documents: int = 1) -> None:
     """Write ``n`` records with references of so many documents; the i-th is the same whatever ``n`` is."""
-    from mitigate.pocket import build_world
-    from mitigate.pocket.texts import flawed_answer, questions
+    from examples.pocket import build_world
+    from examples.pocket.texts import flawed_answer, questions
 
     asked = questions(build_world(0).entities, 5, held_out=False)
     with path.open("w", encoding="utf-8") as file:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import metadata
+from typing import TYPE_CHECKING
 
 from engines.cache import CacheError
 from engines.types import EngineError
@@ -29,12 +30,15 @@ from mitigate.commands import (
 )
 from mitigate.errors import UsageError
 
+if TYPE_CHECKING:
+    from annotators.records import Annotator
+
 COMMANDS = (annotate, build_preferences, calibrate, correct, demo, evaluate, fewl, judge, run, serve, stats)
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser(program: str = "mitigate") -> argparse.ArgumentParser:
     """The whole command line; building it imports no model library."""
-    parser = argparse.ArgumentParser(prog="mitigate", description="Find, score and reduce LLM hallucination.")
+    parser = argparse.ArgumentParser(prog=program, description="Find, score and reduce LLM hallucination.")
     parser.add_argument("--version", action="version", version=_version())
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for command in COMMANDS:
@@ -49,9 +53,21 @@ def _version() -> str:
         return "a checkout that is not installed"
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code."""
-    args = build_parser().parse_args(argv)
+def main(
+    argv: Sequence[str] | None = None,
+    *,
+    program: str = "mitigate",
+    annotators: Mapping[str, Annotator] | None = None,
+) -> int:
+    """Run one command and return its exit code.
+
+    Args:
+        argv: Words of the command line; None: those of this process.
+        program: What the user typed to get here, for messages.
+        annotators: Annotators that the recipes of `run` may use under these names, besides those a string can name.
+    """
+    args = build_parser(program).parse_args(argv)
+    args.program, args.annotators = program, annotators
     if not sys.stderr.isatty():  # bars of loading and downloading, each step a line of a log
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     try:

@@ -1,7 +1,7 @@
 """Recipes: YAML files whose keys are typed and checked as a whole before anything is loaded.
 
     kind: rlhf                       # which program; see mitigate/kinds/
-    about: GRPO on the pocket world  # one line for `mitigate recipes`
+    about: GRPO on my own questions  # one line for `mitigate recipes`
     hardware: a 2-core CPU machine
     minutes: 8
     learning_rate: 1e-5              # the options of that kind
@@ -19,14 +19,17 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType, UnionType
-from typing import Any, TypeVar, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any, TypeVar, Union, get_args, get_origin
 
 import yaml  # type: ignore[import-untyped]
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 from pydantic.fields import FieldInfo
 
 from mitigate.errors import UsageError
 from mitigate.kinds import KINDS
+
+if TYPE_CHECKING:
+    from annotators.records import Annotator
 
 
 class Section(BaseModel):
@@ -44,6 +47,8 @@ class Recipe(Section):
     minutes: float | None = Field(
         default=None, gt=0, description="wall time measured on that hardware; null: not measured"
     )
+    # Annotators that a Python program hands in under a name; a YAML can't, since it is data.
+    _annotators: dict[str, Annotator] = PrivateAttr(default_factory=dict)
 
 
 SectionT = TypeVar("SectionT", bound=Section)
@@ -177,7 +182,7 @@ def recipes_folder() -> Path:
 
 
 def find_recipe(name: str | Path) -> Path:
-    """The file of a recipe: a path, or the name of one that comes with the toolkit (`rlhf/pocket`).
+    """The file of a recipe: a path, or the name of one that comes with the toolkit (`rlhf/small_gpu`).
 
     Raises:
         UsageError: There is neither; the nearest name is given.
@@ -213,12 +218,15 @@ def kind_module(kind: object, where: str) -> ModuleType:
     return import_module(KINDS[kind])
 
 
-def load_recipe(name: str | Path, assignments: Sequence[str] = ()) -> tuple[Recipe, ModuleType]:
+def load_recipe(
+    name: str | Path, assignments: Sequence[str] = (), annotators: Mapping[str, Annotator] | None = None
+) -> tuple[Recipe, ModuleType]:
     """Read, override and check a recipe; loads no model.
 
     Args:
         name: A YAML file, or the name of a recipe that comes with the toolkit.
         assignments: `key=value` overrides.
+        annotators: Annotators of the calling program, under the names that the recipe may use for them.
 
     Returns:
         Its options, and the module of its kind.
@@ -232,6 +240,7 @@ def load_recipe(name: str | Path, assignments: Sequence[str] = ()) -> tuple[Reci
         raise UsageError(f"{path}: the key 'kind' is missing; expected one of {', '.join(KINDS)}")
     module = kind_module(data["kind"], str(path))
     options = check(module.Options, data, str(path))
+    options._annotators.update(annotators or {})
     module.check(options)
     return options, module
 

@@ -33,7 +33,7 @@ Number = Annotated[float, Field(strict=True)]
 class Reward(Section):
     """Who judges sentences, and what labels are worth (docs/rewards.md)."""
 
-    annotator: str = Field(default="embedded", pattern=r"\S", description="embedded, oracle, folder, hub id")
+    annotator: str = Field(default="embedded", pattern=r"\S", description="embedded, folder, hub id")
     calibration: str | None = Field(
         default=None, description="of the annotator, made by `mitigate calibrate`"
     )

@@ -63,7 +63,7 @@ def test_smallest_gap_and_grouping() -> None:
 def tokenizer() -> Any:
     """Every byte is a token: token positions can be counted by hand."""
     pytest.importorskip("trl")
-    from mitigate.pocket import lm
+    from examples.pocket import lm
 
     return lm.build_tokenizer(["x"], vocabulary=260)
 
@@ -130,8 +130,8 @@ def test_steps_move_what_the_mask_keeps(tokenizer: Any, tmp_path: Path) -> None:
     from datasets import Dataset
     from trl import DPOConfig, DPOTrainer
 
+    from examples.pocket import lm
     from mitigate.dpo import MASK_DPO, MaskedPreferenceCollator
-    from mitigate.pocket import lm
 
     torch.set_num_threads(1)
     lm.save(lm.build_model(tokenizer, width=32, layers=2, heads=2), tokenizer, tmp_path / "lm")

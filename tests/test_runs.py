@@ -1,10 +1,11 @@
-"""Kinds rlhf and mask-dpo: checked before a model loads, trained on a tiny pocket world, resumed with equal results."""
+"""Kinds rlhf and mask-dpo: checked before a model loads, trained in a tiny pocket world, resumed with equal results."""
 
 from __future__ import annotations
 
 import json
 import re
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,15 @@ import pytest
 
 pytest.importorskip("trl")
 
+from examples.pocket import Oracle, load_world
+from examples.pocket.make import make
 from mitigate.cli import main
 from mitigate.config import check, load_recipe
 from mitigate.errors import UsageError
 from mitigate.kinds import mask_dpo, rlhf
 from mitigate.report_html import marked
 from mitigate.run_folder import RunFolder, read_rows
-from mitigate.runs.data import APART, TRAINED, as_row, divide, read_questions
+from mitigate.runs.data import APART, as_row, divide, read_questions
 from mitigate.runs.judging import compare, figures
 from mitigate.runs.page import write_page
 from mitigate.runs.training import step_of
@@ -29,22 +32,20 @@ pytestmark = [pytest.mark.filterwarnings("ignore:.*_checkpointing.* is deprecate
 TINY = {
     "about": "a tiny pocket run",
     "hardware": "any",
-    "model": "pocket",
-    "data": "pocket",
+    "model": "world/model",
+    "data": "world/train.jsonl",
     "dtype": "float32",
     "reward": {"annotator": "oracle", "aspects": {"factuality": 1.0}},
-    "evaluation": {"questions": 4, "max_new_tokens": 24},
-    "pocket": {
-        "per_kind": 4,
-        "trained_per_kind": 2,
-        "rounds": 20,
-        "width": 64,
-        "layers": 2,
-        "vocabulary": 600,
+    "evaluation": {
+        "data": {"trained on": "world/trained_on.jsonl", "others": "world/kept_apart.jsonl"},
+        "annotator": "oracle",
+        "questions": 4,
+        "max_new_tokens": 24,
     },
 }
 GRPO = {**TINY, "kind": "rlhf", "trainer": {
     "steps": 4, "prompts": 2, "group": 4, "sequence_share": 0.5, "learning_rate": 1e-3, "max_new_tokens": 24,
+    "log_judge": True,
 }}  # fmt: skip
 # Of 12 questions asked four times each, none at all had a pair for one seed of six; of these, four at least.
 DPO = {**TINY, "kind": "mask-dpo", "max_questions": 24, "sampling": {"per_question": 8, "max_new_tokens": 24},
@@ -63,32 +64,42 @@ def weights(model: Path) -> dict[str, Any]:
     return load_file(model / "model.safetensors")
 
 
-@pytest.fixture(scope="module")
-def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("runs")
+@pytest.fixture(scope="module", autouse=True)
+def work(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The working folder of all tests here; world/ in it is a tiny pocket world."""
+    folder = tmp_path_factory.mktemp("runs")
+    make(folder / "world", per_kind=4, trained_per_kind=2, rounds=20, width=64, layers=2, vocabulary=600)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        yield folder
+
+
+def mitigate(*argv: str) -> int:
+    """`mitigate` with the oracle of that world."""
+    return main(argv, annotators={"oracle": Oracle(load_world("world"))})
 
 
 @pytest.fixture(scope="module")
 def whole(work: Path) -> Path:
     """A GRPO run that nobody disturbed."""
     out = work / "whole"
-    assert main(["run", str(recipe(work, GRPO)), "--output", str(out)]) == 0
+    assert mitigate("run", str(recipe(work, GRPO)), "--output", str(out)) == 0
     return out
 
 
-def test_a_run_leaves_everything_that_it_promises(whole: Path) -> None:
+def test_a_run_leaves_everything_that_it_promises(whole: Path, work: Path) -> None:
     assert [row["step"] for row in read_rows(whole / "metrics.jsonl")] == [1, 2, 3, 4]
     metrics = next(read_rows(whole / "metrics.jsonl"))
-    assert {"reward", "truth/hallucination_rate", "factuality/hallucination_rate", "cpu_seconds"} <= set(
+    assert {"reward", "judge/hallucination_rate", "factuality/hallucination_rate", "cpu_seconds"} <= set(
         metrics
     )
     samples = list(read_rows(whole / "samples.jsonl"))
     assert {(row["when"], row["set"]) for row in samples} == {
-        (w, s) for w in ("before", "after") for s in (TRAINED, APART)
+        (w, s) for w in ("before", "after") for s in ("trained on", "others")
     }
     assert len(samples) == 16
     assert all(row["answer"][s["start"] : s["end"]] == s["text"] for row in samples for s in row["sentences"])
-    before, after = weights(whole / "base"), weights(whole / "model")
+    before, after = weights(work / "world" / "model"), weights(whole / "model")
     assert any(not before[name].equal(after[name]) for name in before)
     assert (whole / "curves.png").read_bytes()[:4] == b"\x89PNG"
     page = (whole / "report.html").read_text(encoding="utf-8")
@@ -103,9 +114,9 @@ def test_a_complete_run_is_only_shown_again(
     whole: Path, work: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stamp = (whole / "model" / "model.safetensors").stat().st_mtime_ns
-    assert main(["run", str(recipe(work, GRPO)), "--output", str(whole)]) == 2
+    assert mitigate("run", str(recipe(work, GRPO)), "--output", str(whole)) == 2
     assert "add --resume" in capsys.readouterr().err
-    assert main(["run", str(recipe(work, GRPO)), "--output", str(whole), "--resume"]) == 0
+    assert mitigate("run", str(recipe(work, GRPO)), "--output", str(whole), "--resume") == 0
     out = capsys.readouterr().out
     assert "Answers before and after" in out
     assert (whole / "model" / "model.safetensors").stat().st_mtime_ns == stamp
@@ -128,12 +139,12 @@ def test_ctrl_c_leaves_a_state_that_resumes_to_the_same_weights(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(RunFolder, "log", press)
-        assert main(["run", path, f"model={whole / 'base'}", "--output", str(out)]) == 130
+        assert mitigate("run", path, "--output", str(out)) == 130
     assert f"go on with: mitigate run {path}" in capsys.readouterr().err
     stopped = step_of(last_checkpoint(out / "checkpoints"))
     assert stopped == 2
     assert not (out / "model").exists()
-    assert main(["run", path, f"model={whole / 'base'}", "--output", str(out), "--resume"]) == 0
+    assert mitigate("run", path, "--output", str(out), "--resume") == 0
     assert [row["step"] for row in read_rows(out / "metrics.jsonl")] == [1, 2, 3, 4]
     expected, found = weights(whole / "model"), weights(out / "model")
     assert all(expected[name].equal(found[name]) for name in expected)
@@ -141,29 +152,27 @@ def test_ctrl_c_leaves_a_state_that_resumes_to_the_same_weights(
     assert answers[0] == answers[1]
 
 
-def test_mask_dpo_samples_pairs_and_trains(whole: Path, work: Path) -> None:
+def test_mask_dpo_samples_pairs_and_trains(work: Path) -> None:
     out = work / "dpo"
-    assert main(["run", str(recipe(work, DPO, model=str(whole / "base"))), "--output", str(out)]) == 0
+    assert mitigate("run", str(recipe(work, DPO)), "--output", str(out)) == 0
     sampled, pairs = list(read_rows(out / "sampled.jsonl")), list(read_rows(out / "pairs.jsonl"))
     assert [row["place"] for row in sampled] == [i for i in range(24) for _ in range(8)]
     assert pairs
     assert all(p["chosen_rate"] < p["rejected_rate"] for p in pairs)
-    before, after = weights(whole / "base"), weights(out / "model")
+    before, after = weights(work / "world" / "model"), weights(out / "model")
     assert any(not before[name].equal(after[name]) for name in before)
 
 
-def test_sampling_goes_on_where_it_was_killed(
-    whole: Path, work: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sampling_goes_on_where_it_was_killed(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from mitigate.run_folder import open_run
 
     monkeypatch.setattr(mask_dpo, "CHUNK", 5)
-    options: Any = load_recipe(recipe(work, DPO, model=str(whole / "base")))[0]
+    options: Any = load_recipe(recipe(work, DPO), annotators={"oracle": Oracle(load_world("world"))})[0]
     questions = read_questions(options, None)
     with open_run(work / "killed", options) as folder:
         first = [row for row in read_rows(work / "dpo" / "sampled.jsonl") if row["place"] < 5]
         folder.append("sampled.jsonl", first)  # as a kill after the first chunk leaves it
-        mask_dpo.prepare(options, questions, str(whole / "base"), folder)
+        mask_dpo.prepare(options, questions, options.model, folder)
     rows = [
         [(r["place"], r["answer"]) for r in read_rows(work / n / "sampled.jsonl")] for n in ("dpo", "killed")
     ]
@@ -192,6 +201,26 @@ def test_own_questions_are_read_divided_and_bad_lines_kept(tmp_path: Path) -> No
     assert row["prompt"] == [{"role": "user", "content": f"{row['reference']}\n\n{row['question']}"}]
 
 
+def test_given_evaluation_files_are_asked_as_they_are(tmp_path: Path) -> None:
+    row = {"question": "Q?", "reference": "R"}
+    (tmp_path / "train.jsonl").write_text(f"{json.dumps(row)}\n" * 3)
+    (tmp_path / "dev.jsonl").write_text(f"{json.dumps(row)}\n{{}}\n" * 3)
+    given = {"data": {"dev": str(tmp_path / "dev.jsonl")}, "questions": 2}
+    options = check(rlhf.Options, {**GRPO, "data": str(tmp_path / "train.jsonl"), "evaluation": given}, "x")
+    found = read_questions(options, tmp_path / "rejected.jsonl")
+    assert (len(found.train), found.rejected) == (
+        3,
+        3,
+    )  # nothing is kept apart, though the references are the same
+    assert {name: [r["question"] for r in rows] for name, rows in found.evaluation.items()} == {
+        "dev": ["Q?", "Q?"]
+    }
+    assert [r["line"] for r in read_rows(tmp_path / "rejected.jsonl")] == [2, 4, 6]
+    (tmp_path / "dev.jsonl").write_text("{}\n")
+    with pytest.raises(UsageError, match=r"no usable question in .*dev.jsonl; 1 lines were rejected"):
+        read_questions(options, None)
+
+
 def test_a_given_prompt_is_asked_as_it_is() -> None:
     chat = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Who?"}]
     row = as_row({"prompt": chat, "reference": "R"}, with_reference=False)
@@ -209,21 +238,28 @@ def test_division_is_by_reference_and_seed() -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"data": "nowhere.jsonl"}, "model: pocket knows the pocket world only"),
-        ({"model": "a/b", "data": "nowhere.jsonl", "reward": {}}, "data: no such file 'nowhere.jsonl'"),
-        ({"model": "a/b", "data": "c/d"}, "reward.annotator: the oracle knows the pocket world only"),
+        ({"data": "nowhere.jsonl"}, "data: no such file 'nowhere.jsonl'"),
+        (
+            {"evaluation": {"data": {"dev": "nowhere.jsonl"}}},
+            "evaluation.data: dev: no such file 'nowhere.jsonl'",
+        ),
         ({"model": "no where"}, "model: no such folder 'no where'"),
         ({"reward": {"annotator": "no where"}}, "reward.annotator: no such folder"),
-        ({"reference_in_prompt": True}, "the pocket model does not read documents"),
-        ({"pocket": {"per_kind": 4, "trained_per_kind": 4}}, "trained_per_kind: expected less than per_kind"),
         ({"trainer": {"per_device_batch": 7}}, "per_device_batch: expected a divisor of .* 64 / 1, got 7"),
         ({"vllm": {"mode": "server"}}, "vllm"),
-        ({"launch": {"config": "zero9", "processes": 2}}, "launch.config: no such file"),
+        (
+            {"launch": {"config": "zero9", "processes": 2}, "reward": {}, "evaluation": {}},
+            "launch.config: no such file",
+        ),
+        (
+            {"launch": {"config": "zero3", "processes": 2}},
+            "reward.annotator: 'oracle' exists in this process only",
+        ),
         ({"reward": {"aspects": {"truth": 1}}}, "reward.aspects: unknown aspect 'truth'"),
         ({"reward": {"label_rewards": {"no_fact": 2.0}}}, "'supported' to be worth the most"),
         (
             {"reward": {"annotator": "oracle", "calibration": "c.json"}},
-            "reward.calibration: the oracle has nothing to calibrate",
+            "reward.calibration: expected null, since 'oracle' is used as handed in",
         ),
         (
             {"reward": {"annotator": "embedded", "calibration": "nowhere.json"}},
@@ -236,7 +272,10 @@ def test_mistakes_are_named_before_anything_loads(
     tmp_path: Path, changed: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(UsageError, match=message):
-        load_recipe(recipe(tmp_path, {**GRPO, "trainer": {}}, **changed))
+        load_recipe(
+            recipe(tmp_path, {**GRPO, "trainer": {}}, **changed),
+            annotators={"oracle": Oracle(load_world("world"))},
+        )
 
 
 # --- figures and page ---------------------------------------------------------------------------------------------

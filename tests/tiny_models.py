@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from mitigate.pocket.lm import build_tokenizer
+from examples.pocket.lm import build_tokenizer
 
 TEXTS = [
     "Question: Who designed the bridge? Reference: The Alder Bridge was opened in May 1902. Answer: It was. "

@@ -1,8 +1,8 @@
 """`mitigate run RECIPE`, its aliases `train annotator` and `build-dataset`, and `mitigate recipes`.
 
     mitigate recipes
-    mitigate run rlhf/pocket learning_rate=1e-4 --output out/runs/mine
-    mitigate run rlhf/pocket --output out/runs/mine --resume
+    mitigate run rlhf/small_gpu trainer.learning_rate=1e-4 --output out/runs/mine
+    mitigate run rlhf/small_gpu --output out/runs/mine --resume
 
 A recipe is a YAML file (mitigate/config.py). All of it is checked before a model is loaded; the resolved form is
 printed and kept in the run folder (mitigate/run_folder.py).
@@ -33,7 +33,7 @@ def add_parser(subparsers: Subparsers[argparse.ArgumentParser]) -> None:
         description="Run a recipe: a YAML file, or the name of one that `mitigate recipes` lists. Writes a run "
         "folder. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 some input lines were rejected, 130 interrupted.",
     )
-    parser.add_argument("recipe", metavar="RECIPE", help="a YAML file, or a name such as rlhf/pocket")
+    parser.add_argument("recipe", metavar="RECIPE", help="a YAML file, or a name such as rlhf/small_gpu")
     _add_options(parser)
     parser.set_defaults(run=run, kinds=None)
 
@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
 
     args.overrides += getattr(args, "review", [])  # of build-dataset
     path = find_recipe(args.recipe)
-    options, module = load_recipe(path, args.overrides)
+    options, module = load_recipe(path, args.overrides, args.annotators)
     if args.kinds and options.kind not in args.kinds:
         raise UsageError(
             f"{path} is of kind {options.kind!r}; expected {' or '.join(args.kinds)}: use `mitigate run {path}`"
@@ -117,8 +117,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _stopped(args: argparse.Namespace, output: Path, why: str, code: int) -> int:
     """Say how to go on; returns the exit code."""
-    again = shlex.join(["mitigate", "run", args.recipe, *args.overrides, "--output", str(output), "--resume"])
-    print(f"mitigate: {why}; what is done is kept, go on with: {again}", file=sys.stderr)
+    again = shlex.join(["run", args.recipe, *args.overrides, "--output", str(output), "--resume"])
+    print(f"mitigate: {why}; what is done is kept, go on with: {args.program} {again}", file=sys.stderr)
     return code
 
 

@@ -92,9 +92,9 @@ def prepare(options: Options, questions: Questions, model: str, folder: RunFolde
     if (folder / PAIRS).is_file():
         return
     from mitigate.preferences import build_pairs
-    from mitigate.runs.judging import annotator, ask
+    from mitigate.runs.judging import ask
 
-    how, judge = options.sampling, annotator(options.reward.annotator, options, questions.world)
+    how, judge = options.sampling, options.load_annotator(options.reward.annotator)
     done = folder.rows(SAMPLED)
     rest = questions.train[done[-1]["place"] + 1 if done else 0 :]
     first = len(questions.train) - len(rest)

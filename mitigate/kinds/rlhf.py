@@ -11,7 +11,7 @@ from pydantic import Field
 from mitigate.config import Section
 from mitigate.errors import UsageError
 from mitigate.run_folder import RunFolder
-from mitigate.runs.options import POCKET, Base, check_base
+from mitigate.runs.options import Base, check_base
 
 if TYPE_CHECKING:
     from mitigate.runs.data import Questions
@@ -42,6 +42,9 @@ class Trainer(Section):
     beta: float = Field(default=0.0, ge=0, description="weight of the KL to the starting model")
     gradient_checkpointing: bool = False
     save_every: int = Field(default=50, ge=1, description="steps between checkpoints")
+    log_judge: bool = Field(
+        default=False, description="also log what the judge of the evaluation says of the sampled answers"
+    )
 
 
 class Vllm(Section):
@@ -171,19 +174,19 @@ def arguments(options: Options, folder: Path) -> Any:
         loss_type="dapo",
         scale_rewards="group",
         importance_sampling_level="token",
-        reward_weights=[1.0, 0.0] if options.data == POCKET else [1.0],
+        reward_weights=[1.0, 0.0] if chosen.log_judge else [1.0],
         log_completions=False,
     )
 
 
 def rewards(options: Options, questions: Questions, eos: int) -> list[Any]:
-    """The reward; in the pocket world what is true beside it, with weight 0."""
+    """The reward, and the judge's log with weight 0 where it is asked for."""
     from mitigate.rewards import SentenceReward
-    from mitigate.runs.judging import annotator
+    from mitigate.runs.judging import JudgeLog
 
     chosen = options.reward
     reward = SentenceReward(
-        annotator(chosen.annotator, options, questions.world),
+        options.load_annotator(chosen.annotator),
         label_rewards=chosen.label_rewards,
         aspects=chosen.aspects,
         eos_token_ids=eos,
@@ -192,9 +195,6 @@ def rewards(options: Options, questions: Questions, eos: int) -> list[Any]:
         device=chosen.device,
     )
     reward.check({name: [row.get(name) for row in questions.train] for name in questions.train[0]})
-    if questions.world is None:
+    if not options.trainer.log_judge:
         return [reward]
-    from mitigate.pocket import Oracle
-    from mitigate.runs.truth import Truth
-
-    return [reward, Truth(Oracle(questions.world))]
+    return [reward, JudgeLog(options.load_annotator(options.judge))]

@@ -1,1 +1,1 @@
-"""What the recipes `rlhf` and `mask-dpo` share: options, data, the pocket world, training, before and after."""
+"""What the recipes `rlhf` and `mask-dpo` share: options, data, training, before and after."""

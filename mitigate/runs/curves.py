@@ -14,10 +14,13 @@ PANELS: tuple[tuple[str, dict[str, str]], ...] = (
         "hallucinated, training samples",
         {
             "factuality/hallucination_rate": "by the reward's annotator",
-            "truth/hallucination_rate": "in truth",
+            "judge/hallucination_rate": "by the judge",
         },
     ),
-    ("sentences an answer", {"factuality/sentences": "all", "truth/supported": "true and distinct"}),
+    (
+        "sentences an answer",
+        {"factuality/sentences": "all", "judge/supported": "supported and distinct, by the judge"},
+    ),
     ("KL to the starting model", {"kl": "estimate"}),
     ("loss", {"loss": "loss"}),
 )

@@ -1,24 +1,25 @@
-"""Questions with their references: from a JSON Lines file, a hub data set or the pocket world.
+"""Questions with their references: from a JSON Lines file or a hub data set.
 
     {"question": "…", "reference": "…", "id"?, "prompt"?: [{"role", "content"}, …], "language"?, "points"?: ["…", …]}
 
-One object a line, other keys pass through. Training and evaluation never share a reference. Bad lines go to the run
-folder's rejected.jsonl and stop no other.
+One object a line, other keys pass through. Training and evaluation never share a reference, unless the recipe names
+files for evaluation (`evaluation.data`), which are asked as they are. Bad lines go to the run folder's rejected.jsonl
+and stop no other.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mitigate.errors import UsageError
 from mitigate.jsonl import Problem, Record, check_text, dump_line, read_lines, rejected_row, shown
-from mitigate.runs.options import POCKET, Base, Columns
+from mitigate.runs.options import Base, Columns
 
-TRAINED, APART = "trained on", "kept apart"
+APART = "kept apart"
 KEPT = ("id", "question", "reference", "prompt", "language", "points")
 
 
@@ -28,14 +29,14 @@ class Questions:
 
     Attributes:
         train: Rows {"prompt": chat, "question", "reference", …} that training asks, in order.
-        evaluation: Set → rows asked before and after; "kept apart" shares no reference with ``train``.
+        evaluation: Set → rows asked before and after; "kept apart", the part that was divided off, shares no reference
+            with ``train``.
         rejected: Input lines that could not be used.
     """
 
     train: list[Record]
     evaluation: dict[str, list[Record]]
     rejected: int = 0
-    world: Any = field(default=None, compare=False)
 
 
 def read_questions(options: Base, rejected_to: Path | None) -> Questions:
@@ -48,26 +49,35 @@ def read_questions(options: Base, rejected_to: Path | None) -> Questions:
     Raises:
         UsageError: There is nothing to read, or too little to keep a part away from training.
     """
-    if options.data == POCKET:
-        return pocket_questions(options)
+    how = options.evaluation
     if Path(options.data).is_file():
-        rows, rejected = read_file(Path(options.data), options.columns, rejected_to)
+        train, bad = read_file(options.data, options.columns)
     else:
-        rows, rejected = read_hub(options.data, options.split, options.columns, rejected_to)
-    rows = rows[: options.max_questions]
-    if not rows:
-        raise UsageError(f"data: no usable question in {options.data}; {rejected} lines were rejected")
-    train, apart = divide(rows, options.evaluation.questions, options.seed)
-    if not train:
-        raise UsageError(
-            f"evaluation.questions: {options.evaluation.questions} leave nothing to train on of {len(rows)} questions "
-            "(questions on one reference stay together): ask fewer, or give more data"
-        )
-    return Questions(
-        [as_row(row, options.reference_in_prompt) for row in train],
-        {APART: [as_row(row, options.reference_in_prompt) for row in apart]},
-        rejected,
-    )
+        train, bad = read_hub(options.data, options.split, options.columns)
+    train = train[: options.max_questions]
+    read = {options.data: train}
+    sets = {}
+    for name, path in (how.data or {}).items():
+        read[path], more = read_file(path, options.columns)
+        sets[name] = read[path][: how.questions]
+        bad += more
+    _write(rejected_to, bad)
+    for path, rows in read.items():
+        if not rows:
+            raise UsageError(f"data: no usable question in {path}; {len(bad)} lines were rejected")
+    if not sets:
+        n = len(train)
+        train, sets[APART] = divide(train, how.questions, options.seed)
+        if not train:
+            raise UsageError(
+                f"evaluation.questions: {how.questions} leave nothing to train on of {n} questions (questions on one "
+                "reference stay together): ask fewer, or give more data"
+            )
+
+    def chats(rows: Iterable[Record]) -> list[Record]:
+        return [as_row(row, options.reference_in_prompt) for row in rows]
+
+    return Questions(chats(train), {name: chats(rows) for name, rows in sets.items()}, len(bad))
 
 
 def check_question(record: Record) -> list[Problem]:
@@ -86,24 +96,23 @@ def check_question(record: Record) -> list[Problem]:
     return problems
 
 
-def read_file(path: Path, columns: Columns, rejected_to: Path | None) -> tuple[list[Record], int]:
-    """The good rows of a JSON Lines file, and how many lines were bad (written to ``rejected_to``)."""
+def read_file(path: str, columns: Columns) -> tuple[list[Record], list[bytes]]:
+    """The good rows of a JSON Lines file, and what to write of its bad lines."""
 
     def check(record: Record) -> list[Problem]:
         return check_question(named(record, columns))
 
     rows, bad = [], []
-    for line in read_lines(path, check):
+    for line in read_lines(Path(path), check):
         if line.record is None:
-            bad.append(dump_line(rejected_row(path, line)))
+            bad.append(dump_line(rejected_row(Path(path), line)))
         else:
             rows.append(named(line.record, columns))
-    _write(rejected_to, bad)
-    return rows, len(bad)
+    return rows, bad
 
 
-def read_hub(name: str, split: str, columns: Columns, rejected_to: Path | None) -> tuple[list[Record], int]:
-    """The good rows of a hub data set; downloads it.
+def read_hub(name: str, split: str, columns: Columns) -> tuple[list[Record], list[bytes]]:
+    """The good rows of a hub data set, and what to write of its bad ones; downloads it.
 
     Raises:
         UsageError: It can't be loaded.
@@ -122,8 +131,7 @@ def read_hub(name: str, split: str, columns: Columns, rejected_to: Path | None) 
             bad.append(dump_line({"row": number, "problems": [str(problem) for problem in problems]}))
         else:
             rows.append(row)
-    _write(rejected_to, bad)
-    return rows, len(bad)
+    return rows, bad
 
 
 def named(record: Mapping[str, Any], columns: Columns) -> Record:
@@ -153,32 +161,6 @@ def as_row(row: Record, with_reference: bool) -> Record:
     question = row.get("question") or row["prompt"][-1]["content"]
     text = f"{row['reference']}\n\n{question}" if with_reference else question
     return {**row, "question": question, "prompt": row.get("prompt") or [{"role": "user", "content": text}]}
-
-
-def pocket_questions(options: Base) -> Questions:
-    """Questions about a pocket world; those of evaluation are in wordings that no training used."""
-    from mitigate.pocket import build_world
-    from mitigate.pocket.texts import Question, questions
-
-    world = build_world(options.pocket.seed, options.pocket.per_kind)
-    cut = 4 * options.pocket.trained_per_kind
-    sides = {TRAINED: world.entities[:cut], APART: world.entities[cut:]}
-
-    def row(asked: Question) -> Record:
-        return as_row(
-            {"question": asked.text, "reference": asked.entity.document.text, "id": asked.entity.name},
-            options.reference_in_prompt,
-        )
-
-    def ask(entities: Sequence[Any], n: int, held_out: bool, seed: int) -> list[Record]:
-        rounds = -(-n // len(entities))
-        by_entity = questions(entities, rounds, held_out=held_out, seed=seed)
-        return [row(by_entity[e * rounds + r]) for r in range(rounds) for e in range(len(entities))][:n]
-
-    train = ask(sides[TRAINED], options.max_questions or len(sides[TRAINED]) * 8, False, 100 + options.seed)
-    random.Random(options.seed).shuffle(train)
-    asked = {name: ask(side, options.evaluation.questions, True, 1) for name, side in sides.items()}
-    return Questions(train, asked, world=world)
 
 
 def _is_chat(value: object) -> bool:

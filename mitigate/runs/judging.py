@@ -3,42 +3,27 @@
     {"when": "before", "set": "kept apart", "question", "reference", "answer", "sentences", …, "by_reward": {…}}
 
 Both times the same questions, the same seed and the same judge. ``by_reward`` is what the reward's annotator says
-where it is not the judge: the gap between the two is what a policy may have learned to exploit.
+where it is not the judge: the gap between the two is what a policy may have learned to exploit. ``JudgeLog`` follows
+the same gap during training.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
-from annotators.records import Annotator, hallucination_rate
-from mitigate.errors import UsageError
+from annotators.records import Annotation, Annotator, hallucination_rate
 from mitigate.progress import progress
 from mitigate.report import Totals
+from mitigate.reward_texts import completion_text
 from mitigate.run_folder import SAMPLES, RunFolder
 from mitigate.runs.data import Questions
-from mitigate.runs.options import ORACLE, Base
+from mitigate.runs.options import Base
 
 Row = Mapping[str, Any]
 BEFORE, AFTER = "before", "after"
 CHUNK = 64  # questions asked at once
-
-
-def annotator(name: str, options: Base, world: Any) -> Annotator:
-    """The oracle of the pocket world, or what ``load_annotator`` finds."""
-    if name == ORACLE:
-        from mitigate.pocket import Oracle
-
-        return Oracle(world)
-    from annotators import load_annotator
-
-    reward = options.reward
-    calibration = reward.calibration if name == reward.annotator else None
-    try:
-        return load_annotator(name, device=reward.device, dtype=reward.dtype, calibration=calibration)
-    except (OSError, ValueError, ImportError) as error:
-        raise UsageError(f"annotator {name}: {error}") from error
 
 
 def ask(
@@ -93,10 +78,10 @@ def answer_and_judge(when: str, model: str, questions: Questions, options: Base,
         for row, texts in chunk
         if texts
     ]
-    judged = annotator(options.judge, options, questions.world).annotate_batch(records)
+    judged = options.load_annotator(options.judge).annotate_batch(records)
     out = [{"when": when, **one.to_dict()} for one in judged]
     if options.reward.annotator != options.judge:
-        reward = annotator(options.reward.annotator, options, questions.world)
+        reward = options.load_annotator(options.reward.annotator)
         for row, one in zip(out, reward.annotate_batch(records), strict=True):
             labels = [sentence.label for sentence in one.sentences]
             row["by_reward"] = {"annotator": dict(one.annotator), "labels": labels}
@@ -143,3 +128,54 @@ def compare(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         for name in sets
         for when in (BEFORE, AFTER)
     ]
+
+
+class JudgeLog:
+    """A GRPO reward function of weight 0: it logs what the judge says of the sampled answers, and rewards nothing.
+
+    Args:
+        judge: An annotator, usually a better or more expensive one than the reward's.
+    """
+
+    __name__ = "judge"
+
+    def __init__(self, judge: Annotator) -> None:
+        self.judge = judge
+
+    def __call__(
+        self,
+        completions: Sequence[Any],
+        question: Sequence[str],
+        reference: Sequence[str],
+        log_metric: Callable[[str, float], None] | None = None,
+        **_: Any,
+    ) -> list[float]:
+        """Log the figures of all completions together; return zeros."""
+        texts = map(completion_text, completions)
+        judged = self.judge.annotate_batch(
+            {"question": q, "reference": r, "answer": a}
+            for q, r, a in zip(question, reference, texts, strict=True)
+        )
+        for name, value in measure(judged).items():
+            if log_metric is not None and value is not None:
+                log_metric(f"judge/{name}", value)
+        return [0.0] * len(completions)
+
+
+def measure(annotations: Sequence[Annotation]) -> dict[str, float | None]:
+    """Figures over all sentences of some answers.
+
+    Returns:
+        ``hallucination_rate``: hallucinated / factual sentences, lower is better, None without factual ones;
+        ``supported``: true sentences an answer, repeats of one counted once; ``sentences`` an answer; ``no_fact``:
+        share of sentences that claim nothing, abstentions among them. None where there are no answers or sentences.
+    """
+    labels = [sentence.label for one in annotations for sentence in one.sentences]
+    distinct = sum(len({s.text for s in one.sentences if s.label == "supported"}) for one in annotations)
+    n = len(annotations)
+    return {
+        "hallucination_rate": hallucination_rate(labels),
+        "supported": distinct / n if n else None,
+        "sentences": len(labels) / n if n else None,
+        "no_fact": labels.count("no_fact") / len(labels) if labels else None,
+    }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
@@ -14,7 +14,9 @@ from mitigate.errors import UsageError
 from mitigate.reward_config import Reward, check_calibration
 from mitigate.trainer import Lora
 
-POCKET, ORACLE = "pocket", "oracle"
+if TYPE_CHECKING:
+    from annotators.records import Annotator
+
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 
@@ -26,30 +28,18 @@ class Columns(Section):
 
 
 class Evaluation(Section):
-    """Answers before and after, to questions whose references training never saw (and pocket ones that it saw)."""
+    """Answers before and after, to questions whose references training never saw, or to sets of questions as given."""
 
+    data: dict[str, str] | None = Field(
+        default=None,
+        min_length=1,
+        description="set → JSON Lines file; null: a part of the data is kept apart",
+    )
     questions: int = Field(default=64, ge=2, description="of each set")
     engine: Literal["transformers", "vllm"] = "transformers"
-    annotator: str | None = Field(
-        default=None, description="null: the reward's; in the pocket world the oracle"
-    )
+    annotator: str | None = Field(default=None, description="null: the reward's")
     temperature: float = Field(default=1.0, ge=0, le=2)
     max_new_tokens: int = Field(default=512, ge=1)
-
-
-class Pocket(Section):
-    """The pocket world and its base model, made from nothing (docs/pocket.md)."""
-
-    seed: int = Field(default=0, ge=0, description="of the world and its base model")
-
-    per_kind: int = Field(default=50, ge=4, le=144, description="entities of each of four kinds")
-    trained_per_kind: int = Field(default=30, ge=1, description="of these, entities that training asks about")
-    rounds: int = Field(
-        default=26, ge=1, description="flawed texts for the base model, 17 an entity and round"
-    )
-    width: int = Field(default=128, ge=16)
-    layers: int = Field(default=4, ge=1)
-    vocabulary: int = Field(default=2048, ge=300)
 
 
 class Launch(Section):
@@ -66,8 +56,8 @@ class Launch(Section):
 class Base(Recipe):
     """The options of both kinds."""
 
-    model: str = Field(min_length=1, description="folder or hub id of a chat model, or pocket")
-    data: str = Field(min_length=1, description="JSON Lines file or hub id, or pocket")
+    model: str = Field(min_length=1, description="folder or hub id of a chat model")
+    data: str = Field(min_length=1, description="JSON Lines file or hub id")
     split: str = Field(default="train", description="of a hub data set")
     columns: Columns = Columns()
     reference_in_prompt: bool = Field(
@@ -79,14 +69,31 @@ class Base(Recipe):
     lora: Lora | None = None
     reward: Reward = Reward()
     evaluation: Evaluation = Evaluation()
-    pocket: Pocket = Pocket()
     launch: Launch | None = None
     report_pairs: int = Field(default=24, ge=1, description="questions shown in report.html, the first ones")
 
     @property
     def judge(self) -> str:
         """The annotator of the answers before and after."""
-        return self.evaluation.annotator or (ORACLE if self.data == POCKET else self.reward.annotator)
+        return self.evaluation.annotator or self.reward.annotator
+
+    def load_annotator(self, name: str) -> Annotator:
+        """The annotator of that name: one that the program handed in, or what ``load_annotator`` finds.
+
+        Raises:
+            UsageError: It can't be loaded.
+        """
+        if name in self._annotators:
+            return self._annotators[name]
+        from annotators import load_annotator
+
+        calibration = self.reward.calibration if name == self.reward.annotator else None
+        try:
+            return load_annotator(
+                name, device=self.reward.device, dtype=self.reward.dtype, calibration=calibration
+            )
+        except (OSError, ValueError, ImportError) as error:
+            raise UsageError(f"annotator {name}: {error}") from error
 
 
 def check_base(options: Base) -> None:
@@ -97,39 +104,34 @@ def check_base(options: Base) -> None:
     """
     if find_spec("trl") is None or (options.lora is not None and find_spec("peft") is None):
         raise UsageError(f"{options.kind} needs TRL and peft: pip install 'hallucination-toolkit[trl]'")
-    if options.model == POCKET and options.data != POCKET:
-        raise UsageError(
-            f"model: pocket knows the pocket world only; expected data: pocket, got {options.data!r}"
-        )
+    own = options._annotators
     for name, annotator in (
         ("reward.annotator", options.reward.annotator),
         ("evaluation.annotator", options.judge),
     ):
-        if annotator == ORACLE and options.data != POCKET:
+        if annotator in own and options.launch is not None:
             raise UsageError(
-                f"{name}: the oracle knows the pocket world only; expected embedded, a folder or a hub id"
+                f"{name}: {annotator!r} exists in this process only; expected launch: null, or an annotator that "
+                "every process can load"
             )
-        _check_place(name, annotator, ("embedded", ORACLE, "generative:"))
+        _check_place(name, annotator, ("embedded", "generative:", *own))
     if (calibration := options.reward.calibration) is not None:
-        if options.reward.annotator == ORACLE:
-            raise UsageError("reward.calibration: the oracle has nothing to calibrate; expected null")
+        if options.reward.annotator in own:
+            raise UsageError(
+                f"reward.calibration: expected null, since {options.reward.annotator!r} is used as handed in"
+            )
         try:
             check_calibration("reward.calibration", calibration, options.reward.annotator)
         except ValueError as error:
             raise UsageError(str(error)) from error
-    if options.data == POCKET:
-        if options.reference_in_prompt and options.model == POCKET:
-            raise UsageError("reference_in_prompt: the pocket model does not read documents; expected false")
-        if options.pocket.trained_per_kind >= options.pocket.per_kind:
-            raise UsageError(
-                f"pocket.trained_per_kind: expected less than per_kind ({options.pocket.per_kind}), so that entities "
-                f"are kept apart, got {options.pocket.trained_per_kind}"
-            )
-    elif not Path(options.data).is_file() and (
+    if not Path(options.data).is_file() and (
         not HUB_ID.fullmatch(options.data) or Path(options.data).suffix in {".jsonl", ".json"}
     ):
-        raise UsageError(f"data: no such file {options.data!r}; expected JSON Lines, a hub id or pocket")
-    _check_place("model", options.model, (POCKET,))
+        raise UsageError(f"data: no such file {options.data!r}; expected JSON Lines or a hub id")
+    for name, path in (options.evaluation.data or {}).items():
+        if not Path(path).is_file():
+            raise UsageError(f"evaluation.data: {name}: no such file {path!r}; expected JSON Lines")
+    _check_place("model", options.model, ())
     if options.evaluation.engine == "vllm" and find_spec("vllm") is None:
         raise UsageError(
             "evaluation.engine: vllm is not installed: pip install 'hallucination-toolkit[vllm]'"
@@ -141,7 +143,7 @@ def check_base(options: Base) -> None:
 def _check_place(name: str, value: str, known: tuple[str, ...]) -> None:
     """A known word, a folder that is there, or something that looks like a hub id."""
     if not value.startswith(known) and not Path(value).is_dir() and not HUB_ID.fullmatch(value):
-        words = ", ".join(word.rstrip(":") for word in known)
+        words = "".join(word.rstrip(":") + ", " for word in known)
         raise UsageError(
-            f"{name}: no such folder {value!r}, and it is no hub id; expected {words}, a folder or a hub id"
+            f"{name}: no such folder {value!r}, and it is no hub id; expected {words}a folder or a hub id"
         )

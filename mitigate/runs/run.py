@@ -1,4 +1,4 @@
-"""The course of a run, for both kinds: data → starting model → answers before → training → answers after → page.
+"""The course of a run, for both kinds: data → answers before → training → answers after → page.
 
 Every part that is done is found again by a resumed run. Training runs in this process, or under `accelerate launch`
 (``launch``) with one process a GPU, which reads the run folder and writes checkpoints, metrics and the model there.
@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from mitigate.errors import UsageError
 from mitigate.run_folder import CONFIG, METRICS, SAMPLES, RunFolder
-from mitigate.runs.base_model import base_model
 from mitigate.runs.data import Questions, read_questions
 from mitigate.runs.judging import AFTER, BEFORE, answer_and_judge, compare
 from mitigate.runs.options import Base
@@ -44,18 +43,17 @@ def run_recipe(options: Base, folder: RunFolder, train: Train, prepare: Prepare 
     questions = read_questions(options, folder / REJECTED)
     if questions.rejected:
         print(f"{questions.rejected} input lines rejected: {folder / REJECTED}", file=sys.stderr)
-    model = base_model(options, folder / "base")
-    answer_and_judge(BEFORE, model, questions, options, folder)
+    answer_and_judge(BEFORE, options.model, questions, options, folder)
     trained = folder / "model"
     if not trained.is_dir():
         from mitigate.runs.training import step_of
         from mitigate.trainer import CHECKPOINTS, last_checkpoint
 
         if prepare is not None:
-            prepare(options, questions, model, folder)
+            prepare(options, questions, options.model, folder)
         folder.cut(step_of(last_checkpoint(folder / CHECKPOINTS)), METRICS)
         if options.launch is None:
-            train(options, questions, model, folder.path, folder.log)
+            train(options, questions, options.model, folder.path, folder.log)
         else:
             launch(options, folder)
     answer_and_judge(AFTER, str(trained), questions, options, folder)

@@ -1,6 +1,6 @@
 """One training process of a launched run: `accelerate launch … -m mitigate.runs.worker RUN_FOLDER`.
 
-The run that launched it holds the folder's lock, has made the starting model and waits; only the first process writes.
+The run that launched it holds the folder's lock and waits; only the first process writes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from pathlib import Path
 
 from mitigate.config import load_recipe
 from mitigate.run_folder import CONFIG, RunFolder
-from mitigate.runs.base_model import base_model
 from mitigate.runs.data import read_questions
 from mitigate.runs.options import Base
 from mitigate.runs.run import quiet
@@ -23,8 +22,7 @@ def main(path: Path) -> None:
         raise TypeError(f"expected a recipe that trains a language model, got kind {options.kind}")
     quiet()
     questions = read_questions(options, None)
-    model = base_model(options, path / "base")
-    kind.train(options, questions, model, path, RunFolder(path, True, -1).log)
+    kind.train(options, questions, options.model, path, RunFolder(path, True, -1).log)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The pocket world: an invented world, a small language model that gets it wrong, and an oracle (all simulated).
 
-    from mitigate.pocket import Oracle, build_world
+    from examples.pocket import Oracle, build_world
     world = build_world(seed=0)
     Oracle(world).annotate(reference=world.entities[0].document.text, answer="…")
 
@@ -8,7 +8,8 @@ It is where methods can be seen to work, or not, in minutes on a laptop. Nothing
 say nothing about real language models or documents.
 """
 
-from mitigate.pocket.oracle import Oracle
-from mitigate.pocket.world import Document, Entity, World, build_world
+from examples.pocket.make import load_world
+from examples.pocket.oracle import Oracle
+from examples.pocket.world import Document, Entity, World, build_world
 
-__all__ = ["Document", "Entity", "Oracle", "World", "build_world"]
+__all__ = ["Document", "Entity", "Oracle", "World", "build_world", "load_world"]

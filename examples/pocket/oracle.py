@@ -17,9 +17,9 @@ from typing import Any
 
 from annotators.records import Annotation, Edit, Fragment, Label, SentenceAnnotation
 from annotators.sentences import split_sentences
-from mitigate.pocket.phrases import ABOUT, ABSTENTIONS, ANSWERS, DOCUMENTS, INTRODUCTIONS, PAIRS
-from mitigate.pocket.pools import ATTRIBUTES, KINDS, NOUNS, POOLS
-from mitigate.pocket.world import SLOT, Entity, World
+from examples.pocket.phrases import ABOUT, ABSTENTIONS, ANSWERS, DOCUMENTS, INTRODUCTIONS, PAIRS
+from examples.pocket.pools import ATTRIBUTES, KINDS, NOUNS, POOLS
+from examples.pocket.world import SLOT, Entity, World
 
 WORDS = re.compile(r"\w")
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import random
+from pathlib import Path
 
 import pytest
 
 from annotators.records import Annotator
-from mitigate.pocket import Document, Entity, Oracle, World, build_world, lm
-from mitigate.pocket.measure import judge, measure
-from mitigate.pocket.phrases import ANSWERS, DOCUMENTS, HELD_OUT_QUESTIONS, PAIRS, QUESTIONS
-from mitigate.pocket.pools import ATTRIBUTES, KINDS, POOLS
-from mitigate.pocket.texts import ask, flawed_answer, questions, training_pairs, true_answer
-from mitigate.pocket.world import slots
+from examples.pocket import Document, Entity, Oracle, World, build_world, lm
+from examples.pocket.__main__ import main
+from examples.pocket.make import write_questions
+from examples.pocket.phrases import ANSWERS, DOCUMENTS, HELD_OUT_QUESTIONS, PAIRS, QUESTIONS
+from examples.pocket.pools import ATTRIBUTES, KINDS, POOLS
+from examples.pocket.texts import ask, flawed_answer, questions, training_pairs, true_answer
+from examples.pocket.world import slots
 
+RECIPES = Path(__file__).parents[2] / "examples" / "pocket"
 RIVER = "The Orvel flows past the old quays and under two stone bridges."
 FOUNDER = "Chronicles agree that the settlement goes back to Ada Brenn."
 TEXT = f"Brendal is a town of a few thousand people. {RIVER} {FOUNDER}"
@@ -191,11 +195,14 @@ def test_answers_have_three_to_six_sentences(world: World) -> None:
     oracle, rng = Oracle(world), random.Random(2)
     for entity in world.entities:
         question = ask(rng, entity, held_out=False)
-        (annotation,) = judge(oracle, [question], [[flawed_answer(rng, question)]])
+        answer = flawed_answer(rng, question)
+        annotation = oracle.annotate(reference=entity.document.text, answer=answer)
         assert 3 <= len(annotation.sentences) <= 6
 
 
 def test_measure_by_hand() -> None:
+    from mitigate.runs.judging import measure
+
     answers = ["It lies on the river Orvel. It lies on the river Orvel. It was founded by Tobin Harle.", "…"]
     records = [{"reference": TEXT, "answer": answer} for answer in answers]
     # 3 factual sentences, 1 hallucinated; 1 distinct true sentence in 2 answers; 4 sentences, 1 of them no fact
@@ -208,16 +215,6 @@ def test_measure_by_hand() -> None:
     assert set(measure([]).values()) == {None}
 
 
-def test_the_truth_is_logged_and_rewards_nothing() -> None:
-    from mitigate.runs.truth import Truth
-
-    logged: dict[str, float] = {}
-    answers = ["It lies on the river Orvel. It was founded by Tobin Harle.", "Ada Brenn founded it."]
-    assert Truth(Oracle(HAND_MADE))(answers, [TEXT] * 2, log_metric=logged.__setitem__) == [0.0, 0.0]
-    assert logged["truth/hallucination_rate"] == pytest.approx(1 / 3)  # 1 of 3 factual sentences
-    assert logged["truth/supported"] == 1.0
-
-
 def test_the_page_of_the_proof_counts_by_hand() -> None:
     from benchmarks.pocket_proof_page import spread, steps_to_half
 
@@ -227,6 +224,50 @@ def test_the_page_of_the_proof_counts_by_hand() -> None:
     # means over five steps from step 5 on: 0.6, 0.5, 0.4, 0.3, 0.2
     assert steps_to_half({"curve": curve}, 0.7) == 8  # at most 0.35
     assert steps_to_half({"curve": curve}, 0.3) is None
+
+
+def test_the_judge_is_logged_and_rewards_nothing() -> None:
+    from mitigate.runs.judging import JudgeLog
+
+    logged: dict[str, float] = {}
+    answers = ["It lies on the river Orvel. It was founded by Tobin Harle.", "Ada Brenn founded it."]
+    log = JudgeLog(Oracle(HAND_MADE))
+    assert log(answers, ["Q?"] * 2, [TEXT] * 2, log_metric=logged.__setitem__) == [0.0, 0.0]
+    assert logged["judge/hallucination_rate"] == pytest.approx(1 / 3)  # 1 of 3 factual sentences
+    assert logged["judge/supported"] == 1.0
+
+
+def test_the_folder_holds_what_a_recipe_takes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    small = build_world(seed=5, n_per_kind=3)
+    write_questions(tmp_path, small, trained_per_kind=1)
+    rows = {
+        path.stem: [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        for path in tmp_path.glob("*.jsonl")
+    }
+    # 4 trained entities, 8 and 15 questions about each; 64 of evaluation about these and about the other 8
+    assert {name: len(found) for name, found in rows.items()} == {
+        "train": 32, "train_240": 60, "trained_on": 64, "kept_apart": 64,
+    }  # fmt: skip
+    ids = {name: {row["id"] for row in found} for name, found in rows.items()}
+    assert ids["train"] == ids["train_240"] == ids["trained_on"] == {e.name for e in small.entities[:4]}
+    assert ids["kept_apart"] == {e.name for e in small.entities[4:]}
+    asked = {name: {row["question"] for row in found} for name, found in rows.items()}
+    assert not asked["train"] & asked["trained_on"]
+    assert all(row["reference"] in small.by_document for found in rows.values() for row in found)
+
+    assert main(["run", "any", "--world", str(tmp_path)]) == 2
+    assert f"no world in {tmp_path}; first: python -m examples.pocket --world" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["rlhf", "mask_dpo"])
+def test_the_recipes_take_the_folder(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("trl")
+    monkeypatch.chdir(tmp_path)
+    folder = Path("out/pocket-world")
+    (folder / "model").mkdir(parents=True)
+    write_questions(folder, build_world(seed=0, n_per_kind=2), trained_per_kind=1)
+    (folder / "world.json").write_text('{"seed": 0, "n_per_kind": 2}')
+    assert main(["run", str(RECIPES / f"{name}.yaml"), "--check"]) == 0
 
 
 def test_any_reward_takes_the_oracle() -> None:

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from mitigate.pocket.phrases import DOCUMENTS, FILLERS, OPENINGS, PAIRS
-from mitigate.pocket.pools import ATTRIBUTES, KINDS, NOUNS, POOLS
+from examples.pocket.phrases import DOCUMENTS, FILLERS, OPENINGS, PAIRS
+from examples.pocket.pools import ATTRIBUTES, KINDS, NOUNS, POOLS
 
 SLOT = re.compile(r"\{(\w+)\}")
 ONSETS = "b br d dr f fl g gr h k kl l m n p pr r s sk st t tr v z".split()

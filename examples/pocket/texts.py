@@ -10,9 +10,9 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mitigate.pocket.phrases import ABOUT, ABSTENTIONS, ANSWERS, HELD_OUT_QUESTIONS, INTRODUCTIONS, QUESTIONS
-from mitigate.pocket.pools import ATTRIBUTES, NOUNS, POOLS
-from mitigate.pocket.world import Entity, World, fill
+from examples.pocket.phrases import ABOUT, ABSTENTIONS, ANSWERS, HELD_OUT_QUESTIONS, INTRODUCTIONS, QUESTIONS
+from examples.pocket.pools import ATTRIBUTES, NOUNS, POOLS
+from examples.pocket.world import Entity, World, fill
 
 COPIES = {"common": 8, "middling": 4, "rare": 1}
 P_TRUE = 0.85  # of a claim in a training answer
