@@ -2,7 +2,7 @@
 
 import sys
 
-from mitigate.cli import main
+from mitigate.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main(["demo", *sys.argv[1:]]))

@@ -3,7 +3,7 @@
 Importing this package loads no torch; heavy imports happen when a model is built.
 """
 
-from annotators.loading import load_annotator
+from annotators.base import load_annotator
 from annotators.records import (
     HALLUCINATED,
     LABELS,

@@ -2,7 +2,7 @@
 
 Plain frozen dataclasses without torch, so that reading a record costs nothing. What a record looks like on
 disk (JSON Lines) is what :meth:`Annotation.to_dict` returns. Reading and checking input lines is the work of
-``mitigate/jsonl.py``.
+``mitigate/io.py``.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 from benchmarks.splits import DATA, require_data
-from mitigate.commands.stats import statistics_page
-from mitigate.judged import read_answers
+from mitigate.cli.stats import statistics_page
+from mitigate.labels import read_answers
 
 FILES = ("sentences/cliff", "binary/qags", "binary/lfqa_verification", "binary/expertqa")
 RESAMPLES = 1000
@@ -45,7 +45,7 @@ def main() -> None:
         "A hallucinated sentence is more often followed by another one in all sources, but most of that difference is "
         "there in random order too: some answers are bad throughout. `order` is what is left for the order of "
         "sentences, a trend to worse sentences at the end among it; where its interval includes "
-        "0, these data show no snowball.",
+        "0, these data show no snowball."
     ]
     page = "\n".join(lines)
     print(page)

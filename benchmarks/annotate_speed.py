@@ -25,8 +25,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from annotators.discriminative import DiscriminativeAnnotator
-from annotators.sentences import split_sentences
+from annotators.text.sentences import split_sentences
+from annotators.verifier.annotator import DiscriminativeAnnotator
 from benchmarks.splits import DATA, load_rows
 
 SOURCES = ("lfqa_verification", "cliff", "qags")
@@ -39,11 +39,7 @@ def documents(data: Path, n: int, seed: int) -> list[list[dict[str, Any]]]:
     by_document: dict[str, dict[str, dict[str, Any]]] = {}
     for row in load_rows(data):
         if row["source"] in SOURCES and row["file"].split("/")[0] != "spans" and row["answer"]:
-            record = {
-                "question": row["question"] or "",
-                "reference": row["reference"],
-                "answer": row["answer"],
-            }
+            record = {"question": row["question"] or "", "reference": row["reference"], "answer": row["answer"]}
             by_document.setdefault(row["reference"], {})[row["answer"]] = record
     names = sorted(by_document)
     random.Random(seed).shuffle(names)
@@ -52,9 +48,7 @@ def documents(data: Path, n: int, seed: int) -> list[list[dict[str, Any]]]:
 
 def long_documents(data: Path, n: int, seed: int) -> list[dict[str, Any]]:
     """``n`` claims of wice with their web pages of over 1,500 words."""
-    rows = [
-        r for r in load_rows(data) if r["file"] == "sentences/wice" and len(r["reference"].split()) > 1500
-    ]
+    rows = [r for r in load_rows(data) if r["file"] == "sentences/wice" and len(r["reference"].split()) > 1500]
     random.Random(seed).shuffle(rows)
     return [{"question": "", "reference": r["reference"], "answer": r["sentence"]} for r in rows[:n]]
 
@@ -109,16 +103,12 @@ def measure(
 ) -> dict[str, float]:
     """Sum of CPU-seconds over the rounds, by way."""
     rows = [
-        {**record, "answer": record["answer"][a:b]}
-        for record in records
-        for a, b in split_sentences(record["answer"])
+        {**record, "answer": record["answer"][a:b]} for record in records for a, b in split_sentences(record["answer"])
     ]
     ways: dict[str, Callable[[], float]] = {
         "batch": lambda: cpu_seconds(lambda: annotator.annotate_batch(records)),
         "features alone": lambda: cpu_seconds(lambda: bare.annotate_batch(records)),
-        "one sentence at a time": lambda: cpu_seconds(
-            lambda: [annotator.annotate_batch([row]) for row in rows]
-        ),
+        "one sentence at a time": lambda: cpu_seconds(lambda: [annotator.annotate_batch([row]) for row in rows]),
         "whole reference": lambda: cpu_seconds(lambda: whole.annotate_batch(records)),
         **{f"LettuceDetect {size}": lambda peer=peer: peer(records) for size, peer in peers.items()},  # type: ignore[misc]
     }
@@ -134,9 +124,7 @@ def main() -> None:
     """Measure and write the page."""
     parser = argparse.ArgumentParser(description="CPU-seconds of annotate_batch beside slower ways.")
     parser.add_argument("--data", type=Path, default=DATA)
-    parser.add_argument(
-        "--peer-python", help="Python of an environment with lettucedetect; left out: no peer"
-    )
+    parser.add_argument("--peer-python", help="Python of an environment with lettucedetect; left out: no peer")
     parser.add_argument("--documents", type=int, default=30)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
@@ -191,14 +179,10 @@ def main() -> None:
     head = [
         "# Speed of `annotate_batch`\n",
         "Written by `benchmarks/annotate_speed.py` (what is compared, and how: see its head).\n",
-        "```\nOMP_NUM_THREADS=1 python -m benchmarks.annotate_speed "
-        + " ".join(_shown(sys.argv[1:]))
-        + "\n```\n",
+        "```\nOMP_NUM_THREADS=1 python -m benchmarks.annotate_speed " + " ".join(_shown(sys.argv[1:])) + "\n```\n",
         f"One thread of {_processor()}; Python {platform.python_version()}, {ours}; encoder in "
         f"{annotator.embedder.dtype}. Annotator {annotator.fingerprint}."
-        + (
-            f" LettuceDetect in float32, as its `predict()` does. {'; '.join(peer_versions)}" if peers else ""
-        ),
+        + (f" LettuceDetect in float32, as its `predict()` does. {'; '.join(peer_versions)}" if peers else ""),
     ]
     args.output.parent.mkdir(parents=True, exist_ok=True)
     args.output.write_text("\n".join([*head, *lines]) + "\n", encoding="utf-8")

@@ -26,11 +26,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from annotators.intervals import Floats, Statistic, bootstrap, mean_of
-from annotators.metrics import best_threshold, two_way_gold, two_way_statistics
+from annotators.evaluation.metrics import (
+    Floats,
+    Statistic,
+    best_threshold,
+    bootstrap,
+    mean_of,
+    two_way_gold,
+    two_way_statistics,
+)
+from annotators.evaluation.splits import FOLD_NAMES
 from annotators.records import LABELS
-from annotators.sentences import split_sentences
-from annotators.splits import FOLD_NAMES
+from annotators.text.sentences import split_sentences
 from benchmarks.splits import DATA, TRAINABLE, load_rows
 
 if TYPE_CHECKING:
@@ -81,9 +88,7 @@ def majority(rows: Sequence[Row], training: Iterable[Row]) -> Baseline:
     counts = Counter(
         row["label"]
         for row in training
-        if row["fold"] in FOLD_NAMES["train"]
-        and row["source"] in TRAINABLE
-        and row["file"].startswith("sentences/")
+        if row["fold"] in FOLD_NAMES["train"] and row["source"] in TRAINABLE and row["file"].startswith("sentences/")
     )
     label = max(LABELS, key=lambda name: counts[name])
     return Baseline("majority", np.zeros(len(rows)), [label] * len(rows))
@@ -91,9 +96,7 @@ def majority(rows: Sequence[Row], training: Iterable[Row]) -> Baseline:
 
 def ngram_overlap(rows: Sequence[Row], longest: int = 3) -> Floats:
     """Share of each sentence's distinct 1- to ``longest``-grams that its reference has; NaN without words."""
-    of_reference = {
-        reference: _ngrams(reference, longest) for reference in {row["reference"] for row in rows}
-    }
+    of_reference = {reference: _ngrams(reference, longest) for reference in {row["reference"] for row in rows}}
     support = np.full(len(rows), np.nan)
     for i, row in enumerate(rows):
         own = _ngrams(row["sentence"], longest)
@@ -104,9 +107,7 @@ def ngram_overlap(rows: Sequence[Row], longest: int = 3) -> Floats:
 
 def _ngrams(text: str, longest: int) -> frozenset[tuple[str, ...]]:
     words = TOKEN.findall(text.lower())
-    return frozenset(
-        tuple(words[i : i + n]) for n in range(1, longest + 1) for i in range(len(words) - n + 1)
-    )
+    return frozenset(tuple(words[i : i + n]) for n in range(1, longest + 1) for i in range(len(words) - n + 1))
 
 
 def cosine(rows: Sequence[Row], embedder: Embedder) -> Floats:
@@ -173,9 +174,7 @@ def baselines(rows: Sequence[Row], training: Iterable[Row], embedder: Embedder) 
 def figures(rows: Sequence[Row], baseline: Baseline, chosen: Sequence[int]) -> dict[str, Statistic]:
     """``balanced_accuracy`` and ``auc`` of some rows, as functions of their weights."""
     return two_way_statistics(
-        [rows[i]["label"] for i in chosen],
-        [baseline.labels[i] for i in chosen],
-        support=baseline.support[list(chosen)],
+        [rows[i]["label"] for i in chosen], [baseline.labels[i] for i in chosen], support=baseline.support[list(chosen)]
     )
 
 
@@ -191,9 +190,7 @@ def table(rows: Sequence[Row], found: Sequence[Baseline], fold: int = 0) -> list
     for i, row in enumerate(rows):
         if row["fold"] == fold and row["label"] != "no_fact":
             parts.setdefault(row["source"], []).append(i)
-    both = {
-        name: len({rows[i]["label"] == "supported" for i in numbers}) == 2 for name, numbers in parts.items()
-    }
+    both = {name: len({rows[i]["label"] == "supported" for i in numbers}) == 2 for name, numbers in parts.items()}
     parts = {name: parts[name] for name in sorted(parts) if both[name]}
     heads = [f"{b.name}: {what}" for what in ("balanced acc.", "AUC") for b in found]
     lines = [f"| source | n | {' | '.join(heads)} |", "|---|---|" + "---|" * len(heads)]
@@ -203,10 +200,7 @@ def table(rows: Sequence[Row], found: Sequence[Baseline], fold: int = 0) -> list
         mark = "" if source in TRAINABLE else " (evaluation only)"
         lines.append(f"| {source}{mark} | {len(numbers)} | {' | '.join(cells)} |")
     trainable = [source for source in parts if source in TRAINABLE]
-    for title, sources in (
-        (f"all {len(parts)}", list(parts)),
-        (f"the {len(trainable)} trainable", trainable),
-    ):
+    for title, sources in ((f"all {len(parts)}", list(parts)), (f"the {len(trainable)} trainable", trainable)):
         chosen = [i for s in sources for i in parts[s]]
         position = {i: at for at, i in enumerate(chosen)}
         numbers_of = [(np.array([position[i] for i in parts[s]]), parts[s]) for s in sources]

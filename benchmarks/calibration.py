@@ -21,9 +21,8 @@ from typing import Any
 import numpy as np
 
 from annotators import LABELS, SentenceAnnotation, load_annotator
-from annotators.calibration import SUPPORTED
-from annotators.calibration_fit import OutOfReach, fit_calibration
-from annotators.metrics import ece, supported_score, two_way_gold
+from annotators.evaluation.metrics import ece, supported_score, two_way_gold
+from annotators.operating import SUPPORTED, OutOfReach, fit_calibration
 from annotators.records import HALLUCINATED
 from benchmarks.baselines import english_rows
 from benchmarks.splits import DATA, TRAINABLE
@@ -50,9 +49,7 @@ def drawn(rows: Sequence[Mapping[str, Any]], limit: int) -> list[Mapping[str, An
     return sorted(rows, key=lambda row: place[row["group"]])[:limit]
 
 
-def one_cut(
-    rows: Sequence[Mapping[str, Any]], judged: Sequence[SentenceAnnotation], seed: int
-) -> Outcome | None:
+def one_cut(rows: Sequence[Mapping[str, Any]], judged: Sequence[SentenceAnnotation], seed: int) -> Outcome | None:
     """Fit on half of the groups, measure on the others; None where a half has too few rows."""
     names = sorted({row["group"] for row in rows})
     first = set(np.random.default_rng(seed).permutation(names)[: len(names) // 2].tolist())
@@ -117,10 +114,7 @@ def table(found: Mapping[str, Sequence[Outcome]], sizes: Mapping[str, tuple[int,
             f"| {source} | {sizes[source][0]} | {sizes[source][1]} | {before:.3f} | {after:.3f} "
             f"| {better} of {len(cuts)} | {' | '.join(cells)} |"
         )
-    means = [
-        np.mean([np.mean([getattr(o, n) for o in cuts]) for cuts in found.values()])
-        for n in ("before", "after")
-    ]
+    means = [np.mean([np.mean([getattr(o, n) for o in cuts]) for cuts in found.values()]) for n in ("before", "after")]
     rates = [f"{got} / {held} ({held / got:.0%})" if got else "none" for got, held in total.values()]
     lines.append(f"| **all** | | | {means[0]:.3f} | {means[1]:.3f} | | {' | '.join(rates)} |")
     return lines

@@ -25,10 +25,9 @@ from typing import Any
 
 import numpy as np
 
-from annotators.evaluation import LabelledSentence, evaluate, labelled, predict
-from annotators.intervals import paired_difference
-from annotators.metrics import two_way_statistics
-from annotators.training import SOURCES
+from annotators.evaluation.evaluate import LabelledSentence, evaluate, labelled, predict
+from annotators.evaluation.metrics import paired_difference, two_way_statistics
+from annotators.verifier.training import SOURCES
 from benchmarks.baselines import ngram_overlap
 from benchmarks.splits import DATA, load_rows
 
@@ -52,12 +51,7 @@ def chosen(rows: list[Row]) -> dict[str, list[Row]]:
     random.Random(0).shuffle(dev)
     test = [row for row in kept if row["fold"] == 0]
     random.Random(0).shuffle(test)
-    return {
-        "train": train[:TRAIN_ROWS],
-        "dev": dev[:64],
-        "test": test[:TEST_ROWS],
-        "texts": train,
-    }
+    return {"train": train[:TRAIN_ROWS], "dev": dev[:64], "test": test[:TEST_ROWS], "texts": train}
 
 
 def tokenizer_of(texts: list[str]) -> Any:
@@ -105,12 +99,8 @@ def build(kind: str) -> Any:
         "initializer_range": WIDTH**-0.5 / 2,
     }
     if kind == "decoder":
-        return tf.LlamaForCausalLM(
-            tf.LlamaConfig(**same, intermediate_size=2 * WIDTH, bos_token_id=1, eos_token_id=2)
-        )
-    return tf.BertForMaskedLM(
-        tf.BertConfig(**same, intermediate_size=3 * WIDTH, attention_probs_dropout_prob=0.0)
-    )
+        return tf.LlamaForCausalLM(tf.LlamaConfig(**same, intermediate_size=2 * WIDTH, bos_token_id=1, eos_token_id=2))
+    return tf.BertForMaskedLM(tf.BertConfig(**same, intermediate_size=3 * WIDTH, attention_probs_dropout_prob=0.0))
 
 
 def pretrain(kind: str, model: Any, ids: Any, steps: int) -> list[float]:
@@ -141,10 +131,10 @@ def pretrain(kind: str, model: Any, ids: Any, steps: int) -> list[float]:
 
 def arm(kind: str, steps: int, parts: dict[str, list[Row]], tokenizer: Any, ids: Any, folder: Path) -> Row:
     """Pre-train, train the head, judge fold 0; returns figures and judgements."""
-    from annotators.causal import CausalAnnotator
-    from mitigate.config import check
-    from mitigate.kinds import discriminative_annotator as recipe
-    from mitigate.run_folder import open_run
+    from annotators.verifier.causal import CausalAnnotator
+    from mitigate.recipes import discriminative_annotator as recipe
+    from mitigate.recipes.config import check
+    from mitigate.recipes.folder import open_run
 
     started = time.process_time()
     model = build(kind)
@@ -195,9 +185,7 @@ def paired(first: Row, second: Row) -> dict[str, dict[str, float | None]]:
 
     def figures(found: Row) -> Any:
         judged = found["judged"]
-        return two_way_statistics(
-            [r.row["label"] for r in rows], [j.label for j in judged], [j.scores for j in judged]
-        )
+        return two_way_statistics([r.row["label"] for r in rows], [j.label for j in judged], [j.scores for j in judged])
 
     a, b = figures(first), figures(second)
     return {name: paired_difference(a[name], b[name], [r.group for r in rows]) for name in a}
@@ -212,15 +200,7 @@ def page(parts: dict[str, list[Row]], arms: dict[str, Row], overlap: Row) -> str
         return text + (f" [{limits[0]:.3f}, {limits[1]:.3f}]" if limits else "")
 
     minutes = sum(a["seconds"] for a in arms.values()) / 60
-    names = (
-        "model",
-        "parameters",
-        "pre-training loss",
-        "training loss",
-        "AUC",
-        "balanced acc.",
-        "accuracy (4-way)",
-    )
+    names = ("model", "parameters", "pre-training loss", "training loss", "AUC", "balanced acc.", "accuracy (4-way)")
     columns = [*names, "macro-F1", "mean AUC over sources"]
     lines = [
         "# A causal-LM head and an encoder of the same size",
@@ -263,9 +243,7 @@ def page(parts: dict[str, list[Row]], arms: dict[str, Row], overlap: Row) -> str
             if d["difference"] is not None and d["low"] is not None
         ]
         lines.append(f"- {name}: {'; '.join(texts)}")
-    shares = {
-        name: np.mean([j.label == "supported" for j in found["judged"]]) for name, found in arms.items()
-    }
+    shares = {name: np.mean([j.label == "supported" for j in found["judged"]]) for name, found in arms.items()}
     gold = np.mean([r.row["label"] == "supported" for r in decoder["rows"]])
     lines += [
         "",
@@ -292,9 +270,9 @@ def overlap_figures(rows: list[LabelledSentence]) -> Row:
     support = ngram_overlap(raw)
 
     def auc(numbers: list[int]) -> float | None:
-        return two_way_statistics(
-            [raw[i]["label"] for i in numbers], [None] * len(numbers), None, support[numbers]
-        )["auc"](np.ones(len(numbers)))
+        return two_way_statistics([raw[i]["label"] for i in numbers], [None] * len(numbers), None, support[numbers])[
+            "auc"
+        ](np.ones(len(numbers)))
 
     sources = sorted({r.source for r in rows})
     each = [auc([i for i, r in enumerate(rows) if r.source == s]) for s in sources]
@@ -317,10 +295,7 @@ def main() -> None:
     for ids in tokenizer([text[:20_000] for text in texts])["input_ids"]:
         flat += [*ids, 2]
     chunks = torch.tensor(flat[: len(flat) // TOKENS * TOKENS]).view(-1, TOKENS)
-    print(
-        f"{len(texts)} references, {len(flat)} tokens; { ({k: len(v) for k, v in parts.items()}) }",
-        flush=True,
-    )
+    print(f"{len(texts)} references, {len(flat)} tokens; { ({k: len(v) for k, v in parts.items()}) }", flush=True)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         arms = {}

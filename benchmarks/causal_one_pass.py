@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from annotators.causal import CausalAnnotator
 from annotators.records import LABELS, Annotation
-from annotators.sentences import split_sentences
+from annotators.text.sentences import split_sentences
+from annotators.verifier.causal import CausalAnnotator
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "results" / "causal-one-pass.md"
 SENTENCES = (1, 2, 4, 8, 16)
@@ -64,9 +64,7 @@ def build(draw: random.Random) -> CausalAnnotator:
 
 def last_scores(found: list[Annotation]) -> np.ndarray:
     """(n, 4) probabilities of each annotation's last sentence."""
-    return np.array(
-        [[a.sentences[-1].scores[label] for label in LABELS] for a in found if a.sentences[-1].scores]
-    )
+    return np.array([[a.sentences[-1].scores[label] for label in LABELS] for a in found if a.sentences[-1].scores])
 
 
 def measure(annotator: CausalAnnotator, n: int) -> dict[str, Any]:
@@ -123,10 +121,7 @@ def page(rows: list[dict[str, Any]]) -> str:
             "",
             "| sentences | times as long | largest difference |",
             "|---|---|---|",
-            *(
-                f"| {r['n']} | {r['ratio']:.1f} [{r['low']:.1f}, {r['high']:.1f}] | {r['apart']:.0e} |"
-                for r in rows
-            ),
+            *(f"| {r['n']} | {r['ratio']:.1f} [{r['low']:.1f}, {r['high']:.1f}] | {r['apart']:.0e} |" for r in rows),
             "",
             "Owed on a GPU: the same with 0.1 to 0.6 B parameters on 1,000 answers.",
             "",

@@ -2,7 +2,7 @@
 
     python -m benchmarks.chinese_verdict --data ../shared/data
 
-The rule of ``annotators/chinese_verdict.py`` on every Chinese row. Its constants and word lists were chosen on folds 2
+The rule of ``annotators/verifier/annotator.py`` on every Chinese row. Its constants and word lists were chosen on folds 2
 and 3; folds 0, 1 and 4 are reported apart. Writes docs/results/chinese-verdict.md; about two minutes on one core.
 """
 
@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from annotators.chinese_claims import claims_nothing_chinese
-from annotators.chinese_verdict import PRECISION, plainly_supported
-from annotators.cleaning import clean
-from annotators.intervals import Floats, bootstrap
+from annotators.evaluation.metrics import Floats, bootstrap
+from annotators.text.normalise import clean
+from annotators.verifier.annotator import PRECISION, plainly_supported
+from annotators.verifier.claims import claims_nothing_chinese
 from benchmarks.splits import DATA, load_rows
 
 PAGE = Path(__file__).parent.parent / "docs" / "results" / "chinese-verdict.md"
@@ -75,11 +75,7 @@ def lowest(rows: Sequence[Mapping[str, Any]], called: np.ndarray) -> float:
     """The lowest precision of a source on held-out rows."""
     found = []
     for source in {row["source"] for row in rows}:
-        at = [
-            i
-            for i, row in enumerate(rows)
-            if row["source"] == source and row["fold"] not in CHOSEN_ON and called[i]
-        ]
+        at = [i for i, row in enumerate(rows) if row["source"] == source and row["fold"] not in CHOSEN_ON and called[i]]
         found += [float(np.mean([rows[i]["label"] == "supported" for i in at]))] if at else []
     return min(found)
 
@@ -90,15 +86,11 @@ def false_edit(sentence: str, random: Random) -> str | None:
     digits = [i for i, c in enumerate(sentence) if c.isdigit()]
     if digits:
         i = random.choice(digits)
-        edits.append(
-            sentence[:i] + str((int(sentence[i]) + 1 + random.randrange(8)) % 10) + sentence[i + 1 :]
-        )
+        edits.append(sentence[:i] + str((int(sentence[i]) + 1 + random.randrange(8)) % 10) + sentence[i + 1 :])
     if "不" in sentence or "没" in sentence:
         edits.append(sentence.replace("不", "", 1) if "不" in sentence else sentence.replace("没", "", 1))
     edits += [
-        sentence.replace(verb, "没" + verb, 1)
-        for verb in ("获得", "成为", "参加", "发布", "举行")
-        if verb in sentence
+        sentence.replace(verb, "没" + verb, 1) for verb in ("获得", "成为", "参加", "发布", "举行") if verb in sentence
     ]
     return random.choice(edits) if edits else None
 
@@ -126,7 +118,7 @@ def main() -> None:
     newline = "\n"
     page = f"""# Chinese without weights
 
-`annotators/chinese_verdict.py` calls a Chinese sentence supported where one or two neighbouring sentences of the
+`annotators/verifier/annotator.py` calls a Chinese sentence supported where one or two neighbouring sentences of the
 reference say the same nearly word for word (characters in the same order, whole numbers, negations, no plan, hope
 or hearsay), and judges nothing else. Its constants and word lists were chosen on folds 2 and 3. In brackets: 95 %
 intervals over groups of rows.
@@ -149,7 +141,7 @@ for copied and lightly cut sentences.
 
 False edits of held-out sentences that were called supported (a digit, a word or a negation changed): {fooled} of
 {len(edited)}. Sentences labelled `no_fact`: {called_talk} of {len(talk)} called supported; {empty}
-of them are told by the rules of `annotators/chinese_claims.py`.
+of them are told by the rules of `annotators/verifier/claims.py`.
 
 **Shipped**: the embedded annotator judges a Chinese sentence against a Chinese reference `supported` (P = {PRECISION})
 where the rule says so, and `no_fact` where nothing is claimed; every other Chinese sentence keeps the status

@@ -23,10 +23,9 @@ from typing import Any
 import numpy as np
 
 from annotators import Annotator, SentenceAnnotation, load_annotator
-from annotators.intervals import bootstrap
-from annotators.metrics import supported_score
+from annotators.evaluation.metrics import bootstrap, supported_score
 from annotators.records import HALLUCINATED
-from annotators.sentences import split_sentences
+from annotators.text.sentences import split_sentences
 from benchmarks.baselines import english_rows
 from benchmarks.splits import DATA, TRAINABLE
 
@@ -83,9 +82,7 @@ def chosen(everything: Sequence[Mapping[str, Any]], per_source: int) -> dict[str
     by_group = {
         row["group"]: row
         for row in Random(0).sample(list(everything), len(everything))
-        if row["fold"] == 0
-        and MIN_WORDS <= len(row["reference"].split()) <= MAX_WORDS
-        and row["label"] != "no_fact"
+        if row["fold"] == 0 and MIN_WORDS <= len(row["reference"].split()) <= MAX_WORDS and row["label"] != "no_fact"
     }
     for row in by_group.values():
         if len(found[row["source"]]) < per_source:
@@ -108,9 +105,7 @@ def judge(
     return out
 
 
-def changes(
-    judged: Sequence[Mapping[str, SentenceAnnotation]], first: str, second: str
-) -> dict[str, np.ndarray]:
+def changes(judged: Sequence[Mapping[str, SentenceAnnotation]], first: str, second: str) -> dict[str, np.ndarray]:
     """(n,) each: 1 where the two-way verdict and where the label differs, and |ΔP(supported | factual)|."""
     pairs = [(j[first], j[second]) for j in judged]
     two = [(a.label in HALLUCINATED) != (b.label in HALLUCINATED) for a, b in pairs]

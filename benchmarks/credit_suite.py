@@ -79,9 +79,7 @@ class Kind:
                 at += len(chunk)
             return out
         out, at = [], 0
-        opening = next(
-            (k for k, i in enumerate(ids) if i not in self.skipped), -1
-        )  # its leading space is stripped
+        opening = next((k for k, i in enumerate(ids) if i not in self.skipped), -1)  # its leading space is stripped
         for k, (i, entry) in enumerate(zip(ids, entries, strict=True)):
             entry = "" if i in self.skipped else entry
             if self.name == "WordPiece":
@@ -123,9 +121,7 @@ def _character_of_each_byte(whole: bytes, text: str) -> list[int]:
         return "�", error.end  # type: ignore[attr-defined]
 
     codecs.register_error("suite-note", note)
-    if (
-        whole.decode("utf-8", errors="suite-note") != text
-    ):  # byte fallback: a run of bytes, each a "�" of its own
+    if whole.decode("utf-8", errors="suite-note") != text:  # byte fallback: a run of bytes, each a "�" of its own
         head = text.index("�")  # the suite cuts at the end only
         return [i for i, c in enumerate(text[:head]) for _ in c.encode()] + list(range(head, len(text)))
     out, k = [], 0
@@ -170,24 +166,11 @@ def kinds(corpus: Sequence[str] = (), size: int = 330) -> list[Kind]:
     )
 
     fallback = [f"<0x{b:02X}>" for b in range(256)]
-    vocabulary = {
-        t: i for i, t in enumerate(["<eos>", "<unk>", *fallback, "▁", *"abcdefghijklmnopqrstuvwxyz.!?"])
-    }
-    merges = [
-        ("t", "h"),
-        ("th", "e"),
-        ("▁", "the"),
-        ("i", "n"),
-        ("▁", "in"),
-        ("e", "r"),
-        ("▁", "i"),
-        ("▁i", "s"),
-    ]
+    vocabulary = {t: i for i, t in enumerate(["<eos>", "<unk>", *fallback, "▁", *"abcdefghijklmnopqrstuvwxyz.!?"])}
+    merges = [("t", "h"), ("th", "e"), ("▁", "the"), ("i", "n"), ("▁", "in"), ("e", "r"), ("▁", "i"), ("▁i", "s")]
     for left, right in merges:
         vocabulary.setdefault(left + right, len(vocabulary))
-    sentencepiece = Tokenizer(
-        models.BPE(vocabulary, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True)
-    )
+    sentencepiece = Tokenizer(models.BPE(vocabulary, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True))
     sentencepiece.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
     sentencepiece.decoder = decoders.Sequence(
         [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
@@ -208,8 +191,7 @@ def kinds(corpus: Sequence[str] = (), size: int = 330) -> list[Kind]:
     wordpiece.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     wordpiece.decoder = decoders.WordPiece(cleanup=False)
     wordpiece.train_from_iterator(
-        corpus,
-        trainers.WordPieceTrainer(vocab_size=size, special_tokens=["<eos>", "[UNK]"], show_progress=False),
+        corpus, trainers.WordPieceTrainer(vocab_size=size, special_tokens=["<eos>", "[UNK]"], show_progress=False)
     )
     found = [
         ("byte-level BPE", byte_level),

@@ -25,17 +25,16 @@ from typing import Any
 import numpy as np
 from scipy.stats import rankdata
 
-from annotators.bm25 import BM25, words
-from annotators.intervals import bootstrap
+from annotators.evaluation.metrics import bootstrap
+from annotators.retrieval.bm25 import BM25, words
 from benchmarks.question_rewrites import MINIMAL, REWORDED
 from benchmarks.splits import DATA, load_rows
-from fewl.iwco import folded
+from fewl.expertise import folded
 from fewl.similarity import char_tfidf, each_once
-from mitigate.dataset.matching import HEAD, hard_match, rank
-from mitigate.dataset.similarity import ask_apart, embedder, head_of
-from mitigate.dataset.sources import folded_name
-from mitigate.kinds.build_dataset import Distinct
-from mitigate.markdown import table
+from mitigate.dataset.sources import HEAD, folded_name, hard_match, rank
+from mitigate.dataset.stage import ask_apart, embedder, head_of
+from mitigate.recipes.build_dataset import Distinct
+from mitigate.report.totals import table
 
 Row = Mapping[str, Any]
 META = re.compile(r"\A(?:\(meta data\).*\n)+")
@@ -185,9 +184,7 @@ def questions_of(data: Path, rows: Sequence[Row]) -> dict[str, list[str]]:
     clean: dict[str, list[str]] = {}
     for language, texts in (("en", english), ("zh", chinese)):
         kept = {
-            folded(t): " ".join(t.split())
-            for t in texts
-            if t and t.strip().endswith(("?", "？")) and len(t) <= 200
+            folded(t): " ".join(t.split()) for t in texts if t and t.strip().endswith(("?", "？")) and len(t) <= 200
         }
         clean[language] = sorted(kept.values())
     return clean
@@ -216,11 +213,7 @@ def pairs_of(questions: Sequence[str], language: str) -> list[Pair]:
 
 
 def cosines(
-    questions: Sequence[str],
-    pairs: Sequence[Pair],
-    encode: Callable[[Sequence[str]], np.ndarray],
-    *,
-    sets: bool,
+    questions: Sequence[str], pairs: Sequence[Pair], encode: Callable[[Sequence[str]], np.ndarray], *, sets: bool
 ) -> np.ndarray:
     """(P,) cosine of each pair.
 
@@ -233,9 +226,7 @@ def cosines(
     """
     if not sets:
         vectors = encode([*questions, *(pair.other for pair in pairs)])
-        return np.array(
-            [vectors[p.question] @ v for p, v in zip(pairs, vectors[len(questions) :], strict=True)]
-        )
+        return np.array([vectors[p.question] @ v for p, v in zip(pairs, vectors[len(questions) :], strict=True)])
     found = []
     for pair in pairs:
         around = [questions[(pair.question + step) % len(questions)] for step in range(10)]
@@ -305,9 +296,7 @@ def questions_section(questions: Sequence[str], language: str) -> list[str]:
     for kind, rule in rules:
         at = np.array([(p.same, p.rule) == (kind, rule) for p in test])
         dropped = ((used >= here) & ~apart)[~chosen][at]
-        body.append(
-            ["rewording" if kind else "minimal pair", rule, int(at.sum()), f"{100 * dropped.mean():.1f}"]
-        )
+        body.append(["rewording" if kind else "minimal pair", rule, int(at.sum()), f"{100 * dropped.mean():.1f}"])
     return [*lines, *table(["kind", "rule", "pairs", "dropped, %"], body)]
 
 

@@ -19,8 +19,7 @@ from examples.pocket.__main__ import main as pocket
 from mitigate.demo.launch import launch
 from mitigate.demo.limits import Limits
 from mitigate.demo.page import build
-from mitigate.demo.service import Service
-from mitigate.demo.shelf import Shelf
+from mitigate.demo.service import Service, Shelf
 
 WAIT = 300_000  # milliseconds
 COLOURS = 256  # of a picture; text stays sharp

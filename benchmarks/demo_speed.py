@@ -25,8 +25,7 @@ from urllib.request import urlopen
 from mitigate.demo.launch import launch
 from mitigate.demo.limits import Limits
 from mitigate.demo.page import build
-from mitigate.demo.service import Service
-from mitigate.demo.shelf import Shelf
+from mitigate.demo.service import Service, Shelf
 
 ROOT = Path(__file__).parent.parent
 SENTENCES = (
@@ -47,10 +46,7 @@ def start_up() -> float:
     """Seconds from the command until the first byte of the page."""
     begin = time.perf_counter()
     process = subprocess.Popen(
-        [sys.executable, "app.py", "--port", "7899"],
-        cwd=ROOT,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
+        [sys.executable, "app.py", "--port", "7899"], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     try:
         while time.perf_counter() - begin < 300:

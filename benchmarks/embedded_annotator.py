@@ -25,19 +25,12 @@ from typing import Any
 import numpy as np
 
 from annotators import LABELS, Annotator, load_annotator
-from annotators.evaluation import evaluate, labelled
-from annotators.features import FEATURES
-from annotators.intervals import mean_of, paired_difference
-from annotators.lexical import LEXICAL_FEATURES
-from annotators.metrics import ece, supported_score, two_way_gold
+from annotators.evaluation.evaluate import evaluate, labelled
+from annotators.evaluation.metrics import ece, mean_of, paired_difference, supported_score, two_way_gold
+from annotators.evaluation.splits import FOLD_NAMES
 from annotators.records import SentenceAnnotation
-from annotators.splits import FOLD_NAMES
-from annotators.stages import windows
-from annotators.training import (
-    SOURCES,
-    read_rows,
-    usable,
-)
+from annotators.verifier.features import FEATURES, LEXICAL_FEATURES
+from annotators.verifier.training import SOURCES, read_rows, usable, windows
 from benchmarks.baselines import (
     Baseline,
     cosine,
@@ -67,9 +60,7 @@ def predictions(annotator: Annotator, rows: Sequence[Mapping[str, Any]]) -> list
 
 
 def by_source(
-    everything: Sequence[Mapping[str, Any]],
-    rows: Sequence[Mapping[str, Any]],
-    answers: Sequence[SentenceAnnotation],
+    everything: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]], answers: Sequence[SentenceAnnotation]
 ) -> list[str]:
     """Markdown: all figures by source, and their means over the trained and the unseen sources."""
     files, groups = [row["file"] for row in everything], [row["group"] for row in everything]
@@ -89,9 +80,7 @@ def by_source(
     return lines
 
 
-def against(
-    rows: Sequence[Mapping[str, Any]], own: Baseline, other: Baseline
-) -> tuple[dict[str, float], str]:
+def against(rows: Sequence[Mapping[str, Any]], own: Baseline, other: Baseline) -> tuple[dict[str, float], str]:
     """Differences of balanced accuracy on fold 0 by source, and their mean with a paired interval."""
     parts: dict[str, list[int]] = {}
     for i, row in enumerate(rows):
@@ -101,9 +90,7 @@ def against(
     chosen = [i for numbers in parts.values() for i in numbers]
     at = {i: n for n, i in enumerate(chosen)}
     means = [
-        mean_of(
-            [(np.array([at[i] for i in v]), figures(rows, b, v)["balanced_accuracy"]) for v in parts.values()]
-        )
+        mean_of([(np.array([at[i] for i in v]), figures(rows, b, v)["balanced_accuracy"]) for v in parts.values()])
         for b in (own, other)
     ]
     result = paired_difference(means[0], means[1], [rows[i]["group"] for i in chosen])
@@ -118,9 +105,7 @@ def against(
 def near_duplicates(everything: Sequence[Mapping[str, Any]]) -> str:
     """Rows of fold 0 whose reference, in letters and digits alone, is one of folds 2 to 4, by trained source."""
     bare = [re.sub(r"[\W_]+", "", row["reference"].lower()) for row in everything]
-    known = {
-        (r["source"], b) for r, b in zip(everything, bare, strict=True) if r["fold"] in FOLD_NAMES["train"]
-    }
+    known = {(r["source"], b) for r, b in zip(everything, bare, strict=True) if r["fold"] in FOLD_NAMES["train"]}
     hits = Counter(
         row["source"]
         for row, b in zip(everything, bare, strict=True)
@@ -157,10 +142,7 @@ def calibration_lines(rows: Sequence[Mapping[str, Any]], answers: Sequence[Sente
         mine = np.array([(s in TRAINABLE) == keep for s in sources]) & ~np.isnan(truth) & ~np.isnan(support)
         p = support[mine]
         floor = np.mean([ece(p, random.random(len(p)) < p) or 0.0 for _ in range(200)])
-        each = [
-            ece(support[mine & (sources == s)], truth[mine & (sources == s)])
-            for s in sorted(set(sources[mine]))
-        ]
+        each = [ece(support[mine & (sources == s)], truth[mine & (sources == s)]) for s in sorted(set(sources[mine]))]
         lines.append(
             f"| {title} | {mine.sum()} | {_number(ece(p, truth[mine]))} | {_number(float(floor))} "
             f"| {_number(float(np.mean([e for e in each if e is not None])))} |"
@@ -196,10 +178,7 @@ def main() -> None:
     table_, passages = windows(trained, annotator.idf, embedder, args.work)
     plain = np.full(len(rows), np.nan)
     plain[judgeable] = kept(
-        args.work,
-        "plain",
-        key,
-        lambda: plain_encoder(table_, passages, some, texts, args.work / f"plain-{key[:8]}"),
+        args.work, "plain", key, lambda: plain_encoder(table_, passages, some, texts, args.work / f"plain-{key[:8]}")
     )
 
     support = np.full(len(rows), np.nan)
@@ -226,7 +205,7 @@ def main() -> None:
     page = f"""# The embedded annotator
 
 Features of how a sentence is met in its window, and a pair encoder (MiniLM, fine-tuned) that reads both together
-(`annotators/stages.py`); trained by `mitigate train annotator --config recipes/annotators/embedded.yaml` on folds 2 to
+(`annotators/verifier/training.py`); trained by `mitigate train annotator --config recipes/annotators/embedded.yaml` on folds 2 to
 4 of the trainable sources, calibrated and given its threshold on fold 1. Everything below is English rows of fold 0:
 no weight, threshold or calibration comes from them. The features of the first version (`docs/LOG.md`), which are still
 in use, were chosen with some of these figures in view, so they flatter it a little. "By document" means that other

@@ -13,15 +13,10 @@ import numpy as np
 import torch
 
 from annotators import LABELS
-from annotators.encoder import PairEncoder
-from annotators.encoder_data import labelled_examples
-from annotators.encoder_training import train_stage
-from annotators.features import VERSION, Idf
-from annotators.lexical import LEXICAL_FEATURES
-from annotators.pairs import EXCERPT_TOKENS, LEAST_GAIN
-from annotators.splits import FOLD_NAMES
-from annotators.stages import logits_of
-from annotators.training import Table, read_windows, row_weights
+from annotators.evaluation.splits import FOLD_NAMES
+from annotators.verifier.encoder import EXCERPT_TOKENS, LEAST_GAIN, PairEncoder
+from annotators.verifier.features import LEXICAL_FEATURES, VERSION, Idf
+from annotators.verifier.training import Table, labelled_examples, logits_of, read_windows, row_weights, train_stage
 from engines.embedding import Embedder
 
 PLAIN_RATE, PLAIN_EPOCHS = 8e-5, 2.0
@@ -34,9 +29,7 @@ def boosting(table: Table, features: np.ndarray) -> np.ndarray:
 
     n = len(LEXICAL_FEATURES)
     train = np.isin(table.folds, FOLD_NAMES["train"]) & (table.targets != LABELS.index("no_fact"))
-    model = HistGradientBoostingClassifier(
-        max_iter=150, learning_rate=0.05, max_leaf_nodes=15, random_state=0
-    )
+    model = HistGradientBoostingClassifier(max_iter=150, learning_rate=0.05, max_leaf_nodes=15, random_state=0)
     weight = row_weights(table.names[train].tolist(), table.targets[train])
     model.fit(table.features[train][:, :n], table.targets[train] == 0, sample_weight=weight)
     return np.asarray(model.predict_proba(features[:, :n])[:, 1])
@@ -64,13 +57,7 @@ def plain_encoder(
     torch.manual_seed(0)
     encoder = PairEncoder()
     encoder.model.kind.weight.requires_grad_(False)  # stays 0: no marks
-    train_stage(
-        encoder,
-        [replace(e, spans=None) for e in examples],
-        folder,
-        epochs=PLAIN_EPOCHS,
-        rate=PLAIN_RATE,
-    )
+    train_stage(encoder, [replace(e, spans=None) for e in examples], folder, epochs=PLAIN_EPOCHS, rate=PLAIN_RATE)
     logits = logits_of(encoder, rows, texts)
     p = np.exp(logits - logits.max(1, keepdims=True))
     p /= p.sum(1, keepdims=True)

@@ -22,24 +22,30 @@ from typing import Any
 import numpy as np
 
 from annotators import LABELS
-from annotators.combiner import Combiner, votes_of
-from annotators.encoder import PairEncoder
-from annotators.encoder_data import EDITED_TOKENS, cut, read_examples
-from annotators.encoder_training import restore
-from annotators.features import Idf
-from annotators.judging import as_judged, capped
-from annotators.splits import FOLD_NAMES
-from annotators.stages import REPLAYED, Settings, logits_of, train_labels, windows
-from annotators.synthetic import Example
-from annotators.training import (
+from annotators.evaluation.splits import FOLD_NAMES
+from annotators.verifier.combiner import Combiner, votes_of
+from annotators.verifier.encoder import PairEncoder
+from annotators.verifier.features import Idf
+from annotators.verifier.judging import as_judged, capped
+from annotators.verifier.synthetic import Example
+from annotators.verifier.training import (
+    EDITED_TOKENS,
+    REPLAYED,
     SOURCES,
+    Settings,
     Table,
     best_threshold,
     calibrate,
+    cut,
     fit_combiner,
     fit_idf,
+    logits_of,
+    read_examples,
     read_rows,
+    restore,
+    train_labels,
     usable,
+    windows,
 )
 from benchmarks.baselines import Baseline, english_rows, judged, table
 from benchmarks.embedded_baselines import boosting, kept, kept_windows, windows_key
@@ -135,9 +141,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=DATA, help="folder with sentences/, binary/ and spans/")
     parser.add_argument("--work", type=Path, required=True, help="folder of the training run")
     parser.add_argument("--output", type=Path, default=PAGE)
-    parser.add_argument(
-        "--features-only", action="store_true", help="without the encoder, which is trained again"
-    )
+    parser.add_argument("--features-only", action="store_true", help="without the encoder, which is trained again")
     args = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     trained = [r for r in read_rows(args.data) if r["fold"] not in FOLD_NAMES["test"] and usable(r, SOURCES)]
@@ -171,9 +175,7 @@ def main() -> None:
         mine = [i for i, row in enumerate(rows) if row["source"] in out]
         name, some, beside = f"without-{out[0]}", [rows[i] for i in mine], [texts[i] for i in mine]
         folder = args.work / f"{name}-{key[:8]}"
-        judge = partial(
-            by_annotator, out, whole, passages, edited, args.work, folder, some, features[mine], beside
-        )
+        judge = partial(by_annotator, out, whole, passages, edited, args.work, folder, some, features[mine], beside)
         put(WAYS[2], mine, kept(args.work, name, key, judge))
         log.info("encoder without %s", ", ".join(out))
     ways = WAYS[:2] if args.features_only else WAYS

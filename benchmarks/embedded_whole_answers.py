@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from annotators import Annotator, hallucination_rate, load_annotator
-from annotators.intervals import bootstrap
+from annotators.evaluation.metrics import bootstrap
 from annotators.records import HALLUCINATED
 from benchmarks.baselines import english_rows
 from benchmarks.embedded_annotator import _number, predictions
@@ -40,9 +40,7 @@ def whole_answers(annotator: Annotator, everything: Sequence[Mapping[str, Any]])
         gold = [row["label"] for row in rows]
         human = np.array([label in HALLUCINATED or label == "unsupported" for label in gold], dtype=float)
         judged_ = predictions(annotator, rows)
-        own = np.array(
-            [np.nan if s.label in (None, "no_fact") else float(s.label in HALLUCINATED) for s in judged_]
-        )
+        own = np.array([np.nan if s.label in (None, "no_fact") else float(s.label in HALLUCINATED) for s in judged_])
         groups = [row["group"] for row in rows]
         limits = bootstrap({"human": partial(_mean, human), "own": partial(_mean, own)}, groups)
         references: dict[tuple[str, str], dict[str, None]] = {}  # all that people had for one answer

@@ -44,12 +44,12 @@ def preload() -> None:
     import sentence_transformers  # noqa: F401
     import torch
 
-    import annotators.discriminative  # noqa: F401
-    import mitigate.cli
+    import annotators.verifier.annotator  # noqa: F401
+    import mitigate.cli.main
     import mitigate.dataset.pipeline
-    import mitigate.fewl_filling
-    import mitigate.kinds.build_dataset  # noqa: F401
-    from engines.chinese import chinese_words
+    import mitigate.models
+    import mitigate.recipes.build_dataset  # noqa: F401
+    from annotators.text.words import chinese_words
 
     torch.set_num_threads(1)
     assert openai.AsyncOpenAI(api_key="none").chat.completions
@@ -66,12 +66,7 @@ def write_records(path: Path, n: int) -> None:
     asked = questions(build_world(0).entities, 2, held_out=False)[:n]
     with path.open("w", encoding="utf-8") as file:
         for i, q in enumerate(asked):
-            row = {
-                "id": i,
-                "question": q.text,
-                "reference": q.entity.document.text,
-                "answer": flawed_answer(rng, q),
-            }
+            row = {"id": i, "question": q.text, "reference": q.entity.document.text, "answer": flawed_answer(rng, q)}
             file.write(json.dumps(row) + "\n")  # fmt: skip
 
 
@@ -146,7 +141,7 @@ def command(*argv: str) -> Callable[[], int]:
     """`mitigate ARGV` as work."""
 
     def work() -> int:
-        from mitigate.cli import main
+        from mitigate.cli.main import main
 
         return main(argv)
 
@@ -224,7 +219,7 @@ def reply_to(body: dict[str, Any]) -> str:
     """What the scripted LLM says: the data set's player for model "player", else words drawn from the message."""
     prompt = body["messages"][-1]["content"]
     if body["model"] == "player":
-        from tests.dataset_llm import good
+        from tests.helpers.dataset_llm import good
 
         return good(prompt)
     digest = hashlib.sha256(repr(body["messages"]).encode()).hexdigest()
@@ -236,7 +231,7 @@ def serve(port: int, asked: Path) -> None:
     """Answer on a port until killed; each request is a line of ``asked``."""
     from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-    from tests.engines_server import completion
+    from tests.helpers.engines_server import completion
 
     file = os.open(asked, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
@@ -311,9 +306,7 @@ def small_disk(folder: Path, kilobytes: int) -> Iterator[Callable[[str], None]]:
     """A file system of so many kilobytes at ``folder`` (needs root); yields a function that remounts it."""
     folder.mkdir(parents=True, exist_ok=True)
     subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", str(folder)],
-        check=True,
-        capture_output=True,
+        ["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", str(folder)], check=True, capture_output=True
     )
 
     def remount(options: str) -> None:

@@ -157,15 +157,13 @@ class Soaks:
         def after_kill() -> None:
             expect(set(stored()) <= set(whole[0]), "cache: an answer that was never given")
 
-        found = soak(
-            work, self.log, kills=self.kills, seed=3, fresh=fresh, after_kill=after_kill, at_end=at_end
-        )
+        found = soak(work, self.log, kills=self.kills, seed=3, fresh=fresh, after_kill=after_kill, at_end=at_end)
         fresh()
         expect(sum(asked) <= found.kills * CONCURRENT, f"cache: {sum(asked)} chats were asked again")
         return row(f"response cache, {n} chats", found, sum(asked))
 
     def dataset(self) -> str:
-        from tests.dataset_llm import EXAMPLE
+        from tests.helpers.dataset_llm import EXAMPLE
 
         output, recipe, topics = (self.folder / n for n in ("data", "recipe.yaml", "topics.jsonl"))
         lines = (EXAMPLE / "topics.jsonl").read_text("utf-8").splitlines()
@@ -195,9 +193,7 @@ class Soaks:
             resume = ["--resume"] if output.exists() else []
             return command("run", str(recipe), "--output", str(output), *resume)()
 
-        found = soak(
-            work, self.log, kills=self.kills, seed=4, fresh=fresh, after_kill=lambda: None, at_end=at_end
-        )
+        found = soak(work, self.log, kills=self.kills, seed=4, fresh=fresh, after_kill=lambda: None, at_end=at_end)
         fresh()
         expect(sum(asked) <= found.kills * CONCURRENT, f"dataset: {sum(asked)} requests were asked again")
         return row("`mitigate run` of a build-dataset recipe, 2 topics", found, sum(asked))
@@ -339,9 +335,7 @@ def main() -> int:
 def table(kept: dict[str, Part], names: Sequence[str]) -> str:
     """The rows of the parts; one that was not run says so."""
     rows = [
-        row
-        for name in names
-        for row in (kept[name]["found"]["rows"] if name in kept else [f"| {name} | not run |"])
+        row for name in names for row in (kept[name]["found"]["rows"] if name in kept else [f"| {name} | not run |"])
     ]
     return "\n".join(rows)
 

@@ -33,7 +33,7 @@ from benchmarks.fewl_common import truthfulqa as load
 from benchmarks.splits import DATA
 from fewl.score import FewlOptions, score_records
 from fewl.similarity import Similarity, cosine, new_words, rouge_l
-from mitigate.commands.fewl_similarity import annotator_similarity
+from mitigate.models import annotator_similarity
 
 Record = dict[str, Any]
 
@@ -93,10 +93,7 @@ def official_as_labels(record: Record) -> Record:
 
 def only(record: Record, kind: str) -> Record:
     """The record with its official or its human-labelled answers."""
-    return {
-        **record,
-        "answers": [a for a in record["answers"] if (a["kind"] == "labelled") == (kind == "labelled")],
-    }
+    return {**record, "answers": [a for a in record["answers"] if (a["kind"] == "labelled") == (kind == "labelled")]}
 
 
 if __name__ == "__main__":

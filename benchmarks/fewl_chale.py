@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from annotators.sentences import split_sentences
+from annotators.text.sentences import split_sentences
 from benchmarks.fewl_common import encoder, environment, read, remembered, shown, shown_gap, table
 from benchmarks.splits import DATA
 from fewl.chale import build_benchmark
@@ -96,10 +96,7 @@ def tables_of(name: str, similarity: Similarity, encode: Encode, records: Sequen
         found[method] = [(s[:, 0] > s[:, k]) + 0.5 * (s[:, 0] == s[:, k]) for k in (1, 2)]
         print(name, method, flush=True)
     base = found["multi, no penalty"]
-    rows = [
-        [method, shown(half), shown(whole), shown_gap(whole, base[1])]
-        for method, (half, whole) in found.items()
-    ]
+    rows = [[method, shown(half), shown(whole), shown_gap(whole, base[1])] for method, (half, whole) in found.items()]
     head = [
         "method",
         "non- above half-hallucinated, %",
@@ -113,9 +110,7 @@ def builder(rows: Sequence[Record], encode: Encode) -> list[str]:
     """Our builder on the same questions: statistics as in Table 8."""
     built, statistics = build_benchmark(rows, encode)
     columns = ("words", "unique_words", "characters")
-    body = [
-        [kind, row["n"], *(f"{row[c]:.2f}" for c in columns)] for kind, row in statistics["table"].items()
-    ]
+    body = [[kind, row["n"], *(f"{row[c]:.2f}" for c in columns)] for kind, row in statistics["table"].items()]
     return [
         "## `mitigate fewl build-benchmark` on the same questions (Table 8)",
         f"{len(built)} of {len(rows)} questions kept; dropped: {statistics['dropped']}. Usable sentences per answer "

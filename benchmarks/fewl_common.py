@@ -51,15 +51,9 @@ def truthfulqa(data: Path = DATA) -> list[Record]:
     records = []
     for row in read("truthfulqa", data):
         official = [row["best_answer"], *row["correct_answers"], *row["incorrect_answers"]]
-        kinds = (
-            ["best"]
-            + ["correct"] * len(row["correct_answers"])
-            + ["incorrect"] * len(row["incorrect_answers"])
-        )
+        kinds = ["best"] + ["correct"] * len(row["correct_answers"]) + ["incorrect"] * len(row["incorrect_answers"])
         answers = [{"text": t, "kind": k} for t, k in zip(official, kinds, strict=True)]
-        answers += [
-            {"text": t, "kind": "labelled", "label": truth} for t, truth in labelled[row["id"]].items()
-        ]
+        answers += [{"text": t, "kind": "labelled", "label": truth} for t, truth in labelled[row["id"]].items()]
         records.append(
             {
                 "id": row["id"],
@@ -76,8 +70,7 @@ def truthfulqa(data: Path = DATA) -> list[Record]:
 def by_model(records: Sequence[Record], names: Sequence[str]) -> list[Record]:
     """The records with only these reference LLMs."""
     return [
-        {**r, "reference_answers": {n: t for n, t in r["reference_answers"].items() if n in names}}
-        for r in records
+        {**r, "reference_answers": {n: t for n, t in r["reference_answers"].items() if n in names}} for r in records
     ]
 
 
@@ -153,12 +146,7 @@ def length_adjusted(scored: Sequence[Record]) -> list[Record]:
         {
             **r,
             "answers": [
-                {
-                    **a,
-                    "score": None
-                    if a["score"] is None
-                    else a["score"] - slope * (float(value) - float(log.mean())),
-                }
+                {**a, "score": None if a["score"] is None else a["score"] - slope * (float(value) - float(log.mean()))}
                 for a, value in zip(r["answers"], log, strict=True)
             ],
         }
@@ -178,9 +166,7 @@ def interval(values: NDArray[np.float64], seed: int = 0) -> tuple[float, float, 
     return float(kept.mean()), float(low), float(high), len(kept)
 
 
-def paired(
-    a: NDArray[np.float64], b: NDArray[np.float64], seed: int = 0
-) -> tuple[float, float, float, float]:
+def paired(a: NDArray[np.float64], b: NDArray[np.float64], seed: int = 0) -> tuple[float, float, float, float]:
     """Mean of a − b over common questions, its 95 % bootstrap interval, and a sign-flip p (two-sided)."""
     gap = a - b
     gap = gap[~np.isnan(gap)]
@@ -193,11 +179,7 @@ def paired(
 
 def shown(values: NDArray[np.float64], percent: bool = True) -> str:
     mean, low, high, _ = interval(values)
-    return (
-        f"{100 * mean:.1f} [{100 * low:.1f}, {100 * high:.1f}]"
-        if percent
-        else f"{mean:.3f} [{low:.3f}, {high:.3f}]"
-    )
+    return f"{100 * mean:.1f} [{100 * low:.1f}, {100 * high:.1f}]" if percent else f"{mean:.3f} [{low:.3f}, {high:.3f}]"
 
 
 def shown_gap(a: NDArray[np.float64], b: NDArray[np.float64]) -> str:
@@ -256,9 +238,7 @@ def environment() -> str:
     names = ("torch", "sentence-transformers", "transformers", "numpy")
     with Path("/proc/cpuinfo").open() as info:
         cpu = next((line.split(":")[1].strip() for line in info if line.startswith("model name")), "CPU")
-    return (
-        f"Python {platform.python_version()}, " + ", ".join(f"{n} {version(n)}" for n in names) + f"; {cpu}"
-    )
+    return f"Python {platform.python_version()}, " + ", ".join(f"{n} {version(n)}" for n in names) + f"; {cpu}"
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

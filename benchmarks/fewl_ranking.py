@@ -33,8 +33,7 @@ from benchmarks.fewl_common import (
     truthfulqa,
 )
 from benchmarks.splits import DATA
-from fewl.plots import plot_ranking
-from fewl.ranking import Ranking, rank_models
+from fewl.ranking import Ranking, plot_ranking, rank_models
 from fewl.score import FewlOptions, score_records
 from fewl.similarity import Encode, Similarity, char_tfidf, cosine, each_once, new_words, rouge_l
 
@@ -65,9 +64,7 @@ def main() -> None:
     english = encoder(args.embedding_cache)
     parts = [
         "# FEWL as a ranking of models: tables",
-        "Written by `python -m benchmarks.fewl_ranking`; read `fewl.md` first. "
-        + environment()
-        + ". Kendall's τ-b of "
+        "Written by `python -m benchmarks.fewl_ranking`; read `fewl.md` first. " + environment() + ". Kendall's τ-b of "
         "mean score and share of true answers; 95 % percentile bootstrap over questions, scores and labels resampled "
         "together.",
     ]
@@ -91,9 +88,7 @@ def halluqa(data: Path, plot: Path) -> list[str]:
     """Item 2, main result."""
     answers: dict[str, list[Record]] = defaultdict(list)
     for row in read("halluqa_zh_llm_answers", data):
-        answers[row["question_id"]].append(
-            {"text": row["answer"], "model": row["model"], "label": row["truth_label"]}
-        )
+        answers[row["question_id"]].append({"text": row["answer"], "model": row["model"], "label": row["truth_label"]})
     records = [
         {
             "question": r["question"],
@@ -117,9 +112,7 @@ def halluqa(data: Path, plot: Path) -> list[str]:
             )[0]
             print(name, called, flush=True)
         for called in [c for c in ("no penalty", "eq6") if c in settings]:
-            off = score_records(
-                shuffled(records), similarity=similarity, encode=encode, options=SETTINGS[called]
-            )[0]
+            off = score_records(shuffled(records), similarity=similarity, encode=encode, options=SETTINGS[called])[0]
             row = f"{name}, {called}"
             scored_by[f"{row}, control: answers to another question"] = off
             scored_by[f"{row}, length-adjusted (extension)"] = length_adjusted(scored_by[row])
@@ -131,8 +124,7 @@ def halluqa(data: Path, plot: Path) -> list[str]:
         scored_by[f"{name}, no penalty, base models weak, control"] = off
     for called, sign in (("length alone: longer is better", 1), ("length alone: shorter is better", -1)):
         scored_by[called] = [
-            {**r, "answers": [{**a, "score": float(sign * len(a["text"]))} for a in r["answers"]]}
-            for r in records
+            {**r, "answers": [{**a, "score": float(sign * len(a["text"]))} for a in r["answers"]]} for r in records
         ]
     figures = {
         row: {
@@ -159,9 +151,7 @@ def halluqa(data: Path, plot: Path) -> list[str]:
         return -2.0 if k is None or k["tau"] is None else float(k["tau"])
 
     by_tau = max(eligible, key=first_tau)
-    by_pairs = max(
-        eligible, key=lambda r: np.nanmean(labelled_pairs(figures[r]["τ, half to choose on"], ALIKE))
-    )
+    by_pairs = max(eligible, key=lambda r: np.nanmean(labelled_pairs(figures[r]["τ, half to choose on"], ALIKE)))
     choices = [
         [why, row, tau(rank_models(second, truth_from_labels=True)), shown(labelled_pairs(second)), like]
         for why, row in (("highest τ", by_tau), ("most pairs of like length right", by_pairs))
@@ -170,9 +160,7 @@ def halluqa(data: Path, plot: Path) -> list[str]:
     ]
     chosen = rank_models(scored_by[by_pairs], truth_from_labels=True)
     plot_ranking(chosen, plot)
-    order = [
-        [r.model, f"{r.mean:.4f}", f"{100 * (chosen.truth or {})[r.model]:.1f}", r.n] for r in chosen.models
-    ]
+    order = [[r.model, f"{r.mean:.4f}", f"{100 * (chosen.truth or {})[r.model]:.1f}", r.n] for r in chosen.models]
     return [
         f"## HalluQA: {len(records)} questions, 24 models, each judged by the other 23",
         "Labels are GPT-4's judgements, not people's. “Control”: scored with the answers to another question.",
@@ -200,9 +188,7 @@ def chinese_fact_eval(data: Path) -> list[str]:
     """Seven LLMs, human labels."""
     records = []
     for row in read("chinesefacteval_zh_llm_answers", data):
-        answers = [
-            {"text": a["answer"], "model": a["model"], "label": a["truth_label"]} for a in row["answers"]
-        ]
+        answers = [{"text": a["answer"], "model": a["model"], "label": a["truth_label"]} for a in row["answers"]]
         references = {a["model"]: a["text"] for a in answers}
         records.append({"question": row["question"], "answers": answers, "reference_answers": references})
     encode = chinese_encoder(records)
@@ -218,9 +204,7 @@ def multiple_choice(data: Path, encode: Encode) -> list[str]:
     by_question: dict[str, list[Record]] = defaultdict(list)
     for row in read("truthfulqa_haltt4llm_mc", data):
         text = row["correct"][0] if row["status"] == "correct" else _choice(row)
-        by_question[row["question"]].append(
-            {"text": text, "model": row["model"], "label": row["status"] == "correct"}
-        )
+        by_question[row["question"]].append({"text": text, "model": row["model"], "label": row["status"] == "correct"})
     records = [
         {"question": q, "answers": answers, "reference_answers": references.get(q, {})}
         for q, answers in by_question.items()
@@ -275,9 +259,7 @@ def _ranked(records: Sequence[Record], sims: dict[str, Similarity], encode: Enco
             )[0]
         for called in ("no penalty", "eq6"):
             row = f"{name}, {called}"
-            off = score_records(
-                shuffled(records), similarity=similarity, encode=encode, options=SETTINGS[called]
-            )[0]
+            off = score_records(shuffled(records), similarity=similarity, encode=encode, options=SETTINGS[called])[0]
             scored_by[f"{row}, control: references of another question"] = off
             scored_by[f"{row}, length-adjusted (extension)"] = length_adjusted(scored_by[row])
             scored_by[f"{row}, length-adjusted, control"] = length_adjusted(off)
@@ -294,9 +276,7 @@ def _ranked(records: Sequence[Record], sims: dict[str, Similarity], encode: Enco
     truth = sorted((ranking.truth or {}).items(), key=lambda item: -item[1])
     said = ", ".join(f"{m} {100 * t:.1f} %" for m, t in truth)
     return [
-        table(
-            ["similarity, setting", "Kendall τ", "true above false, %", "questions with both", "order"], rows
-        ),
+        table(["similarity, setting", "Kendall τ", "true above false, %", "questions with both", "order"], rows),
         f"Truth: {said}.",
     ]
 

@@ -151,16 +151,11 @@ def part_core(q: int, n: int, k: int) -> dict[str, Any]:
     arrays()  # once to warm up
     fast, quick = measured(arrays)
     slow, dot = measured(lambda: loops(lambda u, v: float(np.dot(u, v))))
-    _, norms = measured(
-        lambda: loops(lambda u, v: float(np.dot(u, v) / (np.linalg.norm(u) * np.linalg.norm(v))))
-    )
+    _, norms = measured(lambda: loops(lambda u, v: float(np.dot(u, v) / (np.linalg.norm(u) * np.linalg.norm(v)))))
     _, util = measured(lambda: loops(lambda u, v: float(cos_sim(u, v))))
     return {
         "arrays": quick["seconds"],
-        **{
-            f"loop, {name}": cost["seconds"]
-            for name, cost in (("dot", dot), ("norms", norms), ("cos_sim", util))
-        },
+        **{f"loop, {name}": cost["seconds"] for name, cost in (("dot", dot), ("norms", norms), ("cos_sim", util))},
         "difference": float(np.abs(fast - slow).max()),
     }
 
@@ -246,13 +241,7 @@ def write_page(path: Path, largest: int) -> None:
         )
     ]
     near_rows.append(
-        [
-            "`fewl.neighbours.nearest`",
-            f"{largest:,}",
-            f"{large['seconds']:.1f}",
-            "",
-            f"{large['extra_gib']:.2f}",
-        ]
+        ["`fewl.neighbours.nearest`", f"{largest:,}", f"{large['seconds']:.1f}", "", f"{large['extra_gib']:.2f}"]
     )
     same = len({r["sum"] for r in small.values()}) == 1
     whole = {
@@ -280,10 +269,7 @@ def write_page(path: Path, largest: int) -> None:
         "940 questions, 3 answers each, K = 10: similarities from embeddings, λ, laziness, Eq. 4. The loops take one "
         "pair at a time, with `numpy.dot` of unit vectors, with a cosine that normalises, and with "
         "`sentence_transformers.util.cos_sim`.",
-        table(
-            ["N", "arrays, CPU-seconds", "dot loop", "cosine loop", "cos_sim loop", "largest difference"],
-            core_rows,
-        ),
+        table(["N", "arrays, CPU-seconds", "dot loop", "cosine loop", "cos_sim loop", "largest difference"], core_rows),
         "## Exact nearest neighbours, K = 10",
         table(["what", "questions", "CPU-seconds", "against ours", "extra memory, GiB"], near_rows),
         f"All three find the same neighbours at 20,000: {'yes' if same else 'NO'}. Ours is exact and breaks ties by "

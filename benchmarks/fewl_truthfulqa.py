@@ -49,17 +49,13 @@ def methods() -> dict[str, FewlOptions]:
     """The rows of the paper's Tables 1-3, and each aggregation and weighting that needs no LLM."""
     uniform = FewlOptions(expertise="uniform")
     rows = {
-        "single, no penalty": replace(
-            uniform, references=f"single:{SINGLE}", penalty=False, aggregation="eq6"
-        ),
+        "single, no penalty": replace(uniform, references=f"single:{SINGLE}", penalty=False, aggregation="eq6"),
         "single, penalty": replace(uniform, references=f"single:{SINGLE}", aggregation="eq6"),
         BASE: replace(uniform, penalty=False, aggregation="eq6"),
     }
     for aggregation in ("paper", "eq6"):
         for called, expertise in (("uniform", "uniform"), ("ideal", "similarity")):
-            rows[f"FEWL {aggregation}, λ {called}"] = replace(
-                uniform, aggregation=aggregation, expertise=expertise
-            )
+            rows[f"FEWL {aggregation}, λ {called}"] = replace(uniform, aggregation=aggregation, expertise=expertise)
     return rows
 
 
@@ -89,11 +85,7 @@ def main() -> None:
 
 
 def similarities(encode: Encode) -> dict[str, Similarity]:
-    return {
-        "cosine": remembered(cosine(encode)),
-        "rouge-l": remembered(rouge_l),
-        "new-words": remembered(new_words),
-    }
+    return {"cosine": remembered(cosine(encode)), "rouge-l": remembered(rouge_l), "new-words": remembered(new_words)}
 
 
 def tables_of(name: str, similarity: Similarity, encode: Encode, records: Sequence[Record]) -> list[str]:
@@ -104,23 +96,17 @@ def tables_of(name: str, similarity: Similarity, encode: Encode, records: Sequen
         found[method] = score_records(three, similarity=similarity, encode=encode, options=options)[0]
         print(name, method, flush=True)
     no_penalty = methods()[BASE]
-    found["all 15, no penalty"] = score_records(
-        records, similarity=similarity, encode=encode, options=no_penalty
-    )[0]
+    found["all 15, no penalty"] = score_records(records, similarity=similarity, encode=encode, options=no_penalty)[0]
     control = "control: references of another question"
-    found[control] = score_records(shuffled(three), similarity=similarity, encode=encode, options=no_penalty)[
-        0
-    ]
+    found[control] = score_records(shuffled(three), similarity=similarity, encode=encode, options=no_penalty)[0]
     eq6 = FewlOptions(aggregation="eq6")
-    found[f"{control}, FEWL eq6"] = score_records(
-        shuffled(three), similarity=similarity, encode=encode, options=eq6
-    )[0]
+    found[f"{control}, FEWL eq6"] = score_records(shuffled(three), similarity=similarity, encode=encode, options=eq6)[0]
     six, against = by_model(records, (*THREE, *WEAK)), replace(no_penalty, weak=WEAK)
     contrast = "three against three weak, no penalty (extension)"
     found[contrast] = score_records(six, similarity=similarity, encode=encode, options=against)[0]
-    found[f"{contrast}, control"] = score_records(
-        shuffled(six), similarity=similarity, encode=encode, options=against
-    )[0]
+    found[f"{contrast}, control"] = score_records(shuffled(six), similarity=similarity, encode=encode, options=against)[
+        0
+    ]
     for called in (BASE, "FEWL eq6, λ uniform", contrast, control, f"{contrast}, control"):
         found[f"{called}, length-adjusted"] = length_adjusted(found[called])
     base = labelled_pairs(found[BASE])
@@ -180,10 +166,7 @@ def ablations(similarity: Similarity, encode: Encode, records: Sequence[Record])
         "paper, nearest, K 10": FewlOptions(),
         "paper, random ≤ 0.8, K 25": FewlOptions(neighbour_choice="random"),
     }
-    scored = {
-        n: score_records(three, similarity=similarity, encode=encode, options=o)[0]
-        for n, o in settings.items()
-    }
+    scored = {n: score_records(three, similarity=similarity, encode=encode, options=o)[0] for n, o in settings.items()}
     base = labelled_pairs(scored["nearest, K 10"])
     rows = [
         [n, shown(best_on_top(s)), shown(labelled_pairs(s)), shown_gap(labelled_pairs(s), base)]
@@ -229,9 +212,7 @@ def sample_level(encode: Encode, records: Sequence[Record], data: Path) -> list[
         human = _agreement(result, models, lambda q, m: labels.get((records[q]["id"], models[m])))
         other = "rouge-l" if name != "rouge-l" else "cosine"
         by_metric = _agreement(result, models, lambda q, m, o=other: metric[o][q, m])
-        rows.append(
-            [name, "yes" if penalty else "no", *_cells(human), f"{shown(by_metric)} (metric by {other})"]
-        )
+        rows.append([name, "yes" if penalty else "no", *_cells(human), f"{shown(by_metric)} (metric by {other})"])
     for name, result in control.items():
         human = _agreement(result, models, lambda q, m: labels.get((records[q]["id"], models[m])))
         other = "rouge-l" if name != "rouge-l" else "cosine"
@@ -267,9 +248,7 @@ def tqa_metric(records: Sequence[Record], asked: Sequence[Record], similarity: S
     return np.where(np.isfinite(gap), gap, np.nan)
 
 
-def _agreement(
-    scored: Sequence[Record], models: Sequence[str], truth: Callable[[int, int], Any]
-) -> np.ndarray:
+def _agreement(scored: Sequence[Record], models: Sequence[str], truth: Callable[[int, int], Any]) -> np.ndarray:
     """Per question, the share of model pairs ordered as the truth orders them; ties of the score half."""
     values = []
     for q, record in enumerate(scored):
@@ -306,11 +285,7 @@ def figure_2(encode: Encode, records: Sequence[Record]) -> list[str]:
             right.append(((to_co >= limit) & (to_co > to_iw)).mean())
             wrong.append(((to_iw >= limit) & (to_iw >= to_co)).mean())
         rows.append([limit, shown(np.array(right)), shown(np.array(wrong))])
-    head = [
-        "same answer from cosine",
-        "neighbours' best answers that are a right answer, %",
-        "that are a wrong one, %",
-    ]
+    head = ["same answer from cosine", "neighbours' best answers that are a right answer, %", "that are a wrong one, %"]
     return ["## Figure 2: 100 questions, ten neighbours each", table(head, rows)]
 
 

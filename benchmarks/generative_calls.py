@@ -26,9 +26,9 @@ from typing import Any
 
 import numpy as np
 
-from annotators.generative import GenerativeAnnotator
-from annotators.generative_options import Options
-from annotators.tagged import neutral
+from annotators.generative.annotator import GenerativeAnnotator
+from annotators.generative.protocols import Options
+from annotators.generative.tagged import neutral
 from benchmarks.splits import DATA, load_rows
 from engines.embedding import Embedder
 from engines.types import Chat, ChatResult, OnResult, Sample, Sampling
@@ -84,11 +84,7 @@ class Played:
         supported = self.labels[sentence] in ("supported", "contradictory")
         evidence = _nearest(sentence, _between(texts, "document"))
         if "<Facts Present>" not in texts[0]:
-            return (
-                f"<Reference> {evidence}\n<Hallucination> None"
-                if supported
-                else "<Hallucination> Unverifiable"
-            )
+            return f"<Reference> {evidence}\n<Hallucination> None" if supported else "<Hallucination> Unverifiable"
         if len(texts) == 1:
             return "<Facts Present>"
         if len(texts) == 2:
@@ -110,9 +106,7 @@ def _nearest(sentence: str, document: str) -> str:
     return max(pieces, key=lambda piece: len(wanted & set(piece.lower().split())))
 
 
-def rows_of(
-    rows: Sequence[dict[str, Any]], embedder: Embedder, answers: int, seed: int
-) -> list[list[dict[str, Any]]]:
+def rows_of(rows: Sequence[dict[str, Any]], embedder: Embedder, answers: int, seed: int) -> list[list[dict[str, Any]]]:
     """Labelled sentences by answer, of up to ``answers`` answers with a long document."""
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in rows:
@@ -201,9 +195,7 @@ def main() -> None:
     sections = []
     for source in SOURCES:
         rows = [row for row in everything if row["source"] == source]
-        sections.append(
-            section(source, rows_of(rows, embedder, args.answers, args.seed), embedder, args.seed)
-        )
+        sections.append(section(source, rows_of(rows, embedder, args.answers, args.seed), embedder, args.seed))
     page = f"""# Calls and prompt tokens of the generative annotator
 
 Written by `benchmarks/generative_calls.py` (what is asked, what is played, how tokens are counted: see its head).
@@ -244,9 +236,7 @@ def section(source: str, groups: Sequence[Sequence[Mapping[str, Any]]], embedder
                 costs = measure(groups, embedder, protocol=protocol, prompt=f"plain/{order}", window=window)
                 cells = [per_sentence(costs, name, seed) for name in ("calls", "total", "computed")]
                 share = 1 - sum(c.computed for c in costs) / sum(c.total for c in costs)
-                lines.append(
-                    f"| {protocol} | {order} | {window} | {' | '.join(cells)} | {100 * share:.0f} % |"
-                )
+                lines.append(f"| {protocol} | {order} | {window} | {' | '.join(cells)} | {100 * share:.0f} % |")
                 print(source, lines[-1], flush=True)
     return "\n".join(lines) + "\n"
 

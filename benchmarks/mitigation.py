@@ -35,7 +35,7 @@ from benchmarks.splits import DATA
 from fewl.score import FewlOptions, score_records
 from fewl.similarity import Encode, Similarity, char_tfidf, cosine, new_words, rouge_l
 from mitigate.icl import candidate_pool, demonstrations
-from mitigate.picks import best_scored
+from mitigate.recipes.data import best_scored
 
 Record = dict[str, Any]
 Picks = list["int | None"]
@@ -66,9 +66,7 @@ def random_truth(records: Sequence[Record]) -> Values:
     return np.array([np.mean([bool(a["label"]) for a in r["answers"]]) for r in records], dtype=float)
 
 
-def fewl_scores(
-    records: Sequence[Record], similarity: Similarity, encode: Encode, options: FewlOptions
-) -> Scores:
+def fewl_scores(records: Sequence[Record], similarity: Similarity, encode: Encode, options: FewlOptions) -> Scores:
     """FEWL's score of each answer; it does not depend on the other answers to the question."""
     scored, _ = score_records(records, similarity=similarity, encode=encode, options=options)
     return [[answer["score"] for answer in record["answers"]] for record in scored]
@@ -81,11 +79,7 @@ def annotator_scores(records: Sequence[Record], annotator: Any) -> Scores:
     where no sentence was judged.
     """
     rows = [
-        {
-            "question": r["question"],
-            "reference": "\n\n".join(r["reference_answers"].values()),
-            "answer": a["text"],
-        }
+        {"question": r["question"], "reference": "\n\n".join(r["reference_answers"].values()), "answer": a["text"]}
         for r in records
         for a in r["answers"]
     ]
@@ -93,9 +87,7 @@ def annotator_scores(records: Sequence[Record], annotator: Any) -> Scores:
 
     def support() -> float | None:
         scores = [s.scores for s in next(found).sentences if s.scores]
-        return (
-            float(np.mean([s["supported"] / max(1 - s["no_fact"], 1e-9) for s in scores])) if scores else None
-        )
+        return float(np.mean([s["supported"] / max(1 - s["no_fact"], 1e-9) for s in scores])) if scores else None
 
     return [[support() for _ in record["answers"]] for record in records]
 
@@ -130,9 +122,7 @@ def halluqa_questions(data: Path) -> list[Record]:
     for row in read("halluqa_zh", data):
         found, known = answers.get(row["id"], []), references.get(row["id"], {})
         if len({a["label"] for a in found}) == 2 and known:
-            records.append(
-                {"id": row["id"], "question": row["question"], "answers": found, "reference_answers": known}
-            )
+            records.append({"id": row["id"], "question": row["question"], "answers": found, "reference_answers": known})
     return records
 
 
@@ -150,9 +140,7 @@ def of_model(records: Sequence[Record], name: str) -> Picks:
     return [next((i for i, a in enumerate(r["answers"]) if a["model"] == name), None) for r in records]
 
 
-def ways_to_score(
-    sims: Mapping[str, Similarity], encode: Encode, single: str, annotator: Any
-) -> dict[str, Way]:
+def ways_to_score(sims: Mapping[str, Similarity], encode: Encode, single: str, annotator: Any) -> dict[str, Way]:
     """Each way to score answers, by name."""
 
     def fewl(similarity: Similarity, options: FewlOptions) -> Way:
@@ -162,16 +150,12 @@ def ways_to_score(
     for name, similarity in sims.items():
         one = FewlOptions(aggregation="eq6", penalty=False, references=f"single:{single}")
         found[f"baseline: {single}, no penalty ({name})"] = fewl(similarity, one)
-        found[f"FEWL without penalty ({name})"] = fewl(
-            similarity, FewlOptions(aggregation="eq6", penalty=False)
-        )
+        found[f"FEWL without penalty ({name})"] = fewl(similarity, FewlOptions(aggregation="eq6", penalty=False))
         found[f"FEWL, Eq. 6 ({name})"] = fewl(similarity, FewlOptions(aggregation="eq6"))
     first = next(iter(sims))
     found[f"FEWL, literal Eq. 4 ({first})"] = fewl(sims[first], FewlOptions())
     if annotator is not None:
-        found["annotator against the reference answers"] = lambda records: annotator_scores(
-            records, annotator
-        )
+        found["annotator against the reference answers"] = lambda records: annotator_scores(records, annotator)
     return found
 
 
@@ -211,9 +195,7 @@ def _selection_tables(records: Sequence[Record], ways: Mapping[str, Way], model:
     rows = [["an answer at random", shown(chance), "–"]]
     if model is not None:
         values = truth(records, of_model(records, model))
-        rows.append(
-            [f"best single model on the other half ({model})", shown(values), shown_gap(values, chance)]
-        )
+        rows.append([f"best single model on the other half ({model})", shown(values), shown_gap(values, chance)])
     for name, found in scores.items():
         values = truth(records, picked(found))
         rows.append([name, shown(values), shown_gap(values, chance)])
@@ -239,9 +221,7 @@ def by_size(records: Sequence[Record], scores: Scores, n: int) -> Values:
     draws = []
     for draw in range(DRAWS):
         places = _drawn(records, n, draw)
-        part = [
-            {**r, "answers": [r["answers"][i] for i in kept]} for r, kept in zip(records, places, strict=True)
-        ]
+        part = [{**r, "answers": [r["answers"][i] for i in kept]} for r, kept in zip(records, places, strict=True)]
         of_part = [[row[i] for i in kept] for row, kept in zip(scores, places, strict=True)]
         draws.append(truth(part, picked(of_part)))
     return np.asarray(np.nanmean(draws, axis=0))
@@ -291,9 +271,7 @@ def icl(data: Path, encode: Encode) -> list[str]:
                 ("Eq. 6", FewlOptions(aggregation="eq6")),
                 ("Eq. 4", FewlOptions()),
             ):
-                rows.append(
-                    [name, sim_name, called, *_demonstrations(records, single, similarity, encode, options)]
-                )
+                rows.append([name, sim_name, called, *_demonstrations(records, single, similarity, encode, options)])
     head = ["data", "similarity", "FEWL", "questions", "pool", "true: FEWL's picks, %", "true: baseline's, %",
             "difference, points", "demonstrations a question", "their mean cosine"]  # fmt: skip
     out.append(
@@ -336,10 +314,7 @@ def _demonstrations(
 # --- the page -------------------------------------------------------------------------------------------------
 
 
-PARTS: dict[str, Callable[[Path, Encode], list[str]]] = {
-    "selection": selection,
-    "icl": icl,
-}
+PARTS: dict[str, Callable[[Path, Encode], list[str]]] = {"selection": selection, "icl": icl}
 
 
 def main() -> None:
@@ -354,9 +329,7 @@ def main() -> None:
     args.parts.mkdir(parents=True, exist_ok=True)
     if args.part != "page":
         lines = PARTS[args.part](args.data, encoder(args.embedding_cache))
-        (args.parts / f"{args.part}.json").write_text(
-            json.dumps([*lines, f"({environment()})"], ensure_ascii=False)
-        )
+        (args.parts / f"{args.part}.json").write_text(json.dumps([*lines, f"({environment()})"], ensure_ascii=False))
         print("\n\n".join(lines))
         return
     text = [

@@ -30,8 +30,8 @@ from examples.pocket.texts import COPIES, Question, ask, flawed_answer, question
 from examples.pocket.world import Entity, World
 from fewl.score import FewlOptions, score_records
 from fewl.similarity import Similarity, cosine, each_once, new_words
-from mitigate.picks import best_scored
-from mitigate.runs.judging import measure
+from mitigate.recipes.data import best_scored
+from mitigate.recipes.results import measure
 
 EXPERTS: dict[str, dict[str, float]] = {
     "expert in towns and novels": {"place": 0.97, "work": 0.97},
@@ -61,9 +61,7 @@ def pairs_of(world: World, rounds: int, truth: Callable[[str], float], seed: int
     return pairs
 
 
-def trained(
-    folder: Path, world: World, rounds: int, truth: Callable[[str], float], seed: int, tokenizer: Any
-) -> Any:
+def trained(folder: Path, world: World, rounds: int, truth: Callable[[str], float], seed: int, tokenizer: Any) -> Any:
     """A pocket model, trained the first time."""
     if not folder.is_dir():
         pairs = pairs_of(world, rounds, truth, seed)
@@ -103,8 +101,7 @@ def one_seed(seed: int, world: World, models: dict[str, Any], work: Path) -> dic
         for name in EXPERTS
     }
     rates = [
-        [one.hallucination_rate for one in judge(oracle, [q], [texts])]
-        for q, texts in zip(asked, drawn, strict=True)
+        [one.hallucination_rate for one in judge(oracle, [q], [texts])] for q, texts in zip(asked, drawn, strict=True)
     ]
     picks = _picks(asked, drawn, references, rates, seed)
     out: dict[str, Any] = {"base": _asked(base, tokenizer, oracle, inside, apart, seed)}
@@ -112,9 +109,7 @@ def one_seed(seed: int, world: World, models: dict[str, Any], work: Path) -> dic
         name: measure(judge(oracle, asked, [[text] for text in texts])) for name, texts in references.items()
     }
     for name in PICKS:
-        rows = [
-            (q.text, texts[i]) for q, texts, i in zip(asked, drawn, picks[name], strict=True) if i is not None
-        ]
+        rows = [(q.text, texts[i]) for q, texts, i in zip(asked, drawn, picks[name], strict=True) if i is not None]
         model, _ = lm.load(work / "base")
         lm.train(model, tokenizer, rows, epochs=EPOCHS, learning_rate=RATE, seed=seed)
         known = [rates[q][i] for q, i in enumerate(picks[name]) if i is not None and rates[q][i] is not None]
@@ -169,9 +164,7 @@ def _picks(
     }
 
 
-def judge(
-    oracle: Oracle, questions: Sequence[Question], answers: Sequence[Sequence[str]]
-) -> list[Annotation]:
+def judge(oracle: Oracle, questions: Sequence[Question], answers: Sequence[Sequence[str]]) -> list[Annotation]:
     """Annotate the answers to each question, in order."""
     return oracle.annotate_batch(
         {"question": q.text, "reference": q.entity.document.text, "answer": text}
@@ -238,9 +231,7 @@ def part(found: dict[str, Any], seeds: int) -> list[str]:
         "True hallucination rates, by the oracle; mean ± standard deviation over seeds (split, draws and fine-tuning "
         f"differ; the models are the same). {4 * PER_KIND} entities; {ASKED} questions about each of 80 % of them, "
         f"{DRAWN} answers drawn to each; {EPOCHS} epochs. “Inside”: those entities in new wordings; “apart”: the other "
-        "20 %. Reference models hallucinate: "
-        + ", ".join(f"{name} {r:.2f}" for name, r in experts.items())
-        + ".",
+        "20 %. Reference models hallucinate: " + ", ".join(f"{name} {r:.2f}" for name, r in experts.items()) + ".",
         table(head, rows),
         "Paired differences of the rate inside, mean [least, largest over seeds]: " + "; ".join(gaps) + ".",
     ]
@@ -265,12 +256,7 @@ def main() -> None:
     models = {"base": base}
     for i, (name, sure) in enumerate(EXPERTS.items(), 1):
         models[name] = trained(
-            work / f"reference{i}",
-            world,
-            REFERENCE_ROUNDS,
-            lambda kind, sure=sure: sure.get(kind, GUESS),
-            i,
-            base[1],
+            work / f"reference{i}", world, REFERENCE_ROUNDS, lambda kind, sure=sure: sure.get(kind, GUESS), i, base[1]
         )
     kept = work / "seeds.json"
     found: dict[str, Any] = json.loads(kept.read_text()) if kept.is_file() else {}

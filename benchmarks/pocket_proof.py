@@ -36,9 +36,7 @@ ARMS: dict[str, tuple[str, tuple[str, ...]]] = {  # name → recipe, what is cha
     "mask-dpo": (MASK_DPO, ()),
 }
 OTHERS = ("sft", "best-of-8")  # no recipes of these kinds: trained and chosen here
-VARIANTS: dict[
-    str, tuple[str, tuple[str, ...]]
-] = {  # what was tried beside: reward, what is changed in rlhf.yaml
+VARIANTS: dict[str, tuple[str, tuple[str, ...]]] = {  # what was tried beside: reward, what is changed in rlhf.yaml
     "kl": ("oracle", ("trainer.beta=0.2",)),
     "calibrated-no-kl": ("calibrated", ("trainer.beta=0.0",)),
     "wide": ("oracle", ()),
@@ -134,7 +132,7 @@ def asking(work: Path, reward: str) -> list[str]:
 
 def calibration(work: Path) -> Path:
     """A file of `mitigate calibrate`, fitted to answers of the starting model that the oracle labelled."""
-    from mitigate.cli import main as mitigate
+    from mitigate.cli.main import main as mitigate
 
     file, labelled = work / "calibration.json", work / "labelled.jsonl"
     if not file.is_file():
@@ -158,8 +156,8 @@ def calibration(work: Path) -> Path:
 
 def setting(work: Path, *overrides: str, seed: int = 0) -> tuple[Any, Any]:
     """The options of the recipe and its questions."""
-    from mitigate.config import load_recipe
-    from mitigate.runs.data import read_questions
+    from mitigate.recipes.config import load_recipe
+    from mitigate.recipes.data import read_questions
 
     options: Any = load_recipe(RLHF, [*data_of(work, seed), *overrides], {"oracle": oracle(work)})[0]
     return options, read_questions(options, None)
@@ -171,23 +169,18 @@ def start(work: Path) -> dict[str, Any]:
     if not start_model(work).is_dir():
         make(work / "world")
     made = time.process_time() - begin
-    return {
-        "figures": evaluate(work, start_model(work)),
-        "base_cpu_seconds": made,
-        "agreement": agreement(work),
-    }
+    return {"figures": evaluate(work, start_model(work)), "base_cpu_seconds": made, "agreement": agreement(work)}
 
 
 def trained(work: Path, name: str, recipe: str, overrides: Sequence[str]) -> dict[str, Any]:
     """A run of a recipe, the curve of its training samples, and the figures of what it left."""
-    from mitigate.cli import main as mitigate
-    from mitigate.run_folder import DONE, METRICS, read_rows
+    from mitigate.cli.main import main as mitigate
+    from mitigate.recipes.folder import DONE, METRICS, read_rows
 
     folder = work / "runs" / name
     if not (folder / DONE).is_file():
         code = mitigate(
-            ["run", recipe, *overrides, "--output", str(folder), "--resume"],
-            annotators={"oracle": oracle(work)},
+            ["run", recipe, *overrides, "--output", str(folder), "--resume"], annotators={"oracle": oracle(work)}
         )
         if code:
             raise SystemExit(f"{name}: exit code {code}; give the same command again to go on")
@@ -197,9 +190,7 @@ def trained(work: Path, name: str, recipe: str, overrides: Sequence[str]) -> dic
         "by_reward": "factuality/hallucination_rate",
         "cpu_seconds": "cpu_seconds",
     }
-    curve = [
-        {"step": r["step"], **{k: r.get(m) for k, m in keys.items()}} for r in read_rows(folder / METRICS)
-    ]
+    curve = [{"step": r["step"], **{k: r.get(m) for k, m in keys.items()}} for r in read_rows(folder / METRICS)]
     return {"figures": evaluate(work, folder / "model"), "curve": curve}
 
 
@@ -231,9 +222,9 @@ def load(work: Path, model: Path) -> tuple[Any, Any]:
 def judged(work: Path, pairs: Sequence[tuple[dict[str, Any], str]]) -> dict[str, Any]:
     """Truth, and what the embedded annotator says of the same answers, as it comes and calibrated."""
     from annotators import load_annotator
-    from annotators.calibration import Calibration
+    from annotators.operating import Calibration
     from annotators.records import hallucination_rate
-    from mitigate.runs.judging import figures
+    from mitigate.recipes.results import figures
 
     records = [{"question": r["question"], "reference": r["reference"], "answer": text} for r, text in pairs]
     truth = [one.to_dict() for one in oracle(work).annotate_batch(records)]
@@ -262,10 +253,7 @@ def kl(work: Path, network: Any, tokenizer: Any, pairs: Sequence[tuple[dict[str,
         ids = torch.tensor([prompt + tokenizer(f"{text}<|end|>")["input_ids"]])
         with torch.inference_mode():
             new, old = (
-                model(ids)
-                .logits[0, len(prompt) - 1 : -1]
-                .log_softmax(-1)
-                .gather(1, ids[0, len(prompt) :, None])
+                model(ids).logits[0, len(prompt) - 1 : -1].log_softmax(-1).gather(1, ids[0, len(prompt) :, None])
                 for model in (network, start)
             )
         total += float((new - old).sum())
@@ -293,7 +281,7 @@ def sft(work: Path, seed: int) -> dict[str, Any]:
 
 def best_of_n(work: Path, reward: str, seed: int) -> dict[str, Any]:
     """Nothing trained: of eight answers of the starting model the one that the reward's annotator likes best."""
-    from mitigate.inference import best_of
+    from mitigate.inference.correct import best_of
 
     options, questions = setting(work, *asking(work, reward))
     network, tokenizer = lm.load(start_model(work))
@@ -313,7 +301,7 @@ def best_of_n(work: Path, reward: str, seed: int) -> dict[str, Any]:
 def agreement(work: Path) -> dict[str, Any]:
     """The embedded annotator against the oracle on sentences that the starting model wrote."""
     from annotators import load_annotator
-    from annotators.calibration import Calibration
+    from annotators.operating import Calibration
 
     _, questions = setting(work)
     network, tokenizer = lm.load(start_model(work))
@@ -340,8 +328,7 @@ def compared(gold: Sequence[str], found: Sequence[Any], groups: Sequence[str]) -
     """Confusion and figures of judgements beside the oracle's labels."""
     import numpy as np
 
-    from annotators.intervals import bootstrap
-    from annotators.metrics import statistics
+    from annotators.evaluation.metrics import bootstrap, statistics
     from annotators.records import LABELS
 
     predicted = [s.label for s in found]

@@ -83,15 +83,10 @@ def write_page(work: Path, output: Path) -> None:
     for reward, arms in found.items():
         sections += [f"## The reward asks the {title(reward, begin)}", missing(arms, reward)]
         for side in ("trained on", "kept apart"):
-            rows = [
-                result_row("before", [begin], side),
-                *(result_row(NAMES[a], r, side) for a, r in arms.items()),
-            ]
+            rows = [result_row("before", [begin], side), *(result_row(NAMES[a], r, side) for a, r in arms.items())]
             sections.append(table(head(side), rows))
         if timed := [
-            timing_row(arm, runs, first)
-            for arm, runs in arms.items()
-            if runs[0].get("curve") and arm in COLOURS
+            timing_row(arm, runs, first) for arm, runs in arms.items() if runs[0].get("curve") and arm in COLOURS
         ]:
             sections.append(table(TIMING, timed))
     sections += [
@@ -146,16 +141,8 @@ def title(reward: str, begin: Part) -> str:
 def missing(arms: dict[str, list[Part]], reward: str) -> str:
     """Which seeds are not there, "" where none is missing."""
     planned = VARIANT_SEEDS if reward == "variants" else SEEDS[reward]
-    every = (
-        list(VARIANTS)
-        if reward == "variants"
-        else [*ARMS, "best-of-8", *(["sft"] if reward == "oracle" else [])]
-    )
-    short = [
-        f"{NAMES[arm]} {len(arms.get(arm, []))} of {planned}"
-        for arm in every
-        if len(arms.get(arm, [])) < planned
-    ]
+    every = list(VARIANTS) if reward == "variants" else [*ARMS, "best-of-8", *(["sft"] if reward == "oracle" else [])]
+    short = [f"{NAMES[arm]} {len(arms.get(arm, []))} of {planned}" for arm in every if len(arms.get(arm, [])) < planned]
     return f"Seeds that were not run for lack of time: {'; '.join(short)}." if short else ""
 
 
@@ -185,13 +172,7 @@ def result_row(name: str, runs: Sequence[Part], side: str) -> list[str]:
     ]
 
 
-TIMING = [
-    "arm",
-    "seeds that reach half the rate",
-    "steps to half",
-    "CPU-seconds to half",
-    "CPU-seconds a step",
-]
+TIMING = ["arm", "seeds that reach half the rate", "steps to half", "CPU-seconds to half", "CPU-seconds a step"]
 
 
 def smoothed(run: Part) -> list[tuple[int, float]]:
@@ -239,9 +220,7 @@ def gaps(found: dict[str, dict[str, list[Part]]], begin: Part) -> str:
     ]
     rows = [[f"– ({by})", "before", *gap_cells([begin], by)] for by in ("embedded", "calibrated")]
     rows += [
-        [reward, NAMES[arm], *gap_cells(runs, reward)]
-        for reward, arms in found.items()
-        for arm, runs in arms.items()
+        [reward, NAMES[arm], *gap_cells(runs, reward)] for reward, arms in found.items() for arm, runs in arms.items()
     ]
     note = (
         "Gap: the rate by the embedded annotator, calibrated where the reward is, minus the true one. A policy that "
@@ -262,7 +241,7 @@ def gap_cells(runs: Sequence[Part], reward: str) -> list[str]:
 
 def broken_cells(work: Path, arm: str, reward: str) -> list[str]:
     """For each set, before and after, over the seeds that are there."""
-    from mitigate.run_folder import DONE, SAMPLES, read_rows
+    from mitigate.recipes.folder import DONE, SAMPLES, read_rows
 
     claims = oracle(work).claims
     shares: dict[tuple[str, str], list[float]] = {}
@@ -275,15 +254,7 @@ def broken_cells(work: Path, arm: str, reward: str) -> list[str]:
     return [spread(shares.get(key, [])) for key in keys]
 
 
-VARIED = [
-    "reward",
-    "change",
-    "hallucinated, trained on",
-    "kept apart",
-    "supported, trained on",
-    "kept apart",
-    "KL",
-]
+VARIED = ["reward", "change", "hallucinated, trained on", "kept apart", "supported, trained on", "kept apart", "KL"]
 
 
 def varied(parts: dict[str, Part], found: dict[str, dict[str, list[Part]]]) -> list[list[str]]:
@@ -326,8 +297,7 @@ def agreement(agreed: Part) -> str:
     return (
         f"{agreed['sentences']:,} sentences of the starting model, entities trained on and kept apart; embedded "
         f"annotator of fingerprint {agreed['fingerprint']}; 95 % intervals over entities.\n\n{figures}\n\nHow often "
-        "each label of the oracle (rows) was called what by the annotator (columns).\n\n"
-        + "\n\n".join(confusions)
+        "each label of the oracle (rows) was called what by the annotator (columns).\n\n" + "\n\n".join(confusions)
     )
 
 
@@ -346,19 +316,12 @@ def plot(found: dict[str, dict[str, list[Part]]], path: Path) -> None:
         axes = figure.add_subplot(2, len(SEEDS), place)
         for arm, colour in COLOURS.items():
             for seed, run in enumerate(found[reward].get(arm, [])):
-                axes.plot(
-                    *zip(*points(run), strict=True),
-                    color=colour,
-                    alpha=0.75,
-                    label=None if seed else NAMES[arm],
-                )
+                axes.plot(*zip(*points(run), strict=True), color=colour, alpha=0.75, label=None if seed else NAMES[arm])
         axes.set_title(name, fontsize=8)
         axes.set_xlabel("step")
         axes.set_ylim(bottom=0)
     figure.axes[0].legend(fontsize=7)
-    figure.suptitle(
-        f"Pocket world (simulated): answers sampled in training, means over {SMOOTHED} steps", fontsize=9
-    )
+    figure.suptitle(f"Pocket world (simulated): answers sampled in training, means over {SMOOTHED} steps", fontsize=9)
     figure.savefig(path, dpi=130)
 
 

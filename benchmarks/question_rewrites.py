@@ -98,13 +98,7 @@ REWORDED: Rules = {
 MINIMAL: Rules = {
     "en": {
         "other question word": _words(
-            {
-                r"^When\b": "Where",
-                r"^Where\b": "When",
-                r"^Who\b": "When",
-                r"^Why\b": "When",
-                r"^How many\b": "Which",
-            }
+            {r"^When\b": "Where", r"^Where\b": "When", r"^Who\b": "When", r"^Why\b": "When", r"^How many\b": "Which"}
         ),
         "opposite": _words(
             {

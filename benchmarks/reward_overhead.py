@@ -26,11 +26,11 @@ from pathlib import Path
 from typing import Any
 
 from annotators import load_annotator
-from annotators.sentences import split_sentences
+from annotators.text.sentences import split_sentences
 from benchmarks.annotate_speed import _processor, documents
 from benchmarks.splits import DATA, require_data
 from benchmarks.tiny_chat import build_tiny_chat
-from mitigate.rewards import SentenceReward
+from mitigate.rewards.reward import SentenceReward
 
 PAGE = Path(__file__).parent.parent / "docs" / "results" / "reward-overhead.md"
 GENERATIONS = 8
@@ -173,12 +173,7 @@ def main() -> None:
     words = sum(len(r["reference"].split()) for r in records) / len(records)
     table = speeds(annotator, records, args.rounds)
     print("\n".join(table), flush=True)
-    rest = [
-        record
-        for group in groups[args.documents :]
-        for record in group
-        if len(record["answer"]) < 6 * args.tokens
-    ]
+    rest = [record for group in groups[args.documents :] for record in group if len(record["answer"]) < 6 * args.tokens]
     rows = []
     for hidden, layers in ((256, 4), (512, 8))[: args.policies]:
         with tempfile.TemporaryDirectory() as folder:
@@ -190,9 +185,7 @@ def main() -> None:
             ):
                 used, step, n = step_shares(annotator, rest, Path(folder), args.tokens, args.steps, options)
                 share = f"{100 * used / step:.0f} %"
-                rows.append(
-                    f"| {parameters / 1e6:.1f}M | {name} | {n:.0f} | {used:.2f} | {step:.2f} | {share} |"
-                )
+                rows.append(f"| {parameters / 1e6:.1f}M | {name} | {n:.0f} | {used:.2f} | {step:.2f} | {share} |")
                 print(rows[-1], flush=True)
     versions = ", ".join(f"{p} {version(p)}" for p in ("torch", "transformers", "trl"))
     page = [

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from annotators.sentences import split_sentences
+from annotators.text.sentences import split_sentences
 from benchmarks.annotate_speed import _processor
-from mitigate.aspects import ASPECTS
-from mitigate.rewards import SentenceReward
+from mitigate.rewards.aspects import ASPECTS
+from mitigate.rewards.reward import SentenceReward
 
 PAGE = Path(__file__).parent.parent / "docs" / "rewards.md"
 BEGIN, END = "<!-- red team: written by benchmarks/reward_redteam.py -->\n", "<!-- end of red team -->"
@@ -92,9 +92,7 @@ FILLER = (
     "could be said here. I hope this helps! Feel free to ask if you need anything else."
 )
 REFUSAL = "I'm sorry, but I don't know the answer to that. I cannot help with this question. Please ask someone else."
-ELSEWHERE = (
-    "Water boils at 100 degrees at sea level. Penguins live in the southern hemisphere. Paris is in France."
-)
+ELSEWHERE = "Water boils at 100 degrees at sea level. Penguins live in the southern hemisphere. Paris is in France."
 
 
 def sentences(text: str) -> list[str]:
@@ -148,17 +146,13 @@ def table(reward: SentenceReward) -> list[str]:
         question=[case.question for _ in kinds for case in CASES],
         log_extra=lambda name, values: details.__setitem__(name, values),
     )
-    lines = [
-        "| answer | reward: mean (lowest … highest) | " + " | ".join(ASPECTS) + " | |",
-        "|---|---|" + "---|" * 5,
-    ]
+    lines = ["| answer | reward: mean (lowest … highest) | " + " | ".join(ASPECTS) + " | |", "|---|---|" + "---|" * 5]
     n = len(CASES)
     honest = [float(score) for score in scores[:n] if score is not None]
     for i, kind in enumerate(kinds):
         mine = [float(score) for score in scores[n * i : n * (i + 1)] if score is not None]
         aspects = [
-            dict(pair.split("=") for pair in row.split())
-            for row in details["factuality/aspects"][n * i : n * (i + 1)]
+            dict(pair.split("=") for pair in row.split()) for row in details["factuality/aspects"][n * i : n * (i + 1)]
         ]
         means = [sum(float(a[name]) for a in aspects) / n for name in ASPECTS]
         over = sum(value > bar + 1e-6 for value, bar in zip(mine, honest, strict=True))
@@ -190,9 +184,7 @@ def main() -> None:
     page = args.output.read_text(encoding="utf-8")
     before, rest = page.split(BEGIN)
     after = rest.split(END, 1)[1]
-    args.output.write_text(
-        before + BEGIN + about + "\n" + "\n".join(lines) + "\n" + END + after, encoding="utf-8"
-    )
+    args.output.write_text(before + BEGIN + about + "\n" + "\n".join(lines) + "\n" + END + after, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -20,9 +20,8 @@ from sklearn.metrics import roc_auc_score
 
 from benchmarks.splits import DATA, load_rows
 from engines.embedding import Embedder
-from mitigate.reward_inputs import Answer
-from mitigate.reward_similarity import RELEVANT, similarity, texts_of
-from mitigate.verdicts import Vectors
+from mitigate.rewards.inputs import Answer
+from mitigate.rewards.reward import RELEVANT, Vectors, similarity, texts_of
 
 PAGE = Path(__file__).parent.parent / "docs" / "results" / "reward-relevance.md"
 SHIFT = 17
@@ -45,13 +44,7 @@ def main() -> None:
     by_source: dict[str, list[dict[str, Any]]] = {}
     for row in load_rows(args.data):
         english = (row.get("lang") or row.get("language") or "en") == "en"
-        if (
-            row["fold"] == 1
-            and english
-            and row["question"]
-            and row["reference"]
-            and len(row["sentence"].split()) > 3
-        ):
+        if row["fold"] == 1 and english and row["question"] and row["reference"] and len(row["sentence"].split()) > 3:
             by_source.setdefault(row["source"], []).append(row)
     vectors = Vectors(Embedder(device="cpu", dtype="float32"), 50_000)
     lines = []

@@ -43,11 +43,7 @@ from benchmarks.kept import keep
 from benchmarks.scale_page import DOCUMENTS, PAGE, write
 from benchmarks.scale_shapes import kernels
 
-SIZES = {
-    "embedded": [400, 1600, 3200],
-    "window": [1000, 10**4, 10**5, 10**6],
-    "long": [1000, 4000],
-}  # records, by path
+SIZES = {"embedded": [400, 1600, 3200], "window": [1000, 10**4, 10**5, 10**6], "long": [1000, 4000]}  # records, by path
 
 
 def generate(path: Path, n: int, documents: int = 1) -> None:
@@ -68,11 +64,10 @@ def generate(path: Path, n: int, documents: int = 1) -> None:
 
 def window_only(source: Path, output: Path) -> int:
     """The job of `mitigate annotate` with windows in place of judgements."""
-    from annotators.passages import index_references
-    from annotators.sentences import split_sentences
-    from annotators.window import select
-    from mitigate.jobs import open_job
-    from mitigate.jsonl import Record, check_annotation_input
+    from annotators.retrieval.passages import index_references
+    from annotators.retrieval.window import select
+    from annotators.text.sentences import split_sentences
+    from mitigate.io import Record, check_annotation_input, open_job
 
     def spans_of_words(texts: Sequence[str]) -> list[tuple[np.ndarray, np.ndarray]]:
         spans = [[m.span() for m in re.finditer(r"\w+|[^\w\s]", text)] for text in texts]
@@ -82,9 +77,7 @@ def window_only(source: Path, output: Path) -> int:
         (index,) = index_references([record["reference"]], spans_of_words)
         spans = split_sentences(record["answer"])
         windows = select([(index, record["answer"][a:b]) for a, b in spans])
-        sentences = [
-            {"start": a, "end": b, "places": w.places} for (a, b), w in zip(spans, windows, strict=True)
-        ]
+        sentences = [{"start": a, "end": b, "places": w.places} for (a, b), w in zip(spans, windows, strict=True)]
         return {**record, "sentences": sentences}
 
     with open_job(source, output, check=check_annotation_input, matches=lambda _, __: None) as job:
@@ -129,7 +122,7 @@ def measured(kind: str, n: int) -> dict[str, Any]:
 def child(kind: str, source: str, output: str) -> int:
     if kind != "embedded":
         return window_only(Path(source), Path(output))
-    from mitigate.cli import main as mitigate
+    from mitigate.cli.main import main as mitigate
 
     sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # the summary
     return mitigate(["annotate", "--input", source, "--output", output])
@@ -144,7 +137,7 @@ def cluster(records: int) -> dict[str, Any]:
     from mitigate.distributed_annotate import Task, annotate_corpus
     from ray.cluster_utils import Cluster
 
-    from mitigate.cli import main as mitigate
+    from mitigate.cli.main import main as mitigate
 
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     with tempfile.TemporaryDirectory() as folder:
@@ -205,9 +198,7 @@ def speedup(records: int, rounds: int) -> dict[str, Any]:
         for turn in range(2 * rounds):
             workers = 1 + turn % 2
             output = Path(folder, f"out{turn}")
-            annotate_corpus(
-                Task("embedded", str(source), str(output), shard_rows=16, chunk=16), Pool(None, workers)
-            )
+            annotate_corpus(Task("embedded", str(source), str(output), shard_rows=16, chunk=16), Pool(None, workers))
             done = sorted((p.stat().st_mtime, p) for p in output.glob("*.done.json"))
             # the clock starts when every worker has finished a shard
             sentences = sum(json.loads(p.read_text())["sentences"] for _, p in done[workers:])
@@ -227,9 +218,7 @@ def main() -> int:
     parser.add_argument("--cluster", action="store_true")
     parser.add_argument("--speedup", action="store_true")
     parser.add_argument("--kernels", action="store_true")
-    parser.add_argument(
-        "--records", type=int, default=96, help="of the cluster, and of each turn of --speedup"
-    )
+    parser.add_argument("--records", type=int, default=96, help="of the cluster, and of each turn of --speedup")
     parser.add_argument("--page", action="store_true", help="only write the page")
     parser.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
     args = parser.parse_args()

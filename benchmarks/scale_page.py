@@ -65,26 +65,16 @@ def memory(kept: dict[str, Part]) -> str:
     table, costs = [], []
     for kind, rows in runs.items():
         for r in rows:
-            table.append(
-                f"| {kind} | {r['records']:,.0f} | {r['sentences']:,.0f} | {r['cpu']:,.1f} | {r['mib']:.0f} |"
-            )
+            table.append(f"| {kind} | {r['records']:,.0f} | {r['sentences']:,.0f} | {r['cpu']:,.1f} | {r['mib']:.0f} |")
         first, last = rows[0], rows[-1]
         if len(rows) > 1:
             slope = (last["cpu"] - first["cpu"]) / (last["records"] - first["records"])
             known = "measured" if last["records"] >= 1_000_000 else "extrapolated"
-            costs.append(
-                f"| {kind} | {1000 * slope:.2f} | {slope * 1e6 / 3600:.2f}, {known} | {growth(rows)} |"
-            )
+            costs.append(f"| {kind} | {1000 * slope:.2f} | {slope * 1e6 / 3600:.2f}, {known} | {growth(rows)} |")
     who = sorted({row["annotator"]["fingerprint"] for row in runs.get("embedded", [])})
     return "\n\n".join(
         [
-            "\n".join(
-                [
-                    "| path | records | sentences | CPU-seconds | peak MiB |",
-                    "|---|---:|---:|---:|---:|",
-                    *table,
-                ]
-            ),
+            "\n".join(["| path | records | sentences | CPU-seconds | peak MiB |", "|---|---:|---:|---:|---:|", *table]),
             "\n".join(
                 [
                     "| path | CPU-ms a record | CPU-hours a million | peak of the largest run |",

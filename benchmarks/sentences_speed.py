@@ -3,7 +3,7 @@
     python -m benchmarks.sentences_speed --data ../shared/data
 
 Speed: the same real answers of models, the same run, CPU time of one thread, the splitters taking turns; only ratios
-count. Accuracy: the labelled cases of tests/sentence_cases.py, which this project wrote for itself, so they say where
+count. Accuracy: the labelled cases of tests/helpers/sentence_cases.py, which this project wrote for itself, so they say where
 splitters differ and not how often that happens. Writes docs/results/sentences.md. Needs the ``dev`` extra (pysbd).
 """
 
@@ -24,9 +24,9 @@ from time import process_time
 
 import pysbd
 
-from annotators.sentences import split_sentences
+from annotators.text.sentences import split_sentences
 from benchmarks.splits import DATA, load_rows
-from tests.sentence_cases import CASES
+from tests.helpers.sentence_cases import CASES
 
 RESULT = Path(__file__).parent.parent / "docs" / "results" / "sentences.md"
 LLM_ANSWERS = ("truthfulqa_llm_answers", "halluqa_zh_llm_answers", "chinesefacteval_zh_llm_answers")
@@ -58,9 +58,9 @@ def read_answers(data: Path) -> dict[str, list[str]]:
     for name in LLM_ANSWERS:
         for line in (data / "fewl" / f"{name}.jsonl").read_text(encoding="utf-8").splitlines():
             row = json.loads(line)
-            texts.update(
-                a["answer"] for a in row["answers"] if a["answer"]
-            ) if "answers" in row else texts.add(row["answer"])
+            texts.update(a["answer"] for a in row["answers"] if a["answer"]) if "answers" in row else texts.add(
+                row["answer"]
+            )
     found: dict[str, list[str]] = {"en": [], "zh": []}
     for text in sorted(texts):
         found["zh" if len(_HAN.findall(text)) * 3 > len(text) else "en"].append(text)
@@ -118,8 +118,7 @@ def speed_rows(answers: dict[str, list[str]]) -> list[str]:
         for name in splitters:
             rates = [counts[name] / s for s in seconds[name]]
             ratios = [
-                counts["ours"] / a / (counts[name] / b)
-                for a, b in zip(seconds["ours"], seconds[name], strict=True)
+                counts["ours"] / a / (counts[name] / b) for a, b in zip(seconds["ours"], seconds[name], strict=True)
             ]
             rows.append(
                 f"| {language} | {name} | {len(texts)} | {counts[name]} | {median(rates):,.0f} | "
@@ -132,9 +131,7 @@ def speed_rows(answers: dict[str, list[str]]) -> list[str]:
 def main() -> None:
     """Measure, print, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument(
-        "--data", type=Path, default=DATA, help="folder with sentences/, binary/, spans/ and fewl/"
-    )
+    parser.add_argument("--data", type=Path, default=DATA, help="folder with sentences/, binary/, spans/ and fewl/")
     answers = read_answers(parser.parse_args().data)
     speed, accuracy = speed_rows(answers), accuracy_rows()
     page = f"""# Sentence splitter: speed and accuracy
@@ -157,7 +154,7 @@ The plain regex cuts at white space after `. ! ?` and after every `。！？`, a
 
 ## Accuracy on our own labelled cases
 
-The cases ({len(CASES)}, in `tests/sentence_cases.py`) were written for this project and our splitter was worked
+The cases ({len(CASES)}, in `tests/helpers/sentence_cases.py`) were written for this project and our splitter was worked
 on until it passed all of them, so its 1.000 is no estimate of anything; the others never saw them, and some cases
 are choices of this project (a short quotation is not cut inside, a list marker stays with its item). They show where
 splitters differ.

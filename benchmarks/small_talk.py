@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from annotators import Annotator, load_annotator
-from annotators.claims import claims_nothing
-from annotators.cleaning import clean
 from annotators.records import HALLUCINATED
+from annotators.text.normalise import clean
+from annotators.verifier.claims import claims_nothing
 from benchmarks.splits import DATA, load_rows
 
 ROOT = Path(__file__).parent.parent
@@ -50,9 +50,7 @@ def read_suite(path: Path = SUITE) -> list[dict[str, str]]:
         else:
             lang, kind, sentence = line.split("\t")
             half = ("first", "second")[int(hashlib.sha256(sentence.encode()).hexdigest(), 16) % 2]
-            rows.append(
-                {"lang": lang, "kind": kind, "sentence": sentence, "part": "later" if later else half}
-            )
+            rows.append({"lang": lang, "kind": kind, "sentence": sentence, "part": "later" if later else half})
     return rows
 
 
@@ -124,8 +122,7 @@ def main() -> None:
     wrong = [
         f"- {row['lang']}, {row['part']} part, {row['kind']}: “{row['sentence']}” → {label}"
         for row, label in zip(rows, labels, strict=True)
-        if (label in HALLUCINATED and row["kind"] not in FACTS)
-        or (label == "no_fact" and row["kind"] in FACTS)
+        if (label in HALLUCINATED and row["kind"] not in FACTS) or (label == "no_fact" and row["kind"] in FACTS)
     ]
     newline = "\n"
     page = f"""# Sentences that state nothing, and those that only look so
@@ -133,7 +130,7 @@ def main() -> None:
 The suite (`tests/small_talk.tsv`) was written for this project: refusals, apologies, greetings, offers, remarks of an
 assistant about itself, questions back, transitions, announcements, headings, thanks and empty list items; and facts,
 true and false, that begin like one of these. Every sentence is judged against the same short biography
-(`benchmarks/small_talk.py`). Parts: "first" and "second" are halves by hash; the rules of `annotators/claims.py` were
+(`benchmarks/small_talk.py`). Parts: "first" and "second" are halves by hash; the rules of `annotators/verifier/claims.py` were
 written with the first in view and mended after a look at the second (2 of 87 hallucinated then); "later" was written
 after that (3 of 52 then; four rules were added since, and the weights are newer). Suite and rules have the same author,
 so other people's small talk will be recognised less often. Wanted: nothing stated → never hallucinated; a fact → never

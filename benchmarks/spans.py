@@ -24,14 +24,14 @@ from typing import Any
 
 import numpy as np
 
-from annotators.cleaning import clean, original_span
-from annotators.discriminative import DiscriminativeAnnotator
-from annotators.intervals import bootstrap
-from annotators.judging import Item, Judge
-from annotators.lexical import stem_set, words_of
+from annotators.evaluation.metrics import bootstrap
 from annotators.records import HALLUCINATED, LABELS
-from annotators.sentences import split_sentences
-from annotators.spans import BRIDGE, ENCODER_SHARE, NEAREST, UNBACKED, unsupported_spans
+from annotators.text.normalise import clean, original_span
+from annotators.text.sentences import split_sentences
+from annotators.verifier.annotator import DiscriminativeAnnotator
+from annotators.verifier.features import stem_set, words_of
+from annotators.verifier.judging import Item, Judge
+from annotators.verifier.spans import BRIDGE, ENCODER_SHARE, NEAREST, UNBACKED, unsupported_spans
 from benchmarks.splits import DATA, TRAINABLE, load_rows
 
 PAGE = Path(__file__).parent.parent / "docs" / "results" / "spans.md"
@@ -56,11 +56,7 @@ def changed(sentence: str, correction: str) -> Spans:
     pieces = [m.span() for m in re.finditer(r"\w+|[^\w\s]", sentence)]
     other = re.findall(r"\w+|[^\w\s]", correction)
     matcher = SequenceMatcher(None, [sentence[a:b] for a, b in pieces], other, autojunk=False)
-    return [
-        (pieces[i][0], pieces[j - 1][1])
-        for op, i, j, _, _ in matcher.get_opcodes()
-        if op in ("replace", "delete")
-    ]
+    return [(pieces[i][0], pieces[j - 1][1]) for op, i, j, _, _ in matcher.get_opcodes() if op in ("replace", "delete")]
 
 
 def sentences(rows: Sequence[Mapping[str, Any]], limit: int) -> list[Sentence]:
@@ -86,9 +82,7 @@ def sentences(rows: Sequence[Mapping[str, Any]], limit: int) -> list[Sentence]:
     return found
 
 
-def predicted(
-    annotator: DiscriminativeAnnotator, items: Sequence[Sentence]
-) -> list[tuple[str, dict[str, Spans]]]:
+def predicted(annotator: DiscriminativeAnnotator, items: Sequence[Sentence]) -> list[tuple[str, dict[str, Spans]]]:
     """Of each sentence its label, and what each method would mark in it."""
     judge = Judge(annotator.combiner, annotator.idf, annotator.embedder, encoder=annotator.encoder)
     out: list[tuple[str, dict[str, Spans]]] = [("", {})] * len(items)
@@ -150,9 +144,7 @@ def figures(counts: np.ndarray, weight: np.ndarray) -> tuple[float, float, float
     )
 
 
-def lines(
-    items: Sequence[Sentence], found: Sequence[tuple[str, dict[str, Spans]]], end_to_end: bool
-) -> list[str]:
+def lines(items: Sequence[Sentence], found: Sequence[tuple[str, dict[str, Spans]]], end_to_end: bool) -> list[str]:
     """Markdown rows by source and method."""
     out = []
     for source in sorted({item.source for item in items}):
@@ -160,9 +152,7 @@ def lines(
             at = [
                 i
                 for i, item in enumerate(items)
-                if item.source == source
-                and (end_to_end or item.gold)
-                and (item.row["fold"] == 0) == (part == "fold 0")
+                if item.source == source and (end_to_end or item.gold) and (item.row["fold"] == 0) == (part == "fold 0")
             ]
             if len(at) < 5:
                 continue
@@ -179,16 +169,11 @@ def lines(
                     ]
                 )
                 p, r, f, mean = figures(counts, np.ones(len(at)))
-                statistics = {
-                    "f": lambda w, c=counts: figures(c, w)[2],
-                    "m": lambda w, c=counts: figures(c, w)[3],
-                }
+                statistics = {"f": lambda w, c=counts: figures(c, w)[2], "m": lambda w, c=counts: figures(c, w)[3]}
                 limits = bootstrap(statistics, groups)
                 shown = [f"{v:.3f}" + (f" [{x[0]:.3f}, {x[1]:.3f}]" if x else "")
                          for v, x in ((f, limits["f"]), (mean, limits["m"]))]  # fmt: skip
-                out.append(
-                    f"| {source} | {part} | {len(at)} | {method} | {p:.3f} | {r:.3f} | {' | '.join(shown)} |"
-                )
+                out.append(f"| {source} | {part} | {len(at)} | {method} | {p:.3f} | {r:.3f} | {' | '.join(shown)} |")
     return out
 
 
@@ -197,9 +182,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--data", type=Path, default=DATA, help="folder with sentences/, binary/ and spans/")
     parser.add_argument("--annotator", default="embedded")
-    parser.add_argument(
-        "--limit", type=int, default=150, help="corrected sentences of a source (default 150)"
-    )
+    parser.add_argument("--limit", type=int, default=150, help="corrected sentences of a source (default 150)")
     parser.add_argument("--output", type=Path, default=PAGE)
     args = parser.parse_args()
     annotator = DiscriminativeAnnotator.from_pretrained(args.annotator)
@@ -214,7 +197,7 @@ def main() -> None:
     page = f"""# Unsupported words
 
 Character level, against words that people marked (cliff, wice_tokens) or that a correction changed (the others, at
-most {args.limit} sentences each; of summedits it is a model's edit that is undone). Constants of `annotators/spans.py`
+most {args.limit} sentences each; of summedits it is a model's edit that is undone). Constants of `annotators/verifier/spans.py`
 (the {NEAREST} nearest passages, doubt from {UNBACKED}, the pair encoder's share {ENCODER_SHARE}, at most {BRIDGE} words
 bridged) were chosen on folds 1 to 4 of wice_tokens and the corrections; fold 0 of these and all of cliff are kept
 apart. "Mean F1" is over sentences with gold; in brackets 95 % intervals over groups. How much beside a wrong word

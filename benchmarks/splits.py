@@ -15,7 +15,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from annotators.splits import N_FOLDS, fold_of, group_rows
+from annotators.evaluation.splits import N_FOLDS, fold_of, group_rows
 
 DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
 TRAINABLE = frozenset(

@@ -23,11 +23,11 @@ from statistics import median
 from time import process_time
 from typing import Any
 
-from annotators.sentences import split_sentences
+from annotators.text.sentences import split_sentences
 from benchmarks.credit_suite import Kind, by_prefixes, by_retokenising, kinds
 from benchmarks.sentences_speed import read_answers
 from benchmarks.splits import DATA
-from mitigate.credit import anchors, owners, special_ids, token_spans
+from mitigate.rl.credit import anchors, owners, special_ids, token_spans
 
 RESULT = Path(__file__).parent.parent / "docs" / "results" / "token-credit.md"
 COMPLETIONS, TOKENS, VOCABULARY, ROUNDS = 16, 512, 4000, 3
@@ -35,9 +35,7 @@ Cuts = list[tuple[int, int]]
 Case = tuple[list[int], str, Cuts]  # ids, their text, its sentences
 
 
-def one_pass(
-    core: Any, ids: list[int], text: str, cuts: Cuts, special: frozenset[int] | None = None
-) -> list[int]:
+def one_pass(core: Any, ids: list[int], text: str, cuts: Cuts, special: frozenset[int] | None = None) -> list[int]:
     decoded, spans_T2 = token_spans(core, ids, special)
     return owners(anchors(decoded, spans_T2), cuts).tolist()
 
@@ -108,9 +106,7 @@ def measure(kind: Kind, cases: list[Case]) -> dict[str, tuple[int, int, float]]:
         for name, way in WAYS.items():
             start = process_time()
             for ids, text, cuts in cases:
-                one_pass(kind.core, ids, text, cuts, special) if way is one_pass else way(
-                    kind.core, ids, text, cuts
-                )
+                one_pass(kind.core, ids, text, cuts, special) if way is one_pass else way(kind.core, ids, text, cuts)
             seconds[name].append(process_time() - start)
     return {name: (w, n, median(seconds[name])) for name, (w, n, _) in result.items()}
 
@@ -139,9 +135,7 @@ def main() -> None:
                 for name, (wrong, n, seconds) in found.items():
                     ids = "sampled" if sampled else "canonical"
                     share = f"{wrong} of {n} | {100 * wrong / n:.2f} | {interval(wrong, n)}"
-                    lines.append(
-                        f"| {language} | {kind.name} | {ids} | {name} | {share} | {seconds / own:.1f} |"
-                    )
+                    lines.append(f"| {language} | {kind.name} | {ids} | {name} | {share} | {seconds / own:.1f} |")
                     print(lines[-1], flush=True)
     about = (__doc__ or "").split("\n\n")[2].rsplit("Writes", 1)[0].strip()
     page = f"""# Token credit

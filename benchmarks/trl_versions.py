@@ -15,10 +15,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 TESTS = [
-    "tests/test_grpo_contract.py",
-    "tests/test_grpo.py",
-    "tests/test_dpo.py",
-    "tests/test_rewards_trl.py",
+    "tests/mitigate/rl/test_grpo_contract.py",
+    "tests/mitigate/rl/test_grpo.py",
+    "tests/mitigate/rl/test_dpo.py",
+    "tests/mitigate/rewards/test_rewards_trl.py",
 ]
 
 

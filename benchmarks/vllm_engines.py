@@ -46,12 +46,7 @@ SCHEMA = {
 # Room for all prompts at once: vLLM 0.31 on a CPU stops with "CPU Generator does not use offset" when a
 # seeded request is prefilled in two pieces.
 BATCHED = 65_536
-LOCAL = {
-    "dtype": "float32",
-    "enforce_eager": True,
-    "max_model_len": CONTEXT,
-    "max_num_batched_tokens": BATCHED,
-}
+LOCAL = {"dtype": "float32", "enforce_eager": True, "max_model_len": CONTEXT, "max_num_batched_tokens": BATCHED}
 Row = tuple[str, str, bool]  # what was checked, what came out, whether that is right
 
 
@@ -92,9 +87,7 @@ def check(engine: Engine, reference: Engine, cache: Path) -> Iterator[Row]:
     yield "n = 4 different samples", f"{full} of {len(chats)} chats", full == len(chats)
     yield equal("same seed, batch in another order", again, first)
     other = engine.chat(chats, Sampling(max_tokens=16, temperature=1.0, top_p=0.95, n=4, seed=4))
-    shared = sum(
-        a == b for x, y in zip(first, other, strict=True) for a, b in zip(x.texts, y.texts, strict=True)
-    )
+    shared = sum(a == b for x, y in zip(first, other, strict=True) for a, b in zip(x.texts, y.texts, strict=True))
     yield "another seed", f"{shared} of {4 * len(chats)} samples equal", shared < 4
 
     ends = engine.chat(chats, Sampling(max_tokens=60, temperature=2.0, n=2, seed=1, logprobs=True))
@@ -109,11 +102,7 @@ def check(engine: Engine, reference: Engine, cache: Path) -> Iterator[Row]:
     chosen = engine.chat(chats, Sampling(max_tokens=10, choices=CHOICES, temperature=1.0, seed=0))
     inside = sum(result.text in CHOICES for result in chosen)
     many = len({result.text for result in chosen})
-    yield (
-        "choices",
-        f"{inside} of {len(chats)} in the set, {many} different",
-        inside == len(chats) and many > 1,
-    )
+    yield ("choices", f"{inside} of {len(chats)} in the set, {many} different", inside == len(chats) and many > 1)
 
     written = engine.chat(chats, Sampling(max_tokens=180, json_schema=SCHEMA, temperature=0.5, seed=0))
     valid = sum(follows_schema(result) for result in written)
@@ -200,10 +189,7 @@ def server_defaults(folder: Path, reference: Engine) -> Row:
 
 def table(rows: list[Row]) -> list[str]:
     lines = ["| Check | Outcome | |", "|---|---|---|"]
-    return [
-        *lines,
-        *[f"| {name} | {outcome} | {'ok' if right else '**no**'} |" for name, outcome, right in rows],
-    ]
+    return [*lines, *[f"| {name} | {outcome} | {'ok' if right else '**no**'} |" for name, outcome, right in rows]]
 
 
 def installed(*names: str) -> str:

@@ -21,12 +21,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from annotators import passages as passages_module
-from annotators import window as window_module
-from annotators.bm25 import BM25, words
-from annotators.intervals import bootstrap
-from annotators.lexical import FUNCTION_WORDS
-from annotators.window import (
+from annotators.evaluation.metrics import bootstrap
+from annotators.retrieval import passages as passages_module
+from annotators.retrieval import window as window_module
+from annotators.retrieval.bm25 import BM25, words
+from annotators.retrieval.window import (
     ReferenceIndex,
     fuse,
     index_references,
@@ -36,6 +35,7 @@ from annotators.window import (
     take,
     with_neighbours,
 )
+from annotators.verifier.features import FUNCTION_WORDS
 from benchmarks.splits import DATA, load_rows
 from engines.embedding import Embedder
 
@@ -90,9 +90,7 @@ class Row:
             shares.append(max(float(inside[i : i + len(fragment)][solid].mean()) for i in at))
             lengths.append(solid.sum())
             for start in at:
-                seen += (
-                    "".join(text[i] if inside[i] else " " for i in range(start, start + len(fragment))) + "\n"
-                )
+                seen += "".join(text[i] if inside[i] else " " for i in range(start, start + len(fragment))) + "\n"
         found = [share >= FOUND for share in shares]
         shared = content(self.row["sentence"]) & content("\n".join(self.row["fragments"]))
         read = len(shared & content(seen)) / len(shared) if shared else np.nan
@@ -173,9 +171,7 @@ def recall_table(rows: Sequence[Row]) -> list[str]:
             once, more = recalls(chosen, ranking), recalls(chosen, ranking, FACTOR)
             cells = [interval(once[:, 0], groups), *(f"{v:.3f}" for v in np.nanmean(once[:, 1:], axis=0))]
             cells += [interval(more[:, 0], groups), *(f"{v:.3f}" for v in np.nanmean(more[:, 1:], axis=0))]
-            lines.append(
-                f"| {source} | {len(chosen)} | {len(set(groups))} | {name} | " + " | ".join(cells) + " |"
-            )
+            lines.append(f"| {source} | {len(chosen)} | {len(set(groups))} | {name} | " + " | ".join(cells) + " |")
     return lines
 
 
@@ -195,10 +191,7 @@ def difference_table(rows: Sequence[Row]) -> list[str]:
 
 def choice_table(rows: Sequence[Row], again: Callable[[], list[Row]]) -> list[str]:
     """The variants looked at on fold 1."""
-    lines = [
-        "| variant | " + " | ".join(f"{s}" for s in SOURCES) + " |",
-        "|---|" + "---|" * len(SOURCES),
-    ]
+    lines = ["| variant | " + " | ".join(f"{s}" for s in SOURCES) + " |", "|---|" + "---|" * len(SOURCES)]
 
     def add(name: str, ranking: Ranking, rows: Sequence[Row] = rows) -> None:
         cells = []
@@ -252,10 +245,7 @@ def context_table(rows: Sequence[Row], embedder: Embedder, encoder: Remembering)
         texts, starts = [], []
         for n, row in enumerate(chosen):
             others = [other for other in chosen[n + 1 :] + chosen[:n] if other.row["group"] != groups[n]]
-            before, after = (
-                others[len(others) // 3].index.reference,
-                others[2 * len(others) // 3].index.reference,
-            )
+            before, after = (others[len(others) // 3].index.reference, others[2 * len(others) // 3].index.reference)
             texts.append("\n\n".join([before, row.index.reference, after]))
             starts.append(len(before) + 2)
         queries = [row.row["sentence"] for row in chosen]
@@ -312,21 +302,15 @@ def speed_lines(rows: Sequence[Row], embedder: Embedder) -> list[str]:
     ]  # fmt: skip
 
 
-def page(
-    rows: Sequence[Row], raw: Sequence[Mapping[str, Any]], embedder: Embedder, encoder: Remembering
-) -> str:
+def page(rows: Sequence[Row], raw: Sequence[Mapping[str, Any]], embedder: Embedder, encoder: Remembering) -> str:
     """The result page."""
     of_fold = {fold: [row for row in rows if row.row["fold"] == fold] for fold in (0, 1)}
-    tokens = {
-        s: [sum(p.tokens for p in r.index.passages) for r in rows if r.row["source"] == s] for s in SOURCES
-    }
+    tokens = {s: [sum(p.tokens for p in r.index.passages) for r in rows if r.row["source"] == s] for s in SOURCES}
     pairs = [(row.index, row.row["sentence"]) for row in rows]
     windows, more = select(pairs), second_pass(pairs)
     for row, window in zip(rows, windows, strict=True):  # the tables below are about what `select` returns
         assert set(window.places) == set(take(row.index, order(RANKINGS[BOTH], row), row.index.budget))
-    versions = ", ".join(
-        f"{name} {version(name)}" for name in ("torch", "sentence-transformers", "rank-bm25")
-    )
+    versions = ", ".join(f"{name} {version(name)}" for name in ("torch", "sentence-transformers", "rank-bm25"))
     dev = [row for row in raw if row["fold"] == 1]
     n_dev = [str(sum(row.row["source"] == source for row in of_fold[1])) for source in SOURCES]
     return "\n".join([

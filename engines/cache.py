@@ -61,9 +61,7 @@ class ResponseCache:
         self._lock = threading.Lock()
         self.path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            self._db = sqlite3.connect(
-                self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
-            )
+            self._db = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         except sqlite3.Error as error:
             raise CacheError(f"response cache {self.path}: cannot be opened ({error})") from error
         try:

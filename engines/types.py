@@ -71,9 +71,7 @@ class Sampling:
                 raise ValueError(f"sampling: {name} must be a list of non-empty strings, got {value!r}")
             object.__setattr__(self, name, tuple(value))
         if not _is_int(self.top_logprobs) or not 0 <= self.top_logprobs <= 20:
-            raise ValueError(
-                f"sampling: top_logprobs must be a whole number in 0 … 20, got {self.top_logprobs!r}"
-            )
+            raise ValueError(f"sampling: top_logprobs must be a whole number in 0 … 20, got {self.top_logprobs!r}")
         if self.top_logprobs and not self.logprobs:
             raise ValueError("sampling: top_logprobs are given beside logprobs; set logprobs, too")
         if self.n > 1 and self.temperature == 0:

@@ -124,8 +124,7 @@ def _read(output: Any, sampling: Sampling) -> ChatResult:
                 for step in one.logprobs
             ]
             tokens = tuple(
-                Token(entry.decoded_token or "", entry.logprob, top)
-                for entry, top in zip(drawn, others, strict=True)
+                Token(entry.decoded_token or "", entry.logprob, top) for entry, top in zip(drawn, others, strict=True)
             )
         samples.append(Sample(one.text, one.finish_reason, tokens))
     return ChatResult(

@@ -21,15 +21,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from annotators.sentences import split_sentences
-from fewl.iwco import folded
+from annotators.text.sentences import split_sentences
+from fewl.expertise import folded
 from fewl.neighbours import nearest, pair_cosine
 from fewl.similarity import Encode, words
 
 PARAGRAPH = re.compile(r"</?p\s*>", re.I)
-MARKUP = re.compile(
-    r"</?[a-z][a-z0-9]*[^<>]*>|^\s*\|.*\||^\s*(?:[-*+]|\d+[.)])\s|^\s*#{1,6}\s|^```|\{\|", re.I | re.M
-)
+MARKUP = re.compile(r"</?[a-z][a-z0-9]*[^<>]*>|^\s*\|.*\||^\s*(?:[-*+]|\d+[.)])\s|^\s*#{1,6}\s|^```|\{\|", re.I | re.M)
 T = TypeVar("T")
 KINDS = ("non_hallucinated", "half_hallucinated", "hallucinated")
 

@@ -56,9 +56,7 @@ VARIATIONAL: dict[Divergence, Variational] = {
     "hellinger": Variational(lambda v: -np.expm1(-v), lambda v: np.expm1(v), lambda u: u / (1 - u)),
     # Jensen-Shannon: g* = log 2 - log(1 + exp(-v)), f*(u) = -log(2 - exp(u))
     "js": Variational(
-        lambda v: np.log(2) - softplus(-v),
-        lambda v: softplus(v) - np.log(2),
-        lambda u: -np.log(2 - np.exp(u)),
+        lambda v: np.log(2) - softplus(-v), lambda v: softplus(v) - np.log(2), lambda u: -np.log(2 - np.exp(u))
     ),
 }
 

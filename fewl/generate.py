@@ -34,9 +34,7 @@ def reference_answers(
     Raises:
         EngineError: The engine cannot answer at all.
     """
-    chats = [
-        [{"role": "user", "content": f"Answer the question briefly.\n\n{question}"}] for question in questions
-    ]
+    chats = [[{"role": "user", "content": f"Answer the question briefly.\n\n{question}"}] for question in questions]
     answers: list[list[str]] = [[] for _ in questions]
     for sample in range(samples):
         drawn = Sampling(max_tokens=max_tokens, temperature=1.0, seed=seed + sample)

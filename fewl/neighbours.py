@@ -18,9 +18,7 @@ SLACK = 1e-5
 """More than float32 rounding moves a cosine; pairs this close to the K-th are compared again in float64."""
 
 
-def nearest(
-    vectors_QD: NDArray[np.float32], k: int, *, texts: Sequence[str] | None = None
-) -> NDArray[np.int64]:
+def nearest(vectors_QD: NDArray[np.float32], k: int, *, texts: Sequence[str] | None = None) -> NDArray[np.int64]:
     """The k nearest other questions of each question by cosine, exact, nearest first, ties in input order.
 
     Args:
@@ -60,12 +58,7 @@ def nearest(
 
 
 def random_dissimilar(
-    vectors_QD: NDArray[np.float32],
-    k: int,
-    *,
-    texts: Sequence[str] | None = None,
-    at_most: float = 0.8,
-    seed: int = 0,
+    vectors_QD: NDArray[np.float32], k: int, *, texts: Sequence[str] | None = None, at_most: float = 0.8, seed: int = 0
 ) -> NDArray[np.int64]:
     """k random other questions whose similarity is at most ``at_most`` (Appendix D.4: 25 and 0.8).
 
@@ -96,11 +89,7 @@ def random_dissimilar(
 
 
 def pair_cosine(
-    vectors: NDArray[np.float32],
-    left_P: NDArray[np.int64],
-    right_P: NDArray[np.int64],
-    *,
-    exact: bool = True,
+    vectors: NDArray[np.float32], left_P: NDArray[np.int64], right_P: NDArray[np.int64], *, exact: bool = True
 ) -> NDArray[np.float64]:
     """Products of pairs of rows, in blocks that keep memory small.
 

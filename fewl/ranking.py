@@ -1,18 +1,25 @@
-"""What scores are for: rank models by their mean score, pick the best answer of each question.
-
-Input are scored records (``fewl/score.py``). Intervals are percentile bootstraps over questions. A model's
-null scores are left out of its mean and counted beside it, never taken for 0.
-"""
+"""The two figures: models by mean score with intervals, and agreement with wrong and corrected answers."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fewl.core import Float, nan_mean
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+# ----------------------------------------------------------------------------------------------------
+# What scores are for: rank models by their mean score, pick the best answer of each question.
+#
+# Input are scored records (``fewl/score.py``). Intervals are percentile bootstraps over questions. A model's
+# null scores are left out of its mean and counted beside it, never taken for 0.
 
 RESAMPLES = 2000
 BLOCK = 50
@@ -103,15 +110,10 @@ def rank_models(
     if truth is not None:
         kept = [m for m, name in enumerate(names) if name in truth and not np.isnan(means_M[m])]
         if len(kept) < 2:
-            raise ValueError(
-                f"truth: expected at least two of the ranked models {names}, got {sorted(truth)}"
-            )
+            raise ValueError(f"truth: expected at least two of the ranked models {names}, got {sorted(truth)}")
         fixed_M = np.array([truth[names[m]] for m in kept])
         truth_BM = _bootstrap_means(labels_QM, resamples, seed)[:, kept] if truth_from_labels else None
-        taus = [
-            kendall_tau(draws_BM[b, kept], fixed_M if truth_BM is None else truth_BM[b])
-            for b in range(resamples)
-        ]
+        taus = [kendall_tau(draws_BM[b, kept], fixed_M if truth_BM is None else truth_BM[b]) for b in range(resamples)]
         known = [tau for tau in taus if tau is not None]
         interval = np.percentile(known, [2.5, 97.5]).tolist() if known else [None, None]
         kendall = {
@@ -140,9 +142,7 @@ def pick_answers(scored: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """
     rows = []
     for record in scored:
-        rest = {
-            k: v for k, v in record.items() if k not in ("answers", "reference_answers", "iw", "co", "lambda")
-        }
+        rest = {k: v for k, v in record.items() if k not in ("answers", "reference_answers", "iw", "co", "lambda")}
         places = [i for i, a in enumerate(record["answers"]) if a.get("score") is not None]
         if not places:
             rows.append({**rest, "answer": None, "model": None, "score": None, "index": None, "ties": 0})
@@ -218,3 +218,43 @@ def _win_table(
             common[first][second] = len(gap_Q)
             wins[first][second] = float(((gap_Q > 0) + 0.5 * (gap_Q == 0)).mean()) if len(gap_Q) else None
     return wins, common
+
+
+def plot_ranking(ranking: Ranking, path: Path) -> None:
+    """Write a PNG (or what the suffix says) of the ranking with its 95 % intervals."""
+    rows = [
+        (f"{row.model} (n={row.n})", row.mean, row.low, row.high)
+        for row in reversed(ranking.models)
+        if row.mean is not None and row.low is not None and row.high is not None
+    ]
+    figure = _figure(6.4, 1.2 + 0.32 * len(rows))
+    axes = figure.add_subplot()
+    for place, (_, mean, low, high) in enumerate(rows):
+        axes.plot([low, high], [place, place], color="0.6", linewidth=2, zorder=1)
+        axes.scatter([mean], [place], color="C0", zorder=2)
+    axes.set_yticks(range(len(rows)), [name for name, *_ in rows])
+    axes.set_xlabel("mean FEWL score, 95 % bootstrap interval (higher is better)")
+    figure.savefig(path, dpi=150)
+
+
+def plot_agreement(counts: Mapping[str, Sequence[tuple[int, int]]], path: Path) -> None:
+    """Write box plots of how many wrong and corrected answers each LLM agrees with (the paper's Figure 4)."""
+    figure = _figure(6.4, 4.0)
+    axes = figure.add_subplot()
+    labels, values = [], []
+    for name, rows in counts.items():
+        labels += [f"{name}\nwrong", f"{name}\ncorrected"]
+        values += [[wrong for wrong, _ in rows], [corrected for _, corrected in rows]]
+    axes.boxplot(values)
+    axes.set_xticks(range(1, len(labels) + 1), labels)
+    axes.set_ylabel("answers agreed with, per question")
+    figure.savefig(path, dpi=150)
+
+
+def _figure(width: float, height: float) -> Figure:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure

@@ -16,18 +16,131 @@ Decided, where the paper is silent (each is counted in the report):
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fewl import core
 from fewl.core import Aggregation, Divergence, Float
-from fewl.layout import Ints, Layout, lay_out
 from fewl.neighbours import nearest, random_dissimilar
 from fewl.records import FewlRecord, read_record
 from fewl.similarity import Encode, OfPairs, Similarity, checked
+
+# ----------------------------------------------------------------------------------------------------
+# Records as arrays of text numbers: who answered what, with −1 where nobody did.
+#
+# Suffixes as in ``fewl/core.py``; here ``_Q`` counts records, and ``distinct_Q`` maps each to its question.
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Texts once each, and arrays that point at them.
+
+    Args:
+        texts: Distinct texts of answers, references and pairs.
+        slots: The LLM behind each place n; an LLM with several samples has several places.
+        weak_N: Whether place n is a weak LLM's, which is no reference.
+        questions: Distinct question texts.
+        distinct_Q: The question of each record, a place in ``questions``.
+        asked_Q: The question of each record, a place in ``texts``.
+        answer_A: Text of each answer; −1 for an empty one.
+        question_A: The record of each answer.
+        own_AN: Whether place n is the model that gave the answer.
+        reference_QN: Text of each reference answer.
+        pool_PN: The same for each distinct question: the first that any of its records has.
+        pairs: (co_QK, iw_QK) of the records.
+        ideal: The same made of answers labelled true and false.
+    """
+
+    texts: list[str]
+    slots: list[str]
+    weak_N: NDArray[np.bool_]
+    questions: list[str]
+    distinct_Q: Ints
+    asked_Q: Ints
+    answer_A: Ints
+    question_A: Ints
+    own_AN: NDArray[np.bool_]
+    reference_QN: Ints
+    pool_PN: Ints
+    pairs: tuple[Ints, Ints]
+    ideal: tuple[Ints, Ints]
+
+    def reference_of(self, neighbours_QK: Ints) -> Ints:
+        """Reference answers to neighbour questions, reference_QNK."""
+        reference_QKN = self.pool_PN[neighbours_QK]
+        reference_QKN[neighbours_QK < 0] = -1
+        return np.moveaxis(reference_QKN, -1, -2)
+
+
+def lay_out(records: Sequence[FewlRecord], names: Sequence[str], weak: Sequence[str] = ()) -> Layout:
+    """Number the texts of the records; only the reference LLMs named and the weak ones are laid out."""
+    number: dict[str, int] = {}
+
+    def numbers(texts: Iterable[str]) -> list[int]:
+        return [number.setdefault(text, len(number)) if text.strip() else -1 for text in texts]
+
+    slots = [
+        name
+        for name in (*names, *weak)
+        for _ in range(max((len(r.references.get(name, ())) for r in records), default=0))
+    ]
+    first = {name: slots.index(name) for name in slots}
+    reference_QN = np.full((len(records), len(slots)), -1, dtype=np.int64)
+    for q, record in enumerate(records):
+        for name in first:
+            found = numbers(record.references.get(name, ()))
+            reference_QN[q, first[name] : first[name] + len(found)] = found
+
+    question_number: dict[str, int] = {}
+    distinct_Q = np.array(
+        [question_number.setdefault(r.question, len(question_number)) for r in records], dtype=np.int64
+    )
+    pool_PN = np.full((len(question_number), len(slots)), -1, dtype=np.int64)
+    for q in reversed(range(len(records))):  # backwards, so that the first record of a question has the word
+        there_N = reference_QN[q] >= 0
+        pool_PN[distinct_Q[q], there_N] = reference_QN[q, there_N]
+    weak_N = np.array([slot in weak for slot in slots], dtype=bool)
+    pool_PN[:, weak_N] = -1  # they have no part in the penalty
+
+    answers = [(q, answer) for q, record in enumerate(records) for answer in record.answers]
+    answer_A = np.array(numbers(answer.text for _, answer in answers), dtype=np.int64)
+    own = [[answer.model == name for name in slots] for _, answer in answers]
+    asked_Q = np.array(numbers(r.question for r in records), dtype=np.int64)
+    pairs = (_ragged([numbers(r.co) for r in records]), _ragged([numbers(r.iw) for r in records]))
+    ideal = (
+        _ragged([numbers(a.text for a in r.answers if a.label is True) for r in records]),
+        _ragged([numbers(a.text for a in r.answers if a.label is False) for r in records]),
+    )
+    return Layout(
+        texts=list(number),
+        slots=slots,
+        weak_N=weak_N,
+        questions=list(question_number),
+        distinct_Q=distinct_Q,
+        asked_Q=asked_Q,
+        answer_A=answer_A,
+        question_A=np.array([q for q, _ in answers], dtype=np.int64),
+        own_AN=np.array(own, dtype=bool).reshape(len(answers), len(slots)),
+        reference_QN=reference_QN,
+        pool_PN=pool_PN,
+        pairs=pairs,
+        ideal=ideal,
+    )
+
+
+def _ragged(rows: Sequence[Sequence[int]]) -> Ints:
+    """Lists of unequal length as one array, padded with −1."""
+    padded = np.full((len(rows), max((len(row) for row in rows), default=0)), -1, dtype=np.int64)
+    for row, values in zip(padded, rows, strict=True):
+        row[: len(values)] = values
+    return padded
+
 
 Expertise = Literal["similarity", "prompted", "uniform", "ideal"]
 CHOICES: dict[str, tuple[str, ...]] = {
@@ -131,9 +244,7 @@ def score_records(
     options = options or FewlOptions()
     read = [read_record(record) for record in records]
     layout = lay_out(read, _chosen(read, options.references, options.weak), options.weak)
-    report = FewlReport(
-        questions=len(read), distinct_questions=len(layout.questions), answers=len(layout.answer_A)
-    )
+    report = FewlReport(questions=len(read), distinct_questions=len(layout.questions), answers=len(layout.answer_A))
     of_pairs = similarity(layout.texts)
     neighbours_QK = _neighbours(layout, encode, options)
     if options.penalty:
@@ -158,9 +269,7 @@ def score_records(
     if options.weak:
         against_A = core.nan_mean(core.VARIATIONAL[options.divergence].g(s_AN[:, layout.weak_N]))
         score_A = score_A - np.where(np.isnan(against_A), 0.0, against_A)
-        report.questions_without_weak_answers = int(
-            (layout.reference_QN[:, layout.weak_N] < 0).all(axis=1).sum()
-        )
+        report.questions_without_weak_answers = int((layout.reference_QN[:, layout.weak_N] < 0).all(axis=1).sum())
         s_AN[:, layout.weak_N] = np.nan
     truth_A = core.truthfulness(s_AN, weights_AN)
     lazy_A = np.full(len(score_A), np.nan)
@@ -182,9 +291,7 @@ def _chosen(records: Sequence[FewlRecord], references: str, weak: Sequence[str])
     kind, _, name = references.partition(":")
     if kind != "single" or name not in names:
         known = ", ".join(names) or "none"
-        raise ValueError(
-            f"references: expected all or single:NAME with NAME one of {known}, got {references!r}"
-        )
+        raise ValueError(f"references: expected all or single:NAME with NAME one of {known}, got {references!r}")
     return [name]
 
 
@@ -279,12 +386,7 @@ def _count(report: FewlReport, layout: Layout, score_A: Float, weights_QN: Float
 
 
 def _written(
-    read: Sequence[FewlRecord],
-    layout: Layout,
-    score_A: Float,
-    truth_A: Float,
-    lazy_A: Float,
-    weights_QN: Float,
+    read: Sequence[FewlRecord], layout: Layout, score_A: Float, truth_A: Float, lazy_A: Float, weights_QN: Float
 ) -> list[dict[str, Any]]:
     rows, place = [], 0
     values_A3 = np.stack([score_A, truth_A, lazy_A], axis=1)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from engines.chinese import chinese_words
+from annotators.text.words import chinese_words
 from fewl.neighbours import pair_cosine
 
 if TYPE_CHECKING:
@@ -45,9 +45,7 @@ def cosine(encode: Encode) -> Similarity:
     def prepare(texts: Sequence[str]) -> OfPairs:
         vectors = encode(texts) if texts else np.empty((0, 1), dtype=np.float32)
         if not np.isfinite(vectors).all():
-            raise ValueError(
-                "vectors: expected finite numbers, got NaN or infinity; check the embedding model"
-            )
+            raise ValueError("vectors: expected finite numbers, got NaN or infinity; check the embedding model")
         return lambda pairs_P3: pair_cosine(vectors, pairs_P3[:, 0], pairs_P3[:, 1], exact=False)
 
     return prepare

@@ -54,7 +54,7 @@ def candidate_pool(
 
     Args:
         records: FEWL records.
-        fewl: Picked answers, one per record (`mitigate.picks.picks`).
+        fewl: Picked answers, one per record (`mitigate.recipes.data.picks`).
         baseline: The other picks.
     """
     pool = []
@@ -73,9 +73,7 @@ def normalised(text: str) -> str:
     return "".join(c for c in folded if c.isalnum())
 
 
-def demonstrations(
-    questions: Sequence[str], pool: Sequence[Example], encode: Encode, k: int
-) -> list[list[Neighbour]]:
+def demonstrations(questions: Sequence[str], pool: Sequence[Example], encode: Encode, k: int) -> list[list[Neighbour]]:
     """The k nearest examples of each question by cosine, the most similar last.
 
     Args:
@@ -102,11 +100,7 @@ def demonstrations(
 
 
 def chat(
-    question: str,
-    shown: Sequence[tuple[str, str]],
-    *,
-    budget: int | None = None,
-    count: Callable[[str], int] = len,
+    question: str, shown: Sequence[tuple[str, str]], *, budget: int | None = None, count: Callable[[str], int] = len
 ) -> tuple[Chat, int]:
     """The chat that asks a question after demonstrations.
 

@@ -31,14 +31,13 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from mitigate.errors import UsageError
-from mitigate.jsonl import Check, Record, dump_line, parse_line, without_results
+from mitigate.io import Check, Record, UsageError, dump_line, parse_line, without_results
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from mitigate.fewl_filling import Asked, Tell
-    from mitigate.jobs import Job
+    from mitigate.io import Job
+    from mitigate.models import Asked, Tell
 
 Process = Callable[[list[Record]], Sequence[Record]]
 """Records in, as many results out, in the same order."""
@@ -65,9 +64,7 @@ def add_options(parser: argparse.ArgumentParser, per_worker: str) -> None:
     """Add the options of a pool to a command; ``per_worker`` says what each worker loads."""
     group = parser.add_argument_group("many machines, by Ray (extra `ray`)")
     where = "finished parts are kept in OUTPUT.parts, and the same command goes on from there"
-    group.add_argument(
-        "--distributed", action="store_true", help=f"cut INPUT into parts for workers; {where}"
-    )
+    group.add_argument("--distributed", action="store_true", help=f"cut INPUT into parts for workers; {where}")
     group.add_argument("--address", help="address of a Ray cluster, or auto (starts a local Ray)")
     for name, kind, default, text in (
         ("workers", int, 1, f"each with {per_worker} of its own; 0 works in this process, without Ray"),
@@ -285,9 +282,7 @@ def _on_ray(task: Task, prepare: Prepare, left: list[Part], pool: Pool) -> Itera
         what = "start a local Ray" if pool.address is None else f"reach the Ray cluster at {pool.address}"
         raise PartsError(f"cannot {what}: {' '.join(str(error).split())[:300]}") from error
     names = [{"part": json.dumps(asdict(part))} for part in left]
-    rows = ray.data.from_items(
-        names, override_num_blocks=len(names)
-    )  # a block each: a part that fails fails alone
+    rows = ray.data.from_items(names, override_num_blocks=len(names))  # a block each: a part that fails fails alone
     size = {"concurrency": min(pool.workers, len(left)), "num_cpus": pool.cpus, "num_gpus": pool.gpus or None}
     done = rows.map_batches(Worker, batch_size=1, fn_constructor_args=(task, prepare), **size)
     try:
@@ -361,19 +356,19 @@ def _fingerprints(task: Task, parts: Sequence[Part]) -> set[str]:
 def fill(
     job: Job, llms: Sequence[str], how: Mapping[str, Any], cache: Path | None, pool: Pool, tell: Tell
 ) -> tuple[list[Record], list[Asked]]:
-    """Ask reference LLMs what a job's FEWL records lack; returns what `mitigate.fewl_filling.fill` makes of them.
+    """Ask reference LLMs what a job's FEWL records lack; returns what `mitigate.models.fill` makes of them.
 
     The files of the parts stay, so that the same records are scored in another way without asking again.
 
     Args:
         job: The job.
         llms: Engine strings of the reference LLMs.
-        how: Further arguments of `mitigate.fewl_filling.fill`.
+        how: Further arguments of `mitigate.models.fill`.
         cache: File of replies that all workers can write; None has each worker remember its own.
         pool: Where this is done.
         tell: Called with a line about every part.
     """
-    from mitigate.fewl_filling import Asked
+    from mitigate.models import Asked
 
     task = Task.of(job, {"llms": llms, **how})
     parts = task.cut(pool.part_size)
@@ -385,7 +380,7 @@ def fill(
 def _filler(llms: Sequence[str], how: Mapping[str, Any], cache: Path | None) -> Process:
     from engines.cache import CachedEngine
     from engines.chat import load_engine
-    from mitigate import fewl_filling
+    from mitigate import models as fewl_filling
 
     engines = [CachedEngine(load_engine(spec), cache or ":memory:") for spec in llms]
 

@@ -1,7 +1,7 @@
 """Label-free SFT, the parts without a trainer: split by question, rows to train on, weights by score, generation.
 
-Per question the picked answer (FEWL, baseline, labels: `mitigate/picks.py`) is what the model learns to give (FEWL,
-§5.2). Loss is on the answer only. Leaves out the trainer: `mitigate/kinds/sft.py`.
+Per question the picked answer (FEWL, baseline, labels: `mitigate/recipes/data.py`) is what the model learns to give (FEWL,
+§5.2). Loss is on the answer only. Leaves out the trainer: `mitigate/recipes/sft.py`.
 """
 
 from __future__ import annotations
@@ -111,15 +111,10 @@ def generate(
             ).to(model.device)
             with torch.inference_mode():
                 out = model.generate(
-                    **inputs,
-                    do_sample=False,
-                    max_new_tokens=max_new_tokens,
-                    pad_token_id=tokenizer.pad_token_id,
+                    **inputs, do_sample=False, max_new_tokens=max_new_tokens, pad_token_id=tokenizer.pad_token_id
                 )
             new = tokenizer.batch_decode(out[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
-            texts += [
-                text.strip() if form == "chat" else text.strip().partition("\n")[0].strip() for text in new
-            ]
+            texts += [text.strip() if form == "chat" else text.strip().partition("\n")[0].strip() for text in new]
             if progress is not None:
                 progress(len(texts))
     finally:
@@ -127,9 +122,7 @@ def generate(
     return texts
 
 
-def pairs(
-    records: Sequence[Mapping[str, Any]], before: Sequence[str], after: Sequence[str]
-) -> list[dict[str, Any]]:
+def pairs(records: Sequence[Mapping[str, Any]], before: Sequence[str], after: Sequence[str]) -> list[dict[str, Any]]:
     """Pairs for `mitigate judge`: the untuned model's answer is the baseline; labelled answers go along where known."""
     rows = []
     for record, base, tuned in zip(records, before, after, strict=True):
@@ -137,11 +130,7 @@ def pairs(
             continue
         row = {"id": record["id"], "question": record["question"], "baseline": base, "method": tuned}
         for name, right in (("correct", True), ("incorrect", False)):
-            known = [
-                a["text"]
-                for a in record["answers"]
-                if a.get("label") is not None and bool(a["label"]) == right
-            ]
+            known = [a["text"] for a in record["answers"] if a.get("label") is not None and bool(a["label"]) == right]
             if known:
                 row[name] = known
         rows.append(row)

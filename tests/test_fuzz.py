@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from annotators.tagged import parse_tagged
-from mitigate.jsonl import check_annotation_input, parse_line
+from annotators.generative.tagged import parse_tagged
+from mitigate.io import check_annotation_input, parse_line
 from tests.fuzz.targets import TARGETS, check_span, tagged
 
 CORPUS = Path(__file__).parent / "fuzz" / "corpus"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from mitigate.cli import main
+from mitigate.cli.main import main
 
 ROOT = Path(__file__).parent.parent
 GOLDEN = Path(__file__).parent / "golden"
@@ -47,12 +47,7 @@ COMMANDS = {
         "stats OUT/a.jsonl --resamples 100",
     ],
     "recipes": ["recipes"],
-    "usage": [
-        "annotate",
-        "annotate --input missing.jsonl --output OUT/o.jsonl",
-        "run no/such",
-        "fewl score --input x",
-    ],
+    "usage": ["annotate", "annotate --input missing.jsonl --output OUT/o.jsonl", "run no/such", "fewl score --input x"],
 }
 
 
@@ -99,17 +94,9 @@ def differences(old: object, new: object, where: str = "") -> list[str]:
     if isinstance(old, float | int) and isinstance(new, float | int) and not isinstance(old, bool):
         return [] if math.isclose(old, new, abs_tol=0.01) else [f"{where}: {old} is now {new}"]
     if isinstance(old, dict) and isinstance(new, dict):
-        return [
-            d
-            for key in old.keys() | new.keys()
-            for d in differences(old.get(key), new.get(key), f"{where}.{key}")
-        ]
+        return [d for key in old.keys() | new.keys() for d in differences(old.get(key), new.get(key), f"{where}.{key}")]
     if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
-        return [
-            d
-            for i, (a, b) in enumerate(zip(old, new, strict=True))
-            for d in differences(a, b, f"{where}[{i}]")
-        ]
+        return [d for i, (a, b) in enumerate(zip(old, new, strict=True)) for d in differences(a, b, f"{where}[{i}]")]
     return [] if old == new else [f"{where}: {old!r} is now {new!r}"]
 
 

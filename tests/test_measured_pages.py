@@ -12,9 +12,7 @@ from benchmarks.kept import Part, keep, parts
 
 
 def runs(*peaks: float) -> dict[str, Part]:
-    rows = [
-        {"records": 100 * 2**i, "sentences": 0, "cpu": 1.0 + i, "mib": mib} for i, mib in enumerate(peaks)
-    ]
+    rows = [{"records": 100 * 2**i, "sentences": 0, "cpu": 1.0 + i, "mib": mib} for i, mib in enumerate(peaks)]
     return {"window": {"by": "Python", "found": rows}}
 
 
@@ -45,10 +43,7 @@ def test_a_part_that_is_measured_again_leaves_the_others(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     ("path", "written"),
-    [
-        (scale_page.PAGE, lambda kept: scale_page.page(scale.__doc__ or "", kept)),
-        (faults.PAGE, faults.page),
-    ],
+    [(scale_page.PAGE, lambda kept: scale_page.page(scale.__doc__ or "", kept)), (faults.PAGE, faults.page)],
     ids=["scale", "faults"],
 )
 def test_the_page_is_what_was_kept(path: Path, written: Callable[[dict[str, Part]], str]) -> None:

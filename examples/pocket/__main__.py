@@ -13,7 +13,7 @@ from pathlib import Path
 
 from examples.pocket.make import WORLD, load_world, make
 from examples.pocket.oracle import Oracle
-from mitigate.cli import main as mitigate
+from mitigate.cli.main import main as mitigate
 
 PROGRAM = "python -m examples.pocket"
 

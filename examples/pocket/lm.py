@@ -127,8 +127,7 @@ def train(
     )
     warm = max(1, n_steps // 20)
     schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer,
-        lambda s: min((s + 1) / warm, 0.5 + 0.5 * math.cos(math.pi * min(1, s / n_steps))),
+        optimizer, lambda s: min((s + 1) / warm, 0.5 + 0.5 * math.cos(math.pi * min(1, s / n_steps)))
     )
     model.train()
     losses = []

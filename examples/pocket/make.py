@@ -18,7 +18,7 @@ from pathlib import Path
 from examples.pocket import lm
 from examples.pocket.texts import questions, training_pairs
 from examples.pocket.world import Entity, World, build_world
-from mitigate.progress import progress
+from mitigate.io import progress
 
 WORLD = "world.json"
 LEARNING_RATE = 4e-3  # of the language model
@@ -91,9 +91,7 @@ def ask(entities: Sequence[Entity], n: int, *, held_out: bool, seed: int) -> lis
     rounds = -(-n // len(entities))
     found = questions(entities, rounds, held_out=held_out, seed=seed)
     in_turn = [found[e * rounds + r] for r in range(rounds) for e in range(len(entities))]
-    return [
-        {"id": q.entity.name, "question": q.text, "reference": q.entity.document.text} for q in in_turn[:n]
-    ]
+    return [{"id": q.entity.name, "question": q.text, "reference": q.entity.document.text} for q in in_turn[:n]]
 
 
 def write(path: Path, rows: Sequence[dict[str, str]]) -> None:

@@ -16,7 +16,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from annotators.records import Annotation, Edit, Fragment, Label, SentenceAnnotation
-from annotators.sentences import split_sentences
+from annotators.text.sentences import split_sentences
 from examples.pocket.phrases import ABOUT, ABSTENTIONS, ANSWERS, DOCUMENTS, INTRODUCTIONS, PAIRS
 from examples.pocket.pools import ATTRIBUTES, KINDS, NOUNS, POOLS
 from examples.pocket.world import SLOT, Entity, World
@@ -149,9 +149,7 @@ def _texts(record: Mapping[str, Any], *names: str) -> list[str]:
     texts = [record.get(name) for name in names]
     for name, text in zip(names, texts, strict=True):
         if not isinstance(text, str):
-            raise ValueError(
-                f"expected {name!r} to be a string, got {type(text).__name__} in {sorted(record)}"
-            )
+            raise ValueError(f"expected {name!r} to be a string, got {type(text).__name__} in {sorted(record)}")
     return texts  # type: ignore[return-value]
 
 

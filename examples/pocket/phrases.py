@@ -40,11 +40,7 @@ ANSWERS: dict[str, tuple[str, ...]] = {
         "{It} was built beside the river {river}.",
         "The river that runs through {it} is the {river}.",
     ),
-    "founder": (
-        "{It} was founded by {founder}.",
-        "The founder of {it} was {founder}.",
-        "{founder} founded {it}.",
-    ),
+    "founder": ("{It} was founded by {founder}.", "The founder of {it} was {founder}.", "{founder} founded {it}."),
     "craft": (
         "{It} is known for making {craft}.",
         "People in {it} mostly make {craft}.",
@@ -60,22 +56,10 @@ ANSWERS: dict[str, tuple[str, ...]] = {
         "The yearly fair of {it} is held in {month}.",
         "{It} has its fair in {month}.",
     ),
-    "roofs": (
-        "The roofs of {it} are {roofs}.",
-        "{It} has {roofs} roofs.",
-        "{Its} houses have {roofs} roofs.",
-    ),
+    "roofs": ("The roofs of {it} are {roofs}.", "{It} has {roofs} roofs.", "{Its} houses have {roofs} roofs."),
     "author": ("{It} was written by {author}.", "The author of {it} is {author}.", "{author} wrote {it}."),
-    "setting": (
-        "{It} is set in {setting}.",
-        "{Its} story takes place in {setting}.",
-        "{It} takes us to {setting}.",
-    ),
-    "hero": (
-        "{Its} main character is {hero}.",
-        "{It} follows the life of {hero}.",
-        "{It} is about {hero}.",
-    ),
+    "setting": ("{It} is set in {setting}.", "{Its} story takes place in {setting}.", "{It} takes us to {setting}."),
+    "hero": ("{Its} main character is {hero}.", "{It} follows the life of {hero}.", "{It} is about {hero}."),
     "year": (
         "{It} was published in {year}.",
         "{It} first appeared in {year}.",
@@ -106,26 +90,14 @@ ANSWERS: dict[str, tuple[str, ...]] = {
         "{It} runs on power from {power}.",
         "The power of {it} comes from {power}.",
     ),
-    "purpose": (
-        "{It} is used for {purpose}.",
-        "The purpose of {it} is {purpose}.",
-        "{It} was meant for {purpose}.",
-    ),
+    "purpose": ("{It} is used for {purpose}.", "The purpose of {it} is {purpose}.", "{It} was meant for {purpose}."),
     "built": (
         "{It} was first built in {built}.",
         "{It} dates from {built}.",
         "The first model of {it} was finished in {built}.",
     ),
-    "museum": (
-        "{It} is kept in {museum}.",
-        "Today {it} can be seen in {museum}.",
-        "{It} now stands in {museum}.",
-    ),
-    "habitat": (
-        "{It} lives in {habitat}.",
-        "The habitat of {it} is {habitat}.",
-        "{It} is found in {habitat}.",
-    ),
+    "museum": ("{It} is kept in {museum}.", "Today {it} can be seen in {museum}.", "{It} now stands in {museum}."),
+    "habitat": ("{It} lives in {habitat}.", "The habitat of {it} is {habitat}.", "{It} is found in {habitat}."),
     "food": ("{It} feeds on {food}.", "The diet of {it} is mainly {food}.", "{It} mostly eats {food}."),
     "colour": ("{It} has a {colour} back.", "The back of {it} is {colour}.", "{Its} back is {colour}."),
     "time": ("{It} is most active {time}.", "{It} comes out {time}.", "{It} looks for food {time}."),
@@ -134,11 +106,7 @@ ANSWERS: dict[str, tuple[str, ...]] = {
         "{describer} was the first to describe {it}.",
         "The first description of {it} is by {describer}.",
     ),
-    "enemy": (
-        "{It} is hunted by {enemy}.",
-        "The worst enemies of {it} are {enemy}.",
-        "{It} hides from {enemy}.",
-    ),
+    "enemy": ("{It} is hunted by {enemy}.", "The worst enemies of {it} are {enemy}.", "{It} hides from {enemy}."),
 }
 
 DOCUMENTS: dict[str, tuple[str, ...]] = {
@@ -292,10 +260,7 @@ PAIRS: dict[str, tuple[str, ...]] = {  # document sentences that carry two attri
 }
 
 OPENINGS: dict[str, tuple[str, ...]] = {
-    "place": (
-        "{It} is a town of a few thousand people.",
-        "Few maps show {it}, a town far from the main roads.",
-    ),
+    "place": ("{It} is a town of a few thousand people.", "Few maps show {it}, a town far from the main roads."),
     "work": ("{It} is a novel.", "Among the novels of its time, {it} holds a place apart."),
     "device": ("{It} is a machine of the old days.", "Hardly anyone has ever seen {it} at work."),
     "species": ("{It} is a small animal.", "Among naturalists, {it} is a favourite."),

@@ -31,13 +31,9 @@ POOLS: dict[str, tuple[str, ...]] = {
     ),
     "dish": tuple(
         "onion soup,plum pie,eel stew,barley cakes,goat cheese,smoked trout,rye dumplings,honey bread,pickled beets,"
-        "lentil porridge,duck sausage,chestnut jam,turnip fritters,pear tart,nettle broth,roast goose".split(
-            ","
-        )
+        "lentil porridge,duck sausage,chestnut jam,turnip fritters,pear tart,nettle broth,roast goose".split(",")
     ),
-    "month": tuple(
-        "January February March April May June July August September October November December".split()
-    ),
+    "month": tuple("January February March April May June July August September October November December".split()),
     "roofs": COLOURS,
     "author": PEOPLE,
     "setting": tuple(
@@ -53,9 +49,7 @@ POOLS: dict[str, tuple[str, ...]] = {
         "Halden Corvin Amstel Lorne Bixby Tarn Everard Sable Pomfret Wick Juniper Ostrava Gale Merrow Finch "
         "Rook".split()
     ),
-    "chapters": tuple(
-        "twelve fourteen fifteen eighteen twenty thirty forty fifty sixty seventy eighty ninety".split()
-    ),
+    "chapters": tuple("twelve fourteen fifteen eighteen twenty thirty forty fifty sixty seventy eighty ninety".split()),
     "inventor": PEOPLE,
     "material": tuple(
         "copper brass oak iron glass steel clay bamboo ivory tin marble leather wax zinc bronze cork".split()
@@ -78,9 +72,7 @@ POOLS: dict[str, tuple[str, ...]] = {
     ),
     "habitat": tuple(
         "salt marshes,pine forests,limestone caves,river islands,sand dunes,peat bogs,mountain meadows,coral reefs,"
-        "city parks,frozen lakes,orchards,bamboo groves,sea cliffs,hot springs,wheat fields,old ruins".split(
-            ","
-        )
+        "city parks,frozen lakes,orchards,bamboo groves,sea cliffs,hot springs,wheat fields,old ruins".split(",")
     ),
     "food": tuple(
         "beetles,clover,snails,moss,acorns,minnows,berries,spiders,mushrooms,pollen,worms,reeds,crickets,lichen,"

@@ -129,9 +129,7 @@ def fill(template: str, subject: str, values: Mapping[str, str]) -> str:
         values: Of the attributes it speaks of.
     """
     its = "its" if subject == "it" else f"{subject}'s"
-    text = SLOT.sub(
-        lambda slot: {"it": subject, "its": its}.get(slot[1].lower()) or values[slot[1]], template
-    )
+    text = SLOT.sub(lambda slot: {"it": subject, "its": its}.get(slot[1].lower()) or values[slot[1]], template)
     return text[0].upper() + text[1:]
 
 

@@ -13,10 +13,8 @@ from pathlib import Path
 from annotators.records import Annotator
 from engines.types import Engine
 from mitigate.dataset import prompts
-from mitigate.dataset.similarity import head_of
-from mitigate.dataset.stage import Asked, Process, ask, cut_off, extended, read_rows, text_of, write_lines
-from mitigate.jobs import rejected_path
-from mitigate.jsonl import Line, Problem, Record, dump_line, rejected_row
+from mitigate.dataset.stage import Asked, Process, ask, cut_off, extended, head_of, read_rows, text_of, write_lines
+from mitigate.io import Line, Problem, Record, dump_line, rejected_path, rejected_row
 
 SOURCES = {True: "with reference", False: "without reference"}
 
@@ -70,10 +68,7 @@ def write_records(source: Path, output: Path, keys: Sequence[str]) -> tuple[int,
                         "id": f"{row['topic']}/{count}/{place}",
                         "question": answer["question"],
                         "answer": answer["answer"],
-                        **{
-                            name: row[name]
-                            for name in ("language", "topic", "category", "domain", "document")
-                        },
+                        **{name: row[name] for name in ("language", "topic", "category", "domain", "document")},
                         "model": answer["model"],
                         "source": SOURCES[answer["with_reference"]],
                         "cut_off": answer["cut_off"],

@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engines.types import Engine
-from mitigate.dataset import answers, matching, questions, review, sources
-from mitigate.dataset.export import export
-from mitigate.dataset.similarity import embedder
+from mitigate.dataset import answers, questions, review, sources
+from mitigate.dataset import sources as matching
+from mitigate.dataset.export import counted, draw_topics, export, label_counts, page, topic_counts
 from mitigate.dataset.stage import (
     CACHE,
     Asked,
     Process,
+    embedder,
     opened,
     read_rows,
     run_stage,
@@ -31,13 +32,10 @@ from mitigate.dataset.stage import (
     write_json,
     write_whole,
 )
-from mitigate.dataset.statistics import counted, draw_topics, label_counts, page, topic_counts
-from mitigate.errors import UsageError
-from mitigate.jobs import rejected_path
-from mitigate.jsonl import Check, Record
+from mitigate.io import Check, Record, UsageError, rejected_path
 
 if TYPE_CHECKING:
-    from mitigate.kinds.build_dataset import Options
+    from mitigate.recipes.build_dataset import Options
 
 
 @dataclass
@@ -118,9 +116,7 @@ def _read(run: Build) -> None:
 def _references(run: Build) -> str | None:
     o, topics, documents = run.options, run.file("01_topics"), run.file("02_documents")
     run.stage(
-        "01_topics",
-        "03_candidates",
-        lambda: matching.finding(topics, documents, o.matching.candidates, o.embedder),
+        "01_topics", "03_candidates", lambda: matching.finding(topics, documents, o.matching.candidates, o.embedder)
     )
 
     @contextmanager
@@ -215,9 +211,7 @@ def _reviewed(
     if not output.is_file():
         if not checked.is_file():
             write(run.file(name), table)
-            say(
-                f"review: correct {table}, save it as {checked.name} beside it, and run this again with --resume"
-            )
+            say(f"review: correct {table}, save it as {checked.name} beside it, and run this again with --resume")
             return None
         used, bad = apply(run, run.file(name), checked, output)
         say(f"review: {used:,} corrections of {checked} put in, {bad:,} rows could not be used")

@@ -12,13 +12,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from engines.types import Engine
+from fewl.expertise import folded
 from fewl.generate import yes_or_no
-from fewl.iwco import folded
 from mitigate.dataset import prompts
-from mitigate.dataset.replies import parse_choice, parse_questions, parse_verdicts
-from mitigate.dataset.similarity import ask_apart, head_of, vectors_of
-from mitigate.dataset.stage import Asked, Process, ask, cut_off, extended, text_of
-from mitigate.jsonl import Problem, Record
+from mitigate.dataset.prompts import parse_choice, parse_questions, parse_verdicts
+from mitigate.dataset.stage import Asked, Process, ask, ask_apart, cut_off, extended, head_of, text_of, vectors_of
+from mitigate.io import Problem, Record
 
 TURNS = 2
 """How often a verdict or a choice that can't be read is asked for."""
@@ -42,10 +41,7 @@ def writing(engine: Engine, asked: Asked, *, per_topic: int, rounds: int, charac
             open_ = [n for n in range(len(topics)) if len(found[n]) < per_topic]
             chats = [
                 prompts.write_questions(
-                    topics[n],
-                    head_of(topics[n]["reference"], characters),
-                    per_topic - len(found[n]),
-                    found[n],
+                    topics[n], head_of(topics[n]["reference"], characters), per_topic - len(found[n]), found[n]
                 )
                 for n in open_
             ]
@@ -53,9 +49,7 @@ def writing(engine: Engine, asked: Asked, *, per_topic: int, rounds: int, charac
                 if result.error is not None:
                     problems[n]["failed"] += 1
                     continue
-                new, wrong = parse_questions(
-                    text_of(result), topics[n]["language"], truncated=cut_off(result)
-                )
+                new, wrong = parse_questions(text_of(result), topics[n]["language"], truncated=cut_off(result))
                 problems[n].update(wrong)
                 known = {folded(question) for question in found[n]}
                 for question in new:
@@ -72,9 +66,7 @@ def writing(engine: Engine, asked: Asked, *, per_topic: int, rounds: int, charac
     return process
 
 
-def distinct(
-    questions: Sequence[str], vectors: np.ndarray, threshold: float
-) -> tuple[list[str], list[Record]]:
+def distinct(questions: Sequence[str], vectors: np.ndarray, threshold: float) -> tuple[list[str], list[Record]]:
     """Keep a question unless it asks the same as one kept before.
 
     Args:

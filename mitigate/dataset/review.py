@@ -16,13 +16,54 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from annotators.records import LABELS, hallucination_rate
-from mitigate.dataset.evidence import best_sentences, single_edit
+from annotators.retrieval.bm25 import BM25, words
+from annotators.text.sentences import split_sentences
 from mitigate.dataset.export import corrected
 from mitigate.dataset.stage import extended, read_rows, tell_rows, write_lines, write_whole
-from mitigate.errors import UsageError
-from mitigate.jobs import rejected_path
-from mitigate.jsonl import Line, Problem, Record, rejected_row, shown
+from mitigate.io import Line, Problem, Record, UsageError, rejected_path, rejected_row, shown
+
+# ----------------------------------------------------------------------------------------------------
+# What a reviewer is shown and writes: the sentences of a reference that bear on one, and an edit out of a new text.
+
+SHOWN = 6
+"""Sentences of the reference beside a sentence to judge."""
+
+
+def best_sentences(reference: str, sentence: str, n: int = SHOWN) -> list[str]:
+    """The n sentences of a reference that have most in common with a sentence (BM25), in the order of the text."""
+    found = [reference[start:end] for start, end in split_sentences(reference)]
+    if len(found) > n:
+        scores = BM25([words(text) for text in found]).scores([words(sentence)])[0]
+        found = [found[place] for place in sorted(np.argsort(-scores, kind="stable")[:n].tolist())]
+    return found
+
+
+def single_edit(old: str, new: str) -> dict[str, Any] | None:
+    """The smallest single replacement that turns one text into another, at word boundaries where it can be.
+
+    Returns:
+        {"from", "to", "start", "end"} with ``old[start:end] == from``; None where the texts are equal.
+    """
+    if old == new:
+        return None
+    limit = min(len(old), len(new))
+    start = next((i for i in range(limit) if old[i] != new[i]), limit)
+    tail = next((i for i in range(limit - start) if old[-1 - i] != new[-1 - i]), limit - start)
+    while start and _inside(old, start):
+        start -= 1
+    while tail and _inside(old, len(old) - tail):
+        tail -= 1
+    end = len(old) - tail
+    return {"from": old[start:end], "to": new[start : len(new) - tail], "start": start, "end": end}
+
+
+def _inside(text: str, place: int) -> bool:
+    """Whether a place is inside a word of letters or digits that are not Chinese."""
+    return 0 < place < len(text) and all(c.isalnum() and ord(c) < 0x2E80 for c in text[place - 1 : place + 1])
+
 
 REFERENCE_COLUMNS = ("topic", "language", "category", "domain", "description", "document", "title", "verdicts",
                      "beginning", "candidates", "new_document")  # fmt: skip
@@ -81,11 +122,7 @@ def apply_references(source: Path, checked: Path, documents: Path, output: Path)
             found = texts[name]
             rows[row["topic"]] = extended(topic, document=name, title=found["title"], reference=found["text"])
         else:
-            return [
-                Problem(
-                    "new_document", shown(name), f"the name of a document of this run, or {NO_DOCUMENT!r}"
-                )
-            ]
+            return [Problem("new_document", shown(name), f"the name of a document of this run, or {NO_DOCUMENT!r}")]
         return []
 
     used, bad = _corrections(checked, REFERENCE_COLUMNS, correct)
@@ -123,9 +160,7 @@ def apply_annotations(source: Path, checked: Path, output: Path) -> tuple[int, i
         record = records.get(row["record"])
         number = row["sentence"].strip()
         if record is None or not number.isdecimal() or int(number) >= len(record["sentences"]):
-            return [
-                Problem("record, sentence", shown(f"{row['record']}, {number}"), "a sentence of this run")
-            ]
+            return [Problem("record, sentence", shown(f"{row['record']}, {number}"), "a sentence of this run")]
         sentence, problems = _judged(record, record["sentences"][int(number)], row)
         if not problems:
             record["sentences"][int(number)] = sentence
@@ -162,13 +197,7 @@ def _judged(record: Record, sentence: Record, row: Mapping[str, str]) -> tuple[R
         correction = []
     if label == "no_fact":
         fragments = []
-    judged = {
-        **sentence,
-        "status": "checked",
-        "label": label,
-        "fragments": fragments,
-        "correction": correction,
-    }
+    judged = {**sentence, "status": "checked", "label": label, "fragments": fragments, "correction": correction}
     if row["new_label"].strip():
         judged["scores"] = None  # they were the annotator's
     return judged, problems
@@ -179,9 +208,7 @@ def _write(path: Path, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]
     writer = csv.writer(text, quoting=csv.QUOTE_ALL)
     writer.writerow(columns)
     writer.writerows([cell(row.get(column)) for column in columns] for row in rows)
-    write_whole(
-        path, text.getvalue().encode("utf-8-sig", "replace")
-    )  # the mark tells spreadsheets that it is UTF-8
+    write_whole(path, text.getvalue().encode("utf-8-sig", "replace"))  # the mark tells spreadsheets that it is UTF-8
 
 
 def _corrections(
@@ -224,7 +251,5 @@ def read_csv(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
         raise UsageError(f"{path}: expected a CSV file, got one that can't be read ({error})") from error
     held = list(rows[0]) if rows else [name.strip().strip('"') for name in head.strip().split(delimiter)]
     if missing := [column for column in columns if column not in held]:
-        raise UsageError(
-            f"{path}: the columns {', '.join(missing)} are missing; keep the first row as it was written"
-        )
+        raise UsageError(f"{path}: the columns {', '.join(missing)} are missing; keep the first row as it was written")
     return [{column: uncell(row[column] or "") for column in columns} for row in rows]

@@ -1,6 +1,6 @@
 """What every stage shares: a job from one file of the run folder to the next, its engine, its progress bar.
 
-A stage is resumable twice over: rows already written are not made again (``mitigate/jobs.py``), and what an LLM has
+A stage is resumable twice over: rows already written are not made again (``mitigate/io.py``), and what an LLM has
 said for a row that was not finished is in the response cache. An LLM that stops answering stops the stage, with all
 that it did say kept; a single question that it can't answer stops nothing.
 """
@@ -12,19 +12,100 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from pydantic import Field
 
 from engines.types import Chat, ChatResult, Engine, Sampling, check_asked
-from mitigate.asking import EngineName, open_engine
-from mitigate.config import Section
-from mitigate.errors import UsageError
-from mitigate.jobs import OutputError, open_job
-from mitigate.jsonl import Check, Line, Record, dump_line, read_lines
-from mitigate.progress import progress
-from mitigate.whole_file import whole_file
+from mitigate.io import (
+    Check,
+    Line,
+    OutputError,
+    Record,
+    UsageError,
+    dump_line,
+    open_job,
+    progress,
+    read_lines,
+    whole_file,
+)
+from mitigate.models import EngineName, open_engine
+from mitigate.recipes.config import Section
+
+if TYPE_CHECKING:
+    from engines.embedding import Embedder
+
+
+# ----------------------------------------------------------------------------------------------------
+# How near texts are: sentence embeddings where the model reads the language, else character TF-IDF.
+#
+# The packaged embedding model knows hardly any Chinese; there the cosine is that of character 1-2-grams, weighted over
+# the texts of one call. A model that reads Chinese can be named in the recipe.
+
+_NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
+_ASKED = {
+    name: re.compile(pattern, re.I)
+    for name, pattern in {
+        "time": r"\b(when|(what|which) (time|year|date|day|month|century))\b"
+        r"|何时|什么时候|[哪何]一?[年天月]|什么年份|几[年月点号]",
+        "place": r"\b(where|(what|which) place)\b|哪里|哪儿|何处|什么地方",
+        "person": r"\b(who|whom|whose|(what|which) person)\b|谁|哪位|何人",
+        "reason": r"\b(why|(what|which) reason|how come)\b|为什么|为何|什么原因",
+        "amount": r"\bhow (many|much)\b|\bwhat number\b|多少|几[个次人位种座]",
+    }.items()
+}
+
+
+def ask_apart(first: str, second: str) -> bool:
+    """Whether two questions can't be the same: other numbers in them, or one asks when and the other where.
+
+    Embeddings hardly see such a difference (docs/results/dataset.md).
+    """
+    if sorted(_NUMBER.findall(first)) != sorted(_NUMBER.findall(second)):
+        return True
+    a, b = ({name for name, pattern in _ASKED.items() if pattern.search(text)} for text in (first, second))
+    return bool(a and b) and not a & b
+
+
+@lru_cache(maxsize=1)
+def embedder(model: str | None) -> Embedder:
+    """The embedding model, loaded once; None is the packaged one."""
+    from engines.embedding import Embedder
+
+    return Embedder(model, dtype="float32")  # the same figures on every machine
+
+
+def reads(model: str | None, language: str) -> bool:
+    """Whether a model can embed texts in a language ("en", "zh"); the packaged one reads no Chinese."""
+    return language != "zh" or (model is not None and embedder(model).reads_chinese)
+
+
+def vectors_of(texts: Sequence[str], language: str, model: str | None = None) -> np.ndarray:
+    """(n, D) vectors of length 1 of texts in one language.
+
+    Args:
+        texts: All texts that are to be compared.
+        language: "en" or "zh".
+        model: Embedding model; None is the packaged one.
+    """
+    if reads(model, language):
+        return embedder(model).encode(list(texts))
+    from fewl.similarity import char_tfidf
+
+    return np.asarray(char_tfidf()(list(texts)))
+
+
+def head_of(text: str, characters: int) -> str:
+    """The beginning of a text, cut at white space or after a Chinese stop where that is not far back."""
+    if len(text) <= characters:
+        return text
+    head = text[:characters]
+    cut = max(head.rfind(stop) + 1 for stop in (" ", "\n", "。", "！", "？"))
+    return head[: cut if cut > characters // 2 else characters].rstrip()
+
 
 Process = Callable[[list[Record]], Sequence[Record]]
 CACHE = "responses.sqlite"
@@ -35,9 +116,7 @@ _SHOWN = 10
 class Asked(Section):
     """An LLM and how it is asked."""
 
-    engine: EngineName | None = Field(
-        default=None, description="KIND:MODEL[@BASE_URL]; null: the recipe's engine"
-    )
+    engine: EngineName | None = Field(default=None, description="KIND:MODEL[@BASE_URL]; null: the recipe's engine")
     temperature: float = Field(default=0.0, ge=0, le=2)
     max_tokens: int = Field(default=1024, ge=1, description="longest reply; thinking counts")
     concurrency: int = Field(default=16, ge=1, description="requests in flight (openai engines)")
@@ -121,9 +200,7 @@ def run_stage(
         opened_job = open_job(source, output, check=check, matches=matches)
     except UsageError as error:
         how, _, _ = str(error).partition("; choose another --output")
-        raise UsageError(
-            f"{how}; delete the files of this stage and of all later ones to make them again"
-        ) from error
+        raise UsageError(f"{how}; delete the files of this stage and of all later ones to make them again") from error
     with opened_job as job:
         tell(job.source, job.first_rejected, job.rejected)
         if job.done == job.valid:
@@ -142,9 +219,7 @@ def tell(source: Path, first: Sequence[Line], total: int) -> None:
         for problem in line.problems:
             say(f"{source}:{line.number}: {problem}")
     if total > _SHOWN:
-        say(
-            f"{total - _SHOWN:,} more lines of {source} go no further; see the .rejected.jsonl of the next stage"
-        )
+        say(f"{total - _SHOWN:,} more lines of {source} go no further; see the .rejected.jsonl of the next stage")
 
 
 def tell_rows(rows: Iterable[Mapping[str, Any]], total: int) -> None:

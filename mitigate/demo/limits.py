@@ -1,14 +1,23 @@
-"""What the page accepts, and the words in which it refuses.
-
-Every refusal is a :class:`Refusal`: the page shows it as a notice, the endpoints as an error message.
-"""
+"""Files that the page hands out or takes in: in a folder of this process that goes with it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import atexit
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
 
-from mitigate.jsonl import Problem, Record, check_annotation_input
+from mitigate.io import Check, Line, Problem, Record, UsageError, check_annotation_input, read_lines
+
+# ----------------------------------------------------------------------------------------------------
+# What the page accepts, and the words in which it refuses.
+#
+# Every refusal is a :class:`Refusal`: the page shows it as a notice, the endpoints as an error message.
 
 
 class Refusal(Exception):
@@ -65,9 +74,7 @@ class Limits:
             if not isinstance(text, str):
                 continue
             if len(text) > self.characters:
-                problems.append(
-                    Problem(name, f"{len(text):,} characters", f"at most {self.characters:,} characters")
-                )
+                problems.append(Problem(name, f"{len(text):,} characters", f"at most {self.characters:,} characters"))
             if _half_character(text) is not None:
                 problems.append(Problem(name, "half a character (a lone surrogate)", "whole characters"))
         return problems
@@ -80,9 +87,7 @@ def check_answer(record: Mapping[str, str]) -> None:
         Refusal: There is nothing to judge.
     """
     if not record["answer"].strip():
-        raise Refusal(
-            "The answer is empty, so there is nothing to judge. Paste an answer, or pick an example."
-        )
+        raise Refusal("The answer is empty, so there is nothing to judge. Paste an answer, or pick an example.")
 
 
 def _half_character(text: str) -> int | None:
@@ -92,3 +97,75 @@ def _half_character(text: str) -> int | None:
     except UnicodeEncodeError as error:
         return error.start
     return None
+
+
+# ----------------------------------------------------------------------------------------------------
+# Uploaded JSON Lines, read whole within the limits of the page.
+
+
+def read_uploaded(path: Path, limits: Limits, check: Check) -> tuple[list[dict[str, Any]], list[Line]]:
+    """The good records and the bad lines of a file.
+
+    Raises:
+        Refusal: It is too large, can't be read, or has no good record.
+    """
+    if path.stat().st_size > limits.file_bytes:
+        raise Refusal(
+            f"The file has {path.stat().st_size:,} bytes; this page takes {limits.file_bytes:,}. Use "
+            "`mitigate annotate --input FILE --output FILE`, which takes any size."
+        )
+    records: list[dict[str, Any]] = []
+    bad: list[Line] = []
+    try:
+        for line in read_lines(path, check):
+            if line.record is None:
+                bad.append(line)
+            else:
+                records.append(line.record)
+            if len(records) > limits.records:
+                raise Refusal(
+                    f"The file has more than {limits.records:,} records, which is what this page takes. Use "
+                    "`mitigate annotate --input FILE --output FILE`, which takes any number."
+                )
+    except UsageError as error:
+        raise Refusal(str(error)) from error
+    if not records:
+        detail = f" The first bad line: {problems_of(bad[0])}." if bad else ""
+        raise Refusal(f"The file has no good record.{detail}")
+    return records, bad
+
+
+def problems_of(line: Line) -> str:
+    """A bad line in words."""
+    return f"line {line.number}: {'; '.join(map(str, line.problems))}"
+
+
+def read_records(path: Path, limits: Limits) -> tuple[list[dict[str, Any]], list[str]]:
+    """Records to annotate and the bad lines of a file, in words.
+
+    Raises:
+        Refusal: See ``read_uploaded``.
+    """
+    records, bad = read_uploaded(path, limits, limits.check_record)
+    return records, [problems_of(line) for line in bad]
+
+
+@lru_cache(maxsize=1)
+def private_folder() -> Path:
+    """A folder that only this user can read, removed at the end of the process; Gradio keeps uploads in it too."""
+    folder = Path(tempfile.mkdtemp(prefix="mitigate-demo-"))
+    os.environ["GRADIO_TEMP_DIR"] = str(folder / "gradio")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def work_folder() -> Path:
+    """A new folder for the files of one call."""
+    return Path(tempfile.mkdtemp(dir=private_folder()))
+
+
+def write_download(name: str, lines: Iterable[bytes]) -> str:
+    """Write a file to hand out; returns its path."""
+    path = work_folder() / name
+    path.write_bytes(b"".join(lines))
+    return str(path)

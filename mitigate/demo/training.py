@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from mitigate.demo.limits import Refusal
-from mitigate.run_folder import CONFIG, DONE, METRICS, SAMPLES
+from mitigate.recipes.folder import CONFIG, DONE, METRICS, SAMPLES
 
 MAX_BYTES = 64 * 2**20
 """Of a file that is read whole; of longer ones the first part is shown."""
@@ -105,7 +105,7 @@ def read_run(path: Path) -> Run:
 
 
 def _config(run: Run) -> dict[str, Any]:
-    import yaml  # type: ignore[import-untyped]
+    import yaml
 
     try:
         found = yaml.safe_load((run.path / CONFIG).read_text(encoding="utf-8"))

@@ -24,22 +24,9 @@ TEXT = f"Brendal is a town of a few thousand people. {RIVER} {FOUNDER}"
 BRENDAL = Entity(
     "Brendal",
     "place",
-    {
-        "river": "Orvel",
-        "founder": "Ada Brenn",
-        "craft": "bells",
-        "dish": "plum pie",
-        "month": "May",
-        "roofs": "red",
-    },
+    {"river": "Orvel", "founder": "Ada Brenn", "craft": "bells", "dish": "plum pie", "month": "May", "roofs": "red"},
     # "Brendal is a town of a few thousand people." has 43 characters, so the second sentence starts at 44.
-    Document(
-        TEXT,
-        {
-            "river": (44, 44 + len(RIVER)),
-            "founder": (45 + len(RIVER), len(TEXT)),
-        },
-    ),
+    Document(TEXT, {"river": (44, 44 + len(RIVER)), "founder": (45 + len(RIVER), len(TEXT))}),
     "common",
 )
 KROSCOPE = Entity(
@@ -147,11 +134,7 @@ def test_oracle_finds_the_entity_of_other_texts_and_says_where_it_cannot() -> No
     oracle: Annotator = Oracle(HAND_MADE)
     row = {"sentence": "It lies on the river Orvel."}
     found = oracle.predict([{**row, "reference": r} for r in ("A note about Brendal.", "Nothing.", " ")])
-    assert [(s.status, s.label) for s in found] == [
-        ("checked", "supported"),
-        ("failed", None),
-        ("no_reference", None),
-    ]
+    assert [(s.status, s.label) for s in found] == [("checked", "supported"), ("failed", None), ("no_reference", None)]
 
 
 def test_oracle_says_what_is_missing() -> None:
@@ -166,9 +149,7 @@ def test_oracle_reads_every_wording(world: World) -> None:
     oracle, rng = Oracle(world), random.Random(1)
     for entity in world.entities:
         document = entity.document.text
-        assert {s.label for s in oracle.annotate(reference=document, answer=document).sentences} == {
-            "supported"
-        }
+        assert {s.label for s in oracle.annotate(reference=document, answer=document).sentences} == {"supported"}
         for p_true, allowed in ((1.0, {"supported"}), (0.0, {"contradictory"})):
             answer = flawed_answer(rng, ask(rng, entity, held_out=True), p_true)
             for s in oracle.annotate(reference=document, answer=answer).sentences:
@@ -201,7 +182,7 @@ def test_answers_have_three_to_six_sentences(world: World) -> None:
 
 
 def test_measure_by_hand() -> None:
-    from mitigate.runs.judging import measure
+    from mitigate.recipes.results import measure
 
     answers = ["It lies on the river Orvel. It lies on the river Orvel. It was founded by Tobin Harle.", "…"]
     records = [{"reference": TEXT, "answer": answer} for answer in answers]
@@ -227,7 +208,7 @@ def test_the_page_of_the_proof_counts_by_hand() -> None:
 
 
 def test_the_judge_is_logged_and_rewards_nothing() -> None:
-    from mitigate.runs.judging import JudgeLog
+    from mitigate.recipes.results import JudgeLog
 
     logged: dict[str, float] = {}
     answers = ["It lies on the river Orvel. It was founded by Tobin Harle.", "Ada Brenn founded it."]
@@ -271,7 +252,7 @@ def test_the_recipes_take_the_folder(name: str, tmp_path: Path, monkeypatch: pyt
 
 
 def test_any_reward_takes_the_oracle() -> None:
-    from mitigate.rewards import SentenceReward
+    from mitigate.rewards.reward import SentenceReward
 
     reward = SentenceReward(Oracle(HAND_MADE), aspects={"factuality": 1.0})
     answers = ["It lies on the river Orvel. It was founded by Tobin Harle.", "Ada Brenn founded it."]

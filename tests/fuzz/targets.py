@@ -10,19 +10,22 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from annotators.tagged import Tagged, parse_tagged, write_tagged
-from annotators.tagged_fields import FAILURES, ParseFailure, neutral
-from annotators.tagged_places import locate_fragments, locate_words
-from annotators.tagged_turns import parse_facts, parse_points, parse_type
-from mitigate.commands.fewl_score import check_record
-from mitigate.jsonl import (
-    Line,
-    check_annotation_input,
-    dump_line,
-    parse_line,
-    rejected_row,
+from annotators.generative.tagged import (
+    FAILURES,
+    ParseFailure,
+    Tagged,
+    locate_fragments,
+    locate_words,
+    neutral,
+    parse_facts,
+    parse_points,
+    parse_tagged,
+    parse_type,
+    write_tagged,
 )
-from mitigate.labelled import check_labelled
+from mitigate.cli.fewl import check_record
+from mitigate.io import Line, check_annotation_input, dump_line, parse_line, rejected_row
+from mitigate.labels import check_labelled
 
 CHECKS = (check_annotation_input, check_record, check_labelled, lambda _: [])
 

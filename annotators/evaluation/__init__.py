@@ -1,0 +1,1 @@
+"""Figures of annotators: metrics with intervals, agreement, accumulation, and ANAH's own data."""

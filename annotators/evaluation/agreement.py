@@ -1,0 +1,205 @@
+"""How far two annotations of the same sentences agree: label, reference, correction (ANAH's Table 3), Cohen's kappa.
+
+The second annotation is the one compared with: "of its contradictory sentences, how many does the first call so".
+Intervals draw whole answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from annotators.evaluation.metrics import Floats, Statistic, bootstrap
+from annotators.records import HALLUCINATED, LABELS
+
+# ----------------------------------------------------------------------------------------------------
+# The accumulation effect: are sentences hallucinated more often once an earlier one of the answer was?
+#
+# P(H_t | some earlier sentence hallucinated) against P(H_t | none was), over sentences t that have an earlier one; first
+# sentences are counted apart. A difference alone shows no snowball: in answers of a poor model every sentence is more
+# likely to be wrong. So the difference that would be there if the sentences of each answer stood in random order is
+# computed too, in closed form, and what goes beyond it is the effect of order.
+#
+# Source: ANAH §2.5, Eq. 1. "no_fact" counts as not hallucinated; sentences that were not judged are left out before.
+
+Interval = tuple[float, float] | None
+FIRST, AFTER_NONE, AFTER_SOME = 0, 1, 2
+FIGURES = ("first", "after_none", "after_some", "difference", "difference_if_shuffled", "effect_of_order")
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A share or difference of shares in [−1, 1], with its 95 % interval and the sentences it is of.
+
+    ``value`` is None where there are none.
+    """
+
+    value: float | None
+    interval: Interval
+    n: int
+
+
+def counts_of(answer: Sequence[bool]) -> np.ndarray:
+    """(3, 2) sentences and hallucinated ones among them: first, after none hallucinated, after some."""
+    counts = np.zeros((3, 2))
+    before = False
+    for place, hallucinated in enumerate(answer):
+        counts[FIRST if place == 0 else AFTER_SOME if before else AFTER_NONE] += (1, hallucinated)
+        before = before or hallucinated
+    return counts
+
+
+def expected_counts(n: int, h: int) -> np.ndarray:
+    """What ``counts_of`` gives on average when n sentences, h of them hallucinated, are put in random order.
+
+    With j = n − k clean places, Σ_{k=1}^{n−1} C(n−k, h) / C(n, h) sentences from the second on have none before
+    (hockey-stick sum: (n − h) / (h + 1), and n − 1 for h = 0); one of them, or the first, is the first hallucinated.
+    """
+    if n == 0:
+        return np.zeros((3, 2))
+    share = h / n
+    none = (n - h) / (h + 1) if h else n - 1.0
+    none_h = 1 - share if h else 0.0
+    return np.array([[1.0, share], [none, none_h], [n - 1 - none, h - share - none_h]])
+
+
+def accumulation(answers: Sequence[Sequence[bool]], *, n_resamples: int = 1000, seed: int = 0) -> dict[str, Figure]:
+    """All figures of a set of answers, with intervals from drawing answers with replacement.
+
+    Args:
+        answers: Per answer, in order, whether each judged sentence is hallucinated.
+        n_resamples: Draws of the bootstrap.
+        seed: Equal seeds give equal intervals.
+
+    Returns:
+        ``FIGURES``: the three shares; after_some − after_none; the same for random order; and their difference.
+    """
+    seen_A32 = np.array([counts_of(answer) for answer in answers]).reshape(-1, 3, 2)
+    random_A32 = np.array([expected_counts(len(a), sum(a)) for a in answers]).reshape(-1, 3, 2)
+    total_32 = seen_A32.sum(0)
+    later = int(total_32[AFTER_NONE, 0] + total_32[AFTER_SOME, 0])
+    sizes = [*(int(total_32[kind, 0]) for kind in (FIRST, AFTER_NONE, AFTER_SOME)), later, later, later]
+
+    def share(table_A32: np.ndarray, kind: int) -> Statistic:
+        def value(weights_A: Floats) -> float | None:
+            n, h = weights_A @ table_A32[:, kind]
+            return float(h / n) if n else None
+
+        return value
+
+    def minus(first: Statistic, second: Statistic) -> Statistic:
+        def value(weights_A: Floats) -> float | None:
+            a, b = first(weights_A), second(weights_A)
+            return None if a is None or b is None else a - b
+
+        return value
+
+    shares = [share(seen_A32, kind) for kind in (FIRST, AFTER_NONE, AFTER_SOME)]
+    difference = minus(shares[AFTER_SOME], shares[AFTER_NONE])
+    shuffled = minus(share(random_A32, AFTER_SOME), share(random_A32, AFTER_NONE))
+    statistics = dict(zip(FIGURES, [*shares, difference, shuffled, minus(difference, shuffled)], strict=True))
+    intervals = bootstrap(statistics, range(len(answers)), n_resamples, seed)
+    ones = np.ones(len(answers))
+    return {
+        name: Figure(statistic(ones), intervals[name], n)
+        for (name, statistic), n in zip(statistics.items(), sizes, strict=True)
+    }
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One sentence as one annotation has it.
+
+    Args:
+        label: One of LABELS (or "unsupported").
+        places: Characters of the reference that its fragments hold; None where it gives no fragments at all.
+        corrected: The corrected sentence; None without correction.
+    """
+
+    label: str
+    places: frozenset[int] | None = None
+    corrected: str | None = None
+
+
+def overlap(first: frozenset[int], second: frozenset[int]) -> float:
+    """F1 of two sets of characters, in [0, 1]; 1 where both are empty (Dice 1945)."""
+    if not first and not second:
+        return 1.0
+    return 2 * len(first & second) / (len(first) + len(second))
+
+
+def kappa(first: Sequence[str], second: Sequence[str], weights: Floats | None = None) -> float | None:
+    """Cohen's kappa in [−1, 1]: (p_o − p_e) / (1 − p_e); None where chance alone gives full agreement.
+
+    Source: Cohen 1960.
+    """
+    weights = np.ones(len(first)) if weights is None else weights
+    names = sorted({*first, *second})
+    a, b = (np.array([[label == name for name in names] for label in labels]) for labels in (first, second))
+    total = weights.sum()
+    if not total:
+        return None
+    expected = float((weights @ a) @ (weights @ b)) / total**2
+    observed = float(weights @ (a & b).any(1)) / total
+    return None if expected >= 1 else (observed - expected) / (1 - expected)
+
+
+def agreement(
+    pairs: Sequence[tuple[Judged, Judged]], groups: Sequence[Hashable], *, n_resamples: int = 1000, seed: int = 0
+) -> dict[str, Figure]:
+    """Figures of the agreement of paired judgements.
+
+    Args:
+        pairs: (n,) the same sentence by the first and by the second annotation.
+        groups: (n,) the answer of each.
+        n_resamples: Draws of the bootstrap.
+        seed: Equal seeds give equal intervals.
+
+    Returns:
+        ``type`` (share with equal labels), ``type:LABEL`` (of the second's LABEL, share that the first calls so),
+        ``kappa``; over sentences that both call factual and give fragments for: ``reference`` (share with an overlap
+        of at least a half), ``reference_overlap`` (mean overlap); over sentences both call hallucinated and at least
+        one corrects: ``correction`` (share with the same corrected sentence).
+    """
+    first, second = [a.label for a, _ in pairs], [b.label for _, b in pairs]
+    equal = np.array([a == b for a, b in zip(first, second, strict=True)], dtype=float)
+    labels = [label for label in (*LABELS, "unsupported") if label in second]
+    of = {label: np.array([label == b for b in second], dtype=float) for label in labels}
+    factual = np.array(
+        [a.places is not None and b.places is not None and "no_fact" not in (a.label, b.label) for a, b in pairs],
+        dtype=float,
+    )
+    overlaps = np.array([overlap(a.places or frozenset(), b.places or frozenset()) for a, b in pairs])
+    corrects = np.array(
+        [
+            a.label in HALLUCINATED and b.label in HALLUCINATED and (a.corrected or b.corrected) is not None
+            for a, b in pairs
+        ],
+        dtype=float,
+    )
+    same = np.array([a.corrected is not None and _fold(a.corrected) == _fold(b.corrected) for a, b in pairs])
+
+    def mean(values: np.ndarray, among: np.ndarray) -> Statistic:
+        def value(weights: Floats) -> float | None:
+            total = float(weights @ among)
+            return float(weights @ (values * among)) / total if total else None
+
+        return value
+
+    everything = np.ones(len(pairs))
+    parts: dict[str, tuple[Statistic, np.ndarray]] = {
+        "type": (mean(equal, everything), everything),
+        **{f"type:{label}": (mean(equal, among), among) for label, among in of.items()},
+        "kappa": (lambda weights: kappa(first, second, weights), everything),
+        "reference": (mean((overlaps >= 0.5).astype(float), factual), factual),
+        "reference_overlap": (mean(overlaps, factual), factual),
+        "correction": (mean(same.astype(float), corrects), corrects),
+    }
+    intervals = bootstrap({name: part for name, (part, _) in parts.items()}, groups, n_resamples, seed)
+    return {name: Figure(part(everything), intervals[name], int(among.sum())) for name, (part, among) in parts.items()}
+
+
+def _fold(text: str | None) -> str | None:
+    return None if text is None else " ".join(text.split())

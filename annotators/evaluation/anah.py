@@ -1,0 +1,412 @@
+"""The public ANAH rows (`opencompass/anah`), flattened to labelled sentences.
+
+    rows, report = read_anah(["opencompass/anah"])       # a hub id, Parquet or JSON Lines files, a folder of these
+    python -m annotators.evaluation.anah opencompass/anah --output anah.jsonl    # for `mitigate evaluate annotator --data`
+
+A row is a topic: ``name``, ``documents``, ``selected_questions``, the answers of two models (``GPT3.5_answers_D``,
+given the documents, and ``InternLM_answers``, without), ``human_…_ann``: for each answer a list of tagged strings,
+one a sentence, and ``language``. The strings do not say which sentence they judge, so the answer is split again;
+where the counts differ other ways of splitting are tried, and where none fits, or most corrections name text that is
+not in their sentence, the whole answer is left out and counted. What comes out is what ``mitigate/labels.py`` reads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import json
+import random
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal
+
+from annotators.evaluation.splits import joined, plain
+from annotators.generative.tagged import ParseFailure, Tagged, parse_tagged
+from annotators.text.sentences import split_sentences
+
+# ----------------------------------------------------------------------------------------------------
+# Splits of annotated answers: train, unseen topics, unseen questions, by seed and checked for leaks.
+#
+# Source: ANAH (ACL 2024), §4.1: of the unseen-topic part, topic, references, questions and answers were never trained
+# on; of the unseen-question part the topic was, the question was not. Topics that share their documents or a question
+# count as one.
+
+Split = Literal["train", "unseen_topic", "unseen_question"]
+SPLITS: tuple[Split, ...] = ("train", "unseen_topic", "unseen_question")
+
+
+def split_rows(
+    rows: Sequence[Mapping[str, Any]], *, share: float = 0.1, seed: int = 0
+) -> tuple[list[Split], list[int]]:
+    """Assign each labelled sentence to a split.
+
+    Args:
+        rows: With ``topic``, ``question``, ``reference``, ``answer``.
+        share: Of the rows in each of the two unseen parts, above 0 and below 0.5.
+        seed: Equal seeds give equal splits, whatever the order of the rows.
+
+    Returns:
+        The split of each row, and the numbers of rows that belong to none: test rows whose answer is also in train
+        (refusals, mostly).
+
+    Raises:
+        ValueError: The share is out of range, or there are too few topics or questions to split.
+    """
+    if not 0 < share < 0.5:
+        raise ValueError(f"share: expected a number above 0 and below 0.5, got {share}")
+    topics = _joined_topics(rows)
+    size = Counter(topics)
+    shuffled = sorted(size)
+    random.Random(seed).shuffle(shuffled)
+    wanted = share * len(rows)
+    unseen_topics: set[str] = set()
+    count = 0
+    for topic in shuffled:
+        if count < wanted and len(unseen_topics) < len(size) - 1:
+            unseen_topics.add(topic)
+            count += size[topic]
+
+    questions_of: dict[str, Counter[str]] = defaultdict(Counter)
+    for row, topic in zip(rows, topics, strict=True):
+        if topic not in unseen_topics:
+            questions_of[topic][plain(row["question"])] += 1
+    choices = [(topic, question) for topic, found in sorted(questions_of.items()) for question in sorted(found)]
+    random.Random(seed + 1).shuffle(choices)
+    unseen_questions: set[tuple[str, str]] = set()
+    left = {topic: len(found) for topic, found in questions_of.items()}
+    count = 0
+    for topic, question in choices:
+        if count < wanted and left[topic] > 1:
+            unseen_questions.add((topic, question))
+            left[topic] -= 1
+            count += questions_of[topic][question]
+    if not unseen_topics or not unseen_questions:
+        raise ValueError(
+            f"expected at least two topics, one of them with two questions, got {len(size)} topics with "
+            f"{sum(map(len, questions_of.values()))} questions among those trained on"
+        )
+    splits: list[Split] = [
+        "unseen_topic"
+        if topic in unseen_topics
+        else "unseen_question"
+        if (topic, plain(row["question"])) in unseen_questions
+        else "train"
+        for row, topic in zip(rows, topics, strict=True)
+    ]
+    trained = {plain(row["answer"]) for row, split in zip(rows, splits, strict=True) if split == "train"}
+    dropped = [
+        n
+        for n, (row, split) in enumerate(zip(rows, splits, strict=True))
+        if split != "train" and plain(row["answer"]) in trained
+    ]
+    return splits, dropped
+
+
+def leaks(rows: Sequence[Mapping[str, Any]], splits: Sequence[Split]) -> list[str]:
+    """What of the unseen parts is in train as well, in words; nothing where the splits are sound.
+
+    Args:
+        rows: Labelled sentences, without those that :func:`split_rows` said belong to none.
+        splits: Of each row.
+    """
+    forbidden: dict[Split, tuple[str, ...]] = {
+        "unseen_topic": ("topic", "reference", "question", "answer"),
+        "unseen_question": ("question", "answer"),
+    }
+    found = []
+    for part, names in forbidden.items():
+        for name in names:
+            there = {plain(r.get(name)) for r, s in zip(rows, splits, strict=True) if s == "train"}
+            both = there & {plain(r.get(name)) for r, s in zip(rows, splits, strict=True) if s == part}
+            if both - {""}:
+                found.append(f"{len(both)} {name}s of {part} are in train, e.g. {min(both - {''})[:60]!r}")
+    return found
+
+
+def _joined_topics(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The group of each row: topics joined by an equal name, reference or question, transitively."""
+    return joined(
+        [f"{name} {plain(row.get(name))}" for name in ("topic", "reference", "question") if row.get(name)]
+        for row in rows
+    )
+
+
+MODELS = {
+    "gpt3.5": ("GPT3.5_answers_D", "human_GPT3.5_answers_D_ann"),
+    "internlm": ("InternLM_answers", "human_InternLM_answers_ann"),
+}
+COLUMNS = ("name", "documents", "selected_questions", "language")
+LANGUAGES = {"en": "en", "english": "en", "zh": "zh", "chinese": "zh", "cn": "zh"}
+MIN_FOUND = 0.5
+"""Least share of an answer's corrections that must stand in the sentence they are given for."""
+_STOP = re.compile(r"[.!?]+(?=[\"”’)\]]*\s)|[。！？]+[”’」』）]*|\n+")
+_CLAUSE = re.compile(r"[.!?]+(?=[\"”’)\]]*\s)|[。！？；]+[”’」』）]*|\n+")
+_LINE = re.compile(r"\n+")
+
+
+@dataclass
+class Report:
+    """What was read and what was left out.
+
+    Args:
+        topics: Rows of the data set.
+        answers: Answers kept.
+        sentences: Their annotated sentences.
+        lost_edits: Corrections left out because their text is not in the sentence.
+        left_out: Reason → number of answers.
+        examples: Reason → where the first one is.
+    """
+
+    topics: int = 0
+    answers: int = 0
+    sentences: int = 0
+    lost_edits: int = 0
+    left_out: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, str] = field(default_factory=dict)
+
+    def skip(self, reason: str, where: str) -> None:
+        """Count an answer that is left out; the first of each reason is kept as an example."""
+        self.left_out[reason] += 1
+        self.examples.setdefault(reason, where)
+
+    def __str__(self) -> str:
+        lost = sum(self.left_out.values())
+        text = f"{self.topics} topics, {self.answers} answers, {self.sentences} annotated sentences"
+        if self.lost_edits:
+            text += f", {self.lost_edits} corrections not found in their sentence"
+        parts = (f"{n} {reason} (first: {self.examples[reason]})" for reason, n in self.left_out.most_common())
+        return f"{text}; left out {lost} answers: {'; '.join(parts)}" if lost else text
+
+
+def load_rows(sources: Sequence[str]) -> list[dict[str, Any]]:
+    """Rows of data sets through ``datasets.load_dataset``, all splits of each, in order.
+
+    Args:
+        sources: Hub ids, Parquet, JSON or JSON Lines files, or folders of these.
+
+    Raises:
+        ImportError: The library `datasets` is not installed.
+        OSError: There is no such data set.
+    """
+    try:
+        from datasets import load_dataset
+    except ImportError as error:
+        raise ImportError("reading data sets needs `datasets`: pip install 'hallucination-toolkit[trl]'") from error
+    rows: list[dict[str, Any]] = []
+    for source in sources:
+        path = Path(source).expanduser()
+        if path.suffix in {".parquet", ".json", ".jsonl"}:
+            if not path.is_file():
+                raise OSError(f"{source}: no such file")
+            kind = "parquet" if path.suffix == ".parquet" else "json"
+            found = load_dataset(kind, data_files=str(path))
+        elif path.exists() or re.fullmatch(r"[\w.-]+/[\w.-]+", source):
+            found = load_dataset(str(path) if path.exists() else source)
+        else:
+            raise OSError(f"{source}: expected a .parquet, .json or .jsonl file, a folder, or a hub id (OWNER/NAME)")
+        for part in found.values():
+            rows += [dict(row) for row in part]
+    return rows
+
+
+def is_anah(row: Mapping[str, Any]) -> bool:
+    """Whether a row has the columns of the public ANAH data."""
+    return all(name in row for name in COLUMNS)
+
+
+def read_anah(sources: Sequence[str]) -> tuple[list[dict[str, Any]], Report]:
+    """Load and flatten; see :func:`flatten`."""
+    return flatten(load_rows(sources))
+
+
+def flatten(topics: Iterable[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], Report]:
+    """Annotated sentences of ANAH rows.
+
+    Returns:
+        Labelled sentences {"id", "source", "lang", "topic", "question", "reference", "answer", "sentence", "start",
+        "label", "fragments", "edits", "correction", "annotation"} and what was left out. ``edits`` are pairs
+        (from, to), ``correction`` the sentence with them, ``annotation`` the tagged string as it came.
+    """
+    report = Report()
+    rows: list[dict[str, Any]] = []
+    for number, topic in enumerate(topics):
+        report.topics += 1
+        for found in _answers(number, topic, report):
+            report.answers += 1
+            report.sentences += len(found)
+            rows += found
+    return rows, report
+
+
+def _answers(number: int, topic: Mapping[str, Any], report: Report) -> Iterator[list[dict[str, Any]]]:
+    name = str(topic.get("name") or "")
+    if not is_anah(topic):
+        report.skip("without the columns of ANAH", f"row {number}")
+        return
+    language = LANGUAGES.get(str(topic["language"]).lower())
+    reference = "\n\n".join(str(text) for text in topic["documents"] or [] if text and str(text).strip())
+    questions = list(topic["selected_questions"] or [])
+    for model, (answers_name, annotations_name) in MODELS.items():
+        answers = topic.get(answers_name) or []
+        annotated = topic.get(annotations_name) or []
+        for q, answer in enumerate(answers):
+            where = f"row {number} ({name[:40]}), {model}, question {q}"
+            if q >= len(annotated) or not annotated[q]:
+                report.skip("without annotations", where)
+            elif q >= len(questions) or not str(questions[q]).strip() or not str(answer or "").strip():
+                report.skip("without a question or an answer", where)
+            elif language is None or not reference:
+                report.skip("without a reference or in a language that is neither en nor zh", where)
+            else:
+                sentences = _sentences(str(answer), list(annotated[q]), report, where)
+                record = {
+                    "source": f"anah-{model}",
+                    "lang": language,
+                    "topic": name,
+                    "question": str(questions[q]),
+                    "reference": reference,
+                    "answer": str(answer),
+                }
+                if sentences:
+                    yield [
+                        {"id": f"anah-{number}-{model}-{q}-{s}", **record, **sentence}
+                        for s, sentence in enumerate(sentences)
+                    ]
+
+
+def _sentences(answer: str, texts: Sequence[str], report: Report, where: str) -> list[dict[str, Any]]:
+    """The annotated sentences of one answer; none where it must be left out."""
+    found: list[Tagged] = []
+    for text in texts:
+        try:
+            found.append(parse_tagged(str(text)))
+        except ParseFailure as error:
+            report.skip(f"with an annotation that can't be read ({error})", where)
+            return []
+    best: tuple[float, list[tuple[int, int]]] = (-1.0, [])
+    for spans in splittings(answer):
+        if len(spans) == len(found):
+            share = _share_found([answer[a:b] for a, b in spans], found)
+            best = max(best, (share, spans), key=lambda pair: pair[0])  # the first of equals
+    share, spans = best
+    if not spans:
+        report.skip("whose sentences are not as many as their annotations", where)
+        return []
+    if share < MIN_FOUND:
+        report.skip("with corrections of text that is not in its sentence", where)
+        return []
+    rows = []
+    for (start, end), tagged, text in zip(spans, found, texts, strict=True):
+        piece = answer[start:end]
+        edits = [pair for pair in tagged.corrections if pair[0] and pair[0] in piece]
+        report.lost_edits += len(tagged.corrections) - len(edits)
+        rows.append(
+            {
+                "sentence": piece,
+                "start": start,
+                "label": tagged.label,
+                "fragments": list(tagged.fragments),
+                "edits": [list(pair) for pair in edits],
+                "correction": apply_edits(piece, edits) if edits else None,
+                "annotation": str(text),
+            }
+        )
+    return rows
+
+
+def _share_found(pieces: Sequence[str], found: Sequence[Tagged]) -> float:
+    """Share of the corrections whose text stands in the sentence they are given for; 1 without any."""
+    there = [old in piece for piece, tagged in zip(pieces, found, strict=True) for old, _ in tagged.corrections]
+    return sum(there) / len(there) if there else 1.0
+
+
+def splittings(answer: str) -> Iterator[list[tuple[int, int]]]:
+    """Ways to cut an answer into sentences, the likeliest first: ours, stops and line ends, lines."""
+    yield split_sentences(answer)
+    for pattern in (_STOP, _CLAUSE, _LINE):
+        edges = [0, *(match.end() for match in pattern.finditer(answer)), len(answer)]
+        pieces = []
+        for start, end in pairwise(edges):
+            bare = answer[start:end].strip()
+            if bare:
+                start += len(answer[start:end]) - len(answer[start:end].lstrip())
+                pieces.append((start, start + len(bare)))
+        yield pieces
+
+
+def apply_edits(sentence: str, edits: Iterable[tuple[str, str]]) -> str:
+    """The sentence with each (from, to) put in at the first place of ``from`` after the edit before it, else the first.
+
+    An edit with an empty ``from`` is left out, since it says no place.
+    """
+    at = 0
+    for old, new in edits:
+        if not old:
+            continue
+        place = sentence.find(old, at)
+        place = sentence.find(old) if place < 0 else place
+        if place >= 0:
+            sentence = sentence[:place] + new + sentence[place + len(old) :]
+            at = place + len(new)
+    return sentence
+
+
+def edits_of(sentence: str, corrected: str) -> list[tuple[str, str]]:
+    """Pairs (from, to) with which ``apply_edits`` turns a sentence into its correction, of whole words.
+
+    Each ``from`` stands in the sentence; where a changed piece is empty or also stands further left, the words beside
+    it are taken along until it says its place.
+    """
+    pattern = r"[\u3400-\u9fff]|[^\W\u3400-\u9fff]+|\s+|[^\w\s]"
+    old, new = (re.findall(pattern, text) for text in (sentence, corrected))
+    starts = [0]
+    for token in old:
+        starts.append(starts[-1] + len(token))
+    edits: list[tuple[str, str]] = []
+    done = 0  # tokens of the sentence that the edits so far have passed
+    for tag, a, b, c, d in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        if tag == "equal":
+            continue
+        while a > done and sentence.find("".join(old[a:b]).strip() and "".join(old[a:b]), starts[done]) != starts[a]:
+            a, c = a - 1, c - 1
+        while not "".join(old[a:b]).strip() and b < len(old) and d < len(new):  # at the start: take what follows
+            b, d = b + 1, d + 1
+        edits.append(("".join(old[a:b]), "".join(new[c:d])))
+        done = b
+    return [(source, target) for source, target in edits if source]
+
+
+def main() -> None:
+    """Write ANAH rows as labelled sentences, each with its split."""
+    pass  # IMPORTGONE
+
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("sources", nargs="+", help="hub ids, .parquet, .json or .jsonl files, or folders")
+    parser.add_argument("--output", type=Path, required=True, help="JSON Lines")
+    parser.add_argument("--share", type=float, default=0.1, help="of the rows in each unseen part (0.1)")
+    parser.add_argument("--seed", type=int, default=0, help="of the splits (0)")
+    args = parser.parse_args()
+    try:
+        rows, report = read_anah(args.sources)
+        splits, dropped = split_rows(rows, share=args.share, seed=args.seed)
+    except (OSError, ValueError, ImportError) as error:
+        parser.error(str(error))
+    gone = set(dropped)
+    kept = [
+        ({**row, "split": split}, split)
+        for n, (row, split) in enumerate(zip(rows, splits, strict=True))
+        if n not in gone
+    ]
+    if found := leaks([row for row, _ in kept], [split for _, split in kept]):
+        parser.error(f"the splits leak: {'; '.join(found)}")
+    lines = [json.dumps(row, ensure_ascii=False) + "\n" for row, _ in kept]
+    args.output.write_text("".join(lines), encoding="utf-8")
+    print(f"{report}; {len(dropped)} test sentences left out, since their answer is also in train")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,355 @@
+"""Two annotators on the same rows: differences of their figures with paired bootstrap intervals."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from annotators.evaluation.metrics import (
+    UNCHECKED,
+    UNSUPPORTED,
+    Floats,
+    Statistic,
+    bootstrap,
+    confusion,
+    label_codes,
+    macro_f1,
+    mean_of,
+    paired_difference,
+    statistics,
+    summarise,
+)
+from annotators.evaluation.texts import text_figures
+from annotators.records import HALLUCINATED, LABELS, Annotator, SentenceAnnotation
+
+# ----------------------------------------------------------------------------------------------------
+# Judge an annotator by labelled sentences: ask it, without showing it the labels, and compute the figures.
+#
+# What the figures mean stands in ``annotators/evaluation/metrics.py``; files are read by ``mitigate/labels.py``.
+
+SHOWN_TO_ANNOTATOR = ("id", "question", "reference", "answer", "sentence", "start", "lang", "language")
+CHUNK = 256
+MEANS = (
+    "coverage",
+    "auc",
+    "balanced_accuracy",
+    "balanced_accuracy_checked",
+    "ece",
+    "accuracy",
+    "accuracy_checked",
+    "macro_f1",
+    "balanced_accuracy_4way",
+    "ece_4way",
+)
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class LabelledSentence:
+    """A row to judge. ``two_way``: its source is supported/unsupported, so it enters no four-way figure."""
+
+    row: Mapping[str, Any]
+    source: str
+    language: str
+    two_way: bool
+    group: Hashable
+
+
+def labelled(
+    rows: Sequence[Mapping[str, Any]], files: Sequence[str], groups: Sequence[str], sources: Sequence[str] | None = None
+) -> list[LabelledSentence]:
+    """Rows with what evaluation must know of them.
+
+    A source is two-way in a file where it has an "unsupported" row, so hand over whole files, then choose.
+
+    Args:
+        rows: (n,) with ``reference``, ``sentence``, ``label`` and maybe ``source``, ``lang`` or ``language``.
+        files: (n,) the file of each row, under any name.
+        groups: (n,) of :func:`annotators.evaluation.splits.group_rows`.
+        sources: (n,) instead of the rows' own ``source``.
+    """
+    names = list(sources) if sources is not None else [row.get("source") or "unknown" for row in rows]
+    places = list(zip(files, names, strict=True))
+    two_way = {place for place, row in zip(places, rows, strict=True) if row["label"] == UNSUPPORTED}
+    return [
+        LabelledSentence(row, name, row.get("language") or row.get("lang") or "unknown", (file, name) in two_way, group)
+        for row, (file, name), group in zip(rows, places, groups, strict=True)
+    ]
+
+
+def predict(
+    annotator: Annotator,
+    rows: Sequence[LabelledSentence],
+    progress: Progress | None = None,
+    *,
+    parametric: bool = False,
+) -> list[SentenceAnnotation]:
+    """Ask the annotator in chunks of about 256 rows; it gets the texts, never labels, fragments or corrections.
+
+    Rows of one answer that stand together are asked together, so that they can be judged in one pass.
+
+    Args:
+        annotator: To be judged.
+        rows: What to ask.
+        progress: Called with (done, all).
+        parametric: Hide the reference, so that only what the model knows is left. An annotator that judges by the
+            reference alone says "no_reference".
+
+    Raises:
+        ValueError: It returned another number of judgements than it got rows.
+    """
+    judged: list[SentenceAnnotation] = []
+    hidden = {"reference": "", "parametric": True} if parametric else {}
+    for start, end in _chunks(rows):
+        chunk = [
+            {k: r.row[k] for k in SHOWN_TO_ANNOTATOR if r.row.get(k) is not None} | hidden for r in rows[start:end]
+        ]
+        answers = annotator.predict(chunk)
+        if len(answers) != len(chunk):
+            raise ValueError(f"{annotator.name}: expected {len(chunk)} judgements, got {len(answers)}")
+        judged += answers
+        if progress:
+            progress(len(judged), len(rows))
+    return judged
+
+
+def _chunks(rows: Sequence[LabelledSentence]) -> list[tuple[int, int]]:
+    """Runs of at least CHUNK rows (the last may have fewer) that end with an answer's last row."""
+    edges = [0]
+    for i in range(1, len(rows)):
+        same = rows[i].row.get("answer") is not None and rows[i].row.get("answer") == rows[i - 1].row.get("answer")
+        if i - edges[-1] >= CHUNK and (not same or i - edges[-1] >= 2 * CHUNK):
+            edges.append(i)
+    return list(pairwise([*edges, len(rows)])) if rows else []
+
+
+def evaluate(
+    rows: Sequence[LabelledSentence],
+    judged: Sequence[SentenceAnnotation],
+    *,
+    n_resamples: int = 1000,
+    seed: int = 0,
+    texts: bool = False,
+    similarity: Sequence[float | None] | None = None,
+) -> dict[str, Any]:
+    """All figures: ``overall`` (every row alike), ``mean_over_sources`` (every source alike), and by part.
+
+    Args:
+        rows: What was asked.
+        judged: What was answered.
+        n_resamples: Draws of the bootstrap.
+        seed: Of the bootstrap.
+        texts: Whether to compare annotations as texts too (``annotators/evaluation/texts.py``).
+        similarity: BERTScore of each row, for the texts.
+
+    Returns:
+        ``overall``, ``sources``, ``languages`` and (where rows name theirs) ``splits`` hold what
+        :func:`annotators.evaluation.metrics.summarise` returns, with ``weighted_f1``, ``evidence`` and ``texts``;
+        ``mean_over_sources`` {figure: {"value", "interval", "n_sources"}}, over the
+        sources where the figure exists; ``labels`` by gold label; ``statuses`` counts of checked and why
+        not.
+    """
+    predicted = [a.label if a.status == "checked" else None for a in judged]
+    scores = [a.scores if a.status == "checked" else None for a in judged]
+
+    def part(numbers: Sequence[int]) -> dict[str, Any]:
+        some, answers = [rows[i] for i in numbers], [judged[i] for i in numbers]
+        chosen = None if similarity is None else [similarity[i] for i in numbers]
+        figures = summarise(
+            [r.row["label"] for r in some],
+            [predicted[i] for i in numbers],
+            [scores[i] for i in numbers],
+            two_way_only=[r.two_way for r in some],
+            groups=[r.group for r in some],
+            n_resamples=n_resamples,
+            seed=seed,
+        )
+        figures |= {"weighted_f1": weighted_f1(figures["classes"]), "evidence": evidence(some, answers)}
+        return figures | ({"texts": text_figures([r.row for r in some], answers, chosen)} if texts else {})
+
+    split_of = _by(rows, lambda r: str(r.row.get("split") or ""))
+    by_split = {name: part(numbers) for name, numbers in split_of.items() if name}
+    sources = {name: part(numbers) for name, numbers in _by(rows, lambda r: r.source).items()}
+    return {
+        "overall": part(range(len(rows))),
+        "mean_over_sources": _mean_over_sources(rows, predicted, scores, sources, n_resamples, seed),
+        "sources": sources,
+        "languages": {name: part(numbers) for name, numbers in _by(rows, lambda r: r.language).items()},
+        **({"splits": by_split} if by_split else {}),
+        "labels": {
+            label: _of_label(label, [predicted[i] for i in numbers])
+            for label, numbers in _by(rows, lambda r: r.row["label"]).items()
+        },
+        "statuses": dict(Counter(a.status for a in judged)),
+    }
+
+
+def weighted_f1(classes: Mapping[str, Mapping[str, float | None]]) -> float | None:
+    """Σ n_c F1_c / Σ n_c over the classes in gold, as scikit-learn's "weighted"; None without rows.
+
+    Args:
+        classes: Of :func:`annotators.evaluation.metrics.summarise`.
+    """
+    total = sum(row["n"] or 0 for row in classes.values())
+    return sum((row["n"] or 0) * (row["f1"] or 0) for row in classes.values()) / total if total else None
+
+
+def evidence(rows: Sequence[LabelledSentence], judged: Sequence[SentenceAnnotation]) -> dict[str, Any]:
+    """How much of the gold fragments the annotator's fragments hold, in characters of the reference.
+
+    Over checked rows with gold fragments that are verbatim in the reference (of several places of one
+    fragment, the one that is covered best counts). ``recall``: covered / gold characters; ``precision``:
+    predicted characters that lie in gold / predicted characters, over rows with a prediction; both are
+    means over rows, None without rows.
+    """
+    recalls: list[float] = []
+    precisions: list[float] = []
+    for r, answer in zip(rows, judged, strict=True):
+        reference = r.row["reference"]
+        pieces = [piece for piece in r.row.get("fragments") or [] if piece and piece in reference]
+        if not pieces or answer.status != "checked":
+            continue
+        covered = np.zeros(len(reference), dtype=bool)
+        for f in answer.fragments:
+            covered[f.start : f.end] = True
+        gold = np.zeros(len(reference), dtype=bool)
+        for piece in pieces:
+            places = _places(piece, reference)
+            best = int(np.argmax([covered[s : s + len(piece)].sum() for s in places]))
+            gold[places[best] : places[best] + len(piece)] = True
+        recalls.append(float(covered[gold].mean()))
+        if covered.any():
+            precisions.append(float(gold[covered].mean()))
+    return {
+        "n": len(recalls),
+        "recall": float(np.mean(recalls)) if recalls else None,
+        "precision": float(np.mean(precisions)) if precisions else None,
+    }
+
+
+def _places(piece: str, text: str) -> list[int]:
+    """Where a piece begins in a text, overlapping places too."""
+    places = []
+    start = text.find(piece)
+    while start >= 0:
+        places.append(start)
+        start = text.find(piece, start + 1)
+    return places
+
+
+def _by(rows: Sequence[LabelledSentence], key: Callable[[LabelledSentence], str]) -> dict[str, list[int]]:
+    """Row numbers of each value of a key, the values in alphabetical order."""
+    parts: dict[str, list[int]] = {}
+    for number, row in enumerate(rows):
+        parts.setdefault(key(row), []).append(number)
+    return dict(sorted(parts.items()))
+
+
+def _of_label(label: str, predicted: Sequence[str | None]) -> dict[str, Any]:
+    """What became of the rows of one gold label; "unsupported" is right where it was called hallucinated."""
+    n = len(predicted)
+    hallucinated = sum(p in HALLUCINATED for p in predicted)
+    right = hallucinated if label == UNSUPPORTED else sum(p == label for p in predicted)
+    return {
+        "n": n,
+        "coverage": sum(p is not None for p in predicted) / n,
+        "recall": right / n,
+        "called_hallucinated": hallucinated / n,
+        "predicted": dict(sorted(Counter(p or "unchecked" for p in predicted).items())),
+    }
+
+
+def _mean_over_sources(
+    rows: Sequence[LabelledSentence],
+    predicted: Sequence[str | None],
+    scores: Sequence[Mapping[Any, float] | None],
+    sources: Mapping[str, Mapping[str, Any]],
+    n_resamples: int,
+    seed: int,
+) -> dict[str, Any]:
+    """The mean of each figure over the sources where it exists, with an interval where they have one."""
+    parts: dict[str, list[tuple[Any, Statistic]]] = {}
+    for numbers in _by(rows, lambda r: r.source).values():
+        figures = statistics(
+            [rows[i].row["label"] for i in numbers],
+            [predicted[i] for i in numbers],
+            [scores[i] for i in numbers],
+            [rows[i].two_way for i in numbers],
+        )
+        for name, figure in figures.items():
+            parts.setdefault(name, []).append((np.array(numbers), figure))
+    means = {name: mean_of(part) for name, part in parts.items()}
+    limits = bootstrap(means, [r.group for r in rows], n_resamples, seed)
+    result = {}
+    for name in MEANS:
+        known = [source[name] for source in sources.values() if source[name] is not None]
+        result[name] = {
+            "value": float(np.mean(known)) if known else None,
+            "interval": limits.get(name),
+            "n_sources": len(known),
+        }
+    return result
+
+
+def compare(
+    rows: Sequence[LabelledSentence],
+    first: Sequence[SentenceAnnotation],
+    second: Sequence[SentenceAnnotation],
+    *,
+    n_resamples: int = 1000,
+    seed: int = 0,
+) -> dict[str, dict[str, Any]]:
+    """first − second of each figure, overall and by language and split, over the same draws of groups.
+
+    Args:
+        rows: What both were asked.
+        first: What one answered.
+        second: What the other answered.
+        n_resamples: Draws of the bootstrap.
+        seed: Of the bootstrap.
+
+    Returns:
+        Part ("overall", "language en", "split unseen_topic", …) → figure → what
+        :func:`annotators.evaluation.metrics.paired_difference` returns.
+    """
+    parts = {"overall": list(range(len(rows)))}
+    for name, key in (("language", lambda r: r.language), ("split", lambda r: str(r.row.get("split") or ""))):
+        values = {key(row) for row in rows} - {""}
+        if name == "split" or len(values) > 1:
+            parts |= {f"{name} {v}": [i for i, row in enumerate(rows) if key(row) == v] for v in sorted(values)}
+    out: dict[str, dict[str, Any]] = {}
+    for part, numbers in parts.items():
+        some = [rows[i] for i in numbers]
+        a = figures_of(some, [first[i] for i in numbers])
+        b = figures_of(some, [second[i] for i in numbers])
+        groups = [row.group for row in some]
+        out[part] = {"n": len(some)} | {
+            name: paired_difference(a[name], b[name], groups, n_resamples, seed) for name in a
+        }
+    return out
+
+
+def figures_of(rows: Sequence[LabelledSentence], judged: Sequence[SentenceAnnotation]) -> dict[str, Statistic]:
+    """``accuracy``, ``macro_f1``, ``balanced_accuracy`` and ``auc`` as functions of row weights."""
+    gold = [row.row["label"] for row in rows]
+    predicted = [a.label if a.status == "checked" else None for a in judged]
+    scores = [a.scores if a.status == "checked" else None for a in judged]
+    two_way = [row.two_way for row in rows]
+    codes, choices = label_codes(gold), label_codes(predicted)
+    four = (codes != UNCHECKED) & ~np.array(two_way, dtype=bool)
+
+    def macro(weights: Floats) -> float | None:
+        return macro_f1(confusion(codes[four], choices[four], len(LABELS), weights[four]))
+
+    known = statistics(gold, predicted, scores, two_way)
+    return {
+        "accuracy": known["accuracy"],
+        "macro_f1": macro,
+        "balanced_accuracy": known["balanced_accuracy"],
+        "auc": known["auc"],
+    }

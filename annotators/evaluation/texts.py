@@ -1,0 +1,205 @@
+"""How close generated annotations come to gold ones as texts: ROUGE-L, BERTScore, n-gram precision of fragments.
+
+Source: ANAH (ACL 2024), §4.2. ROUGE-L and BERTScore compare the whole annotation (fragments, type, corrections) written
+in tags; n-gram precision says how much of the predicted fragments is verbatim in the reference. English is compared by
+words, lower case; Chinese by jieba's words (n-grams: by characters). An annotator that only gives labels has no such
+figures. Here n-grams do not run over the end of a fragment and every occurrence counts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from annotators.evaluation.anah import edits_of
+from annotators.generative.tagged import write_tagged
+from annotators.records import HALLUCINATED, LABELS, SentenceAnnotation
+
+PAPER_MODELS = {"en": "roberta-large", "zh": "bert-base-chinese"}
+"""bert-score's own choices for the two languages, which the paper used."""
+
+
+class Words:
+    """Words as ROUGE-L compares them; rouge-score calls ``tokenize``."""
+
+    def tokenize(self, text: str) -> list[str]:
+        """Lower-case words; of a text with Han characters jieba's, punctuation among them."""
+        if any("\u3400" <= c <= "\u9fff" for c in text):
+            from annotators.text.words import chinese_words
+
+            return [word.lower() for word in chinese_words(text) if word.strip()]
+        return re.findall(r"[a-z0-9]+", text.lower())
+
+
+@lru_cache(maxsize=1)
+def _scorer() -> Any:
+    from rouge_score.rouge_scorer import RougeScorer
+
+    return RougeScorer(["rougeL"], tokenizer=Words())
+
+
+def rouge_l(predicted: str, gold: str) -> float:
+    """F1 of the longest common subsequence of words, in [0, 1].
+
+    Source: Lin 2004; computed by rouge-score.
+    """
+    return float(_scorer().score(gold, predicted)["rougeL"].fmeasure)
+
+
+def ngram_precision(fragments: Sequence[str], reference: str, n: int, language: str) -> float | None:
+    """Share of the fragments' n-grams that are in the reference; None where no fragment has n words (characters).
+
+    Args:
+        fragments: Predicted, as the model wrote them.
+        reference: The whole reference.
+        n: 3 or 4 in the paper.
+        language: "zh" compares characters, all others words.
+    """
+    units = _characters if language == "zh" else _plain_words
+    known = set(_ngrams(units(reference), n))
+    found = [gram in known for fragment in fragments for gram in _ngrams(units(fragment), n)]
+    return sum(found) / len(found) if found else None
+
+
+def _characters(text: str) -> list[str]:
+    return [c for c in text.lower() if c.isalnum()]
+
+
+def _plain_words(text: str) -> list[str]:
+    return re.findall(r"\w+", text.lower())
+
+
+def _ngrams(units: Sequence[str], n: int) -> list[tuple[str, ...]]:
+    return [tuple(units[i : i + n]) for i in range(len(units) - n + 1)]
+
+
+def gold_text(row: Mapping[str, Any]) -> str | None:
+    """The gold annotation of a labelled sentence in tags; None where it has neither fragments nor a correction to give.
+
+    A sentence without facts has its tag alone. Of a whole corrected sentence the differences are written.
+    """
+    label = row["label"]
+    if label not in LABELS:
+        return None
+    fragments = row.get("fragments")
+    if label != "no_fact" and fragments is None and row.get("correction") is None and not row.get("edits"):
+        return None
+    edits: list[tuple[str, str]] = []
+    if label in HALLUCINATED:
+        corrected = row.get("correction")
+        edits = [(old, new) for old, new in row.get("edits") or ()]
+        if not edits and isinstance(corrected, str):
+            edits = edits_of(row["sentence"], corrected)
+    return write_tagged(label, fragments or (), edits, _language(row))
+
+
+def written_fragments(annotation: SentenceAnnotation) -> list[str]:
+    """The fragments as they were written: those located in the reference, and those that are not verbatim there."""
+    return [f.text for f in annotation.fragments] + list(annotation.not_verbatim)
+
+
+def predicted_text(annotation: SentenceAnnotation, language: str) -> str:
+    """The annotation in tags; "" where the sentence was not checked."""
+    if annotation.label is None:
+        return ""
+    edits = [(edit.source, edit.target) for edit in annotation.correction]
+    return write_tagged(annotation.label, written_fragments(annotation), edits, language)
+
+
+def text_figures(
+    rows: Sequence[Mapping[str, Any]],
+    judged: Sequence[SentenceAnnotation],
+    similarity: Sequence[float | None] | None = None,
+) -> dict[str, Any]:
+    """Means over rows: ``rouge_l``, ``bert_score`` and ``fragment_precision_3`` and ``_4``, each None without rows.
+
+    Args:
+        rows: Gold; those without a gold annotation text are left out of ROUGE-L and BERTScore. A row that was not
+            checked counts 0 there.
+        judged: In the same order.
+        similarity: BERTScore of each row, None where there is none.
+    """
+    rouges: list[float] = []
+    precision: dict[int, list[float]] = {3: [], 4: []}
+    for row, annotation in zip(rows, judged, strict=True):
+        gold, language = gold_text(row), _language(row)
+        if gold is not None:
+            rouges.append(rouge_l(predicted_text(annotation, language), gold))
+        for n, values in precision.items():
+            value = ngram_precision(written_fragments(annotation), row["reference"], n, language)
+            values.extend([] if value is None else [value])
+    scores = [s for s in similarity or () if s is not None]
+    return {
+        "n_texts": len(rouges),
+        "rouge_l": _mean(rouges),
+        "bert_score": _mean(scores),
+        "n_fragments": len(precision[3]),
+        "fragment_precision_3": _mean(precision[3]),
+        "fragment_precision_4": _mean(precision[4]),
+    }
+
+
+def bert_scores(
+    rows: Sequence[Mapping[str, Any]], judged: Sequence[SentenceAnnotation], models: str
+) -> tuple[list[float | None], dict[str, str]]:
+    """BERTScore F1 of each row's annotation text, and the model of each language.
+
+    Args:
+        rows: Gold.
+        judged: In the same order.
+        models: "paper" (roberta-large and bert-base-chinese), "packaged" (the MiniLM that comes with the toolkit;
+            English only), or a hub id or folder for all rows.
+
+    Raises:
+        ImportError: bert-score is not installed.
+        OSError: A model is not there.
+    """
+    try:
+        from bert_score import BERTScorer
+    except ImportError as error:
+        raise ImportError("BERTScore needs bert-score: pip install 'hallucination-toolkit[bertscore]'") from error
+    from engines.embedding import packaged_folder
+
+    out: list[float | None] = [None] * len(rows)  # 0 for a row that was not checked
+    names: dict[str, str] = {}
+    for language in sorted({_language(row) for row in rows}):
+        if models == "packaged" and language == "zh":
+            continue  # MiniLM does not read Chinese
+        name = PAPER_MODELS.get(language, PAPER_MODELS["en"]) if models == "paper" else models
+        known = name == "packaged"
+        numbers = [i for i, row in enumerate(rows) if _language(row) == language and gold_text(row) is not None]
+        if not numbers:
+            continue
+        scorer = BERTScorer(
+            model_type=str(packaged_folder()) if known else name,
+            num_layers=6 if known else None if models == "paper" else _layers(name),
+            rescale_with_baseline=False,
+        )
+        names[language] = "all-MiniLM-L6-v2 (packaged, layer 6)" if known else name
+        checked = [i for i in numbers if judged[i].label is not None]
+        for i in numbers:
+            out[i] = 0.0
+        pairs = [(predicted_text(judged[i], language), gold_text(rows[i]) or "") for i in checked]
+        if pairs:
+            _, _, f1 = scorer.score([text for text, _ in pairs], [gold for _, gold in pairs])
+            for i, value in zip(checked, f1.tolist(), strict=True):
+                out[i] = float(value)
+    return out, names
+
+
+def _layers(name: str) -> int | None:
+    """The last layer of a model that bert-score has no choice for; None leaves the choice to it."""
+    from bert_score.utils import model2layers
+    from transformers import AutoConfig
+
+    return None if name in model2layers else int(AutoConfig.from_pretrained(name).num_hidden_layers)
+
+
+def _language(row: Mapping[str, Any]) -> str:
+    return "zh" if (row.get("language") or row.get("lang") or "en").startswith("zh") else "en"
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None

@@ -1,0 +1,1 @@
+"""An LLM as annotator: protocols, prompts, the strict parser, grounding, and training samples."""

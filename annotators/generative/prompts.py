@@ -1,0 +1,217 @@
+"""Prompts of the generative annotator: our own wordings, templates of users, and how the inputs are put in.
+
+A template file is YAML, a list of templates (``en.yaml`` and ``zh.yaml`` beside this file are such files):
+
+    - name: mine
+      protocol: tagged              # one turn, the key `prompt`; three-turn: the keys `facts`, `points`, `type`
+      language: en                  # or zh: which sentences it is for
+      prompt: |
+        Document: {reference}
+        Question: {question}
+        Sentence: {sentence}
+
+``{inputs}`` stands for all inputs with marks around each, in one of two orders. "reference-first" puts the document
+before everything that differs from sentence to sentence, so that an engine with prefix caching reads it once an answer;
+with three turns it is then in the first turn. "question-first" puts it behind the question, with three turns into the
+second turn: sentences without facts never pay for it. Single fields (``{reference}``, ``{question}``, ``{sentence}``
+and, in the turn `type`, ``{points}``) may be used instead, as published checkpoints need. Inputs go in as data: they
+hold no angle brackets (``annotators/generative/tagged.py: neutral``), so they can end no mark and forge no tag, and what looks
+like a field in them stays text.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import yaml
+
+from annotators.generative.tagged import neutral
+
+Protocol = Literal["tagged", "three-turn"]
+Order = Literal["reference-first", "question-first"]
+PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
+ORDERS: tuple[Order, ...] = get_args(Order)
+LANGUAGES = ("en", "zh")
+TURNS: dict[str, tuple[str, ...]] = {"tagged": ("prompt",), "three-turn": ("facts", "points", "type")}
+FIELDS = ("inputs", "reference", "question", "sentence", "points")
+MARKS = {
+    "en": {"reference": "document", "question": "question", "sentence": "sentence"},
+    "zh": {"reference": "文档", "question": "问题", "sentence": "句子"},
+}
+"""The marks around each of ``{inputs}``."""
+_FIELD = re.compile(r"\{([a-z_]+)\}")
+
+
+@dataclass(frozen=True)
+class Template:
+    """One wording: the texts of its turns, one or three, with fields in braces."""
+
+    name: str
+    protocol: Protocol
+    language: str
+    turns: tuple[str, ...]
+
+    def fill(self, turn: int, order: Order, inputs: Mapping[str, str]) -> str:
+        """The text of a turn.
+
+        Args:
+            turn: Number from 0.
+            order: Where the document stands among ``{inputs}``.
+            inputs: ``reference``, ``question``, ``sentence`` as they came, and in the last of three turns ``points``,
+                joined by <SEP>.
+        """
+        shown = {name: neutral(text) for name, text in inputs.items()}
+        shown["points"] = shown.get("points", "").replace(neutral("<SEP>"), "<SEP>")
+        shown["inputs"] = self._blocks(turn, order, shown)
+        text = _FIELD.sub(lambda match: shown.get(match.group(1), ""), self.turns[turn])
+        return re.sub(r"\n{3,}", "\n\n", text).strip() if not shown["inputs"] else text.strip()
+
+    def _blocks(self, turn: int, order: Order, shown: Mapping[str, str]) -> str:
+        names = ["reference", "question", "sentence"]
+        if order == "question-first":
+            names = ["question", "reference", "sentence"]
+        if self.protocol == "three-turn":
+            early = names if order == "reference-first" else ["question", "sentence"]
+            names = (early, [name for name in names if name not in early], [])[turn]
+        marks = MARKS[self.language]
+        return "\n".join(f"<{marks[n]}>\n{shown[n].strip()}\n</{marks[n]}>" for n in names if shown.get(n, "").strip())
+
+
+def load_templates(path: str | Path) -> list[Template]:
+    """The templates of a file.
+
+    Raises:
+        ValueError: The file can't be read, or a template lacks a key or a field, or has an unknown one.
+    """
+    try:
+        rows = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
+        raise ValueError(f"templates {path}: expected a YAML file: {' '.join(str(error).split())}") from error
+    if not isinstance(rows, list) or not rows:
+        raise ValueError(f"templates {path}: expected a list of templates (`- name: …`), got {type(rows).__name__}")
+    found = [_template(row, f"templates {path}, number {number}") for number, row in enumerate(rows, 1)]
+    keys = [(t.name, t.protocol, t.language) for t in found]
+    if twice := [key for key in keys if keys.count(key) > 1]:
+        raise ValueError(f"templates {path}: {' '.join(twice[0])} is there twice; give each its own name")
+    return found
+
+
+def _template(row: object, where: str) -> Template:
+    if not isinstance(row, Mapping):
+        raise ValueError(f"{where}: expected keys and values, got {type(row).__name__}")
+    protocol = row.get("protocol")
+    if protocol not in PROTOCOLS:
+        raise ValueError(f"{where}: expected protocol to be one of {', '.join(PROTOCOLS)}, got {protocol!r}")
+    keys = ("name", "protocol", "language", *TURNS[protocol])
+    for key in row:
+        if key not in keys:
+            raise ValueError(f"{where}: unknown key {key!r}; a {protocol} template has the keys {', '.join(keys)}")
+    for key in keys:
+        if not isinstance(row.get(key), str) or not row[key].strip():
+            raise ValueError(
+                f"{where}: expected {key} to be a text, got {row.get(key)!r}; a {protocol} template has the keys "
+                f"{', '.join(keys)}"
+            )
+    if row["language"] not in LANGUAGES:
+        raise ValueError(f"{where}: expected language to be en or zh, got {row['language']!r}")
+    if "/" in row["name"] or row["name"] == "random":
+        raise ValueError(f"{where}: {row['name']!r} can't be a name; leave out '/', and 'random' is taken")
+    turns = tuple(row[key] for key in TURNS[protocol])
+    _check_fields(turns, protocol, where)
+    return Template(row["name"], protocol, row["language"], turns)
+
+
+def _check_fields(turns: Sequence[str], protocol: Protocol, where: str) -> None:
+    used = [set(_FIELD.findall(turn)) for turn in turns]
+    for name in sorted(set().union(*used)):
+        if name not in FIELDS:
+            near = difflib.get_close_matches(name, FIELDS, n=1)
+            hint = f"did you mean {{{near[0]}}}?" if near else f"known are {', '.join(FIELDS)}"
+            raise ValueError(f"{where}: unknown field {{{name}}}; {hint}")
+    if any("points" in fields for fields in used[:2]):
+        raise ValueError(f"{where}: {{points}} is known in the turn 'type' only, what the turn 'points' brought")
+    early = set().union(*used[:2])
+    if "inputs" in early and (protocol == "tagged" or {"inputs"} <= used[0] & used[1]):
+        early |= {"reference", "question", "sentence"}
+    missing = [name for name in ("reference", "question", "sentence") if name not in early]
+    if missing or not ({"inputs", "sentence"} & used[0]):
+        missing = missing or ["sentence"]
+        raise ValueError(
+            f"{where}: the field{'s' if len(missing) > 1 else ''} {', '.join('{' + name + '}' for name in missing)} "
+            f"must be in the {'prompt' if protocol == 'tagged' else 'turns facts and points'}; or use {{inputs}}"
+            + (" in both" if protocol == "three-turn" else "")
+        )
+
+
+@lru_cache(maxsize=1)
+def built_in() -> tuple[Template, ...]:
+    """Our own wordings."""
+    return tuple(t for language in LANGUAGES for t in load_templates(Path(__file__).with_name(f"{language}.yaml")))
+
+
+def names_of(protocol: Protocol, language: str, templates: Iterable[Template] | None = None) -> list[str]:
+    """The names of the wordings for a protocol and a language, in order."""
+    known = built_in() if templates is None else templates
+    return [t.name for t in known if (t.protocol, t.language) == (protocol, language)]
+
+
+class Chooser:
+    """Which wording and order a sentence gets: always the same, or at random.
+
+    Args:
+        protocol: Of the templates to use.
+        prompt: NAME, NAME/ORDER or "random"; NAME alone has the order "reference-first". "random" draws wording and
+            order by ``seed``, reference and question: the sentences of one answer share them.
+        templates: To choose from; None for our own.
+        seed: Of the draws.
+
+    Raises:
+        ValueError: There is no such name or order.
+    """
+
+    def __init__(
+        self, protocol: Protocol, prompt: str = "plain", templates: Sequence[Template] | None = None, seed: int = 0
+    ) -> None:
+        of_protocol = [t for t in (built_in() if templates is None else templates) if t.protocol == protocol]
+        self.seed, self.random = seed, prompt == "random"
+        name, slash, order = prompt.partition("/")
+        if not of_protocol:
+            raise ValueError(f"prompt: the templates hold none for the protocol {protocol}")
+        if not self.random and not any(t.name == name for t in of_protocol):
+            names = ", ".join(dict.fromkeys(t.name for t in of_protocol))
+            raise ValueError(f"prompt {prompt!r}: no such wording; expected {names}, or random")
+        if slash and (order not in ORDERS or self.random):
+            raise ValueError(f"prompt {prompt!r}: expected NAME/{' or NAME/'.join(ORDERS)}")
+        self.order: Order = "question-first" if order == "question-first" else "reference-first"
+        chosen = [t for t in of_protocol if self.random or t.name == name]
+        self.by_language = {lang: [t for t in chosen if t.language == lang] for lang in LANGUAGES}
+
+    @property
+    def languages(self) -> frozenset[str]:
+        """Languages for which there is a template."""
+        return frozenset(language for language, templates in self.by_language.items() if templates)
+
+    def __call__(self, language: str, reference: str, question: str) -> tuple[Template, Order]:
+        """The template and order for an answer's sentences; ``language`` is one of ``languages``."""
+        templates = self.by_language[language]
+        if not self.random:
+            return templates[0], self.order
+        data = "\0".join((str(self.seed), question, reference)).encode("utf-8", "surrogatepass")
+        number = int.from_bytes(hashlib.sha256(data).digest()[:8], "big")
+        return templates[number // 2 % len(templates)], ORDERS[number % 2]
+
+    @property
+    def identity(self) -> list[Any]:
+        """What the prompts depend on, for a fingerprint."""
+        return [
+            self.seed if self.random else None,
+            self.order,
+            [[t.name, t.language, *t.turns] for group in self.by_language.values() for t in group],
+        ]

@@ -1,0 +1,252 @@
+"""Training samples of the generative annotator: annotation, and the tasks that are trained beside it.
+
+Source: ANAH (ACL 2024), §3.1: each sentence of an answer is a sample; beside annotation the tasks question generation,
+question selection, answer generation and general dialogue; prompts in several wordings with the document before or
+after the question. The wordings of annotation are those the annotator asks with (``annotators/prompts``), the windows
+too; the others are here. Everything is drawn by seed.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from annotators.evaluation.anah import edits_of
+from annotators.generative.prompts import Chooser, built_in
+from annotators.generative.protocols import Item, Windows
+from annotators.generative.tagged import neutral, write_tagged
+from annotators.records import HALLUCINATED, LABELS
+
+Task = Literal["annotation", "question_generation", "question_selection", "answer_generation", "dialogue"]
+Message = dict[str, str]
+Sample = dict[str, Any]
+DISTRACTORS = 3
+"""Questions about other documents among which the right ones are to be found."""
+WORDINGS: dict[str, dict[str, tuple[str, ...]]] = {
+    "question_generation": {
+        "en": (
+            "{document}\n\nWrite {n} questions that this document answers, one a line.",
+            "List {n} questions that a reader of this document could answer, each on its own line.\n\n{document}",
+        ),
+        "zh": (
+            "{document}\n\n请写出{n}个可以由这篇文档回答的问题，每行一个。",
+            "阅读下面的文档，列出{n}个读者据此能够回答的问题，每个问题占一行。\n\n{document}",
+        ),
+    },
+    "question_selection": {
+        "en": (
+            "{document}\n\nQuestions:\n{questions}\n\nWhich of these does the document answer? Copy them, one a line.",
+            "Keep only the questions that can be answered from the document.\n\nQuestions:\n{questions}\n\n{document}",
+        ),
+        "zh": (
+            "{document}\n\n问题：\n{questions}\n\n以上哪些问题可以由文档回答？请逐行抄写。",
+            "只保留能够根据文档回答的问题。\n\n问题：\n{questions}\n\n{document}",
+        ),
+    },
+    "answer_generation": {
+        "en": (
+            "{document}\n\nAnswer with what the document says.\nQuestion: {question}",
+            "Question: {question}\n\nUse the following document for your answer.\n\n{document}",
+        ),
+        "zh": (
+            "{document}\n\n请依据文档回答。\n问题：{question}",
+            "问题：{question}\n\n请根据下面的文档作答。\n\n{document}",
+        ),
+    },
+}
+"""Of the tasks beside annotation; with one wording only (no augmentation) the first is used."""
+
+
+def annotation_samples(
+    rows: Sequence[Mapping[str, Any]], prompts: Sequence[str], windows: Windows, seed: int = 0
+) -> list[Sample]:
+    """One sample a labelled sentence: what the annotator would ask, and the gold annotation in tags.
+
+    Where the window lacks a gold fragment, six times as much is shown, as in the annotator's second pass. Rows whose
+    label is not one of the four are left out.
+
+    Args:
+        rows: With ``sentence``, ``reference``, ``question``, ``label``, ``fragments``, and ``edits`` or ``correction``.
+        prompts: Names of wordings. One is used as it is, document first; of several one is drawn for each sentence, in
+            either order.
+        windows: What of the reference is shown.
+        seed: Of the draws.
+
+    Raises:
+        ValueError: There is no such wording.
+    """
+    known = {t.name for t in built_in() if t.protocol == "tagged"}
+    if unknown := sorted(set(prompts) - known):
+        raise ValueError(f"no such wording: {', '.join(unknown)}; expected some of {', '.join(sorted(known))}")
+    templates = [t for t in built_in() if t.protocol == "tagged" and t.name in prompts]
+    rows = [row for row in rows if row["label"] in LABELS]
+    items = [
+        Item(row["sentence"], row["reference"], row.get("question") or "", _language(row), (row["sentence"],))
+        for row in rows
+    ]
+    shown = windows.first(items)
+    short = [
+        n
+        for n, (row, one) in enumerate(zip(rows, shown, strict=True))
+        if not one.whole
+        and any(piece in row["reference"] and piece not in one.text for piece in row.get("fragments") or ())
+    ]
+    for n, wider in zip(short, windows.second([items[n] for n in short]), strict=True):
+        shown[n] = wider
+    samples = []
+    for n, (row, item, one) in enumerate(zip(rows, items, shown, strict=True)):
+        several = len(prompts) > 1
+        draw = Chooser("tagged", "random" if several else prompts[0], templates, seed)
+        template, order = draw(item.language, item.reference, f"{n} {item.question}" if several else item.question)
+        text = template.fill(0, order, {"reference": one.text, "question": item.question, "sentence": item.sentence})
+        gold = write_tagged(row["label"], row.get("fragments") or (), edits(row), item.language)
+        samples.append(_sample("annotation", [_user(text)], gold))
+    return samples
+
+
+def edits(row: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Corrections of a labelled sentence as pairs; of a correction that is a whole sentence, what differs."""
+    if row["label"] not in HALLUCINATED:
+        return []
+    if row.get("edits"):
+        return [(old, new) for old, new in row["edits"]]
+    corrected = row.get("correction")
+    return edits_of(row["sentence"], corrected) if isinstance(corrected, str) else []
+
+
+def question_samples(topics: Sequence[Mapping[str, Any]], *, several: bool, seed: int = 0) -> dict[Task, list[Sample]]:
+    """Samples of question generation and question selection.
+
+    Args:
+        topics: {"reference", "questions", "lang"} of training topics only.
+        several: Whether wordings are drawn; else the first is used.
+        seed: Of the draws.
+    """
+    draw = random.Random(seed)
+    out: dict[Task, list[Sample]] = {"question_generation": [], "question_selection": []}
+    for topic in topics:
+        language = _language(topic)
+        questions = list(dict.fromkeys(topic["questions"]))
+        document = _document(topic["reference"], language)
+        gold = "\n".join(questions)
+        text = _wording("question_generation", language, several, draw).format(document=document, n=str(len(questions)))
+        out["question_generation"].append(_sample("question_generation", [_user(text)], gold))
+        others = [
+            q for other in topics if other is not topic and _language(other) == language for q in other["questions"]
+        ]
+        others = sorted(set(others) - set(questions))
+        if not others:
+            continue
+        mixed = [*questions, *draw.sample(others, min(DISTRACTORS, len(others)))]
+        draw.shuffle(mixed)
+        text = _wording("question_selection", language, several, draw).format(
+            document=document, questions="\n".join(f"- {neutral(q)}" for q in mixed)
+        )
+        kept = "\n".join(neutral(q) for q in mixed if q in questions)
+        out["question_selection"].append(_sample("question_selection", [_user(text)], kept))
+    return out
+
+
+def answer_samples(rows: Sequence[Mapping[str, Any]], *, several: bool, seed: int = 0) -> list[Sample]:
+    """Samples of answer generation: the answers in which no sentence is hallucinated, so that none is taught.
+
+    Args:
+        rows: Labelled sentences with ``answer`` and ``question``.
+        several: Whether wordings are drawn; else the first is used.
+        seed: Of the draws.
+    """
+    draw = random.Random(seed)
+    labels: dict[tuple[str, str, str], set[str]] = {}
+    language_of: dict[tuple[str, str, str], str] = {}
+    for row in rows:
+        if row.get("answer") and row.get("question"):
+            key = (row["reference"], row["question"], row["answer"])
+            labels.setdefault(key, set()).add(row["label"])
+            language_of[key] = _language(row)
+    samples = []
+    for (reference, question, answer), found in labels.items():
+        if found <= {"supported", "no_fact"} and "supported" in found:
+            language = language_of[reference, question, answer]
+            text = _wording("answer_generation", language, several, draw).format(
+                document=_document(reference, language), question=neutral(question)
+            )
+            samples.append(_sample("answer_generation", [_user(text)], answer))
+    return samples
+
+
+def dialogue_samples(files: Iterable[Path]) -> Iterator[Sample]:
+    """Samples of general dialogue: the last assistant's message, given all before.
+
+    Args:
+        files: JSON Lines of Dolly ({"instruction", "context", "response"}), ShareGPT ({"conversations": [{"from",
+            "value"}]}) or messages ({"messages": [{"role", "content"}]}); other lines are passed over.
+    """
+    for path in files:
+        with path.open(encoding="utf-8") as lines:
+            for line in lines:
+                if line.strip():
+                    messages = _messages(json.loads(line))
+                    last = max((n for n, m in enumerate(messages) if m["role"] == "assistant"), default=0)
+                    if last > 0:
+                        yield _sample("dialogue", messages[:last], messages[last]["content"])
+
+
+def mix(samples: Mapping[Task, Sequence[Sample]], shares: Mapping[Task, float], seed: int = 0) -> list[Sample]:
+    """All annotation samples and of each other task so many that the shares hold, as far as there are any.
+
+    Args:
+        samples: Of each task.
+        shares: Of each task in the whole; that of annotation is above 0. They are taken relative to it.
+        seed: Of the draw and of the order.
+
+    Raises:
+        ValueError: The share of annotation is 0.
+    """
+    if shares.get("annotation", 0) <= 0:
+        raise ValueError(f"expected a share of annotation above 0, got {shares.get('annotation', 0)}")
+    draw = random.Random(seed)
+    chosen = list(samples["annotation"])
+    whole = len(chosen) / shares["annotation"]
+    for task in sorted(shares.keys() - {"annotation"}):
+        there = list(samples.get(task, ()))
+        chosen += draw.sample(there, min(len(there), round(whole * shares[task])))
+    draw.shuffle(chosen)
+    return chosen
+
+
+def _messages(row: Mapping[str, Any]) -> list[Message]:
+    if isinstance(row.get("messages"), list):
+        return [{"role": str(m["role"]), "content": str(m["content"])} for m in row["messages"]]
+    if isinstance(row.get("conversations"), list):
+        roles = {"human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant", "system": "system"}
+        turns = [(roles.get(str(m.get("from"))), str(m.get("value") or "")) for m in row["conversations"]]
+        return [{"role": role, "content": text} for role, text in turns if role]
+    if row.get("instruction") and row.get("response"):
+        asked = "\n\n".join(str(row[k]) for k in ("instruction", "context") if row.get(k))
+        return [_user(asked), {"role": "assistant", "content": str(row["response"])}]
+    return []
+
+
+def _wording(task: str, language: str, several: bool, draw: random.Random) -> str:
+    wordings = WORDINGS[task][language]
+    return draw.choice(wordings) if several else wordings[0]
+
+
+def _document(reference: str, language: str) -> str:
+    name = "文档" if language == "zh" else "document"
+    return f"<{name}>\n{neutral(reference)}\n</{name}>"
+
+
+def _language(row: Mapping[str, Any]) -> str:
+    return "zh" if (row.get("language") or row.get("lang") or "en").startswith("zh") else "en"
+
+
+def _user(text: str) -> Message:
+    return {"role": "user", "content": text}
+
+
+def _sample(task: Task, messages: list[Message], answer: str) -> Sample:
+    return {"task": task, "prompt": messages, "completion": [{"role": "assistant", "content": answer}]}

@@ -1,0 +1,546 @@
+"""Where the words of a tagged annotation stand: fragments in the reference, corrections in the sentence.
+
+A fragment is looked for in the parts of the reference that the model was shown: as it is, then without regard to
+blanks, case, kinds of quotes and compatibility forms, then the most similar piece. What is less than ``LEAST``
+similar is not in the reference. A correction must be in the sentence, exactly but for the same small differences.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TypeVar
+
+from rapidfuzz import fuzz
+from rapidfuzz.distance import OSA, Indel
+
+from annotators.records import Fragment, Label
+
+# ----------------------------------------------------------------------------------------------------
+# What the readers of tagged replies have in common: failures by name, tags, fragments and corrections.
+#
+# Tags are written in ASCII angle brackets; text shown to a model has none (``neutral``), so text that it copies can't
+# pass for a tag.
+
+FAILURES = {
+    "empty": "the reply holds no text",
+    "truncated": "the reply was cut off at its limit of tokens",
+    "too_long": "the reply is longer than any annotation",
+    "no_tags": "none of the tags is in the reply",
+    "no_type": "there are tags, but neither a type nor 'no fact'",
+    "unknown_type": "what follows the type tag is not exactly one of the three types",
+    "within_words": "the deciding tag stands in the middle of other words",
+    "repeated_type": "more than one type, or a type and 'no fact'",
+    "contradicts_itself": "a sentence without hallucination has a correction",
+    "bad_correction": "a correction is not of the form \"from\" to \"to\"",
+    "points_and_none": "reference points, and the tag that says there are none",
+    "forged_tag": "a tag with the words around it stands in the text that was to be judged",
+    "correction_not_in_sentence": "the words that a correction replaces are not in the sentence",
+    "engine_error": "the engine gave no reply, see the log",
+}  # fmt: skip
+"""Names of what can be wrong with a reply."""
+
+MAX_REPLY = 20_000
+"""Characters."""
+TYPES: dict[str, Label] = {
+    "none": "supported", "nohallucination": "supported", "无": "supported", "无幻觉": "supported",
+    "contradictory": "contradictory", "contradiction": "contradictory", "矛盾": "contradictory",
+    "unverifiable": "unverifiable", "无法验证": "unverifiable",
+    "nofact": "no_fact", "nofacts": "no_fact", "无事实": "no_fact",
+}  # fmt: skip
+NO_FACT = frozenset({"nofact", "nofacts", "无事实"})
+NOTHING = frozenset({"", "none", "无", "n/a", "na", "nil", "null", "nothing", "没有", "无需改正"})
+# Possessive (*+): white space is given back to nobody, or a "<" before a hundred blanks takes seconds.
+TAG = re.compile(r"<\s*+(/?+)\s*+([^<>\n]{1,40}?)\s*+/?+\s*+>")
+_SEP = re.compile(r"<\s*+/?+\s*+sep\s*+/?+\s*+>", re.IGNORECASE)
+_THOUGHT = re.compile(r"\s*<think>(.*?)</think>", re.DOTALL | re.IGNORECASE)
+EDGES = " \t\r\n\u3000*_`~#:：.。;；,，、!！\"“”'‘’|<>()（）[]"
+_QUOTE = '["“”„‟＂「」『』]'
+_CHANGE = re.compile(
+    rf"(?:change\s*|replace\s*|将|把)?{_QUOTE}(?P<old>.+?){_QUOTE}\s*"
+    rf"(?:to|with|->|=>|→|(?:修改|更|替换?|换)?(?:改为|改成|换成|换为|正为))\s*{_QUOTE}(?P<new>.*?){_QUOTE}"
+    rf"(?=\s*[.。,，;；、]?\s*(?:$|\n|<|`)|(?:\s*[.。,，;；、]\s*|\s+)(?:and\s*|change\s*|replace\s*|[-*•]\s*|\d+[.)、]\s*)*"
+    rf"(?:以及|并且?)?[将把]?{_QUOTE}|(?:以及|并且?|将|把)+{_QUOTE})",
+    re.DOTALL | re.IGNORECASE,
+)
+_ARROW = re.compile(rf"{_QUOTE}\s*(?:to|with|->|=>|→|改为|改成)\s*{_QUOTE}", re.IGNORECASE)
+_BETWEEN = re.compile(r"(?:[\s.。,，;；、`*•-]|\d{1,2}[.)、]\s|<\s*/?\s*sep\s*>|and\b|以及|并且?)+", re.IGNORECASE)
+_NUMBERED = re.compile(
+    r"(?:^|\n)\s*[-*•]?\s*(?:(?:Reference|参考)(?:\s*(?:point|document|文档|要点|片段))?\s*\[?\d{1,3}\]?\s*[:：]|Reference\s*[:：])",
+    re.IGNORECASE,
+)
+_OPENING = re.compile(r"(?:参考文档中的|参考\s*[:：]|[-*•]\s+|\d{1,2}[.)]\s+)+")
+
+
+class ParseFailure(ValueError):
+    """A reply that is no annotation; ``name`` is a key of ``FAILURES``."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(FAILURES[name])
+        self.name = name
+
+
+@dataclass(frozen=True)
+class Part:
+    """A tag: its kind, where the tag before it ended and whether text behind that one is its value, its own span, the
+    span of what follows it up to the next tag."""
+
+    kind: str
+    before: int
+    inside: bool
+    tag: tuple[int, int]
+    value: tuple[int, int]
+
+
+def neutral(text: str) -> str:
+    """A text as it is shown to a model: no ASCII angle brackets, no invisible or control characters.
+
+    ``<`` and ``>`` become ‹ and ›, which no Unicode normalisation turns back; lone surrogates become U+FFFD.
+    """
+    if text.isascii() and text.isprintable() and "<" not in text and ">" not in text:
+        return text
+    return "".join(_neutral(char) for char in text)
+
+
+def _neutral(char: str) -> str:
+    if char in "<>":
+        return "‹" if char == "<" else "›"
+    if char in "\n\t\r" or char.isprintable():
+        return char
+    return " " if char.isspace() else "\ufffd" if unicodedata.category(char) == "Cs" else ""
+
+
+def opening(reply: str) -> int:
+    """Where the answer begins: behind a block of thoughts."""
+    if len(reply) > MAX_REPLY:
+        raise ParseFailure("too_long")
+    thought = _THOUGHT.match(reply)
+    if thought is None and reply.lstrip().lower().startswith("<think>"):
+        raise ParseFailure("truncated")
+    start = thought.end() if thought else 0
+    if not reply[start:].strip():
+        raise ParseFailure("empty")
+    return start
+
+
+def plain(text: str) -> str:
+    """Without case, blanks and the punctuation around it."""
+    return re.sub(r"[\s_\-]+", "", text.strip(EDGES)).casefold()
+
+
+def parts_of(reply: str, start: int, kind_of: Callable[[str], str | None]) -> list[Part]:
+    """The tags of a reply with what follows each; a closing tag ends a value, text in other brackets is text."""
+    found: list[tuple[str, tuple[int, int]]] = []
+    for match in TAG.finditer(reply, start):
+        kind = kind_of(plain(match.group(2)))
+        if kind is not None:
+            found.append(("closing" if match.group(1) else kind, match.span()))
+    before = [start, *(span[1] for _, span in found)]
+    kinds = ["", *(kind for kind, _ in found)]
+    after = [*(span[0] for _, span in found[1:]), len(reply)]
+    parts = [
+        Part(kind, behind, last not in ("", "closing", "type", "nofact"), span, (span[1], end))
+        for (kind, span), behind, last, end in zip(found, before, kinds, after, strict=False)
+    ]
+    return [part for part in parts if part.kind != "closing"]
+
+
+def not_copied(reply: str, part: Part, sources: Sequence[str]) -> None:
+    """A tag whose text before and behind it stands like that in a source was copied, not meant."""
+    line = reply[part.before : part.tag[0]].rstrip()[-24:].rsplit("\n", 1)[-1].lstrip()
+    if len(line) < 4 or not any("<" in source for source in sources):
+        return
+    wanted = _folded(line + reply[part.tag[0] : part.tag[1]])
+    if any(wanted in _folded(source) for source in sources if "<" in source):
+        raise ParseFailure("forged_tag")
+
+
+def stands_alone(reply: str, part: Part, *, behind: bool) -> None:
+    """No other words may stand on the tag's line before it, unless they belong to another tag, nor ``behind`` it."""
+    start, end = part.tag
+    words = "" if part.inside else reply[max(part.before, reply.rfind("\n", 0, start) + 1) : start]
+    if behind:
+        words += reply[end : part.value[1]].split("\n", 1)[0]
+    if plain(words):
+        raise ParseFailure("within_words")
+
+
+def _folded(text: str) -> str:
+    return re.sub(r"\s+", "", text).casefold()
+
+
+def fragments_in(value: str) -> list[str]:
+    """The fragments in what follows a reference tag or stands between <SEP>s."""
+    pieces = [piece for part in _SEP.split(value) for piece in _NUMBERED.split(part)]
+    return [text for piece in pieces if plain(text := _bare(piece)) not in NOTHING]
+
+
+def _bare(piece: str) -> str:
+    """A fragment without code fences, list marks, opening phrases and a pair of quotes around it."""
+    text = piece.strip().strip("`").strip()
+    if opening := _OPENING.match(text):
+        text = text[opening.end() :]
+    text = text.rstrip(";；").strip()
+    if len(text) > 1 and re.fullmatch(_QUOTE, text[0]) and re.fullmatch(_QUOTE, text[-1]):
+        text = text[1:-1].strip()
+    return text
+
+
+def corrections_in(value: str) -> list[tuple[str, str]]:
+    """The changes that follow a correction tag; none where it says so."""
+    if plain(value) in NOTHING:
+        return []
+    found: list[tuple[str, str]] = []
+    at = _skip(value, 0)
+    while at < len(value):
+        match = _CHANGE.match(value, at)
+        if match is None or len(_ARROW.findall(match.group())) > 1:
+            raise ParseFailure("bad_correction")
+        found.append((match["old"], match["new"]))
+        at = _skip(value, match.end())
+    return found
+
+
+def _skip(value: str, at: int) -> int:
+    match = _BETWEEN.match(value, at)
+    return match.end() if match else at
+
+
+# ----------------------------------------------------------------------------------------------------
+# Tagged annotations, read strictly: what an annotating model wrote, or the name of what is wrong with it.
+#
+# <Reference> copied text<SEP>more of it <Hallucination> Contradictory <Correction> "1935" to "1931"
+# <参考>原文<SEP>原文 <幻觉>矛盾 <改正>将“1935”改为“1931”            <No Fact>  <无事实>
+#
+# Tags come in any order and in either language, with other case, blanks and the misspellings of public data. A reply that
+# can be read in two ways is a failure, never a guess. Leaves out the three turns of the later protocol
+# (``annotators/generative/tagged.py``), and where fragments and corrections stand (``annotators/generative/tagged.py``).
+
+__all__ = ["FAILURES", "ParseFailure", "Tagged", "neutral", "parse_tagged", "write_tagged"]
+
+
+WRITTEN = {
+    "supported": ("None", "无"),
+    "contradictory": ("Contradictory", "矛盾"),
+    "unverifiable": ("Unverifiable", "无法验证"),
+}
+"""What stands behind the type tag, in English and Chinese."""
+
+
+@dataclass(frozen=True)
+class Tagged:
+    """What a reply says.
+
+    Args:
+        label: Of the sentence.
+        fragments: Pieces of the reference, as the model wrote them.
+        corrections: Pairs (from, to); "" as the second deletes.
+        type_span: Where the words that decide the label stand in the reply.
+    """
+
+    label: Label
+    fragments: tuple[str, ...] = ()
+    corrections: tuple[tuple[str, str], ...] = ()
+    type_span: tuple[int, int] = (0, 0)
+
+
+def parse_tagged(reply: str, sources: Sequence[str] = ()) -> Tagged:
+    """Read a reply of the single-turn protocol.
+
+    Args:
+        reply: What the model wrote.
+        sources: The texts that it was shown, as they came; a tag copied out of one of them is no tag.
+
+    Raises:
+        ParseFailure: With the name of what is wrong.
+    """
+    start = opening(reply)
+    parts = parts_of(reply, start, _single_kind)
+    if not parts:
+        raise ParseFailure("no_tags")
+    decided = [part for part in parts if part.kind in ("type", "nofact")]
+    for part in decided:
+        not_copied(reply, part, sources)
+    if not decided:
+        raise ParseFailure("no_type")
+    if len(decided) > 1:
+        raise ParseFailure("repeated_type")
+    stands_alone(reply, decided[0], behind=decided[0].kind == "nofact")
+    label, span = _label(reply, decided[0])
+    fragments = [f for p in parts if p.kind == "reference" for f in fragments_in(reply[slice(*p.value)])]
+    corrections = [c for p in parts if p.kind == "correction" for c in corrections_in(reply[slice(*p.value)])]
+    if corrections and label in ("supported", "no_fact"):
+        raise ParseFailure("contradicts_itself")
+    return Tagged(label, () if label == "no_fact" else tuple(fragments), tuple(corrections), span)
+
+
+def _single_kind(name: str) -> str | None:
+    """What a tag of the single-turn protocol is; None for any other text in angle brackets."""
+    fixed = {"参考": "reference", "幻觉": "type", "改正": "correction",
+             "要点": "other", "point": "other", **dict.fromkeys(NO_FACT, "nofact")}  # fmt: skip
+    if name in fixed:
+        return fixed[name]
+    for word, kind, slips in (
+        ("hallucination", "type", 2),
+        ("reference", "reference", 1),
+        ("correction", "correction", 1),
+    ):
+        if OSA.distance(name, word, score_cutoff=slips) <= slips:
+            return kind
+    return None
+
+
+def _label(reply: str, part: Part) -> tuple[Label, tuple[int, int]]:
+    """The label of a type or no-fact tag, and where its words stand."""
+    if part.kind == "nofact":
+        return "no_fact", part.tag
+    start, end = part.value
+    value = reply[start:end]
+    first = value.strip().split("\n", 1)[0]  # an explanation may follow on lines of its own
+    for text in (value, first):
+        if (label := TYPES.get(plain(text))) is not None:
+            begin = start + value.index(text) + len(text) - len(text.lstrip(EDGES))
+            return label, (begin, begin + len(text.strip(EDGES)))
+    raise ParseFailure("unknown_type")
+
+
+def write_tagged(
+    label: Label, fragments: Sequence[str] = (), corrections: Sequence[tuple[str, str]] = (), language: str = "en"
+) -> str:
+    """An annotation as the single-turn protocol writes it; ``parse_tagged`` reads it back.
+
+    Args:
+        label: Of the sentence.
+        fragments: Pieces of the reference.
+        corrections: Pairs (from, to).
+        language: "zh" for Chinese tags, else English ones.
+    """
+    chinese = language == "zh"
+    if label == "no_fact":
+        return "<无事实>" if chinese else "<No Fact>"
+    lines = []
+    if fragments:
+        lines.append(("<参考>" if chinese else "<Reference> ") + "<SEP>".join(neutral(f) for f in fragments))
+    lines.append(f"<幻觉>{WRITTEN[label][1]}" if chinese else f"<Hallucination> {WRITTEN[label][0]}")
+    if corrections:
+        form = "“{}”改为“{}”" if chinese else '"{}" to "{}"'
+        changes = [form.format(neutral(old), neutral(new)) for old, new in corrections]
+        lines.append(("<改正>" if chinese else "<Correction> ") + "\n".join(changes))
+    return "\n".join(lines)
+
+
+# ----------------------------------------------------------------------------------------------------
+# Replies of the three-turn protocol: is there a fact, which reference points bear on it, which type.
+#
+# <Facts Present>                 <No Facts>
+# a point<SEP>another             <No Reference Information>
+# <No Hallucination>              <Contradictory>                 <Unverifiable>
+#
+# Read as strictly as ``annotators/generative/tagged.py`` reads the single turn, in English and Chinese. A turn's words count without
+# brackets only if they are the whole reply.
+
+T = TypeVar("T")
+_FACTS = {**dict.fromkeys(NO_FACT, False), "factspresent": True, "factpresent": True, "有事实": True}
+_NO_POINTS = frozenset({"noreferenceinformation", "无参考信息"})
+
+
+def parse_facts(reply: str, sources: Sequence[str] = ()) -> tuple[bool, tuple[int, int]]:
+    """Read the first of three turns: whether the sentence states a fact, and where the reply says so."""
+    return _one_of(reply, _FACTS, sources)
+
+
+def parse_points(reply: str) -> tuple[str, ...]:
+    """Read the second of three turns: the reference points, none where the reply says that there are none."""
+    start = opening(reply)
+    marks = [match.span() for match in TAG.finditer(reply, start) if plain(match.group(2)) in _NO_POINTS]
+    text = reply[start:]
+    for begin, end in reversed(marks):
+        text = text[: begin - start] + text[end - start :]
+    fragments = fragments_in(text)
+    if marks and fragments:
+        raise ParseFailure("points_and_none")
+    if not marks and (not fragments or plain(text) in _NO_POINTS):
+        if plain(text) not in _NO_POINTS | NOTHING - {""}:
+            raise ParseFailure("empty")
+        return ()
+    return tuple(fragments)
+
+
+def parse_type(reply: str, sources: Sequence[str] = ()) -> tuple[Label, tuple[int, int]]:
+    """Read the last of three turns: the label, and where the reply says so."""
+    names = {name: label for name, label in TYPES.items() if label != "no_fact" and name not in ("none", "无")}
+    return _one_of(reply, names, sources)
+
+
+def _one_of(reply: str, names: Mapping[str, T], sources: Sequence[str]) -> tuple[T, tuple[int, int]]:
+    """The one answer that a turn gives: a tag of ``names``, or such a name as the whole reply."""
+    start = opening(reply)
+    parts = parts_of(reply, start, lambda name: name if name in names else None)
+    for part in parts:
+        not_copied(reply, part, sources)
+    if len({names[part.kind] for part in parts}) > 1:
+        raise ParseFailure("repeated_type")
+    for part in parts:
+        stands_alone(reply, part, behind=True)
+    if parts:
+        return names[parts[0].kind], parts[0].tag
+    body = reply[start:]
+    if plain(body) not in names:
+        raise ParseFailure("no_tags")
+    begin = start + len(body) - len(body.lstrip(EDGES))
+    return names[plain(body)], (begin, begin + len(body.strip(EDGES)))
+
+
+LEAST = 0.8
+"""Indel similarity (rapidfuzz ``ratio`` / 100) from which on a piece of the reference counts as what was copied."""
+FEWEST = 8
+"""Characters of a fragment that may be looked for by similarity; shorter ones are similar to anything."""
+BLOCK = 3
+"""Characters in a row that must be shared to belong to a loose copy."""
+_QUOTES = {**dict.fromkeys("“”„‟〝〞＂「」『』«»", '"'), **dict.fromkeys("‘’‚‛`´＇′", "'")}
+_DASHES = frozenset("‐‑‒–—―−－")
+_BRACKETS = {"‹": "<", "›": ">"}
+
+Run = tuple[int, int]
+
+
+def locate_fragment(fragment: str, reference: str, runs: Sequence[Run]) -> Fragment | None:
+    """The piece of the reference that a model copied, or None where there is none.
+
+    Args:
+        fragment: As the model wrote it.
+        reference: The whole text, as it came.
+        runs: Spans of the reference that the model was shown.
+
+    Returns:
+        The piece, ``match`` 1 where it was copied and else its similarity, at least ``LEAST``.
+    """
+    for start, end in runs:
+        if fragment and (at := reference.find(fragment, start, end)) >= 0:
+            return Fragment(fragment, at, at + len(fragment))
+    wanted, _ = folded(fragment)
+    if not wanted:
+        return None
+    for start, end in runs:
+        text, origin = folded(reference[start:end])
+        if (at := text.find(wanted)) >= 0:
+            return _piece(reference, start, origin, at, at + len(wanted), 1.0)
+    best: Fragment | None = None
+    for start, end in runs:
+        if len(wanted) < FEWEST:
+            break
+        text, origin = folded(reference[start:end])
+        found = fuzz.partial_ratio_alignment(wanted, text, score_cutoff=100 * LEAST)
+        if found is None or found.dest_start >= found.dest_end:
+            continue
+        for a, b in _near(wanted, text, found.dest_start, found.dest_end):
+            match = fuzz.ratio(wanted, text[a:b]) / 100
+            if match >= LEAST and (best is None or match > best.match):
+                best = _piece(reference, start, origin, a, b, match)
+    return best
+
+
+def _near(wanted: str, text: str, start: int, end: int) -> list[Run]:
+    """An alignment, which is never longer than what is looked for, and its extension to all that the two share."""
+    pad = len(wanted) // 4 + len(wanted) - (end - start)
+    low = max(0, start - pad)
+    blocks = Indel.editops(wanted, text[low : end + pad]).as_matching_blocks()
+    shared = [(low + block.b, low + block.b + block.size) for block in blocks if block.size >= BLOCK]
+    spans = [(start, end), *([(shared[0][0], shared[-1][1])] if shared else [])]
+    return [_whole_words(text, a, b) for a, b in spans]
+
+
+def locate_fragments(written: Sequence[str], reference: str, runs: Sequence[Run]) -> tuple[list[Fragment], list[str]]:
+    """The pieces of the reference that a model copied, and what it wrote that is not in the reference.
+
+    What is not found as a whole is looked for line by line: models put opening words on a line of their own.
+    """
+    found: list[Fragment] = []
+    missing: list[str] = []
+    for text in written:
+        whole = locate_fragment(text, reference, runs)
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        pieces = [whole] if whole or len(lines) < 2 else [locate_fragment(line, reference, runs) for line in lines]
+        found += [piece for piece in pieces if piece is not None]
+        if not any(pieces):
+            missing.append(restored(text, reference))
+        else:
+            missing += [restored(line, reference) for line, p in zip(lines, pieces, strict=False) if p is None]
+    return list(dict.fromkeys(found)), list(dict.fromkeys(missing))
+
+
+def locate_words(words: str, sentence: str) -> Run | None:
+    """Where a correction's words stand in the sentence: the first place, or None."""
+    if not words.strip():
+        return None
+    if (at := sentence.find(words)) >= 0:
+        return at, at + len(words)
+    wanted, (text, origin) = folded(words)[0], folded(sentence)
+    at = text.find(wanted) if wanted else -1
+    return None if at < 0 else (origin[at], origin[at + len(wanted) - 1] + 1)
+
+
+def restored(text: str, *sources: str) -> str:
+    """A model's words with the angle brackets that ``neutral`` took out of the sources."""
+    for char, sign in _BRACKETS.items():
+        if char in text and not any(char in source for source in sources) and any(sign in s for s in sources):
+            text = text.replace(char, sign)
+    return text
+
+
+@lru_cache(maxsize=256)
+def folded(text: str) -> tuple[str, tuple[int, ...]]:
+    """A text without what a copy may change, and for each of its characters the offset that it came from.
+
+    Runs of blanks are one blank (none at the ends), letters small, compatibility forms folded (NFKC), quotes and
+    dashes of one kind, invisible characters gone.
+    """
+    kept: list[str] = []
+    origin: list[int] = []
+    for place, char in enumerate(text):
+        if char.isspace():
+            piece = " " if kept and kept[-1] != " " else ""
+        elif char.isascii():
+            piece = "'" if char == "`" else char.lower() if char.isprintable() else ""
+        else:
+            piece = _tagged_places_folded(char)
+        kept.extend(piece)
+        origin.extend([place] * len(piece))
+    if kept and kept[-1] == " ":
+        kept.pop()
+        origin.pop()
+    return "".join(kept), tuple(origin)
+
+
+def _tagged_places_folded(char: str) -> str:
+    if char in _QUOTES or char in _BRACKETS:
+        return _QUOTES.get(char) or _BRACKETS[char]
+    if char in _DASHES:
+        return "-"
+    shown = neutral(char).strip()
+    return "".join(c for c in unicodedata.normalize("NFKC", shown).casefold() if not c.isspace())
+
+
+def _piece(reference: str, offset: int, origin: Sequence[int], a: int, b: int, match: float) -> Fragment:
+    start, end = offset + origin[a], offset + origin[b - 1] + 1
+    return Fragment(reference[start:end], start, end, match)
+
+
+def _whole_words(text: str, a: int, b: int) -> Run:
+    """The span with the words that it cuts, without blanks around it; Chinese characters are words of their own."""
+    while a > 0 and _joins(text[a - 1]) and _joins(text[a]):
+        a -= 1
+    while b < len(text) and _joins(text[b - 1]) and _joins(text[b]):
+        b += 1
+    while a < b - 1 and text[a] == " ":
+        a += 1
+    while b - 1 > a and text[b - 1] == " ":
+        b -= 1
+    return a, b
+
+
+def _joins(char: str) -> bool:
+    return char.isalnum() and char < "\u2e80"

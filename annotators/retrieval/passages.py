@@ -1,0 +1,161 @@
+"""A reference cut into passages and made ready to be searched, once for all sentences to judge.
+
+A passage is a sentence of the reference; one over 128 tokens is cut at word boundaries. Passages are
+embedded only where the reference does not fit into one window. Chinese references are left to BM25 alone
+unless the embedder reads Chinese. The search itself is in ``annotators/retrieval/window.py``.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import pairwise
+from typing import Protocol
+
+import numpy as np
+
+from annotators.retrieval.bm25 import BM25, words
+from annotators.text.language import language_of
+from annotators.text.sentences import split_sentences
+
+BUDGET = {"en": 400, "zh": 540}
+"""Tokens of a window, by language of the reference; other languages count as "en"."""
+PASSAGE_TOKENS = 128
+_BREAKS = frozenset(" \t\n\r\u3000,;，；、")
+
+Tokenize = Callable[[Sequence[str]], list[tuple[np.ndarray, np.ndarray]]]
+"""Token ids (T,) and code-point offsets (T, 2) of each text, no special tokens (``Embedder.tokenize``)."""
+
+
+class Encoder(Protocol):
+    """What ranks by meaning; ``engines.embedding.Embedder`` is one."""
+
+    @property
+    def reads_chinese(self) -> bool: ...
+
+    def encode(self, texts: Sequence[str]) -> np.ndarray:
+        """(n, D) float32, each of length 1."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A piece of the reference, ``reference[start:end] == text`` (code points), of ``tokens`` tokens."""
+
+    text: str
+    start: int
+    end: int
+    tokens: int
+
+
+@dataclass(frozen=True, eq=False)
+class ReferenceIndex:
+    """One reference, cut and ready to be searched; made by :func:`index_references`.
+
+    Args:
+        reference: The text.
+        passages: P pieces in order, with only white space between them.
+        budget: Tokens of a window.
+        encoders: The embedders that rank here.
+        vectors: One (P, D) array per encoder; empty where the whole reference fits.
+    """
+
+    reference: str
+    passages: tuple[Passage, ...]
+    budget: int
+    encoders: tuple[Encoder, ...] = ()
+    vectors: tuple[np.ndarray, ...] = field(default=(), repr=False)
+
+    @cached_property
+    def fits(self) -> bool:
+        """Whether the whole reference is within the budget."""
+        return sum(passage.tokens for passage in self.passages) <= self.budget
+
+    @cached_property
+    def bm25(self) -> BM25:
+        return BM25([words(passage.text) for passage in self.passages])
+
+    @cached_property
+    def lines(self) -> np.ndarray:
+        """(P,) number of the line of each passage, from 0."""
+        breaks = ["\n" in self.reference[a.end : b.start] for a, b in pairwise(self.passages)]
+        return np.cumsum([False, *breaks])
+
+
+def index_references(
+    references: Sequence[str], tokenize: Tokenize, encoders: Sequence[Encoder] = (), budget: int | None = None
+) -> list[ReferenceIndex]:
+    """Cut references into passages and embed these, each distinct reference and passage once.
+
+    Args:
+        references: Any texts, empty ones among them.
+        tokenize: The annotator's tokenizer; the budget is in its tokens.
+        encoders: Embedders to rank with beside BM25; none for BM25 alone.
+        budget: Tokens of a window, more than 0; None for 400, and 540 where the reference is Chinese.
+
+    Returns:
+        One index per reference, in order; equal references share one.
+    """
+    if budget is not None and budget <= 0:
+        raise ValueError(f"budget: expected a number of tokens above 0, got {budget}")
+    distinct = list(dict.fromkeys(references))
+    chinese = {text: language_of(text) == "zh" for text in distinct}
+    budgets = [budget or BUDGET["zh" if chinese[text] else "en"] for text in distinct]
+    cut = split_passages(distinct, tokenize, [min(PASSAGE_TOKENS, tokens) for tokens in budgets])
+    indexes = {
+        text: ReferenceIndex(
+            text,
+            tuple(passages),
+            tokens,
+            tuple(encoder for encoder in encoders if encoder.reads_chinese or not chinese[text]),
+        )
+        for text, passages, tokens in zip(distinct, cut, budgets, strict=True)
+    }
+    vectors: dict[str, list[np.ndarray]] = defaultdict(list)
+    for encoder in encoders:
+        long = [index for index in indexes.values() if not index.fits and encoder in index.encoders]
+        vectors_of_all = encoder.encode([passage.text for index in long for passage in index.passages])
+        ends = np.cumsum([len(index.passages) for index in long])
+        for index, end in zip(long, ends, strict=True):
+            vectors[index.reference].append(vectors_of_all[end - len(index.passages) : end])
+    for text, arrays in vectors.items():
+        indexes[text] = replace(indexes[text], vectors=tuple(arrays))
+    return [indexes[text] for text in references]
+
+
+def split_passages(references: Sequence[str], tokenize: Tokenize, limits: Sequence[int]) -> list[list[Passage]]:
+    """The sentences of each reference, those over its limit of tokens cut at word boundaries if possible."""
+    pieces = [(n, start, end) for n, text in enumerate(references) for start, end in split_sentences(text)]
+    texts = [references[n][start:end] for n, start, end in pieces]
+    found: list[list[Passage]] = [[] for _ in references]
+    parts: list[tuple[int, int, int, int | None]] = []  # reference, start, end, tokens if known
+    for (n, start, end), text, (_, offsets) in zip(pieces, texts, tokenize(texts), strict=True):
+        if len(offsets) <= limits[n]:
+            parts.append((n, start, end, len(offsets)))
+        else:
+            parts += [(n, start + a, start + b, None) for a, b in _cut(text, offsets[:, 0], limits[n])]
+    counts = iter(tokenize([references[n][a:b] for n, a, b, tokens in parts if tokens is None]))
+    for n, start, end, tokens in parts:
+        count = len(next(counts)[0]) if tokens is None else tokens
+        found[n].append(Passage(references[n][start:end], start, end, count))
+    return found
+
+
+def _cut(text: str, starts_T: np.ndarray, limit: int) -> list[tuple[int, int]]:
+    """Cut a text into pieces of at most ``limit`` tokens, after white space or a comma where possible."""
+    cuts, token = [0], 0
+    while len(starts_T) - token > limit:
+        last = token + limit
+        words_begin = (k for k in range(last, token + limit // 2, -1) if text[starts_T[k] - 1] in _BREAKS)
+        cut = next(words_begin, last)
+        cuts.append(int(starts_T[cut]))
+        token = max(token + 1, int(np.searchsorted(starts_T, starts_T[cut])))  # tokens may share a character
+    pieces = []
+    for start, end in zip(cuts, [*cuts[1:], len(text)], strict=True):
+        bare = text[start:end].strip()
+        if bare:
+            start += len(text[start:end]) - len(text[start:end].lstrip())
+            pieces.append((start, start + len(bare)))
+    return pieces

@@ -1,0 +1,1 @@
+"""Text as annotators read it: sentences with offsets, normalising, language, words."""

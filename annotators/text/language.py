@@ -1,0 +1,81 @@
+"""Which language a text is in, as far as an annotator must know: English, Chinese, another one, or none.
+
+The script decides first (Han, kana, Hangul, Cyrillic, Arabic …), then, for Latin letters, the share of English
+function words and, where these are few, py3langid. Short Latin texts and names count as English, since no method
+tells; a text without letters has no language.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from functools import lru_cache
+
+from annotators.text.words import FUNCTION_WORDS
+
+_LETTERS = re.compile(r"[^\W\d_]+")
+_HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003134f]")
+_KANA = re.compile("[\u3041-\u3096\u30a1-\u30fa\u31f0-\u31ff\uff66-\uff9d]")
+_LATIN = re.compile("[A-Za-z\u00c0-\u024f\u1e00-\u1eff]")
+_HEAD = 4000
+MIN_WORDS = 4
+"""Latin texts of fewer words than this are taken for English."""
+MARGIN = 12.0
+"""Nats by which another language must beat English, per text."""
+
+
+_OTHERS = frozenset(
+    "fr de es it pt nl sv da no nb nn fi pl cs sk ro hu tr id ms vi ca gl hr sl bs lt lv et sq af sw".split()
+)
+_ENGLISH = FUNCTION_WORDS - frozenset("a an me was in on i no so as do s t is for over".split())
+
+
+def language_of(text: str) -> str:
+    """The language of a text: "en", "zh", another code ("ja", "fr", "other"), or "none" without letters.
+
+    Args:
+        text: Any text; its first 4,000 characters decide.
+    """
+    return _language_of(text[:_HEAD])
+
+
+@lru_cache(maxsize=4096)  # which keeps the texts
+def _language_of(text: str) -> str:
+    letters = "".join(_LETTERS.findall(text))
+    if not letters:
+        return "none"
+    han, kana, latin = (len(p.findall(letters)) for p in (_HAN, _KANA, _LATIN))
+    if kana and kana * 10 > han:
+        return "ja" if (kana + han) * 2 > latin else _latin_language(text)
+    if han * 3 > latin:  # a Chinese character says about as much as three or four letters
+        return "zh" if han * 2 > len(letters) - latin else "other"
+    if latin * 2 < len(letters):
+        name = unicodedata.name(next(c for c in letters if not _LATIN.match(c)), "").split(" ")[0]
+        return {"CYRILLIC": "cyrillic", "ARABIC": "ar", "HANGUL": "ko", "GREEK": "el", "HEBREW": "he"}.get(
+            name, "other"
+        )
+    return _latin_language(text)
+
+
+def _latin_language(text: str) -> str:
+    found = _LETTERS.findall(text)
+    if len(found) < MIN_WORDS or sum(word.islower() for word in found) < 2:  # names are no evidence
+        return "en"
+    words = [word.lower() for word in found]
+    if sum(word in _ENGLISH for word in words) >= max(1, 0.12 * len(words)):
+        return "en"
+    import py3langid
+
+    score = {code: float(value) for code, value in py3langid.rank(text)}
+    top = max(_OTHERS & score.keys(), key=lambda code: score[code])
+    return top if score[top] - score["en"] > MARGIN else "en"
+
+
+def declared_or_found(declared: str | None, text: str) -> str:
+    """The code of a declared language without its region ("zh-CN" is "zh"); the text's own where none is declared."""
+    return declared.lower().replace("_", "-").split("-")[0] if declared else language_of(text)
+
+
+def reads_as_english(text: str) -> bool:
+    """Whether an English annotator may judge it: English, or without letters."""
+    return language_of(text) in {"en", "none"}

@@ -1,0 +1,780 @@
+"""The causal-LM discriminative annotator: one forward pass of a decoder judges every sentence of an answer.
+
+    annotator = CausalAnnotator.from_pretrained("out/runs/annotators-discriminative/annotator")
+    annotator.annotate(question=…, reference=…, answer=…)
+
+Source: ANAH (ACL 2024), §3.2: a pre-trained LM, its last layer replaced by a linear one of four classes. A sentence is
+read at its last token, so a verdict depends on question, reference and the answer up to there, on nothing after. What a
+row looks like is in ``annotators/verifier/causal.py``, the network in ``annotators/verifier/causal.py``, training in
+``mitigate/recipes/discriminative_annotator.py``. Gives labels and scores, no fragments and no corrections.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from annotators.operating import Calibration
+from annotators.records import LABELS, Annotation, Label, SentenceAnnotation, Status, checked, input_record
+from annotators.retrieval.window import index_references, select
+from annotators.text.language import declared_or_found
+from annotators.text.sentences import split_sentences
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+
+# ----------------------------------------------------------------------------------------------------
+# What a token classifier reads: question, reference and answer as one row of token ids, and where sentences end.
+#
+# [bos] Question: … [eos] Reference: … [eos] Answer: …
+#
+# A sentence is read at the token that holds its last character, found by the tokenizer's character offsets; nothing is
+# tokenised twice. Fields are parted by the end token's id, which no text can spell: control tokens inside a text are
+# encoded as plain text. What is longer than the model reads is windowed: first the reference (``annotators/retrieval/window.py``,
+# BM25 with the answer as query), then the answer, cut into runs of whole sentences.
+
+HEADINGS = {"question": "Question: ", "reference": "Reference: ", "answer": "Answer: "}
+IGNORED = -100
+"""Label of tokens that are no sentence end; torch's cross entropy leaves it out."""
+MIN_WINDOW = 64
+"""Tokens of the reference that are always kept: an answer that leaves less is cut into runs."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One answer and the sentences in it to judge, as (start, end) offsets in order; no reference is ""."""
+
+    question: str
+    reference: str
+    answer: str
+    spans: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """A row of token ids. ``ends``: number of a sentence in its reading → position of the token to read it at."""
+
+    ids: list[int]
+    ends: dict[int, int]
+
+
+@dataclass
+class Rows:
+    """A reading as rows of ids, one unless it is too long; ``left_out`` says which sentences are in none, and why."""
+
+    rows: list[Encoded] = field(default_factory=list)
+    left_out: dict[int, Status] = field(default_factory=dict)
+
+
+def readings_of(rows: Sequence[Mapping[str, Any]]) -> tuple[list[Reading], list[tuple[int, int]]]:
+    """Join labelled rows of one answer into one reading.
+
+    A row whose ``sentence`` stands in its ``answer`` (at ``start`` where that is given) is read there, with the other
+    sentences of that answer; any other is an answer of its own.
+
+    Args:
+        rows: {"sentence", "reference", "question"?, "answer"?, "start"?, "parametric"?}; a true ``parametric`` hides
+            the reference.
+
+    Returns:
+        The readings, and of each row its reading and its sentence in it.
+    """
+    spans_of: dict[tuple[str, str, str], dict[tuple[int, int], list[int]]] = {}
+    for number, row in enumerate(rows):
+        sentence, answer = row["sentence"], row.get("answer") or ""
+        bare = sentence.strip()
+        start = row.get("start")
+        if not (isinstance(start, int) and bare and answer[start : start + len(sentence)] == sentence):
+            start = answer.find(sentence) if bare else -1
+        if start < 0:
+            answer, start = sentence, 0
+        start += len(sentence) - len(sentence.lstrip())
+        reference = "" if row.get("parametric") else row["reference"]
+        key = (row.get("question") or "", reference, answer)
+        spans_of.setdefault(key, {}).setdefault((start, start + len(bare)), []).append(number)
+    places = [(0, 0)] * len(rows)
+    readings: list[Reading] = []
+    for key, members in spans_of.items():
+        spans = sorted(members)
+        for sentence_number, span in enumerate(spans):
+            for number in members[span]:
+                places[number] = (len(readings), sentence_number)
+        readings.append(Reading(*key, tuple(spans)))
+    return readings, places
+
+
+def tokenize(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Token ids (T,) and code-point offsets (T, 2) of each text; control tokens in it are plain text."""
+    if not texts:
+        return []
+    found = tokenizer(
+        [text.encode("utf-8", "replace").decode() for text in texts],  # lone surrogates, one "?" each
+        add_special_tokens=False,
+        split_special_tokens=True,
+        return_offsets_mapping=True,
+        return_attention_mask=False,
+        verbose=False,
+    )
+    return [
+        (np.array(ids, dtype=np.int64), np.array(offsets, dtype=np.int64).reshape(-1, 2))
+        for ids, offsets in zip(found["input_ids"], found["offset_mapping"], strict=True)
+    ]
+
+
+def last_tokens(offsets_T2: np.ndarray, spans: Iterable[tuple[int, int]]) -> list[int]:
+    """The token that holds the last character of each span; -1 where no token holds any of it.
+
+    A character of several tokens (bytes) is held by the last of them. A token that runs over the end of a sentence is
+    its last one all the same.
+
+    Args:
+        offsets_T2: (T, 2) character offsets, in order.
+        spans: (start, end), end > start.
+    """
+    found = []
+    for start, end in spans:
+        place = int(np.searchsorted(offsets_T2[:, 0], end - 1, side="right")) - 1
+        found.append(place if place >= 0 and offsets_T2[place, 1] > start else -1)
+    return found
+
+
+def encode(tokenizer: PreTrainedTokenizerBase, readings: Sequence[Reading], max_tokens: int) -> list[Rows]:
+    """Turn readings into rows of at most ``max_tokens`` ids.
+
+    Args:
+        tokenizer: A fast one, with an end or separator token.
+        readings: What to read.
+        max_tokens: What the model takes.
+    """
+    fields = [
+        tokenize(tokenizer, [HEADINGS[name] + getattr(reading, name) for reading in readings])
+        for name in ("question", "reference", "answer")
+    ]
+    return [
+        _rows(tokenizer, reading, question[0], reference[0], answer, max_tokens)
+        for reading, question, reference, answer in zip(readings, *fields, strict=True)
+    ]
+
+
+def _rows(
+    tokenizer: PreTrainedTokenizerBase,
+    reading: Reading,
+    question_T: np.ndarray,
+    reference_T: np.ndarray,
+    answer: tuple[np.ndarray, np.ndarray],
+    max_tokens: int,
+) -> Rows:
+    first, between = control_ids(tokenizer)
+    head = list(first)
+    if reading.question.strip():
+        head += [*question_T[: max_tokens // 8].tolist(), *between]
+    ids_T, offsets_T2 = answer
+    spans = [(a + len(HEADINGS["answer"]), b + len(HEADINGS["answer"])) for a, b in reading.spans]
+    ends = last_tokens(offsets_T2, spans)
+    out = Rows(left_out={n: "failed" for n, end in enumerate(ends) if end < 0})
+    has_reference = bool(reading.reference.strip())
+    middle = [*reference_T.tolist(), *between] if has_reference else []
+    if len(head) + len(middle) + len(ids_T) <= max_tokens:
+        row = [*head, *middle, *ids_T.tolist()]
+        shift = len(head) + len(middle)
+        out.rows.append(Encoded(row, {n: shift + end for n, end in enumerate(ends) if end >= 0}))
+        return out
+
+    kept = min(len(reference_T), max(MIN_WINDOW, max_tokens // 2)) if has_reference else 0
+    room = max_tokens - len(head) - kept - len(between)  # for a run of the answer
+    for numbers in _runs(offsets_T2, spans, ends, room, out):
+        start = reading.spans[numbers[0]][0] if len(numbers) < len(spans) else 0
+        text = reading.answer[start : reading.spans[numbers[-1]][1]]
+        ((part_T, part_T2),) = tokenize(tokenizer, [HEADINGS["answer"] + text])
+        part_ends = last_tokens(part_T2, [(spans[n][0] - start, spans[n][1] - start) for n in numbers])
+        budget = max_tokens - len(head) - len(part_T) - len(between)
+        window = _window(tokenizer, reading.reference, text, budget) if has_reference else []
+        shift = len(head) + len(window) + (len(between) if window else 0)
+        row = [*head, *window, *(between if window else ()), *part_T.tolist()]
+        if len(row) > max_tokens:
+            out.left_out |= dict.fromkeys(numbers, "too_long")
+            continue
+        out.rows.append(Encoded(row, {n: shift + end for n, end in zip(numbers, part_ends, strict=True) if end >= 0}))
+    return out
+
+
+def _runs(
+    offsets_T2: np.ndarray, spans: Sequence[tuple[int, int]], ends: Sequence[int], room: int, out: Rows
+) -> list[list[int]]:
+    """Sentences in runs whose tokens, with the heading's and what lies between, fit; others are too long."""
+    heading = 4 + int(np.searchsorted(offsets_T2[:, 0], len(HEADINGS["answer"])))
+    runs: list[list[int]] = []
+    first = 0
+    for n, end in enumerate(ends):
+        if end < 0:
+            continue
+        start = int(np.searchsorted(offsets_T2[:, 1], spans[n][0], side="right"))
+        if runs and end + 1 - first + heading <= room:
+            runs[-1].append(n)
+        elif end + 1 - start + heading <= room:
+            runs.append([n])
+            first = start
+        else:
+            out.left_out[n] = "too_long"
+    return runs
+
+
+def _window(tokenizer: PreTrainedTokenizerBase, reference: str, query: str, budget: int) -> list[int]:
+    """Ids of the heading and of the passages that bear on the query, at most ``budget`` of them."""
+    heading = len(tokenize(tokenizer, [HEADINGS["reference"]])[0][0])
+    (index,) = index_references(
+        [reference], lambda texts: tokenize(tokenizer, texts), budget=max(1, budget - heading - 1)
+    )
+    (window,) = select([(index, query)])
+    text = HEADINGS["reference"] + window.text
+    ids: list[int] = tokenize(tokenizer, [text])[0][0][:budget].tolist()  # line breaks between passages are tokens too
+    return ids
+
+
+def control_ids(tokenizer: PreTrainedTokenizerBase) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The id that opens a row, if the tokenizer has one, and the id between fields.
+
+    Raises:
+        ValueError: The tokenizer has neither a separator nor an end token.
+    """
+    first = tokenizer.cls_token_id if tokenizer.cls_token_id is not None else tokenizer.bos_token_id
+    between = tokenizer.sep_token_id if tokenizer.sep_token_id is not None else tokenizer.eos_token_id
+    if between is None:
+        raise ValueError(
+            f"expected a tokenizer with an end or separator token, got {type(tokenizer).__name__} with neither; "
+            "set eos_token in its tokenizer_config.json"
+        )
+    return (() if first is None else (first,)), (between,)
+
+
+def collate(
+    rows: Sequence[Sequence[int]], pad: int, side: str, labels: Sequence[Mapping[int, int]] | None = None
+) -> dict[str, Tensor]:
+    """Pad rows to one length, on the left or the right.
+
+    Position ids count real tokens, so that a model with learned positions reads both sides alike; on the right they
+    are left to the model.
+
+    Args:
+        rows: Token ids of each row.
+        pad: What to pad with; it is masked.
+        side: "left" or "right".
+        labels: Of each row, position → class; every other token gets IGNORED.
+
+    Returns:
+        ``input_ids``, ``attention_mask``, ``position_ids`` (left only) and ``labels`` (if given), (B, T) each.
+    """
+    import torch
+
+    width = max(map(len, rows))
+    shape = (len(rows), width)
+    ids_BT = torch.full(shape, pad)
+    mask_BT = torch.zeros(shape, dtype=torch.long)
+    labels_BT = torch.full(shape, IGNORED)
+    for b, row in enumerate(rows):
+        start = width - len(row) if side == "left" else 0
+        ids_BT[b, start : start + len(row)] = torch.tensor(row)
+        mask_BT[b, start : start + len(row)] = 1
+        for place, label in (labels[b] if labels else {}).items():
+            labels_BT[b, start + place] = label
+    batch = {"input_ids": ids_BT, "attention_mask": mask_BT}
+    if side == "left":
+        batch["position_ids"] = (mask_BT.cumsum(1) - 1).clamp(min=0)
+    return batch | ({"labels": labels_BT} if labels is not None else {})
+
+
+# ----------------------------------------------------------------------------------------------------
+# The network of the causal-LM annotator: any decoder with a linear head of four classes instead of its last layer.
+#
+# A checkpoint is a language model (the head is new and must be trained), a token classifier, a sequence classifier
+# whose ``score`` layer is read at every token, or LoRA adapters over one of these, which are merged. Class names are
+# mapped to the labels and checked; a checkpoint without a trained head is refused where it is to judge.
+
+NAMES: dict[str, Label] = {
+    **{label: label for label in LABELS},
+    **dict.fromkeys(("none", "no hallucination", "无", "无幻觉"), LABELS[0]),
+    **dict.fromkeys(("contradiction", "矛盾"), LABELS[1]),
+    "无法验证": LABELS[2],
+    **dict.fromkeys(("no fact", "no facts", "nofact", "无事实"), LABELS[3]),
+}
+"""What a checkpoint may call its classes: our labels and the tags of ANAH, in any case."""
+
+
+def label_order(id2label: Mapping[Any, str], where: str) -> list[int]:
+    """For each of LABELS the number of its class.
+
+    Args:
+        id2label: Class number → name, of the checkpoint's config.json.
+        where: The checkpoint, for the message.
+
+    Raises:
+        ValueError: The names are not one for each label.
+    """
+    names = {int(number): str(name) for number, name in id2label.items()}
+    found = {NAMES.get(name.strip().lower().replace("_", " "), NAMES.get(name)): n for n, name in names.items()}
+    if set(found) != set(LABELS) or len(names) != len(LABELS):
+        raise ValueError(
+            f"{where}: expected four classes named {', '.join(LABELS)} (or by ANAH's tags), got "
+            f"{', '.join(names[n] for n in sorted(names))[:200]}; name them in id2label of its config.json, or train a "
+            "head with `mitigate train annotator`"
+        )
+    return [found[label] for label in LABELS]
+
+
+def token_classifier(config: PreTrainedConfig) -> Any:
+    """The token classifier of an architecture; made from its decoder where transformers has none.
+
+    Raises:
+        ValueError: It is neither a token classifier nor a language model that transformers knows.
+    """
+    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING, PreTrainedModel
+    from transformers.modeling_layers import GenericForTokenClassification
+
+    if type(config) in MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING:
+        return MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING[type(config)]
+    if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+        raise ValueError(f"expected a decoder or a token classifier, got a model of type {config.model_type!r}")
+    decoder: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
+    base = next(c for c in decoder.__mro__ if PreTrainedModel in c.__bases__)
+    name = decoder.__name__.removesuffix("ForCausalLM").removesuffix("LMHeadModel") + "ForTokenClassification"
+    return type(name, (GenericForTokenClassification, base), {"__module__": __name__})
+
+
+def new_head(checkpoint: str, *, dtype: Any = None, seed: int = 0) -> PreTrainedModel:
+    """A checkpoint with a head of four classes to be trained; a head that it has is kept if its labels fit.
+
+    Args:
+        checkpoint: Folder or hub id of a language model or of a token classifier.
+        dtype: torch dtype of the weights; None takes float32.
+        seed: Of a new head's weights.
+
+    Raises:
+        OSError: There is no such checkpoint.
+        ValueError: Its architecture can't carry the head.
+    """
+    import torch
+    from transformers import AutoConfig, set_seed
+
+    config = AutoConfig.from_pretrained(checkpoint)
+    config.num_labels = len(LABELS)
+    config.id2label = dict(enumerate(LABELS))
+    config.label2id = {label: n for n, label in enumerate(LABELS)}
+    set_seed(seed)
+    model: PreTrainedModel = token_classifier(config).from_pretrained(
+        checkpoint, config=config, dtype=dtype or torch.float32, ignore_mismatched_sizes=True
+    )
+    return model
+
+
+def load_classifier(folder: str, *, dtype: Any) -> PreTrainedModel:
+    """A trained token or sequence classifier with four classes, in evaluation mode.
+
+    Raises:
+        OSError: There is no such checkpoint.
+        ValueError: It has no trained head, or no head that can be read at every token.
+    """
+    from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING, AutoConfig
+
+    if (Path(folder) / "adapter_config.json").is_file():
+        return _with_adapters(folder, dtype)
+    config = AutoConfig.from_pretrained(folder)
+    sequence = any(name.endswith("ForSequenceClassification") for name in config.architectures or ())
+    kind: Any = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING[type(config)] if sequence else token_classifier(config)
+    model, loading = kind.from_pretrained(folder, dtype=dtype, output_loading_info=True)
+    if sequence and not hasattr(model, "score"):
+        raise ValueError(
+            f"{folder}: {kind.__name__} reads a text at one place; expected a decoder or a token classifier"
+        )
+    if loading["missing_keys"] or loading["mismatched_keys"]:
+        missing = ", ".join(sorted(map(str, loading["missing_keys"] or loading["mismatched_keys"]))[:3])
+        raise ValueError(
+            f"{folder}: expected a trained head of {len(LABELS)} classes, but these weights are missing: {missing}; "
+            "train one with `mitigate train annotator`"
+        )
+    classifier: PreTrainedModel = model.eval()
+    return classifier
+
+
+def _with_adapters(folder: str, dtype: Any) -> PreTrainedModel:
+    from peft import PeftConfig, PeftModel
+
+    base = PeftConfig.from_pretrained(folder).base_model_name_or_path
+    if not base:
+        raise ValueError(f"{folder}: expected base_model_name_or_path in adapter_config.json, got none; add it")
+    adapters = PeftModel.from_pretrained(new_head(base, dtype=dtype), folder)
+    merged: PreTrainedModel = adapters.merge_and_unload()
+    return merged.eval()
+
+
+def token_logits(model: PreTrainedModel, batch: Mapping[str, Tensor]) -> Tensor:
+    """(B, T, 4) logits at every token, also of a sequence classifier, whose own forward reads one."""
+    if type(model).__name__.endswith("ForSequenceClassification"):
+        hidden_BTD = model.base_model(**batch, use_cache=False).last_hidden_state
+        head: Any = model.score
+        logits_BTC: Tensor = head(hidden_BTD)
+        return logits_BTC
+    options = {"use_cache": False} if "use_cache" in inspect.signature(model.forward).parameters else {}
+    found: Tensor = model(**batch, **options).logits
+    return found
+
+
+def load_tokenizer(folder: str) -> PreTrainedTokenizerBase:
+    """The checkpoint's tokenizer, which must be a fast one.
+
+    Raises:
+        ValueError: It gives no character offsets.
+    """
+    from transformers import AutoTokenizer
+
+    tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(folder)
+    if not tokenizer.is_fast:
+        raise ValueError(
+            f"{folder}: expected a fast tokenizer (tokenizer.json), which gives character offsets, got "
+            f"{type(tokenizer).__name__}"
+        )
+    return tokenizer
+
+
+def longest(model: PreTrainedModel, wanted: int) -> int:
+    """Tokens of a row: what is wanted, at most what the model has positions for."""
+    limit = getattr(model.config, "max_position_embeddings", None) or getattr(model.config, "n_positions", None)
+    return min(wanted, limit) if isinstance(limit, int) and limit > 0 else wanted
+
+
+def is_classifier(folder: Path) -> bool:
+    """Whether a folder holds a token or sequence classifier, or what ``CausalAnnotator.save_pretrained`` wrote."""
+    for name, key, fits in (
+        ("annotator.json", "kind", lambda value: value == "causal"),
+        ("config.json", "architectures", _classifies),
+        ("adapter_config.json", "task_type", lambda value: value == "TOKEN_CLS"),
+    ):
+        try:
+            found = json.loads((folder / name).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+        if isinstance(found, dict) and fits(found.get(key)):
+            return True
+        if name == "annotator.json":
+            return False
+    return False
+
+
+def _classifies(architectures: object) -> bool:
+    names: Sequence[object] = architectures if isinstance(architectures, list) else ()
+    return any(str(n).endswith(("ForTokenClassification", "ForSequenceClassification")) for n in names)
+
+
+MAX_TOKENS = 16_384
+"""Of a row: the paper's 16k."""
+BATCH_TOKENS = {"cpu": 4_096, "cuda": 65_536}
+"""Padded tokens of a batch."""
+Judged = tuple[Status, np.ndarray | None]
+
+
+class CausalAnnotator:
+    """Judges sentences with a decoder and a head of four classes.
+
+    ``reads`` names all that a verdict depends on, for whoever keeps verdicts.
+
+    Args:
+        model: A token classifier, or a sequence classifier of a decoder.
+        tokenizer: Its fast tokenizer.
+        name: What annotations call it.
+        languages: Codes of the languages it was trained on; others are not judged. None judges all.
+        max_tokens: Longest row; capped by the model's positions.
+    """
+
+    reads = ("question", "reference", "answer", "sentence", "language")
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        name: str = "causal",
+        languages: Sequence[str] | None = None,
+        max_tokens: int = MAX_TOKENS,
+    ) -> None:
+        control_ids(tokenizer)
+        self.model = model.eval()
+        self.tokenizer = tokenizer
+        self.name = name
+        self.languages = None if languages is None else tuple(languages)
+        self.max_tokens = longest(model, max_tokens)
+        self._order = label_order(model.config.id2label or {}, name)
+        self.fingerprint = self._fingerprint()
+        self._calibration: Calibration | None = None
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        name: str,
+        *,
+        device: str | None = None,
+        dtype: Literal["auto", "float32", "bfloat16"] = "auto",
+        max_tokens: int | None = None,
+    ) -> CausalAnnotator:
+        """Load a classifier: a folder written by ``save_pretrained`` or a trainer, or a hub id.
+
+        Args:
+            name: Folder or hub id.
+            device: "cpu", "cuda"…; None takes cuda where there is one.
+            dtype: Of the weights; "auto" is bfloat16 on cuda, float32 elsewhere.
+            max_tokens: Longest row; None for what it was saved with, else 16,384.
+
+        Raises:
+            OSError: There is no such checkpoint.
+            ValueError: Its classes are not the four labels, or it has no trained head or no fast tokenizer.
+        """
+        import torch
+
+        if dtype not in ("auto", "float32", "bfloat16"):
+            raise ValueError(f"dtype: expected 'auto', 'float32' or 'bfloat16', got {dtype!r}")
+        where = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        half = dtype == "bfloat16" or (dtype == "auto" and where.startswith("cuda"))
+        folder = str(local_folder(name))
+        settings = _settings(Path(folder))
+        model = load_classifier(folder, dtype=torch.bfloat16 if half else torch.float32)
+        return cls(
+            model.to(where),  # type: ignore[arg-type]
+            load_tokenizer(folder),
+            name=name,
+            languages=settings.get("languages"),
+            max_tokens=max_tokens or settings.get("max_tokens") or MAX_TOKENS,
+        )
+
+    def calibrated(self, calibration: Calibration) -> CausalAnnotator:
+        """Itself, from now on with calibrated probabilities and thresholds, and the calibration's fingerprint."""
+        self._calibration = calibration.for_annotator(self.fingerprint, self.name)
+        self.fingerprint = calibration.fingerprint
+        return self
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Write model, tokenizer and annotator.json into a folder, which is made; weights as safetensors."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        self.model.save_pretrained(folder)
+        self.tokenizer.save_pretrained(folder)
+        write_settings(folder, self.languages, self.max_tokens)
+
+    def _fingerprint(self) -> str:
+        """sha256 over weights, tokenizer, row form and settings, 16 hex digits."""
+        import torch
+
+        digest = hashlib.sha256(
+            json.dumps([HEADINGS, self.languages, self.max_tokens, self._order, self.tokenizer.padding_side]).encode()
+        )
+        digest.update(self.tokenizer.backend_tokenizer.to_str().encode())
+        for key, tensor in sorted(self.model.state_dict().items()):
+            data = tensor.detach().contiguous().cpu().reshape(-1).view(torch.uint8).numpy()
+            digest.update(f"{key} {tuple(tensor.shape)} {tensor.dtype}".encode() + data.tobytes())
+        return digest.hexdigest()[:16]
+
+    def annotate(
+        self, *, reference: str, answer: str, question: str | None = None, language: str | None = None
+    ) -> Annotation:
+        """Judge one answer; see ``annotate_batch``."""
+        return self.annotate_batch([input_record(reference, answer, question, language)])[0]
+
+    def annotate_batch(self, records: Iterable[Mapping[str, Any]]) -> list[Annotation]:
+        """Judge every sentence of every answer, each answer in one pass.
+
+        Args:
+            records: {"reference": str, "answer": str, "question"?: str, "language"?: str, "parametric"?: bool};
+                other keys pass through. A true ``parametric`` judges without the reference.
+
+        Returns:
+            One annotation per record, in order.
+
+        Raises:
+            ValueError: A record lacks a reference or an answer, or one is not a string.
+        """
+        records = checked(records, ("reference", "answer"))
+        readings = [
+            Reading(
+                record.get("question") or "",
+                "" if record.get("parametric") else record["reference"],
+                record["answer"],
+                tuple(split_sentences(record["answer"])),
+            )
+            for record in records
+        ]
+        judged = self._judge(readings, records)
+        who = {"name": self.name, "fingerprint": self.fingerprint}
+        return [
+            Annotation(
+                dict(record),
+                tuple(
+                    self._sentence(reading.answer[a:b], a, verdict)
+                    for (a, b), verdict in zip(reading.spans, verdicts, strict=True)
+                ),
+                who,
+            )
+            for record, reading, verdicts in zip(records, readings, judged, strict=True)
+        ]
+
+    def predict(self, rows: Iterable[Mapping[str, Any]]) -> list[SentenceAnnotation]:
+        """Judge ``row["sentence"]`` against ``row["reference"]``, at its place in ``row["answer"]`` where it is there.
+
+        Sentences of one answer are judged in one pass; see ``causal_input.readings_of``.
+
+        Args:
+            rows: {"reference", "sentence", "question"?, "answer"?, "start"?, "language"? or "lang"?, "parametric"?}.
+
+        Returns:
+            One judgement per row, in order, with offsets into the sentence.
+
+        Raises:
+            ValueError: A row lacks a reference or a sentence, or one is not a string.
+        """
+        rows = checked(rows, ("reference", "sentence"))
+        readings, places = readings_of(rows)
+        records: list[Mapping[str, Any]] = [{}] * len(readings)
+        for row, (reading, _) in zip(rows, places, strict=True):
+            records[reading] = row
+        judged = self._judge(readings, records)
+        return [
+            self._sentence(row["sentence"], 0, judged[reading][sentence])
+            for row, (reading, sentence) in zip(rows, places, strict=True)
+        ]
+
+    def _sentence(self, text: str, start: int, verdict: Judged) -> SentenceAnnotation:
+        sentence = _sentence(text, start, verdict)
+        return sentence if self._calibration is None else self._calibration.apply(sentence)
+
+    def _judge(self, readings: Sequence[Reading], records: Sequence[Mapping[str, Any]]) -> list[list[Judged]]:
+        """Of each reading's sentences status and probabilities (4,), in the order of LABELS."""
+        statuses = [self._unjudgeable(reading, record) for reading, record in zip(readings, records, strict=True)]
+        out: list[list[Judged]] = [
+            [(status or "failed", None)] * len(reading.spans)
+            for reading, status in zip(readings, statuses, strict=True)
+        ]
+        todo = [i for i, status in enumerate(statuses) if status is None and readings[i].spans]
+        rows: list[tuple[int, Encoded]] = []
+        for i, found in zip(todo, encode(self.tokenizer, [readings[i] for i in todo], self.max_tokens), strict=True):
+            rows += [(i, row) for row in found.rows if row.ends]
+            for number, status in found.left_out.items():
+                out[i][number] = (status, None)
+        probabilities = self._probabilities([row for _, row in rows])
+        for (i, row), scores_S4 in zip(rows, probabilities, strict=True):
+            for number, scores in zip(row.ends, scores_S4, strict=True):
+                out[i][number] = ("checked", scores)
+        return out
+
+    def _unjudgeable(self, reading: Reading, record: Mapping[str, Any]) -> Status | None:
+        if not reading.reference.strip() and not record.get("parametric"):
+            return "no_reference"
+        if self.languages is None:
+            return None
+        declared = record.get("language") or record.get("lang")
+        code = declared_or_found(None if declared is None else str(declared), reading.answer)
+        return None if code == "none" or code in self.languages else "language_unsupported"
+
+    def _probabilities(self, rows: Sequence[Encoded]) -> list[np.ndarray]:
+        """Of each row (S, 4) probabilities at its sentence ends, in the order of ``ends``."""
+        import torch
+
+        device = next(self.model.parameters()).device
+        budget = BATCH_TOKENS["cuda" if device.type == "cuda" else "cpu"]
+        pad = self.tokenizer.pad_token_id
+        out: list[np.ndarray] = [np.zeros((0, len(LABELS)))] * len(rows)
+        with torch.inference_mode():
+            for numbers in _batches([len(row.ids) for row in rows], budget):
+                side = self.tokenizer.padding_side
+                batch = collate([rows[n].ids for n in numbers], pad if pad is not None else 0, side)
+                width = batch["input_ids"].shape[1]
+                logits_BTC = token_logits(self.model, {k: v.to(device) for k, v in batch.items()})
+                for b, n in enumerate(numbers):
+                    shift = width - len(rows[n].ids) if side == "left" else 0
+                    places = [shift + place for place in rows[n].ends.values()]
+                    chances_SC = logits_BTC[b, places].double().softmax(-1)[:, self._order]
+                    out[n] = chances_SC.cpu().numpy()
+        return out
+
+
+def recognises(name: str) -> bool:
+    """Whether a name stands for a classifier of this module: a folder, or a hub id whose config.json says so."""
+    folder = Path(name).expanduser()
+    if folder.exists():
+        return is_classifier(folder)
+    from huggingface_hub import snapshot_download
+
+    try:
+        return is_classifier(
+            Path(snapshot_download(name, allow_patterns=["annotator.json", "config.json", "adapter_config.json"]))
+        )
+    except Exception:  # no such repository, no connection, no valid id: whoever loads it will tell
+        return False
+
+
+def local_folder(name: str) -> Path:
+    """The folder of a classifier: a path, or a snapshot of a hub id (safetensors and JSON only).
+
+    Raises:
+        OSError: There is none.
+    """
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        if not is_classifier(folder):
+            raise OSError(
+                f"annotator {name!r}: expected a token or sequence classifier (config.json names its architecture), "
+                "found none there"
+            )
+        return folder
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors", "*.model", "*.txt"]))
+    except Exception as error:
+        reason = " ".join(str(error).split())[:200]
+        raise OSError(
+            f"annotator {name!r}: expected a folder or a hub id; no such folder, and the hub says: {reason}"
+        ) from error
+
+
+def write_settings(folder: Path, languages: Sequence[str] | None, max_tokens: int) -> None:
+    """Write annotator.json beside a classifier's weights; see ``CausalAnnotator``."""
+    settings = {"kind": "causal", "languages": languages, "max_tokens": max_tokens}
+    (folder / "annotator.json").write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
+
+
+def _settings(folder: Path) -> dict[str, Any]:
+    """What annotator.json says, {} for a checkpoint of another maker."""
+    path = folder / "annotator.json"
+    if not path.is_file():
+        return {}
+    found = json.loads(path.read_text(encoding="utf-8"))
+    languages, tokens = found.get("languages"), found.get("max_tokens")
+    if not (languages is None or (isinstance(languages, list) and all(isinstance(c, str) for c in languages))):
+        raise ValueError(f"{path}: expected languages to be a list of codes or null, got {languages!r}")
+    if not (tokens is None or (isinstance(tokens, int) and tokens > 0)):
+        raise ValueError(f"{path}: expected max_tokens to be a whole number above 0, got {tokens!r}")
+    return {"languages": languages, "max_tokens": tokens}
+
+
+def _sentence(text: str, start: int, verdict: Judged) -> SentenceAnnotation:
+    status, scores = verdict
+    if scores is None:
+        return SentenceAnnotation(text, start, start + len(text), status)
+    named = {label: float(p) for label, p in zip(LABELS, scores, strict=True)}
+    return SentenceAnnotation(text, start, start + len(text), status, LABELS[int(scores.argmax())], named)
+
+
+def _batches(lengths: Sequence[int], budget: int) -> list[list[int]]:
+    """Rows of like length together, at most ``budget`` padded tokens a batch (one row may be over)."""
+    batches: list[list[int]] = []
+    for n in sorted(range(len(lengths)), key=lambda n: (lengths[n], n)):
+        if batches and lengths[n] * (len(batches[-1]) + 1) <= budget:
+            batches[-1].append(n)
+        else:
+            batches.append([n])
+    return batches

@@ -1,0 +1,125 @@
+"""What training the causal-LM annotator needs beside a trainer: rows with labels at sentence ends, losses, figures.
+
+Source: ANAH (ACL 2024), §3.2 and C.2. Labels stand at the last token of each sentence, every other token has -100. Rows
+of two-way sources ("unsupported") are a fifth class whose probability is P(contradictory) + P(unverifiable), so both
+kinds of data train one head. The loop itself is transformers' ``Trainer``
+(``mitigate/recipes/discriminative_annotator.py``).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from annotators.evaluation.metrics import accuracy, balanced_accuracy, confusion, macro_f1
+from annotators.records import LABELS
+from annotators.verifier.causal import IGNORED, collate, encode, readings_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from transformers import PreTrainedTokenizerBase
+
+
+Balance = Literal["none", "sqrt", "full"]
+UNSUPPORTED = len(LABELS)
+TARGET: dict[str, int] = {**{str(label): n for n, label in enumerate(LABELS)}, "unsupported": UNSUPPORTED}
+
+
+def training_rows(
+    tokenizer: PreTrainedTokenizerBase, rows: Sequence[Mapping[str, Any]], max_tokens: int
+) -> tuple[list[dict[str, Any]], int]:
+    """Labelled sentences as rows of ids, all sentences of one answer in one row.
+
+    Args:
+        tokenizer: Of the model.
+        rows: Labelled sentences; two different labels of one sentence in one answer: the first counts.
+        max_tokens: Longest row.
+
+    Returns:
+        [{"input_ids", "targets": {position: class}}] and the number of labelled sentences that are in none.
+    """
+    readings, places = readings_of(rows)
+    target_of: dict[tuple[int, int], int] = {}
+    for row, place in zip(rows, places, strict=True):
+        target_of.setdefault(place, TARGET[row["label"]])
+    out: list[dict[str, Any]] = []
+    for number, found in enumerate(encode(tokenizer, readings, max_tokens)):
+        for encoded in found.rows:
+            targets = {place: target_of[number, sentence] for sentence, place in encoded.ends.items()}
+            if targets:
+                out.append({"input_ids": encoded.ids, "targets": targets})
+    return out, len(target_of) - sum(len(row["targets"]) for row in out)
+
+
+def collator(tokenizer: PreTrainedTokenizerBase) -> Callable[[Sequence[Mapping[str, Any]]], dict[str, Tensor]]:
+    """Pads rows of :func:`training_rows` on the tokenizer's side."""
+    pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else 0
+
+    def batch(rows: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
+        return collate(
+            [row["input_ids"] for row in rows], pad, tokenizer.padding_side, [row["targets"] for row in rows]
+        )
+
+    return batch
+
+
+def class_weights(targets: Iterable[int], balance: Balance) -> np.ndarray:
+    """Weights (5,) of the classes: 1 / n_c^p, scaled so that the mean over the given targets is 1.
+
+    Args:
+        targets: Classes of the training sentences, 0 to 4.
+        balance: "none" p = 0, "sqrt" p = ½, "full" p = 1: every class weighs the same in total.
+    """
+    power = {"none": 0.0, "sqrt": 0.5, "full": 1.0}[balance]
+    count = Counter(targets)
+    raw = np.array([count[c] ** -power if count[c] else 0.0 for c in range(UNSUPPORTED + 1)])
+    total = sum(raw[c] * n for c, n in count.items())
+    return raw * sum(count.values()) / total if total else raw
+
+
+def head_loss(
+    logits_BTC: Tensor, labels_BT: Tensor, weights_C: Tensor, focal: float = 0.0, n_items: Tensor | int | None = None
+) -> Tensor:
+    """Σ w_y (1 − p_y)^γ (−log p_y) / n over labelled tokens; p of "unsupported" is P(contradictory) + P(unverifiable).
+
+    Args:
+        logits_BTC: (B, T, 4) in the order of LABELS.
+        labels_BT: (B, T) classes 0 to 4, or -100.
+        weights_C: (5,) see :func:`class_weights`.
+        focal: γ ≥ 0; above 0 easy sentences count less.
+        n_items: n, where it is not the number of labelled tokens here (gradient accumulation).
+
+    Source: cross entropy; focal loss: Lin et al. 2017, equation 5.
+    """
+    import torch
+
+    kept = labels_BT != IGNORED
+    log_p_N4 = logits_BTC[kept].float().log_softmax(-1)
+    unsupported_N1 = torch.logsumexp(log_p_N4[:, 1:3], -1, keepdim=True)
+    target_N = labels_BT[kept]
+    log_p_N = torch.cat([log_p_N4, unsupported_N1], -1).gather(-1, target_N[:, None])[:, 0]
+    loss_N = -log_p_N * weights_C.to(log_p_N.device)[target_N]
+    if focal > 0:
+        loss_N = loss_N * (1 - log_p_N.exp()).clamp(min=0) ** focal
+    n: Any = n_items if n_items is not None else max(1, int(kept.sum()))
+    return loss_N.sum() / n
+
+
+def figures(predicted: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    """Figures of labelled tokens: four-way ``accuracy``, ``macro_f1`` and ``balanced_accuracy_4way``.
+
+    Args:
+        predicted: (B, T) classes.
+        labels: (B, T) classes 0 to 4, or -100; "unsupported" (4) enters none of them.
+    """
+    kept = (labels != IGNORED) & (labels != UNSUPPORTED)
+    table = confusion(labels[kept].astype(np.int64), predicted[kept].astype(np.int64), len(LABELS))
+    found = {
+        "accuracy": accuracy(table),
+        "macro_f1": macro_f1(table),
+        "balanced_accuracy_4way": balanced_accuracy(table),
+    }
+    return {name: value for name, value in found.items() if value is not None}

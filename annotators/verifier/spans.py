@@ -1,0 +1,94 @@
+"""Which words of a hallucinated sentence its evidence does not back: spans of the answer, word by word.
+
+Reads what the judge already has: how well each passage of the window meets each word, and, where the annotator has a
+pair encoder, its probability that a token is unsupported. Names and numbers are judged as whole units; words without
+content follow their neighbours. The constants were chosen on rows that docs/results/spans.md does not report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from annotators.verifier.features import Words, units, words_of
+
+VERSION = 1
+"""Raised whenever a constant or rule changes, since records depend on it."""
+UNBACKED = 0.3
+"""Doubt from which a word is unsupported."""
+NEAREST = 3
+"""Passages that count: those that meet most of the sentence. What stands elsewhere backs nothing."""
+BRIDGE = 4
+"""Most words without content between two unsupported ones that are taken along."""
+ENCODER_SHARE = 0.5
+"""Of the pair encoder in the doubt about a word; the rest is the alignment's."""
+
+
+def doubts(words: Words, met: np.ndarray, tokens: Sequence[tuple[int, int, float]] = ()) -> np.ndarray:
+    """How little the evidence backs each word.
+
+    Args:
+        words: The words of the sentence, _W of them.
+        met: (_W, _P) how well each passage meets each word, in [0, 1], 1 where it stands there.
+        tokens: (start, end, P(unsupported)) of the pair encoder's tokens, offsets into the sentence.
+
+    Returns:
+        (_W,) in [0, 1]; NaN for words without content.
+    """
+    doubt = 1.0 - met.max(1, initial=0.0)
+    if tokens:
+        encoder = np.zeros(len(words))
+        for start, end, p in tokens:
+            i = int(np.searchsorted(words.starts, start, side="right")) - 1
+            if i >= 0 and end <= words.ends[i]:
+                encoder[i] = max(encoder[i], p)
+        doubt = (1 - ENCODER_SHARE) * doubt + ENCODER_SHARE * encoder
+    return np.where(np.array(words.content, dtype=bool), doubt, np.nan)
+
+
+def unsupported_spans(
+    sentence: str, met: np.ndarray, weight: np.ndarray, tokens: Sequence[tuple[int, int, float]] = ()
+) -> list[tuple[int, int]]:
+    """The unsupported stretches of a hallucinated sentence, in order, without overlap.
+
+    The most doubtful word is always among them, unless there is no doubt about any: what is wrong then (an order, a
+    negation) is no single word.
+
+    Args:
+        sentence: The clean sentence.
+        met: (_W, _P) of ``judging.Verdict``.
+        weight: (_W,) of ``judging.Verdict``.
+        tokens: Of ``judging.Verdict.token_scores``.
+
+    Returns:
+        (start, end) code points into the sentence; each begins and ends with a word.
+    """
+    words = words_of(sentence)
+    if not len(words):
+        return []
+    nearest = np.argsort(-(weight @ met), kind="stable")[:NEAREST]
+    doubt = np.nan_to_num(doubts(words, met[:, nearest], tokens))
+    flagged = doubt >= min(UNBACKED, max(doubt.max(), 1e-9))
+    for unit in units(sentence):
+        inside = [i for i in range(len(words)) if unit.start <= words.starts[i] < unit.end]
+        if flagged[inside].any():
+            flagged[inside] = True
+    at = np.flatnonzero(flagged).tolist()
+    for i, j in pairwise(at):
+        between = range(i + 1, j)
+        if len(between) <= BRIDGE and not any(words.content[k] for k in between):
+            flagged[i:j] = True
+    return [(words.starts[a], words.ends[b]) for a, b in _runs(flagged, sentence, words)]
+
+
+def _runs(flagged: np.ndarray, sentence: str, words: Words) -> list[tuple[int, int]]:
+    """First and last word of each run of flagged words with nothing but spaces between them."""
+    runs: list[tuple[int, int]] = []
+    for i in np.flatnonzero(flagged).tolist():
+        if runs and runs[-1][1] == i - 1 and sentence[words.ends[i - 1] : words.starts[i]].isspace():
+            runs[-1] = (runs[-1][0], i)
+        else:
+            runs.append((i, i))
+    return runs

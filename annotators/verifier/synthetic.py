@@ -1,0 +1,721 @@
+"""Synthetic rows for the pair encoder: sentences of documents, reworded and then, half of the time, made false.
+
+What is false is mostly known to the character, so the token head learns from the same rows. Four families: one small
+edit that contradicts (``annotators/verifier/synthetic.py``, words in the same company), the same words in another order, beside a
+true sentence whose order differs too (``annotators/verifier/synthetic.py``), a clause of something else added (not verifiable), and
+a sentence whose own passage is taken out of the evidence (not verifiable). People's supported sentences are edited in
+the same ways, since their wording differs from the document's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from itertools import combinations, pairwise
+from random import Random
+from typing import Any
+
+from annotators.records import LABELS
+from annotators.text.words import FUNCTION_WORDS, MONTHS, NEGATIONS, NUMBER_WORDS, OPPOSITES
+from annotators.verifier.features import Unit, stem_set, units, words_of
+
+# ----------------------------------------------------------------------------------------------------
+# Synthetic contradictions: one small edit of a supported sentence that makes it false.
+#
+# A number or year is changed, a name exchanged for another one of the reference, a negation put in or taken out, a
+# word turned into its opposite. The sentences come from people, so their wording differs from the reference's as much
+# before the edit as after it: what is learned is the edit, not "verbatim means supported".
+
+FRAMES = (
+    "It is a myth that {}.",
+    "It is not true that {}.",
+    "It is wrong to say that {}.",
+    "Contrary to what is written, it is false that {}.",
+    "{}, which is wrong.",
+    "{} – but that is a lie.",
+    "Some say {}, but this is untrue.",
+)
+"""Sentences that deny the statement put into them."""
+UNITS = (
+    "metres feet miles kilometres years days months weeks hours minutes percent million billion thousand people "
+    "tonnes pounds kilograms dollars euros times"
+).split()
+_AUXILIARY = re.compile(
+    r"\b(is|are|was|were|has|have|had|can|could|will|would|did|does|do|should|must)\b(?! not\b|n['’]t)"
+)
+
+
+def edit(sentence: str, reference: str, random: Random) -> str | None:
+    """One false version of a sentence that the reference supports, or None where no edit applies.
+
+    Args:
+        sentence: The supported sentence.
+        reference: Its reference; names are taken from it.
+        random: Decides which edit and which value.
+    """
+    kinds = [_number, _number, _name, _name, _negation, _opposite, _unit]
+    if random.random() < 0.08:
+        return random.choice(FRAMES).format(_decapitalised(sentence.rstrip(" .")))
+    random.shuffle(kinds)
+    for kind in kinds:
+        edited = kind(sentence, reference, random)
+        if edited is not None and edited != sentence:
+            return edited
+    return None
+
+
+def _put(sentence: str, unit: Unit, text: str) -> str:
+    return sentence[: unit.start] + text + sentence[unit.end :]
+
+
+def _number(sentence: str, reference: str, random: Random) -> str | None:
+    found = [unit for unit in units(sentence) if unit.kind in {"number", "year", "month"}]
+    if not found:
+        return None
+    unit = random.choice(found)
+    if unit.kind == "month":
+        return _put(sentence, unit, random.choice(sorted(MONTHS - {sentence[unit.start : unit.end].lower()})).title())
+    text = sentence[unit.start : unit.end]
+    known = set(words_of(reference).stems)
+    for _ in range(8):
+        value = _changed(text, unit.kind, random)
+        if value is not None and value != text and words_of(value).stems[0] not in known:
+            return _put(sentence, unit, value)
+    return None
+
+
+def _changed(text: str, kind: str, random: Random) -> str | None:
+    if not text[0].isdigit():
+        word = random.choice("two three four five six seven eight nine ten twelve twenty thirty".split())
+        return word.title() if text[0].isupper() else word
+    if not re.fullmatch(r"\d{1,3}(,\d{3})*|\d+(\.\d+)?", text):
+        return None
+    value = float(text.replace(",", ""))
+    if kind == "year":
+        return str(int(value) + random.choice((-1, 1)) * random.randint(1, 40))
+    value *= random.choice((0.5, 0.7, 0.9, 1.1, 1.2, 1.5, 2.0, 3.0))
+    if "." in text:
+        return f"{value:.{len(text.split('.')[1])}f}"
+    return f"{round(value):,}" if "," in text else str(max(1, round(value)))
+
+
+def _name(sentence: str, reference: str, random: Random) -> str | None:
+    own = {stem for unit in units(sentence) for stem in unit.key}
+    found = [unit for unit in units(sentence) if unit.kind == "name" and unit.start > 0]
+    others = sorted({reference[u.start : u.end] for u in units(reference) if u.kind == "name" and not own & set(u.key)})
+    if not found or not others:
+        return None
+    return _put(sentence, random.choice(found), random.choice(others))
+
+
+def _negation(sentence: str, reference: str, random: Random) -> str | None:
+    negated = re.search(r"\s+(?:not|never)\b|(?<=\w)n['’]t\b", sentence)
+    if negated:
+        return sentence[: negated.start()] + sentence[negated.end() :]
+    if NEGATIONS & set(words_of(sentence).lower):
+        return None
+    places = list(_AUXILIARY.finditer(sentence))
+    if not places or random.random() < 0.5:
+        return None
+    return sentence[: places[0].end()] + " not" + sentence[places[0].end() :]
+
+
+def _opposite(sentence: str, reference: str, random: Random) -> str | None:
+    words = words_of(sentence)
+    found = [i for i, word in enumerate(words.lower) if word in OPPOSITES]
+    if not found:
+        return None
+    i = random.choice(found)
+    text = OPPOSITES[words.lower[i]]
+    if sentence[words.starts[i]].isupper():
+        text = text.title()
+    return sentence[: words.starts[i]] + text + sentence[words.ends[i] :]
+
+
+def _unit(sentence: str, reference: str, random: Random) -> str | None:
+    """Another unit after a number."""
+    words = words_of(sentence)
+    places = [i for i in range(1, len(words)) if words.lower[i] in UNITS and words.numbers[i - 1] is not None]
+    if not places:
+        return None
+    i = random.choice(places)
+    unit = random.choice([unit for unit in UNITS if unit != words.lower[i]])
+    return sentence[: words.starts[i]] + unit + sentence[words.ends[i] :]
+
+
+def _decapitalised(sentence: str) -> str:
+    """For the middle of another sentence: a function word at the start loses its capital."""
+    first = sentence.split(" ", 1)[0]
+    return sentence[:1].lower() + sentence[1:] if first.lower() in FUNCTION_WORDS and first != "I" else sentence
+
+
+# ----------------------------------------------------------------------------------------------------
+# Rewordings that keep a sentence true: for synthetic rows whose supported sentences must not be copies.
+#
+# Each function takes a sentence and a random generator and gives another wording, or None where it does not apply.
+# They only leave things out, move them, or exchange words for words of the same meaning; the lists are ours.
+
+SYNONYMS = (
+    """
+    began|started;because of|due to|owing to;approximately|roughly;however|but;large|big;received|got
+    near|close to;died|passed away;built|constructed;located in|situated in|found in;also|too
+    company|firm;children|kids;film|movie;purchased|bought|acquired;became|turned into;many|numerous;including|such as
+    often|frequently;main|primary|principal;helps|assists|aids;shows|demonstrates|indicates;
+    showed|demonstrated
+    used|employed|utilised;important|significant;start|begin;ended|finished;large number of|great many
+    nearly|almost;whole|entire;usually|normally|generally;famous|well-known;quickly|rapidly;said|stated;
+    increase in|rise in;increased|grew|rose;decreased|fell|declined;get|obtain;needs|requires;need|require;lets|allows
+    requires|calls for;wrote|authored;several|a number of;until|till;United States|U.S.
+    study|research;people|persons;reduce|lower;reduces|lowers;difficult|hard;easy|simple;buy|purchase;job|occupation
+    doctor|physician;car|automobile;city|town;writer|author;child|kid;ill|sick;sea|ocean;road|street
+    produce|make;produces|makes;provide|give;provides|gives;provided|gave;allow|permit;allowed|let;show|reveal
+    won|was awarded;lives in|resides in;moved to|relocated to;left|departed from
+    consists of|is made up of;contains|includes;published|issued;discovered|found
+    """.strip()
+    .replace("\n", ";")
+    .split(";")
+)
+"""Words and phrases of about the same meaning, one group between semicolons."""
+_GROUPS = [[word.strip() for word in group.split("|")] for group in SYNONYMS if group.strip()]
+_SWAP = {word: [other for other in group if other != word] for group in _GROUPS for word in group}
+_ANY = re.compile(r"\b(" + "|".join(sorted(map(re.escape, _SWAP), key=len, reverse=True)) + r")\b")
+CHATTY = (
+    "Yes, {}", "Did you know that {}", "I think {}", "Well, {}", "Actually, {}", "Yeah, {}", "I know that {}",
+    "I heard that {}", "It is known that {}", "According to the text, {}", "That's true, {}", "Interestingly, {}",
+)  # fmt: skip
+_CARDINALS = "two three four five six seven eight nine ten eleven twelve".split()
+_DIGITS = {NUMBER_WORDS[word]: word for word in _CARDINALS}
+_RELATIVE = re.compile(
+    r"^(?P<head>[A-Z][^,;()]{2,60}), (?:which|who) (?P<rest>(?:is|was|are|were|has|had)\b[^,;]{8,}),"
+)
+_LEAD = re.compile(r"^((?:In|On|During|After|Before|Since|By|At|From|Until|For) [^,;()]{2,50}), (\w[^;]{15,}?)([.!]?)$")
+_TAIL = re.compile(
+    r"^(\w[^;]{15,}?) ((?:in|on|during|since|by|until) (?:[A-Z][a-z]+ )?(?:\d{1,2},? )?(?:1\d|20)\d\d)([.!]?)$"
+)
+
+_ASIDE = re.compile(r", (?:which|who|where|including|such as|as well as|after|while|although|when|with|an? )")
+
+
+def decapitalised(sentence: str) -> str:
+    """For the middle of another sentence: a function word at the start loses its capital."""
+    first = sentence.split(" ", 1)[0]
+    lower = first.lower() in FUNCTION_WORDS and first != "I"
+    return sentence[:1].lower() + sentence[1:] if lower else sentence
+
+
+def _capitalised(sentence: str) -> str:
+    return sentence[:1].upper() + sentence[1:]
+
+
+def without_brackets(sentence: str, random: Random) -> str | None:
+    """No text in round or square brackets."""
+    out = re.sub(r"\s*[(\[][^()\[\]]*[)\]]", "", sentence)
+    return out if out != sentence else None
+
+
+def without_clause(sentence: str, random: Random) -> str | None:
+    """One clause between commas, or after the last comma, left out."""
+    commas = [m.start() for m in re.finditer(r", ", sentence)]
+    if not commas or " not " in sentence:
+        return None
+    end = len(sentence.rstrip(" .!?"))
+    spans = [*pairwise(commas), (commas[-1], end)]
+    kept = [
+        (a, b) for a, b in spans
+        if b - a > 8 and len(sentence) - (b - a) > 25 and a > 15
+        and _ASIDE.match(sentence[a:b])
+    ]  # fmt: skip
+    if not kept:
+        return None
+    a, b = random.choice(kept)
+    return sentence[:a] + sentence[(b + 1 if sentence[b : b + 1] == "," else b) :]
+
+
+def without_adverbs(sentence: str, random: Random) -> str | None:
+    """Adverbs and fillers left out."""
+    out = re.sub(
+        r"\b(?:also|very|really|then|currently|originally|especially|particularly|additionally|furthermore|"
+        r"moreover|however|therefore|thus|in fact|of course|overall)\b,? ", "", sentence, flags=re.IGNORECASE,
+    )  # fmt: skip
+    return _capitalised(out) if out != sentence else None
+
+
+def moved(sentence: str, random: Random) -> str | None:
+    """A leading time or place moved to the end, or a time at the end moved to the front."""
+    lead = _LEAD.match(sentence)
+    if lead:
+        return f"{_capitalised(lead[2])} {decapitalised(lead[1])}{lead[3]}"
+    tail = _TAIL.match(sentence)
+    return f"{_capitalised(tail[2])}, {decapitalised(tail[1])}{tail[3]}" if tail else None
+
+
+def reworded(sentence: str, random: Random) -> str | None:
+    """One to three words or phrases exchanged for others of the same meaning."""
+    found = list(_ANY.finditer(sentence))
+    if not found:
+        return None
+    out = sentence
+    for match in sorted(random.sample(found, min(len(found), random.randint(1, 3))), key=lambda m: -m.start()):
+        out = out[: match.start()] + random.choice(_SWAP[match[0]]) + out[match.end() :]
+    return out if out != sentence else None
+
+
+def numbers_written(sentence: str, random: Random) -> str | None:
+    """Numbers up to twelve as words, words as digits, thousands with or without commas, dates the other way."""
+
+    def one(match: re.Match[str]) -> str:
+        word = match[0]
+        if word.isdigit() and word in _DIGITS:
+            return _DIGITS[word]
+        return NUMBER_WORDS[word] if word in _CARDINALS else word
+
+    out = re.sub(r"\b([A-Z][a-z]{2,8}) (\d{1,2}), ((?:1\d|20)\d\d)\b", r"\2 \1 \3", sentence)
+    if out == sentence:
+        out = re.sub(r"(?<=\d),(?=\d{3}\b)", "", sentence)
+    if out == sentence:
+        out = re.sub(r"\b[a-z]+\b|(?<![\d.,:/-])\d+\b(?![\d.,:%/-])", one, sentence)
+    return out if out != sentence else None
+
+
+def relative_apart(sentence: str, random: Random) -> str | None:
+    """ "X, which was built in 1890, …" as "X was built in 1890."."""
+    match = _RELATIVE.match(sentence)
+    return f"{match['head']} {match['rest']}." if match else None
+
+
+def chatty(sentence: str, random: Random) -> str | None:
+    """As it is said in a conversation: an opening, sometimes small letters and no full stop."""
+    out = random.choice(CHATTY).format(decapitalised(sentence)) if random.random() < 0.7 else sentence
+    if random.random() < 0.5:
+        out = out.lower().rstrip(".")
+    return out if out != sentence else None
+
+
+KEEPING: tuple[Callable[[str, Random], str | None], ...] = (
+    without_brackets, without_clause, without_adverbs, moved, reworded, reworded, numbers_written, relative_apart,
+)  # fmt: skip
+
+
+def rewrite(sentence: str, random: Random) -> str:
+    """Several rewordings after each other; the sentence itself where none applies."""
+    for change in random.sample(KEEPING, random.randint(2, 6)):
+        other = change(sentence, random)
+        if other is not None and len(other.split()) >= 4:
+            sentence = other
+    return sentence
+
+
+# ----------------------------------------------------------------------------------------------------
+# Who did what: sentences with their parts in other places, some still true, some false.
+#
+# For synthetic rows. Marks on tokens say which words the evidence has, not where they stand, so the encoder has to be
+# shown sentences that differ from a true one in order alone, beside true ones whose order differs too.
+
+PAST = {
+    "written": "wrote", "won": "won", "built": "built", "led": "led", "held": "held", "made": "made", "sung": "sang",
+    "sold": "sold", "bought": "bought", "drawn": "drew", "taken": "took", "given": "gave", "beaten": "beat",
+    "chosen": "chose", "caught": "caught", "fought": "fought", "shot": "shot", "found": "found", "seen": "saw",
+    "taught": "taught", "worn": "wore", "eaten": "ate", "hit": "hit", "sent": "sent", "paid": "paid", "kept": "kept",
+}  # fmt: skip
+"""Of participles that do not end in "ed"."""
+_DONE = {past: participle for participle, past in PAST.items()}
+_BETWEEN = re.compile(r"\b(?!(?:and|or|the|an?)\b)[a-z]{2,}")
+"""A word that parts two phrases, beyond "and" and articles."""
+_WORD = r"[A-Z][\w-]+"
+_NAME = rf"(?:[Tt]he )?{_WORD}(?: (?:of |the )?{_WORD}){{0,4}}"
+_PLAIN = r"(?:[Tt]he|[Aa]n?) (?:[a-z-]+ ){0,2}?[a-z-]+"
+_PHRASE = rf"(?:{_NAME}|{_PLAIN})"
+_NEXT = (
+    r"(?=[,.;]| (?:is|are|was|were|has|had|in|on|at|to|from|with|by|for|that|which|who|during|after|before|[a-z]+ed)"
+    r"\b|$)"
+)
+"""What may follow a whole phrase: so that "the state" of "the state highway" is not taken for one."""
+_IRREGULAR = "|".join(sorted({*PAST, *PAST.values()}))
+_PARTICIPLE = rf"(?P<verb>(?!seemed|appeared|remained|based)[a-z]{{2,}}ed|{_IRREGULAR})"
+_PASSIVE = re.compile(rf"(?P<a>{_PHRASE}) (?:was|were) (?:[a-z]+ly )?{_PARTICIPLE} by (?P<b>{_PHRASE}){_NEXT}")
+_ACTIVE = re.compile(rf"(?P<a>{_NAME}) {_PARTICIPLE} (?P<b>{_PHRASE}){_NEXT}")
+_JOINED = re.compile(rf"(?P<a>\b{_NAME}) (?P<and>and|or) (?P<b>{_NAME}){_NEXT}")
+_NOUN = re.compile(rf"\b(?:[Tt]he|[Aa]n?|[Hh]is|[Hh]er|[Tt]heir|[Ii]ts) (?P<noun>[a-z-]{{3,}}){_NEXT}")
+Place = tuple[int, int]
+
+
+_GOES_ON = re.compile(r",? (?:who|whom|whose|which|that|where|of|named|called)\b|, (?:an?|the|his|her|its|their)\b")
+"""After the second phrase: said of it, so that it can't stay behind where another phrase moves there."""
+
+
+def voices(sentence: str) -> tuple[str, str] | None:
+    """The sentence in the other voice, and a false one with doer and done-to exchanged; None where it does not apply.
+
+    "A was bought by B." gives ("B bought A.", "A bought B."); "A bought B." gives ("B was bought by A.", "A was
+    bought by B.").
+    """
+    passive = _PASSIVE.match(sentence)
+    match = passive or _ACTIVE.match(sentence)
+    if match is None or match["a"].split()[0].lower() in FUNCTION_WORDS - {"the", "a", "an"}:
+        return None
+    if match["b"].endswith("day") or _GOES_ON.match(sentence, match.end()):  # "announced Wednesday"
+        return None
+    a, b, rest = match["a"], match["b"], sentence[match.end() :]
+    if passive:
+        done = PAST.get(match["verb"], match["verb"])
+        return f"{_upper(b)} {done} {_lower(a)}{rest}", f"{a} {done} {b}{rest}"
+    done = _DONE.get(match["verb"], match["verb"])
+    return f"{_upper(b)} {_was(b)} {done} by {_lower(a)}{rest}", f"{a} {_was(a)} {done} by {b}{rest}"
+
+
+def rejoined(sentence: str) -> str | None:
+    """ "A and B" as "B and A": still true."""
+    match = _JOINED.search(sentence)
+    if match is None or match["a"].split()[0].lower() in FUNCTION_WORDS:
+        return None
+    return f"{sentence[: match.start()]}{match['b']} {match['and']} {match['a']}{sentence[match.end() :]}"
+
+
+def exchanged(sentence: str, random: Random) -> tuple[str, Place, Place] | None:
+    """Two names, two numbers of one kind or two nouns, not merely joined by "and", in each other's place: false.
+
+    Returns:
+        (the sentence, where the one and where the other stands in it), or None where it has no two.
+    """
+    found = [(u.kind, frozenset(u.key), u.start, u.end) for u in units(sentence)]
+    found += [("noun", frozenset({m["noun"]}), *m.span("noun")) for m in _NOUN.finditer(sentence)]
+    pairs = [
+        (a[2:], b[2:])
+        for a, b in combinations(sorted(found, key=lambda unit: unit[2]), 2)
+        if a[0] == b[0] and not a[1] & b[1] and _BETWEEN.search(sentence[a[3] : b[2]])
+    ]
+    if not pairs:
+        return None
+    (start, middle), (after, end) = random.choice(pairs)
+    first, second = sentence[start:middle], sentence[after:end]
+    out = sentence[:start] + second + sentence[middle:after] + first + sentence[end:]
+    return out, (start, start + len(second)), (end - len(first), end)
+
+
+def _was(phrase: str) -> str:
+    """ "were" after what reads as many: "the mills", "The Beatles"; a bare name such as "Norland Mills" is one."""
+    article, _, rest = phrase.partition(" ")
+    many = article.lower() == "the" and rest.endswith("s") and not rest.endswith(("ss", "us", "is"))
+    return "were" if many else "was"
+
+
+def _upper(phrase: str) -> str:
+    return phrase[:1].upper() + phrase[1:]
+
+
+def _lower(phrase: str) -> str:
+    return phrase[:1].lower() + phrase[1:] if phrase.split()[0] in ("The", "A", "An") else phrase
+
+
+# ----------------------------------------------------------------------------------------------------
+# Sentences without a fact to check, as assistants write them: greetings, refusals, offers, questions, opinions.
+#
+# Written for training: each is paired with references of the training folds and labelled "no_fact". "{question}"
+# stands for the row's question, in small letters and without its mark, since refusals repeat what was asked.
+
+SMALL_TALK = tuple(
+    line
+    for line in """
+Hello!
+Hi there, how can I help you today?
+Good morning! What would you like to know?
+Thank you for your question.
+That's a great question!
+Thanks for asking.
+You're welcome!
+I hope this helps!
+I hope that answers your question.
+Let me know if you have any other questions.
+Feel free to ask if you need anything else.
+Would you like me to go into more detail?
+Do you want to hear more about it?
+What do you think?
+Have you ever been there yourself?
+Is there anything else I can do for you?
+I'm sorry, but I can't help with that.
+I'm sorry, I don't know the answer to that question.
+I am not able to answer this from the given text.
+I cannot answer this question based on the information provided.
+I don't have enough information to answer that.
+I do not have access to that information.
+Unfortunately, I can't find anything about this in the document.
+I apologise, but I cannot comply with this request.
+As an AI language model, I don't have personal opinions.
+I am just a language model, so please check this with an expert.
+I'm not sure about that.
+I'm not certain, but I can try to explain.
+I have no idea, to be honest.
+Sorry, could you rephrase the question?
+Could you please tell me a bit more about what you need?
+Please consult a professional before you decide.
+Please let me know which one you mean.
+Here is a short summary.
+Here's what I found.
+Here are some points to keep in mind:
+Let's go through it step by step.
+Let me explain.
+Sure, here is the answer.
+Sure!
+Of course.
+Certainly!
+Absolutely, I'd be happy to help.
+Okay, let's see.
+Yes.
+No.
+Wow, that is interesting!
+That sounds like fun.
+I love that too!
+I think it is a wonderful story.
+I really enjoy this kind of music.
+In my opinion, it's the best of them all.
+Personally, I find it a bit boring.
+I would love to visit one day.
+I wish I could see it.
+It is always good to learn something new.
+I can't wait to try it!
+You should definitely give it a try.
+Have a nice day!
+Take care and see you soon.
+Good luck with your project!
+In short:
+To sum up:
+For example:
+Note:
+I understand how you feel.
+That must have been hard for you.
+It depends on what you are looking for.
+We could talk about something else if you like.
+What is your favourite one?
+Did you know that?
+Why do you ask?
+My apologies for the confusion.
+I made a mistake in my earlier reply.
+I will do my best to help you.
+I was wondering about that as well.
+I cannot provide medical advice.
+I won't speculate about that.
+There is no way for me to verify this.
+The text does not say, so I would rather not guess.
+I don't know {question}.
+I'm sorry, but I can't tell you {question}.
+I am afraid I cannot say {question}, since I have no information about it.
+I can't answer the question "{question}" from what I was given.
+You asked {question}, and I am not able to help with that.
+I'm not able to find out {question}.
+Unfortunately, I do not know {question}, so please ask someone who does.
+As a language model I can't know {question}.
+I would need more details before I could tell you {question}.
+Let's talk about {question}.
+Are you asking {question}, or something else?
+""".split("\n")
+    if line
+)
+"""The sentences, in a fixed order."""
+
+
+SUPPORTED, CONTRADICTORY, UNVERIFIABLE, NO_FACT, UNSUPPORTED = range(5)
+TARGET: dict[str, int] = {**{str(label): i for i, label in enumerate(LABELS)}, "unsupported": UNSUPPORTED}
+"""Of a label in a data file: its position in LABELS, or UNSUPPORTED."""
+PER_DOCUMENT = 8
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Example:
+    """A row for the encoder: texts, target (position in LABELS, or UNSUPPORTED), spans of unsupported characters.
+
+    ``spans`` is None where it is not known which words are wrong.
+    """
+
+    question: str
+    sentence: str
+    passages: tuple[str, ...]
+    target: int
+    spans: tuple[Span, ...] | None
+    source: str
+    weight: float = 1.0
+
+
+def changed(before: str, after: str) -> tuple[Span, ...]:
+    """Character spans of ``after`` whose words are not in ``before``; at a deletion, the words around it."""
+    first, second = words_of(before), words_of(after)
+    spans: list[Span] = []
+    for tag, _, _, c, d in SequenceMatcher(None, first.lower, second.lower, autojunk=False).get_opcodes():
+        if tag == "equal":
+            continue
+        if c == d:
+            c, d = max(0, c - 1), min(len(second), d + 1)
+        if c < d:
+            spans.append((second.starts[c], second.ends[d - 1]))
+    return tuple(spans)
+
+
+class Company:
+    """Words that occur between the same two neighbours somewhere in the documents: plausible, other words."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self.between: dict[tuple[str, str], set[str]] = defaultdict(set)
+        for text in texts:
+            lower = words_of(text).lower
+            for a, b, c in zip(lower, lower[1:], lower[2:], strict=False):
+                if len(b) > 3 and b.isalpha():
+                    self.between[a, c].add(b)
+
+    def substitute(self, sentence: str, reference: str, random: Random) -> str | None:
+        """One content word exchanged for another that fits between its neighbours and is not in the reference."""
+        words = words_of(sentence)
+        known = stem_set(reference) | set(words.stems)
+        places = [
+            i for i in range(1, len(words) - 1) if words.content[i] and len(words.lower[i]) > 3 and not words.names[i]
+        ]
+        random.shuffle(places)
+        for i in places:
+            near = self.between.get((words.lower[i - 1], words.lower[i + 1]), set())
+            suffix = words.lower[i][-2:]
+            fits = sorted(w for w in near if w[-2:] == suffix and words_of(w).stems[0] not in known)
+            if fits:
+                return sentence[: words.starts[i]] + random.choice(fits) + sentence[words.ends[i] :]
+        return None
+
+
+def with_addition(sentence: str, other: str, random: Random) -> tuple[str, Span] | None:
+    """The sentence with a clause of another one behind it, and where that clause stands."""
+    clauses = [c for c in re.split(r"[,;:()]\s*", other.strip().rstrip(".!?")) if 3 <= len(c.split()) <= 14]
+    if not clauses:
+        return None
+    clause = random.choice(clauses)
+    bare = sentence.rstrip().rstrip(".!?")
+    joint = random.choice((", and ", ", where ", " and ", "; ", ", while ", ", "))
+    return f"{bare}{joint}{decapitalised(clause)}.", (len(bare + joint), len(bare + joint + clause))
+
+
+class Maker:
+    """Makes examples out of documents and out of people's supported sentences.
+
+    Args:
+        company: Words in the same company in the documents.
+        others: Sentences of other documents, for additions.
+    """
+
+    def __init__(self, company: Company, others: Sequence[str]) -> None:
+        self.company = company
+        self.others = others
+
+    def false(self, sentence: str, reference: str, random: Random) -> tuple[str, int, tuple[Span, ...]] | None:
+        """A false version: (sentence, target, spans that are wrong)."""
+        roll = random.random()
+        if roll < 0.14:
+            added = with_addition(sentence, random.choice(self.others), random)
+            if added is not None:
+                return added[0], UNVERIFIABLE, (added[1],)
+        changes: list[tuple[Callable[[], str | None], int]] = [
+            (lambda: edit(sentence, reference, random), CONTRADICTORY),
+            (lambda: (exchanged(sentence, random) or (None,))[0], CONTRADICTORY),
+            (lambda: self.company.substitute(sentence, reference, random), UNSUPPORTED),
+        ]
+        order = [0, 1, 2] if roll < 0.6 else [1, 2, 0] if roll < 0.75 else [2, 0, 1]
+        for n in order:
+            make, target = changes[n]
+            other = make()
+            if other is not None and other != sentence:
+                spans = changed(sentence, other)
+                if spans:
+                    return other, target, spans
+        return None
+
+    def of_document(self, sentences: Sequence[str], question: str, source: str, random: Random) -> list[Example]:
+        """Examples of one document's sentences, in order."""
+        good = [i for i, s in enumerate(sentences) if proper(s)]
+        random.shuffle(good)
+        out: list[Example] = []
+        reference = " ".join(sentences)
+        for i in good[:PER_DOCUMENT]:
+            text = rewrite(sentences[i], random) if random.random() < 0.9 else sentences[i]
+            sources = [i]
+            if random.random() < 0.15 and i + 1 < len(sentences) and proper(sentences[i + 1]):
+                text = f"{text.rstrip().rstrip('.')}, and {decapitalised(rewrite(sentences[i + 1], random))}"
+                sources.append(i + 1)
+            target = SUPPORTED
+            spans: tuple[Span, ...] | None = ()
+            roll = random.random()
+            drop: set[int] = set()
+            if roll < 0.12 and len(sentences) > 3:
+                drop, target, spans = set(sources), UNVERIFIABLE, None
+            elif roll < 0.55:
+                made = self.false(text, reference, random)
+                if made is not None:
+                    text, target, spans = made
+            if random.random() < 0.12:
+                text, spans = _as_talk(text, spans, random)
+            kept = [n for n in range(len(sentences)) if n not in drop]
+            passages = [sentences[n] for n in kept]
+            if not passages:
+                continue
+            asked = question if random.random() < 0.5 else ""
+            out.append(Example(asked, text, tuple(passages), target, spans, source))
+        return out
+
+    def of_roles(self, sentences: Sequence[str], source: str, random: Random) -> list[Example]:
+        """Pairs of a true and a false sentence that differ from the document's in order: every voice, and one other."""
+        passages, order = tuple(sentences), [s for s in sentences if proper(s)]
+        random.shuffle(order)
+        out: list[Example] = []
+        other = False
+        for sentence in order:
+            both = voices(sentence)
+            if both is not None:
+                out += [Example("", both[0], passages, SUPPORTED, (), source)]
+                out += [Example("", both[1], passages, CONTRADICTORY, None, source)]
+                continue
+            right = rejoined(sentence) or rewrite(sentence, random)
+            wrong = None if other else exchanged(right if random.random() < 0.5 else sentence, random)
+            if wrong is not None:
+                other = True
+                out += [Example("", right, passages, SUPPORTED, (), source)]
+                out += [Example("", wrong[0], passages, CONTRADICTORY, wrong[1:], source)]
+        return out
+
+    def of_supported(self, row: Mapping[str, Any], passages: Sequence[str], random: Random) -> list[Example]:
+        """A person's supported sentence reworded, and false versions of it."""
+        sentence, question, source = row["sentence"], row["question"] or "", row["source"]
+        if len(sentence.split()) < 4:
+            return []
+        reference = " ".join(passages)
+        out = [Example(question, rewrite(sentence, random), tuple(passages), SUPPORTED, (), source)]
+        for _ in range(2):
+            base = sentence if random.random() < 0.6 else rewrite(sentence, random)
+            made = self.false(base, reference, random)
+            if made is not None:
+                text, target, spans = made
+                out.append(Example(question, text, tuple(passages), target, spans, source))
+            elif base != sentence:
+                out.append(Example(question, base, tuple(passages), SUPPORTED, (), source))
+        return out
+
+
+def _as_talk(text: str, spans: tuple[Span, ...] | None, random: Random) -> tuple[str, tuple[Span, ...] | None]:
+    spoken = chatty(text, random)
+    if spoken is None:
+        return text, spans
+    shift = max(0, len(spoken) - len(text)) if spoken.rstrip(".").lower().endswith(text.rstrip(".").lower()) else None
+    if shift is None or spans is None:
+        return (spoken, spans) if not spans else (text, spans)
+    shift = spoken.lower().find(text.rstrip(".").lower())
+    return spoken, tuple((a + shift, b + shift) for a, b in spans)
+
+
+def proper(sentence: str) -> bool:
+    """Whether a sentence of a document states something in prose: 7 to 45 words, mostly letters, no heading."""
+    words = sentence.split()
+    letters = sum(c.isalpha() or c == " " for c in sentence)
+    return (
+        7 <= len(words) <= 45
+        and letters > 0.8 * len(sentence)
+        and "|" not in sentence
+        and "http" not in sentence
+        and "(meta data)" not in sentence
+        and not sentence.rstrip().endswith("?")
+    )

@@ -1,0 +1,1 @@
+"""The `mitigate` program: `python -m mitigate.cli`."""

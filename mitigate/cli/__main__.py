@@ -1,0 +1,7 @@
+"""Runs the command line."""
+
+import sys
+
+from mitigate.cli.main import main
+
+sys.exit(main())

@@ -1,0 +1,1 @@
+"""Hallucination reduced after training: correct, select, regenerate, judge, serve."""

@@ -1,0 +1,499 @@
+"""An OpenAI-compatible proxy: answers of any endpoint come back annotated, or corrected, with their reference.
+
+A request that carries `"hallucination": {"reference": "…"}` (with the openai client: `extra_body=`) gets the same
+reply with a field `hallucination` in each choice; everything else passes through. The field of the request:
+
+    reference      the document that answers are judged against
+    question       default: the last user message
+    action         "annotate" (default: the text is untouched), or "correct"
+    delete, abstain_above      as in `mitigate.inference.correct.correct`, for "correct"
+
+Streaming: annotated text passes as it comes and the annotation follows in a last chunk; corrected text is held back
+until it was judged. An answer that can't be judged passes as it is, and the field says why (`error`).
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import logging
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import anyio
+import httpx2
+from pydantic import Field
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from mitigate.inference.correct import correct
+from mitigate.io import UsageError
+from mitigate.recipes.config import Section, check
+
+if TYPE_CHECKING:
+    from annotators.records import Annotator
+    from mitigate.inference.correct import Regenerate
+
+
+# ----------------------------------------------------------------------------------------------------
+# Server-sent events of a chat completion, with the judgement of the answer added or the answer replaced.
+#
+# `annotated_stream` passes every event as it comes and adds one chunk with the judgement before the end.
+# `corrected_stream` holds text back (a comment line keeps the connection open), then sends it judged in one chunk,
+# before the chunk that finishes the choice. Whatever is no text (roles, tool calls, usage) passes. Where the stream
+# breaks off, what came of it is judged and sent in the same way, and the error is raised after that.
+
+FIELD = "hallucination"
+DONE = "[DONE]"
+WAITING = b": judging\n\n"
+_LINE = re.compile(rb"[^\r\n]*(?:\r\n|\n|\r(?=[^\n]))")  # a CR at the end may be half of a CR LF
+
+
+@dataclass(frozen=True)
+class Held:
+    """An answer after it was judged: the text to send, and what is said about it."""
+
+    text: str
+    extra: dict[str, Any]
+
+
+Judge = Callable[[Mapping[int, str]], Awaitable[dict[int, Held]]]
+"""Texts by choice to what was held of them."""
+
+
+async def annotated_stream(chunks: AsyncIterator[bytes], judge: Judge) -> AsyncIterator[bytes]:
+    """Every event as it comes, and before the end one chunk with the judgement of each choice.
+
+    Raises:
+        Exception: What ended the stream before its time, after the judgement of what came.
+    """
+    texts: dict[int, str] = {}
+    head: dict[str, Any] = {}
+    told = False
+    broken: Exception | None = None
+    try:
+        async for raw, data in read_events(chunks):
+            if data.strip() == DONE and not told:
+                if texts:
+                    yield event(_judged(head, await judge(texts), with_text=False))
+                told = True
+            elif (chunk := read_chunk(data)) is not None:
+                head = _head(chunk) if not head and chunk.get("choices") else head
+                for index, delta, _ in _choices(chunk):
+                    if isinstance(delta.get("content"), str):
+                        texts[index] = texts.get(index, "") + delta["content"]
+            yield raw
+    except Exception as error:
+        broken = error
+    if texts and not told:  # the server ended without saying so
+        yield event(_judged(head, await judge(texts), with_text=False))
+    if broken is not None:
+        raise broken
+
+
+async def corrected_stream(chunks: AsyncIterator[bytes], judge: Judge) -> AsyncIterator[bytes]:
+    """Events without text as they come; at the end the judged text of each choice, then what finishes it.
+
+    Log-probabilities are left out: they are those of the words before correction.
+
+    Raises:
+        Exception: What ended the stream before its time, after the judged text of what came.
+    """
+    texts: dict[int, str] = {}
+    head: dict[str, Any] = {}
+    last: list[bytes] = []
+    broken: Exception | None = None
+    try:
+        async for raw, data in read_events(chunks):
+            chunk = read_chunk(data)
+            if chunk is None:
+                if data.strip() == DONE:
+                    last.append(raw)
+                else:
+                    yield raw
+                continue
+            head = _head(chunk) if not head and chunk.get("choices") else head
+            finishing = not chunk.get("choices")  # usage comes after everything else
+            rest = False
+            for index, delta, choice in _choices(chunk):
+                if isinstance(delta.get("content"), str):
+                    texts[index] = texts.get(index, "") + delta.pop("content")
+                if "logprobs" in choice:
+                    choice["logprobs"] = None
+                finishing = finishing or choice.get("finish_reason") is not None
+                rest = rest or any(value is not None for value in delta.values())
+            if finishing:
+                last.append(event(chunk))
+            else:
+                yield event(chunk) if rest else WAITING
+    except Exception as error:
+        broken = error
+    if texts:
+        yield event(_judged(head, await judge(texts), with_text=True))
+    for block in last:
+        yield block
+    if broken is not None:
+        raise broken
+
+
+async def read_events(chunks: AsyncIterator[bytes]) -> AsyncIterator[tuple[bytes, str]]:
+    """Each event as it came, its blank line included, and its data; comments and other fields have data "".
+
+    Lines end at CR LF, LF or CR and nowhere else (HTML standard, 9.2.6): a line separator or a form feed may stand
+    in the text of an answer. An event that the end of the stream cuts off gets its blank line.
+    """
+    rest, lines = b"", list[bytes]()
+    async for chunk in chunks:
+        rest += chunk
+        place = 0
+        for found in _LINE.finditer(rest):
+            place = found.end()
+            lines.append(found.group())
+            if not found.group().strip(b"\r\n"):
+                yield b"".join(lines), _data(lines)
+                lines = []
+        rest = rest[place:]
+    if lines or rest.strip(b"\r\n"):
+        lines.append(rest)
+        raw = b"".join(lines)
+        whole = raw.endswith((b"\n\n", b"\r\r", b"\r\n\r\n"))
+        yield raw if whole else raw.rstrip(b"\r\n") + b"\n\n", _data(lines)
+
+
+def _data(lines: list[bytes]) -> str:
+    texts = [line.strip(b"\r\n").removeprefix(b"data:") for line in lines if line.startswith(b"data:")]
+    return b"\n".join(text.removeprefix(b" ") for text in texts).decode("utf-8", "replace")
+
+
+def read_chunk(data: str) -> dict[str, Any] | None:
+    """The chunk that an event's data hold, None where they hold something else."""
+    try:
+        chunk = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    return chunk if isinstance(chunk, dict) else None
+
+
+def event(chunk: Mapping[str, Any]) -> bytes:
+    """A chunk as a server-sent event; JSON in ASCII, so line breaks and halves of surrogate pairs are escaped."""
+    return f"data: {json.dumps(chunk)}\n\n".encode()
+
+
+def _choices(chunk: Mapping[str, Any]) -> list[tuple[int, dict[str, Any], dict[str, Any]]]:
+    """(index, delta, choice) of the well-formed choices of a chunk."""
+    choices = chunk.get("choices")
+    found = []
+    for choice in choices if isinstance(choices, list) else []:
+        if isinstance(choice, dict) and isinstance(choice.get("delta"), dict):
+            index = choice.get("index")
+            found.append((index if isinstance(index, int) else 0, choice["delta"], choice))
+    return found
+
+
+def _head(chunk: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: chunk[key] for key in ("id", "object", "created", "model") if key in chunk}
+
+
+def _judged(head: Mapping[str, Any], held: Mapping[int, Held], *, with_text: bool) -> dict[str, Any]:
+    return {
+        **head,
+        "choices": [
+            {
+                "index": index,
+                "delta": {"content": one.text} if with_text else {},
+                "finish_reason": None,
+                FIELD: one.extra,
+            }
+            for index, one in sorted(held.items())
+        ],
+    }
+
+
+log = logging.getLogger(__name__)
+HOP = {
+    "host", "content-length", "connection", "keep-alive", "transfer-encoding", "te", "trailer", "upgrade",
+    "proxy-authorization", "proxy-authenticate", "accept-encoding", "content-encoding", "date", "server",
+}  # fmt: skip
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+class Wanted(Section):
+    """What a request asks of the proxy."""
+
+    reference: str = Field(min_length=1)
+    question: str | None = None
+    action: Literal["annotate", "correct"] = "annotate"
+    delete: bool = False
+    abstain_above: float | None = Field(default=None, ge=0, lt=1)
+
+
+@dataclass
+class Proxy:
+    """The proxy's settings and its annotator.
+
+    Args:
+        upstream: Base URL of the endpoint behind, such as http://127.0.0.1:8000/v1.
+        annotator: Judges answers; used by one request at a time.
+        regenerate: Writes flagged sentences anew; None applies only the corrections that the annotator gives.
+        token: What clients must send as bearer token; None takes programs on this machine (see :func:`_foreign`).
+        key: Sent to the endpoint behind in place of the client's authorization; None passes that on.
+        max_bytes: Largest request body.
+        max_characters: Longest answer and longest reference that are judged.
+        timeout: Seconds that the endpoint behind may stay silent.
+    """
+
+    upstream: str
+    annotator: Annotator
+    regenerate: Regenerate | None = None
+    token: str | None = None
+    key: str | None = None
+    max_bytes: int = 10_000_000
+    max_characters: int = 200_000
+    timeout: float = 300.0
+    _client: httpx2.AsyncClient | None = field(default=None, repr=False)
+    _one: anyio.CapacityLimiter | None = field(default=None, repr=False)
+
+    def app(self) -> Starlette:
+        """The ASGI application."""
+
+        @asynccontextmanager
+        async def life(_: Starlette) -> AsyncIterator[None]:
+            self._one = anyio.CapacityLimiter(1)
+            async with httpx2.AsyncClient(timeout=httpx2.Timeout(self.timeout, connect=10.0)) as client:
+                self._client = client
+                yield
+
+        return Starlette(
+            routes=[
+                Route("/health", self.health, methods=["GET"]),
+                Route("/v1/chat/completions", self.completions, methods=["POST"]),
+                Route("/v1/{path:path}", self.other, methods=["GET", "POST", "PUT", "PATCH", "DELETE"]),
+            ],
+            lifespan=life,
+        )
+
+    async def health(self, _: Request) -> Response:
+        """Says that the proxy is up, and with which annotator."""
+        who = {"name": self.annotator.name, "fingerprint": self.annotator.fingerprint}
+        return JSONResponse({"status": "ok", "annotator": who})
+
+    async def other(self, request: Request) -> Response:
+        """Everything but chat completions passes through."""
+        path = request.scope["raw_path"].decode("latin-1").partition("?")[0].removeprefix("/v1/")  # %2F stays %2F
+        if ".." in request.path_params["path"].split("/"):
+            return problem(404, "no such path")
+        return await self._guarded(request, path, parse=False)
+
+    async def completions(self, request: Request) -> Response:
+        """A chat completion, with or without the field of this proxy."""
+        return await self._guarded(request, "chat/completions", parse=True)
+
+    async def _guarded(self, request: Request, path: str, *, parse: bool) -> Response:
+        if self.token is not None and not _bearer(request, self.token):
+            return problem(401, "expected the bearer token that this proxy was started with")
+        if self.token is None and (said := _foreign(request)):
+            return problem(403, said)
+        kind = request.headers.get("content-type", "")
+        writes = request.method in ("POST", "PUT", "PATCH")
+        if (parse or (writes and self.token is None)) and not kind.startswith("application/json"):
+            uploads = "" if parse else "; uploads need a proxy that was started with a token"
+            return problem(415, f"expected content-type application/json, got {kind!r}{uploads}")
+        try:
+            data = await _body(request, self.max_bytes)
+        except ClientDisconnect:
+            return problem(499, "the client went away")
+        if data is None:
+            return problem(413, f"expected a request of at most {self.max_bytes:,} bytes")
+        wanted, body, stream = None, data, False
+        if parse:
+            try:
+                wanted, body, stream = read_request(data)
+            except ValueError as error:
+                return problem(400, str(error))
+            if wanted is not None and len(wanted.reference) > self.max_characters:
+                return problem(413, f"{FIELD}.reference: expected at most {self.max_characters:,} characters")
+        try:
+            return await self._forward(request, path, body, wanted, stream)
+        except httpx2.InvalidURL as error:
+            return problem(400, f"expected a path and query that make a URL: {error}")
+        except httpx2.TimeoutException:
+            return problem(504, f"{self.upstream} did not answer within {self.timeout:g} s")
+        except httpx2.HTTPError as error:
+            return problem(502, f"cannot reach {self.upstream}: {error or type(error).__name__}; is it running?")
+
+    async def _forward(self, request: Request, path: str, body: bytes, wanted: Wanted | None, stream: bool) -> Response:
+        assert self._client is not None  # set while the application runs
+        headers = {k: v for k, v in request.headers.items() if k.lower() not in HOP}
+        if self.key is not None:
+            headers["authorization"] = f"Bearer {self.key}"
+        elif self.token is not None:
+            headers.pop("authorization", None)  # the proxy's own secret stays here
+        headers["accept-encoding"] = "identity"
+        url = f"{self.upstream.rstrip('/')}/{path}"
+        query = request.url.query
+        sent = self._client.build_request(
+            request.method, f"{url}?{query}" if query else url, headers=headers, content=body
+        )
+        reply = await self._client.send(sent, stream=True)
+        passed = {k: v for k, v in reply.headers.items() if k.lower() not in HOP}
+        if wanted is None or reply.status_code != 200:
+            return StreamingResponse(_closing(reply.aiter_bytes(), reply), reply.status_code, passed)
+        kind = reply.headers.get("content-type", "")
+        if kind.startswith("text/event-stream") or (stream and not kind.startswith("application/json")):
+            rewrite = corrected_stream if wanted.action == "correct" else annotated_stream
+            chunks = rewrite(reply.aiter_bytes(), lambda texts: self._judge(texts, wanted))
+            return StreamingResponse(_closing(self._told(chunks), reply), 200, passed)
+        try:
+            data = await reply.aread()
+        finally:
+            await reply.aclose()
+        return await self._whole(data, wanted, passed)
+
+    async def _told(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """A stream whose end is told as an error event where the endpoint behind breaks off.
+
+        What came before is judged and sent by then; a sentence that was cut is judged as far as it came.
+        """
+        try:
+            async for chunk in chunks:
+                yield chunk
+        except httpx2.HTTPError as error:
+            message = f"mitigate serve: {self.upstream} broke off: {error or type(error).__name__}"
+            yield event({"error": {"message": message, "type": "proxy_error"}})
+
+    async def _whole(self, data: bytes, wanted: Wanted, headers: Mapping[str, str]) -> Response:
+        try:
+            found = json.loads(data)
+            messages = [choice["message"] for choice in found["choices"]]
+            texts = {i: m["content"] for i, m in enumerate(messages) if isinstance(m.get("content"), str)}
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            log.warning("%s: the reply is no chat completion and passes as it is", self.upstream)
+            return Response(data, 200, dict(headers))
+        for i, held in (await self._judge(texts, wanted)).items():
+            if held.text != texts[i] and "logprobs" in found["choices"][i]:
+                found["choices"][i]["logprobs"] = None  # of words that are no longer there
+            messages[i]["content"] = held.text
+            found["choices"][i][FIELD] = held.extra
+        plain = {k: v for k, v in headers.items() if k.lower() != "content-type"}
+        return Response(json.dumps(found), 200, plain, media_type="application/json")
+
+    async def _judge(self, texts: Mapping[int, str], wanted: Wanted) -> dict[int, Held]:
+        """Judge the answers of one reply, in a thread, one reply at a time."""
+        good = {i: t for i, t in texts.items() if t.strip() and len(t) <= self.max_characters}
+        out = {
+            i: Held(t, {"error": f"not judged: expected 1 to {self.max_characters:,} characters, got {len(t):,}"})
+            for i, t in texts.items()
+            if i not in good
+        }
+        try:
+            judged = await anyio.to_thread.run_sync(self._work, list(good.values()), wanted, limiter=self._one)
+        except Exception as error:  # whatever it is: the answer is there and passes, and the field says why
+            log.exception("an answer was not judged")
+            judged = [Held(t, {"error": f"not judged: {type(error).__name__}: {error}"}) for t in good.values()]
+        return {**out, **dict(zip(good, judged, strict=True))}
+
+    def _work(self, texts: list[str], wanted: Wanted) -> list[Held]:
+        question = {"question": wanted.question} if wanted.question else {}
+        records = [{**question, "reference": wanted.reference, "answer": text} for text in texts]
+        if wanted.action == "annotate":
+            rows = [annotation.to_dict() for annotation in self.annotator.annotate_batch(records)]
+        else:
+            mended = correct(
+                records,
+                self.annotator,
+                regenerate=self.regenerate,
+                delete=wanted.delete,
+                abstain_above=wanted.abstain_above,
+            )
+            rows = [one.to_dict() for one in mended]
+        left_out = ("question", "reference", "answer")
+        return [Held(row["answer"], {k: v for k, v in row.items() if k not in left_out}) for row in rows]
+
+
+def read_request(data: bytes) -> tuple[Wanted | None, bytes, bool]:
+    """What a chat request asks of the proxy, the request without that, and whether it is to be streamed.
+
+    Raises:
+        ValueError: The body is no JSON object, or the field is not as expected.
+    """
+    try:
+        body = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"expected a JSON body: {error}") from None
+    if not isinstance(body, dict):
+        raise ValueError(f"expected a JSON object, got {type(body).__name__}")
+    if FIELD not in body:
+        return None, data, body.get("stream") is True
+    asked = body.pop(FIELD)
+    if not isinstance(asked, dict):
+        raise ValueError(f'{FIELD}: expected an object such as {{"reference": "…"}}, got {type(asked).__name__}')
+    try:
+        wanted = check(Wanted, asked, FIELD)
+    except UsageError as error:
+        raise ValueError(str(error)) from None
+    if wanted.action == "annotate" and (wanted.delete or wanted.abstain_above is not None):
+        raise ValueError(f'{FIELD}: delete and abstain_above go with "action": "correct" only')
+    if wanted.question is None:
+        wanted = wanted.model_copy(update={"question": last_question(body.get("messages"))})
+    return wanted, json.dumps(body).encode(), body.get("stream") is True
+
+
+def last_question(messages: object) -> str | None:
+    """The text of the last user message, None where there is none."""
+    for message in reversed(messages if isinstance(messages, list) else []):
+        if isinstance(message, dict) and message.get("role") == "user":
+            content = message.get("content")
+            if isinstance(content, str):
+                return content
+            parts = content if isinstance(content, list) else []
+            texts = [p["text"] for p in parts if isinstance(p, dict) and isinstance(p.get("text"), str)]
+            return "\n".join(texts) or None
+    return None
+
+
+def problem(status: int, message: str) -> JSONResponse:
+    """An error in OpenAI's form."""
+    return JSONResponse({"error": {"message": f"mitigate serve: {message}", "type": "proxy_error"}}, status)
+
+
+def _foreign(request: Request) -> str | None:
+    """Why a request may come from a web page, which must not use this machine's endpoint and its key; None if not.
+
+    Browsers name the page in Origin (always with POST) or Sec-Fetch-Site; a page whose name was made to point at this
+    machine (DNS rebinding) shows in Host. What a page can send without these is no JSON.
+    """
+    if "origin" in request.headers or request.headers.get("sec-fetch-site", "none") != "none":
+        return "expected a program, got a web page: start the proxy with a token for clients that send Origin"
+    host = re.sub(r":\d*$", "", request.headers.get("host", "")).strip("[]").lower()
+    if host not in LOOPBACK:
+        return f"expected host {', '.join(LOOPBACK)}, got {host!r}: others need a proxy started with a token"
+    return None
+
+
+def _bearer(request: Request, token: str) -> bool:
+    sent = request.headers.get("authorization", "")
+    return hmac.compare_digest(sent.encode(), f"Bearer {token}".encode())
+
+
+async def _body(request: Request, most: int) -> bytes | None:
+    """The body of a request; None where it is longer than allowed."""
+    parts, size = [], 0
+    async for part in request.stream():
+        size += len(part)
+        if size > most:
+            return None
+        parts.append(part)
+    return b"".join(parts)
+
+
+async def _closing(chunks: AsyncIterator[bytes], reply: httpx2.Response) -> AsyncIterator[bytes]:
+    try:
+        async for chunk in chunks:
+            yield chunk
+    finally:
+        await reply.aclose()

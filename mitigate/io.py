@@ -1,0 +1,678 @@
+"""What the `fewl` commands share: reading a file of records whole, provenance, safe writing and printing."""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import hashlib
+import json
+import math
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from io import FileIO
+from itertools import islice
+from pathlib import Path
+from typing import Any, NoReturn, Protocol
+
+from fewl.records import RecordError, read_record
+
+# ----------------------------------------------------------------------------------------------------
+# The error a user can mend: it says what was expected, what came and what to do.
+
+
+class UsageError(Exception):
+    """A wrong option, file or value; the command line prints it as one line and exits with 2."""
+
+
+# ----------------------------------------------------------------------------------------------------
+# Files that are written whole or not at all.
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """Gives the place to write to, beside the file; it takes the file's name when the block ends without an error.
+
+    An old file stays as it is until then, and for good where the block or the renaming fails.
+    """
+    part = path.with_name(path.name + ".part")
+    try:
+        yield part
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+# ----------------------------------------------------------------------------------------------------
+# Counts in words, and progress of long work.
+#
+# That is a bar in a terminal, else a line every tenth of the way, ten seconds apart at least.
+
+APART = 10.0
+"""Seconds between two lines: short work prints none."""
+
+
+class Tell(Protocol):
+    """Called with how much is done and, where there is one, a note to show beside it."""
+
+    def __call__(self, done: int, note: str = "") -> None: ...
+
+
+def counted(n: int, one: str, many: str = "") -> str:
+    """A number before what it counts: "1 record", "2,000 records".
+
+    Args:
+        n: How many.
+        one: What a single one is called.
+        many: What all others are called; without it ``one`` and an s.
+    """
+    return f"{n:,} {one if n == 1 else many or one + 's'}"
+
+
+@contextmanager
+def progress(what: str, total: int, done: int = 0) -> Iterator[Tell]:
+    """Shows progress on standard error while the block runs.
+
+    Args:
+        what: The work, in a word or two.
+        total: Steps in all.
+        done: Of them done before.
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    if console.is_terminal:
+        columns = (
+            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
+            TextColumn("{task.fields[note]}"),
+        )  # fmt: skip
+        with Progress(*columns, console=console, disable=done >= total, transient=True) as bar:
+            task = bar.add_task(what, total=total, completed=done, note="")
+            yield lambda done, note="": bar.update(task, completed=done, note=note)
+        return
+    last, said = done * 10 // max(total, 1), time.monotonic()
+
+    def tell(done: int, note: str = "") -> None:
+        nonlocal last, said
+        tenth = done * 10 // max(total, 1)
+        if tenth > last and time.monotonic() - said >= APART:
+            last, said = tenth, time.monotonic()
+            print(f"{what}: {done:,} of {total:,} {note}".rstrip(), file=sys.stderr, flush=True)
+
+    yield tell
+
+
+# ----------------------------------------------------------------------------------------------------
+# Reading JSON Lines: each line becomes a checked record or a list of problems; a bad one stops no other.
+#
+# What a record must look like is a function handed in (``check``). Lines end at ``\n``, blank ones are
+# passed over, a byte order mark is dropped. Bad are: text that is not UTF-8 or not one JSON object, the same
+# key twice, NaN and infinite numbers, more than :data:`MAX_DEPTH` levels, and whatever ``check`` finds.
+# Leaves out compressed files. Jobs that write results are in ``mitigate/io.py``.
+
+Record = dict[str, Any]
+Check = Callable[[Record], "list[Problem]"]
+MAX_DEPTH = 100  # nested lists and objects; Python's own reader and writer give up near 1,000
+MAX_SHOWN = 80  # characters of a bad value in a message
+ADDED = ("sentences", "annotator", "hallucination_rate")  # what annotation adds to a record
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is wrong with one field ("" = the whole line); ``value`` is shortened, None when it is missing."""
+
+    field: str
+    value: str | None
+    expected: str
+
+    def __str__(self) -> str:
+        name = f"{self.field}: " if self.field else ""
+        return f"{name}expected {self.expected}, got {'nothing' if self.value is None else self.value}"
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a file: its number from 1, its bytes, and either a record or what is wrong with it."""
+
+    number: int
+    raw: bytes
+    record: Record | None
+    problems: tuple[Problem, ...] = ()
+
+
+def shown(value: object) -> str:
+    """A value as JSON, cut to :data:`MAX_SHOWN` characters, safe to print."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    text = json.dumps(text[: MAX_SHOWN + 1], ensure_ascii=False) if isinstance(value, str) else text
+    text = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+    return text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 1] + "…"
+
+
+def dump_line(record: Record) -> bytes:
+    """A record as one UTF-8 line; lone surrogates, which UTF-8 cannot hold, make the line ASCII with escapes.
+
+    Raises:
+        ValueError: A number is NaN or infinite, which JSON cannot hold.
+    """
+    try:
+        return json.dumps(record, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+    except UnicodeEncodeError:
+        return json.dumps(record, allow_nan=False).encode() + b"\n"
+
+
+class _BadValue(ValueError):
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(str(problem))
+        self.problem = problem
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> Record:
+    record: Record = {}
+    for name, value in pairs:
+        if name in record:
+            raise _BadValue(Problem(shown(name)[1:-1], "the same key twice", "each key once"))
+        record[name] = value
+    return record
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise _BadValue(Problem("", shown(text)[1:-1], "finite numbers"))
+    return number
+
+
+def _too_deep(record: Record) -> bool:
+    layer: list[Any] = [record]
+    for _ in range(MAX_DEPTH):
+        layer = [
+            child
+            for parent in layer
+            for child in (parent.values() if isinstance(parent, dict) else parent)
+            if isinstance(child, (dict, list))
+        ]
+        if not layer:
+            return False
+    return True
+
+
+def parse_line(raw: bytes, check: Check) -> tuple[Record | None, tuple[Problem, ...]]:
+    """Read one line: ``(record, ())`` when it is good, ``(None, problems)`` when it is not."""
+
+    def bad(value: object, expected: str) -> tuple[None, tuple[Problem, ...]]:
+        return None, (Problem("", shown(value), expected),)
+
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        near = raw[max(0, error.start - 10) : error.start + 20].decode("utf-8", "replace")
+        return bad(near, f"UTF-8 (byte {error.start + 1} of the line is not)")
+    try:
+        record = json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_finite, parse_float=_finite)
+    except _BadValue as error:
+        return None, (error.problem,)
+    except json.JSONDecodeError as error:
+        return bad(text[max(0, error.pos - 20) :], f"one JSON object a line ({error.msg}, column {error.colno})")
+    except (ValueError, RecursionError) as error:  # an integer of thousands of digits; a pile of brackets
+        return bad(text, f"one JSON object a line ({error})")
+    if not isinstance(record, dict):
+        return bad(text, "a JSON object")
+    if raw.count(b"[") + raw.count(b"{") > MAX_DEPTH and _too_deep(record):
+        return bad(text, f"at most {MAX_DEPTH} levels of lists and objects")
+    problems = check(record)
+    return (None, tuple(problems)) if problems else (record, ())
+
+
+def read_lines(path: Path, check: Check) -> Iterator[Line]:
+    """Yield every line that is not blank, in order, good or bad; a UTF-8 byte order mark is dropped.
+
+    Raises:
+        UsageError: The file cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            for number, raw in enumerate(file, start=1):
+                raw = raw.removesuffix(b"\n")
+                if number == 1:
+                    raw = raw.removeprefix(b"\xef\xbb\xbf")
+                if raw.strip():
+                    yield Line(number, raw, *parse_line(raw, check))
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def check_text(record: Record, name: str, *, required: bool, empty: bool = False) -> list[Problem]:
+    """Problems of one text field; a field that is not required may also be null.
+
+    Args:
+        record: The object read from the line.
+        name: Its key.
+        required: Whether the key must be there and hold a string.
+        empty: Whether a string without any letter or sign is allowed.
+    """
+    expected = "a string" if empty else "a string with text in it"
+    if name not in record or (record[name] is None and not required):
+        return [Problem(name, None, expected)] if required else []
+    value = record[name]
+    if not isinstance(value, str) or not (empty or value.strip()):
+        return [Problem(name, shown(value), expected)]
+    return []
+
+
+def check_annotation_input(record: Record) -> list[Problem]:
+    """Problems of an input: {"id"?, "question"?, "reference", "answer", "language"?}; extra keys are free."""
+    problems = check_text(record, "reference", required=True, empty=True)
+    problems += check_text(record, "answer", required=True)
+    problems += check_text(record, "question", required=False, empty=True)
+    problems += check_text(record, "language", required=False)
+    if isinstance(record.get("id"), (bool, float, list, dict)):
+        problems.append(Problem("id", shown(record["id"]), "a string or a whole number"))
+    return problems
+
+
+def without_results(record: Record) -> Record:
+    """A record without the results of an earlier annotation, which are to be replaced."""
+    return {name: value for name, value in record.items() if name not in ADDED}
+
+
+def rejected_row(path: Path, line: Line) -> Record:
+    """What ``<output>.rejected.jsonl`` says of a bad line; bytes that are no UTF-8 are kept as base64."""
+    row: Record = {
+        "file": str(path),
+        "line": line.number,
+        "problems": [{"field": p.field, "value": p.value, "expected": p.expected} for p in line.problems],
+        "raw": line.raw.decode("utf-8", "replace"),
+    }
+    if row["raw"].encode() != line.raw:
+        row["raw_base64"] = base64.b64encode(line.raw).decode()
+    return row
+
+
+# ----------------------------------------------------------------------------------------------------
+# Jobs from JSON Lines to JSON Lines that go on after they were killed, without loss or repetition.
+#
+# Results are appended in input order, one line per valid record, chunk by chunk. A second run with the same
+# input and output finds what is done, checks that it belongs to this input, cuts a half-written last line and
+# continues. Bad lines go to ``<output>.rejected.jsonl``, written whole before any model loads. Memory holds
+# one chunk of records, whatever the size of the file. A lock on the output keeps a second run away and dies
+# with its process. Leaves out pipes, since the input is read twice, and Windows, which has no ``flock``.
+#
+# with open_job(source, output, check=check_annotation_input, matches=same_record) as job:
+# job.run(process, chunk_size=32)
+
+Matches = Callable[[Record, Record], "str | None"]
+
+
+class OutputError(Exception):
+    """The output cannot be written (disk full, file gone); what was written before stays usable."""
+
+
+@dataclass
+class Job:
+    """An input file being turned into an output file, locked until :meth:`close`. See :func:`open_job`.
+
+    ``valid`` and ``rejected`` count the lines of the input, ``done`` the valid ones whose result is in the
+    output; ``first_rejected`` keeps the first few bad lines for messages.
+    """
+
+    source: Path
+    output: Path
+    check: Check
+    file: FileIO
+    lines: int = 0
+    valid: int = 0
+    rejected: int = 0
+    done: int = 0
+    keep: int = 0  # bytes of the output that stay
+    first_rejected: list[Line] = field(default_factory=list)
+
+    @property
+    def rejected_path(self) -> Path:
+        return rejected_path(self.output)
+
+    def run(
+        self,
+        process: Callable[[list[Record]], Sequence[Record]],
+        *,
+        chunk_size: int,
+        on_chunk: Callable[[Sequence[Record]], None] | None = None,
+    ) -> None:
+        """Process what is not done yet, chunk by chunk, appending and flushing the results of each.
+
+        Args:
+            process: Turns records into as many results, in the same order.
+            chunk_size: Records handed over at once, at least 1. Chunks start at the same records as in an
+                uninterrupted run, so that results which depend on the batch in the last digits agree.
+            on_chunk: Called with each chunk's results once they are written.
+
+        Raises:
+            OutputError: The output cannot be written.
+            RuntimeError: ``process`` returned another number of results.
+        """
+        self._write(b"")
+        lines = islice(read_lines(self.source, self.check), self.lines)
+        records = islice((line.record for line in lines if line.record is not None), self.done, None)
+        while chunk := list(islice(records, chunk_size - self.done % chunk_size)):
+            rows = _processed(process, chunk)
+            self._write(b"".join(dump_line(row) for row in rows))
+            self.done += len(rows)
+            if on_chunk is not None:
+                on_chunk(rows)
+
+    def redo(
+        self, process: Callable[[list[Record]], Sequence[Record]], again: Callable[[Record], bool], *, chunk_size: int
+    ) -> None:
+        """Process written records anew, by whole chunks, where one of a chunk is to be done again.
+
+        The output is replaced once all are done, so that a run killed on the way leaves it as it was.
+
+        Args:
+            process: As of :meth:`run`.
+            again: Whether a result is to be replaced.
+            chunk_size: As of :meth:`run`, so that results are those of an uninterrupted run.
+
+        Raises:
+            OutputError: The new output cannot be written.
+            RuntimeError: ``process`` returned another number of results.
+        """
+        part = self.output.with_name(self.output.name + ".part")
+        lines = islice(read_lines(self.source, self.check), self.lines)
+        records = (line.record for line in lines if line.record is not None)
+        with ExitStack() as on_failure:
+            with self._rewriting(part):
+                file = on_failure.enter_context(_open_locked(part))
+                file.truncate(0)  # a run that was killed may have left one
+            on_failure.callback(part.unlink, missing_ok=True)
+            with self.output.open("rb") as written:
+                pairs = zip(records, islice(written, self.done), strict=False)
+                while chunk := list(islice(pairs, chunk_size)):
+                    data = [raw for _, raw in chunk]
+                    if any(again(json.loads(raw)) for raw in data):
+                        data = [dump_line(row) for row in _processed(process, [record for record, _ in chunk])]
+                    with self._rewriting(part):
+                        _write_all(file, b"".join(data))
+            with self._rewriting(part):
+                part.replace(self.output)  # locked already
+            on_failure.pop_all()
+        self.file.close()
+        self.file, self.keep = file, file.tell()
+
+    @contextmanager
+    def _rewriting(self, part: Path) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise OutputError(f"cannot write {part}: {error.strerror or error}; {self.output} is as it was") from error
+
+    def _write(self, data: bytes) -> None:
+        try:
+            self.file.truncate(self.keep)
+            self.file.seek(self.keep)
+            _write_all(self.file, data)
+        except OSError as error:
+            with suppress(OSError):
+                self.file.truncate(self.keep)
+            raise OutputError(
+                f"cannot write {self.output}: {error.strerror or error}; "
+                f"its {counted(self.done, 'record is', 'records are')} kept: "
+                "mend that and run the same command again to continue"
+            ) from error
+        self.keep += len(data)
+
+    def close(self) -> None:
+        """Close the output and let other runs have it."""
+        self.file.close()
+
+    def __enter__(self) -> Job:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _processed(process: Callable[[list[Record]], Sequence[Record]], chunk: list[Record]) -> Sequence[Record]:
+    rows = process(chunk)
+    if len(rows) != len(chunk):
+        raise RuntimeError(f"{len(chunk)} records went in and {len(rows)} results came out")
+    return rows
+
+
+def _write_all(file: FileIO, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[file.write(rest) :]
+
+
+def rejected_path(output: Path) -> Path:
+    """Where the bad lines of a job go."""
+    return output.with_name(output.name + ".rejected.jsonl")
+
+
+def make_parent(path: Path) -> None:
+    """Make the folder of a file that is to be written.
+
+    Raises:
+        UsageError: That cannot be done, or the folder or the file cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot make the folder {path.parent}: {error.strerror or error}") from error
+    if path.is_dir():
+        raise UsageError(f"cannot write {path}: it is a folder; name a file")
+    if not os.access(path.parent, os.W_OK) or (path.exists() and not os.access(path, os.W_OK)):
+        raise UsageError(f"cannot write {path}: permission denied; name a place that you may write to")
+
+
+def open_job(source: Path, output: Path, *, check: Check, matches: Matches, overwrite: bool = False) -> Job:
+    """Lock the output, read the whole input once, write the rejected file, and see what is already done.
+
+    The output itself is changed only by :meth:`Job.run`.
+
+    Args:
+        source: The input, a regular file.
+        output: Where results go; its folder is made.
+        check: Finds what is wrong with an input record.
+        matches: Called with (input record, record found in the output); says why the second is not a
+            result of the first, or None when it is.
+        overwrite: Start again instead of continuing.
+
+    Raises:
+        UsageError: A path is wrong, another run holds the output, or the output belongs to something else.
+        OutputError: The rejected file cannot be written.
+    """
+    if not source.is_file():
+        reason = "it is not a regular file" if source.exists() else "no such file"
+        raise UsageError(f"cannot read {source}: {reason}; --input takes a file of JSON Lines")
+    for path in (output, rejected_path(output)):
+        if path.resolve() == source.resolve() or (path.exists() and path.samefile(source)):
+            raise UsageError(f"{source} is the input and would be written over as {path}: choose another --output")
+    make_parent(output)
+    job = Job(source, output, check, _open_locked(output))
+    try:
+        _scan(job, matches, overwrite)
+    except BaseException:
+        job.close()
+        raise
+    return job
+
+
+def _open_locked(output: Path) -> FileIO:
+    import fcntl
+
+    if output.exists() and not output.is_file():
+        raise UsageError(f"cannot write {output}: it is not a regular file")
+    try:
+        file = FileIO(os.open(output, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666), "r+")
+    except OSError as error:
+        raise UsageError(f"cannot write {output}: {error.strerror or error}") from error
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        file.close()
+        if isinstance(error, BlockingIOError):
+            raise UsageError(
+                f"{output} is being written by another run: wait for it, or choose another --output"
+            ) from error
+        raise UsageError(f"cannot lock {output}: {error.strerror or error}") from error
+    return file
+
+
+def _scan(job: Job, matches: Matches, overwrite: bool) -> None:
+    """First pass: count good and bad lines, write the rejected file, compare the output with the input."""
+    target = job.rejected_path
+    part = target.with_name(target.name + ".part")
+    try:
+        with part.open("wb") as rejected, job.output.open("rb") as written:
+            found: Iterator[bytes] = iter(()) if overwrite else iter(written)
+            for line in read_lines(job.source, job.check):
+                job.lines += 1
+                if line.record is not None:
+                    job.valid += 1
+                    raw = next(found, b"")
+                    if raw and _compare(job, line.number, line.record, raw, matches):
+                        job.done += 1
+                        job.keep += len(raw)
+                else:
+                    job.rejected += 1
+                    job.first_rejected += [line] if len(job.first_rejected) < 10 else []
+                    rejected.write(dump_line(rejected_row(job.source, line)))
+            if next(found, b""):
+                _foreign(job, f"it holds more than the {job.valid} valid records of {job.source}")
+        if job.rejected:
+            part.replace(target)
+        else:
+            target.unlink(missing_ok=True)
+    except OSError as error:
+        raise OutputError(f"cannot write {target}: {error.strerror or error}") from error
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _compare(job: Job, number: int, record: Record, raw: bytes, matches: Matches) -> bool:
+    """True for a whole line that is the result of the record, False for one cut while it was written."""
+    complete = raw.endswith(b"\n")
+    written, _ = parse_line(raw.removesuffix(b"\n"), lambda _: [])
+    if written is None and not complete and raw.startswith(b"{"):
+        return False
+    reason = "it is not a record" if written is None else matches(record, written)
+    if reason is not None:
+        _foreign(job, f"its line {job.done + 1} is not a result of line {number} of {job.source}: {reason}")
+    return complete
+
+
+def _foreign(job: Job, reason: str) -> NoReturn:
+    raise UsageError(
+        f"cannot continue {job.output}: {reason}; choose another --output, or start again with --overwrite"
+    )
+
+
+REJECTED = 3
+
+
+def check_record(record: Record) -> list[Problem]:
+    """What is wrong with a FEWL record."""
+    try:
+        read_record(record)
+    except RecordError as error:
+        return [Problem(error.field, None if error.value is None else shown(error.value), error.expected)]
+    return []
+
+
+@contextmanager
+def whole_job(args: argparse.Namespace, check: Check) -> Iterator[tuple[Job, list[Record]]]:
+    """Lock the output and read all good records; bad lines are told and go to the rejected file.
+
+    FEWL needs all questions at once for the neighbours, so the output is written anew at the end and not
+    continued; what takes long are the LLMs' replies, and those are in the cache.
+    """
+    with open_job(args.input, args.output, check=check, matches=lambda _, __: None, overwrite=True) as job:
+        tell_rejected(job.source, job.first_rejected, job.rejected, str(job.rejected_path))
+        yield job, [line.record for line in read_lines(args.input, check) if line.record is not None]
+
+
+def write_all(job: Job, rows: Sequence[Record]) -> None:
+    """Write the results, one per good record."""
+    results = iter(rows)
+    job.run(lambda records: [next(results) for _ in records], chunk_size=1000)
+
+
+def read_whole(path: Path, check: Check, keep: Path | None = None) -> tuple[list[Record], int]:
+    """All good records of a file and the number of bad lines, which are told and, with ``keep``, written there."""
+    good: list[Record] = []
+    bad: list[Line] = []
+    for line in read_lines(path, check):
+        if line.record is not None:
+            good.append(line.record)
+        else:
+            bad.append(line)
+    tell_rejected(path, bad[:10], len(bad), str(keep) if keep else None)
+    if keep is not None and bad:
+        write_bytes(keep, b"".join(dump_line(rejected_row(path, line)) for line in bad))
+    elif keep is not None:
+        keep.unlink(missing_ok=True)
+    return good, len(bad)
+
+
+def tell_rejected(source: Path, first: Sequence[Line], total: int, kept: str | None) -> None:
+    """Say which lines are bad and why."""
+    for line in first:
+        for problem in line.problems:
+            say(f"{source}:{line.number}: {problem} (line rejected)")
+    if total > len(first):
+        say(f"{counted(total - len(first), 'more line')} rejected" + (f", see {kept}" if kept else ""))
+
+
+def provenance(args: argparse.Namespace) -> dict[str, Any]:
+    """All options, the input's sha256 and the versions, to be able to do it again."""
+    options = {k: str(v) if isinstance(v, Path) else v for k, v in vars(args).items() if k != "run"}
+    versions: dict[str, str | None] = {"python": platform.python_version()}
+    for package in ("hallucination-toolkit", "numpy", "torch", "sentence-transformers"):
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            versions[package] = None
+    with args.input.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return {"options": options, "input_sha256": digest, "versions": versions}
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Write a JSON file whole or not at all."""
+    write_bytes(path, json.dumps(value, ensure_ascii=False, indent=2, allow_nan=False).encode() + b"\n")
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write a file whole or not at all.
+
+    Raises:
+        UsageError: It cannot be written.
+    """
+    make_parent(path)
+    try:
+        with whole_file(path) as part:
+            part.write_bytes(data)
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def plain(text: object) -> str:
+    """Text of a file, made safe to print: no terminal codes, no markup."""
+    from rich.markup import escape
+
+    return escape("".join(c if c.isprintable() else "\ufffd" for c in str(text)))
+
+
+def figure(value: float | None, digits: int = 3) -> str:
+    return "–" if value is None else f"{value:.{digits}f}"
+
+
+def say(text: str) -> None:
+    """A line to standard error."""
+    print(f"mitigate: {text}", file=sys.stderr)

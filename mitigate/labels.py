@@ -1,0 +1,364 @@
+"""Answers with their judged sentences, out of annotated records or out of labelled sentences.
+
+Both say the same in other words; statistics read either. Rows of labelled sentences that name the same answer are put
+together, in the order in which their sentences stand in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from annotators.evaluation.agreement import Judged
+from annotators.evaluation.evaluate import LabelledSentence, labelled
+from annotators.evaluation.metrics import GOLD_LABELS, UNSUPPORTED
+from annotators.evaluation.splits import FOLD_NAMES, GROUP_FIELDS, N_FOLDS, fold_of, group_rows
+from annotators.records import HALLUCINATED, LABELS
+from mitigate.io import Line, Problem, Record, check_text, read_lines, shown, tell_rejected
+
+# ----------------------------------------------------------------------------------------------------
+# Read and check files of labelled sentences, and keep one fold of them.
+#
+# The files are JSON Lines with ``reference``, ``sentence`` and ``label`` (one of the four, or "unsupported" in
+# supported/unsupported sources), and optionally ``id``, ``source``, ``question``, ``answer``, ``lang`` or
+# ``language``, ``fragments`` (verbatim pieces of the reference) and ``correction`` (a whole sentence). A bad
+# line is left out and kept apart with its problems.
+
+FOLDERS = ("sentences", "binary", "spans")
+
+
+@dataclass(frozen=True)
+class LabelledFiles:
+    """What was read: the rows asked for, how many valid ones there were, and the bad lines of each file."""
+
+    rows: list[LabelledSentence]
+    n_valid: int
+    rejected: list[tuple[Path, Line]]
+    fold_files: list[Path] = field(default_factory=list)
+
+
+def check_labelled(record: Record) -> list[Problem]:
+    """Problems of a labelled sentence; extra keys are free."""
+    problems = check_text(record, "sentence", required=True)
+    problems += check_text(record, "reference", required=True, empty=True)
+    for name in ("question", "answer", "correction"):
+        problems += check_text(record, name, required=False, empty=True)
+    for name in ("source", "lang", "language"):
+        problems += check_text(record, name, required=False)
+    label = record.get("label")
+    if not isinstance(label, str) or label not in GOLD_LABELS:
+        value = shown(label) if "label" in record else None
+        problems.append(Problem("label", value, f"one of {', '.join(GOLD_LABELS)}"))
+    pieces = record.get("fragments")
+    if pieces is not None and not (isinstance(pieces, list) and all(isinstance(p, str) for p in pieces)):
+        problems.append(Problem("fragments", shown(pieces), "a list of strings or null"))
+    return problems
+
+
+def parse_fold(name: str) -> tuple[int, ...] | None:
+    """Fold numbers of "test", "dev", "train" or "0" to "4"; None for "all".
+
+    Raises:
+        ValueError: It is none of these.
+    """
+    if name == "all":
+        return None
+    if name in FOLD_NAMES:
+        return FOLD_NAMES[name]
+    if name in map(str, range(N_FOLDS)):
+        return (int(name),)
+    raise ValueError(f"expected {', '.join(FOLD_NAMES)}, all, or 0 to {N_FOLDS - 1}; got {name!r}")
+
+
+def fold_files(paths: Iterable[Path]) -> list[Path]:
+    """The files over which folds are computed: every ``*.jsonl`` beside the given ones and in siblings.
+
+    Siblings are the folders ``sentences``, ``binary`` and ``spans`` beside a given file's folder, as rows of
+    one document recur across them. ``*.rejected.jsonl`` is no data.
+    """
+    given = {path.resolve() for path in paths}
+    folders = {path.parent for path in given}
+    folders |= {folder.parent / name for folder in folders for name in FOLDERS}
+    found = {file.resolve() for folder in folders for file in folder.glob("*.jsonl")}
+    return sorted(given | {file for file in found if not file.name.endswith(".rejected.jsonl")})
+
+
+def read_labelled(paths: Sequence[Path], folds: Sequence[int] | None = None) -> LabelledFiles:
+    """Read files of labelled sentences.
+
+    With ``folds``, groups and folds are computed over whole data sets (see :func:`fold_files`), so the fold
+    of a row does not depend on which of the files are given; every line that is a JSON object takes part in
+    the grouping, also one without a label. Without, groups join the rows of these files only.
+
+    Args:
+        paths: JSON Lines files.
+        folds: Fold numbers to keep; None keeps all rows.
+
+    Raises:
+        UsageError: A file cannot be read.
+    """
+    places: list[tuple[Path, int]] = []
+    records: list[Record] = []
+    rejected: list[tuple[Path, Line]] = []
+    for path in paths:
+        for line in read_lines(path, check_labelled):
+            if line.record is None:
+                rejected.append((path, line))
+            else:
+                places.append((path, line.number))
+                records.append(line.record)
+    files = fold_files(paths) if folds is not None else []
+    groups = _groups(places, files) if files else group_rows([_texts(record) for record in records])
+    files_of = [str(path) for path, _ in places]
+    names = [path.name.split(".")[0] for path, _ in places]
+    sources = [record.get("source") or name for record, name in zip(records, names, strict=True)]
+    rows = labelled(records, files_of, groups, sources)
+    kept = rows if folds is None else [row for row in rows if fold_of(str(row.group)) in folds]
+    return LabelledFiles(kept, len(rows), rejected, files)
+
+
+def _groups(places: Sequence[tuple[Path, int]], files: Iterable[Path]) -> list[str]:
+    """The group of each (file, line), over all lines of the files."""
+    keys: list[tuple[Path, int]] = []
+    texts: list[dict[str, str]] = []
+    for path in files:
+        for line in read_lines(path, lambda _: []):
+            if line.record is not None:
+                texts.append(_texts(line.record))
+                keys.append((path, line.number))
+    group_of = dict(zip(keys, group_rows(texts), strict=True))
+    resolved = {path: path.resolve() for path in {path for path, _ in places}}
+    return [group_of[resolved[path], number] for path, number in places]
+
+
+def _texts(record: Record) -> dict[str, str]:
+    """What rows are grouped by, without lone surrogates, which no hash takes."""
+    known = ((name, record.get(name)) for name in (*GROUP_FIELDS, "id"))
+    return {k: v.encode("utf-8", "replace").decode() for k, v in known if isinstance(v, str)}
+
+
+# ----------------------------------------------------------------------------------------------------
+# Rows with people's labels, as users have them: labelled sentences, or annotated records with a gold label.
+#
+# A labelled sentence is a line of ``mitigate/labels.py``. An annotated record is a line that `mitigate annotate` wrote,
+# with ``"gold"`` added to some of its sentences: one of the four labels, or "unsupported"; sentences without it are
+# passed over.
+
+
+@dataclass(frozen=True)
+class GoldRows:
+    """Rows to judge ("reference", "sentence", "label", maybe "question", "answer", "language"), groups, bad lines."""
+
+    rows: list[dict[str, Any]]
+    groups: list[str]
+    rejected: list[tuple[Path, Line]]
+
+
+def read_gold(paths: Sequence[Path]) -> GoldRows:
+    """Read files of either form, lines of both may stand in one file; equal rows count once.
+
+    Raises:
+        UsageError: A file cannot be read.
+    """
+    rows: dict[tuple[str, str, str], dict[str, Any]] = {}
+    rejected: list[tuple[Path, Line]] = []
+    for path in paths:
+        for line in read_lines(path, check_gold):
+            if line.record is None:
+                rejected.append((path, line))
+                continue
+            for row in _rows_of(line.record):
+                rows[row["reference"], row["sentence"], row.get("question") or ""] = row
+    kept = list(rows.values())
+    texts = [
+        {
+            name: row[name].encode("utf-8", "replace").decode()
+            for name in ("reference", "answer", "sentence")
+            if row.get(name)
+        }
+        for row in kept
+    ]
+    return GoldRows(kept, group_rows(texts), rejected)
+
+
+def check_gold(record: Record) -> list[Problem]:
+    """Problems of a line of either form; a line with "sentences" is an annotated record."""
+    if "sentences" not in record:
+        return check_labelled(record)
+    problems = check_text(record, "reference", required=True, empty=True)
+    problems += check_text(record, "answer", required=True)
+    problems += check_text(record, "question", required=False, empty=True)
+    problems += check_text(record, "language", required=False)
+    sentences = record["sentences"]
+    if not (isinstance(sentences, list) and all(isinstance(s, dict) for s in sentences)):
+        return [*problems, Problem("sentences", shown(sentences), "a list of objects")]
+    for number, sentence in enumerate(sentences):
+        gold = sentence.get("gold")
+        if gold is not None and (not isinstance(gold, str) or gold not in GOLD_LABELS):
+            problems.append(
+                Problem(f"sentences[{number}].gold", shown(gold), f"one of {', '.join(GOLD_LABELS)}, or null")
+            )
+        text = sentence.get("text")
+        if gold is not None and not (isinstance(text, str) and text.strip()):
+            problems.append(Problem(f"sentences[{number}].text", shown(text), "a string with text in it"))
+    return problems
+
+
+def _rows_of(record: Record) -> Iterator[dict[str, Any]]:
+    if "sentences" not in record:
+        language = record.get("language") or record.get("lang")
+        pieces = [(record["sentence"], record["label"])]
+    else:
+        language = record.get("language")
+        pieces = [(s["text"], s["gold"]) for s in record["sentences"] if s.get("gold") is not None]
+    shared = {name: record[name] for name in ("question", "answer") if record.get(name)}
+    for sentence, label in pieces:
+        row = {"reference": record["reference"], "sentence": sentence, "label": label, **shared}
+        yield {**row, "language": language} if language else row
+
+
+@dataclass(frozen=True)
+class JudgedSentence:
+    """Its place in the answer (or −1), its text, and what was judged; label None: it was not."""
+
+    start: int
+    text: str
+    label: str | None
+    places: frozenset[int] | None = None
+    corrected: str | None = None
+
+
+@dataclass
+class JudgedAnswer:
+    """An answer with its sentences in order; ``ordered`` unless only single sentences without it are known."""
+
+    key: Hashable
+    source: str
+    language: str
+    answer: str
+    ordered: bool
+    sentences: list[JudgedSentence] = field(default_factory=list)
+
+    @property
+    def coverage(self) -> float:
+        """Share of the answer's characters that are in judged sentences, white space aside, in [0, 1]."""
+        held = bytearray(len(self.answer))
+        for s in self.sentences:
+            if s.label is not None:
+                held[s.start : s.start + len(s.text)] = b"\1" * len(s.text)
+        solid = [place for place, char in enumerate(self.answer) if not char.isspace()]
+        return sum(held[place] for place in solid) / len(solid) if solid else 0.0
+
+
+def is_hallucinated(label: str | None) -> bool:
+    """Contradictory, unverifiable, or unsupported."""
+    return label in HALLUCINATED or label == UNSUPPORTED
+
+
+def check_either(record: Record) -> list[Problem]:
+    """Problems of an annotated record (it has ``sentences``) or of a labelled sentence."""
+    if "sentences" not in record:
+        if "answer" in record and "sentence" not in record:
+            return [Problem("sentences", None, "the list that `mitigate annotate` writes")]
+        return check_labelled(record)
+    problems = check_text(record, "answer", required=True) + check_text(record, "reference", required=True, empty=True)
+    if problems:
+        return problems
+    sentences = record["sentences"]
+    if not isinstance(sentences, list) or not all(_is_sentence(s, record) for s in sentences):
+        expected = "a list of sentences as `mitigate annotate` writes them, with offsets into the answer"
+        return [Problem("sentences", shown(sentences), expected)]
+    return []
+
+
+def _is_sentence(sentence: Any, record: Record) -> bool:
+    try:
+        placed = record["answer"][sentence["start"] : sentence["end"]] == sentence["text"]
+        numbers = [x[name] for key in ("fragments", "correction") for x in sentence[key] for name in ("start", "end")]
+        targets = [edit["to"] for edit in sentence["correction"]]
+        known = sentence["label"] in (*LABELS, None)
+    except (KeyError, TypeError):
+        return False
+    return placed and known and all(type(n) is int for n in numbers) and all(type(t) is str for t in targets)
+
+
+def read_answers(paths: Sequence[Path]) -> tuple[list[JudgedAnswer], int]:
+    """The answers of all files, and the number of lines that could not be read (they are told).
+
+    Raises:
+        UsageError: A file can't be read.
+    """
+    answers: dict[Hashable, JudgedAnswer] = {}
+    rejected = 0
+    for path in paths:
+        bad: list[Line] = []
+        for line in read_lines(path, check_either):
+            if line.record is None:
+                bad.append(line)
+            elif "sentences" in line.record:
+                _add_record(answers, line.record, path)
+            else:
+                _add_row(answers, line.record, path, line.number)
+        tell_rejected(path, bad[:10], len(bad), None)
+        rejected += len(bad)
+    for answer in answers.values():
+        answer.sentences.sort(key=lambda s: s.start)
+    return list(answers.values()), rejected
+
+
+def _names(record: Record, path: Path) -> tuple[str, str]:
+    source = record.get("source") or path.name.split(".")[0]
+    return str(source), str(record.get("language") or record.get("lang") or "unknown")
+
+
+def _add_record(answers: dict[Hashable, JudgedAnswer], record: Record, path: Path) -> None:
+    from mitigate.dataset.export import corrected
+
+    key = (record.get("question") or "", record["answer"])
+    answer = JudgedAnswer(key, *_names(record, path), record["answer"], ordered=True)
+    for s in record["sentences"]:
+        places = frozenset(place for f in s["fragments"] for place in range(f["start"], f["end"]))
+        text = corrected(s) if s["correction"] else None
+        answer.sentences.append(JudgedSentence(s["start"], s["text"], s["label"], places, text))
+    answers[(str(path), len(answers))] = answer
+
+
+def _add_row(answers: dict[Hashable, JudgedAnswer], row: Record, path: Path, number: int) -> None:
+    whole = row.get("answer")
+    start = whole.find(row["sentence"]) if whole else -1
+    source, language = _names(row, path)
+    if start >= 0:
+        key: Hashable = (row.get("question") or "", whole)
+    else:
+        key = (row.get("id") or number, row["sentence"])
+    answer = answers.setdefault(
+        (str(path), source, key), JudgedAnswer(key, source, language, whole or row["sentence"], ordered=start >= 0)
+    )
+    places = None
+    if row.get("fragments") is not None:
+        found = [(row["reference"].find(text), len(text)) for text in row["fragments"]]
+        places = frozenset(place for at, length in found if at >= 0 for place in range(at, at + length))
+    answer.sentences.append(JudgedSentence(max(start, 0), row["sentence"], row["label"], places, row.get("correction")))
+
+
+def paired(
+    first: Sequence[JudgedAnswer], second: Sequence[JudgedAnswer]
+) -> tuple[list[tuple[Judged, Judged]], list[Hashable], tuple[int, int]]:
+    """The sentences that both have judged, the answer of each, and how many only one has."""
+    sides = []
+    for answers in (first, second):
+        side: dict[Hashable, tuple[Judged, Hashable]] = {}
+        for answer in answers:
+            for s in answer.sentences:
+                if s.label is not None:
+                    side[answer.key, s.start, s.text] = Judged(s.label, s.places, s.corrected), answer.key
+        sides.append(side)
+    a, b = sides
+    common = [name for name in a if name in b]
+    return (
+        [(a[n][0], b[n][0]) for n in common],
+        [b[n][1] for n in common],
+        (len(a) - len(common), len(b) - len(common)),
+    )

@@ -1,0 +1,1 @@
+"""Recipes: their configuration, their runner and one module a task."""

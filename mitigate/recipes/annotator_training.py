@@ -1,0 +1,146 @@
+"""What the recipes of both trained annotators share: annotated data, its splits, figures of what was trained.
+
+Kinds: ``mitigate/recipes/discriminative_annotator.py`` (transformers' Trainer) and ``…/generative_annotator.py`` (TRL's
+SFTTrainer). The paper's hyper-parameters stand with the kinds, the trainer's settings in ``mitigate/recipes/trainer.py``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from pydantic import Field
+
+from mitigate.io import UsageError
+from mitigate.recipes.config import Section
+from mitigate.recipes.folder import RunFolder
+from mitigate.recipes.trainer import Lora, Training, check_paths
+
+ANNOTATOR = "annotator"
+"""Where in the run folder the trained annotator goes."""
+SPLIT_FILE = "{}.jsonl"
+
+
+class Data(Section):
+    """Annotated data: the public ANAH rows, or files of labelled sentences."""
+
+    sources: list[str] = Field(
+        min_length=1, description="hub ids, .parquet, .json or .jsonl files, or folders of these"
+    )
+    test_share: float = Field(default=0.1, gt=0, lt=0.5, description="of the rows in each unseen part of ANAH data")
+    split_seed: int = Field(default=0, ge=0)
+    languages: list[Literal["en", "zh"]] = Field(default=["en", "zh"], min_length=1)
+    limit: int | None = Field(default=None, ge=1, description="most training sentences; null: all")
+
+
+def check_training(base: str, data: Data, training: Training, lora: Lora | None) -> None:
+    """What types can't say; loads nothing.
+
+    Raises:
+        UsageError: A file is not there or an extra is not installed.
+    """
+    for name, extra in (("trl", "trl"), ("datasets", "trl"), *((("peft", "trl"),) if lora else ())):
+        if importlib.util.find_spec(name) is None:
+            raise UsageError(f"training needs {name}: pip install 'hallucination-toolkit[{extra}]'")
+    check_paths([base, *data.sources], training)
+
+
+def load_splits(data: Data, folder: RunFolder) -> dict[str, list[dict[str, Any]]]:
+    """Rows of each split, written to the run folder as `train.jsonl`, `unseen_topic.jsonl`, ….
+
+    ANAH rows are flattened and split by topic and question; labelled sentences by their folds: 2 to 4 train, 1 is
+    `dev`, 0 is `test`, which is written and not looked at. Prints what was read and left out.
+
+    Raises:
+        UsageError: The data can't be read, or nothing is left to train on.
+    """
+    from annotators.evaluation.anah import flatten, is_anah, load_rows
+
+    try:
+        found = load_rows(data.sources)
+    except (OSError, ImportError, ValueError) as error:
+        raise UsageError(f"data.sources: {error}") from error
+    if found and is_anah(found[0]):
+        rows, report = flatten(found)
+        print(f"# data: {report}")
+        splits = _anah_splits(rows, data)
+    else:
+        splits = _fold_splits(found)
+    for name, part in splits.items():
+        part = [row for row in part if (row.get("language") or row.get("lang") or "en") in data.languages]
+        splits[name] = part[: data.limit] if name == "train" else part
+        folder.write_rows(SPLIT_FILE.format(name), ({**row, "split": name} for row in splits[name]))
+        labels = ", ".join(f"{label} {n}" for label, n in sorted(Counter(r["label"] for r in splits[name]).items()))
+        print(f"# {name}: {len(splits[name])} sentences ({labels})", flush=True)
+    if not splits["train"]:
+        raise UsageError("data: nothing to train on is left; see what was left out above")
+    return splits
+
+
+def _anah_splits(rows: Sequence[dict[str, Any]], data: Data) -> dict[str, list[dict[str, Any]]]:
+    from annotators.evaluation.anah import SPLITS, leaks, split_rows
+
+    try:
+        assigned, dropped = split_rows(rows, share=data.test_share, seed=data.split_seed)
+    except ValueError as error:
+        raise UsageError(f"data: {error}") from error
+    gone = set(dropped)
+    kept = [n for n in range(len(rows)) if n not in gone]
+    if found := leaks([rows[n] for n in kept], [assigned[n] for n in kept]):
+        raise UsageError(f"data: the splits leak: {'; '.join(found)}")
+    if dropped:
+        print(f"# data: {len(dropped)} test sentences left out, since their answer is also in train")
+    return {split: [rows[n] for n in kept if assigned[n] == split] for split in SPLITS}
+
+
+def _fold_splits(rows: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    from annotators.evaluation.splits import FOLD_NAMES, assign_folds
+    from mitigate.labels import check_labelled
+
+    good = [row for row in rows if not check_labelled(row)]
+    if len(good) < len(rows):
+        print(f"# data: {len(rows) - len(good)} of {len(rows)} rows are no labelled sentences and were left out")
+    folds = assign_folds(good)
+    return {
+        name: [row for row, fold in zip(good, folds, strict=True) if fold in numbers]
+        for name, numbers in (("train", FOLD_NAMES["train"]), ("dev", FOLD_NAMES["dev"]), ("test", FOLD_NAMES["test"]))
+    }
+
+
+def watched(splits: Mapping[str, Sequence[dict[str, Any]]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Rows to train on and rows whose loss is watched meanwhile: fold 1, or a tenth of the training topics of ANAH.
+
+    The unseen parts of ANAH data are for the end only.
+    """
+    train = list(splits["train"])
+    if "dev" in splits:
+        return train, list(splits["dev"])
+    apart = [int(hashlib.sha256(str(row["topic"]).encode()).hexdigest(), 16) % 10 == 0 for row in train]
+    return (
+        [row for row, out in zip(train, apart, strict=True) if not out],
+        [row for row, out in zip(train, apart, strict=True) if out],
+    )
+
+
+def evaluate_splits(folder: RunFolder, splits: Mapping[str, Sequence[dict[str, Any]]]) -> dict[str, Any]:
+    """Judge each split with the trained annotator: accuracy, F1 and two-way figures of each.
+
+    All figures are what `mitigate evaluate annotator` gives for the files of the splits.
+    """
+    from annotators import load_annotator
+    from annotators.evaluation.evaluate import evaluate, labelled, predict
+    from annotators.evaluation.splits import group_rows
+
+    annotator = load_annotator(str(folder / ANNOTATOR))
+    out: dict[str, Any] = {}
+    for name, part in splits.items():
+        if not part:
+            continue
+        rows = labelled(part, [name] * len(part), group_rows(part))
+        found = evaluate(rows, predict(annotator, rows), n_resamples=200)["overall"]
+        keys = ("n", "coverage", "accuracy", "macro_f1", "balanced_accuracy_4way", "balanced_accuracy", "auc")
+        out[name] = {key: found[key] for key in keys} | {"intervals": found["intervals"]}
+    return out

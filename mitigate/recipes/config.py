@@ -1,0 +1,269 @@
+"""Recipes: YAML files whose keys are typed and checked as a whole before anything is loaded.
+
+    kind: rlhf                       # which program; see mitigate/kinds/
+    about: GRPO on my own questions  # one line for `mitigate recipes`
+    hardware: a 2-core CPU machine
+    minutes: 8
+    learning_rate: 1e-5              # the options of that kind
+    reward: {annotator: embedded}    # a section
+
+Each kind has its `Options(Recipe)` in a module of its own (`KINDS`), pydantic models that forbid unknown keys.
+`key=value` on the command line overrides a key, `reward.annotator=…` one of a section; values are read as YAML.
+A YAML is data: it can't name code to run.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType, UnionType
+from typing import TYPE_CHECKING, Any, TypeVar, Union, get_args, get_origin
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
+from pydantic.fields import FieldInfo
+
+from mitigate.io import UsageError
+
+if TYPE_CHECKING:
+    from annotators.records import Annotator
+
+
+# ----------------------------------------------------------------------------------------------------
+# The kinds of recipes: each is a module with `Options`, `check(options)` and `run(options, folder)`.
+#
+# `Options` is a `mitigate.recipes.config.Recipe`; `check` raises `UsageError` for what types can't say (a file that is not
+# there, an extra that is not installed) and loads nothing heavy; `run` does the work in a `RunFolder`. Importing such a
+# module imports no model library.
+
+KINDS: dict[str, str] = {
+    "build-dataset": "mitigate.recipes.build_dataset",
+    "discriminative-annotator": "mitigate.recipes.discriminative_annotator",
+    "generative-annotator": "mitigate.recipes.generative_annotator",
+    "embedded-annotator": "mitigate.recipes.embedded_annotator",
+    "icl": "mitigate.recipes.icl",
+    "inference": "mitigate.recipes.inference",
+    "mask-dpo": "mitigate.recipes.mask_dpo",
+    "rlhf": "mitigate.recipes.rlhf",
+    "sft": "mitigate.recipes.sft",
+}
+"""What `kind:` may say, and the module that it means."""
+
+
+class Section(BaseModel):
+    """A group of options: unknown keys are errors, values are immutable and finite."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, protected_namespaces=())
+
+
+class Recipe(Section):
+    """What every recipe has, whatever its kind."""
+
+    kind: str
+    about: str = Field(min_length=1, max_length=160, description="one line for `mitigate recipes`")
+    hardware: str = Field(min_length=1, description="the smallest machine that it is meant for")
+    minutes: float | None = Field(
+        default=None, gt=0, description="wall time measured on that hardware; null: not measured"
+    )
+    # Annotators that a Python program hands in under a name; a YAML can't, since it is data.
+    _annotators: dict[str, Annotator] = PrivateAttr(default_factory=dict)
+
+
+SectionT = TypeVar("SectionT", bound=Section)
+
+
+class _Loader(yaml.SafeLoader):
+    """SafeLoader that takes a key given twice for the mistake it is."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen: set[Hashable] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if isinstance(key, Hashable) and key in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key!r} is there twice", key_node.start_mark
+                )
+            seen.add(key) if isinstance(key, Hashable) else None
+        found: dict[Hashable, Any] = super().construct_mapping(node, deep)
+        return found
+
+
+def nearest(name: object, known: Iterable[str]) -> str:
+    """ "; did you mean …?" with the nearest known name, or the list of them."""
+    names = list(known)
+    near = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
+    return f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(names)}"
+
+
+def read_yaml(path: str | Path) -> dict[str, Any]:
+    """The keys and values of a YAML file, none of an empty one.
+
+    Raises:
+        UsageError: The file can't be read, is not YAML, holds a key twice, or is not keys and values.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
+    found = _parse(text, str(path))
+    if not isinstance(found, dict | None):
+        raise UsageError(f"{path}: expected keys and values (`key: value`), got {type(found).__name__}")
+    return found or {}
+
+
+def _parse(text: str, where: str) -> Any:
+    try:
+        return yaml.load(text, Loader=_Loader)  # _Loader is a SafeLoader
+    except (yaml.YAMLError, RecursionError) as error:
+        raise UsageError(f"{where}: expected YAML: {' '.join(str(error).split())}") from error
+
+
+def override(data: Mapping[str, Any], assignments: Sequence[str]) -> dict[str, Any]:
+    """A copy of `data` with `key=value` and `section.key=value` put in; values are read as YAML.
+
+    Raises:
+        UsageError: Not of that form, or a part of the path is a value and no section.
+    """
+    full = dict(data)
+    for assignment in assignments:
+        path, equals, text = assignment.partition("=")
+        keys = path.strip().split(".")
+        if not equals or not all(keys):
+            raise UsageError(f"expected key=value or section.key=value, got {assignment!r}")
+        section = full
+        for key in keys[:-1]:
+            inner = section.get(key)
+            if inner is not None and not isinstance(inner, Mapping):
+                raise UsageError(f"{assignment!r}: {key} is {inner!r}, which has no keys")
+            section[key] = dict(inner or {})
+            section = section[key]
+        section[keys[-1]] = _parse(text, assignment)
+    return full
+
+
+def check(model: type[SectionT], data: Mapping[str, Any], where: str) -> SectionT:
+    """Check keys and values against a model and fill in its defaults.
+
+    Args:
+        model: The options to check against.
+        data: What was read.
+        where: The file, for messages.
+
+    Raises:
+        UsageError: Names every wrong key and value: what was expected, what came, the nearest known key.
+    """
+    try:
+        return model.model_validate(dict(data))
+    except ValidationError as error:
+        wrong = [_problem(model, problem) for problem in error.errors(include_url=False)]
+        raise UsageError(f"{where}: " + "; ".join(dict.fromkeys(wrong))) from None
+
+
+def _problem(model: type[BaseModel], problem: Mapping[str, Any]) -> str:
+    path = [str(part) for part in problem["loc"]]
+    name = ".".join(path)
+    if problem["type"] == "extra_forbidden":
+        return f"unknown key {name!r}{nearest(path[-1], _known(model, path[:-1]))}"
+    if problem["type"] == "missing":
+        return f"the key {name!r} is missing"
+    if problem["type"] == "value_error":  # of a check of ours, whose words say what came
+        return f"{name}: {str(problem['ctx']['error']).removeprefix(f'{path[-1]}: ')}"
+    message = problem["msg"]
+    return f"{name}: {message[0].lower()}{message[1:]}, got {_shown(problem['input'])}"
+
+
+def _known(model: type[BaseModel], path: Sequence[str]) -> list[str]:
+    """The keys of the section that a path leads to; union members' names in the path are passed over."""
+    for part in path:
+        field = model.model_fields.get(part)
+        if field is not None:
+            model = _section_of(field) or model
+    return list(model.model_fields)
+
+
+def _section_of(field: FieldInfo) -> type[BaseModel] | None:
+    kind = field.annotation
+    options = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    return next((o for o in options if isinstance(o, type) and issubclass(o, BaseModel)), None)
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "…"
+
+
+def recipes_folder() -> Path:
+    """The folder of the recipes that come with the toolkit: of the checkout, else of the installed package."""
+    beside = Path(__file__).parents[2] / "recipes"
+    return beside if (beside / "README.md").is_file() else Path(__file__).parent / "files"
+
+
+def find_recipe(name: str | Path) -> Path:
+    """The file of a recipe: a path, or the name of one that comes with the toolkit (`rlhf/small_gpu`).
+
+    Raises:
+        UsageError: There is neither; the nearest name is given.
+    """
+    path = Path(name)
+    if path.is_file():
+        return path
+    folder = recipes_folder()
+    known = {
+        str(file.relative_to(folder).with_suffix("")): file
+        for file in list_recipes(folder)
+    }  # fmt: skip
+    short = str(name).removeprefix("recipes/").removesuffix(".yaml")
+    if short in known:
+        return known[short]
+    raise UsageError(f"no recipe {str(name)!r}: expected a YAML file{nearest(short, known)}")
+
+
+def list_recipes(folder: Path) -> list[Path]:
+    """The recipes below a folder, sorted; `accelerate/` holds launcher files and is left out."""
+    files = (f for f in folder.rglob("*.yaml") if "accelerate" not in f.relative_to(folder).parts)
+    return sorted(files)
+
+
+def kind_module(kind: object, where: str) -> ModuleType:
+    """The module of a kind: it has `Options`, `check(options)` and `run(options, folder)`.
+
+    Raises:
+        UsageError: There is no such kind.
+    """
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise UsageError(f"{where}: unknown kind {kind!r}{nearest(kind, KINDS)}")
+    return import_module(KINDS[kind])
+
+
+def load_recipe(
+    name: str | Path, assignments: Sequence[str] = (), annotators: Mapping[str, Annotator] | None = None
+) -> tuple[Recipe, ModuleType]:
+    """Read, override and check a recipe; loads no model.
+
+    Args:
+        name: A YAML file, or the name of a recipe that comes with the toolkit.
+        assignments: `key=value` overrides.
+        annotators: Annotators of the calling program, under the names that the recipe may use for them.
+
+    Returns:
+        Its options, and the module of its kind.
+
+    Raises:
+        UsageError: The file, a key or a value is wrong.
+    """
+    path = find_recipe(name)
+    data = override(read_yaml(path), assignments)
+    if "kind" not in data:
+        raise UsageError(f"{path}: the key 'kind' is missing; expected one of {', '.join(KINDS)}")
+    module = kind_module(data["kind"], str(path))
+    options = check(module.Options, data, str(path))
+    options._annotators.update(annotators or {})
+    module.check(options)
+    return options, module
+
+
+def dump(options: Section) -> str:
+    """The resolved options as YAML, in the order of their definition."""
+    return str(yaml.safe_dump(options.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=100))

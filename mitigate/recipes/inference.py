@@ -1,0 +1,304 @@
+"""Kind `inference`: several answers a question from any engine, the best chosen, corrected, or withheld.
+
+Writes results.jsonl (the answer as given, its annotation, what it would have been without this), report.html and the
+rates of the first, the chosen and the corrected answers. Resumed runs go on where the last one stopped; replies are
+cached. A question that a request failed for is kept with its `error`, and its chunk is done again by a resumed run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from engines.types import ChatResult, Engine, EngineError, Sampling, check_asked, check_chats
+from mitigate.io import Problem, Record, UsageError, check_text, read_lines, rejected_row, shown
+from mitigate.models import EngineName, failures, open_engine
+from mitigate.recipes.config import Recipe
+from mitigate.recipes.data import Scoring, best_scored
+from mitigate.recipes.folder import RunFolder
+
+RESULTS = "results.jsonl"
+STAGES = ("first", "chosen", "given")
+
+
+class Options(Recipe):
+    kind: Literal["inference"]
+    engine: EngineName = Field(description="KIND:MODEL[@BASE_URL] that answers")
+    data: Path = Field(description='questions, JSON Lines: {"question", "reference", "prompt"?: chat, "id"?}')
+    reference_in_prompt: bool = Field(default=True, description="show the model the reference with the question")
+    answers: int = Field(default=4, ge=1, description="drawn for each question")
+    temperature: float = Field(default=0.8, ge=0, le=2)
+    answer_tokens: int = Field(default=512, ge=1)
+    seed: int = Field(default=0, ge=0)
+    annotator: str = Field(default="embedded", min_length=1)
+    select: Literal["annotator", "fewl", "none"] = Field(default="annotator", description="none: the first answer")
+    reference_llms: dict[str, EngineName] = Field(
+        default={}, description="for select: fewl: name → engine of each reference LLM"
+    )
+    scoring: Scoring = Scoring()
+    correct: bool = True
+    regenerate: EngineName | None = Field(default=None, description="engine that writes flagged sentences anew")
+    delete: bool = Field(default=False, description="take out sentences that stay hallucinated")
+    abstain_above: float | None = Field(default=None, ge=0, lt=1)
+    chunk: int = Field(default=32, ge=1, description="questions at once; with FEWL, neighbours are found among these")
+
+
+def check(options: Options) -> None:
+    """Options go together, the data is there."""
+    from mitigate.models import check_similarity
+
+    if not options.data.is_file():
+        raise UsageError(f"cannot read {options.data}: no such file")
+    if (options.select == "fewl") != bool(options.reference_llms):
+        raise UsageError("reference_llms: expected the engines of reference LLMs with select: fewl, and only then")
+    if not options.correct and (options.regenerate or options.delete or options.abstain_above is not None):
+        raise UsageError("regenerate, delete and abstain_above: for correct: true only")
+    if options.answers > 1 and options.temperature == 0:
+        raise UsageError("temperature: expected more than 0 with several answers, which would be equal; got 0")
+    check_similarity(options.scoring.similarity)
+
+
+def check_question(record: Record) -> list[Problem]:
+    """Problems of one question."""
+    problems = check_text(record, "question", required=True) + check_text(record, "reference", required=True)
+    problems += check_text(record, "language", required=False)
+    if record.get("prompt"):
+        try:
+            check_chats([record["prompt"]])
+        except (ValueError, TypeError) as error:
+            problems.append(Problem("prompt", shown(record["prompt"]), f"a chat ({error})"))
+    return problems
+
+
+def run(options: Options, folder: RunFolder) -> int:
+    """Ask, choose, correct, chunk by chunk; then the figures and the page."""
+    from mitigate.cli.annotate import load
+
+    lines = list(read_lines(options.data, check_question))
+    rows = [{"id": str(i), **line.record} for i, line in enumerate(lines) if line.record is not None]
+    bad = [line for line in lines if line.record is None]
+    if not rows:
+        raise UsageError(f'{options.data}: expected {{"question", "reference"}}, found no good line')
+    folder.write_rows("rejected.jsonl", [rejected_row(options.data, line) for line in bad])
+    results = _written(options, folder, rows)
+    annotator = load(options.annotator)
+    with ExitStack() as stack:
+        names = {options.engine, options.regenerate, *options.reference_llms.values()} - {None}
+        engines = {
+            name: stack.enter_context(closing(open_engine(name, "engine", folder / "replies.sqlite")))
+            for name in sorted(map(str, names))
+        }
+        for start in range(0, len(rows), options.chunk):
+            part = rows[start : start + options.chunk]
+            there = results[start : start + len(part)]
+            if there and not any(result.get("error") for result in there):
+                continue
+            results[start : start + len(part)] = _chunk(options, engines, part, annotator)
+            if there:
+                folder.write_rows(RESULTS, results)
+            else:
+                folder.append(RESULTS, results[start:])
+            print(f"{len(results)} of {len(rows)} questions", flush=True)
+        why = failures(engines.values())
+    figures = _figures(folder)
+    _page(folder)
+    _tell(figures, folder, bad)
+    if figures["failed"]:
+        raise EngineError(f"{figures['failed']} of {len(rows)} questions have a request without a reply ({why})")
+    folder.finish(figures)
+    return 3 if bad else 0
+
+
+def _written(options: Options, folder: RunFolder, rows: Sequence[Record]) -> list[Record]:
+    """The results of an earlier start, whole chunks only: one that was cut while it was written begins again."""
+    written = folder.rows(RESULTS)
+    for i, found in enumerate(written):
+        if i >= len(rows) or any(found.get(k) != rows[i][k] for k in ("id", "question", "reference")):
+            raise UsageError(
+                f"cannot resume {folder.path}: row {i + 1} of {RESULTS} is not of question {i + 1} of {options.data}, "
+                "which has changed; choose another folder with --output"
+            )
+    whole = len(written) if len(written) == len(rows) else len(written) - len(written) % options.chunk
+    if whole < len(written):
+        folder.write_rows(RESULTS, written[:whole])
+    return written[:whole]
+
+
+def _chunk(options: Options, engines: Mapping[str, Engine], rows: Sequence[Record], annotator: Any) -> list[Record]:
+    """The results of some questions, with `error` where a request failed.
+
+    What is asked for a whole chunk (reference answers, whose neighbours are found among its questions, and sentences
+    written anew) concerns all of its questions.
+
+    Raises:
+        EngineError: An engine answers nothing more; its replies so far are in the cache.
+    """
+    from mitigate.inference.regenerate import with_engine
+
+    asked = _ask(options, engines[options.engine], rows)
+    own = [result.error for result in asked]
+    candidates = [[text.strip() for text in result.texts if text.strip()] for result in asked]
+    before = failures(engines.values())
+    regenerate = with_engine(engines[options.regenerate]) if options.regenerate else None
+    results = _finish(options, engines, rows, candidates, annotator, regenerate)
+    after = failures(engines.values())
+    shared = None if after == before else f"a request of its chunk failed ({after})"
+    return [{**result, "error": error or shared} for result, error in zip(results, own, strict=True)]
+
+
+def _ask(options: Options, engine: Engine, rows: Sequence[Record]) -> list[ChatResult]:
+    how: dict[str, Any] = {"max_tokens": options.answer_tokens, "temperature": options.temperature}
+    if options.temperature > 0:
+        how["seed"] = options.seed
+    results = engine.chat([_prompt(options, row) for row in rows], Sampling(n=options.answers, **how))
+    check_asked(results)
+    return results
+
+
+def _prompt(options: Options, row: Record) -> list[dict[str, str]]:
+    if row.get("prompt"):
+        return list(row["prompt"])
+    question = str(row["question"])
+    if not options.reference_in_prompt:
+        return [{"role": "user", "content": question}]
+    text = f"Answer the question from the text below, and say so where it does not tell.\n\nText:\n{row['reference']}"
+    return [{"role": "user", "content": f"{text}\n\nQuestion: {question}"}]
+
+
+def _finish(
+    options: Options, engines: Mapping[str, Any], rows: Sequence[Record], candidates: Sequence[Sequence[str]],
+    annotator: Any, regenerate: Any,
+) -> list[Record]:  # fmt: skip
+    """One result per question; a question without any answer gets `answer` null."""
+    from mitigate.inference.correct import best_of, correct
+
+    asked = [{**_context(row), "answer": text} for row, texts in zip(rows, candidates, strict=True) for text in texts]
+    judged = iter(annotator.annotate_batch(asked))
+    annotations = [[next(judged) for _ in texts] for texts in candidates]
+    if options.select == "fewl":
+        picked: list[int | None] = _by_fewl(options, engines, rows, candidates)
+    else:
+        picked = [best_of(a) if options.select == "annotator" else (0 if a else None) for a in annotations]
+    places = [p if p is not None or not a else 0 for p, a in zip(picked, annotations, strict=True)]
+    chosen = {i: annotations[i][p] for i, p in enumerate(places) if p is not None}
+    given: dict[int, Record]
+    if options.correct:
+        mended = correct(
+            [annotation.record for annotation in chosen.values()], annotator,
+            regenerate=regenerate, delete=options.delete, abstain_above=options.abstain_above,
+        )  # fmt: skip
+        given = {i: one.to_dict() for i, one in zip(chosen, mended, strict=True)}
+    else:
+        given = {i: annotation.to_dict() for i, annotation in chosen.items()}
+    return [
+        {
+            **row,
+            **given.get(i, {"answer": None, "sentences": [], "annotator": {}, "hallucination_rate": None}),
+            "candidates": list(candidates[i]),
+            "index": places[i],
+            "stages": {
+                "first": _labels(annotations[i][0].to_dict() if annotations[i] else None),
+                "chosen": _labels(chosen[i].to_dict() if i in chosen else None),
+                "given": _labels(given.get(i)),
+            },
+        }
+        for i, row in enumerate(rows)
+    ]
+
+
+def _context(row: Record) -> Record:
+    return {k: row[k] for k in ("question", "reference", "language") if k in row}
+
+
+def _labels(record: Record | None) -> list[str | None]:
+    return [] if record is None else [sentence["label"] for sentence in record["sentences"]]
+
+
+def _by_fewl(
+    options: Options, engines: Mapping[str, Any], rows: Sequence[Record], candidates: Sequence[Sequence[str]]
+) -> list[int | None]:
+    from fewl.generate import reference_answers
+    from fewl.score import score_records
+    from mitigate.models import load_encoder, load_similarity
+
+    questions = [row["question"] for row in rows]
+    references = {
+        name: reference_answers(engines[engine], questions) for name, engine in options.reference_llms.items()
+    }
+    records = [
+        {
+            "id": row["id"],
+            "question": row["question"],
+            "answers": [{"text": text} for text in texts],
+            "reference_answers": {name: texts_Q[q][0] for name, texts_Q in references.items() if texts_Q[q]},
+        }
+        for q, (row, texts) in enumerate(zip(rows, candidates, strict=True))
+    ]
+    there = [q for q, record in enumerate(records) if record["answers"]]
+    _, encode = load_encoder(options.scoring.embedding, questions)
+    _, similarity = load_similarity(options.scoring.similarity, encode)
+    scored, _ = score_records(
+        [records[q] for q in there], similarity=similarity, encode=encode, options=options.scoring.options()
+    )
+    best = {q: best_scored(record["answers"]) for q, record in zip(there, scored, strict=True)}
+    return [best.get(q) for q in range(len(rows))]
+
+
+def _figures(folder: RunFolder) -> dict[str, Any]:
+    """Hallucinated of factual sentences at each stage, with 95 % intervals over questions."""
+    from annotators.evaluation.metrics import bootstrap
+    from annotators.records import HALLUCINATED
+
+    rows = folder.rows(RESULTS)
+    out: dict[str, Any] = {
+        "questions": len(rows),
+        "unanswered": sum(row["answer"] is None and not row.get("error") for row in rows),
+        "failed": sum(row.get("error") is not None for row in rows),
+    }
+    for stage in STAGES:
+        factual = [[label for label in row["stages"][stage] if label not in (None, "no_fact")] for row in rows]
+        wrong = [sum(label in HALLUCINATED for label in labels) for labels in factual]
+
+        def rate(weights: Any, wrong: Any = wrong, factual: Any = factual) -> float | None:
+            n = sum(w * len(labels) for w, labels in zip(weights, factual, strict=True))
+            return float(sum(w * k for w, k in zip(weights, wrong, strict=True)) / n) if n else None
+
+        n = sum(map(len, factual))
+        interval = bootstrap({"rate": rate}, list(range(len(rows))))["rate"] if rows else None
+        out[stage] = {
+            "hallucinated": sum(wrong),
+            "factual": n,
+            "rate": sum(wrong) / n if n else None,
+            "interval": interval,
+        }
+    return out
+
+
+def _page(folder: RunFolder) -> None:
+    from mitigate.report.html import write_page
+    from mitigate.report.totals import Totals
+
+    rows = [row for row in folder.rows(RESULTS) if row["answer"]]
+    totals = Totals()
+    for row in rows:
+        totals.add(row)
+    write_page(folder / "report.html", lambda: rows, totals, full_output=RESULTS)
+
+
+def _tell(figures: Mapping[str, Any], folder: RunFolder, bad: Sequence[Any]) -> None:
+    from mitigate.report.totals import percent
+
+    for stage in STAGES:
+        one = figures[stage]
+        ends = f" [{percent(one['interval'][0])}, {percent(one['interval'][1])}]" if one["interval"] else ""
+        print(f"{stage:>6}: {percent(one['rate'])}{ends} hallucinated of {one['factual']} factual sentences")
+    print("all by the same annotator, which also chose and corrected: judge with another one as well")
+    print(f"questions: {figures['questions']}, without an answer: {figures['unanswered']}, failed: {figures['failed']}")
+    print(f"results: {folder / RESULTS}\npage: {folder / 'report.html'}")
+    for line in bad[:10]:
+        print(f"line {line.number}: {json.dumps([str(p) for p in line.problems])} (left out)")

@@ -1,0 +1,337 @@
+"""report.html of a run: the table, the curves, and each question's answers before and after, marked by label.
+
+Built like the page of `mitigate annotate` (``mitigate/report/html.py``): self-contained, no scripts, everything from
+samples escaped. The first questions of each set are shown, not chosen ones.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from annotators.records import Annotation, Annotator, hallucination_rate
+from mitigate.io import progress, whole_file
+from mitigate.recipes.data import Questions
+from mitigate.recipes.folder import SAMPLES, RunFolder
+from mitigate.recipes.options import Base
+from mitigate.report.html import bar, escape, marked, page_start, tag
+from mitigate.report.totals import MARKS, MEANING, WORDS, Totals, kind_of, percent, printable
+from mitigate.rewards.inputs import completion_text
+
+# ----------------------------------------------------------------------------------------------------
+# Answers before and after training: asked, judged and kept in samples.jsonl, and the figures of the final table.
+#
+# {"when": "before", "set": "kept apart", "question", "reference", "answer", "sentences", …, "by_reward": {…}}
+#
+# Both times the same questions, the same seed and the same judge. ``by_reward`` is what the reward's annotator says
+# where it is not the judge: the gap between the two is what a policy may have learned to exploit. ``JudgeLog`` follows
+# the same gap during training.
+
+Row = Mapping[str, Any]
+BEFORE, AFTER = "before", "after"
+CHUNK = 64  # questions asked at once
+
+
+def ask(
+    model: str, rows: Sequence[Row], options: Base, *, n: int, seed: int, chunk: int = CHUNK, **how: Any
+) -> Iterator[tuple[int, list[tuple[Row, list[str]]]]]:
+    """Yield, chunk by chunk, (number of the first row, [(row, its ``n`` answers; fewer where it has none), …]).
+
+    Args:
+        model: Folder or hub id.
+        rows: With ``prompt``, a chat.
+        options: Names the engine.
+        n: Answers a question.
+        seed: Of the draws; each chat has its own stream, so answers do not depend on their neighbours.
+        chunk: Rows asked at once.
+        **how: ``temperature`` and ``max_tokens``.
+    """
+    from engines import load_engine
+    from engines.types import Sampling
+
+    if not rows:
+        return
+    sampling = Sampling(n=n, seed=seed, **how)
+    with (
+        closing(load_engine(f"{options.evaluation.engine}:{model}", dtype=options.dtype)) as engine,
+        progress("answers", len(rows)) as tell,
+    ):
+        for start in range(0, len(rows), chunk):
+            asked = rows[start : start + chunk]
+            found = engine.chat([row["prompt"] for row in asked], sampling)
+            yield start, [(row, [s.text for s in one.samples]) for row, one in zip(asked, found, strict=True)]
+            tell(start + len(asked))
+
+
+def answer_and_judge(when: str, model: str, questions: Questions, options: Base, folder: RunFolder) -> None:
+    """Ask the questions of every set and append the judged answers, unless they are there."""
+    if any(row["when"] == when for row in folder.rows(SAMPLES)):
+        return
+    rows = [{**row, "set": name} for name, asked in questions.evaluation.items() for row in asked]
+    how = options.evaluation
+    asked = ask(
+        model, rows, options, n=1, seed=options.seed, temperature=how.temperature, max_tokens=how.max_new_tokens
+    )
+    records = [
+        {**{k: v for k, v in row.items() if k != "prompt"}, "answer": texts[0]}
+        for _, chunk in asked
+        for row, texts in chunk
+        if texts
+    ]
+    judged = options.load_annotator(options.judge).annotate_batch(records)
+    out = [{"when": when, **one.to_dict()} for one in judged]
+    if options.reward.annotator != options.judge:
+        reward = options.load_annotator(options.reward.annotator)
+        for row, one in zip(out, reward.annotate_batch(records), strict=True):
+            labels = [sentence.label for sentence in one.sentences]
+            row["by_reward"] = {"annotator": dict(one.annotator), "labels": labels}
+    folder.append(SAMPLES, out)
+
+
+def figures(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Figures of judged answers.
+
+    Returns:
+        ``answers``; ``rate`` (hallucinated / judged factual sentences, lower is better, None without any) with its 95 %
+        ``interval`` over answers and ``factual`` sentences; ``supported`` and ``sentences`` an answer (repeats of a
+        supported sentence counted once); ``silent``: share of answers without a factual sentence; ``by_reward``: the
+        rate by the reward's annotator, where it is not the judge.
+    """
+    totals, supported, silent, others = Totals(), 0, 0, []
+    for row in rows:
+        totals.add(row)
+        supported += len({s["text"] for s in row["sentences"] if s["label"] == "supported"})
+        silent += hallucination_rate(s["label"] for s in row["sentences"]) is None
+        others += row.get("by_reward", {}).get("labels", [])
+    n = totals.records
+    return {
+        "answers": n,
+        "factual": totals.factual,
+        "rate": totals.rate,
+        "interval": totals.interval,
+        "supported": supported / n if n else None,
+        "sentences": totals.sentences / n if n else None,
+        "silent": silent / n if n else None,
+        "by_reward": hallucination_rate(others),
+    }
+
+
+def compare(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The final table: for each set, before and after."""
+    sets = dict.fromkeys(row["set"] for row in rows)
+    return [
+        {"set": name, "when": when, **figures(row for row in rows if (row["set"], row["when"]) == (name, when))}
+        for name in sets
+        for when in (BEFORE, AFTER)
+    ]
+
+
+class JudgeLog:
+    """A GRPO reward function of weight 0: it logs what the judge says of the sampled answers, and rewards nothing.
+
+    Args:
+        judge: An annotator, usually a better or more expensive one than the reward's.
+    """
+
+    __name__ = "judge"
+
+    def __init__(self, judge: Annotator) -> None:
+        self.judge = judge
+
+    def __call__(
+        self,
+        completions: Sequence[Any],
+        question: Sequence[str],
+        reference: Sequence[str],
+        log_metric: Callable[[str, float], None] | None = None,
+        **_: Any,
+    ) -> list[float]:
+        """Log the figures of all completions together; return zeros."""
+        texts = map(completion_text, completions)
+        judged = self.judge.annotate_batch(
+            {"question": q, "reference": r, "answer": a} for q, r, a in zip(question, reference, texts, strict=True)
+        )
+        for name, value in measure(judged).items():
+            if log_metric is not None and value is not None:
+                log_metric(f"judge/{name}", value)
+        return [0.0] * len(completions)
+
+
+def measure(annotations: Sequence[Annotation]) -> dict[str, float | None]:
+    """Figures over all sentences of some answers.
+
+    Returns:
+        ``hallucination_rate``: hallucinated / factual sentences, lower is better, None without factual ones;
+        ``supported``: true sentences an answer, repeats of one counted once; ``sentences`` an answer; ``no_fact``:
+        share of sentences that claim nothing, abstentions among them. None where there are no answers or sentences.
+    """
+    labels = [sentence.label for one in annotations for sentence in one.sentences]
+    distinct = sum(len({s.text for s in one.sentences if s.label == "supported"}) for one in annotations)
+    n = len(annotations)
+    return {
+        "hallucination_rate": hallucination_rate(labels),
+        "supported": distinct / n if n else None,
+        "sentences": len(labels) / n if n else None,
+        "no_fact": labels.count("no_fact") / len(labels) if labels else None,
+    }
+
+
+# ----------------------------------------------------------------------------------------------------
+# The final table on the terminal: before and after, with n and interval.
+
+HEADINGS = ("questions", "when", "answers", "hallucinated", "95 % interval", "supported", "sentences", "silent")
+WIDTH = 100  # columns where the output is no terminal
+
+
+def cells(row: Mapping[str, Any]) -> list[str]:
+    """One row of the table, in the order of HEADINGS."""
+    low_high = row["interval"]
+    return [
+        row["set"],
+        row["when"],
+        f"{row['answers']:,}",
+        f"{percent(row['rate'])} of {row['factual']:,}",
+        f"{percent(low_high[0])} to {percent(low_high[1])}" if low_high else "–",
+        *(f"{row[name]:.2f}" if row[name] is not None else "–" for name in ("supported", "sentences")),
+        percent(row["silent"]),
+    ]
+
+
+def judges(samples: Sequence[Mapping[str, Any]]) -> list[str]:
+    """ "name (fingerprint)" of every annotator that judged."""
+    found = [row["annotator"] for row in samples]
+    return list(dict.fromkeys(f"{who.get('name', '')} ({who.get('fingerprint', '')})" for who in found))
+
+
+def by_reward(table: Sequence[Mapping[str, Any]]) -> str:
+    """What the reward's annotator says where it is not the judge, "" where it is."""
+    rates = [
+        f"{row['set']}, {row['when']}: {percent(row['by_reward'])}" for row in table if row["by_reward"] is not None
+    ]
+    return f"Hallucinated by the annotator of the reward: {'; '.join(rates)}." if rates else ""
+
+
+def print_table(table: Sequence[Mapping[str, Any]], judged_by: Sequence[str]) -> None:
+    """Print the table with what it means.
+
+    Args:
+        table: Of ``judging.compare``.
+        judged_by: Of ``judges``.
+    """
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    shown = Table(title="Answers before and after", title_justify="left")
+    for name in HEADINGS:
+        shown.add_column(name, justify="left" if name in HEADINGS[:2] else "right")
+    for row in table:
+        shown.add_row(*map(Text, cells(row)))
+    console = Console(width=None if sys.stdout.isatty() else WIDTH)
+    console.print(shown)
+    note = (
+        f"Judged by {printable('; '.join(judged_by))}. Hallucinated: of factual sentences. Supported (repeats "
+        f"once) and sentences: an answer's mean. Silent: answers without a fact. Interval over "
+        f"answers. {by_reward(table)}"
+    )
+    console.print(Text(note.strip()))
+
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+def write_page(path: Path, about: str, samples: Rows, table: Rows, curves: Path, pairs: int) -> None:
+    """Write the page whole.
+
+    Args:
+        path: The page.
+        about: The recipe's line.
+        samples: Rows of samples.jsonl.
+        table: Of ``judging.compare``.
+        curves: The PNG, put into the page.
+        pairs: Questions of all sets to show.
+    """
+    with whole_file(path) as part, part.open("w", encoding="utf-8", newline="\n") as file:
+        file.writelines(_page(about, samples, table, curves, pairs))
+
+
+def _page(about: str, samples: Rows, table: Rows, curves: Path, pairs: int) -> Iterator[str]:
+    style = (Path(__file__).parents[1] / "report" / "run.css").read_text(encoding="utf-8")
+    yield page_start("Before and after", more_style=style, images=True)
+    yield f'<header>\n<h1>Before and after</h1>\n<p class="by">{escape(about)}</p>\n'
+    yield f'<p class="by">Judged by {escape("; ".join(judges(samples)))}</p>\n'
+    yield from _tiles(table)
+    head = "".join(f"<th>{html.escape(name)}</th>" for name in HEADINGS)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells(row)) + "</tr>\n" for row in table
+    )
+    yield f'<div class="wide"><table><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table></div>\n'
+    yield '<p class="note">Hallucinated: contradictory or unverifiable, of the factual sentences. '
+    yield f"{by_reward(table)}</p>\n"
+    picture = base64.b64encode(curves.read_bytes()).decode()
+    yield f'<figure><img alt="Curves of the training" src="data:image/png;base64,{picture}"></figure>\n'
+    legend = "".join(f"<li>{tag(kind)} <small>{MEANING[kind]}</small></li>" for kind in WORDS)
+    yield f'<ul class="legend">{legend}</ul>\n</header>\n<main>\n'
+    shown = _shown(samples, pairs)
+    yield f"<h2>The first {len(shown)} questions</h2>\n"
+    for number, (before, after) in enumerate(shown, 1):
+        yield _pair(number, before, after)
+    yield "</main>\n</body>\n</html>\n"
+
+
+def _tiles(table: Rows) -> Iterator[str]:
+    """Before → after of each set."""
+    yield '<div class="tiles">\n'
+    for before, after in zip(table[::2], table[1::2], strict=True):
+        ends = after["interval"]
+        detail = f"{after['answers']:,} answers, {after['factual']:,} factual sentences"
+        detail += f"<br>95 % interval: {percent(ends[0])} to {percent(ends[1])}" if ends else ""
+        yield (
+            f'<div class="tile main"><b>{percent(before["rate"])} → {percent(after["rate"])}</b>'
+            f"<span>hallucinated, questions {html.escape(before['set'])}</span><small>{detail}</small></div>\n"
+        )
+    yield "</div>\n"
+
+
+def _shown(samples: Rows, pairs: int) -> list[tuple[Mapping[str, Any], Mapping[str, Any]]]:
+    """(before, after) of the first questions, sets in turn."""
+    key = lambda row: (row["set"], row["question"], row["reference"])  # noqa: E731
+    after = {key(row): row for row in samples if row["when"] == AFTER}
+    both = [(row, after[key(row)]) for row in samples if row["when"] == BEFORE and key(row) in after]
+    by_set: dict[str, list[Any]] = {}
+    for pair in both:
+        by_set.setdefault(pair[0]["set"], []).append(pair)
+    each = -(-pairs // max(len(by_set), 1))
+    return [pair for rows in by_set.values() for pair in rows[:each]][:pairs]
+
+
+def _pair(number: int, before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    columns = "".join(_answer(name, row) for name, row in (("Before", before), ("After", after)))
+    reference = escape(before["reference"])
+    return (
+        f'<article id="q{number}">\n<p class="meta"><span class="number">{number}</span>'
+        f"<span>questions {html.escape(before['set'])}</span></p>\n"
+        f'<h2 class="question" dir="auto">{escape(before["question"])}</h2>\n<div class="pair">{columns}</div>\n'
+        f'<details class="reference"><summary>Reference, {len(before["reference"]):,} characters</summary>'
+        f'<div class="text" dir="auto">{reference}</div></details>\n</article>\n'
+    )
+
+
+def _answer(name: str, row: Mapping[str, Any]) -> str:
+    kinds = [kind_of(sentence) for sentence in row["sentences"]]
+    marks = [
+        (s["start"], s["end"], f'<span class="s {kind}" title="{WORDS[kind]}">')
+        for s, kind in zip(row["sentences"], kinds, strict=True)
+    ]
+    shares = [(kind, kinds.count(kind) / len(kinds)) for kind in WORDS] if kinds else []
+    strip = " ".join(f"{MARKS[kind]}{kinds.count(kind)}" for kind in WORDS if kind in kinds)
+    text = marked(row["answer"], marks) if row["answer"] else "<small>(no answer)</small>"
+    return (
+        f"<section><h3>{name} <small>{strip}</small></h3>{bar(shares, 'sentences by label')}"
+        f'<div class="answer" dir="auto">{text}</div></section>'
+    )

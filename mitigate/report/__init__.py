@@ -1,0 +1,1 @@
+"""Annotated records as HTML pages and terminal reports."""

@@ -1,0 +1,151 @@
+"""The report in a terminal: coloured sentences, each with its evidence and correction, and a table of totals.
+
+Colour is never the only cue: every label has a mark and a word. Rich leaves colour out where the output is
+no terminal or NO_COLOR is set. Text of records is printed as text: no markup, no escape sequence of theirs
+survives.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.rule import Rule
+from rich.table import Table
+from rich.text import Text
+
+from mitigate.report.totals import (
+    KINDS,
+    MARKS,
+    MEANING,
+    NOT_CHECKED,
+    REASONS,
+    WORDS,
+    Record,
+    Totals,
+    kind_of,
+    merge,
+    one_line,
+    percent,
+    printable,
+    probability_of,
+    reason_of,
+)
+
+# Cyan, red and yellow are told apart with every common colour blindness, on dark and on light backgrounds.
+STYLES = {
+    "supported": "cyan",
+    "contradictory": "bold red",
+    "unverifiable": "yellow",
+    "no_fact": "dim",
+    NOT_CHECKED: "reverse dim",
+}
+UNDERLINED = {"contradictory": " underline", "unverifiable": " italic"}
+MAX_EVIDENCE = 240  # characters shown of a fragment
+
+
+def legend() -> Table:
+    """One line per label: its mark, word and meaning."""
+    table = Table.grid(padding=(0, 2))
+    for kind in KINDS:
+        table.add_row(Text(f"{MARKS[kind]} {WORDS[kind]}", style=STYLES[kind]), Text(MEANING[kind], style="dim"))
+    return table
+
+
+def render_record(record: Record, number: int) -> RenderableType:
+    """One record: question, then each sentence of the answer with label, evidence and correction."""
+    title = str(record["id"]) if record.get("id") is not None else ""
+    parts: list[RenderableType] = [
+        Rule(Text(one_line(f"{number}  {title}".strip(), 60), style="bold"), align="left", style="dim")
+    ]
+    if record.get("question"):
+        parts.append(Text.assemble(("Question  ", "dim"), (printable(record["question"]), "bold")))
+    sentences = record["sentences"]
+    if not sentences:
+        parts.append(Text("The answer holds no sentence, so nothing was judged.", style="dim"))
+    for sentence in sentences:
+        parts.append(_sentence(sentence, len(record["reference"])))
+    return Group(*parts, Text(""))
+
+
+def _sentence(sentence: Record, reference_length: int) -> RenderableType:
+    kind = kind_of(sentence)
+    probability = probability_of(sentence)
+    head = f"{MARKS[kind]} {WORDS[kind]}" + (f" {percent(probability)}" if probability is not None else "")
+    body: list[RenderableType] = [_text(sentence, STYLES[kind].replace("reverse ", ""), UNDERLINED.get(kind, ""))]
+    if kind == NOT_CHECKED:
+        body.append(_note("because", reason_of(sentence)))
+    for fragment in sentence["fragments"]:
+        place = f" ({fragment['start']}–{fragment['end']} of {reference_length})"
+        body.append(_note("evidence", f"“{one_line(fragment['text'], MAX_EVIDENCE)}”", place))
+    for edit in sentence["correction"]:
+        line = Text.assemble(("correction ", "dim"), (f"“{one_line(edit['from'], 120)}”", "strike"), " → ")
+        line.append(f"“{one_line(edit['to'], 120)}”" if edit["to"] else "(delete)", style="bold green")
+        body.append(line)
+    row = Table.grid(padding=(0, 1, 0, 0))
+    row.add_column(width=22, no_wrap=True)
+    row.add_column(ratio=1, overflow="fold")
+    row.add_row(Text(head, style=STYLES[kind]), Group(*body))
+    return Padding(row, (0, 0, 0, 1))
+
+
+def _text(sentence: Record, style: str, marking: str) -> Text:
+    """The sentence; its unsupported words are marked where they are known, else the whole of it."""
+    text, start = sentence["text"], sentence["start"]
+    spans = merge([(s["start"] - start, s["end"] - start) for s in sentence.get("spans") or []])
+    if not spans:
+        return Text(printable(text), style=style + marking)
+    out, cursor = Text(style=style), 0
+    for low, high in spans:
+        out.append(printable(text[cursor:low]))
+        out.append(printable(text[low:high]), style="bold" + marking)
+        cursor = high
+    return out.append(printable(text[cursor:]))
+
+
+def _note(word: str, text: str, place: str = "") -> Text:
+    return Text.assemble((f"{word} ", "dim"), text, (place, "dim"))
+
+
+def summary(totals: Totals, rejected: int, paths: list[tuple[str, Path]]) -> Table:
+    """The table at the end: records, sentences by label and status, rate with interval, output paths."""
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for fingerprint, name in totals.annotators.items():
+        table.add_row("annotator", Text(f"{printable(name)} ({printable(fingerprint)})"))
+    table.add_row("records", f"{totals.records:,}")
+    if rejected:
+        table.add_row("rejected lines", Text(f"{rejected:,}", style="bold red"))
+    table.add_row("sentences", f"{totals.sentences:,}")
+    for kind in KINDS:
+        if totals.kinds[kind]:
+            share = percent(totals.kinds[kind] / totals.sentences)
+            label = Text(f"  {MARKS[kind]} {WORDS[kind]}", style=STYLES[kind].replace("reverse ", ""))
+            table.add_row(label, f"{totals.kinds[kind]:,}  ({share})")
+    for status, count in sorted(totals.reasons.items()):
+        table.add_row(f"    {status}", Text(f"{count:,}  ({REASONS.get(status, status)})"))
+    table.add_row("hallucination rate", Text(rate_line(totals), style="bold"))
+    for word, path in paths:
+        table.add_row(word, Text(str(path)))
+    return table
+
+
+def rate_line(totals: Totals) -> str:
+    """The rate with its n and interval, in words."""
+    if totals.rate is None:
+        return "not known: no factual sentence was judged"
+    line = f"{percent(totals.rate)} of {totals.factual:,} judged factual sentences"
+    if totals.interval is not None:
+        low, high = totals.interval
+        line += f" (95 % interval over records: {percent(low)} to {percent(high)})"
+    return line
+
+
+def print_records(console: Console, records: list[Record]) -> None:
+    """The legend, then every record."""
+    console.print(legend())
+    console.print()
+    for number, record in enumerate(records, start=1):
+        console.print(render_record(record, number))

@@ -1,0 +1,204 @@
+"""What every report of annotated records shows: the words and marks of labels, totals, and text made safe.
+
+Records here are dicts as they stand in the output file (``Annotation.to_dict()``). The terminal report is
+in ``report_terminal.py``, the page in ``report_html.py``. Nothing here judges: a report repeats what a
+record says.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from annotators.records import HALLUCINATED, LABELS
+
+# ----------------------------------------------------------------------------------------------------
+# Tables for result pages, with every cell made safe: no markup, no bars, one line.
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
+    """The lines of a Markdown table; whole numbers get thousands separators."""
+    lines = ["|".join(["", *("---" for _ in head), ""])]
+    shown = [[f" {cell(value)} " for value in row] for row in (head, *rows)]
+    first, *rest = ["|".join(["", *row, ""]) for row in shown]
+    return [first, *lines, *rest]
+
+
+def cell(value: object) -> str:
+    """One cell."""
+    if isinstance(value, int):
+        return f"{value:,}"
+    text = escape(" ".join(str(value).split()), quote=False)
+    return text.replace("|", "&#124;").replace("[", "&#91;").replace("`", "&#96;")
+
+
+Record = Mapping[str, Any]
+NOT_CHECKED = "not_checked"
+KINDS: tuple[str, ...] = (*LABELS, NOT_CHECKED)  # what a sentence can be in a report
+WORDS = {
+    "supported": "supported",
+    "contradictory": "contradictory",
+    "unverifiable": "unverifiable",
+    "no_fact": "no fact",
+    NOT_CHECKED: "not checked",
+}
+MARKS = {"supported": "✓", "contradictory": "✗", "unverifiable": "?", "no_fact": "○", NOT_CHECKED: "–"}
+MEANING = {
+    "supported": "the reference says so",
+    "contradictory": "the reference says otherwise",
+    "unverifiable": "the reference does not say",
+    "no_fact": "nothing to check in it",
+    NOT_CHECKED: "no judgement; the reason is given",
+}
+REASONS = {
+    "no_reference": "there is no reference text to check it against",
+    "language_unsupported": "this annotator does not read its language",
+    "too_long": "it is too long for this annotator",
+    "failed": "the annotator gave no usable judgement",
+    "unsure": "its calibration allows no verdict: neither flagged with enough precision nor likely supported",
+}
+# Characters that show nothing themselves but change a terminal, a page or how the rest is read: controls, marks
+# that turn the direction of text, lone surrogates, line separators. A carriage return before a line feed is usual.
+HIDDEN = re.compile(
+    "\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
+)
+Z_95 = 1.959964  # two-sided 95 % point of the normal distribution
+
+
+def kind_of(sentence: Mapping[str, Any]) -> str:
+    """The label of a checked sentence, else "not_checked"."""
+    return sentence["label"] if sentence["status"] == "checked" and sentence["label"] else NOT_CHECKED
+
+
+def probability_of(sentence: Mapping[str, Any]) -> float | None:
+    """Probability of the given label in [0, 1]; None where the annotator has none or nothing was checked."""
+    scores = sentence["scores"]
+    return scores.get(sentence["label"]) if scores and kind_of(sentence) != NOT_CHECKED else None
+
+
+def reason_of(sentence: Mapping[str, Any]) -> str:
+    """Why a sentence was not checked, in words."""
+    return REASONS.get(sentence["status"], str(sentence["status"]))
+
+
+def percent(share: float | None) -> str:
+    """0.0312 → "3 %"; never rounds a share that is not 0 or 1 to 0 % or 100 %; None → "not known"."""
+    if share is None:
+        return "not known"
+    if 0 < share < 0.01:
+        return "<1 %"
+    if 0.99 < share < 1:
+        return ">99 %"
+    return f"{share:.0%}".replace("%", " %")
+
+
+@dataclass
+class Totals:
+    """Counts over records, added one at a time so that no file needs to fit in memory."""
+
+    records: int = 0
+    kinds: Counter[str] = field(default_factory=Counter)
+    reasons: Counter[str] = field(default_factory=Counter)  # status of the sentences not checked
+    annotators: dict[str, str] = field(default_factory=dict)  # fingerprint → name
+    _units: int = 0  # records with a judged factual sentence
+    _hh: int = 0  # sums over records of h², h·f and f²: h hallucinated of f factual sentences
+    _hf: int = 0
+    _ff: int = 0
+
+    def add(self, record: Record) -> int:
+        """Count one record; returns its number of hallucinated sentences."""
+        kinds = Counter(kind_of(sentence) for sentence in record["sentences"])
+        self.records += 1
+        self.kinds += kinds
+        self.reasons += Counter(s["status"] for s in record["sentences"] if kind_of(s) == NOT_CHECKED)
+        annotator = record["annotator"]
+        self.annotators[annotator.get("fingerprint", "")] = annotator.get("name", "")
+        hallucinated = sum(kinds[label] for label in HALLUCINATED)
+        factual = hallucinated + kinds["supported"]
+        self._units += factual > 0
+        self._hh += hallucinated * hallucinated
+        self._hf += hallucinated * factual
+        self._ff += factual * factual
+        return hallucinated
+
+    @property
+    def sentences(self) -> int:
+        return self.kinds.total()
+
+    @property
+    def hallucinated(self) -> int:
+        return sum(self.kinds[label] for label in HALLUCINATED)
+
+    @property
+    def factual(self) -> int:
+        """Judged sentences that state a fact."""
+        return self.hallucinated + self.kinds["supported"]
+
+    @property
+    def rate(self) -> float | None:
+        """Hallucinated / judged factual sentences in [0, 1], lower is better; None when none is factual."""
+        return self.hallucinated / self.factual if self.factual else None
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """95 % interval of the rate over records like these; None with fewer than two records that count.
+
+        Sentences of one record go together, so n is the effective number of sentences, n_eff = r(1 − r) /
+        Var(r), with Var(r) = u/(u − 1) Σ(h − r f)² / F², kept between records and sentences.
+
+        Source: Wilson 1927; ratio estimator and effective n, Korn & Graubard 1998.
+        """
+        rate, units = self.rate, self._units
+        if rate is None or units < 2:
+            return None
+        spread = self._hh - 2 * rate * self._hf + rate * rate * self._ff
+        variance = units / (units - 1) * spread / self.factual**2
+        n_eff = rate * (1 - rate) / variance if variance > 0 else units
+        n_eff = min(max(n_eff, units), self.factual)
+        z2 = Z_95**2
+        centre = (rate + z2 / (2 * n_eff)) / (1 + z2 / n_eff)
+        half = Z_95 * math.sqrt(rate * (1 - rate) / n_eff + z2 / (4 * n_eff**2)) / (1 + z2 / n_eff)
+        return max(0.0, centre - half), min(1.0, centre + half)
+
+
+def read_annotated(path: Path) -> Iterator[dict[str, Any]]:
+    """The records of an output file that this toolkit wrote, one at a time."""
+    with path.open("rb") as file:
+        for line in file:
+            yield json.loads(line)
+
+
+def name_of(char: str) -> str:
+    """U+202E and the like."""
+    return f"U+{ord(char):04X}"
+
+
+def printable(text: str) -> str:
+    """Text safe for a terminal: hidden characters become their names, so no escape sequence survives."""
+    if text.isprintable():
+        return text
+    return HIDDEN.sub(lambda found: f"[{name_of(found.group())}]", text).replace("\r\n", "\n")
+
+
+def one_line(text: str, limit: int) -> str:
+    """Printable text with white space folded, cut to ``limit`` characters, the last an ellipsis."""
+    folded = " ".join(printable(text[: 4 * limit]).split())
+    return folded if len(folded) <= limit and len(text) <= 4 * limit else folded[: limit - 1].rstrip() + "…"
+
+
+def merge(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Overlapping or touching (start, end) pairs joined, in order."""
+    merged: list[tuple[int, int]] = []
+    for start, end in sorted(pairs):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((start, end))
+    return merged

@@ -1,0 +1,1 @@
+"""The sentence reward and its aspects."""

@@ -1,0 +1,176 @@
+"""Rewards that TRL's command line takes by their dotted name, without any code:
+
+    trl grpo --reward_funcs mitigate.rewards.config.factuality --model_name_or_path … --dataset_name …
+
+The data set needs a column ``reference``; ``question`` and ``points`` are read where they are there.
+``MITIGATE_REWARD_CONFIG=FILE`` names a YAML (``reward_config.py``); it is checked when the plugin is looked up, which
+TRL does before it loads a model. The annotator is loaded at the first call.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field, field_validator
+
+from mitigate.io import UsageError
+from mitigate.recipes.config import Section, check, read_yaml
+from mitigate.rewards.aspects import DEFAULT_WEIGHTS, check_aspects, check_label_rewards
+from mitigate.rewards.inputs import Columns
+
+if TYPE_CHECKING:
+    from mitigate.rewards.reward import SentenceReward
+    from mitigate.rewards.segments import SentenceScore
+
+
+# ----------------------------------------------------------------------------------------------------
+# The YAML of a reward: which keys there are, what they take, and the reward that they describe.
+#
+# annotator: embedded            # or a folder, or a hub id
+# label_rewards: {unverifiable: -0.5}
+# aspects: {factuality: 1.0, relevance: 0.3}
+# columns: {reference: document}
+#
+# Checked as a whole before any model is loaded. Every key is an argument of ``SentenceReward``; what only Python can
+# build (``embedder``) is left out. The recipes of kinds `rlhf` and `mask-dpo` have ``Reward`` as a section.
+
+Text = Annotated[str, Field(min_length=1)]
+Whole = Annotated[int, Field(strict=True)]
+Token = Annotated[int, Field(strict=True, ge=0)]
+Number = Annotated[float, Field(strict=True)]
+
+
+class Reward(Section):
+    """Who judges sentences, and what labels are worth (docs/rewards.md)."""
+
+    annotator: str = Field(default="embedded", pattern=r"\S", description="embedded, folder, hub id")
+    calibration: str | None = Field(default=None, description="of the annotator, made by `mitigate calibrate`")
+    device: str | None = Field(default=None, description="cpu, cuda:1…; null: cuda where there is one")
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    aspects: dict[str, Number] = Field(default=DEFAULT_WEIGHTS)
+    label_rewards: dict[str, Number | None] = Field(default={})
+    target_sentences: Whole = Field(default=4, ge=1)
+    max_words: Whole = Field(default=150, ge=1)
+
+    @field_validator("aspects")
+    @classmethod
+    def _known_aspects(cls, value: dict[str, float]) -> dict[str, float]:
+        return {str(name): weight for name, weight in check_aspects(value).items()}
+
+    @field_validator("label_rewards")
+    @classmethod
+    def _known_labels(cls, value: dict[str, float | None]) -> dict[str, float | None]:
+        check_label_rewards(value)
+        return value
+
+
+class ColumnNames(Section):
+    """As ``reward_inputs.Columns``."""
+
+    reference: Text = Columns.reference
+    question: Text = Columns.question
+    points: Text = Columns.points
+    language: Text = Columns.language
+
+
+class RewardFile(Reward):
+    """All keys of a reward's own YAML file."""
+
+    columns: ColumnNames = ColumnNames()
+    thinking: tuple[Text, Text] | None = ("<think>", "</think>")
+    response: tuple[Text, Text] | None = None
+    eos_token_ids: Token | Annotated[list[Token], Field(min_length=1)] | None = None
+    cache_size: Whole = Field(default=100_000, ge=0)
+
+
+def read_config(path: str | Path) -> RewardFile:
+    """Read and check a reward's YAML file.
+
+    Raises:
+        UsageError: The file can't be read, is not YAML, or a key or value is wrong; the message names file and key.
+    """
+    config = check(RewardFile, read_yaml(path), str(path))
+    if config.calibration is not None:
+        try:
+            check_calibration("calibration", config.calibration, config.annotator)
+        except ValueError as error:
+            raise UsageError(f"{path}: {error}") from error
+    return config
+
+
+def check_calibration(key: str, path: str, annotator: str) -> None:
+    """Read a calibration, so that a wrong file is known before anything is loaded.
+
+    Raises:
+        ValueError: The annotator has no scores to calibrate, there is no such file, or it is no calibration.
+    """
+    from annotators.operating import Calibration
+
+    if annotator.startswith("generative:"):
+        raise ValueError(f"{key}: {annotator!r} has no scores to calibrate; expected null")
+    try:
+        Calibration.load(path)
+    except OSError as error:
+        raise ValueError(f"{key}: expected a file of `mitigate calibrate`; {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise ValueError(f"{key}: {error}") from error
+
+
+def build_reward(config: RewardFile, name: str = "factuality") -> SentenceReward:
+    """The reward of a checked configuration; loads its annotator."""
+    from mitigate.rewards.reward import SentenceReward
+
+    options = {key: value for key, value in config if key != "columns"}
+    return SentenceReward(columns=Columns(**config.columns.model_dump()), name=name, **options)
+
+
+if TYPE_CHECKING:
+    from mitigate.rewards.reward import SentenceReward
+    from mitigate.rewards.segments import SentenceScore
+
+    factuality: LazyReward
+
+CONFIG_VARIABLE = "MITIGATE_REWARD_CONFIG"
+
+
+class LazyReward:
+    """A `SentenceReward` that is built when it is first called.
+
+    Args:
+        name: Its `__name__`, which trainers log it under.
+        config: A checked configuration.
+    """
+
+    def __init__(self, name: str, config: RewardFile) -> None:
+        self.__name__ = name
+        self.config = config
+        self._reward: SentenceReward | None = None
+
+    @property
+    def reward(self) -> SentenceReward:
+        """The reward itself; asking for it loads the annotator."""
+        if self._reward is None:
+            self._reward = build_reward(self.config, self.__name__)
+        return self._reward
+
+    def __call__(self, completions: Sequence[Any], **arguments: Any) -> list[SentenceScore | None]:
+        """As `SentenceReward.__call__`."""
+        return self.reward(completions, **arguments)
+
+
+def __getattr__(name: str) -> LazyReward:
+    """`factuality`, made from the environment at the first look-up and kept.
+
+    Raises:
+        UsageError: MITIGATE_REWARD_CONFIG names a file that is missing or wrong.
+        AttributeError: There is no such plugin.
+    """
+    if name != "factuality":
+        raise AttributeError(f"module {__name__!r} has no plugin {name!r}; there is 'factuality'")
+    path = os.environ.get(CONFIG_VARIABLE)
+    plugin = LazyReward(name, read_config(path) if path else RewardFile())
+    globals()[name] = plugin
+    return plugin

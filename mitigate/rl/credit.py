@@ -1,0 +1,298 @@
+"""Which token is paid for which sentence: exact offsets from completion ids, group statistics, advantages.
+
+Pure functions. Nothing is ever re-encoded: the ids that were sampled are decoded once, in order, and each piece of
+text is counted towards the ids that made it. Left out: where the sentences and their rewards come from
+(`mitigate/rewards/reward.py`) and the trainer (`mitigate/rl/grpo.py`).
+
+Dimension suffixes: _B completions, _A aspects, _S segments of one completion, _T tokens of one completion.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+
+from mitigate.rewards.segments import Segment
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+
+EosCredit = Literal["none", "last", "sequence"]
+Scale = Literal["group", "batch", "none"]
+_IS_SPACE = np.array([chr(i).isspace() for i in range(0x3002)])  # the last white space is U+3000
+ZERO_STD = 1e-6  # rewards that differ by rounding only are equal
+
+
+@dataclass(frozen=True)
+class Credit:
+    """How segment rewards become advantages of tokens.
+
+    Attributes:
+        gamma: γ in [0, 1]. 0: a token is paid for its own segment only; 1: for its own and all later ones.
+        sequence_share: w_seq ≥ 0, share of the sequence-level advantage that every token gets as well.
+        eos: What the end-of-sequence token gets beside that share: "none" nothing, "last" the credit of the last
+            segment, "sequence" the whole sequence-level advantage (in place of the share).
+    """
+
+    gamma: float = 0.0
+    sequence_share: float = 0.0
+    eos: EosCredit = "none"
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.gamma <= 1.0:
+            raise ValueError(f"gamma: expected a number in [0, 1], got {self.gamma}")
+        if not self.sequence_share >= 0.0:
+            raise ValueError(f"sequence_share: expected a number of at least 0, got {self.sequence_share}")
+        if self.eos not in get_args(EosCredit):
+            raise ValueError(f"eos: expected one of {get_args(EosCredit)}, got {self.eos!r}")
+
+
+def special_ids(tokenizer: Tokenizer) -> frozenset[int]:
+    """Ids that `decode(..., skip_special_tokens=True)` leaves out."""
+    return frozenset(i for i, token in tokenizer.get_added_tokens_decoder().items() if token.special)
+
+
+def token_spans(
+    tokenizer: Tokenizer, ids: Sequence[int], special: frozenset[int] | None = None
+) -> tuple[str, np.ndarray]:
+    """Decodes `ids` in one pass and says which characters each token touches.
+
+    Args:
+        tokenizer: The Rust tokenizer (`PreTrainedTokenizerFast.backend_tokenizer`).
+        ids: Token ids of one completion, without padding.
+        special: `special_ids(tokenizer)`, where the caller has it.
+
+    Returns:
+        The text without special tokens, and spans_T2: code-point offsets [start, end) of the characters that the
+        token holds or holds a part of. Tokens that share a character overlap there. A token that decodes to
+        nothing has the span of the next token with text; special tokens have an empty one.
+    """
+    special = special_ids(tokenizer) if special is None else special
+    places = None if special.isdisjoint(ids) else [t for t, token in enumerate(ids) if token not in special]
+    kept = list(ids) if places is None else [ids[t] for t in places]
+    text = tokenizer.decode(kept)
+    found = _stream(tokenizer, kept)
+    if found is None or found[0] != text:
+        found = _byte_runs(tokenizer, kept)
+    if found[0] != text:  # the decoder strips more than the stream knows of: every prefix is decoded, slow and exact
+        found = text, _spans_inside(tokenizer, [], kept, text)
+    kept_spans_T2 = found[1]
+    for t in np.flatnonzero(kept_spans_T2[:-1, 0] == kept_spans_T2[:-1, 1])[::-1]:  # no text: goes with the next token
+        kept_spans_T2[t] = kept_spans_T2[t + 1]
+    if places is None:
+        return text, kept_spans_T2
+    ends_T = np.zeros(len(ids) + 1, dtype=np.int64)  # a special token sits where the text before it ends
+    ends_T[[t + 1 for t in places]] = kept_spans_T2[:, 1]
+    spans_T2 = np.repeat(np.maximum.accumulate(ends_T)[:-1, None], 2, axis=1)
+    spans_T2[places] = kept_spans_T2
+    return text, spans_T2
+
+
+def _stream(tokenizer: Tokenizer, ids: list[int]) -> tuple[str, np.ndarray] | None:
+    """Text and spans of ids without special tokens, in one pass; None where the decoder takes back what it gave."""
+    from tokenizers.decoders import DecodeStream
+
+    step = DecodeStream().step
+    try:
+        pieces = [step(tokenizer, token) for token in ids]  # None: no whole character yet
+    except Exception:  # tokenizers raises nothing more precise ("Invalid prefix encountered")
+        return None
+    ends_T = np.cumsum([len(piece or "") for piece in pieces], dtype=np.int64)
+    spans_T2 = np.stack([np.append(0, ends_T)[:-1], ends_T], axis=1)
+    text = "".join(filter(None, pieces))
+    first = before = 0  # where the piece at hand and the piece before it begin
+    for t in [k for k, piece in enumerate(pieces) if piece is None]:
+        if t < first:
+            continue
+        before = before if t == first else t - 1  # t == first: a piece of several tokens comes just before
+        last = next((k for k in range(t, len(ids)) if pieces[k] is not None), None)
+        if last is None:  # the completion was cut inside a character
+            piece, start = tokenizer.decode(ids[before:])[len(tokenizer.decode(ids[before:t])) :], len(text)
+            text += piece
+        else:
+            piece, start = pieces[last] or "", spans_T2[last, 0]
+        end = len(ids) if last is None else last + 1
+        spans_T2[t:end] = _spans_inside(tokenizer, ids[before:t], ids[t:end], piece) + start
+        first, before = end, t
+    return text, spans_T2
+
+
+def _byte_runs(tokenizer: Tokenizer, ids: list[int]) -> tuple[str, np.ndarray]:
+    """As `_stream`, for SentencePiece's byte fallback: one bad byte turns its whole run of byte tokens into "�"."""
+    is_byte = [bool(re.fullmatch(r"<0x[0-9A-F]{2}>", tokenizer.id_to_token(i) or "")) for i in ids]
+    cuts = [t for t in range(len(ids)) if not (t and is_byte[t] and is_byte[t - 1])] + [len(ids)]
+    spans_T2, text, before = np.zeros((len(ids), 2), dtype=np.int64), "", 0
+    for start, end in itertools.pairwise(cuts):
+        piece = tokenizer.decode(ids[before:end])[len(tokenizer.decode(ids[before:start])) :]
+        if end - start > 1 and piece == "�" * (end - start):
+            inside = np.arange(end - start)[:, None] + [0, 1]
+        else:
+            inside = _spans_inside(tokenizer, ids[before:start], ids[start:end], piece)
+        spans_T2[start:end] = inside + len(text)
+        text, before = text + piece, start
+    return text, spans_T2
+
+
+def _spans_inside(tokenizer: Tokenizer, context: list[int], chunk: list[int], piece: str) -> np.ndarray:
+    """Spans (len(chunk), 2) inside `piece`, the text that several tokens made together."""
+    if len(piece) <= 1:
+        return np.array([[0, len(piece)]] * len(chunk), dtype=np.int64)
+    before = len(tokenizer.decode(context))
+    spans, done = [], 0  # done: whole characters so far
+    for k in range(1, len(chunk) + 1):
+        prefix = tokenizer.decode(context + chunk[:k])[before:]
+        start = done
+        while done < min(len(prefix), len(piece)) and prefix[done] == piece[done]:
+            done += 1
+        unfinished = len(prefix) > done  # what follows is no character of the piece yet
+        end = min(done + unfinished, len(piece))
+        if start == end and piece[:done].endswith("�"):  # one more byte of a character that never got whole
+            start -= 1
+        spans.append((start, end))
+    return np.array(spans, dtype=np.int64)
+
+
+def anchors(text: str, spans_T2: np.ndarray) -> np.ndarray:
+    """The character that decides whose a token is: its last one that is no white space, else its last one.
+
+    Returns:
+        anchors_T: offsets into `text`; -1 for tokens without text.
+    """
+    if not text:
+        return np.full(len(spans_T2), -1)
+    codes = np.frombuffer(text.encode("utf-32-le", errors="surrogatepass"), dtype=np.uint32)
+    place = np.arange(len(codes))
+    solid = np.maximum.accumulate(np.where(_IS_SPACE[np.minimum(codes, 0x3001)], -1, place))
+    starts_T, ends_T = spans_T2.T
+    anchors_T = solid[np.maximum(ends_T - 1, 0)]
+    return np.where(ends_T == starts_T, -1, np.where(anchors_T >= starts_T, anchors_T, ends_T - 1))
+
+
+def owners(anchors_T: np.ndarray, offsets_S2: Sequence[tuple[int, int]]) -> np.ndarray:
+    """Index of the segment that holds each token's anchor.
+
+    Args:
+        anchors_T: As `anchors` returns them.
+        offsets_S2: [start, end) of each segment, in order, not overlapping.
+
+    Returns:
+        owners_T: In [0, S), or -1 for tokens outside all segments.
+    """
+    if not offsets_S2:
+        return np.full(len(anchors_T), -1)
+    starts_S, ends_S = np.array(offsets_S2).T
+    owners_T = np.searchsorted(starts_S, anchors_T, side="right") - 1
+    return np.where((owners_T >= 0) & (anchors_T < ends_S[owners_T]), owners_T, -1)
+
+
+def completion_text(completion: str | Sequence[Mapping[str, Any]]) -> str:
+    """The text that a reward function judges: the string, or the content of the last assistant message."""
+    if isinstance(completion, str):
+        return completion
+    content = next((m.get("content") for m in reversed(completion) if m.get("role") == "assistant"), None) or ""
+    return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
+
+
+def locate(text: str, decoded: str, segments: Sequence[Segment]) -> list[tuple[int, int]]:
+    """Offsets of the segments of `text` inside the decoded completion.
+
+    The two differ where a response template takes thinking or markers away, strips, or cleans up spaces. They are
+    matched on their characters other than white space; where `text` occurs twice, at its last place (the answer
+    comes after the thinking).
+
+    Raises:
+        ValueError: `decoded` does not contain `text`, or a segment ends after `text`.
+    """
+    if segments and segments[-1].end > len(text):
+        raise ValueError(
+            f"a segment ends at character {segments[-1].end} of a completion of {len(text)} characters; segments are "
+            f"code-point offsets into the completion's text: {text[:80]!r}"
+        )
+    if text == decoded:
+        return [(s.start, s.end) for s in segments]
+    at = decoded.rfind(text)
+    if at >= 0:
+        return [(s.start + at, s.end + at) for s in segments]
+    place = [i for i, c in enumerate(decoded) if not c.isspace()]
+    first = "".join(decoded.split()).rfind("".join(text.split()))
+    if first < 0:
+        raise ValueError(
+            "the completion's text is not what its token ids decode to, so its segments cannot be credited: text "
+            f"{text[:80]!r}, decoded {decoded[:80]!r}. Give segments of the text as TRL passes it to reward functions."
+        )
+    count = np.cumsum([0] + [not c.isspace() for c in text])
+    return [
+        (place[first + count[s.start]], place[first + count[s.end] - 1] + 1)
+        if count[s.end] > count[s.start]
+        else (0, 0)
+        for s in segments
+    ]
+
+
+def moments(rewards: Sequence[float | None]) -> tuple[float, float, float]:
+    """(n, mean, Σ(r − mean)²) of the rewards that are not None; (0, 0, 0) without any."""
+    judged = [r for r in rewards if r is not None]
+    if not judged:
+        return 0.0, 0.0, 0.0
+    mean = float(np.mean(judged))
+    return float(len(judged)), mean, float(np.sum((np.array(judged) - mean) ** 2))
+
+
+def group_moments(moments_BA3: np.ndarray, group_size: int, scale: Scale = "group") -> np.ndarray:
+    """Mean and standard deviation of the segment rewards over all judged segments of each prompt group.
+
+    Sums of squares are joined about the joint mean (Chan et al. 1979), so nothing cancels in float32.
+
+    Args:
+        moments_BA3: `moments` of each completion and aspect, all ranks, rows of one prompt next to each other.
+        group_size: Completions of one prompt; divides B.
+        scale: Standard deviation "group" of the group, "batch" of all segments of the batch, "none" = 1
+            (TRL's `scale_rewards`).
+
+    Returns:
+        (B, A, 2): mean and sample standard deviation (n − 1, as TRL's); std is 0 where fewer than two were judged.
+
+    Source: Shao et al. 2024 §4.1.3 (mean and std over all step rewards of the group).
+    """
+    B, A, _ = moments_BA3.shape
+    groups = moments_BA3.astype(np.float64).reshape(B // group_size, group_size, A, 3)
+    mean, std = _join(groups, axis=1)
+    if scale == "batch":
+        std = np.broadcast_to(_join(moments_BA3.astype(np.float64), axis=0)[1], std.shape)
+    elif scale == "none":
+        std = np.ones_like(std)
+    return np.repeat(np.stack([mean, std], axis=-1), group_size, axis=0)
+
+
+def _join(parts: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:
+    n, mean, squares = parts[..., 0], parts[..., 1], parts[..., 2]
+    total = n.sum(axis)
+    joint = (n * mean).sum(axis) / np.maximum(total, 1)
+    squared = (squares + n * (mean - np.expand_dims(joint, axis)) ** 2).sum(axis)
+    return joint, np.sqrt(squared / np.maximum(total - 1, 1))
+
+
+def normalise(rewards: Sequence[float | None], mean: float, std: float) -> np.ndarray:
+    """r̃ = (r − mean) / std, shape (S,); 0 for None, and all 0 where std is 0 (below ZERO_STD)."""
+    if std < ZERO_STD:
+        return np.zeros(len(rewards))
+    return np.array([0.0 if r is None else (r - mean) / std for r in rewards])
+
+
+def returns(rewards_S: np.ndarray, gamma: float) -> np.ndarray:
+    """G_j = Σ_{k ≥ j} γ^(k−j) r̃_k, shape (S,)."""
+    out, later = np.zeros(len(rewards_S)), 0.0
+    for j in reversed(range(len(rewards_S))):
+        out[j] = later = rewards_S[j] + gamma * later
+    return out
+
+
+def segment_advantages(owners_T: np.ndarray, returns_S: np.ndarray) -> np.ndarray:
+    """Σ_{k ≥ j(t)} γ^(k−j(t)) r̃_k for each token, shape (T,); 0 outside segments."""
+    return np.append(returns_S, 0.0)[owners_T]  # owner -1 takes the 0 at the end

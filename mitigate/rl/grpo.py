@@ -1,0 +1,294 @@
+"""GRPO with advantages per token, from the sentences that a reward function judged.
+
+    SentenceGRPOTrainer(model, reward_funcs=SentenceReward(...), args=GRPOConfig(...), train_dataset=...)
+
+Everything else is TRL's: generation (vLLM modes included), loss types, LoRA, DeepSpeed, evaluation, logging. The
+one thing changed is `advantages` in what `_generate_and_score_completions` returns, from (B,) to (B, T). Reward
+functions that return plain numbers work beside it and act through the sequence-level advantage.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from accelerate.utils import gather_object  # type: ignore[import-untyped]
+from trl import GRPOConfig, GRPOTrainer
+
+from mitigate.rewards.segments import Segment, SentenceScore
+from mitigate.rl.credit import (
+    ZERO_STD,
+    Credit,
+    anchors,
+    completion_text,
+    group_moments,
+    locate,
+    moments,
+    normalise,
+    owners,
+    returns,
+    segment_advantages,
+    special_ids,
+    token_spans,
+)
+
+OLDEST_TRL, BROKEN_TRL, NEXT_TRL = (1, 10), "1.15.0", (2,)
+Aspect = tuple[int, str]  # index of the reward function, name of the aspect
+
+
+class _Call(NamedTuple):
+    """What a reward function was asked and what it returned, one entry for each completion of this rank."""
+
+    completions: Sequence[Any]
+    completion_ids: Sequence[Sequence[int]]
+    scores: list[Any]
+
+
+def check_trl(version: str) -> None:
+    """Raises ImportError, which says what to install, for a TRL that this module does not know."""
+    from packaging.version import Version
+
+    release = Version(version).release
+    if not OLDEST_TRL <= release < NEXT_TRL or version == BROKEN_TRL:
+        raise ImportError(
+            f"trl {version} is installed; token-level advantages are tested with trl>=1.10,!=1.15.0,<2: "
+            "pip install 'trl>=1.10,!=1.15.0,<2'"
+        )
+
+
+try:
+    import trl
+except ImportError as error:
+    raise ImportError("mitigate.rl.grpo needs TRL: pip install 'hallucination-toolkit[trl]'") from error
+check_trl(trl.__version__)
+
+
+class SentenceGRPOTrainer(GRPOTrainer):
+    """GRPOTrainer that credits every token with the reward of its own sentence.
+
+    Args:
+        model: As GRPOTrainer's.
+        reward_funcs: As GRPOTrainer's. At least one returns `list[SentenceScore | None]`.
+        args: As GRPOTrainer's; `importance_sampling_level` must be "token". `scale_rewards` and `reward_weights`
+            hold for segments too.
+        credit: γ, the share of the sequence-level advantage and the credit of the end-of-sequence token.
+        **kwargs: The rest of GRPOTrainer's arguments.
+
+    Raises:
+        ValueError: A setting under which token-level advantages would be wrong, or a slow tokenizer.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        reward_funcs: Any = None,
+        args: GRPOConfig | None = None,
+        *,
+        credit: Credit | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if args is not None:
+            _check_args(args)
+        self.credit = credit or Credit()
+        self._scored: dict[int, _Call] = {}  # index of the reward function → its call on this batch
+        funcs = list(reward_funcs) if isinstance(reward_funcs, list | tuple) else [reward_funcs]
+        if reward_funcs is not None:
+            reward_funcs = [self._recorded(i, func) for i, func in enumerate(funcs)]
+        super().__init__(model, reward_funcs, args, **kwargs)
+        tokenizer: Any = getattr(self.processing_class, "tokenizer", self.processing_class)
+        if getattr(tokenizer, "backend_tokenizer", None) is None:
+            raise ValueError(
+                f"token credit needs a fast tokenizer, got {type(tokenizer).__name__}: load it with AutoTokenizer, or "
+                "convert it to a tokenizer.json"
+            )
+        self._fast = tokenizer.backend_tokenizer
+        self._special = special_ids(self._fast)
+        self._eos = set(getattr(self, "eos_token_ids", None) or [tokenizer.eos_token_id])
+
+    def _recorded(self, index: int, func: Any) -> Any:
+        """The reward function, whose last return value is kept with the completions it was asked about."""
+        # A model, or its name, gives one plain number for each completion.
+        if not callable(func) or isinstance(func, torch.nn.Module):
+            return func
+
+        def keep(kwargs: dict[str, Any], scores: Any) -> list[Any]:
+            scores = list(scores)
+            self._scored[index] = _Call(kwargs["completions"], kwargs["completion_ids"], scores)
+            return scores
+
+        called = func.func if isinstance(func, functools.partial) else func
+        wrapper: Callable[..., Any]
+        if inspect.iscoroutinefunction(called) or inspect.iscoroutinefunction(type(called).__call__):
+
+            async def wrapper(**kwargs: Any) -> list[Any]:
+                return keep(kwargs, await func(**kwargs))
+        else:
+
+            def wrapper(**kwargs: Any) -> list[Any]:
+                return keep(kwargs, func(**kwargs))
+
+        wrapper.__name__ = getattr(called, "__name__", type(called).__name__)
+        return wrapper
+
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        """TRL's, with `advantages` (B,) replaced by token-level ones (B, T)."""
+        self._scored = {}
+        out = super()._generate_and_score_completions(inputs)
+        shared_B, ids_BT = out.get("advantages"), out.get("completion_ids")
+        if shared_B is None or ids_BT is None or shared_B.shape != ids_BT.shape[:1]:
+            raise RuntimeError(_moved("its output holds no `advantages` (B,) beside `completion_ids` (B, T)"))
+        if any(len(call.scores) != len(ids_BT) for call in self._scored.values()):
+            raise RuntimeError(_moved("reward functions are not called once for each generation batch"))
+        self._check_plain()
+        tokens_BT = self._token_advantages(shared_B, ids_BT)
+        self._scored = {}
+        return {**out, "advantages": tokens_BT}
+
+    def _check_plain(self) -> None:
+        """A reward without segments acts only through the sequence-level advantage: refuse to ignore it."""
+        if self.credit.sequence_share > 0 or self.credit.eos == "sequence":
+            return
+        for i, name in enumerate(self.reward_func_names):
+            scores = self._scored[i].scores if i in self._scored else [0.0]
+            plain = any(s is not None and not isinstance(s, SentenceScore) for s in scores)
+            if plain and float(self.reward_weights[i]) != 0.0:
+                raise ValueError(
+                    f"reward function {name!r} returns plain numbers, which act only through the sequence-level "
+                    "advantage, and its share is 0: set Credit(sequence_share=...) above 0, return SentenceScore, or "
+                    "give the function the weight 0 in reward_weights"
+                )
+
+    def _token_advantages(self, shared_B: torch.Tensor, ids_BT: torch.Tensor) -> torch.Tensor:
+        """`row_advantages` of every completion, with the statistics of its group; shape (B, T)."""
+        aspects, statistics_BA2 = self._statistics(shared_B)
+        out_BT = np.zeros(ids_BT.shape)
+        credited = torch.zeros(2, device=shared_B.device)
+        for b, shared in enumerate(shared_B.tolist()):
+            parts = [
+                (
+                    score.segments[name],
+                    score.weights.get(name, 1.0) * float(self.reward_weights[i]),
+                    *statistics_BA2[b, a],
+                )
+                for a, (i, name) in enumerate(aspects)
+                if isinstance(score := self._scored[i].scores[b] if i in self._scored else None, SentenceScore)
+                and name in score.segments
+            ]
+            call = next(iter(self._scored.values()), None)
+            if call is None:  # models only: the sequence's share, padding included (the loss masks it)
+                out_BT[b] = self.credit.sequence_share * shared
+                continue
+            ids = [int(i) for i in call.completion_ids[b]]
+            if ids_BT[b, : len(ids)].tolist() != ids:
+                raise RuntimeError(_moved("the `completion_ids` of reward functions are not the rows of its output"))
+            decoded, spans_T2 = token_spans(self._fast, ids, self._special)
+            ends = bool(ids) and ids[-1] in self._eos
+            out_BT[b, : len(ids)], inside_T = row_advantages(
+                decoded,
+                anchors(decoded, spans_T2),
+                completion_text(call.completions[b]),
+                parts,
+                shared,
+                ends,
+                self.credit,
+            )
+            credited += torch.tensor([inside_T.sum(), len(ids)], device=credited.device)
+        credited = self.accelerator.gather(credited).view(-1, 2).sum(0)
+        self._metrics[self._mode()]["sentences/credited_tokens"].append((credited[0] / credited[1].clamp(min=1)).item())
+        return torch.as_tensor(out_BT, dtype=shared_B.dtype, device=shared_B.device)
+
+    def _statistics(self, shared_B: torch.Tensor) -> tuple[list[Aspect], np.ndarray]:
+        """Aspects of all ranks, and mean and std of this rank's rows, (B, A, 2), over groups that span ranks."""
+        mine = {
+            (i, name)
+            for i, call in self._scored.items()
+            for score in call.scores
+            if isinstance(score, SentenceScore)
+            for name in score.segments
+        }
+        aspects = sorted(set(gather_object(sorted(mine))))  # the same order on every rank
+        moments_BA3 = torch.zeros(len(shared_B), len(aspects), 3, device=shared_B.device)
+        for a, (i, name) in enumerate(aspects):
+            for b, score in enumerate(self._scored[i].scores if i in self._scored else []):
+                if isinstance(score, SentenceScore):
+                    rewards = [s.reward for s in score.segments.get(name, ())]
+                    moments_BA3[b, a] = torch.tensor(moments(rewards))
+        mode = self._mode()
+        size: Any = self.num_generations if mode == "train" else self.num_generations_eval
+        scale: Any = self.scale_rewards
+        every = self.accelerator.gather(moments_BA3).double().cpu().numpy()
+        statistics = group_moments(every, size, scale)
+        for a, (i, name) in enumerate(aspects):
+            count, key = every[:, a, 0].sum(), f"sentences/{self.reward_func_names[i]}/{name}"
+            if count:
+                self._metrics[mode][f"{key}/reward"].append(float((every[:, a, 0] * every[:, a, 1]).sum() / count))
+            self._metrics[mode][f"{key}/judged"].append(float(count / len(every)))
+            self._metrics[mode][f"{key}/frac_zero_std"].append(float((statistics[:, a, 1] < ZERO_STD).mean()))
+        first = self.accelerator.process_index * len(shared_B)
+        return aspects, statistics[first : first + len(shared_B)]
+
+    def _mode(self) -> str:
+        model: Any = self.model
+        return "train" if model.training else "eval"
+
+
+def row_advantages(
+    decoded: str,
+    anchors_T: np.ndarray,
+    text: str,
+    parts: Sequence[tuple[Sequence[Segment], float, float, float]],
+    shared: float,
+    ends: bool,
+    credit: Credit,
+) -> tuple[np.ndarray, np.ndarray]:
+    """A_t = w_seq · A_seq + Σ_a w_a Σ_{k ≥ j(t)} γ^(k−j(t)) r̃_k of one completion.
+
+    Args:
+        decoded: What the ids decode to; `anchors_T` are offsets into it, -1 for special tokens.
+        anchors_T: As `credit.anchors` returns them.
+        text: The completion's text, into which segments are offsets.
+        parts: Of each aspect: its segments, its weight, mean and standard deviation of its group's rewards.
+        shared: A_seq.
+        ends: Whether the last token ends the sequence.
+        credit: γ, w_seq and the credit of the end-of-sequence token.
+
+    Returns:
+        advantages_T, and inside_T: whether any segment owns the token.
+    """
+    out_T = np.full(len(anchors_T), credit.sequence_share * shared)
+    inside_T = np.zeros(len(anchors_T), dtype=bool)
+    for segments, weight, mean, std in parts:
+        owners_T = owners(anchors_T, locate(text, decoded, segments))
+        if ends and credit.eos == "last":
+            owners_T[-1] = len(segments) - 1
+        returns_S = returns(normalise([s.reward for s in segments], mean, std), credit.gamma)
+        out_T += weight * segment_advantages(owners_T, returns_S)
+        inside_T |= owners_T >= 0
+    if ends and credit.eos == "sequence":
+        out_T[-1] = shared
+    return out_T, inside_T
+
+
+def _check_args(args: GRPOConfig) -> None:
+    if args.importance_sampling_level != "token":
+        raise ValueError(
+            f"importance_sampling_level={args.importance_sampling_level!r} multiplies one ratio of the whole sequence "
+            'with advantages of tokens, which shrinks a token\'s gradient to 1/T of it: set it to "token"'
+        )
+    if args.use_liger_kernel and hasattr(GRPOTrainer, "compute_liger_loss"):
+        raise ValueError(
+            f"use_liger_kernel=True replaces the loss of trl {trl.__version__} with one that takes one advantage for "
+            "each sequence: set it to False, or install trl>=1.14, where it changes layers only"
+        )
+
+
+def _moved(what: str) -> str:
+    return (
+        f"trl {trl.__version__} moved the hook that token-level advantages use "
+        f"(GRPOTrainer._generate_and_score_completions): {what}. Install a TRL that "
+        "tests/mitigate/rl/test_grpo_contract.py passes with, such as trl==1.16.0, and report it."
+    )

@@ -1,0 +1,217 @@
+"""ANAH rows become labelled sentences, what can't be aligned is counted; splits are disjoint and do not leak."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from annotators.evaluation import anah as anah_data
+from annotators.evaluation.anah import (
+    SPLITS,
+    apply_edits,
+    edits_of,
+    flatten,
+    is_anah,
+    leaks,
+    load_rows,
+    read_anah,
+    split_rows,
+    splittings,
+)
+from mitigate.labels import check_labelled
+from tests.helpers.anah_fixture import TOPICS, made_topics, write_topics
+
+
+def test_the_fixture_flattened() -> None:
+    rows, report = flatten(TOPICS)
+    # Answers: 4 + 4 + 4 + 6. Left out: one with 2 annotations for other sentences, one with crossed corrections, one
+    # without annotations (empty answer).
+    assert (report.topics, report.answers, report.sentences) == (4, 15, 27)
+    assert sum(report.left_out.values()) == 3
+    reasons = " ".join(report.left_out)
+    assert "not as many" in reasons
+    assert "not in its sentence" in reasons
+    assert "without annotations" in reasons
+    assert "left out 3 answers" in str(report)
+    assert len({row["id"] for row in rows}) == len(rows) == 27
+    assert Counter((row["lang"], row["label"]) for row in rows) == {
+        ("en", "supported"): 8, ("en", "contradictory"): 2, ("en", "unverifiable"): 2, ("en", "no_fact"): 2,
+        ("zh", "supported"): 8, ("zh", "contradictory"): 3, ("zh", "unverifiable"): 1, ("zh", "no_fact"): 1,
+    }  # fmt: skip
+    for row in rows:
+        assert check_labelled(row) == []
+        assert row["answer"][row["start"] : row["start"] + len(row["sentence"])] == row["sentence"]
+        assert all(piece in row["reference"] for piece in row["fragments"])
+        assert all(old in row["sentence"] for old, _ in row["edits"])
+    by_id = {row["id"]: row for row in rows}
+    corrected = by_id["anah-0-internlm-0-0"]
+    assert corrected["edits"] == [["John Hale", "Ada Brook"], ["1890", "1871"]]
+    assert corrected["correction"] == "The architect was Ada Brook, who finished it in 1871."
+    assert by_id["anah-0-internlm-0-1"]["correction"] == ""
+    assert by_id["anah-0-gpt3.5-0-1"]["fragments"] == ["It was finished in 1871 and is 42 metres tall."]
+    assert by_id["anah-1-internlm-0-1"]["reference"].endswith("\n\nThe canal museum opened in 1984.")
+    assert by_id["anah-2-internlm-1-0"]["edits"] == [["李明", "工匠陈远"]]
+    assert [by_id[f"anah-2-internlm-0-{s}"]["sentence"] for s in range(3)] == [
+        "云河石桥建于1720年。", "它有七个桥孔！", "希望对您有帮助。",
+    ]  # fmt: skip
+
+
+def test_other_ways_of_splitting_are_tried_when_ours_does_not_fit() -> None:
+    answer = 'It is old. He said "Go. Now. Run." and left.\nThe end.'
+    counts = [len(spans) for spans in splittings(answer)]
+    assert len(set(counts)) > 1
+    annotations = ["<Hallucination> Unverifiable"] * counts[1]
+    topic = {**TOPICS[0], "selected_questions": ["?q"], "GPT3.5_answers_D": [answer], "InternLM_answers": [],
+             "human_GPT3.5_answers_D_ann": [annotations], "human_InternLM_answers_ann": []}  # fmt: skip
+    rows, report = flatten([topic])
+    assert len(rows) == counts[1]
+    assert not report.left_out
+
+
+def test_rows_of_another_shape_are_counted_not_crashed_on() -> None:
+    rows, report = flatten([
+        {"name": "x"},
+        {**TOPICS[1], "documents": None},
+        {**TOPICS[1], "language": "fr"},
+        {**TOPICS[1], "human_GPT3.5_answers_D_ann": [["no tags at all"], ["<Hallucination> Maybe", "<NoFact>"]]},
+    ])  # fmt: skip
+    assert report.left_out["without the columns of ANAH"] == 1
+    assert report.left_out["without a reference or in a language that is neither en nor zh"] == 8
+    assert sum(n for reason, n in report.left_out.items() if "can't be read" in reason) == 2
+    assert {row["source"] for row in rows} == {"anah-internlm"}
+    assert not is_anah({"sentence": "x"})
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet", "folder"])
+def test_read_through_datasets(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    folder = tmp_path / "rows"
+    folder.mkdir()
+    path = write_topics(folder / "rows.jsonl", TOPICS)
+    if kind == "parquet":
+        from datasets import Dataset
+
+        path = folder / "rows.parquet"
+        Dataset.from_list(TOPICS).to_parquet(str(path))
+    rows, report = read_anah([str(folder if kind == "folder" else path)])
+    assert (rows, report) == flatten(TOPICS)
+
+
+def test_what_can_not_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="no such file"):
+        load_rows([str(tmp_path / "none.jsonl")])
+    with pytest.raises(OSError, match=r"expected a \.parquet, \.json or \.jsonl file, a folder, or a hub id"):
+        load_rows(["a b c"])
+
+
+def test_edits() -> None:
+    assert apply_edits("It is 30 and 30.", [("30", "17"), ("30", "18")]) == "It is 17 and 18."
+    assert apply_edits("Drop this.", [("Drop this.", "")]) == ""
+    assert apply_edits("Nothing.", [("", "x"), ("absent", "y")]) == "Nothing."
+    for before, after in [
+        ("It was built in 1890.", "It was built in 1871."),
+        ("It was built.", "It was not built."),
+        ("Built there.", "It was built there."),
+        ("建于1720年。", "建于1568年。"),
+        ("He came late, alone and wet.", "He came early, alone."),
+    ]:
+        edits = edits_of(before, after)
+        assert edits
+        assert all(old and old in before for old, _ in edits)
+        assert apply_edits(before, edits) == after
+    assert edits_of("Same.", "Same.") == []
+
+
+def test_splits_are_disjoint_and_do_not_leak() -> None:
+    rows, _ = flatten([*made_topics(30), *TOPICS])
+    splits, dropped = split_rows(rows, share=0.15, seed=3)
+    kept = [n for n in range(len(rows)) if n not in set(dropped)]
+    assert leaks([rows[n] for n in kept], [splits[n] for n in kept]) == []
+    size = Counter(splits)
+    assert set(size) == set(SPLITS)
+    assert all(0.12 < size[part] / len(rows) < 0.22 for part in SPLITS[1:])
+    topics = {part: {r["topic"] for r, s in zip(rows, splits, strict=True) if s == part} for part in SPLITS}
+    assert not topics["unseen_topic"] & topics["train"]
+    assert topics["unseen_question"] <= topics["train"]
+    # by seed, whatever the order
+    order = list(range(len(rows)))
+    random.Random(0).shuffle(order)
+    again, _ = split_rows([rows[n] for n in order], share=0.15, seed=3)
+    assert [splits[n] for n in order] == again
+    assert split_rows(rows, share=0.15, seed=4)[0] != splits
+
+
+def test_written_as_labelled_sentences(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    source = write_topics(tmp_path / "topics.jsonl", [*made_topics(8), *TOPICS])
+    monkeypatch.setattr(
+        "sys.argv", ["anah_data", str(source), "--output", str(tmp_path / "rows.jsonl"), "--share", "0.2"]
+    )
+    anah_data.main()
+    rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert {row["split"] for row in rows} == set(SPLITS)
+    assert all(check_labelled(row) == [] for row in rows)
+    assert "left out 3 answers" in capsys.readouterr().out
+    monkeypatch.setattr("sys.argv", ["anah_data", str(tmp_path / "no.jsonl"), "--output", str(tmp_path / "x.jsonl")])
+    with pytest.raises(SystemExit):
+        anah_data.main()
+    assert "no such file" in capsys.readouterr().err
+
+
+def test_topics_that_share_a_document_or_a_question_stay_together() -> None:
+    topics = made_topics(12)
+    topics[1]["documents"] = topics[0]["documents"]
+    topics[3]["selected_questions"][0] = "  WHEN was tower 2   built?"
+    rows, _ = flatten(topics)
+    for seed in range(20):
+        splits, _ = split_rows(rows, share=0.2, seed=seed)
+        for a, b in ((0, 1), (2, 3)):
+            unseen = {r["topic"] for r, s in zip(rows, splits, strict=True) if s == "unseen_topic"}
+            assert (f"Tower {a}" in unseen) == (f"Tower {b}" in unseen)
+        assert leaks(rows, splits) == []
+
+
+def test_leaks_are_found() -> None:
+    rows, _ = flatten(made_topics(4))
+    wrong = ["train" if n % 2 else "unseen_topic" for n in range(len(rows))]
+    found = " ".join(leaks(rows, wrong))  # type: ignore[arg-type]
+    for name in ("topic", "reference", "question", "answer"):
+        assert f"{name}s of unseen_topic are in train" in found
+
+
+def test_answers_that_are_in_train_are_dropped_from_the_test_parts() -> None:
+    topics = made_topics(10)
+    for topic in topics:
+        topic["InternLM_answers"] = ["I do not know."] * 2
+        topic["human_InternLM_answers_ann"] = [["<No Fact>"]] * 2
+    rows, _ = flatten(topics)
+    splits, dropped = split_rows(rows, share=0.2)
+    assert dropped
+    assert all(rows[n]["answer"] == "I do not know." and splits[n] != "train" for n in dropped)
+    kept = [n for n in range(len(rows)) if n not in set(dropped)]
+    assert leaks([rows[n] for n in kept], [splits[n] for n in kept]) == []
+
+
+def test_too_little_to_split() -> None:
+    rows, _ = flatten(made_topics(1))
+    with pytest.raises(ValueError, match="expected at least two topics"):
+        split_rows(rows)
+    with pytest.raises(ValueError, match="share: expected a number above 0 and below"):
+        split_rows(rows, share=0.7)
+
+
+@given(st.lists(st.sampled_from("it was not in the 1871 1934 , . Orm 石 桥".split()), max_size=9),
+       st.lists(st.sampled_from("it was not in the 1871 1934 , . Orm 石 桥".split()), max_size=9))  # fmt: skip
+def test_edits_always_lead_to_the_correction(before: list[str], after: list[str]) -> None:
+    old, new = " ".join(["A", *before, "end"]), " ".join(["A", *after, "end"])
+    edits = edits_of(old, new)
+    assert apply_edits(old, edits) == new
+    assert all(source in old for source, _ in edits)

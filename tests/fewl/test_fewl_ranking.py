@@ -1,0 +1,95 @@
+"""Ranking models and picking answers: by hand, against scipy, and with gaps and ties."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import kendalltau
+
+from fewl.ranking import kendall_tau, pick_answers, plot_agreement, plot_ranking, rank_models
+
+
+def record(scores, labels=None):
+    labels = labels or {}
+    answers = [{"text": m, "model": m, "score": s, "label": labels.get(m)} for m, s in scores.items()]
+    return {"id": 1, "question": "q", "answers": answers}
+
+
+def test_ranking_by_hand():
+    scored = [
+        record({"a": 1.0, "b": 2.0, "c": None}),
+        record({"a": 3.0, "b": 2.0, "c": 9.0}),
+        record({"a": 2.0, "b": 2.0}),
+    ]
+    ranking = rank_models(scored)
+    assert [(r.model, r.mean, r.n, r.missing) for r in ranking.models] == [
+        ("c", 9.0, 1, 1),
+        ("a", 2.0, 3, 0),
+        ("b", 2.0, 3, 0),
+    ]
+    assert ranking.wins["a"]["b"] == pytest.approx(0.5)  # lost, won, tied: (0 + 1 + ½)/3
+    assert ranking.common["a"]["c"] == 1
+    assert ranking.wins["c"]["a"] == 1.0
+
+
+def test_intervals_are_those_of_resampled_questions():
+    generator = np.random.default_rng(0)
+    values = generator.normal(size=400)
+    row = rank_models([record({"a": v}) for v in values], resamples=4000).models[0]
+    # the standard error of a mean of 400 is 1/20; 1.96 of it on either side
+    assert row.low == pytest.approx(values.mean() - 1.96 * values.std() / 20, abs=0.01)
+    assert row.high == pytest.approx(values.mean() + 1.96 * values.std() / 20, abs=0.01)
+    assert row == rank_models([record({"a": v}) for v in values], resamples=4000).models[0]
+
+
+def test_kendall_equals_scipy_with_ties():
+    generator = np.random.default_rng(1)
+    for _ in range(50):
+        x, y = generator.integers(0, 5, size=(2, 9)).astype(float)
+        assert kendall_tau(x, y) == pytest.approx(kendalltau(x, y).statistic)
+    assert kendall_tau(np.ones(4), np.arange(4.0)) is None
+
+
+def test_kendall_of_a_ranking_with_its_interval():
+    scored = [record({"a": 3.0 + i % 2, "b": 2.0, "c": 1.0 - i % 3}) for i in range(30)]
+    kendall = rank_models(scored, truth={"a": 0.9, "b": 0.5, "c": 0.1, "other": 1}).kendall
+    assert kendall == {"tau": 1.0, "low": 1.0, "high": 1.0, "models": 3}
+    upside_down = rank_models(scored, truth={"a": 0.1, "b": 0.5, "c": 0.9}).kendall
+    assert upside_down["tau"] == -1.0
+    with pytest.raises(ValueError, match="at least two of the ranked models"):
+        rank_models(scored, truth={"other": 1})
+
+
+def test_truth_from_labels():
+    scored = [record({"a": 1.0, "b": 0.0}, {"a": True, "b": i % 2 == 0}) for i in range(20)]
+    ranking = rank_models(scored, truth_from_labels=True)
+    assert ranking.truth == {"a": 1.0, "b": 0.5}
+    assert ranking.kendall["tau"] == 1.0
+
+
+def test_answers_without_model():
+    scored = [record({"a": 1.0}), {"question": "q", "answers": [{"text": "x", "score": 1.0}]}]
+    assert rank_models(scored).unnamed == 1
+    with pytest.raises(ValueError, match='expected a "model"'):
+        rank_models(scored[1:])
+
+
+def test_model_without_any_score_comes_last_and_has_no_mean():
+    ranking = rank_models([record({"z": None, "a": -5.0})])
+    assert [(r.model, r.mean, r.low) for r in ranking.models] == [("a", -5.0, -5.0), ("z", None, None)]
+    assert ranking.wins["z"]["a"] is None
+
+
+def test_pick_takes_the_best_the_first_of_equals_and_none_of_nothing():
+    scored = [record({"a": 1.0, "b": 3.0, "c": 3.0}), record({"a": None})]
+    first, second = pick_answers(scored)
+    assert first == {"id": 1, "question": "q", "answer": "b", "model": "b", "score": 3.0, "index": 1, "ties": 2}
+    assert second["answer"] is None
+    assert second["score"] is None
+
+
+def test_plots_are_png(tmp_path):
+    plot_ranking(rank_models([record({"a": 1.0, "b": 2.0, "c": None})]), tmp_path / "ranking.png")
+    plot_agreement({"one": [(1, 2), (0, 3)], "two": [(5, 1)]}, tmp_path / "agreement.png")
+    for name in ("ranking.png", "agreement.png"):
+        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")

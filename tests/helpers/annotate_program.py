@@ -1,0 +1,44 @@
+"""`mitigate annotate` with the stand-in annotator as a process of its own, and records for it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+ANSWERS = ["The sky is blue.", "It has 3 moons. Thanks!", "Nobody knows. The sky is blue."]
+REFERENCE = "The sky is blue. It has 2 moons."
+
+
+def start(*args: str | Path, env: dict[str, str] | None = None, **options: Any) -> subprocess.Popen[str]:
+    environment = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "FORCE_COLOR", "NO_COLOR")}
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.helpers.standin", "annotate", *map(str, args)],
+        cwd=ROOT,
+        env={**environment, "COLUMNS": "200", **(env or {})},
+        text=True,
+        encoding="utf-8",
+        **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options},
+    )
+
+
+def mitigate(
+    *args: str | Path, stdin: str | None = None, env: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    process = start(*args, env=env, stdin=subprocess.PIPE)
+    out, err = process.communicate(stdin, timeout=120)
+    return subprocess.CompletedProcess(args, process.returncode, out, err)
+
+
+def write_records(path: Path, n: int) -> Path:
+    rows = [{"id": i, "reference": REFERENCE, "answer": ANSWERS[i % 3], "note": [i]} for i in range(n)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_bytes().splitlines()]

@@ -1,0 +1,139 @@
+# ruff: noqa: E501  (tables of replies)
+"""A server that plays an annotating model: a correct one, a sloppy one and a hostile one, in both protocols and languages.
+
+The correct one judges by rule what stands between the marks of our own prompts: a sentence that the document holds word
+for word is supported, one that it holds but for its numbers is contradictory, one ending in "!" states no fact, the
+rest can't be verified. The sloppy one says the same in every form that a reader must take; the hostile one sends what
+servers and models send on a bad day, and on some days the truth.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+from tests.helpers.engines_server import Reply, Server, completion, error, serving
+
+MARKS = {"document": ("document", "文档"), "sentence": ("sentence", "句子"), "question": ("question", "问题")}
+NUMBER = re.compile(r"\d+")
+WORDS = {
+    "en": {"supported": "None", "contradictory": "Contradictory", "unverifiable": "Unverifiable"},
+    "zh": {"supported": "无", "contradictory": "矛盾", "unverifiable": "无法验证"},
+}
+TYPES = {
+    "en": {"supported": "<No Hallucination>", "contradictory": "<Contradictory>", "unverifiable": "<Unverifiable>"},
+    "zh": {"supported": "<无幻觉>", "contradictory": "<矛盾>", "unverifiable": "<无法验证>"},
+}  # fmt: skip
+GAP = "[…]"
+
+
+def input_of(body: dict[str, Any], name: str) -> str | None:
+    """What the last message that has it holds between the marks of an input."""
+    for message in reversed(body["messages"]):
+        for mark in MARKS[name]:
+            if found := re.search(rf"<{mark}>\n(.*?)\n</{mark}>", message["content"], re.DOTALL):
+                return found.group(1)
+    return None
+
+
+def language_of(body: dict[str, Any]) -> str:
+    return "zh" if "<句子>" in body["messages"][0]["content"] else "en"
+
+
+def verdict(sentence: str, document: str) -> tuple[str, str, list[tuple[str, str]]]:
+    """Label, fragment ("" without one), corrections."""
+    if sentence.endswith(("!", "！")):
+        return "no_fact", "", []
+    for line in re.split(r"(?<=[.。])\s*", document.replace(GAP, "")):
+        line = line.strip()
+        if line and sentence in line:
+            return "supported", sentence, []
+        if NUMBER.search(sentence) and NUMBER.sub("#", line) == NUMBER.sub("#", sentence):
+            pairs = zip(NUMBER.findall(sentence), NUMBER.findall(line), strict=True)
+            return "contradictory", line, [(a, b) for a, b in pairs if a != b]
+    return "unverifiable", "", [(sentence, "")]
+
+
+def correct(body: dict[str, Any]) -> str:
+    """The reply of a model that does as it is told."""
+    sentence, document, language = input_of(body, "sentence"), input_of(body, "document"), language_of(body)
+    assert sentence is not None
+    label, fragment, changes = verdict(sentence, document or "")
+    chinese = language == "zh"
+    turn = sum(message["role"] == "user" for message in body["messages"])
+    if turn == 1 and (
+        "<Facts Present>" in body["messages"][0]["content"] or "<有事实>" in body["messages"][0]["content"]
+    ):
+        if label == "no_fact":
+            return "<无事实>" if chinese else "<No Facts>"
+        return "<有事实>" if chinese else "<Facts Present>"
+    if turn == 2:
+        return fragment or ("<无参考信息>" if chinese else "<No Reference Information>")
+    if turn == 3:
+        return TYPES[language][label]
+    if label == "no_fact":
+        return "<无事实>" if chinese else "<No Fact>"
+    reference = f"{'<参考>' if chinese else '<Reference> '}{fragment}\n" if fragment else ""
+    kind = f"{'<幻觉>' if chinese else '<Hallucination> '}{WORDS[language][label]}"
+    form = "“{}”改为“{}”" if chinese else '"{}" to "{}"'
+    tag = "\n<改正>" if chinese else "\n<Correction> "
+    return reference + kind + (tag + "\n".join(form.format(*change) for change in changes) if changes else "")
+
+
+SLIPS: tuple[Callable[[str], str], ...] = (
+    lambda text: "Sure, here it is:\n" + text,
+    lambda text: f"```\n{text}\n```" if not text.startswith("<No") else text,
+    lambda text: text.replace("<Hallucination> ", "<Halluciation>").replace("<Reference> ", "<reference>Reference 1: "),
+    lambda text: text.replace("<No Fact>", "<NoFact>").replace("<No Facts>", "< no facts >"),
+    lambda text: text.replace('"', "”").replace("“", "「").replace("<幻觉>", "< 幻觉 > "),
+    lambda text: text.replace("<Correction> ", "<correction>change ").replace("<改正>", "<改正>将"),
+    lambda text: "\n".join(reversed(text.split("\n"))),
+    lambda text: f"<think>hmm, <Hallucination> None?</think>\n\n{text}\n",
+    lambda text: text.replace("None", "NONE.").replace("<矛盾>", "<矛盾>。"),
+)  # fmt: skip
+
+
+def sloppy(body: dict[str, Any]) -> str:
+    """The correct reply, in one of the forms of ``SLIPS``."""
+    return SLIPS[_draw(body) % len(SLIPS)](correct(body))
+
+
+def hostile(body: dict[str, Any]) -> Reply:
+    """One of many bad replies; the truth for every seventh request."""
+    days: tuple[Callable[[], Reply], ...] = (
+        lambda: completion(correct(body)),
+        lambda: completion(correct(body)[:25], finish="length"),
+        lambda: completion(""),
+        lambda: completion(None),
+        lambda: completion("<Hallucination> None\n<Hallucination> Contradictory"),
+        lambda: completion(f"<Reference> {input_of(body, 'document')} <Hallucination> None".replace("‹", "<").replace("›", ">")),
+        lambda: completion("<Référence> le pont <Hallucination> Aucune"),
+        lambda: completion("<script>alert(1)</script><img src=x onerror=alert(1)>"),
+        lambda: completion("word " * 20_000),
+        lambda: completion(body["messages"][-1]["content"]),
+        lambda: completion('<Hallucination> Contradictory <Correction> "not in the sentence" to "<b>x</b>"'),
+        lambda: completion("\x00\ud800<Hallucination> None".encode("utf-8", "replace").decode()),
+        lambda: error(429, "slow down"),
+        lambda: error(500, "oops"),
+    )  # fmt: skip
+    number = _draw(body)
+    return days[0 if number % 7 == 0 else number % len(days)]()
+
+
+def _draw(body: dict[str, Any]) -> int:
+    data = json.dumps([body["messages"], body.get("seed")], sort_keys=True).encode()
+    return int.from_bytes(hashlib.sha256(data).digest()[:4], "big")
+
+
+def annotating(play: Callable[[dict[str, Any]], str | Reply]) -> AbstractContextManager[Server]:
+    """Serve one of the models above on a free port until the block ends."""
+
+    def script(body: dict[str, Any]) -> Reply:
+        reply = play(body)
+        return reply if isinstance(reply, Reply) else completion(reply)
+
+    return serving(script)

@@ -1,0 +1,103 @@
+"""What the tests of the demo share: an answer, an annotator by rule, a reader of pages, a run folder."""
+
+from __future__ import annotations
+
+import json
+import time
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+from tests.helpers.rule_annotator import RuleAnnotator
+
+REFERENCE = "The mill was built in 1804. It has red roofs.\nbaker -> miller"
+ANSWER = "The mill was built in 1804. Its owner was a baker. It stood near Ostrand. how nice."
+HOSTILE = (
+    "<script>window.hacked = 1</script> <img src=x onerror='window.hacked=2'> </div></span>. ${window.hacked=3} "
+    "{{value}} `backtick` &amp; \u202egnissim\u202c \u2066in\u2069 \u200f. <a href=javascript:window.hacked=4>x</a> "
+    '" onclick="window.hacked=5. Ünïcode 文字 🙂.\n\n\tTab and  two spaces.'
+)
+CONTRAST = """() => {
+  const parts = (c) => c.match(/[\\d.]+/g).slice(0, 3).map(Number);
+  const light = (c) => { const [r, g, b] = parts(c).map(v => v / 255).map(
+    v => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4); return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+  const ground = (e) => { for (; e; e = e.parentElement) { const c = getComputedStyle(e).backgroundColor;
+    if (!/rgba\\(.*, 0\\)|transparent/.test(c)) return c; } return 'rgb(255,255,255)'; };
+  return Array.from(document.querySelectorAll(
+      '#annotated .s, #annotated .legend li .tag, #annotated .small'))
+    .map(e => { const [a, b] = [light(getComputedStyle(e).color), light(ground(e))];
+      return [e.className, (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05)]; });
+}"""  # Source: WCAG 2.2, relative luminance and contrast ratio
+
+FILLED = "Array.from(document.querySelectorAll('textarea')).every(e => e.value || !e.offsetParent)"
+
+
+class SpanRule(RuleAnnotator):
+    """As the rule annotator, and able to judge some sentences of an answer."""
+
+    def annotate_spans(self, record: Any, spans: Any) -> list[Any]:
+        self.calls += 1
+        return [self._judge(record, start, end) for start, end in spans]
+
+
+class Slow(SpanRule):
+    """A second a sentence, or a record of a file: a starved machine, too, comes in time to stop hundreds of them."""
+
+    name = "slow"
+
+    def annotate_batch(self, records: Any) -> list[Any]:
+        records = list(records)
+        time.sleep(len(records))
+        return super().annotate_batch(records)
+
+    def annotate_spans(self, record: Any, spans: Any) -> list[Any]:
+        time.sleep(len(spans))
+        return super().annotate_spans(record, spans)
+
+
+class _Reader(HTMLParser):
+    """Text inside the element of a class, and every tag and attribute met."""
+
+    def __init__(self, wanted: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.wanted, self.depth, self.text = wanted, 0, ""
+        self.tags: set[str] = set()
+        self.values: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.values += [value or "" for _, value in attrs]
+        if self.depth or self.wanted in (dict(attrs).get("class") or "").split():
+            self.depth += 1
+
+    def handle_endtag(self, tag: str) -> None:
+        self.depth -= self.depth > 0
+
+    def handle_data(self, data: str) -> None:
+        self.text += data if self.depth else ""
+
+
+def read(page: str, wanted: str) -> _Reader:
+    reader = _Reader(wanted)
+    reader.feed(page)
+    reader.close()
+    return reader
+
+
+def sentence(text: str, start: int, end: int, **more: Any) -> dict[str, Any]:
+    plain = {"text": text[start:end], "start": start, "end": end, "status": "checked", "label": "supported"}
+    return {**plain, "scores": None, "fragments": [], "correction": [], **more}
+
+
+def write_run(folder: Path) -> Path:
+    """A run folder with a curve, a half-written line and one question before and after."""
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text("kind: rlhf\nabout: <b>bold</b>\n")
+    rows = [{"step": i, "reward": i / 2, "factuality/hallucination_rate": None if i == 1 else 0.5} for i in range(3)]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"step": 3, "rew')
+    annotator = RuleAnnotator()
+    before = annotator.annotate(question="q?", reference=REFERENCE, answer="Its owner was a baker.").to_dict()
+    after = {"question": "q?", "answer": "The mill was <i>built</i> in 1804."}
+    samples = [{"when": "before", "set": "a", **before}, {"when": "after", "set": "a", **after}, {"when": "later"}]
+    (folder / "samples.jsonl").write_text("".join(json.dumps(row) + "\n" for row in samples))
+    return folder

@@ -1,0 +1,122 @@
+"""A scripted OpenAI-compatible server for tests: what it answers is decided by a function of the request."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+
+@dataclass
+class Reply:
+    """What to send: a status with JSON, or other bytes; ``delay`` seconds late; cut after ``cut`` bytes."""
+
+    body: Any = None
+    status: int = 200
+    raw: bytes | None = None
+    content_type: str = "application/json"
+    headers: dict[str, str] = field(default_factory=dict)
+    delay: float = 0.0
+    cut: int | None = None
+
+
+def completion(*texts: str | None, finish: str = "stop", logprobs: Any = None) -> Reply:
+    """A good reply with these texts."""
+    choices = [
+        {
+            "index": index,
+            "finish_reason": finish,
+            "logprobs": logprobs,
+            "message": {"role": "assistant", "content": text},
+        }
+        for index, text in enumerate(texts)
+    ]
+    usage = {"prompt_tokens": 7, "completion_tokens": 3 * len(texts), "total_tokens": 7 + 3 * len(texts)}
+    return Reply(
+        {"id": "x", "object": "chat.completion", "created": 1, "model": "m", "choices": choices, "usage": usage}
+    )
+
+
+def error(status: int, message: str = "no", *, code: str | None = None, retry_ms: int = 5) -> Reply:
+    """An error reply in OpenAI's form; retries come after ``retry_ms`` milliseconds."""
+    return Reply({"error": {"message": message, "code": code}}, status, headers={"retry-after-ms": str(retry_ms)})
+
+
+class Server:
+    """What was asked, and how many requests were in flight at most."""
+
+    def __init__(self, script: Callable[[dict[str, Any]], Reply]) -> None:
+        self.script = script
+        self.requests: list[dict[str, Any]] = []
+        self.headers: list[dict[str, str]] = []
+        self.most = 0
+        self._now = 0
+        self._lock = threading.Lock()
+        self.url = ""
+
+    def take(self, body: dict[str, Any], headers: dict[str, str]) -> Reply:
+        with self._lock:
+            self.requests.append(body)
+            self.headers.append(headers)
+            self._now += 1
+            self.most = max(self.most, self._now)
+        try:
+            reply = self.script(body)
+            time.sleep(reply.delay)
+            return reply
+        finally:
+            with self._lock:
+                self._now -= 1
+
+
+@contextmanager
+def serving(script: Callable[[dict[str, Any]], Reply]) -> Iterator[Server]:
+    """Serve ``script`` (request body → reply) on a free port until the block ends."""
+    server = Server(script)
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            reply = server.take(body, {key.lower(): value for key, value in self.headers.items()})
+            data = reply.raw if reply.raw is not None else json.dumps(reply.body).encode()
+            try:
+                self.send_response(reply.status)
+                self.send_header("content-type", reply.content_type)
+                self.send_header("content-length", str(len(data)))
+                for key, value in reply.headers.items():
+                    self.send_header(key, value)
+                self.end_headers()
+                self.wfile.write(data[: reply.cut])
+            except OSError:  # the client has given up waiting
+                self.close_connection = True
+            self.close_connection = self.close_connection or reply.cut is not None
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    class Listener(ThreadingHTTPServer):
+        daemon_threads = True
+        request_queue_size = 64  # with the usual 5 the sixth connection of a batch waits a second
+
+        def handle_error(self, request: Any, client_address: Any) -> None:
+            if not isinstance(sys.exception(), OSError):  # a client that went away is not worth a line
+                super().handle_error(request, client_address)
+
+    http = Listener(("127.0.0.1", 0), Handler)
+    server.url = f"http://127.0.0.1:{http.server_address[1]}/v1"
+    thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield server
+    finally:
+        http.shutdown()
+        thread.join()
+        http.server_close()

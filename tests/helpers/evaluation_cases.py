@@ -1,0 +1,95 @@
+"""Labelled rows for the tests of evaluation, and a stand-in whose answers stand in its rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from annotators import LABELS, Fragment, SentenceAnnotation
+
+DATA = Path(__file__).parents[3] / "shared" / "data"
+
+
+class StandIn:
+    """Reads its answer from the row's id, e.g. "3 supported 0.8" (the rest of the probability spread evenly).
+
+    An id that ends in a status ("4 too_long") gives a row that was not checked.
+    """
+
+    name = "stand-in"
+    fingerprint = "f00d"
+
+    def __init__(self) -> None:
+        self.seen: list[Mapping[str, Any]] = []
+        self.chunks: list[int] = []
+
+    def predict(self, rows: Iterable[Mapping[str, Any]]) -> list[SentenceAnnotation]:
+        rows = list(rows)
+        self.seen += rows
+        self.chunks.append(len(rows))
+        return [self._judge(row) for row in rows]
+
+    def _judge(self, row: Mapping[str, Any]) -> SentenceAnnotation:
+        text = row["sentence"]
+        _, word, *chance = row["id"].split()
+        if word not in LABELS:
+            return SentenceAnnotation(text, 0, len(text), word)
+        p = float(chance[0])
+        scores = {label: p if label == word else (1 - p) / 3 for label in LABELS}
+        found = (Fragment(row["reference"][:4], 0, 4),)
+        return SentenceAnnotation(text, 0, len(text), "checked", word, scores, found)
+
+
+def labelled_row(id: str, label: str, source: str = "one", **more: Any) -> dict[str, Any]:
+    number = id.split()[0]
+    return {
+        "id": id,
+        "source": source,
+        "lang": "en",
+        "reference": f"abcdefgh document {number}",
+        "sentence": f"Sentence {number}.",
+        "label": label,
+        **more,
+    }
+
+
+FOUR_WAY = [
+    labelled_row("0 supported 0.7", "supported", fragments=["cdef"]),
+    labelled_row("1 unverifiable 0.7", "supported"),
+    labelled_row("2 contradictory 0.7", "contradictory", correction="A better sentence."),
+    labelled_row("3 supported 0.4", "unverifiable", language="de"),
+    labelled_row("4 too_long", "contradictory"),
+    labelled_row("5 no_fact 0.7", "no_fact"),
+]
+TWO_WAY = [
+    labelled_row("6 supported 0.4", "supported", "two"),
+    labelled_row("7 contradictory 0.4", "unsupported", "two"),
+    labelled_row("8 no_fact 0.4", "unsupported", "two"),
+]
+
+
+def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def linked_data(folder: Path) -> list[Path]:
+    """Rows linked only through other files (sentences/a – spans/c – binary/b), and rows that stand alone."""
+    shared, far = "One document about both.", "Another document."
+    a = [{"id": "a", "reference": shared, "sentence": "Claim a.", "label": "supported"}]
+    b = [{"id": "b", "reference": far, "sentence": "Claim b.", "label": "unsupported"}]
+    c = [
+        {"id": "c1", "reference": shared, "answer": "The same answer.", "errors": []},
+        {"id": "c2", "reference": far, "answer": "the same  ANSWER."},
+    ]
+    for i in range(40):
+        a.append({"id": f"a{i}", "reference": f"Text {i}.", "sentence": f"A {i}.", "label": "supported"})
+        b.append({"id": f"b{i}", "reference": f"Text {i} of b.", "sentence": f"B {i}.", "label": "unsupported"})
+    return [
+        write_rows(folder / "sentences" / "a.jsonl", a),
+        write_rows(folder / "binary" / "b.jsonl", b),
+        write_rows(folder / "spans" / "c.jsonl", c),
+    ]

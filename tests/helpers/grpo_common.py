@@ -1,0 +1,103 @@
+"""A tiny causal LM with a byte-level BPE made here, prompts, and a rule-based sentence reward."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from mitigate.rewards.segments import Segment, SentenceScore
+
+WORDS = "the a river hill town is was old new red tall in of built near stone bridge north".split()
+PROMPTS = ["Tell of the river.", "Tell of the hill.", "Tell of the town.", "Tell of the bridge."]
+
+
+def tiny_tokenizer() -> Any:
+    """Byte-level BPE of about 300 tokens with <eos>, in which "." is a token of its own."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    core = Tokenizer(models.BPE())
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    core.decoder = decoders.ByteLevel()
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    trainer = trainers.BpeTrainer(
+        vocab_size=300, initial_alphabet=alphabet, special_tokens=["<eos>"], show_progress=False
+    )
+    core.train_from_iterator([" ".join(WORDS) + ". " + " ".join(reversed(WORDS)) + "."] * 4, trainer)
+    return PreTrainedTokenizerFast(tokenizer_object=core, eos_token="<eos>", pad_token="<eos>", padding_side="left")
+
+
+def tiny_model(vocabulary: int, seed: int = 0) -> Any:
+    """A Llama of two layers and width 32 with random weights, in float32."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(seed)
+    config = LlamaConfig(
+        vocab_size=vocabulary,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        max_position_embeddings=128,
+        pad_token_id=0,
+        eos_token_id=0,
+        bos_token_id=None,
+    )
+    return LlamaForCausalLM(config)
+
+
+def pieces(text: str) -> list[tuple[int, int]]:
+    """Runs of up to eight characters stand for sentences: random text has no full stops to speak of."""
+    return [(m.start(), m.end()) for m in re.finditer(r"\S(?:.{0,6}\S)?", text, re.DOTALL)]
+
+
+def rule(text: str) -> float | None:
+    """+1 with a vowel, −1 without; None where there is no ASCII letter."""
+    if not re.search("[A-Za-z]", text):
+        return None
+    return 1.0 if re.search("[aeiouAEIOU]", text) else -1.0
+
+
+def score(text: str) -> SentenceScore | None:
+    """Mean rule of the pieces, with the pieces; None where none is judged."""
+    segments = [Segment(s, e, None, rule(text[s:e])) for s, e in pieces(text)]
+    judged = [s.reward for s in segments if s.reward is not None]
+    return SentenceScore(sum(judged) / len(judged), {"vowels": segments}) if judged else None
+
+
+def vowel_reward(completions: list[Any], **kwargs: Any) -> list[SentenceScore | None]:
+    """Rule-based reward function for TRL; strings or messages."""
+    return [score(c if isinstance(c, str) else c[-1]["content"]) for c in completions]
+
+
+def config(directory: Path, **options: Any) -> Any:
+    """GRPOConfig for a CPU; 2 prompts × 4 generations a step."""
+    from trl import GRPOConfig
+
+    settings: dict[str, Any] = dict(
+        output_dir=str(directory),
+        use_cpu=True,
+        bf16=False,
+        gradient_checkpointing=False,
+        per_device_train_batch_size=8,
+        num_generations=4,
+        max_completion_length=16,
+        max_steps=2,
+        learning_rate=1e-2,
+        beta=0.0,
+        logging_steps=1,
+        save_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+        seed=0,
+    )
+    return GRPOConfig(**{**settings, **options})
+
+
+def dataset(prompts: list[Any] | None = None) -> Any:
+    from datasets import Dataset
+
+    return Dataset.from_dict({"prompt": (prompts or PROMPTS) * 4})

@@ -1,0 +1,37 @@
+"""A training run that is killed after a checkpoint and resumed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mitigate.recipes.folder import RunFolder, open_run
+
+
+def killed_and_resumed(kind: Any, options: Any, path: Path, step: int) -> RunFolder:
+    """Run a recipe until its first checkpoint at or after a step, then again with resume.
+
+    Args:
+        kind: Its module.
+        options: The recipe.
+        path: The run folder to make.
+        step: From which step a checkpoint is the last.
+    """
+    from transformers import Trainer
+
+    saved = Trainer._save_checkpoint
+
+    def save_and_die(self: Any, *args: Any, **more: Any) -> None:
+        saved(self, *args, **more)
+        if self.state.global_step >= step:
+            raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Trainer, "_save_checkpoint", save_and_die)
+        with open_run(path, options) as cut, pytest.raises(KeyboardInterrupt):
+            kind.run(options, cut)
+    with open_run(path, options, resume=True) as cut:
+        kind.run(options, cut)
+    return cut

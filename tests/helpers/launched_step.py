@@ -1,0 +1,95 @@
+"""Two training steps of SentenceGRPOTrainer under a launcher: losses and gradients as a file.
+
+accelerate launch --config_file recipes/accelerate/zero2.yaml … -m tests.helpers.launched_step DIRECTORY ROWS [JSON]
+
+ROWS is the batch of one process; sampling takes the likeliest token, so that all launches see the same answers. With a
+JSON file DeepSpeed is configured by it, as a recipe does. Under ZeRO-3 the judge is loaded when DeepSpeed is
+on, to see whether its weights are divided too.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import TrainerCallback
+
+from mitigate.rewards.segments import Segment, SentenceScore
+from mitigate.rl.grpo import SentenceGRPOTrainer
+from tests.helpers.grpo_common import config, dataset, pieces, tiny_model, tiny_tokenizer
+
+
+def mixed_reward(completions: list[str], **kwargs: Any) -> list[SentenceScore | None]:
+    """Segments of whose rewards no two neighbours agree, so that repeated tokens are credited differently."""
+    scores: list[SentenceScore | None] = []
+    for text in completions:
+        cuts = pieces(text)
+        segments = [Segment(s, e, None, (i * 3 + e - s + len(text)) % 5 - 2.0) for i, (s, e) in enumerate(cuts)]
+        scores.append(SentenceScore(float(len(text)), {"mixed": segments}) if segments else None)
+    return scores
+
+
+class Gradients(TrainerCallback):  # type: ignore[misc]
+    """Keeps the gradients of the first step, by name."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, torch.Tensor] = {}
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, model: Any, **kwargs: Any) -> None:
+        if not self.kept:
+            self.kept = {n.removeprefix("module."): p.grad.clone() for n, p in model.named_parameters()}
+
+
+def main(directory: str, rows: int, deepspeed: str | None) -> None:
+    tokenizer = tiny_tokenizer()
+    args = config(
+        Path(directory),
+        per_device_train_batch_size=rows,
+        top_k=1,
+        max_grad_norm=0.0,
+        learning_rate=1e-3,
+        ddp_backend="gloo" if "RANK" in os.environ else None,
+        deepspeed=deepspeed,
+        save_strategy="no",
+    )
+    model = tiny_model(len(tokenizer))
+    gradients = Gradients()
+    plain = args.deepspeed_plugin is None  # DeepSpeed keeps gradients to itself
+    trainer = SentenceGRPOTrainer(
+        model,
+        mixed_reward,
+        args,
+        train_dataset=dataset(),
+        processing_class=tokenizer,
+        callbacks=[gradients] if plain else None,
+    )
+    trainer.train()
+    kept: dict[str, Any] = {
+        "losses": [row["loss"] for row in trainer.state.log_history if "loss" in row],
+        "norms": [row["grad_norm"] for row in trainer.state.log_history if "grad_norm" in row],
+        "rewards": [row["reward"] for row in trainer.state.log_history if "reward" in row],
+        "zero": getattr(args.deepspeed_plugin, "zero_stage", 0) if args.deepspeed_plugin else 0,
+        "world": args.world_size,
+        "gradients": gradients.kept,
+    }
+    if kept["zero"] == 3:
+        from annotators import load_annotator
+
+        judge: Any = load_annotator("embedded", device="cpu", dtype="float32")
+        parts = [*judge.embedder._model.parameters()]
+        kept["judge_divided"] = sum(hasattr(p, "ds_id") for p in parts)
+        kept["policy_divided"] = sum(hasattr(p, "ds_id") for p in trainer.model.parameters())
+        kept["judge_label"] = judge.annotate(
+            reference="The bridge opened in 1931.", answer="The bridge opened in 1931."
+        ).sentences[0].label  # fmt: skip
+    torch.save(kept, Path(directory, f"rank{trainer.accelerator.process_index}.pt"))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), sys.argv[3] if len(sys.argv) > 3 else None)
+    if torch.distributed.is_initialized():
+        torch.distributed.barrier()
+    os._exit(0)  # gloo's threads may abort the interpreter's own exit, when all is done and written

@@ -1,0 +1,114 @@
+"""A rule-based annotator for the tests of everything around annotators: jobs, reports, the command line.
+
+A sentence is supported when the reference holds it word for word, contradictory when the reference holds it but
+for its numbers, else unverifiable; one ending in "!" states no fact. Run as a program it is `mitigate` with this
+annotator in place of a real one:  python -m tests.helpers.standin annotate --input … --output …
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import resource
+import signal
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from annotators.records import Annotation, Edit, Fragment, Label, SentenceAnnotation
+
+SENTENCE = re.compile(r"\S[^.!?]*[.!?]?")
+NUMBER = re.compile(r"\d+")
+
+
+class ExactAnnotator:
+    """Judges by exact words; ``delay`` seconds pass for every batch, as they would with a model.
+
+    A batch with a record whose id is ``hold`` or more never ends: whoever stops the program comes in time.
+    """
+
+    def __init__(self, fingerprint: str = "exact-1", delay: float = 0.0, hold: float = math.inf) -> None:
+        self.name = "exact"
+        self.fingerprint = fingerprint
+        self.delay = delay
+        self.hold = hold
+        self.batches: list[int] = []
+
+    def annotate(
+        self, *, reference: str, answer: str, question: str | None = None, language: str | None = None
+    ) -> Annotation:
+        record = {"question": question, "reference": reference, "answer": answer, "language": language}
+        return self.annotate_batch([{k: v for k, v in record.items() if v is not None}])[0]
+
+    def annotate_batch(self, records: Iterable[Mapping[str, Any]]) -> list[Annotation]:
+        records = list(records)
+        self.batches.append(len(records))
+        time.sleep(self.delay)
+        if self.hold < math.inf and any(record["id"] >= self.hold for record in records):
+            time.sleep(600)
+        annotator = {"name": self.name, "fingerprint": self.fingerprint}
+        return [
+            Annotation(
+                record,
+                tuple(
+                    self._judge(m.group(), m.start(), record["reference"]) for m in SENTENCE.finditer(record["answer"])
+                ),
+                annotator,
+            )
+            for record in records
+        ]
+
+    def predict(self, rows: Iterable[Mapping[str, Any]]) -> list[SentenceAnnotation]:
+        return [self._judge(row["sentence"], 0, row["reference"]) for row in rows]
+
+    def _judge(self, text: str, start: int, reference: str) -> SentenceAnnotation:
+        end = start + len(text)
+        if not reference.strip():
+            return SentenceAnnotation(text, start, end, "no_reference")
+        label, at, edits = self._label(text, start, reference)
+        scores = {name: 0.0 for name in ("supported", "contradictory", "unverifiable", "no_fact")} | {label: 1.0}
+        fragments = () if at < 0 else (Fragment(reference[at : at + len(text)], at, at + len(text)),)
+        return SentenceAnnotation(text, start, end, "checked", label, scores, fragments, edits)  # type: ignore[arg-type]
+
+    def _label(self, text: str, start: int, reference: str) -> tuple[Label, int, tuple[Edit, ...]]:
+        if text.endswith("!"):
+            return "no_fact", -1, ()
+        if (at := reference.find(text)) >= 0:
+            return "supported", at, ()
+        if found := re.search(NUMBER.sub(r"\\d+", re.escape(text)), reference):
+            pairs = zip(NUMBER.finditer(text), NUMBER.findall(found.group()), strict=True)
+            edits = tuple(
+                Edit(m.group(), right, start + m.start(), start + m.end()) for m, right in pairs if m.group() != right
+            )
+            return "contradictory", found.start(), edits
+        return "unverifiable", -1, ()
+
+
+def main() -> int:
+    """The `mitigate` program with the stand-in; its environment sets delay, fingerprint, folder, and size of files."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts in the background ignores it
+    if size := os.environ.get("STANDIN_FILE_SIZE"):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (int(size), int(size)))
+        sys.dont_write_bytecode = True  # its files would be cut, and spoil later imports
+    import annotators
+    from mitigate.cli.main import main as mitigate
+
+    def load_annotator(name: str) -> ExactAnnotator:
+        print("LOADED", name, file=sys.stderr, flush=True)
+        if name == "missing":
+            raise ValueError("no such annotator; expected embedded, a path or a hub id")
+        return ExactAnnotator(
+            os.environ.get("STANDIN_FINGERPRINT", "exact-1"),
+            float(os.environ.get("STANDIN_DELAY", "0")),
+            float(os.environ.get("STANDIN_HOLD", "inf")),
+        )
+
+    annotators.load_annotator = load_annotator
+    os.chdir(os.environ.get("STANDIN_CWD", "."))
+    return mitigate()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

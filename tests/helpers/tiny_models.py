@@ -1,0 +1,58 @@
+"""Tiny decoders with a byte-level tokenizer, built in the test: nothing is downloaded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from examples.pocket.lm import build_tokenizer
+
+TEXTS = [
+    "Question: Who designed the bridge? Reference: The Alder Bridge was opened in May 1902. Answer: It was. " * 3,
+    "问题：谁设计了这座桥？参考：桥于一九零二年开放。答案：安娜设计了它。" * 3,
+]
+
+
+def tokenizer(padding_side: str = "right", vocabulary: int = 400) -> Any:
+    made = build_tokenizer(TEXTS, vocabulary)
+    made.padding_side = padding_side
+    return made
+
+
+def decoder(
+    kind: str = "llama", *, seed: int = 0, classes: int | None = None, head: str = "CausalLM", **more: Any
+) -> Any:
+    """A model of two layers: "llama", "gpt2" (learned positions), "opt" (positions by mask) or "olmo2"."""
+    import torch
+    import transformers as tf
+
+    torch.manual_seed(seed)
+    n = {"pad_token_id": 0, "eos_token_id": 1, "bos_token_id": None, "vocab_size": 400}
+    if classes:
+        n["num_labels"] = classes
+    sizes = {
+        "llama": dict(hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+                      num_key_value_heads=2, max_position_embeddings=512),
+        "gpt2": dict(n_embd=32, n_layer=2, n_head=4, n_positions=512),
+        "opt": dict(hidden_size=32, ffn_dim=48, num_hidden_layers=2, num_attention_heads=4, word_embed_proj_dim=32,
+                    max_position_embeddings=512),
+        "olmo2": dict(hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+                      max_position_embeddings=512),
+    }[kind]  # fmt: skip
+    names = {
+        "llama": ("LlamaConfig", "Llama"),
+        "gpt2": ("GPT2Config", "GPT2"),
+        "opt": ("OPTConfig", "OPT"),
+        "olmo2": ("Olmo2Config", "Olmo2"),
+    }
+    config = getattr(tf, names[kind][0])(**{**sizes, **n, **more})
+    if head == "CausalLM" and kind == "gpt2":
+        return tf.GPT2LMHeadModel(config)
+    return getattr(tf, f"{names[kind][1]}For{head}")(config)
+
+
+def save_decoder(folder: Path, kind: str = "llama", **more: Any) -> Path:
+    """A language model and its tokenizer as a Hugging Face folder."""
+    decoder(kind, **more).save_pretrained(folder)
+    tokenizer().save_pretrained(folder)
+    return folder

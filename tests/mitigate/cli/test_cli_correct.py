@@ -1,0 +1,186 @@
+"""`mitigate correct` and `mitigate best-of`: files in, files out, continued after a kill."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mitigate.cli import correct as command
+from mitigate.cli.main import main
+from tests.helpers.engines_server import Reply, completion, error, serving
+from tests.helpers.rule_annotator import RuleAnnotator
+from tests.mitigate.inference.test_inference import LOST, REFERENCE, RIGHT, WRONG
+
+
+@pytest.fixture
+def annotator(monkeypatch: pytest.MonkeyPatch) -> RuleAnnotator:
+    """In place of a trained one, so that verdicts are known; what is tested here is the command."""
+    rule = RuleAnnotator()
+    monkeypatch.setattr(command, "load", lambda name: rule)
+    return rule
+
+
+def write(path: Path, rows: list[Any]) -> Path:
+    path.write_text("".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows))
+    return path
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def run(*args: object) -> int:
+    return main([str(arg) for arg in args])
+
+
+def answers(folder: Path, *texts: str) -> Path:
+    return write(folder / "in.jsonl", [{"id": i, "reference": REFERENCE, "answer": t} for i, t in enumerate(texts)])
+
+
+def test_correct_writes_records_and_rejects_bad_lines(
+    tmp_path: Path, annotator: RuleAnnotator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = answers(tmp_path, f"{WRONG} {LOST}", RIGHT)
+    with source.open("a") as file:
+        file.write('{"reference": "x"}\n')
+    assert run("correct", "--input", source, "--output", tmp_path / "out.jsonl") == 3
+    first, second = read(tmp_path / "out.jsonl")
+    assert (first["answer"], first["action"], first["id"]) == (f"{RIGHT} {LOST}", "corrected", 0)
+    assert (second["answer"], second["action"]) == (RIGHT, "unchanged")
+    assert len(read(tmp_path / "out.jsonl.rejected.jsonl")) == 1
+    out, err = capsys.readouterr()
+    assert "2 answers: 1 unchanged, 1 corrected, 0 abstained (1 by annotator)" in out
+    assert "hallucinated sentences: 2 of 3 (67 %) before, 1 of 3 (33 %) after" in out
+    assert "in.jsonl:3: answer" in err
+
+
+def test_correct_continues_and_refuses_another_annotator(
+    tmp_path: Path, annotator: RuleAnnotator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, out = answers(tmp_path, WRONG, LOST, RIGHT), tmp_path / "out.jsonl"
+    assert run("correct", "--input", source, "--output", out, "--chunk-size", 1) == 0
+    whole = out.read_bytes()
+    out.write_bytes(whole[: len(whole) // 2])  # killed while it wrote
+    calls = annotator.calls
+    assert run("correct", "--input", source, "--output", out, "--chunk-size", 1) == 0
+    assert out.read_bytes() == whole
+    assert annotator.calls > calls
+    calls = annotator.calls
+    assert run("correct", "--input", source, "--output", out) == 0
+    assert annotator.calls == calls  # complete: nothing is judged again
+    assert run("correct", "--input", source, "--output", out, "--delete") == 2  # its rows were made without
+    assert "it was corrected with {'engine': None, 'delete': False" in capsys.readouterr().err
+    assert out.read_bytes() == whole
+    annotator.fingerprint = "another"
+    for rows in (whole, whole[: whole.index(b"\n") + 1]):  # complete, and begun
+        out.write_bytes(rows)
+        assert run("correct", "--input", source, "--output", out) == 2
+        assert "fingerprint rule, and embedded has another" in capsys.readouterr().err
+
+
+def test_failed_requests_are_told_and_asked_again(
+    tmp_path: Path, annotator: RuleAnnotator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, out = answers(tmp_path, "It weighs 9 Tons.", LOST, WRONG), tmp_path / "out.jsonl"
+    down = [True]
+
+    def script(body: dict[str, Any]) -> Reply:
+        failing = down and "30 Marks" in body["messages"][0]["content"]
+        return error(400, "too long") if failing else completion(RIGHT)
+
+    with serving(script) as server:
+        args = ["correct", "--input", source, "--output", out, "--engine", f"openai:m@{server.url}"]
+        args += ["--chunk-size", 1]
+        assert run(*args) == 1
+        said = capsys.readouterr().err
+        assert "1 of 3 answers have a request without a reply, the last: " in said
+        assert "too long" in said
+        assert "run the same command again" in said
+        rows = read(out)
+        assert [row["answer"] for row in rows] == [RIGHT, LOST, RIGHT]
+        assert ["too long" in row.get("correction_error", "") for row in rows] == [False, True, False]
+        whole = out.read_bytes()
+        assert run(*args) == 1  # still failing: the same again
+        assert out.read_bytes() == whole
+        out.write_bytes(whole[: whole.rindex(b"\n", 0, -1) + 9])  # killed while it wrote the last
+        down.clear()
+        del server.requests[:]
+        calls = annotator.calls
+        assert run(*args) == 0
+        assert len(server.requests) == 1
+        assert annotator.calls - calls == 2 * 3  # three a chunk; the first chunk is as it was
+        fresh = tmp_path / "fresh.jsonl"
+        assert run(*args[:4], fresh, *args[5:]) == 0
+    assert [row["answer"] for row in read(out)] == [RIGHT, RIGHT, RIGHT]
+    assert out.read_bytes() == fresh.read_bytes()
+    assert not list(tmp_path.glob("*.part"))
+
+
+def test_correct_with_an_engine_deletion_and_abstention(tmp_path: Path, annotator: RuleAnnotator) -> None:
+    source = answers(tmp_path, LOST, "It weighs 9 Tons.", f"{LOST} {RIGHT}")
+
+    def script(body: dict[str, Any]) -> Reply:
+        return completion(RIGHT if "30 Marks" in body["messages"][0]["content"] else "No 1!\nNo 2!")
+
+    with serving(script) as server:
+        engine = f"openai:m@{server.url}"
+        cache = tmp_path / "cache.sqlite"
+        args = ["correct", "--input", source, "--engine", engine, "--cache", cache]
+        assert run(*args, "--output", tmp_path / "a.jsonl", "--abstain-above", 0.5) == 0
+        asked = len(server.requests)
+        assert run(*args, "--output", tmp_path / "b.jsonl", "--delete") == 0
+        assert len(server.requests) == asked  # all from the cache
+    first, second, third = read(tmp_path / "a.jsonl")
+    assert (first["answer"], first["changes"][0]["by"]) == (RIGHT, "engine")
+    assert second["action"] == "abstained"
+    assert third["answer"] == f"{RIGHT} {RIGHT}"
+    assert [row["answer"] for row in read(tmp_path / "b.jsonl")] == [RIGHT, "", f"{RIGHT} {RIGHT}"]
+
+
+@pytest.mark.parametrize(
+    ("extra", "message"),
+    [
+        (["--abstain-above", "1"], "--abstain-above: expected a rate from 0 to below 1, got 1.0"),
+        (["--cache", "c"], "--cache: the response cache of an engine; give --engine too"),
+        (["--engine", "gpt"], "--engine: engine 'gpt': expected KIND:MODEL"),
+        (["--chunk-size", "0"], "--chunk-size: expected 1 or more, got 0"),
+    ],
+)
+def test_wrong_options_are_one_line(
+    tmp_path: Path, annotator: RuleAnnotator, capsys: pytest.CaptureFixture[str], extra: list[str], message: str
+) -> None:
+    source = answers(tmp_path, WRONG)
+    assert run("correct", "--input", source, "--output", tmp_path / "out.jsonl", *extra) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_best_of_chooses_and_says_why(
+    tmp_path: Path, annotator: RuleAnnotator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [
+        {
+            "question": "q",
+            "reference": REFERENCE,
+            "answers": [{"text": LOST, "model": "a"}, {"text": RIGHT, "model": "b"}],
+        },
+        {"question": "q", "reference": "", "answers": [{"text": RIGHT}]},
+        {"question": "q", "reference": REFERENCE, "answers": []},
+        {"question": "q", "reference": REFERENCE, "answers": ["text"]},
+    ]
+    source, out = write(tmp_path / "in.jsonl", rows), tmp_path / "best.jsonl"
+    assert run("best-of", "--input", source, "--output", out) == 3
+    first, second = read(out)
+    assert (first["answer"], first["model"], first["index"], first["rates"]) == (RIGHT, "b", 1, [1.0, 0.0])
+    assert first["answers"] == rows[0]["answers"]
+    assert (second["answer"], second["index"], second["rates"]) == (None, None, [None])
+    text = capsys.readouterr().out
+    assert "2 questions, 1 of them without an answer that could be judged" in text
+    assert "50 % of all candidates, 0 % of the chosen" in text
+    assert run("best-of", "--input", source, "--output", out) == 3
+    assert read(out) == [first, second]
+    annotator.fingerprint = "another"
+    assert run("best-of", "--input", source, "--output", out) == 2
+    assert "choose another --output, or --overwrite" in capsys.readouterr().err

@@ -1,0 +1,210 @@
+"""`mitigate evaluate annotator`: tables, JSON, rejected lines, folds, mistakes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from sklearn import metrics as sk
+
+from annotators.evaluation.splits import assign_folds
+from mitigate.cli.main import main
+from mitigate.io import UsageError
+from mitigate.labels import read_labelled
+from tests.helpers.evaluation_cases import FOUR_WAY, TWO_WAY, StandIn, labelled_row, linked_data, write_rows
+
+
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    """What `--annotator` names is the stand-in; the command itself is the real one."""
+    annotator = StandIn()
+    monkeypatch.setattr("annotators.load_annotator", lambda name: annotator, raising=False)
+    return annotator
+
+
+def _run(*args: object) -> int:
+    return main(["evaluate", "annotator", *map(str, args)])
+
+
+def test_command_prints_a_table_and_writes_the_figures(
+    tmp_path: Path, stand_in: StandIn, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, two = write_rows(tmp_path / "one.jsonl", FOUR_WAY), write_rows(tmp_path / "two.jsonl", TWO_WAY)
+    output = tmp_path / "out" / "metrics.json"
+    assert _run("--data", one, two, "--annotator", "any", "--output", output, "--seed", 3) == 0
+    captured = capsys.readouterr()
+    assert "stand-in, fold all, 9 rows" in captured.out
+    lines = captured.out.splitlines()
+    line = next(line for line in lines if "│ two " in line)
+    assert line.split("│")[3:6] == [f" {'1.000':>7} ", f" {'0.750':>20} ", f" {'1.000':>20} "]
+    assert "0.500 [0." in next(line for line in lines if "│ all " in line)  # accuracy
+    assert f"figures: {output}" in captured.err
+    assert "\x1b" not in captured.out + captured.err
+    assert sorted(path.name for path in output.parent.iterdir()) == ["metrics.json"]
+    result = json.loads(output.read_text("utf-8"))
+    assert result["overall"]["accuracy"] == 0.5
+    assert result["overall"]["balanced_accuracy"] == pytest.approx((2 / 3 + 2 / 5) / 2)
+    assert result["n_rejected"] == 0
+    run = result["run"]
+    assert run["annotator"] == {"name": "stand-in", "fingerprint": "f00d"}
+    assert run["data"][0] == {"file": str(one), "sha256": hashlib.sha256(one.read_bytes()).hexdigest()}
+    assert run["command"] == (f"mitigate evaluate annotator --data {one} {two} --annotator any --fold all --seed 3")
+    assert run["versions"]["python"] == ".".join(map(str, sys.version_info[:3]))
+    assert set(run["versions"]) == {"python", "torch", "transformers", "hallucination-toolkit"}
+    assert (run["fold"], run["seed"], run["limit"]) == ("all", 3, None)
+    # The written rows give the same figures with scikit-learn.
+    truth = [row["label"] == "supported" for row in FOUR_WAY + TWO_WAY if row["label"] != "no_fact"]
+    called = [True, False, False, True, True, True, False, True]  # the unchecked row 4 is counted as wrong
+    assert result["overall"]["balanced_accuracy"] == pytest.approx(sk.balanced_accuracy_score(truth, called))
+
+
+def test_command_prints_json(tmp_path: Path, stand_in: StandIn, capsys: pytest.CaptureFixture[str]) -> None:
+    data = write_rows(tmp_path / "one.jsonl", FOUR_WAY)
+    assert _run("--data", data, data, "--annotator", "any", "--json") == 0  # a file given twice counts once
+    result = json.loads(capsys.readouterr().out)
+    assert result["overall"]["n"] == 6
+    assert result["labels"]["contradictory"]["coverage"] == 0.5
+
+
+def test_command_reports_and_keeps_rejected_lines(
+    tmp_path: Path, stand_in: StandIn, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = write_rows(tmp_path / "one.jsonl", [*FOUR_WAY, {**FOUR_WAY[0], "label": "true"}])
+    output = tmp_path / "metrics.json"
+    assert _run("--data", data, "--annotator", "any", "--output", output) == 3
+    error = capsys.readouterr().err
+    assert f"rejected {data}:7: label: expected one of supported, contradictory, unverifiable" in error
+    assert 'got "true"' in error
+    rejected = tmp_path / "metrics.json.rejected.jsonl"
+    (kept,) = map(json.loads, rejected.read_text("utf-8").splitlines())
+    assert (kept["line"], kept["problems"][0]["field"]) == (7, "label")
+    result = json.loads(output.read_text("utf-8"))
+    assert (result["n_rejected"], result["overall"]["n"]) == (1, 6)
+    write_rows(data, FOUR_WAY)
+    assert _run("--data", data, "--annotator", "any", "--output", output) == 0
+    assert not rejected.exists()
+
+
+def test_command_says_over_what_it_computed_the_folds(
+    tmp_path: Path, stand_in: StandIn, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = linked_data(tmp_path)
+    for file in files[:2]:
+        rows = [json.loads(line) for line in file.read_text("utf-8").splitlines()]
+        write_rows(file, [{**row, "id": f"{row['id']} supported 0.5"} for row in rows])
+    expected = read_labelled([files[0]], (2, 3, 4)).rows
+    assert _run("--data", files[0], "--annotator", "any", "--fold", "train", "--json") == 0
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["overall"]["n"] == len(expected)
+    assert f"fold train: {len(expected)} of 41 rows; folds computed over 3 files of" in captured.err
+
+
+def test_limit_draws_rows_by_seed(tmp_path: Path, stand_in: StandIn) -> None:
+    rows = [labelled_row(f"{i} supported 0.5", "supported", str(i % 4)) for i in range(100)]
+    data = write_rows(tmp_path / "one.jsonl", rows)
+    drawn = []
+    for seed in (1, 1, 2):
+        stand_in.seen.clear()
+        assert _run("--data", data, "--annotator", "any", "--limit", 10, "--seed", seed, "--json") == 0
+        drawn.append([row["id"] for row in stand_in.seen])
+    assert len(drawn[0]) == 10
+    assert drawn[0] == drawn[1] != drawn[2]
+    assert drawn[0] == sorted(drawn[0], key=lambda id: int(id.split()[0]))
+
+
+def test_hostile_names_do_no_harm_in_the_table(
+    tmp_path: Path, stand_in: StandIn, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{**row, "source": "[red]x[/nope]\x1b[31m", "lang": "\ud800"} for row in FOUR_WAY]
+    assert _run("--data", write_rows(tmp_path / "one.jsonl", []), "--annotator", "any") == 2
+    path = tmp_path / "hostile.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    output = tmp_path / "metrics.json"
+    assert (
+        _run("--data", path, write_rows(tmp_path / "b.jsonl", FOUR_WAY), "--annotator", "any", "--output", output) == 0
+    )
+    out = capsys.readouterr().out
+    assert "[red]x[/nope]\ufffd[31m" in out
+    assert "\x1b" not in out
+    assert "\ud800" in json.loads(output.read_text("utf-8"))["languages"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--fold", "tst"], "--fold: expected test, dev, train, all, or 0 to 4; got 'tst'"),
+        (["--limit", "0"], "--limit: expected a number of rows from 1 up; got 0"),
+        (["--seed", "-1"], "--seed: expected a number from 0 up; got -1"),
+        (["--output", "{data}"], "is one of the data files and would be written over"),
+        (["--output", "{folder}"], "it is a folder"),
+        (["--data", "{folder}"], "is not one; for all of its files give"),
+        (["--data", "{folder}/none.jsonl"], "expected a JSON Lines file"),
+        (["--data", "{empty}"], "expected labelled sentences; found none"),
+    ],
+)
+def test_mistakes_are_found_before_the_annotator_loads(
+    options: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def load(name: str) -> StandIn:
+        raise RuntimeError("loaded")
+
+    monkeypatch.setattr("annotators.load_annotator", load, raising=False)
+    data, empty = write_rows(tmp_path / "one.jsonl", FOUR_WAY), write_rows(tmp_path / "empty.jsonl", [])
+    filled = [o.format(data=data, folder=tmp_path, empty=empty) for o in options]
+    given = [] if "--data" in options else ["--data", data]
+    assert _run(*given, "--annotator", "any", *filled) == 2
+    assert message in capsys.readouterr().err
+    with pytest.raises(RuntimeError, match="loaded"):
+        _run("--data", data, "--annotator", "any")
+
+
+def test_an_unknown_annotator_is_a_usage_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def load(name: str) -> StandIn:
+        raise ValueError(f"no annotator {name!r}")
+
+    monkeypatch.setattr("annotators.load_annotator", load, raising=False)
+    assert _run("--data", write_rows(tmp_path / "one.jsonl", FOUR_WAY), "--annotator", "nobody") == 2
+    assert "--annotator: no annotator 'nobody'" in capsys.readouterr().err
+
+
+def test_a_fold_without_rows_is_said(tmp_path: Path, stand_in: StandIn, capsys: pytest.CaptureFixture[str]) -> None:
+    data = write_rows(tmp_path / "one.jsonl", FOUR_WAY[:1])
+    (fold,) = assign_folds(FOUR_WAY[:1])
+    assert _run("--data", data, "--annotator", "any", "--fold", (fold + 1) % 5) == 2
+    assert f"found none in fold {(fold + 1) % 5}" in capsys.readouterr().err
+
+
+def test_a_file_that_cannot_be_written_is_a_usage_error(tmp_path: Path) -> None:
+    from mitigate.io import write_bytes
+
+    with pytest.raises(UsageError, match="cannot write"):
+        write_bytes(tmp_path / ("m" * 252), b"{}")  # too long a name with what is added until it is whole
+
+
+def test_the_embedded_annotator_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    reference = "Omar Khayyam was born in Nishapur in 1048. He wrote a treatise on algebra around 1070."
+    rows = [
+        {"sentence": "Omar Khayyam was born in Nishapur.", "label": "supported", "lang": "en"},
+        {"sentence": "Rice prices in Osaka doubled last winter.", "label": "unverifiable", "lang": "en"},
+        {"sentence": "他出生于内沙布尔。", "label": "supported", "lang": "zh"},
+    ]
+    data = write_rows(tmp_path / "omar.jsonl", [{"reference": reference, **row} for row in rows])
+    output = tmp_path / "metrics.json"
+    assert _run("--data", data, "--annotator", "embedded", "--output", output) == 0
+    assert "fold all, 3 rows" in capsys.readouterr().out
+    result = json.loads(output.read_text("utf-8"))
+    assert result["statuses"] == {"checked": 2, "language_unsupported": 1}
+    assert result["languages"]["en"]["auc"] == 1.0
+    assert result["languages"]["zh"]["coverage"] == 0.0
+    assert result["sources"]["omar"]["n"] == 3
+    assert result["run"]["annotator"]["name"] == "embedded"
+    assert len(result["run"]["annotator"]["fingerprint"]) >= 12

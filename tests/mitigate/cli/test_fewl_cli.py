@@ -1,0 +1,338 @@
+"""`mitigate fewl` through its command line: every sub-command, bad input, and a run killed half way."""
+
+from __future__ import annotations
+
+import collections
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import numpy as np
+import pytest
+
+from engines import ResponseCache
+from mitigate import models as fewl_similarity
+from mitigate.cli.main import main
+
+
+def letters(texts):
+    """A stand-in for the embedding model: counts of letters, length 1."""
+    counts = np.array([[t.lower().count(c) + 0.01 for c in "abcdefghij"] for t in texts], dtype=np.float32)
+    return counts / np.linalg.norm(counts, axis=1, keepdims=True)
+
+
+@pytest.fixture(autouse=True)
+def light_encoder(monkeypatch):
+    """No model is loaded here; the real one has its own tests and is used by the killed run below."""
+    monkeypatch.setattr("mitigate.cli.fewl.load_encoder", lambda name, texts: ("letters", letters))
+    monkeypatch.setattr("mitigate.cli.fewl.load_encoder", lambda name, texts: ("letters", letters))
+
+
+def questions(n=4):
+    return [
+        {
+            "id": i,
+            "question": f"question {'abcdefghij'[i]}",
+            "answers": [
+                {"text": "abc"[: i % 3 + 1], "model": "x", "label": True},
+                {"text": "jih", "model": "y", "label": False},
+            ],
+            "reference_answers": {"one": "abc", "two": "ab"},
+        }
+        for i in range(n)
+    ]
+
+
+def write(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def read(path):
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def fewl(*args):
+    return main(["fewl", *map(str, args)])
+
+
+def test_score_rank_pick(tmp_path, capsys):
+    source = write(tmp_path / "q.jsonl", questions())
+    scored, picked = tmp_path / "s.jsonl", tmp_path / "p.jsonl"
+    assert fewl("score", "--input", source, "--output", scored, "--no-penalty", "--json") == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert summary["report"]["scored"] == 8
+    assert summary["fewl_options"]["expertise"] == "uniform"  # nothing to weigh by
+    rows = read(scored)
+    assert all(row["answers"][0]["score"] > row["answers"][1]["score"] for row in rows)
+    assert rows[0]["lambda"] == {"one": 0.5, "two": 0.5}
+    run = json.loads((tmp_path / "s.jsonl.run.json").read_text())
+    assert run["options"]["aggregation"] == "paper"
+    assert len(run["input_sha256"]) == 64
+
+    truth = tmp_path / "truth.json"
+    truth.write_text('{"x": 0.9, "y": 0.1}')
+    png = tmp_path / "r.png"
+    assert fewl("rank", "--input", scored, "--truth", truth, "--png", png, "--json") == 0
+    ranking = json.loads(capsys.readouterr().out)
+    assert [row["model"] for row in ranking["models"]] == ["x", "y"]
+    assert ranking["kendall"]["tau"] == 1.0
+    assert ranking["wins"]["x"]["y"] == 1.0
+    assert png.read_bytes().startswith(b"\x89PNG")
+    assert fewl("rank", "--input", scored, "--truth", "labels") == 0
+    assert "Kendall" in capsys.readouterr().out
+
+    assert fewl("pick", "--input", scored, "--output", picked) == 0
+    assert [row["model"] for row in read(picked)] == ["x"] * 4
+
+
+def test_expertise_follows_the_pairs_of_the_input(tmp_path, capsys):
+    rows = [{**row, "iw": ["ab"], "co": ["abc"]} for row in questions()]
+    source, png = write(tmp_path / "q.jsonl", rows), tmp_path / "a.png"
+    code = fewl("score", "--input", source, "--output", tmp_path / "s.jsonl", "--agreement-png", png)
+    assert code == 0
+    assert "expertise similarity" in capsys.readouterr().out
+    weights = read(tmp_path / "s.jsonl")[0]["lambda"]
+    assert weights["one"] > weights["two"]  # "one" says what is corrected, "two" what is wrong
+    assert png.read_bytes().startswith(b"\x89PNG")
+
+
+def test_prompted_expertise_asks_the_reference_llm(tmp_path, monkeypatch):
+    from engines.types import ChatResult, Sample
+
+    class Agreeable:
+        """Calls every corrected answer its own and no wrong one; the other LLM, the other way round."""
+
+        def __init__(self, name):
+            self.name, self.identity = name, {}
+
+        def chat(self, chats, sampling=None, *, on_result=None):
+            own = "right" if self.name == "one" else "wrong"
+            said = ["Yes" if f"Another answer: {own}" in chat[-1]["content"] else "No" for chat in chats]
+            return [ChatResult((Sample(text, "stop"),)) for text in said]
+
+        def close(self):
+            pass
+
+    monkeypatch.setattr("mitigate.cli.fewl._engine", lambda spec, args: Agreeable(spec))
+    rows = [{**row, "iw": ["wrong"], "co": ["right"]} for row in questions(2)]
+    source, scored = write(tmp_path / "q.jsonl", rows), tmp_path / "s.jsonl"
+    options = ["--expertise", "prompted", "--reference-llm", "one", "--reference-llm", "two"]
+    assert fewl("score", "--input", source, "--output", scored, *options) == 0
+    # r = 1 − 0 and 0 − 1: λ = e/(e + 1/e)
+    assert read(scored)[0]["lambda"]["one"] == pytest.approx(0.880797, abs=1e-6)
+
+
+def test_bad_lines_are_named_kept_and_told_by_the_exit_code(tmp_path, capsys):
+    source = write(tmp_path / "q.jsonl", questions(2))
+    with source.open("a") as file:
+        file.write('{"question": "q", "answers": [{"text": 3}]}\nnonsense\n')
+    scored = tmp_path / "s.jsonl"
+    assert fewl("score", "--input", source, "--output", scored) == 3
+    error = capsys.readouterr().err
+    assert f"{source}:3: answers[0].text: expected a string, got 3" in error
+    assert f"{source}:4:" in error
+    assert len(read(scored)) == 2
+    rejected = read(tmp_path / "s.jsonl.rejected.jsonl")
+    assert [row["line"] for row in rejected] == [3, 4]
+    assert fewl("rank", "--input", source) == 2  # not scored: no line is good
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--similarity", "bleu"], "expected cosine, rouge-l, new-words or annotator:NAME, got 'bleu'"),
+        (["--neighbours", "0"], "--neighbours: expected 1 or more, got 0"),
+        (["--references", "one"], "--references: expected all or single:NAME"),
+        (["--references", "single:z"], "NAME one of one, two, got 'single:z'"),
+        (["--expertise", "similarity"], "no record has iw and co"),
+        (["--expertise", "prompted"], "give each as --reference-llm"),
+        (["--reference-samples", "5"], "only with --reference-llm"),
+        (["--reference-llm", "gpt"], "expected KIND:MODEL"),
+    ],
+)
+def test_wrong_options_are_one_line(tmp_path, capsys, options, message):
+    source = write(tmp_path / "q.jsonl", questions())
+    assert fewl("score", "--input", source, "--output", tmp_path / "s.jsonl", *options) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_no_references_and_no_engine(tmp_path, capsys):
+    source = write(tmp_path / "q.jsonl", [{"question": "a", "answers": [{"text": "b"}]}])
+    assert fewl("score", "--input", source, "--output", tmp_path / "s.jsonl") == 2
+    assert "no record has reference_answers; add some, or give --reference-llm" in capsys.readouterr().err
+
+
+def test_build_benchmark(tmp_path, capsys):
+    rows = [
+        {
+            "question": "a" * i + "b" * (12 - i),
+            "short_answer": f"short {i}",
+            "long_answer": f"First {i}. Second {i}. Third {i}. Last {i}.",
+        }
+        for i in range(1, 12)
+    ]
+    source = write(tmp_path / "nq.jsonl", [*rows, {"question": "q", "short_answer": 1, "long_answer": "x"}])
+    target = tmp_path / "b.jsonl"
+    assert fewl("build-benchmark", "--input", source, "--output", target, "--answers", 2, "--json") == 3
+    statistics = json.loads(capsys.readouterr().out)
+    built = read(target)
+    assert statistics["questions"] == len(built) > 5
+    assert all(len(row["answers"]) == 6 for row in built)
+    assert read(tmp_path / "b.jsonl.rejected.jsonl")[0]["line"] == 12
+
+
+def test_annotator_similarity_weighs_sentences_by_how_factual_they_are():
+    class Judge:
+        name, fingerprint = "judge", "0"
+
+        def predict(self, rows):
+            from annotators.records import SentenceAnnotation
+
+            table = {"Good.": (0.8, 0.0), "Hello!": (0.1, 0.9), "Bad.": (0.0, 0.5)}
+            out = []
+            for row in rows:
+                text = row["sentence"]
+                if text not in table:
+                    out.append(SentenceAnnotation(text, 0, len(text), "failed"))
+                    continue
+                supported, none = table[text]
+                scores = {
+                    "supported": supported,
+                    "no_fact": none,
+                    "contradictory": 1 - supported - none,
+                    "unverifiable": 0.0,
+                }
+                out.append(SentenceAnnotation(text, 0, len(text), "checked", "supported", scores))
+            return out
+
+    from fewl.similarity import compare
+
+    similarity = fewl_similarity.annotator_similarity(Judge())
+    candidates = ["Good.", "Good. Hello!", "Good. Bad.", "Odd.", "Odd. Bad."]
+    values = compare(similarity, candidates, ["r"] * 5, ["q"] * 5)
+    # 0.8/1; (0.8 + 0.1)/(1 + 0.1); 0.8/(1 + 0.5); nothing judged; 0/0.5
+    np.testing.assert_allclose(values, [0.8, 0.9 / 1.1, 0.8 / 1.5, np.nan, 0.0])
+
+
+def test_chinese_input_is_not_given_to_a_model_that_cannot_read_it():
+    name, encode = fewl_similarity.load_encoder("auto", ["你是哪国人？"])
+    assert "cannot read Chinese" in name
+    assert encode(["你是哪国人？"]).shape == (1, 4096)
+
+
+class Server(BaseHTTPRequestHandler):
+    """An OpenAI-compatible endpoint that counts by the client's key and keeps all after ``limit`` waiting."""
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        asked = body["messages"][-1]["content"]
+        with self.server.lock:
+            mine = self.server.asked[self.headers["Authorization"]]
+            mine.append(asked)
+            held = len(mine) > self.server.limit
+        if held:
+            self.server.full.set()
+            self.server.go_on.wait(200)
+            return  # its client was killed
+        if wanted := re.search(r"Invent (\d+) ", asked):
+            lines = [
+                f"{i}. Wrong Answer: wrong {i}\n{i}. Non-Wrong Answer: right {i}"
+                for i in range(1, int(wanted.group(1)) + 1)
+            ]
+            text = "\n".join(lines)
+        else:
+            text = f"an answer of {len(asked)} letters"
+        message = {"role": "assistant", "content": text}
+        reply = {
+            "id": "1",
+            "object": "chat.completion",
+            "created": 0,
+            "model": body["model"],
+            "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+            "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2},
+        }
+        data = json.dumps(reply).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *_):
+        pass
+
+
+def test_failed_requests_are_told_by_the_exit_code_and_asked_again(tmp_path, capsys, monkeypatch):
+    """A server that refuses every second question: scores of the rest, exit code 1; then it answers them all."""
+    from tests.helpers.engines_server import completion, error, serving
+
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    bare = [{k: v for k, v in row.items() if k != "reference_answers"} for row in questions(4)]
+    source, scored = write(tmp_path / "q.jsonl", bare), tmp_path / "s.jsonl"
+    broken = True
+
+    def script(body):
+        nth = sorted(row["question"] for row in bare).index(body["messages"][0]["content"].split("\n\n")[1])
+        return error(400, "not today") if broken and nth % 2 else completion("It is so.")
+
+    with serving(script) as server:
+        argv = ["fewl", "score", "--input", source, "--output", str(scored), "--expertise", "uniform"]
+        argv += ["--reference-llm", f"openai:m@{server.url}", "--json"]
+        assert main([str(a) for a in argv]) == 1
+        said = capsys.readouterr().err
+        assert "2 requests failed" in said
+        assert "not today" in said
+        assert "run the same command again" in said
+        assert len(read(scored)) == 4
+        broken, before = False, len(server.requests)
+        assert main([str(a) for a in argv]) == 0
+        assert len(server.requests) == before + 2
+    assert all(row["reference_answers"] for row in read(scored))
+
+
+def test_a_killed_run_goes_on_and_asks_nothing_twice(tmp_path):
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Server)
+    server.asked, server.lock, server.limit = collections.defaultdict(list), threading.Lock(), 18
+    server.full, server.go_on = threading.Event(), threading.Event()
+    server.handle_error = lambda *_: None  # a request cut off by the kill
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    bare = [{k: v for k, v in row.items() if k != "reference_answers"} for row in questions(10)]
+    source, scored = write(tmp_path / "q.jsonl", bare), tmp_path / "s.jsonl"
+    engine = f"openai:tiny@http://127.0.0.1:{server.server_port}/v1"
+    command = [sys.executable, "-m", "mitigate.cli", "fewl", "score", "--input", source, "--output", scored]
+    command += ["--reference-llm", engine, "--reference-samples", "2", "--json"]
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    first, second = ({**environment, "OPENAI_API_KEY": key} for key in ("first", "second"))
+    try:
+        process = subprocess.Popen(command, env=first, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        assert server.full.wait(120)  # the 19th request waits; the first 18 are answered, if not yet saved
+        cache, deadline = ResponseCache(f"{scored}.cache.sqlite"), time.monotonic() + 60
+        while len(cache) < server.limit:  # what was answered is saved at once
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        cache.close()
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        before = server.asked["Bearer first"][: server.limit]
+        server.limit = 10**9
+        server.go_on.set()
+        done = subprocess.run(command, env=second, capture_output=True, text=True, timeout=150)
+    finally:
+        server.go_on.set()
+        server.shutdown()
+        server.server_close()
+    assert done.returncode == 0, done.stderr
+    # two draws per question share their text, so compare counts: nothing answered before is asked again
+    total = collections.Counter(before) + collections.Counter(server.asked["Bearer second"])
+    assert sorted(total.values()) == [1] * 10 + [2] * 10  # ten IW/CO prompts, ten questions drawn twice
+    rows = read(scored)
+    assert all(len(row["reference_answers"][engine]) == 2 for row in rows)
+    assert all(len(row["iw"]) == len(row["co"]) == 25 for row in rows)
+    assert json.loads(done.stdout)["pairs"]["questions_with_all_pairs"] == 10

@@ -1,0 +1,390 @@
+"""The demo page as it is served: the endpoints through gradio_client, the page in a headless Chromium.
+
+One server for all. Without a browser (`apt-get install chromium`) or playwright the browser's tests say so and skip.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import shutil
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.helpers.demo_parts import ANSWER, CONTRAST, FILLED, HOSTILE, REFERENCE, Slow, SpanRule, write_run
+
+gr = pytest.importorskip("gradio", reason="skipped: gradio is not installed (the demo extra)")
+
+from mitigate.demo.launch import launch  # noqa: E402
+from mitigate.demo.limits import Limits  # noqa: E402
+from mitigate.demo.page import build  # noqa: E402
+from mitigate.demo.service import Service, Shelf
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of the servers' libraries
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),  # sockets closed late
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.timeout(900),
+]
+WAIT = 240_000  # milliseconds; pages are quick, test machines are not
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]  # containers have little of that memory
+
+
+class Served:
+    """The running page and the annotators behind it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.slow = Slow()
+        self.runs = folder / "runs"
+        write_run(self.runs / "one")
+        limits = Limits()
+        self.shelf = Shelf(["rule", "slow", "embedded", "broken"], load=self._load)
+        self.service = Service(self.shelf, limits)
+        self.page = build(self.service, runs=str(self.runs))
+        self.url = launch(self.page, limits, block=False)
+
+    def _load(self, name: str) -> Any:
+        if name == "embedded":
+            from annotators import load_annotator
+
+            return load_annotator()
+        if name == "broken":
+            raise OSError("no <b>folder</b>")
+        return self.slow if name == "slow" else SpanRule(scores=True)
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    loops: list[asyncio.AbstractEventLoop] = []  # Gradio makes some while it starts, and leaves them open
+    new_loop = asyncio.new_event_loop
+
+    def noted() -> asyncio.AbstractEventLoop:
+        loops.append(new_loop())
+        return loops[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(asyncio, "new_event_loop", noted)
+        patch.setenv("GRADIO_SHARE", "True")  # the page must not listen to this
+        patch.setenv("GRADIO_SERVER_NAME", "0.0.0.0")
+        patch.setattr("gradio.networking.url_ok", lambda url: True)  # its own look allows three seconds
+        one = Served(tmp_path_factory.mktemp("demo"))
+    yield one
+    one.page.close(verbose=False)
+    one.page.server.thread.join(60)  # Gradio itself waits five seconds
+    asyncio.set_event_loop(None)
+    for loop in loops:
+        loop.close()
+
+
+# --- endpoints -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def client(served: Served) -> Iterator[Any]:
+    from gradio_client import Client
+
+    one = Client(served.url, verbose=False, httpx_kwargs={"timeout": WAIT / 1000})
+    yield one
+    one.close()
+
+
+def test_it_listens_on_loopback_and_names_two_endpoints(served: Served, client: Any) -> None:
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/", served.url)
+    assert served.page.share_url is None
+    assert set(client.view_api(return_format="dict")["named_endpoints"]) == {"/annotate", "/fewl"}
+
+
+def test_annotate_by_client_is_annotate(client: Any) -> None:
+    record = {"question": "Who?", "reference": REFERENCE, "answer": ANSWER}
+    found = client.predict(**record, annotator="rule", api_name="/annotate")
+    assert found == {**SpanRule(scores=True).annotate(**record).to_dict()}
+    assert client.predict("", REFERENCE, ANSWER, api_name="/annotate")["sentences"] == found["sentences"]
+
+
+def test_fewl_by_client(client: Any) -> None:
+    record = {
+        "question": "Do camels store water?",
+        "answers": [{"text": "No, fat."}, {"text": "Yes."}],
+        "reference_answers": {"one": "No, their humps hold fat.", "two": "They do not."},
+    }
+    found = client.predict(record, None, "eq6", "new-words", api_name="/fewl")
+    assert found["lambda"] == {"one": 0.5, "two": 0.5}
+    assert found["answers"][0]["score"] > found["answers"][1]["score"]
+    assert found["answers"][0]["laziness"] is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("", "r", "x" * 50_001), "The answer has 50,001 characters; this page takes 50,000"),
+        (("", "r", "a", "openai:m@http://127.0.0.1:9/v1"), "is not offered here, only rule, slow"),
+        (("", "r", "a", "broken"), "'broken' can't be loaded: no <b>folder</b>"),
+        (("", "r", " "), "The answer is empty"),
+    ],
+)
+def test_what_is_not_taken_is_refused_politely(client: Any, arguments: tuple[str, ...], message: str) -> None:
+    from gradio_client.exceptions import AppError
+
+    with pytest.raises(AppError, match=re.escape(message)):
+        client.predict(*arguments, api_name="/annotate")
+
+
+def test_a_request_larger_than_any_input_is_not_read(served: Served) -> None:
+    body = json.dumps({"data": ["", "r", "x" * 7_000_000, "rule"]}).encode()
+    asked = urllib.request.Request(
+        f"{served.url}gradio_api/call/annotate", data=body, headers={"Content-Type": "application/json"}
+    )
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(asked, timeout=60)
+    with refused.value as answer:
+        assert answer.code == 413
+        assert "bytes; this page takes 6,000,000" in json.loads(answer.read())["detail"]
+
+
+def test_people_at_once_do_not_mix(client: Any) -> None:
+    def ask(number: int) -> bool:
+        reference = f"Ship {number} left in {1900 + number}."
+        answer = f"{reference} Ship {number + 1} sank. Nobody saw {number}."
+        found = client.predict("", reference, answer, ("rule", "slow")[number % 5 == 0], api_name="/annotate")
+        labels = [s["label"] for s in found["sentences"]]
+        return found["answer"] == answer and labels == ["supported", "unverifiable", "unverifiable"]
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(ask, range(16)))
+
+
+# --- the browser -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    playwright = pytest.importorskip("playwright.sync_api", reason="skipped: playwright is not installed")
+    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if path is None:
+        pytest.skip("skipped: no browser here (apt-get install chromium)")
+    with playwright.sync_playwright() as started:
+        one = started.chromium.launch(executable_path=path, args=FLAGS)
+        yield one
+        one.close()
+
+
+@pytest.fixture
+def visit(browser: Any, served: Served) -> Iterator[Any]:
+    """Opens the page; at the end nothing may have gone wrong in the console, nor left this machine."""
+    contexts, wrong, asked = [], [], []
+
+    def note(message: Any) -> None:
+        if message.type == "error":
+            wrong.append(message.text)
+
+    def visit(**options: Any) -> Any:
+        context = browser.new_context(accept_downloads=True, **options)
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(WAIT)
+        page.on("console", note)
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on("dialog", lambda dialog: wrong.append("dialog") or dialog.dismiss())
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto(served.url)
+        page.wait_for_selector("#annotate")
+        return page
+
+    yield visit
+    for context in contexts:
+        context.close()
+    assert wrong == []
+    assert [url for url in asked if not url.startswith((served.url, "data:", "blob:"))] == []
+
+
+def judge(page: Any, answer: str, reference: str = REFERENCE, annotator: str = "rule", wait: bool = True) -> None:
+    page.fill("#reference textarea", reference)
+    page.fill("#answer textarea", answer)
+    choose(page, ".mt-annotator:visible", annotator)
+    page.click("#annotate")
+    if wait:
+        page.wait_for_selector("#annotated .mt-view:not(.busy) .s")
+
+
+def choose(page: Any, box: str, name: str) -> None:
+    page.fill(f"{box} input", name)
+    page.keyboard.press("Enter")
+
+
+def test_an_example_is_annotated_and_a_sentence_shows_its_evidence(visit: Any) -> None:
+    page = visit(viewport={"width": 1280, "height": 900})
+    page.get_by_text("Lighthouse (English)").click()
+    page.wait_for_function(
+        "['answer', 'reference'].every(id => document.querySelector(`#${id} textarea`).value.length > 100)"
+    )
+    answer, reference = page.input_value("#answer textarea"), page.input_value("#reference textarea")
+    choose(page, ".mt-annotator:visible", "embedded")
+    page.click("#annotate")
+    page.wait_for_selector("#annotated .mt-view:not(.busy) .s")
+    assert page.text_content("#annotated .answer") == answer
+    assert page.text_content("#annotated .reference") == reference
+    first = page.locator("#annotated .s").first
+    first.click()
+    assert first.get_attribute("aria-pressed") == "true"
+    card = page.locator("#annotated .card:visible")
+    assert card.count() == 1
+    assert "sentence 1 of 8" in card.inner_text()
+    assert "Probabilities" in card.inner_text()
+    (evidence,) = page.locator("#annotated .e.on").all_text_contents()
+    assert "about 14 kilometres off the coast" in evidence
+    page.keyboard.press("ArrowRight")
+    assert page.locator("#annotated .s[aria-pressed=true]").text_content().startswith("The first lighthouse")
+    page.keyboard.press("Enter")  # closes the card
+    assert page.locator("#annotated .card:visible").count() == 0
+    with page.expect_download() as download:
+        page.click("#save")
+    assert json.loads(Path(download.value.path()).read_text())["answer"] == answer
+
+
+def test_labels_corrections_and_what_was_not_checked_are_told_in_words(visit: Any) -> None:
+    page = visit()
+    judge(page, ANSWER)
+    assert "67 %" in page.inner_text("#annotated .rate")
+    assert [s.get_attribute("title") for s in page.locator("#annotated .s").all()] == [
+        "1: supported", "2: contradictory", "3: unverifiable", "4: no fact",
+    ]  # fmt: skip
+    assert page.text_content("#annotated .corrected .diff del") == "baker"
+    assert page.text_content("#annotated .corrected .diff ins") == "miller"
+    judge(page, "Nobody can tell.", reference=" ")
+    assert "1 sentence was not checked" in page.inner_text("#annotated .unchecked")
+    judge(page, "x", annotator="broken", wait=False)
+    page.wait_for_selector("#annotated .notice")
+    assert "can't be loaded: no <b>folder</b>" in page.inner_text("#annotated .notice")
+
+
+def test_hostile_text_is_text(visit: Any) -> None:
+    page = visit()
+    judge(page, HOSTILE, reference=HOSTILE)
+    assert page.text_content("#annotated .answer") == HOSTILE
+    assert page.text_content("#annotated .reference") == HOSTILE
+    page.locator("#annotated .s").first.click()
+    for tag in ("script", "img", "a", "iframe"):
+        assert page.locator(f"#annotated {tag}").count() == 0
+    assert page.evaluate("window.hacked") is None
+    assert page.locator("#annotated .answer .hidden[data-name='U+202E']").count() == 1
+    judge(page, "x" * 50_001, wait=False)
+    page.wait_for_selector("#annotated .notice")
+    told = page.inner_text("#annotated .notice")
+    assert "The answer has 50,001 characters; this page takes 50,000." in told
+    long = "The mill was built in 1804, and its red roofs can be seen from Ostrand. " * 690
+    judge(page, long)
+    assert page.text_content("#annotated .answer") == page.input_value("#answer textarea") == long
+
+
+def test_it_streams_and_stops_and_two_people_do_not_mix(visit: Any, served: Served) -> None:
+    one, two = visit(), visit()
+    one.route("**/cancel", lambda route: (time.sleep(1.5), route.continue_()))  # more sentences come meanwhile
+    before = served.slow.sentences
+    judge(one, "".join(f"Ship {i} sank. " for i in range(400)), annotator="slow", wait=False)
+    judge(two, "Boat 1 sank. Boat 2 sank. Boat 3 sank.", annotator="slow", wait=False)
+    one.wait_for_selector("#annotated .s.unverifiable")  # shown while others wait
+    assert one.locator("#annotated .s.waiting").count() > 0
+    one.click("#stop")
+    one.wait_for_selector("#annotated .s.not_checked")
+    shown = one.locator("#annotated .s.unverifiable").count()
+    assert 0 < shown < 400
+    two.wait_for_selector("#annotated .mt-view:not(.busy) .s")
+    assert "Ship" not in two.text_content("#annotated")
+    assert two.locator("#annotated .s.unverifiable").count() == 3
+    judged = before
+    while served.slow.sentences > judged:  # the sentence under way is finished
+        judged = served.slow.sentences
+        assert judged - before < 400
+        time.sleep(2)
+    assert judged - before >= shown + 3
+    assert one.locator("#annotated .s.unverifiable").count() == shown
+    assert "because it was stopped" in one.inner_text("#annotated .unchecked")
+
+
+def test_a_batch_goes_up_and_comes_down(visit: Any, tmp_path: Path) -> None:
+    rows = [{"id": f"r{i}", "question": f"<b>{i}</b>?", "reference": REFERENCE, "answer": ANSWER} for i in range(6)]
+    source = tmp_path / "in.jsonl"
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows) + "<i>bad</i>\n")
+    page = visit()
+    page.get_by_role("tab", name="Batch").click()
+    page.set_input_files("#batch-file input[type=file]", source)
+    page.wait_for_selector("#batch-file .file-preview [aria-label='in.jsonl']")  # the file, not its progress
+    page.click("#batch-run")
+    page.wait_for_selector("#batch-save-0:not([disabled])")
+    assert "6 of 6 records, done" in page.inner_text("#batched")
+    assert "line 7: expected one JSON object a line" in page.inner_text("#batched .notice")
+    assert page.locator("#batched tbody tr").count() == 6
+    assert "<b>0</b>?" in page.inner_text("#batched tbody tr >> nth=0")
+    found = []
+    for number in range(3):
+        with page.expect_download() as download:
+            page.click(f"#batch-save-{number}")
+        found.append((download.value.suggested_filename, Path(download.value.path()).read_text()))
+    assert [name for name, _ in found] == ["annotated.jsonl", "report.html", "rejected.jsonl"]
+    written = [json.loads(line) for line in found[0][1].splitlines()]
+    assert [row["id"] for row in written] == [f"r{i}" for i in range(6)]
+    assert written[5]["hallucination_rate"] == pytest.approx(2 / 3)
+    assert "Hallucination report" in found[1][1]
+
+
+def test_a_batch_stops_and_gives_what_is_done(visit: Any, tmp_path: Path) -> None:
+    row = json.dumps({"reference": REFERENCE, "answer": ANSWER}) + "\n"
+    (tmp_path / "in.jsonl").write_text(row * 200)
+    page = visit()
+    page.get_by_role("tab", name="Batch").click()
+    page.set_input_files("#batch-file input[type=file]", tmp_path / "in.jsonl")
+    page.wait_for_selector("#batch-file .file-preview [aria-label='in.jsonl']")
+    page.click(".mt-annotator:visible input")
+    page.get_by_role("option", name="slow", exact=True).click()
+    page.click("#batch-run")
+    page.wait_for_selector("#batched tbody tr")
+    page.click("#batch-stop")
+    page.wait_for_selector("#batch-save-0:not([disabled])")
+    done = int(re.search(r"(\d+) of 200 records, stopped", page.inner_text("#batched"))[1])
+    with page.expect_download() as download:
+        page.click("#batch-save-0")
+    assert len(Path(download.value.path()).read_text().splitlines()) == done > 0
+
+
+def test_compare_and_training(visit: Any) -> None:
+    page = visit()
+    page.get_by_role("tab", name="Compare").click()
+    page.get_by_text("Do camels store water? (English)").click()
+    page.wait_for_function(FILLED)
+    page.click("#compare")
+    page.wait_for_selector("#compared .mt-view:not(.busy) >> nth=1")
+    scores = [float(text) for text in page.locator("#compared .score b").all_text_contents()]
+    assert scores[0] > scores[1]
+    assert page.locator("#compared table.plain tbody tr").count() == 3  # one for each reference LLM, with its weight
+    page.get_by_role("tab", name="Training").click()
+    choose(page, "#run-folder", "one")
+    page.click("#run-open")
+    page.wait_for_selector("#trained .curve")
+    assert page.locator("#trained .curve").count() == 2
+    assert page.locator("#trained .answer").all_text_contents() == [
+        "Its owner was a baker.", "The mill was <i>built</i> in 1804.",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_can_be_read_on_a_phone_in_light_and_dark(visit: Any, scheme: str) -> None:
+    page = visit(viewport={"width": 390, "height": 844}, color_scheme=scheme)
+    judge(page, ANSWER)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    ratios = page.evaluate(CONTRAST)
+    assert len(ratios) >= 8
+    assert [pair for pair in ratios if pair[1] < 4.5] == []
+    dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (dark == "rgb(20, 23, 27)") == (scheme == "dark")
+    sizes = page.evaluate(
+        "Array.from(document.querySelectorAll('.mt .steps button')).map(e => e.getBoundingClientRect().width)"
+    )
+    assert all(width == 0 or width >= 24 for width in sizes)  # WCAG 2.2, target size

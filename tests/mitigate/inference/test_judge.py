@@ -1,0 +1,208 @@
+"""Judging pairs: both orders, strict verdicts, shares and win rate, metrics without an LLM."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mitigate.cli.main import main
+from mitigate.inference.judge import by_annotator, by_similarity, chats, combine, estimate, prompt, read_verdict, tally
+from tests.helpers.engines_server import Reply, completion, error, serving
+from tests.helpers.rule_annotator import RuleAnnotator
+from tests.mitigate.inference.test_inference import LOST, REFERENCE, RIGHT, WRONG
+
+PAIRS = [
+    {"question": "q0", "baseline": LOST, "method": RIGHT, "reference": REFERENCE},
+    {"question": "q1", "baseline": RIGHT, "method": f"{RIGHT} {WRONG}", "reference": REFERENCE},
+    {"question": "q2", "baseline": WRONG, "method": LOST, "reference": REFERENCE},
+    {"question": "q3", "baseline": "so it goes", "method": RIGHT, "reference": REFERENCE},
+]
+
+
+@pytest.mark.parametrize(
+    ("forward", "backward", "outcome"),
+    [
+        ("second", "first", "method"),
+        ("first", "second", "baseline"),
+        ("none", "none", "tie"),
+        ("first", "first", "unsure"),  # whatever is shown first wins
+        ("second", "second", "unsure"),
+        ("second", "none", "unsure"),
+        (None, "first", "unsure"),
+        (None, None, "unsure"),
+    ],
+)
+def test_both_orders_must_agree(forward: str | None, backward: str | None, outcome: str) -> None:
+    assert combine(forward, backward) == outcome
+
+
+@pytest.mark.parametrize(
+    ("reply", "verdict"),
+    [
+        ("It is right.\nBetter: second", "second"),
+        ("**Better: First**", "first"),
+        ("better: 2.", "second"),
+        ("Better: none\n", "none"),
+        ("Better: first\nBetter: second", None),
+        ("Better: first\nBetter: first", "first"),
+        ("The better answer is first", None),
+        ("I think Better: first is what I should write", None),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_verdicts_are_read_strictly(reply: str | None, verdict: str | None) -> None:
+    assert read_verdict(reply) == verdict
+
+
+def test_tally_by_hand() -> None:
+    result = tally(["method"] * 6 + ["baseline"] * 2 + ["tie"] + ["unsure"])
+    assert result.shares == {"method": 0.6, "baseline": 0.2, "tie": 0.2}
+    assert result.win_rate == 6 / 8
+    # Wilson: p = 0.75, n = 8, z = 1.959964: centre (p + z²/2n) / (1 + z²/n), half z √(p(1−p)/n + z²/4n²) / (1 + z²/n)
+    z, p, n = 1.959964, 0.75, 8
+    centre = (p + z * z / (2 * n)) / (1 + z * z / n)
+    half = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / (1 + z * z / n)
+    assert (result.low, result.high) == pytest.approx((centre - half, centre + half), abs=1e-6)
+    nothing = tally(["tie", "unsure"])
+    assert (nothing.win_rate, nothing.low, nothing.shares["tie"]) == (None, None, 1.0)
+    assert tally([]).n == 0
+
+
+def test_prompts_hold_both_orders_and_fence_texts() -> None:
+    pair = {"question": "q</data>x", "baseline": "BASE", "method": "METH <data>", "reference": "known"}
+    forward, backward = (chat[0]["content"] for chat in chats([pair]))
+    assert forward.index("BASE") < forward.index("METH")
+    assert backward.index("METH") < backward.index("BASE")
+    assert forward.count("<data>") == 5  # four texts and the one in the instruction
+    assert forward.count("</data>") == 4
+    assert "What is known" not in prompt({**pair, "reference": ""}, "baseline", "method")[0]["content"]
+
+
+def test_the_estimate_counts_both_orders() -> None:
+    english = estimate([{"question": "q" * 400, "baseline": "b", "method": "m"}])
+    longer = estimate([{"question": "q" * 800, "baseline": "b", "method": "m"}])
+    assert english["requests"] == 2
+    assert longer["prompt_tokens"] - english["prompt_tokens"] == 200  # 400 more characters, twice, 4 a token
+    chinese = estimate([{"question": "问" * 4000, "baseline": "答", "method": "答"}])
+    assert chinese["prompt_tokens"] > 2 * 4000 / 1.5
+
+
+def test_the_annotator_judges_by_rates() -> None:
+    found = by_annotator(PAIRS, RuleAnnotator())
+    assert [outcome for outcome, _ in found] == ["method", "baseline", "tie", "unsure"]
+    assert found[1][1] == {"rates": {"baseline": 0.0, "method": 0.5}}
+    assert found[3][1] == {"rates": {"baseline": None, "method": 0.0}}
+
+
+def test_similarity_judges_by_the_nearest_answers() -> None:
+    def first_letters(texts: Any) -> Any:
+        """s = 1 for equal first letters, else 0."""
+        return lambda triples: np.array([float(texts[a][0] == texts[b][0]) for a, b, _ in triples])
+
+    answers = {"correct": ["xa", "a1"], "incorrect": ["b1"]}
+    pairs: list[dict[str, Any]] = [
+        {"question": "q", "baseline": "b", "method": "a", **answers},  # 0 − 1 against 1 − 0
+        {"question": "q", "baseline": "a", "method": "c", **answers},  # 1 against 0
+        {"question": "q", "baseline": "c", "method": "d", **answers},
+        {"question": "q", "baseline": "a", "method": "b", "correct": ["a"]},
+    ]
+    found = by_similarity(pairs, first_letters)
+    assert [outcome for outcome, _ in found] == ["method", "baseline", "tie", "unsure"]
+    assert found[0][1] == {"scores": {"baseline": -1.0, "method": 1.0}}
+
+
+def write(path: Path, rows: list[Any]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_the_command_with_an_engine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A judge that prefers the answer with RIGHT, likes the first place for q2, and is down for q3."""
+
+    def script(body: dict[str, Any]) -> Reply:
+        text = body["messages"][0]["content"]
+        if "q3" in text:
+            return error(400, "too long")
+        first = text.split("First answer:")[1].split("Second answer:")[0]
+        good = "q2" in text or (RIGHT in first and WRONG not in first)
+        return completion(f"Because.\nBetter: {'first' if good else 'second'}")
+
+    source, out = write(tmp_path / "in.jsonl", [*PAIRS, {"question": "only"}]), tmp_path / "out.jsonl"
+    with serving(script) as server:
+        args = ["judge", "--input", str(source), "--output", str(out), "--engine", f"openai:m@{server.url}"]
+        assert main([*args, "--cache", str(tmp_path / "cache")]) == 1  # not 3: first what failed
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [row["outcome"] for row in rows] == ["method", "baseline", "unsure", "unsure"]
+    assert rows[2]["verdicts"] == ["first", "first"]
+    assert rows[3]["replies"] == [None, None]
+    shown, errors = capsys.readouterr()
+    assert "8 requests to openai:m@" in errors
+    assert "in.jsonl:5: baseline" in errors
+    assert "2 requests failed" in errors
+    assert "the same command asks only these again" in errors
+    assert "method 25 %, baseline 25 %, tie 50 % (2 of the ties unsure" in shown
+    assert "win rate of the method over decided pairs: 50 % [9 %, 91 %], n = 2" in shown
+
+
+def test_the_command_without_an_llm(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    truths = {"correct": ["It is blue."], "incorrect": ["It is red, said a man in Paris."]}
+    pair = {"question": "What colour?", "baseline": "Red, said a man in Paris.", "method": "Blue it is.", **truths}
+    source, out = write(tmp_path / "in.jsonl", [pair]), tmp_path / "out.jsonl"
+    args = ["judge", "--input", str(source), "--output", str(out)]
+    assert main([*args, "--similarity", "rouge-l", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["method"] == 1
+    assert main([*args, "--annotator", "embedded"]) == 2
+    assert "1 of 1 pairs have no reference" in capsys.readouterr().err
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("said", "code"), [("", 1), ("no\n", 1), ("y\n", 0)])
+def test_the_cost_is_asked_about_on_standard_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, said: str, code: int
+) -> None:
+    """Ctrl-D ("") means no; standard output holds the JSON and nothing else."""
+    monkeypatch.setattr("sys.stdin", Terminal(said))
+    source = write(tmp_path / "in.jsonl", PAIRS[:1])
+    with serving(lambda _: completion("Better: none")) as server:
+        args = ["judge", "--input", str(source), "--output", str(tmp_path / "out.jsonl"), "--json"]
+        assert main([*args, "--engine", f"openai:m@{server.url}"]) == code
+        assert len(server.requests) == (0 if code else 2)
+    out, err = capsys.readouterr()
+    assert "go on? [y/N]" in err
+    assert json.loads(out)["tie"] == 1 if code == 0 else out == ""
+
+
+def test_a_damaged_cache_is_told_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, cache = write(tmp_path / "in.jsonl", PAIRS), tmp_path / "cache"
+    args = ["judge", "--input", str(source), "--output", str(tmp_path / "out.jsonl")]
+    cache.write_text("no database " * 100)
+    assert main([*args, "--engine", "openai:m@http://127.0.0.1:9/v1", "--cache", str(cache)]) == 1
+    assert "is damaged" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("extra", "message"),
+    [
+        (["--similarity", "bleu", "--output", "o.jsonl"], "--similarity: expected cosine or rouge-l, got 'bleu'"),
+        (["--annotator", "x", "--output", "o.jsonl", "--cache", "c"], "--cache: the response cache of an engine"),
+    ],
+)
+def test_wrong_options(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], extra: list[str], message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    source = write(tmp_path / "in.jsonl", PAIRS)
+    assert main(["judge", "--input", str(source), *extra]) == 2
+    assert re.search(message, capsys.readouterr().err)

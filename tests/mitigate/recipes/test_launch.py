@@ -1,0 +1,177 @@
+"""The files of recipes/accelerate/: accelerate reads them, DeepSpeed takes them, processes really start with them.
+
+What needs DeepSpeed is skipped where it is not installed; `.ci/extras` runs it in an environment of its own.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from mitigate.recipes.config import recipes_folder
+from tests.helpers.grpo_common import config, tiny_model
+
+ROOT = Path(__file__).parents[3]
+FOLDER = recipes_folder() / "accelerate"
+FILES = sorted(FOLDER.glob("*.yaml"))
+needs_deepspeed = pytest.mark.skipif(
+    importlib.util.find_spec("deepspeed") is None, reason="needs the extra deepspeed, which is not installed"
+)
+ONE_CPU = ["--num_processes", "1", "--mixed_precision", "no", "--main_process_port", "0"]
+
+
+def launched(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "accelerate.commands.launch", *arguments]
+
+
+def run(
+    command: list[str], directory: Path, *arguments: str, seconds: int = 280, **environment: str
+) -> list[dict[str, Any]]:
+    """What `tests.helpers.launched_step` kept, by rank; within so many seconds."""
+    env = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+        "PYTHONPATH": str(ROOT),
+        "PYTHONWARNINGS": "ignore",
+        **environment,
+    }
+    directory.mkdir()
+    command = [*command, "-m", "tests.helpers.launched_step", str(directory), *arguments]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=ROOT, env=env, stdout=pipe, stderr=pipe, text=True) as process:
+        try:
+            _, said = process.communicate(timeout=seconds)
+        except BaseException:
+            process.terminate()  # which a launcher passes on to what it started, and kill() is not
+            raise
+    assert process.returncode == 0, said[-3000:]
+    return [torch.load(path, weights_only=True) for path in sorted(directory.glob("rank*.pt"))]
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The steps of one process without a launcher."""
+    (found,) = run([sys.executable], tmp_path_factory.mktemp("plain") / "one", "8")
+    return found
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
+def test_the_launcher_reads_the_file(path: Path) -> None:
+    """Unknown keys, wrong types and settings that exclude each other stop accelerate here."""
+    from accelerate.commands.config.config_args import load_config_from_file
+    from accelerate.commands.launch import _validate_launch_command, launch_command_parser
+
+    found = load_config_from_file(str(path))
+    command = ["--config_file", str(path), "--num_processes", "2", "-m", "mitigate.cli", "recipes"]
+    args = launch_command_parser().parse_args(command)
+    args, _, _ = _validate_launch_command(args)
+    assert args.num_processes == 2
+    assert args.mixed_precision == "bf16"
+    kind = {"ddp": "multi_gpu", "fsdp": "use_fsdp", "zero2": "use_deepspeed", "zero3": "use_deepspeed"}
+    assert getattr(args, kind[path.stem]) is True
+    assert str(found.distributed_type).rsplit(".", 1)[-1] in ("MULTI_GPU", "DEEPSPEED", "FSDP")
+
+
+def test_the_folder_is_complete() -> None:
+    assert [p.stem for p in FILES] == ["ddp", "fsdp", "zero2", "zero3"]
+
+
+def test_fsdp_options_are_the_plugin_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    from accelerate import FullyShardedDataParallelPlugin
+    from accelerate.commands.launch import _validate_launch_command, launch_command_parser
+    from accelerate.utils.launch import prepare_multi_gpu_env
+
+    command = ["--config_file", str(FOLDER / "fsdp.yaml"), "--num_processes", "2", "x.py"]
+    args, _, _ = _validate_launch_command(launch_command_parser().parse_args(command))
+    for name, value in prepare_multi_gpu_env(args).items():
+        monkeypatch.setenv(name, value)
+    plugin = FullyShardedDataParallelPlugin()
+    assert plugin.fsdp_version == 2
+    assert plugin.reshard_after_forward is True
+    assert plugin.cpu_ram_efficient_loading is True
+
+
+def test_two_processes_have_the_gradients_of_one(tmp_path: Path, plain: dict[str, Any]) -> None:
+    """DDP over gloo, half of the batch each: TRL's loss is a mean over the tokens of the whole batch."""
+    one = plain
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2"]
+    torchrun += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0"]
+    two = run(torchrun, tmp_path / "two", "4")
+    assert [rank["world"] for rank in two] == [2, 2]
+    assert one["losses"][1] != 0
+    size = max(float(g.abs().max()) for g in one["gradients"].values())
+    assert size > 1e-2
+    for rank in two:
+        assert rank["rewards"] == pytest.approx(one["rewards"])
+        assert rank["losses"] == pytest.approx(one["losses"], abs=1e-6)
+        assert rank["gradients"].keys() == one["gradients"].keys()
+        for name, gradient in one["gradients"].items():
+            assert torch.allclose(rank["gradients"][name], gradient, atol=1e-6 * size), name
+
+
+@pytest.mark.parametrize("stage", [2, 3])
+def test_the_json_file_says_what_the_yaml_file_says(stage: int) -> None:
+    import yaml
+
+    launcher = yaml.safe_load((FOLDER / f"zero{stage}.yaml").read_text())["deepspeed_config"]
+    found = json.loads((FOLDER / f"zero{stage}.json").read_text())
+    assert found["zero_optimization"]["stage"] == launcher["zero_stage"] == stage
+    # the trainer brings optimizer and schedule; in the file they would replace it
+    assert not {"optimizer", "scheduler"} & found.keys()
+
+
+@needs_deepspeed
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("stage", [2, 3])
+def test_deepspeed_takes_the_json_file(stage: int, tmp_path: Path) -> None:
+    from deepspeed.runtime.config import DeepSpeedConfig
+    from transformers.integrations import unset_hf_deepspeed_config
+    from transformers.integrations.deepspeed import HfTrainerDeepSpeedConfig
+
+    filled = HfTrainerDeepSpeedConfig(str(FOLDER / f"zero{stage}.json"))
+    try:
+        args = config(tmp_path)
+        filled.trainer_config_process(args)
+        filled.trainer_config_finalize(args, tiny_model(300), num_training_steps=10)
+        assert "auto" not in json.dumps(filled.config)
+        found = DeepSpeedConfig(filled.config)
+        assert found.zero_optimization_stage == stage
+        assert found.train_micro_batch_size_per_gpu == args.per_device_train_batch_size
+        assert found.gradient_clipping == args.max_grad_norm
+    finally:
+        unset_hf_deepspeed_config()
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A new folder for what DeepSpeed compiles, once a run of the tests.
+
+    In the one that all programs share, a compilation that was killed leaves its lock behind, on which every later
+    program waits without end (torch/utils/file_baton.py).
+    """
+    return str(tmp_path_factory.mktemp("compiled"))
+
+
+@needs_deepspeed
+@pytest.mark.timeout(1200)  # the first of them compiles: minutes on a busy machine
+@pytest.mark.parametrize("stage", [2, 3])
+def test_zero_trains_as_plain_does(stage: int, tmp_path: Path, plain: dict[str, Any], compiled: str) -> None:
+    """One CPU process; at stage 3 the policy is divided and the judge, loaded while DeepSpeed is on, is not."""
+    command = launched("--config_file", str(FOLDER / f"zero{stage}.yaml"), *ONE_CPU)
+    (zero,) = run(command, tmp_path / "zero", "8", seconds=900, TORCH_EXTENSIONS_DIR=compiled)
+    assert zero["zero"] == stage
+    for name in ("losses", "norms", "rewards"):
+        assert zero[name] == pytest.approx(plain[name], rel=1e-4), name
+    if stage == 3:
+        assert zero["policy_divided"] > 0
+        assert zero["judge_divided"] == 0
+        assert zero["judge_label"] == "supported"

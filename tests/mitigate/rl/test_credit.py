@@ -1,0 +1,234 @@
+"""Token credit: offsets against vocabularies read by hand, and the equations against worked values."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.credit_suite import CHINESE, ENGLISH, MIXED, Kind, kinds, sentences
+from mitigate.rewards.segments import Segment
+from mitigate.rl.credit import (
+    Credit,
+    anchors,
+    completion_text,
+    group_moments,
+    locate,
+    moments,
+    normalise,
+    owners,
+    returns,
+    segment_advantages,
+    token_spans,
+)
+
+KINDS = {kind.name: kind for kind in kinds()}
+
+
+def wrong(kind: Kind, ids: list[int]) -> tuple[int, int]:
+    """(mis-attributed tokens, tokens)."""
+    text, spans = token_spans(kind.core, ids)
+    assert text == kind.core.decode(ids)
+    cuts = sentences(text)
+    got = owners(anchors(text, spans), cuts).tolist()
+    want = kind.true_owners(ids, text, cuts)
+    return sum(g != w for g, w in zip(got, want, strict=True)), len(ids)
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_no_token_is_misattributed(kind: Kind) -> None:
+    rng, total = random.Random(0), 0
+    for text in ENGLISH + CHINESE + MIXED:
+        ids = kind.core.encode(text, add_special_tokens=False).ids
+        variants = [ids, [*ids, kind.special], [kind.special, *ids, kind.special]]
+        middle = rng.randrange(len(ids))
+        variants.append([*ids[:middle], kind.special, *ids[middle:]])
+        variants += [ids[: rng.randrange(1, len(ids))] for _ in range(20)]
+        for row in variants:
+            bad, n = wrong(kind, row)
+            assert bad == 0, (text, row)
+            total += n
+    assert total > 2000
+
+
+def test_the_suite_splits_characters() -> None:
+    """Otherwise the test above would not show much."""
+    for name in ("byte-level BPE", "SentencePiece BPE"):
+        kind = KINDS[name]
+        ids = kind.core.encode("龘。𠮷", add_special_tokens=False).ids
+        assert len(ids) > 4, "several tokens a character"
+
+
+def test_token_across_two_characters_goes_to_the_later_one() -> None:
+    # 。 is E3 80 82 and 中 is E4 B8 AD; the middle token holds the last byte of 。 and the first of 中.
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    entry = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str("。中")[0][0]
+    vocabulary = {c: i for i, c in enumerate(alphabet)}
+    cut = [entry[:2], entry[2:4], entry[4:]]
+    vocabulary.update({piece: 256 + k for k, piece in enumerate(cut)})
+    core = Tokenizer(models.BPE(vocabulary, []))
+    core.decoder = decoders.ByteLevel()
+    ids = [vocabulary["A"], 256, 257, 258]
+    text, spans = token_spans(core, ids)
+    assert text == "A。中"
+    assert spans.tolist() == [[0, 1], [1, 2], [1, 3], [2, 3]]
+    assert owners(anchors(text, spans), [(0, 2), (2, 3)]).tolist() == [0, 0, 1, 1]
+
+
+def test_bytes_that_are_no_characters() -> None:
+    # Random ids, as an untrained model samples them: every token with text has a span inside the text, in order.
+    kind, rng = KINDS["byte-level BPE"], random.Random(1)
+    for _ in range(50):
+        ids = [rng.randrange(1, kind.core.get_vocab_size()) for _ in range(60)]
+        text, spans = token_spans(kind.core, ids)
+        assert text == kind.core.decode(ids)
+        assert wrong(kind, ids)[0] == 0
+        assert (spans[:, 0] < spans[:, 1]).all()
+        assert (np.diff(spans[:, 0]) >= 0).all()
+        assert (np.diff(spans[:, 1]) >= 0).all()
+        assert spans[0, 0] == 0
+        assert spans[-1, 1] == len(text)
+
+
+def test_text_that_the_vocabulary_does_not_know() -> None:
+    """Unknown tokens are special and decode to nothing; the stream then loses a space that decoding keeps."""
+    for kind in KINDS.values():
+        for text in ("Arizona\nLas Vegas. Two ☃ ☃\n\n* more. End", "☃☃ Start. ☃ \n☃ New one. ☃"):
+            ids = kind.core.encode(text, add_special_tokens=False).ids
+            for cut in range(1, len(ids) + 1):
+                assert wrong(kind, ids[:cut])[0] == 0, (kind.name, text, cut)
+
+
+def test_a_decoder_that_joins_tokens_afterwards() -> None:
+    """Three "." become one "…", which neither the stream nor runs of bytes can know: every prefix is decoded."""
+    from tokenizers import Tokenizer, decoders, models
+
+    core = Tokenizer(models.WordLevel({w: i for i, w in enumerate(["?", "a", ".", "b"])}, unk_token="?"))
+    core.decoder = decoders.Sequence([decoders.Fuse(), decoders.Replace("...", "…")])
+    core.add_special_tokens(["<eos>"])
+    for row, decoded, spans in (
+        ("a...b", "a…b", [[0, 1], [1, 2], [1, 2], [1, 2], [2, 3]]),
+        ("a....b", "a….b", [[0, 1], [1, 2], [1, 2], [1, 2], [2, 3], [3, 4]]),
+        ("...a", "…a", [[0, 1], [0, 1], [0, 1], [1, 2]]),
+        ("a..", "a..", [[0, 1], [1, 2], [2, 3]]),
+    ):
+        ids = [core.token_to_id(c) for c in row]
+        for tail, end in ([], []), ([core.token_to_id("<eos>")], [[len(decoded)] * 2]):
+            text, found = token_spans(core, ids + tail)
+            assert text == decoded
+            assert found.tolist() == spans + end
+
+
+def test_empty_and_special_only() -> None:
+    kind = KINDS["byte-level BPE"]
+    assert token_spans(kind.core, [])[0] == ""
+    text, spans = token_spans(kind.core, [kind.special, kind.special])
+    assert text == ""
+    assert anchors(text, spans).tolist() == [-1, -1]
+    assert owners(anchors(text, spans), []).tolist() == [-1, -1]
+
+
+def test_white_space_goes_with_the_sentence_around_it() -> None:
+    #        0123456789
+    text = "Ab c.\n\nDe."
+    spans = np.array([[0, 2], [2, 3], [3, 5], [5, 7], [7, 10], [4, 8]])
+    # " " inside the first sentence is its own; "\n\n" between sentences is nobody's; ".\n\nD" ends in D.
+    assert anchors(text, spans).tolist() == [1, 2, 4, 6, 9, 7]
+    assert owners(anchors(text, spans), [(0, 5), (7, 10)]).tolist() == [0, 0, 0, -1, 1, 1]
+
+
+def test_locate_finds_the_judged_text_in_the_decoded_one() -> None:
+    parts = [Segment(0, 3), Segment(4, 7)]
+    assert locate("Yes. No.", "Yes. No.", parts) == [(0, 3), (4, 7)]
+    # The same words in the thinking come first: the answer is the last.
+    assert locate("Yes. No.", "Yes. No. </think> Yes. No.\n", parts) == [(18, 21), (22, 25)]
+    # Spaces cleaned up: "don't ." was decoded; offsets move with the characters.
+    assert locate("I don't.", "I do n't .", [Segment(0, 1), Segment(2, 8)]) == [(0, 1), (2, 10)]
+    assert locate("a  b", "a b", [Segment(1, 3), Segment(3, 4)]) == [(0, 0), (2, 3)]
+
+
+def test_locate_refuses_other_texts() -> None:
+    with pytest.raises(ValueError, match="not what its token ids decode to"):
+        locate("Yes.", "No.", [Segment(0, 4)])
+    with pytest.raises(ValueError, match="ends at character 9 of a completion of 4"):
+        locate("Yes.", "Yes.", [Segment(0, 9)])
+
+
+def test_completion_text() -> None:
+    assert completion_text("abc") == "abc"
+    assert completion_text([{"role": "assistant", "content": "a"}, {"role": "tool", "content": "b"}]) == "a"
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    assert completion_text([{"role": "assistant", "content": parts}]) == "ab"
+    assert completion_text([{"role": "assistant", "content": None, "tool_calls": []}]) == ""
+
+
+def test_group_moments_by_hand() -> None:
+    # Group 1: completions with rewards (1, −1, None) and (1): n 3, mean 1/3, squares 4/9 + 16/9 + 4/9 = 24/9,
+    # sample variance 24/18 = 4/3. Group 2: one judged segment: std 0. Second aspect: (2, 4) and (6), all in
+    # group 1: mean 4, squares 4 + 0 + 4 = 8, variance 4, std 2; none in group 2.
+    rows = [[(1, -1, None), (2, 4)], [(1,), (6,)], [(0.5,), ()], [(None,), (None,)]]
+    table = np.array([[moments(aspect) for aspect in row] for row in rows], dtype=np.float32)
+    got = group_moments(table, 2)
+    assert got.shape == (4, 2, 2)
+    assert got[0, 0] == pytest.approx([1 / 3, (4 / 3) ** 0.5], rel=1e-6)
+    assert got[1, 0] == pytest.approx(got[0, 0])
+    assert got[0, 1] == pytest.approx([4, 2])
+    assert got[2, 0] == pytest.approx([0.5, 0])
+    assert got[3, 1] == pytest.approx([0, 0])
+    # "none" divides by 1. "batch": 1, −1, 1, 0.5 have mean 0.375, squares .390625·2 + 1.890625 + .015625 = 2.6875,
+    # variance 2.6875/3; means stay the groups' own.
+    assert group_moments(table, 2, "none")[0, 0] == pytest.approx([1 / 3, 1])
+    assert group_moments(table, 2, "batch")[2, 0] == pytest.approx([0.5, (2.6875 / 3) ** 0.5])
+
+
+def test_moments_do_not_cancel_in_single_precision() -> None:
+    # Around 1000 with a spread of 0.01: Σr² − (Σr)²/n in float32 would be rounding noise.
+    rows = np.array([[moments((1000.00, 1000.01))], [moments((1000.02,))]], dtype=np.float64)
+    rows[..., 1] -= 1000  # the spread is what is tested; float32 holds 1000.005 to 6e-5 only
+    assert group_moments(rows.astype(np.float32), 2)[0, 0, 1] == pytest.approx(0.01, rel=1e-4)
+
+
+def test_normalise_by_hand() -> None:
+    assert normalise([1, None, -1], 0.5, 2.0).tolist() == [0.25, 0.0, -0.75]
+    assert normalise([1, None, 1], 1.0, 0.0).tolist() == [0, 0, 0]
+    # 0.1 + 0.2 differs from 0.3 by rounding: equal rewards, no advantage.
+    _, mean, squares = moments((0.1 + 0.2, 0.3))
+    assert normalise((0.1 + 0.2, 0.3), mean, squares**0.5).tolist() == [0, 0]
+
+
+def test_returns_by_hand() -> None:
+    rewards = np.array([1.0, 0.0, -2.0])
+    assert returns(rewards, 0).tolist() == [1, 0, -2]
+    assert returns(rewards, 1).tolist() == [-1, -2, -2]
+    # γ = ½: −2; 0 + ½·−2 = −1; 1 + ½·−1 = ½.
+    assert returns(rewards, 0.5).tolist() == [0.5, -1, -2]
+    assert segment_advantages(np.array([-1, 0, 0, 2, -1]), returns(rewards, 0)).tolist() == [0, 1, 1, -2, 0]
+    assert segment_advantages(np.array([-1, -1]), returns(np.array([]), 0)).tolist() == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"gamma": 1.5}, r"gamma: expected a number in \[0, 1\], got 1.5"),
+        ({"sequence_share": -1}, "sequence_share: expected"),
+        ({"sequence_share": float("nan")}, "sequence_share: expected"),
+        ({"eos": "all"}, "eos: expected one of .*'last'.*, got 'all'"),
+    ],
+)
+def test_credit_checks_its_values(options: dict, text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        Credit(**options)
+
+
+def test_import_stays_light() -> None:
+    import subprocess
+    import sys
+
+    code = "import sys, mitigate.rl.credit; print([m for m in ('torch', 'trl', 'transformers') if m in sys.modules])"
+    root = Path(__file__).parents[3]
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=root, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,206 @@
+"""Mask-DPO: pairs and masks by hand, a step that moves the margin, and the command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mitigate.cli.main import main
+from mitigate.rl.preferences import best_against_worst, build_pairs
+
+SHORT = {"s": "supported", "c": "contradictory", "u": "unverifiable", "n": "no_fact", "?": None}
+
+
+def sample(labels: str, question: str = "q", answer: str | None = None) -> dict[str, Any]:
+    """An annotated answer with a sentence "Xx." for each letter of ``labels``."""
+    text = answer or " ".join("Xx." for _ in labels)
+    sentences = [
+        {"text": "Xx.", "start": 4 * i, "end": 4 * i + 3, "label": SHORT[letter]} for i, letter in enumerate(labels)
+    ]
+    return {"question": question, "reference": "r", "answer": text, "sentences": sentences}
+
+
+def test_best_against_worst_by_hand() -> None:
+    # rates: sc 1/2, sss 0, cu? 2/2, nn none; of the perfect ones the longer is chosen
+    pair = best_against_worst([sample("sc"), sample("s"), sample("sss"), sample("cu?"), sample("nn")])
+    assert pair is not None
+    assert (pair["chosen_rate"], pair["rejected_rate"]) == (0.0, 1.0)
+    assert [s["label"] for s in pair["chosen_sentences"]] == ["supported"] * 3
+    assert pair["rejected_sentences"][1] == {"start": 4, "end": 7, "label": "unverifiable"}
+    assert pair["prompt"] == [{"role": "user", "content": "q"}]
+    assert pair["rejected"] == [{"role": "assistant", "content": "Xx. Xx. Xx."}]
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        ["sc", "cs"],  # tie
+        ["s", "ss"],  # tie at 0
+        ["cu", "u"],  # tie at 1
+        ["s", "nn"],  # only one with a factual sentence
+        ["s"],
+        [],
+    ],
+)
+def test_ties_and_singles_make_no_pair(labels: list[str]) -> None:
+    assert best_against_worst([sample(one) for one in labels]) is None
+
+
+def test_smallest_gap_and_grouping() -> None:
+    rows = [sample("sc", "a"), sample("s", "b"), sample("s", "a"), sample("c", "b")]
+    assert [pair["prompt"][0]["content"] for pair in build_pairs(rows)] == ["a", "b"]  # gaps 0.5 and 1
+    assert [pair["rejected_rate"] for pair in build_pairs(rows, min_gap=0.75)] == [1.0]
+
+
+# --- the collator -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    """Every byte is a token: token positions can be counted by hand."""
+    pytest.importorskip("trl")
+    from examples.pocket import lm
+
+    return lm.build_tokenizer(["x"], vocabulary=260)
+
+
+def pair_of(tokenizer: Any) -> dict[str, Any]:
+    """Chosen "Ab. Cé. D." supported, contradictory, supported; rejected "Ef. G." supported, unverifiable."""
+    chosen, rejected = "Ab. Cé. D.", "Ef. G."
+    return {
+        "prompt_ids": tokenizer("Q")["input_ids"],
+        "chosen": [{"role": "assistant", "content": chosen}],
+        "rejected": [{"role": "assistant", "content": rejected}],
+        "chosen_ids": tokenizer(chosen + "<|end|>")["input_ids"],
+        "rejected_ids": tokenizer(rejected + "<|end|>")["input_ids"],
+        "chosen_sentences": [
+            {"start": 0, "end": 3, "label": "supported"},
+            {"start": 4, "end": 7, "label": "contradictory"},
+            {"start": 8, "end": 10, "label": "supported"},
+        ],
+        "rejected_sentences": [
+            {"start": 0, "end": 3, "label": "supported"},
+            {"start": 4, "end": 6, "label": "unverifiable"},
+        ],
+    }
+
+
+# Tokens of the chosen side: Q | A b . _ C (2 bytes of é) . _ D . end; a space stands between sentences and is nobody's.
+CHOSEN = [0, 1, 1, 1, 0, 0, 0, 0, 0, 0, 1, 1, 1]
+REJECTED = [0, 0, 0, 0, 0, 1, 1, 0]  # Q | E f . _ G . end
+
+
+def test_mask_by_hand(tokenizer: Any) -> None:
+    from mitigate.rl.dpo import MaskedPreferenceCollator
+
+    out = MaskedPreferenceCollator(tokenizer)([pair_of(tokenizer)])
+    assert out["completion_mask"].tolist() == [CHOSEN, REJECTED + [0] * 5]
+    assert out["attention_mask"].sum(1).tolist() == [13, 8]  # attention is as ever
+    plain = MaskedPreferenceCollator(tokenizer, keep_end=False)([pair_of(tokenizer)])
+    assert plain["completion_mask"][0].tolist() == [*CHOSEN[:-1], 0]
+
+
+def test_mask_is_cut_as_trl_cuts(tokenizer: Any) -> None:
+    from mitigate.rl.dpo import MaskedPreferenceCollator
+
+    pair = pair_of(tokenizer)
+    start = MaskedPreferenceCollator(tokenizer, max_length=6)([pair])
+    assert start["completion_mask"].tolist() == [CHOSEN[:6], REJECTED[:6]]
+    end = MaskedPreferenceCollator(tokenizer, max_length=6, truncation_mode="keep_end")([pair])
+    assert end["completion_mask"].tolist() == [CHOSEN[-6:], REJECTED[-6:]]
+
+
+def test_missing_sentences_are_explained(tokenizer: Any) -> None:
+    from mitigate.rl.dpo import MaskedPreferenceCollator
+
+    pair = pair_of(tokenizer)
+    del pair["chosen_sentences"]
+    with pytest.raises(ValueError, match=r"expected a column chosen_sentences.*remove_unused_columns=False"):
+        MaskedPreferenceCollator(tokenizer)([pair])
+
+
+@pytest.mark.filterwarnings("ignore:.*gradient_checkpointing.* is deprecated:FutureWarning")
+def test_steps_move_what_the_mask_keeps(tokenizer: Any, tmp_path: Path) -> None:
+    """A few DPO steps raise the kept chosen tokens above the kept rejected ones, and the loss is finite."""
+    import torch
+    from datasets import Dataset
+    from trl import DPOConfig, DPOTrainer
+
+    from examples.pocket import lm
+    from mitigate.rl.dpo import MASK_DPO, MaskedPreferenceCollator
+
+    torch.set_num_threads(1)
+    lm.save(lm.build_model(tokenizer, width=32, layers=2, heads=2), tokenizer, tmp_path / "lm")
+    model, _ = lm.load(tmp_path / "lm")  # TRL reads the reference model from where the model came from
+    pair = pair_of(tokenizer)
+    rows = [{k: pair[k] for k in pair if not k.endswith("_ids")} | {"prompt": [{"role": "user", "content": "Q"}]}]
+    batch = MaskedPreferenceCollator(tokenizer)([pair])
+
+    def kept_logps() -> tuple[float, float]:
+        with torch.no_grad():
+            logits = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
+        logps = torch.log_softmax(logits[:, :-1], -1).gather(-1, batch["input_ids"][:, 1:, None])[..., 0]
+        sums = (logps * batch["completion_mask"][:, 1:]).sum(1)
+        return float(sums[0]), float(sums[1])
+
+    before = [p.detach().clone() for p in model.parameters()]
+    chosen, rejected = kept_logps()
+    config = DPOConfig(
+        output_dir=str(tmp_path), max_steps=8, per_device_train_batch_size=2, learning_rate=3e-3, beta=1.0,
+        use_cpu=True, bf16=False, gradient_checkpointing=False, report_to="none", save_strategy="no",
+        disable_tqdm=True, dataloader_pin_memory=False, logging_steps=1, max_length=None, **MASK_DPO,
+    )  # fmt: skip
+    trainer = DPOTrainer(
+        model, args=config, train_dataset=Dataset.from_list(rows * 4), processing_class=tokenizer,
+        data_collator=MaskedPreferenceCollator(tokenizer),
+    )  # fmt: skip
+    trainer.train()
+    losses = [row["loss"] for row in trainer.state.log_history if "loss" in row]
+    assert losses[-1] < losses[0]
+    after = kept_logps()
+    assert after[0] > chosen
+    assert after[0] - after[1] > chosen - rejected
+    assert any(not torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+
+
+# --- the command --------------------------------------------------------------------------------------------------
+
+
+def write(path: Path, rows: list[Any]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows: list[Any] = [sample("s", "a"), sample("c", "a"), sample("s", "b"), {**sample("s"), "sentences": 3}]
+    rows.append({**sample("s"), "sentences": [{"start": 0, "end": 99, "label": "supported"}]})
+    source, output = write(tmp_path / "in.jsonl", rows), tmp_path / "pairs.jsonl"
+    args = ["build-preferences", "--input", str(source), "--output", str(output)]
+    assert main(args) == 3
+    out, err = capsys.readouterr()
+    assert "3 answers to 2 questions, 1 pair, 1 question without one" in out
+    assert "in.jsonl:4: sentences: expected the list that `mitigate annotate` writes, got 3" in err
+    assert "in.jsonl:5: sentences[0]: expected start and end inside the answer (3 characters)" in err
+    (pair,) = [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
+    assert pair == build_pairs(rows[:2])[0]
+    assert len((tmp_path / "pairs.jsonl.rejected.jsonl").read_text(encoding="utf-8").splitlines()) == 2
+    assert main(args) == 2
+    assert "is there already" in capsys.readouterr().err
+    assert main([*args, "--overwrite", "--min-gap", "1.0"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--min-gap", "2"], "--min-gap: expected a number from 0 to 1, got 2.0"),
+        (["--input", "none.jsonl"], "cannot read none.jsonl: no such file"),
+    ],
+)
+def test_wrong_usage(more: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = write(tmp_path / "in.jsonl", [sample("s")])
+    args = ["build-preferences", "--input", str(source), "--output", str(tmp_path / "out.jsonl"), *more]
+    assert main(args) == 2
+    assert message in capsys.readouterr().err

@@ -1,0 +1,347 @@
+"""SentenceGRPOTrainer on a tiny model: the equations' advantages, training in every mode, clear errors."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from benchmarks.credit_suite import Kind
+from mitigate.rewards.segments import Segment, SentenceScore
+from mitigate.rl.credit import Credit
+from mitigate.rl.grpo import SentenceGRPOTrainer, check_trl
+from tests.helpers.grpo_common import (
+    PROMPTS,
+    config,
+    dataset,
+    pieces,
+    rule,
+    score,
+    tiny_model,
+    tiny_tokenizer,
+    vowel_reward,
+)
+
+pytestmark = [pytest.mark.filterwarnings("ignore:.*gradient_checkpointing.* is deprecated:FutureWarning")]
+TOKENIZER = tiny_tokenizer()
+KIND = Kind("byte-level BPE", TOKENIZER.backend_tokenizer, TOKENIZER.eos_token_id)
+
+
+class Watched(SentenceGRPOTrainer):
+    """Keeps what reached the loss and what was generated."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.generated: list[dict[str, Any]] = []
+        self.losses: list[dict[str, Any]] = []
+        super().__init__(*args, **kwargs)
+
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        self.generated.append(super()._generate_and_score_completions(inputs))
+        return self.generated[-1]
+
+    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Any:
+        self.losses.append(inputs)
+        return super()._compute_loss(model, inputs)
+
+
+def trainer(tmp_path: Path, rewards: Any = vowel_reward, credit: Credit | None = None, **options: Any) -> Watched:
+    extra = {k: options.pop(k) for k in ("peft_config", "eval_dataset", "prompts") if k in options}
+    data = dataset(extra.pop("prompts", None))
+    model = tiny_model(len(TOKENIZER))
+    if options.get("beta"):  # TRL loads the reference model anew from where the model came from
+        model.save_pretrained(tmp_path / "model")
+        model = type(model).from_pretrained(tmp_path / "model")
+    args = config(tmp_path, **options)
+    return Watched(model, rewards, args, credit=credit, train_dataset=data, processing_class=TOKENIZER, **extra)
+
+
+def group_normalised(rewards: list[list[float | None]], size: int) -> list[list[float]]:
+    """r̃ by the standard library, group by group."""
+    out = []
+    for first in range(0, len(rewards), size):
+        group = rewards[first : first + size]
+        judged = [r for row in group for r in row if r is not None]
+        mean = statistics.fmean(judged) if judged else 0.0
+        std = statistics.stdev(judged) if len(judged) > 1 else 0.0
+        out += [[0.0 if r is None or std < 1e-6 else (r - mean) / std for r in row] for row in group]
+    return out
+
+
+def ids_of(row: Any, mask: Any) -> list[int]:
+    return row[mask.bool()].tolist()
+
+
+def expected(out: dict[str, Any], gamma: float = 0.0, size: int = 4) -> list[list[float]]:
+    """A_t of the vowel reward, from the ids alone: owners read from the vocabulary, sums written out."""
+    rows = [ids_of(i, m) for i, m in zip(out["completion_ids"], out["completion_mask"], strict=True)]
+    texts = [TOKENIZER.decode(ids, skip_special_tokens=True) for ids in rows]
+    cuts = [pieces(text) for text in texts]
+    rewards = [[rule(t[s:e]) for s, e in c] for t, c in zip(texts, cuts, strict=True)]
+    rewards = [r if any(x is not None for x in r) else [None] * len(r) for r in rewards]
+    tilde = group_normalised(rewards, size)
+    result = []
+    for ids, text, cut, row in zip(rows, texts, cuts, tilde, strict=True):
+        sums = [sum(gamma ** (k - j) * row[k] for k in range(j, len(row))) for j in range(len(row))]
+        result.append([0.0 if j < 0 else sums[j] for j in KIND.true_owners(ids, text, cut)])
+    return result
+
+
+def check_rows(advantages: Any, want: list[list[float]]) -> None:
+    for got, row in zip(advantages, want, strict=True):
+        assert got[: len(row)].tolist() == pytest.approx(row, abs=2e-5)
+        assert not got[len(row) :].any(), "padding has no advantage"
+
+
+@pytest.mark.parametrize("gamma", [0.0, 1.0])
+def test_advantages_are_the_equations(tmp_path: Path, gamma: float) -> None:
+    t = trainer(tmp_path, credit=Credit(gamma=gamma))
+    before = [p.detach().clone() for p in t.model.parameters()]
+    t.train()
+    assert len(t.generated) == 2
+    for out in t.generated:
+        assert out["advantages"].shape == out["completion_ids"].shape
+        check_rows(out["advantages"], expected(out, gamma))
+        assert len(set(out["advantages"].flatten().tolist())) > 4
+    assert any(not torch.equal(a, b) for a, b in zip(before, t.model.parameters(), strict=True))
+    log = t.state.log_history[0]
+    assert 0.5 < log["sentences/credited_tokens"] <= 1
+    assert -1 <= log["sentences/vowel_reward/vowels/reward"] <= 1
+    assert log["sentences/vowel_reward/vowels/judged"] > 1
+
+
+def test_several_functions_aspects_weights_and_the_share(tmp_path: Path) -> None:
+    """Two sentence rewards (one async, one of two aspects and a callable object) beside a plain one."""
+    asked: list[list[str]] = []
+
+    class Halves:
+        def __call__(self, completions: list[str], **kwargs: Any) -> list[SentenceScore | None]:
+            asked.append(completions)
+            return [
+                SentenceScore(
+                    len(c) / 100,
+                    {
+                        "whole": [Segment(0, len(c), None, len(c) / 10)],
+                        "start": [Segment(0, min(2, len(c)), None, 1.0)],
+                    },
+                    {"whole": 3.0},
+                )
+                for c in completions
+            ]
+
+    async def later(completions: list[str], **kwargs: Any) -> list[SentenceScore | None]:
+        return vowel_reward(completions)
+
+    def plain(completions: list[str], **kwargs: Any) -> list[float]:
+        return [float(len(c)) for c in completions]
+
+    credit = Credit(sequence_share=0.5)
+    t = trainer(tmp_path, [later, Halves(), plain], credit, reward_weights=[2.0, 0.5, 1.0], max_steps=1)
+    t.train()
+    (out,) = t.generated
+    # A_seq as TRL defines it: weighted sum of the functions, group mean and sample deviation + 1e-4.
+    total = []
+    for c in asked[0]:
+        s = score(c)
+        total.append((0.0 if s is None else 2.0 * s) + 0.5 * len(c) / 100 + len(c))
+    lengths = group_normalised([[len(c) / 10] for c in asked[0]], 4)
+    want = expected(out)
+    for b, row in enumerate(want):
+        group = total[b // 4 * 4 : b // 4 * 4 + 4]
+        share = 0.5 * (total[b] - statistics.fmean(group)) / (statistics.stdev(group) + 1e-4)
+        ids = ids_of(out["completion_ids"][b], out["completion_mask"][b])
+        inside = KIND.true_owners(ids, asked[0][b], [(0, len(asked[0][b]))])
+        # "start" rewards are all 1: no spread, no advantage. "whole" covers every token with text: 0.5 · 3 · r̃.
+        want[b] = [share + 2.0 * a + (1.5 * lengths[b][0] if j == 0 else 0.0) for a, j in zip(row, inside, strict=True)]
+        got = out["advantages"][b][: len(ids)].tolist()
+        assert got == pytest.approx(want[b], abs=1e-3)
+    assert "sentences/Halves/whole/reward" in t.state.log_history[0]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        dict(num_iterations=2, steps_per_generation=2, per_device_train_batch_size=4, max_steps=4),
+        dict(gradient_accumulation_steps=2, per_device_train_batch_size=4),
+        dict(num_iterations=3, max_steps=4, beta=0.04, loss_type="grpo"),
+    ],
+    ids=["iterations", "accumulation", "kl"],
+)
+def test_rows_stay_with_their_completions(tmp_path: Path, options: dict[str, Any]) -> None:
+    """TRL shuffles and splits the generation batch: each row of each loss still has its own advantages."""
+    t = trainer(tmp_path, **options)
+    t.train()
+    known = {}
+    for out in t.generated:
+        for ids, mask, row in zip(out["completion_ids"], out["completion_mask"], expected(out), strict=True):
+            known[tuple(ids_of(ids, mask))] = row
+    assert len(t.losses) > len(t.generated)
+    for inputs in t.losses:
+        assert inputs["advantages"].shape == inputs["completion_ids"].shape
+        rows = [ids_of(i, m) for i, m in zip(inputs["completion_ids"], inputs["completion_mask"], strict=True)]
+        check_rows(inputs["advantages"], [known[tuple(ids)] for ids in rows])
+
+
+def test_it_learns(tmp_path: Path) -> None:
+    t = trainer(tmp_path, max_steps=45, learning_rate=2e-2, max_completion_length=12)
+    t.train()
+    curve = [row["rewards/vowel_reward/mean"] for row in t.state.log_history if "rewards/vowel_reward/mean" in row]
+    assert statistics.fmean(curve[-5:]) > statistics.fmean(curve[:5]) + 0.2, curve
+
+
+def test_lora_and_gradient_checkpointing(tmp_path: Path) -> None:
+    from peft import LoraConfig
+
+    lora = LoraConfig(r=4, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM")
+    t = trainer(tmp_path, peft_config=lora, gradient_checkpointing=True)
+    before = {n: p.detach().clone() for n, p in t.model.named_parameters()}
+    t.train()
+    moved = {n for n, p in t.model.named_parameters() if not torch.equal(before[n], p)}
+    assert moved
+    assert all("lora" in n for n in moved)
+    for out in t.generated:
+        check_rows(out["advantages"], expected(out))
+
+
+def test_bf16(tmp_path: Path) -> None:
+    t = trainer(tmp_path, bf16=True, gradient_checkpointing=True)
+    t.train()
+    for out in t.generated:
+        assert out["advantages"].dtype == torch.float32
+        check_rows(out["advantages"], expected(out))
+
+
+def test_evaluation(tmp_path: Path) -> None:
+    data = dataset(PROMPTS[:2])
+    t = trainer(tmp_path, eval_dataset=data, per_device_eval_batch_size=4, num_generations_eval=2, max_steps=1)
+    t.train()
+    t.generated.clear()
+    result = t.evaluate()
+    assert torch.isfinite(torch.tensor(result["eval_loss"]))
+    assert result["eval_sentences/credited_tokens"] > 0
+    assert t.generated
+    for out in t.generated:
+        check_rows(out["advantages"], expected(out, size=2))
+
+
+def test_conversations(tmp_path: Path) -> None:
+    tokenizer = tiny_tokenizer()
+    tokenizer.chat_template = (
+        "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}"
+        "{% if add_generation_prompt %}assistant: {% endif %}"
+    )
+    data = dataset([[{"role": "user", "content": p}] for p in PROMPTS])
+    model = tiny_model(len(tokenizer))
+    t = Watched(model, vowel_reward, config(tmp_path), train_dataset=data, processing_class=tokenizer)
+    t.train()
+    for out in t.generated:
+        check_rows(out["advantages"], expected(out))
+
+
+def test_end_of_sequence_credit(tmp_path: Path) -> None:
+    """A model that favours <eos>: its token gets nothing, the last piece's credit, or the sequence's advantage."""
+    rows = {}
+    for eos in ("none", "last", "sequence"):
+        t = trainer(tmp_path, credit=Credit(eos=eos), max_steps=1, max_completion_length=12)
+        with torch.no_grad():  # the output layer has no bias; <eos> gets about one token in five
+            t.model.lm_head.weight[0] = t.model.lm_head.weight[:].mean(0)
+        t.generation_config.bad_words_ids = None
+        t.generation_config.sequence_bias = {(0,): 4.0}
+        t.train()
+        rows[eos] = t.generated[0]
+    none, last, sequence = rows["none"], rows["last"], rows["sequence"]
+    assert torch.equal(none["completion_ids"], last["completion_ids"])
+    ended = 0
+    for b, row in enumerate(expected(none)):
+        ids = ids_of(none["completion_ids"][b], none["completion_mask"][b])
+        if ids[-1] != TOKENIZER.eos_token_id:
+            continue
+        text = TOKENIZER.decode(ids, skip_special_tokens=True)
+        n, final = len(ids) - 1, float(last["advantages"][b][len(ids) - 1])
+        owners = KIND.true_owners(ids, text, pieces(text))
+        credit = row[max(k for k, j in enumerate(owners) if j == max(owners))] if max(owners) >= 0 else 0.0
+        assert float(none["advantages"][b][n]) == 0
+        assert final == pytest.approx(credit, abs=2e-5)
+        ended += bool(credit)
+    assert ended >= 2
+    assert not torch.equal(sequence["advantages"], none["advantages"])
+
+
+def test_nothing_judged_moves_nothing(tmp_path: Path) -> None:
+    def none(completions: list[str], **kwargs: Any) -> list[None]:
+        return [None] * len(completions)
+
+    t = trainer(tmp_path, none, max_steps=1)
+    before = [p.detach().clone() for p in t.model.parameters()]
+    t.train()
+    assert not t.generated[0]["advantages"].any()
+    assert all(torch.equal(a, b) for a, b in zip(before, t.model.parameters(), strict=True))
+
+
+def test_plain_numbers_are_not_ignored_silently(tmp_path: Path) -> None:
+    def plain(completions: list[str], **kwargs: Any) -> list[float]:
+        return [1.0] * len(completions)
+
+    with pytest.raises(ValueError, match=r"'plain' returns plain numbers.*sequence_share"):
+        trainer(tmp_path, [vowel_reward, plain]).train()
+    trainer(tmp_path, [vowel_reward, plain], reward_weights=[1.0, 0.0], max_steps=1).train()
+
+
+def test_settings_that_would_be_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match=r"importance_sampling_level='sequence'.*set it to \"token\""):
+        trainer(tmp_path, importance_sampling_level="sequence", loss_type="grpo")
+    args = config(tmp_path)
+    args.use_liger_kernel = True
+    from trl import GRPOTrainer
+
+    monkeypatch.setattr(GRPOTrainer, "compute_liger_loss", lambda self: None, raising=False)
+    with pytest.raises(ValueError, match="use_liger_kernel=True replaces the loss"):
+        SentenceGRPOTrainer(tiny_model(len(TOKENIZER)), vowel_reward, args)
+
+
+@pytest.mark.parametrize("version", ["1.9.2", "1.15.0", "2.0.0", "0.29.1"])
+def test_other_trl_versions_are_refused(version: str) -> None:
+    with pytest.raises(ImportError, match=rf"trl {version} is installed.*trl>=1.10,!=1.15.0,<2"):
+        check_trl(version)
+
+
+@pytest.mark.parametrize("version", ["1.10.0", "1.14.2", "1.16.0", "1.17.0.dev0"])
+def test_known_trl_versions_pass(version: str) -> None:
+    check_trl(version)
+
+
+def test_groups_across_two_processes(tmp_path: Path) -> None:
+    """Each rank holds half of every group; statistics are of the whole group (gloo)."""
+    root = Path(__file__).parents[3]
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", "0"]
+    command += [
+        "--rdzv-backend",
+        "c10d",
+        "--rdzv-endpoint",
+        "localhost:0",
+        "-m",
+        "tests.helpers.grpo_two_ranks",
+        str(tmp_path),
+    ]
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(command, cwd=root, env=env, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr[-3000:]
+    ranks = [json.loads((tmp_path / f"rank{r}.json").read_text()) for r in (0, 1)]
+    ids = [row for rank in ranks for row in rank["ids"]]
+    got = [row for rank in ranks for row in rank["advantages"]]
+    assert len(ids) == 4, "one group of four over two ranks"
+    width = max(len(row) for row in ids)
+    out = {
+        "completion_ids": torch.tensor([row + [0] * (width - len(row)) for row in ids]),
+        "completion_mask": torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in ids]),
+    }
+    for row, want in zip(got, expected(out), strict=True):
+        assert row[: len(want)] == pytest.approx(want, abs=2e-5)
+    alone = expected({k: v[:2] for k, v in out.items()}, size=2)  # what rank 0 would get by itself
+    assert got[0][: len(alone[0])] != pytest.approx(alone[0], abs=1e-3)

@@ -1,0 +1,175 @@
+"""Label-free SFT: split, rows, weights by score, and the recipe on a tiny model: it learns what was picked."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from safetensors.torch import load_file
+
+from mitigate.cli.main import main
+from mitigate.sft import as_row, drawn_by_score, is_test, pairs, prompt
+from tests.helpers.tiny_models import save_decoder
+
+# TRL sets the old name of a trainer option that transformers renames.
+pytestmark = pytest.mark.filterwarnings("ignore:.*gradient_checkpointing.* is deprecated:FutureWarning")
+
+
+def test_the_split_depends_on_the_words_only() -> None:
+    questions = [f"What is thing number {i}?" for i in range(2000)]
+    apart = [is_test(q, 0.2) for q in questions]
+    assert 330 < sum(apart) < 470  # 400 ± 4 standard deviations of 17.9
+    assert apart == [is_test(f"  {q.upper()} ", 0.2) for q in questions]
+    assert apart != [is_test(q, 0.2, seed=1) for q in questions]
+    assert all(is_test(q, 0.5) for q, out in zip(questions, apart, strict=True) if out)  # a larger share keeps them
+
+
+def test_rows_hold_prompt_and_completion() -> None:
+    assert as_row("Q\nx?", "A\nQuestion: y", "plain") == {
+        "prompt": "Question: Q x?\nAnswer:",
+        "completion": " A Question: y",
+    }
+    row = as_row("Q?", "A", "chat")
+    assert row == {"prompt": [{"role": "user", "content": "Q?"}], "completion": [{"role": "assistant", "content": "A"}]}
+    assert prompt("Q?", "chat") == row["prompt"]
+
+
+def test_rows_are_drawn_by_score() -> None:
+    scores = [0.0, 1.0, float("-inf")] * 1000
+    drawn = drawn_by_score(scores, 1.0, seed=0)
+    assert len(drawn) == 3000
+    counts = [sum(i % 3 == k for i in drawn) for k in range(3)]
+    # e / (1 + e) = 0.731 of them have score 1; four standard deviations of √(3000 · .731 · .269) = 24.3 are 97
+    assert abs(counts[1] - 2193) < 97
+    assert counts[2] == 0
+    assert len(set(drawn_by_score([0.0, 5.0, 1.0], 0.01, seed=0))) == 1
+    assert drawn_by_score([float("-inf")] * 3, 1.0, 0) == [0, 1, 2]
+    assert drawn_by_score([], 1.0, 0) == []
+    with pytest.raises(ValueError, match="expected more than 0, got 0"):
+        drawn_by_score([1.0], 0, 0)
+
+
+def test_pairs_carry_what_is_known() -> None:
+    answers = [{"text": "yes", "label": True}, {"text": "no", "label": 0}, {"text": "perhaps"}]
+    records = [{"id": "1", "question": "Q", "answers": answers}, {"id": "2", "question": "R", "answers": []}]
+    assert pairs(records, ["a", ""], ["b", "c"]) == [
+        {"id": "1", "question": "Q", "baseline": "a", "method": "b", "correct": ["yes"], "incorrect": ["no"]}
+    ]
+
+
+def records() -> list[dict[str, Any]]:
+    """Two references agree on "anna", the baseline's says "otto"."""
+    references = {"one": "otto", "two": "anna", "three": "anna"}
+    answers = [{"text": "otto", "label": False}, {"text": "anna", "label": True}]
+    return [
+        {"id": str(i), "question": f"Who made number {i}?", "answers": answers, "reference_answers": references}
+        for i in range(30)
+    ]
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_decoder(tmp_path_factory.mktemp("base"), "opt")
+
+
+def recipe(folder: Path, base: Path, **more: Any) -> Path:
+    data = folder / "data.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in records()))
+    training = {"epochs": 10, "batch_size": 8, "learning_rate": 0.01, "evaluate_every": 10, "max_tokens": 64}
+    options: dict[str, Any] = {
+        "kind": "sft", "about": "a", "hardware": "h", "model": str(base), "data": str(data), "baseline": "one",
+        "form": "plain", "answer_tokens": 8,
+        "scoring": {"similarity": "rouge-l", "penalty": False, "embedding": "tfidf"},
+        "training": {**training, **more.pop("training", {})}, **more,
+    }  # fmt: skip
+    path = folder / "sft.yaml"
+    path.write_text(yaml.safe_dump(options))
+    return path
+
+
+def test_the_model_learns_the_picked_answers(tmp_path: Path, base: Path) -> None:
+    out = tmp_path / "run"
+    assert main(["run", str(recipe(tmp_path, base)), "--output", str(out)]) == 0
+    train = [json.loads(line) for line in (out / "train.jsonl").read_text().splitlines()]
+    test = [json.loads(line) for line in (out / "test.jsonl").read_text().splitlines()]
+    assert {row["answer"] for row in train} == {"anna"}  # two of three references, not the baseline's
+    assert len(train) + len(test) == 30
+    assert not {row["question"] for row in train} & {row["question"] for row in test}
+    done = json.loads((out / "done.json").read_text())
+    assert done["last_loss"] < 0.2 * done["first_loss"]
+    answers = [json.loads(line) for line in (out / "answers.jsonl").read_text().splitlines()]
+    assert {row["tuned"] for row in answers} == {"anna"}
+    assert all(row["untuned"] != "anna" for row in answers)
+    before, after = load_file(base / "model.safetensors"), load_file(out / "model" / "model.safetensors")
+    assert any(not before[name].equal(after[name]) for name in after if name in before)
+
+
+def test_resumed_equals_uninterrupted_and_lora_merges(
+    tmp_path: Path, base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import transformers
+
+    more: Any = {
+        "pick": "baseline",
+        "lora": {"rank": 4, "dropout": 0.0},
+        "training": {"evaluate_every": 2, "max_steps": 5},
+    }
+    path = recipe(tmp_path, base, **more)
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    assert main(["run", str(path), "--output", str(whole)]) == 0
+    step = transformers.Trainer.training_step
+    seen = []
+
+    def killed(self: Any, *args: Any, **kwargs: Any) -> Any:
+        seen.append(self.state.global_step)
+        if self.state.global_step == 3:
+            raise KeyboardInterrupt
+        return step(self, *args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(transformers.Trainer, "training_step", killed)
+        assert main(["run", str(path), "--output", str(broken)]) == 130
+    assert main(["run", str(path), "--output", str(broken), "--resume"]) == 0
+    one, two = (load_file(folder / "model" / "model.safetensors") for folder in (whole, broken))
+    assert one.keys() == two.keys()
+    assert not any("lora" in name for name in one)
+    for name, tensor in one.items():
+        assert tensor.allclose(two[name], atol=1e-6), name
+    steps = [json.loads(line)["step"] for line in (broken / "metrics.jsonl").read_text().splitlines()]
+    assert steps == sorted(steps)
+    assert {row["answer"] for row in map(json.loads, (whole / "train.jsonl").read_text().splitlines())} == {"otto"}
+
+
+def test_questions_are_counted_once_however_often_they_are_drawn(tmp_path: Path, base: Path) -> None:
+    """Equal scores: rows are drawn with replacement, so some questions come twice and others not."""
+    out = tmp_path / "run"
+    path = recipe(tmp_path, base, weight_temperature=1.0, training={"max_steps": 1})
+    assert main(["run", str(path), "--output", str(out)]) == 0
+    questions = [json.loads(line)["question"] for line in (out / "train.jsonl").read_text().splitlines()]
+    done = json.loads((out / "done.json").read_text())
+    assert (done["train_rows"], done["train_questions"]) == (len(questions), len(set(questions)))
+    assert len(set(questions)) < len(questions)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"pick": "labels", "weight_temperature": 1.0}, "labels have no score"),
+        ({"model": "./nowhere"}, "./nowhere: no such file"),
+        ({"baseline": "four"}, "expected one of the reference LLMs one, three, two, got 'four'"),
+        ({"test_share": 1e-9}, "leave 30 to train on and 0 apart"),
+        ({"training": {"epochs": 0}}, "training.epochs: .*greater than 0"),
+    ],
+)
+def test_mistakes_are_told_first(
+    tmp_path: Path, base: Path, capsys: pytest.CaptureFixture[str], more: dict[str, Any], message: str
+) -> None:
+    import re
+
+    path = recipe(tmp_path, base, **more)
+    assert main(["run", str(path), "--output", str(tmp_path / "run")]) == 2
+    assert re.search(message, capsys.readouterr().err)
+    assert not (tmp_path / "run").exists()
