@@ -20,8 +20,7 @@ run: setup out/.fresh out/pocket-world/world.json
 	@$(BIN)/python -m examples.pocket run examples/pocket/rlhf.yaml --output out/pocket --resume
 
 # Results of older code, weights or examples are made anew; complete ones are only printed again.
-out/.fresh: examples/records.jsonl $(wildcard annotators/*.py annotators/*/*.py annotators/verifier/embedded/* engines/embedding*.py \
-		examples/pocket/*.py examples/pocket/*.yaml mitigate/runs/*.py) mitigate/inference/correct.py mitigate/rl/grpo.py mitigate/rewards/reward.py
+out/.fresh: examples/records.jsonl $(shell find annotators engines mitigate examples/pocket -name '*.py' -o -name '*.yaml' -o -name '*.safetensors')
 	@mkdir -p out && rm -rf out/annotated.jsonl out/report.html out/corrected.jsonl out/pocket && touch $@
 
 # The simulated world that the small model knows: questions, the model, what its oracle judges by.

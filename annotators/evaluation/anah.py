@@ -382,7 +382,6 @@ def edits_of(sentence: str, corrected: str) -> list[tuple[str, str]]:
 
 def main() -> None:
     """Write ANAH rows as labelled sentences, each with its split."""
-    pass  # IMPORTGONE
 
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("sources", nargs="+", help="hub ids, .parquet, .json or .jsonl files, or folders")

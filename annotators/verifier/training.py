@@ -308,7 +308,6 @@ def calibrate(combiner: Combiner, table: Table, beside: np.ndarray | None, edits
 
 def main() -> None:
     """Train and write the annotator."""
-    pass  # IMPORTGONE
 
     parser = argparse.ArgumentParser(description="Train the embedded annotator.")
     parser.add_argument("--data", type=Path, required=True, help="folder with sentences/, binary/ and spans/")

@@ -279,7 +279,6 @@ def _write_beside(
     answers: Sequence[Sequence[SentenceAnnotation]],
 ) -> None:
     """Judgements and the picture, where asked for; with --compare the second picture is FILE-2.png."""
-    pass  # IMPORTGONE
 
     if args.judgements:
         parts = [
@@ -299,7 +298,6 @@ def _write_beside(
 def _print_all(result: Mapping[str, Any], results: Sequence[Mapping[str, Any]], args: argparse.Namespace) -> None:
     from rich.console import Console
 
-    pass  # IMPORTGONE
 
     console = Console(width=None if sys.stdout.isatty() else 140)
     for found in results:

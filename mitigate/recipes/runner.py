@@ -215,7 +215,6 @@ def run_recipe(options: Base, folder: RunFolder, train: Train, prepare: Prepare 
     answer_and_judge(BEFORE, options.model, questions, options, folder)
     trained = folder / "model"
     if not trained.is_dir():
-        pass  # IMPORTGONE
         from mitigate.recipes.trainer import CHECKPOINTS, last_checkpoint
 
         if prepare is not None:
@@ -251,7 +250,6 @@ def launch(options: Base, folder: RunFolder) -> None:
 
 def finish(options: Base, folder: RunFolder) -> None:
     """Curves, page, table and the mark that the run is complete."""
-    pass  # IMPORTGONE
     from mitigate.recipes.results import write_page
 
     samples = folder.rows(SAMPLES)

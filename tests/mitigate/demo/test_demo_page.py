@@ -26,7 +26,7 @@ gr = pytest.importorskip("gradio", reason="skipped: gradio is not installed (the
 from mitigate.demo.launch import launch  # noqa: E402
 from mitigate.demo.limits import Limits  # noqa: E402
 from mitigate.demo.page import build  # noqa: E402
-from mitigate.demo.service import Service, Shelf
+from mitigate.demo.service import Service, Shelf  # noqa: E402
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of the servers' libraries
