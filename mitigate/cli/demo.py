@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
         if getattr(args, name) < 1:
             raise UsageError(f"--{name.replace('_', '-')}: expected 1 or more, got {getattr(args, name)}")
     try:
-        import gradio
+        import gradio  # noqa: F401
     except ImportError as error:
         raise UsageError(f"demo needs more packages: pip install 'hallucination-toolkit[demo]' ({error})") from error
     from mitigate.demo.launch import launch
