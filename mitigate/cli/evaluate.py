@@ -298,7 +298,6 @@ def _write_beside(
 def _print_all(result: Mapping[str, Any], results: Sequence[Mapping[str, Any]], args: argparse.Namespace) -> None:
     from rich.console import Console
 
-
     console = Console(width=None if sys.stdout.isatty() else 140)
     for found in results:
         print_tables(console, found)

@@ -14,7 +14,7 @@ import argparse
 import json
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict
 from pathlib import Path
@@ -395,8 +395,6 @@ def _tell(args: argparse.Namespace, summary: dict[str, Any]) -> None:
         console.print(kinds)
 
 
-Run = Callable[[argparse.Namespace], int]
-
 EXIT_CODES = (
     "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 some lines were rejected (they are in OUTPUT.rejected.jsonl)."
 )
@@ -514,7 +512,7 @@ def _fewl_score(parser: argparse.ArgumentParser) -> None:
         "--agreement-png", type=Path, metavar="FILE", help="plot how many IW and CO answers each LLM agrees with"
     )
     scale.add_options(parser, "the reference LLMs")
-    parser.set_defaults(run=_lazily("fewl_score", "run_score"))
+    parser.set_defaults(run=run_score)
 
 
 def _rank(parser: argparse.ArgumentParser) -> None:
@@ -528,12 +526,12 @@ def _rank(parser: argparse.ArgumentParser) -> None:
         "adds Kendall's τ",
     )
     parser.add_argument("--seed", type=int, default=0, help="of the bootstrap (%(default)s)")
-    parser.set_defaults(run=_lazily("fewl_use", "run_rank"))
+    parser.set_defaults(run=run_rank)
 
 
 def _pick(parser: argparse.ArgumentParser) -> None:
     _files(parser, "output of `mitigate fewl score`")
-    parser.set_defaults(run=_lazily("fewl_use", "run_pick"))
+    parser.set_defaults(run=run_pick)
 
 
 def _build(parser: argparse.ArgumentParser) -> None:
@@ -541,15 +539,4 @@ def _build(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--answers", type=int, default=3, metavar="N", help="answers of each kind (%(default)s)")
     parser.add_argument("--embedding", default="auto", metavar="NAME", help="as in `mitigate fewl score` (%(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of every choice (%(default)s)")
-    parser.set_defaults(run=_lazily("fewl_use", "run_build"))
-
-
-def _lazily(module: str, function: str) -> Run:
-    """A command whose module is imported when it runs, so that `mitigate --help` stays quick."""
-
-    def run(args: argparse.Namespace) -> int:
-        from importlib import import_module
-
-        return int(getattr(import_module(f"mitigate.commands.{module}"), function)(args))
-
-    return run
+    parser.set_defaults(run=run_build)

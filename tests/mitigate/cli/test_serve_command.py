@@ -38,7 +38,7 @@ def test_wrong_options_are_told(
 SERVE = """
 import sys
 import mitigate.cli.serve as serve
-from mitigate.cli import main
+from mitigate.cli.main import main
 from tests.helpers.rule_annotator import RuleAnnotator
 serve.load = lambda name: RuleAnnotator()
 sys.exit(main(["serve", "--upstream", "http://h/v1", "--port", *sys.argv[1:]]))

@@ -157,7 +157,7 @@ def test_what_is_needed_is_told_and_no_more(capsys: pytest.CaptureFixture[str]) 
 def test_a_disk_that_is_full_ends_with_1_and_one_line_and_is_resumed(tmp_path: Path) -> None:
     path, out = recipe(tmp_path, steps=200), tmp_path / "run"
     code = (
-        "import resource, sys; from mitigate.cli import main; from mitigate.recipes.config import KINDS\n"
+        "import resource, sys; from mitigate.cli.main import main; from mitigate.recipes.config import KINDS\n"
         "sys.dont_write_bytecode = True  # its files would be cut, too, and found so by later imports\n"
         "KINDS['example'] = 'tests.helpers.example_kind'; resource.setrlimit(resource.RLIMIT_FSIZE, (5_000, 5_000))\n"
         "sys.exit(main(sys.argv[1:]))"
@@ -267,7 +267,7 @@ def check_types_only(path: Path) -> object:
 
 def test_listing_and_checking_load_no_model_library() -> None:
     program = (
-        "import sys\nfrom mitigate.cli import main\nassert main(['recipes']) == 0\n"
+        "import sys\nfrom mitigate.cli.main import main\nassert main(['recipes']) == 0\n"
         "from importlib import import_module\nfrom mitigate.recipes.config import KINDS\n"
         "[import_module(name) for name in KINDS.values()]\n"
         "heavy = {'torch', 'transformers', 'trl', 'datasets', 'gradio', 'matplotlib', 'sklearn'} & set(sys.modules)\n"
