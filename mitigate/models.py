@@ -65,6 +65,19 @@ def open_engine(name: str, option: str, cache: Path | None = None, **options: An
         raise UsageError(f"{option}: {error}") from error
 
 
+def open_annotator(name: str, options: Mapping[str, Any] | None = None) -> Annotator:
+    """The annotator of that name; what is wrong with the name is a usage error."""
+    from rich.console import Console
+
+    from annotators import load_annotator
+
+    try:
+        with Console(stderr=True).status("loading the annotator"):  # shown on a terminal only
+            return load_annotator(name, **(options or {}))
+    except (ValueError, OSError, ImportError) as error:
+        raise UsageError(f"--annotator {name}: {error}") from error
+
+
 def failures(engines: Iterable[Engine]) -> str | None:
     """Which engines with a cache left requests without an answer, how many and why; None where none did."""
     failing = [engine for engine in engines if isinstance(engine, CachedEngine) and engine.failed]

@@ -40,6 +40,7 @@ from mitigate.io import (
     rejected_path,
     without_results,
 )
+from mitigate.models import open_annotator
 from mitigate.report.html import write_page
 from mitigate.report.totals import Totals, read_annotated
 
@@ -146,19 +147,6 @@ def check_options(args: argparse.Namespace) -> None:
         make_parent(args.html)
 
 
-def load(name: str, options: Mapping[str, Any] | None = None) -> Annotator:
-    """The annotator of that name; what is wrong with the name is a usage error."""
-    from rich.console import Console
-
-    from annotators import load_annotator
-
-    try:
-        with Console(stderr=True).status("loading the annotator"):  # shown on a terminal only
-            return load_annotator(name, **(options or {}))
-    except (ValueError, OSError, ImportError) as error:
-        raise UsageError(f"--annotator {name}: {error}") from error
-
-
 def read_text(path: str | Path, option: str) -> str:
     """The text of a file, exactly; "-" is standard input.
 
@@ -187,7 +175,7 @@ def run_one(args: argparse.Namespace, options: Mapping[str, Any]) -> int:
     answer = read_text(args.answer, "--answer")
     if not answer.strip():
         raise UsageError(f"--answer: {args.answer} holds no text, so there is nothing to judge")
-    annotation = load(args.annotator, options).annotate(
+    annotation = open_annotator(args.annotator, options).annotate(
         reference=reference, answer=answer, question=args.question, language=args.language
     )
     record = annotation.to_dict()
@@ -234,7 +222,7 @@ def run_file(args: argparse.Namespace, options: Mapping[str, Any]) -> int:
         if job.valid and pool is not None:
             _annotate_at_scale(job, args, options, pool, fingerprints)
         elif job.valid:
-            annotator = load(args.annotator, options)
+            annotator = open_annotator(args.annotator, options)
             for other in fingerprints - {annotator.fingerprint}:
                 raise UsageError(
                     f"cannot continue {job.output}: it was written by an annotator with fingerprint {other}, "

@@ -19,7 +19,6 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mitigate.cli.annotate import load
 from mitigate.io import (
     OutputError,
     UsageError,
@@ -30,6 +29,7 @@ from mitigate.io import (
     rejected_row,
     whole_file,
 )
+from mitigate.models import open_annotator
 
 if TYPE_CHECKING:
     from annotators.operating import Calibration
@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
     if not gold.rows:
         _tell_rejected(gold)
         raise UsageError("--data: expected labelled rows, found none; see `mitigate calibrate --help` for their form")
-    annotator = load(args.annotator, {})
+    annotator = open_annotator(args.annotator, {})
     judged = _judge(annotator, gold.rows)
     checked = [s if s.status == "checked" else None for s in judged]
     try:

@@ -15,7 +15,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mitigate.cli.annotate import load
 from mitigate.io import (
     REJECTED,
     Job,
@@ -33,7 +32,7 @@ from mitigate.io import (
     shown,
     tell_rejected,
 )
-from mitigate.models import open_engine
+from mitigate.models import open_annotator, open_engine
 
 if TYPE_CHECKING:
     from annotators.records import Annotator
@@ -168,7 +167,7 @@ def _run(
         with open_job(args.input, args.output, check=check, matches=compare, overwrite=args.overwrite) as job:
             tell_rejected(job.source, job.first_rejected, job.rejected, str(job.rejected_path))
             if job.valid:
-                annotator = load(args.annotator)  # of a complete output too: it may be of another annotator
+                annotator = open_annotator(args.annotator)  # of a complete output too: it may be of another annotator
                 if other := written_by - {annotator.fingerprint}:
                     raise UsageError(
                         f"cannot continue {job.output}: it was written with an annotator of fingerprint {min(other)}, "

@@ -105,12 +105,12 @@ def _judge(args: argparse.Namespace, pairs: list[Record]) -> list[Any]:
     from mitigate.inference import judge
 
     if args.annotator is not None:
-        from mitigate.cli.annotate import load
+        from mitigate.models import open_annotator
 
         missing = sum(not pair.get("reference") for pair in pairs)
         if missing:
             raise UsageError(f"--annotator: {missing} of {len(pairs)} pairs have no reference to judge against")
-        return judge.by_annotator(pairs, load(args.annotator))
+        return judge.by_annotator(pairs, open_annotator(args.annotator))
     from mitigate.models import load_encoder, load_similarity
 
     if args.similarity not in ("cosine", "rouge-l"):

@@ -15,9 +15,8 @@ from pathlib import Path
 from socket import socket
 from urllib.parse import urlsplit
 
-from mitigate.cli.annotate import load
 from mitigate.io import UsageError
-from mitigate.models import open_engine
+from mitigate.models import open_annotator, open_engine
 
 TOKEN = "MITIGATE_SERVE_TOKEN"
 KEY = "MITIGATE_UPSTREAM_KEY"
@@ -74,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
         if args.engine is not None:
             engine = stack.enter_context(closing(open_engine(args.engine, "--engine", args.cache)))
             regenerate = with_engine(engine)
-        annotator = load(args.annotator)
+        annotator = open_annotator(args.annotator)
         proxy = Proxy(
             args.upstream,
             annotator,

@@ -14,7 +14,6 @@ from typing import Any
 
 import gradio as gr
 
-from mitigate.cli.fewl import check_record
 from mitigate.demo.limits import (
     Limits,
     Refusal,
@@ -28,7 +27,7 @@ from mitigate.demo.limits import (
 from mitigate.demo.service import AGGREGATIONS, MAX_NEIGHBOURS, SIMILARITIES, STEP_SECONDS, Service, Shelf
 from mitigate.demo.training import open_folder, read_run, run_folders
 from mitigate.demo.view import NO_ANSWER, NO_PAIR, annotated_view, bar, compare_view, notice, run_view, tag
-from mitigate.io import counted, dump_line, rejected_row, without_results
+from mitigate.io import check_record, counted, dump_line, rejected_row, without_results
 from mitigate.report.html import escape, write_page
 from mitigate.report.totals import KINDS, MARKS, Totals, kind_of, one_line, percent, read_annotated
 

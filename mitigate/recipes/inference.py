@@ -77,7 +77,7 @@ def check_question(record: Record) -> list[Problem]:
 
 def run(options: Options, folder: RunFolder) -> int:
     """Ask, choose, correct, chunk by chunk; then the figures and the page."""
-    from mitigate.cli.annotate import load
+    from mitigate.models import open_annotator
 
     lines = list(read_lines(options.data, check_question))
     rows = [{"id": str(i), **line.record} for i, line in enumerate(lines) if line.record is not None]
@@ -86,7 +86,7 @@ def run(options: Options, folder: RunFolder) -> int:
         raise UsageError(f'{options.data}: expected {{"question", "reference"}}, found no good line')
     folder.write_rows("rejected.jsonl", [rejected_row(options.data, line) for line in bad])
     results = _written(options, folder, rows)
-    annotator = load(options.annotator)
+    annotator = open_annotator(options.annotator)
     with ExitStack() as stack:
         names = {options.engine, options.regenerate, *options.reference_llms.values()} - {None}
         engines = {

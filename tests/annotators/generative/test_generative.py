@@ -1,4 +1,3 @@
-# ruff: noqa: E501  (tables)
 """The generative annotator against a server that plays a correct, a sloppy and a hostile model."""
 
 import re

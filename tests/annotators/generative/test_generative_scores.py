@@ -1,4 +1,3 @@
-# ruff: noqa: E501  (tables)
 """Probabilities of labels from the tokens that decide them."""
 
 import math

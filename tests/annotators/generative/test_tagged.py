@@ -1,4 +1,3 @@
-# ruff: noqa: E501  (tables of replies)
 """Readers of tagged annotations: every quirk of public data, every failure by name, and never a guess."""
 
 import re

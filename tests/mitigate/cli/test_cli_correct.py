@@ -19,7 +19,7 @@ from tests.mitigate.inference.test_inference import LOST, REFERENCE, RIGHT, WRON
 def annotator(monkeypatch: pytest.MonkeyPatch) -> RuleAnnotator:
     """In place of a trained one, so that verdicts are known; what is tested here is the command."""
     rule = RuleAnnotator()
-    monkeypatch.setattr(command, "load", lambda name: rule)
+    monkeypatch.setattr(command, "open_annotator", lambda name: rule)
     return rule
 
 

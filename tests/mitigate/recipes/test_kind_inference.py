@@ -24,7 +24,7 @@ OTHER = "Anna drew it in 1899."
 def annotator(monkeypatch: pytest.MonkeyPatch) -> RuleAnnotator:
     """In place of a trained one, so that verdicts are known."""
     rule = RuleAnnotator()
-    monkeypatch.setattr("mitigate.cli.annotate.load", lambda name: rule)
+    monkeypatch.setattr("mitigate.models.open_annotator", lambda name: rule)
     return rule
 
 
