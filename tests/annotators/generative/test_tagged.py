@@ -1,4 +1,4 @@
-# ruff: noqa: E501  (tables of replies)
+
 """Readers of tagged annotations: every quirk of public data, every failure by name, and never a guess."""
 
 import re
