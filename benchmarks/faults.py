@@ -369,7 +369,7 @@ A 2-core CPU machine, Linux. Options: {runs(kept)}.
 
 "Asked again" are requests that were on their way when the process died, at most {CONCURRENT} a kill; the server counted
 them. FEWL in one process writes its output anew at the end: what it keeps is every reply. Killed workers and nodes of
-`--distributed`: [scale.md](scale.md), `tests/test_distributed*.py`.
+`--distributed`: [scale.md](scale.md), `tests/mitigate/test_scale.py`.
 
 ## Other faults
 
