@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (tables)
 """A server that plays an annotating model: a correct one, a sloppy one and a hostile one, in both protocols and languages.
 
 The correct one judges by rule what stands between the marks of our own prompts: a sentence that the document holds word

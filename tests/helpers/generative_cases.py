@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (tables)
 """Records for the generative annotator, with the labels that a correct model gives, and the annotator of a server."""
 
 from typing import Any

@@ -253,7 +253,7 @@ def test_a_full_disk_is_told_and_the_job_continues_later(tmp_path: Path) -> None
 def test_kill_9_leaves_no_lock_behind(tmp_path: Path) -> None:
     source, output = write_input(tmp_path / "in.jsonl"), tmp_path / "out.jsonl"
     program = (
-        "import os, signal, sys; from pathlib import Path; from tests import test_jobs as t;"
+        "import os, signal, sys; from pathlib import Path; from tests.mitigate import test_jobs as t;"
         "job = t.open_job(Path(sys.argv[1]), Path(sys.argv[2]), check=t.check_n, matches=t.same_n);"
         "job.run(lambda rs: t.double(rs) if rs[0]['n'] < 4 else os.kill(os.getpid(), signal.SIGKILL), chunk_size=2)"
     )

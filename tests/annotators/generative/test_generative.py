@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (tables)
 """The generative annotator against a server that plays a correct, a sloppy and a hostile model."""
 
 import re

@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (tables)
 """Prompts of the generative annotator: wordings, own templates, options."""
 
 import re

@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (tables)
 """Probabilities of labels from the tokens that decide them."""
 
 import math

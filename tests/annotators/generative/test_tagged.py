@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (tables)
 """Readers of tagged annotations: every quirk of public data, every failure by name, and never a guess."""
 
 import re

@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (tables)
 """`mitigate annotate` with a generative annotator: killed and resumed, wrong usage, a dead server."""
 
 import json
