@@ -25,16 +25,8 @@ from annotators.evaluation.metrics import bootstrap
 from annotators.retrieval import passages as passages_module
 from annotators.retrieval import window as window_module
 from annotators.retrieval.bm25 import BM25, words
-from annotators.retrieval.window import (
-    ReferenceIndex,
-    fuse,
-    index_references,
-    pack,
-    second_pass,
-    select,
-    take,
-    with_neighbours,
-)
+from annotators.retrieval.passages import ReferenceIndex, index_references
+from annotators.retrieval.window import fuse, pack, second_pass, select, take, with_neighbours
 from annotators.verifier.features import FUNCTION_WORDS
 from benchmarks.splits import DATA, load_rows
 from engines.embedding import Embedder

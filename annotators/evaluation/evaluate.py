@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from annotators.base import Annotator
 from annotators.evaluation.metrics import (
     UNCHECKED,
     UNSUPPORTED,
@@ -25,7 +26,7 @@ from annotators.evaluation.metrics import (
     summarise,
 )
 from annotators.evaluation.texts import text_figures
-from annotators.records import HALLUCINATED, LABELS, Annotator, SentenceAnnotation
+from annotators.records import HALLUCINATED, LABELS, SentenceAnnotation
 
 # ----------------------------------------------------------------------------------------------------
 # Judge an annotator by labelled sentences: ask it, without showing it the labels, and compute the figures.

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from sklearn import metrics as sk
 
-from annotators import LABELS, Edit, Fragment, SentenceAnnotation
+from annotators import LABELS, Annotator, Edit, Fragment, SentenceAnnotation
 from annotators.evaluation.anah import flatten
 from annotators.evaluation.evaluate import compare, evaluate, labelled, predict, weighted_f1
 from annotators.evaluation.texts import bert_scores, gold_text, ngram_precision, predicted_text, rouge_l, text_figures
@@ -23,7 +23,7 @@ from tests.helpers.anah_fixture import TOPICS, write_topics
 ROWS, _ = flatten(TOPICS)
 
 
-class Gold:
+class Gold(Annotator):
     """Says what it was given as gold, but for the rows it is told to get wrong, or not to check."""
 
     name = "gold"

@@ -15,15 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from annotators.retrieval.bm25 import BM25, words
-from annotators.retrieval.window import (
-    ReferenceIndex,
-    Window,
-    fuse,
-    index_references,
-    second_pass,
-    select,
-    with_neighbours,
-)
+from annotators.retrieval.passages import ReferenceIndex, index_references
+from annotators.retrieval.window import Window, fuse, second_pass, select, with_neighbours
 
 
 def tokenize(texts: Sequence[str]) -> list[tuple[np.ndarray, np.ndarray]]:
