@@ -147,7 +147,8 @@ class Annotator(Protocol):
         return self
 
     def close(self) -> None:
-        """Give back what it holds open."""
+        """Give back what it holds open; nothing by default."""
+        return None
 
 
 def _sentences(record: Mapping[str, Any], spans: Sequence[tuple[int, int]]) -> list[Sentence]:

@@ -160,10 +160,9 @@ class GenerativeAnnotator(Annotator):
         reference = sentence.reference
         if sentence.record.get("parametric"):
             reference = NO_DOCUMENT["zh" if language == "zh" else "en"]
-        answer, peers = sentence.record.get("answer"), (sentence.text,)
-        if self.options.window == "answer" and isinstance(answer, str):
-            peers = tuple(dict.fromkeys((*_sentences(answer), sentence.text)))
-        return Item(sentence.text, reference, sentence.question, language, peers)
+        answer = sentence.record.get("answer")
+        peers = _sentences(answer) if self.options.window == "answer" and isinstance(answer, str) else ()
+        return Item(sentence.text, reference, sentence.question, language, (*peers, sentence.text))
 
     def _without_asking(self, sentence: Sentence, item: Item) -> SentenceAnnotation | None:
         """The annotation of a sentence about which nothing need or can be asked."""

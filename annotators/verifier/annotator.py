@@ -171,21 +171,22 @@ class DiscriminativeAnnotator(Annotator):
 
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
+        stored = None if self.encoder is None else self.encoder.stored
         config = {
             "kind": MADE_FOR["kind"],
             "version": MADE_FOR["version"],
             "embedder": self.embedder_id,
-            "encoder": None if self.encoder is None else {"base": self.encoder.base},
+            "encoder": None if stored is None or self.encoder is None else {"base": self.encoder.base},
             "labels": MADE_FOR["labels"],
             "features": MADE_FOR["features"],
         }
         (folder / "annotator.json").write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
         self.combiner.save(folder / "combiner.safetensors")
         save_file({"idf": self.idf.table.astype(np.float16)}, folder / "idf.safetensors")
-        if self.encoder is not None:
+        if stored is not None:
             from safetensors.torch import save_file as save_tensors
 
-            save_tensors(self.encoder.stored, folder / "encoder.safetensors")
+            save_tensors(stored, folder / "encoder.safetensors")
 
     def judge(self, sentences: Sequence[Sentence]) -> list[SentenceAnnotation]:
         """One judgement per sentence, in order."""
@@ -388,4 +389,4 @@ def judged_chinese(sentence: Sentence) -> SentenceAnnotation | None:
     if claims_nothing_chinese(own):
         return sentence.judged("checked", "no_fact", _certainly_no_fact())
     fragment = plainly_supported(sentence.text, sentence.reference)
-    return fragment and sentence.judged("checked", "supported", SCORES, fragments=(fragment,))
+    return None if fragment is None else sentence.judged("checked", "supported", SCORES, fragments=(fragment,))

@@ -137,21 +137,21 @@ class CausalAnnotator(Annotator):
 
     def judge(self, sentences: Sequence[Sentence]) -> list[SentenceAnnotation]:
         """One judgement per sentence, in order; sentences of one answer are read in one pass."""
-        rows = []
-        for s in sentences:
-            row = {**s.record, "sentence": s.text}
-            rows.append(row if s.answer == s.text else {**row, "start": s.start})
+        rows: list[dict[str, Any]] = [{**s.record, "sentence": s.text} for s in sentences]
+        for row, s in zip(rows, sentences, strict=True):
+            if s.answer != s.text:  # else it is judged as given: its row may say where it stands in an answer
+                row["start"] = s.start
         readings, places = readings_of(rows)
         statuses = [self._unjudgeable(s, readings[n].answer) for s, (n, _) in zip(sentences, places, strict=True)]
         asked = sorted({n for (n, _), status in zip(places, statuses, strict=True) if status is None})
         found: dict[tuple[int, int], Status | np.ndarray] = {}  # by reading and sentence in it
         encoded: list[tuple[int, Encoded]] = []
         for n, one in zip(asked, encode(self.tokenizer, [readings[n] for n in asked], self.max_tokens), strict=True):
-            encoded += [(n, row) for row in one.rows if row.ends]
+            encoded += [(n, tokens) for tokens in one.rows if tokens.ends]
             found |= {(n, number): status for number, status in one.left_out.items()}
-        chances = self._probabilities([row for _, row in encoded])
-        for (n, row), chances_S4 in zip(encoded, chances, strict=True):
-            found |= {(n, number): own for number, own in zip(row.ends, chances_S4, strict=True)}
+        chances = self._probabilities([tokens for _, tokens in encoded])
+        for (n, tokens), chances_S4 in zip(encoded, chances, strict=True):
+            found |= {(n, number): own for number, own in zip(tokens.ends, chances_S4, strict=True)}
         return [
             self._annotation(sentence, status or found.get(place, "failed"))
             for sentence, status, place in zip(sentences, statuses, places, strict=True)

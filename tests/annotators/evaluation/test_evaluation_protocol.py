@@ -290,8 +290,12 @@ def test_one_of_annotator_and_compare(data: Path, capsys: pytest.CaptureFixture[
 
 
 def test_a_generative_annotator_is_asked_without_the_document() -> None:
-    from annotators.generative.annotator import NO_DOCUMENT, _Row
+    from annotators.generative.annotator import NO_DOCUMENT
+    from tests.helpers.annotator_server import annotating, correct
+    from tests.helpers.generative_cases import annotator
 
-    record = {**ROWS[0], "parametric": True}
-    row = _Row(record["sentence"], 0, record, "en", (record["sentence"],))
-    assert row.item.reference == NO_DOCUMENT["en"]
+    with annotating(correct) as server:
+        annotator(server).predict([{**ROWS[0], "parametric": True}])
+        prompt = server.requests[0]["messages"][0]["content"]
+    assert NO_DOCUMENT["en"] in prompt
+    assert ROWS[0]["reference"] not in prompt
