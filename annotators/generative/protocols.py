@@ -370,8 +370,8 @@ def converse(engine: Engine, conversations: Sequence[Turn[T]], known: dict[Reque
 #
 # The label given gets the probability of its deciding words. What else could have been written there is read off the
 # likeliest alternatives to their tokens, as far as an engine tells them and as a beginning belongs to one label only
-# ("Con" to contradictory; 无 to 无 and 无法验证 alike, so that the next token is looked at, too). What remains is shared
-# equally by the other labels. These are no calibrated probabilities.
+# ("Con" to contradictory; 无 to 无 and 无法验证 alike, so that the next token is looked at, too). What remains is
+# shared equally by the other labels. These are no calibrated probabilities.
 
 CONTEXT = 12
 """Characters before the deciding words by which they are found among the tokens."""

@@ -2,9 +2,9 @@
 
 Counts and inverse document frequencies are those of ``rank_bm25.BM25Plus``: its idf, log((P + 1) / df), is positive for
 every word, while Okapi's is negative or flattened for a word that more than half of the passages have, which in a
-reference of a few sentences is the topic itself. What BM25Plus adds to every passage alike (δ · idf per word of the query)
-does not change the order and is left out, so that 0 means: no word in common. Scoring goes through postings instead of
-``get_scores``, which looks every word up in every passage.
+reference of a few sentences is the topic itself. What BM25Plus adds to every passage alike (δ · idf per word of the
+query) does not change the order and is left out, so that 0 means: no word in common. Scoring goes through postings
+instead of ``get_scores``, which looks every word up in every passage.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A reference cut into passages and made ready to be searched, once for all sentences to judge.
 
-A passage is a sentence of the reference; one over 128 tokens is cut at word boundaries. Passages are embedded only where
-the reference does not fit into one window. Chinese references are left to BM25 alone unless the embedder reads Chinese.
-The search itself is in ``window.py``.
+A passage is a sentence of the reference; one over 128 tokens is cut at word boundaries. Passages are embedded only
+where the reference does not fit into one window. Chinese references are left to BM25 alone unless the embedder reads
+Chinese. The search itself is in ``window.py``.
 """
 
 from __future__ import annotations

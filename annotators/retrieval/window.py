@@ -1,9 +1,9 @@
 """The window: the passages of a reference that bear on a sentence, within a budget of the annotator's tokens.
 
-A reference within the budget is its own window, and nothing is ranked. Otherwise each passage gets a reciprocal rank from
-BM25 and from each embedder; the sum of these, with a share of a neighbour's, orders the passages, and they are taken till
-the budget is full. Ranks rather than scores, so that unrelated text put around the evidence changes little. The second
-pass reads six times as much text, in several windows, in document order.
+A reference within the budget is its own window, and nothing is ranked. Otherwise each passage gets a reciprocal rank
+from BM25 and from each embedder; the sum of these, with a share of a neighbour's, orders the passages, and they are
+taken till the budget is full. Ranks rather than scores, so that unrelated text put around the evidence changes little.
+The second pass reads six times as much text, in several windows, in document order.
 """
 
 from __future__ import annotations

@@ -15,7 +15,8 @@ import re
 from typing import NamedTuple
 
 # ----------------------------------------------------------------------------------------------------
-# Word lists and character classes that :mod:`annotators.text.sentences` decides with; lower case, without the last stop.
+# Word lists and character classes that :mod:`annotators.text.sentences` decides with; lower case, without the last
+# stop.
 
 # Inside character classes of regular expressions.
 NL = r"\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029"  # what ends a line

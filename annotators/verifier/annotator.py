@@ -2,9 +2,9 @@
 
 A batch is split into sentences, and those that cannot be judged are set aside; then each distinct reference is indexed
 once, each sentence's window chosen, each distinct text embedded once, and the combiner turns alignment features into
-probabilities (``judging.py``); what it found unverifiable in a long reference is looked for once more. It judges English,
-and those Chinese sentences that the reference plainly supports; all else gets the status "language_unsupported". It marks
-what is wrong and proposes no corrections.
+probabilities (``judging.py``); what it found unverifiable in a long reference is looked for once more. It judges
+English, and those Chinese sentences that the reference plainly supports; all else gets the status
+"language_unsupported". It marks what is wrong and proposes no corrections.
 """
 
 from __future__ import annotations

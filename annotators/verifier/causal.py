@@ -8,10 +8,10 @@ read at its last token, so a verdict depends on question, reference and the answ
 file holds the form of a row, the network and the annotator; training is in ``causal_training.py`` and
 ``mitigate/recipes/discriminative_annotator.py``. It gives labels and scores, no fragments and no corrections.
 
-A row is ``[bos] Question: … [eos] Reference: … [eos] Answer: …``. Fields are parted by the end token's id, which no text
-can spell: control tokens inside a text are encoded as plain text. What is longer than the model reads is windowed: first
-the reference (``annotators/retrieval/window.py``, BM25 with the answer as query), then the answer is cut into runs of
-whole sentences.
+A row is ``[bos] Question: … [eos] Reference: … [eos] Answer: …``. Fields are parted by the end token's id, which no
+text can spell: control tokens inside a text are encoded as plain text. What is longer than the model reads is windowed:
+first the reference (``annotators/retrieval/window.py``, BM25 with the answer as query), then the answer is cut into
+runs of whole sentences.
 """
 
 from __future__ import annotations
@@ -416,11 +416,10 @@ def _rows(
     ends = last_tokens(offsets_T2, spans)
     out = Rows(left_out={n: "failed" for n, end in enumerate(ends) if end < 0})
     has_reference = bool(reading.reference.strip())
-    middle = [*reference_T.tolist(), *between] if has_reference else []
-    if len(head) + len(middle) + len(ids_T) <= max_tokens:
-        row = [*head, *middle, *ids_T.tolist()]
-        shift = len(head) + len(middle)
-        out.rows.append(Encoded(row, {n: shift + end for n, end in enumerate(ends) if end >= 0}))
+    before = [*head, *reference_T.tolist(), *between] if has_reference else head
+    if len(before) + len(ids_T) <= max_tokens:
+        places = {n: len(before) + end for n, end in enumerate(ends) if end >= 0}
+        out.rows.append(Encoded([*before, *ids_T.tolist()], places))
         return out
 
     kept = min(len(reference_T), max(MIN_WINDOW, max_tokens // 2)) if has_reference else 0
@@ -432,12 +431,12 @@ def _rows(
         part_ends = last_tokens(part_T2, [(spans[n][0] - start, spans[n][1] - start) for n in numbers])
         budget = max_tokens - len(head) - len(part_T) - len(between)
         window = _window(tokenizer, reading.reference, text, budget) if has_reference else []
-        shift = len(head) + len(window) + (len(between) if window else 0)
-        row = [*head, *window, *(between if window else ()), *part_T.tolist()]
-        if len(row) > max_tokens:
+        before = [*head, *window, *between] if window else head
+        if len(before) + len(part_T) > max_tokens:
             out.left_out |= dict.fromkeys(numbers, "too_long")
             continue
-        out.rows.append(Encoded(row, {n: shift + end for n, end in zip(numbers, part_ends, strict=True) if end >= 0}))
+        places = {n: len(before) + end for n, end in zip(numbers, part_ends, strict=True) if end >= 0}
+        out.rows.append(Encoded([*before, *part_T.tolist()], places))
     return out
 
 
@@ -508,22 +507,21 @@ def collate(
         ``input_ids``, ``attention_mask``, ``position_ids`` (left only) and ``labels`` (if given), (B, T) each.
     """
     import torch
+    from torch.nn.utils.rnn import pad_sequence
 
-    width = max(map(len, rows))
-    shape = (len(rows), width)
-    ids_BT = torch.full(shape, pad)
-    mask_BT = torch.zeros(shape, dtype=torch.long)
-    labels_BT = torch.full(shape, IGNORED)
-    for b, row in enumerate(rows):
-        start = width - len(row) if side == "left" else 0
-        ids_BT[b, start : start + len(row)] = torch.tensor(row)
-        mask_BT[b, start : start + len(row)] = 1
-        for place, label in (labels[b] if labels else {}).items():
-            labels_BT[b, start + place] = label
-    batch = {"input_ids": ids_BT, "attention_mask": mask_BT}
+    def padded(rows: Iterable[Sequence[int]], value: int) -> Tensor:
+        return pad_sequence(
+            [torch.tensor(row) for row in rows], batch_first=True, padding_value=value, padding_side=side
+        )
+
+    mask_BT = padded([[1] * len(row) for row in rows], 0)
+    batch = {"input_ids": padded(rows, pad), "attention_mask": mask_BT}
     if side == "left":
         batch["position_ids"] = (mask_BT.cumsum(1) - 1).clamp(min=0)
-    return batch | ({"labels": labels_BT} if labels is not None else {})
+    if labels is not None:
+        classes = [[own.get(t, IGNORED) for t in range(len(row))] for row, own in zip(rows, labels, strict=True)]
+        batch["labels"] = padded(classes, IGNORED)
+    return batch
 
 
 # --- the network: any decoder with a linear head of four classes instead of its last layer ------------------
