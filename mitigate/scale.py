@@ -119,8 +119,7 @@ class Task:
     def cut(self, size: int) -> list[Part]:
         """Cut the input into parts of ``size`` good lines, holding no more than one line."""
         parts: list[Part] = []
-        start = end = records = 0
-        digest = self.digest()
+        start, end, records, digest = 0, 0, 0, self.digest()
         with self.source.open("rb") as file:
             for line in file:
                 records += len(self._records(line, end))
@@ -283,7 +282,8 @@ def _on_ray(task: Task, prepare: Prepare, left: list[Part], pool: Pool) -> Itera
         raise PartsError(f"cannot {what}: {' '.join(str(error).split())[:300]}") from error
     names = [{"part": json.dumps(asdict(part))} for part in left]
     rows = ray.data.from_items(names, override_num_blocks=len(names))  # a block each: a part that fails fails alone
-    size = {"concurrency": min(pool.workers, len(left)), "num_cpus": pool.cpus, "num_gpus": pool.gpus or None}
+    actors = ray.data.ActorPoolStrategy(size=min(pool.workers, len(left)))
+    size = {"compute": actors, "num_cpus": pool.cpus, "num_gpus": pool.gpus or None}
     done = rows.map_batches(Worker, batch_size=1, fn_constructor_args=(task, prepare), **size)
     try:
         for row in done.iter_rows():
@@ -364,7 +364,7 @@ def fill(
         job: The job.
         llms: Engine strings of the reference LLMs.
         how: Further arguments of `mitigate.models.fill`.
-        cache: File of replies that all workers can write; None has each worker remember its own.
+        cache: File of replies for all workers; None has each worker remember its own.
         pool: Where this is done.
         tell: Called with a line about every part.
     """
