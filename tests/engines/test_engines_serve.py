@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks.tiny_chat import build_tiny_chat
 from engines import EngineError, Sampling, load_engine
 from tests.helpers.transformers_server import Served, served
+from tests.tiny_chat import build_tiny_chat
 
 
 def user(text: str) -> list[dict[str, str]]:
