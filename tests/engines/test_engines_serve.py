@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from engines import EngineError, Sampling, load_engine
+from tests.helpers.tiny_chat import build_tiny_chat
 from tests.helpers.transformers_server import Served, served
-from tests.tiny_chat import build_tiny_chat
 
 
 def user(text: str) -> list[dict[str, str]]:

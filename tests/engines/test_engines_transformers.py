@@ -10,7 +10,7 @@ import torch
 
 from engines import Sampling, load_engine
 from engines.transformers_engine import TransformersEngine
-from tests.tiny_chat import SPECIAL, build_tiny_chat
+from tests.helpers.tiny_chat import SPECIAL, build_tiny_chat
 
 
 def user(text: str) -> list[dict[str, str]]:

@@ -14,7 +14,7 @@ from annotators.evaluation.evaluate import evaluate, evidence, labelled, predict
 from annotators.evaluation.splits import assign_folds
 from mitigate.labels import fold_files, parse_fold, read_labelled
 from tests.helpers.evaluation_cases import DATA, FOUR_WAY, TWO_WAY, StandIn, labelled_row, linked_data, write_rows
-from tests.labelled_data import load_rows
+from tests.helpers.labelled_data import load_rows
 
 
 def _result(**options: Any) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from annotators.evaluation.splits import FOLD_NAMES, N_FOLDS, assign_folds, fold_of, group_rows
-from tests.labelled_data import DATA, TRAINABLE, load_rows
+from tests.helpers.labelled_data import DATA, TRAINABLE, load_rows
 
 
 def _sha(text: str) -> str:

@@ -12,8 +12,8 @@ from annotators.generative.prompts import load_templates
 from annotators.generative.tagged import ParseFailure, parse_tagged
 from engines import Sampling, load_engine
 from engines.checkpoint import prompt_ids
+from tests.helpers.tiny_chat import build_tiny_chat
 from tests.helpers.transformers_server import Served, served
-from tests.tiny_chat import build_tiny_chat
 
 TEMPLATE = "- name: tiny\n  protocol: tagged\n  language: en\n  prompt: 'D: {reference} Q: {question} S: {sentence}'\n"
 REFERENCE = "The box is red. It is old."

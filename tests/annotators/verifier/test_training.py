@@ -26,7 +26,7 @@ from annotators.verifier.training import (
     windows,
 )
 from engines.embedding import Embedder
-from tests.labelled_data import DATA, TRAINABLE
+from tests.helpers.labelled_data import DATA, TRAINABLE
 
 REFERENCE = (
     "The Alder Bridge was opened in May 1902 by Queen Maud. It is 134 metres long and was not painted until 1950."

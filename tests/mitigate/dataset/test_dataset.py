@@ -19,7 +19,7 @@ from tests.helpers.dataset_build import build, recipe, rows, some_topics
 from tests.helpers.dataset_llm import TRUTH, bad, good, replying, stage_of, texts
 from tests.helpers.engines_server import Reply, completion, serving
 from tests.helpers.standin import ExactAnnotator
-from tests.tiny_chat import build_tiny_chat
+from tests.helpers.tiny_chat import build_tiny_chat
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from mitigate.rewards.config import RewardFile, read_config
 from mitigate.rewards.inputs import Columns
 from mitigate.rewards.reward import SentenceReward
 from tests.helpers.standin import ExactAnnotator
-from tests.tiny_chat import build_tiny_chat
+from tests.helpers.tiny_chat import build_tiny_chat
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(280)]  # TRL and torch warn on a CPU
 

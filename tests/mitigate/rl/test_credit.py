@@ -22,7 +22,7 @@ from mitigate.rl.credit import (
     segment_advantages,
     token_spans,
 )
-from tests.credit_suite import CHINESE, ENGLISH, MIXED, Kind, kinds, sentences
+from tests.helpers.credit_suite import CHINESE, ENGLISH, MIXED, Kind, kinds, sentences
 
 KINDS = {kind.name: kind for kind in kinds()}
 

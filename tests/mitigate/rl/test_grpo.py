@@ -16,7 +16,7 @@ import torch
 from mitigate.rewards.segments import Segment, SentenceScore
 from mitigate.rl.credit import Credit
 from mitigate.rl.grpo import SentenceGRPOTrainer, check_trl
-from tests.credit_suite import Kind
+from tests.helpers.credit_suite import Kind
 from tests.helpers.grpo_common import (
     PROMPTS,
     config,

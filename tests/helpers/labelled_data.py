@@ -8,7 +8,7 @@ from typing import Any
 
 from annotators.evaluation.splits import fold_of, group_rows
 
-DATA = Path(__file__).parent.parent.parent / "shared" / "data"
+DATA = Path(__file__).parents[3] / "shared" / "data"
 TRAINABLE = frozenset(
     "factcheckgpt factcheckgpt_pair fm2 dialfact_small wice begin faithdial_audit expertqa summedits halueval_qa "
     "uhgeval kdconv wice_tokens".split()
