@@ -295,7 +295,7 @@ def macro_f1_statistic(gold: Sequence[str], predicted: Sequence[str | None], two
 
     def macro(weights: Floats) -> float | None:
         def counts(labels: Ints, rows: NDArray[np.bool_]) -> Floats:
-            return np.bincount(labels[rows], weights[rows], minlength=len(LABELS))
+            return np.bincount(labels[rows], weights[rows], minlength=len(LABELS)).astype(np.float64)
 
         own, hits = counts(codes, four), counts(codes, four & (codes == choices))
         both = own + counts(choices, four & (choices != UNCHECKED))
