@@ -63,17 +63,10 @@ class Calibration:
         return hashlib.sha256(parts.encode()).hexdigest()[:16]
 
     def judge(self, probabilities: Floats, labels: Ints) -> tuple[Floats, Ints]:
-        """Calibrated probabilities and labels of sentences.
+        """Calibrated probabilities (n, 4), rows sum to 1, and labels (n,), positions in LABELS or UNSURE.
 
         P(no_fact) stays, as does a "no_fact" label; the rest is shared anew between supported and hallucinated, and
-        among the two kinds of hallucination as before.
-
-        Args:
-            probabilities: (n, 4) in the order of LABELS.
-            labels: (n,) the annotator's own labels, positions in LABELS.
-
-        Returns:
-            (n, 4) probabilities, rows sum to 1, and (n,) positions in LABELS, or UNSURE.
+        among the two kinds of hallucination as before. What comes in is the annotator's own, in the same form.
         """
         p = np.asarray(probabilities, dtype=np.float64)
         factual = 1.0 - p[:, NO_FACT]
@@ -100,11 +93,7 @@ class Calibration:
         )
 
     def for_annotator(self, fingerprint: str, name: str) -> Calibration:
-        """Itself, where it was fitted for this annotator.
-
-        Raises:
-            ValueError: It was fitted for another one.
-        """
+        """Itself, where it was fitted for this annotator; ValueError where it was fitted for another one."""
         if fingerprint != self.annotator:
             raise ValueError(
                 f"calibration: expected one fitted for {name} with fingerprint {fingerprint}, got one for "

@@ -61,11 +61,8 @@ class Template:
     def fill(self, turn: int, order: Order, inputs: Mapping[str, str]) -> str:
         """The text of a turn, counted from 0.
 
-        Args:
-            turn: Its number.
-            order: Where the document stands among ``{inputs}``.
-            inputs: ``reference``, ``question``, ``sentence`` as they came, and in the last of three turns ``points``,
-                joined by <SEP>.
+        ``inputs`` are ``reference``, ``question`` and ``sentence`` as they came, and in the last of three turns
+        ``points``, joined by <SEP>.
         """
         shown = {name: neutral(text) for name, text in inputs.items()}
         shown["points"] = shown.get("points", "").replace(neutral("<SEP>"), "<SEP>")

@@ -97,21 +97,13 @@ class Options:
 
 @dataclass(frozen=True)
 class Item:
-    """A sentence to judge, as it came.
-
-    Args:
-        sentence: The sentence.
-        reference: What it is judged against.
-        question: "" without one.
-        language: "en" or "zh": which prompts it gets.
-        peers: The sentences of its answer, itself among them; they share one window in the mode "answer".
-    """
+    """A sentence to judge, as it came."""
 
     sentence: str
     reference: str
-    question: str
-    language: str
-    peers: tuple[str, ...]
+    question: str  # "" without one
+    language: str  # "en" or "zh": which prompts it gets
+    peers: tuple[str, ...]  # the sentences of its answer, itself among them; they share the window "answer"
 
 
 @dataclass(frozen=True)
@@ -129,10 +121,8 @@ class Windows:
     Tokens are counted by an embedder, since a server does not say how it counts. A reference with no more characters
     than the budget has tokens is shown whole without loading that embedder.
 
-    Args:
-        mode: See ``Options.window``.
-        tokens: Budget of a sentence's window; None for 400, and 540 where the reference is Chinese.
-        embedder: Gives the embedder that counts tokens and ranks; called when it is needed first.
+    ``mode`` and ``tokens`` are those of ``Options.window`` and ``window_tokens``; ``embedder`` gives the embedder that
+    counts tokens and ranks, and is called when that is needed.
     """
 
     def __init__(self, mode: Mode, tokens: int | None, embedder: Callable[[], Embedder]) -> None:
@@ -328,15 +318,9 @@ def _said(sample: Sample) -> tuple[str, str]:
 
 
 def converse(engine: Engine, conversations: Sequence[Turn[T]], known: dict[Request, ChatResult]) -> list[T]:
-    """Carry conversations on together, a round of requests at a time, until each has returned.
+    """Carry conversations on together, a round of requests at a time; what each returned, in order.
 
-    Args:
-        engine: Answers.
-        conversations: Not begun yet.
-        known: Results of requests made before; equal requests are made once, new results are added.
-
-    Returns:
-        What each returned, in order.
+    Equal requests are made once: ``known`` has the results of those made before, and new ones are added to it.
 
     Raises:
         EngineError: The engine can't answer anything more; what it has answered is in its cache, where it has one.
@@ -395,13 +379,12 @@ def decision(sample: Sample, span: tuple[int, int], words: Mapping[str, Label]) 
     """How likely each label was where a reply decides, in [0, 1]; the sum is at most 1.
 
     Args:
-        sample: With a log-probability a token, or without (then None).
+        sample: A reply with a log-probability per token.
         span: Where the deciding words stand in ``sample.text``, code points.
         words: What could stand there, in small letters and without blanks, and the label that it means.
 
     Returns:
-        Probability by label, or None where the words can't be found among the tokens (blanks do not count) or are
-        none of ``words``.
+        None without log-probabilities, or where the words are not found among the tokens or are none of ``words``.
     """
     found, given = _tokens(sample, span), words.get(_plain(sample.text[slice(*span)]))
     if found is None or given is None or sample.logprobs is None:
@@ -437,12 +420,7 @@ def probability(sample: Sample, span: tuple[int, int]) -> float | None:
 
 
 def label_scores(label: Label, known: Mapping[Label, float]) -> Mapping[Label, float]:
-    """Scores that sum to 1.
-
-    Args:
-        label: What was decided.
-        known: Probability by label as far as it is known; what is missing to 1 is shared by the labels not given.
-    """
+    """Scores that sum to 1: the known probabilities; what is missing to 1 is shared by the labels not decided for."""
     total = max(1.0, sum(known.values()))
     shares = {name: known.get(name, 0.0) / total for name in LABELS}
     rest = max(0.0, 1.0 - sum(shares.values())) / (len(LABELS) - 1)

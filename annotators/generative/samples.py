@@ -119,12 +119,9 @@ def edits(row: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def question_samples(topics: Sequence[Mapping[str, Any]], *, several: bool, seed: int = 0) -> dict[Task, list[Sample]]:
-    """Samples of question generation and question selection.
+    """Samples of question generation and question selection from {"reference", "questions", "lang"} of training topics.
 
-    Args:
-        topics: {"reference", "questions", "lang"} of training topics only.
-        several: Whether wordings are drawn; else the first is used.
-        seed: The seed of the draws.
+    Wordings are drawn by ``seed`` where ``several`` is true; else the first is used.
     """
     draw = random.Random(seed)
     out: dict[Task, list[Sample]] = {"question_generation": [], "question_selection": []}
@@ -150,12 +147,9 @@ def question_samples(topics: Sequence[Mapping[str, Any]], *, several: bool, seed
 
 
 def answer_samples(rows: Sequence[Mapping[str, Any]], *, several: bool, seed: int = 0) -> list[Sample]:
-    """Samples of answer generation: the answers in which no sentence is hallucinated, so that none is taught.
+    """Samples of answer generation from labelled sentences with ``answer`` and ``question``.
 
-    Args:
-        rows: Labelled sentences with ``answer`` and ``question``.
-        several: Whether wordings are drawn; else the first is used.
-        seed: The seed of the draws.
+    Only answers in which no sentence is hallucinated are taken, so that none is taught. Wordings as above.
     """
     draw = random.Random(seed)
     answers: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}

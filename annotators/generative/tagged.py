@@ -238,7 +238,7 @@ def parse_tagged(reply: str, sources: Sequence[str] = ()) -> Tagged:
         sources: The texts that it was shown, as they came; a tag copied out of one of them is no tag.
 
     Raises:
-        ParseFailure: With the name of what is wrong.
+        ParseFailure: It can't be read; the failure's name says why.
     """
     start = opening(reply)
     parts = parts_of(reply, start, _single_kind)
@@ -293,14 +293,7 @@ def _label(reply: str, part: Part) -> tuple[Label, tuple[int, int]]:
 def write_tagged(
     label: Label, fragments: Sequence[str] = (), corrections: Sequence[tuple[str, str]] = (), language: str = "en"
 ) -> str:
-    """An annotation as the single-turn protocol writes it; ``parse_tagged`` reads it back.
-
-    Args:
-        label: The sentence's label.
-        fragments: Pieces of the reference.
-        corrections: Pairs (from, to).
-        language: "zh" for Chinese tags, else English ones.
-    """
+    """An annotation as the single-turn protocol writes it, in Chinese tags for "zh"; ``parse_tagged`` reads it back."""
     chinese = language == "zh"
     if label == "no_fact":
         return "<无事实>" if chinese else "<No Fact>"
@@ -385,12 +378,12 @@ def locate_fragment(fragment: str, reference: str, runs: Sequence[Run]) -> Fragm
     """The piece of the reference that a model copied, or None where there is none.
 
     Args:
-        fragment: As the model wrote it.
+        fragment: What the model wrote.
         reference: The whole text, as it came.
         runs: Spans of the reference that the model was shown.
 
     Returns:
-        The piece, ``match`` 1 where it was copied and else its similarity, at least ``LEAST``.
+        The piece; its ``match`` is 1 where it was copied and else its similarity, at least ``LEAST``.
     """
     for start, end in runs:
         if fragment and (at := reference.find(fragment, start, end)) >= 0:

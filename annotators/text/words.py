@@ -1,13 +1,13 @@
-"""Chinese words by jieba, with its dictionary read from the package: no log lines, no cache file used or trusted."""
+"""Words: where Chinese text is cut into them, and lists of English ones that rules and features look up.
+
+The lists are ours, in lower case. jieba's dictionary is read from its package: no log lines, no cache file.
+"""
 
 from __future__ import annotations
 
 import warnings
 from functools import lru_cache
 from typing import Any
-
-# ----------------------------------------------------------------------------------------------------
-# English word lists that the lexical features use. Lower case; the lists are ours.
 
 MONTHS = frozenset(
     """
@@ -76,7 +76,7 @@ OPPOSITES = dict(
     above=below below=above inside=outside outside=inside winter=summer summer=winter
     """.split()
 )
-"""Words whose exchange usually turns a statement false; the list is ours."""
+"""Words whose exchange usually turns a statement false."""
 
 
 @lru_cache(maxsize=1)

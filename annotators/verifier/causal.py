@@ -264,7 +264,7 @@ def _local_folder(name: str) -> Path:
 
 
 def write_settings(folder: Path, languages: Sequence[str] | None, max_tokens: int) -> None:
-    """Write annotator.json beside a classifier's weights; see ``CausalAnnotator``."""
+    """Write annotator.json beside a classifier's weights."""
     settings = {"kind": "causal", "languages": languages, "max_tokens": max_tokens}
     (folder / "annotator.json").write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
 
@@ -474,11 +474,7 @@ def _window(tokenizer: PreTrainedTokenizerBase, reference: str, query: str, budg
 
 
 def control_ids(tokenizer: PreTrainedTokenizerBase) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The id that opens a row, if the tokenizer has one, and the id between fields.
-
-    Raises:
-        ValueError: The tokenizer has neither a separator nor an end token.
-    """
+    """The id that opens a row, if the tokenizer has one, and the id between fields."""
     first = tokenizer.cls_token_id if tokenizer.cls_token_id is not None else tokenizer.bos_token_id
     between = tokenizer.sep_token_id if tokenizer.sep_token_id is not None else tokenizer.eos_token_id
     if between is None:
@@ -492,19 +488,10 @@ def control_ids(tokenizer: PreTrainedTokenizerBase) -> tuple[tuple[int, ...], tu
 def collate(
     rows: Sequence[Sequence[int]], pad: int, side: str, labels: Sequence[Mapping[int, int]] | None = None
 ) -> dict[str, Tensor]:
-    """Pad rows to one length.
+    """Rows of token ids padded to one length on a side, "left" or "right"; (B, T) each.
 
-    Position ids count real tokens, so that a model with learned positions reads both sides alike; on the right they
-    are left to the model.
-
-    Args:
-        rows: Token ids of each row.
-        pad: The id to pad with; it is masked.
-        side: "left" or "right".
-        labels: For each row {position: class}; every other token gets IGNORED.
-
-    Returns:
-        ``input_ids``, ``attention_mask``, ``position_ids`` (left only) and ``labels`` (if given), (B, T) each.
+    ``labels`` are {position: class} for each row; every other token gets IGNORED. Position ids count real tokens, so
+    that a model with learned positions reads both sides alike; on the right they are left to the model.
     """
     import torch
     from torch.nn.utils.rnn import pad_sequence
@@ -554,11 +541,7 @@ def label_order(id2label: Mapping[Any, str], where: str) -> list[int]:
 
 
 def token_classifier(config: PreTrainedConfig) -> Any:
-    """The token classifier of an architecture; made from its decoder where transformers has none.
-
-    Raises:
-        ValueError: It is neither a token classifier nor a language model that transformers knows.
-    """
+    """The token classifier of an architecture; made from its decoder where transformers has none."""
     from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING, PreTrainedModel
     from transformers.modeling_layers import GenericForTokenClassification
 
@@ -602,7 +585,6 @@ def load_classifier(folder: str, *, dtype: Any) -> PreTrainedModel:
     """A trained token or sequence classifier with four classes, in evaluation mode; LoRA adapters are merged.
 
     Raises:
-        OSError: There is no such checkpoint.
         ValueError: It has no trained head, or no head that can be read at every token.
     """
     from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING, AutoConfig
@@ -646,11 +628,7 @@ def token_logits(model: PreTrainedModel, batch: Mapping[str, Tensor]) -> Tensor:
 
 
 def load_tokenizer(folder: str) -> PreTrainedTokenizerBase:
-    """The checkpoint's tokenizer, which must be a fast one.
-
-    Raises:
-        ValueError: It gives no character offsets.
-    """
+    """The checkpoint's tokenizer; ValueError where it is not a fast one."""
     from transformers import AutoTokenizer
 
     tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(folder)
