@@ -35,7 +35,7 @@ from annotators.retrieval.window import (
     take,
     with_neighbours,
 )
-from annotators.verifier.features import FUNCTION_WORDS
+from annotators.text.words import FUNCTION_WORDS
 from benchmarks.splits import DATA, load_rows
 from engines.embedding import Embedder
 

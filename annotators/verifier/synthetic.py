@@ -19,8 +19,17 @@ from random import Random
 from typing import Any
 
 from annotators.records import LABELS
-from annotators.text.words import FUNCTION_WORDS, MONTHS, NEGATIONS, NUMBER_WORDS, OPPOSITES
-from annotators.verifier.features import Unit, stem_set, units, words_of
+from annotators.text.words import (
+    FUNCTION_WORDS,
+    MONTHS,
+    NEGATIONS,
+    NUMBER_WORDS,
+    OPPOSITES,
+    Unit,
+    stem_set,
+    units,
+    words_of,
+)
 
 # ----------------------------------------------------------------------------------------------------
 # Synthetic contradictions: one small edit of a supported sentence that makes it false.

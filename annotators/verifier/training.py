@@ -111,9 +111,9 @@ def read_windows(
             for i in chunk
         ]
         with judge.memory():
-            features, excerpts = judge.read(items)
-        parts.append(features)
-        read.update(zip(chunk, excerpts, strict=True))
+            readings = judge.read(items)
+        parts.append(np.stack([r.features for r in readings]))
+        read.update(zip(chunk, (r.text()[2] for r in readings), strict=True))
         log.info("windows: %d of %d rows, %.0f s", at + len(items), len(order), time.monotonic() - started)
     features = np.concatenate(parts)
     out = np.empty_like(features)
