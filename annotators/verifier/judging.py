@@ -45,7 +45,7 @@ class Item:
 
 
 @dataclass(frozen=True)
-class Reading:
+class Comparison:
     """An item beside one window: features (F,), and how the window's _P passages match the sentence's _W words.
 
     ``matched`` (_W, _P) is in [0, 1], 1 where the word stands in the passage literally; ``weight`` (_W,) is the idf of
@@ -67,8 +67,8 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class Verdict(Reading):
-    """A judgement: position in LABELS and probabilities (4,), with the reading that it rests on."""
+class Verdict(Comparison):
+    """A judgement: position in LABELS and probabilities (4,), with the comparison that it rests on."""
 
     label: int
     probabilities: np.ndarray
@@ -145,30 +145,30 @@ class Judge:
                 verdicts[i] = other
         return verdicts
 
-    def read(self, items: Sequence[Item]) -> list[Reading]:
+    def read(self, items: Sequence[Item]) -> list[Comparison]:
         """Items beside their first windows, for training."""
-        return self._read(items, self._windows(items)[1])
+        return self._compare(items, self._windows(items)[1])
 
     def judge_in(self, items: Sequence[Item], windows: Sequence[Window]) -> list[Verdict]:
         """Judge each item against the window given for it."""
         if not items:
             return []
-        readings = self._read(items, windows)
-        features = np.stack([reading.features for reading in readings])
+        compared = self._compare(items, windows)
+        features = np.stack([comparison.features for comparison in compared])
         votes: np.ndarray | None = None
         tokens: list[TokenScores] = [()] * len(items)
         if self.encoder is not None:
             votes = foregone(self.combiner, features)
             asked = np.flatnonzero(np.isnan(votes[:, 0])).tolist()
-            logits, scores = self.encoder([readings[i].text() for i in asked])
+            logits, scores = self.encoder([compared[i].text() for i in asked])
             votes[asked] = votes_of(logits)
             for i, found in zip(asked, scores, strict=True):
                 tokens[i] = found
         chances = capped(features, self.combiner.predict_proba(features, votes))
         labels = self.combiner.decide(chances).tolist()
         return [
-            Verdict(**vars(reading), label=label, probabilities=p, token_scores=scores)
-            for reading, label, p, scores in zip(readings, labels, chances, tokens, strict=True)
+            Verdict(**vars(comparison), label=label, probabilities=p, token_scores=scores)
+            for comparison, label, p, scores in zip(compared, labels, chances, tokens, strict=True)
         ]
 
     def marked(self, verdicts: Sequence[Verdict]) -> list[Verdict]:
@@ -196,7 +196,7 @@ class Judge:
         indexes = dict(zip(distinct, found, strict=True))
         return indexes, select([(indexes[item.reference], item.sentence) for item in items])
 
-    def _read(self, items: Sequence[Item], windows: Sequence[Window]) -> list[Reading]:
+    def _compare(self, items: Sequence[Item], windows: Sequence[Window]) -> list[Comparison]:
         texts = [tuple(clean_text(p.text) for p in window.passages) for window in windows]
         wanted = [t for group in texts for t in group] + [
             s for item in items for s in (item.sentence, item.question) if s
@@ -214,7 +214,7 @@ class Judge:
             matched[at] = np.where(found, 1.0, matched[at])
             weight = np.zeros(len(words))
             weight[at] = idf
-            out.append(Reading(item, window, evidence, features, matched, weight))
+            out.append(Comparison(item, window, evidence, features, matched, weight))
         return out
 
 

@@ -35,11 +35,11 @@ from annotators.retrieval.passages import index_references
 from annotators.text.normalise import clean_text
 from annotators.text.sentences import split_sentences
 from annotators.verifier.annotator import CHUNK, DiscriminativeAnnotator, unjudgeable
-from annotators.verifier.combiner import Combiner, decide, multitask_loss, votes_of
+from annotators.verifier.combiner import SUPPORTED, TARGET, Combiner, decide, multitask_loss, votes_of
 from annotators.verifier.encoder import EXCERPT_TOKENS, LEAST_GAIN, Pair, PairEncoder, excerpt
 from annotators.verifier.features import FEATURES, FORM, VERSION, Idf, coverage
 from annotators.verifier.judging import Item, Judge, as_judged
-from annotators.verifier.synthetic import SMALL_TALK, SUPPORTED, TARGET, Company, Example, Maker, changed, edit, proper
+from annotators.verifier.synthetic import SMALL_TALK, Example, Maker, Substitutes, changed, edit, proper
 from engines.embedding import Embedder
 
 # ----------------------------------------------------------------------------------------------------
@@ -362,7 +362,7 @@ def edited_set(rows: Sequence[Mapping[str, Any]], idf: Idf, encoder: PairEncoder
         for name, index in zip(names, index_references(names, encoder.tokenize), strict=True)
     }
     prose = [s for name in names for s in texts[name] if proper(s)]
-    maker = Maker(Company(prose), prose)
+    maker = Maker(Substitutes(prose), prose)
     made: list[Example] = []
     for name in names:
         question = clean_text(first[name]["question"] or "")
