@@ -2,8 +2,8 @@
 
 What is false is mostly known to the character, so the encoder's token head learns from the same rows. Four families:
 one small edit that contradicts (another number, name, unit or opposite, a negation, a word that occurs between the
-same neighbours); the same words in another order, beside a true sentence whose order differs too; a clause of something else
-added (not verifiable); and a sentence whose own passage is taken out of the evidence (not verifiable). People's
+same neighbours); the same words in another order, beside a true sentence whose order differs too; a clause of something
+else added (not verifiable); and a sentence whose own passage is taken out of the evidence (not verifiable). People's
 supported sentences are edited in the same ways: their wording differs from the document's as much before the edit as
 after it, so what is learned is the edit, not "verbatim means supported". All word lists and sentences are ours.
 """
