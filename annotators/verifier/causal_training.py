@@ -61,11 +61,9 @@ def collator(tokenizer: PreTrainedTokenizerBase) -> Callable[[Sequence[Mapping[s
 
 
 def class_weights(targets: Iterable[int], balance: Balance) -> np.ndarray:
-    """Weights (5,) of the classes: 1 / n_c^p, scaled so that their mean over the given targets is 1.
+    """Weights (5,) of the classes 0 to 4: 1 / n_c^p, scaled so that their mean over the given targets is 1.
 
-    Args:
-        targets: Classes of the training sentences, 0 to 4.
-        balance: "none" p = 0, "sqrt" p = ½, "full" p = 1: every class weighs the same in total.
+    ``balance`` "none" is p = 0, "sqrt" p = ½, "full" p = 1: every class weighs the same in total.
     """
     power = {"none": 0.0, "sqrt": 0.5, "full": 1.0}[balance]
     count = Counter(targets)
@@ -99,11 +97,9 @@ def head_loss(
 
 
 def figures(predicted: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-    """Four-way ``accuracy``, ``macro_f1`` and ``balanced_accuracy_4way`` of labelled tokens, those that there are.
+    """Four-way ``accuracy``, ``macro_f1`` and ``balanced_accuracy_4way`` of the labelled tokens, where there are any.
 
-    Args:
-        predicted: (B, T) classes.
-        labels: (B, T) classes 0 to 4, or -100; "unsupported" (4) enters none of them.
+    Both arrays are (B, T); labels are 0 to 4, or -100. "Unsupported" (4) enters no figure.
     """
     kept = (labels != IGNORED) & (labels != UNSUPPORTED)
     table = confusion(labels[kept].astype(np.int64), predicted[kept].astype(np.int64), len(LABELS))

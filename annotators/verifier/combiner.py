@@ -40,13 +40,7 @@ def log_chances(logits_N4: torch.Tensor) -> torch.Tensor:
 
 
 def multitask_loss(logits_B4: torch.Tensor, target_B: torch.Tensor, weight_B: torch.Tensor) -> torch.Tensor:
-    """Weighted cross-entropy where target UNSUPPORTED stands for "contradictory or unverifiable".
-
-    Args:
-        logits_B4: (B, 4), in the order of LABELS.
-        target_B: (B,) int64 in 0 … 4.
-        weight_B: (B,) ≥ 0.
-    """
+    """Weighted mean cross-entropy; targets are int64 in 0 … 4, weights ≥ 0, logits in the order of LABELS."""
     log_p_B = log_chances(logits_B4).gather(-1, target_B[:, None])[:, 0]
     return -(log_p_B * weight_B).sum() / weight_B.sum()
 
@@ -78,9 +72,7 @@ class Combiner:
     def predict_proba(self, features: np.ndarray, votes: np.ndarray | None = None) -> np.ndarray:
         """Calibrated probabilities, (n, 4) in the order of LABELS, float64, rows sum to 1.
 
-        Args:
-            features: (n, F).
-            votes: (n, 4) or (4,) in [−DOUBT, 0], of the pair encoder (``votes_of``); None where there is none.
+        ``votes``, (n, 4) or (4,) in [−DOUBT, 0], are the pair encoder's (``votes_of``); None without one.
         """
         z = self._combined(features, votes) / self.tensors["temperature"] + self.tensors["bias"]
         z = np.exp(z - z.max(1, keepdims=True))
@@ -125,13 +117,7 @@ class Combiner:
     def calibrated(
         self, features: np.ndarray, target: np.ndarray, weight: np.ndarray, votes: np.ndarray | None = None
     ) -> Combiner:
-        """Fit temperature and class biases on held-out rows.
-
-        Args:
-            features: (n, F).
-            target: (n,) positions in LABELS, or UNSUPPORTED.
-            weight: (n,) ≥ 0.
-            votes: (n, 4) of the pair encoder, or None.
+        """Fit temperature and class biases on held-out rows; arguments as for ``fit`` and ``predict_proba``.
 
         Source: between temperature and vector scaling of Guo et al. 2017, §4.2.
         """
@@ -178,12 +164,9 @@ def votes_of(logits: np.ndarray) -> np.ndarray:
 
 
 def decide(probabilities: np.ndarray, threshold: float) -> np.ndarray:
-    """The label of each row: no_fact where it is the most probable, else supported or the likelier hallucination.
+    """(n,) positions in LABELS: no_fact where it is the most probable, else supported or the likelier hallucination.
 
     Among factual labels "supported" needs P(supported) / (1 − P(no_fact)) ≥ threshold.
-
-    Returns:
-        (n,) positions in LABELS.
     """
     p = np.asarray(probabilities)
     share = p[:, 0] / np.maximum(1.0 - p[:, 3], 1e-9)

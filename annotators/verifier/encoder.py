@@ -126,11 +126,7 @@ class PairModel(nn.Module):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Logits of the labels (B, 4), and of "this token is unsupported" (B, T), float32.
 
-        Args:
-            ids_BT: Token ids.
-            kinds_BT: See ``Pair``.
-            mask_BT: True where there is a token.
-            sentence_BT: True on the tokens of the judged sentence.
+        The masks are True where there is a token, and on the tokens of the judged sentence.
         """
         embedded = self.base.get_input_embeddings()(ids_BT) + self.kind(kinds_BT)
         hidden = self.base(inputs_embeds=embedded, attention_mask=mask_BT.long()).last_hidden_state

@@ -88,13 +88,9 @@ def _bucket(stem: str) -> int:
 
 
 class Evidence:
-    """The passages of one window (_P), with their vectors stacked once for all sentences judged against it.
+    """The clean passages (_P) of one window in document order, stacked once for all sentences judged against it.
 
-    Args:
-        texts: The passages' texts, clean, in document order.
-        embeddings: Their token embeddings, T_p of passage p.
-
-    ``vectors`` (ΣT, D), ``lengths`` (_P,) tokens per passage, ``pooled`` (_P, D).
+    ``vectors`` (ΣT, D) of their tokens, ``lengths`` (_P,) tokens per passage, ``pooled`` (_P, D).
     """
 
     def __init__(self, texts: Sequence[str], embeddings: Sequence[TokenEmbeddings]) -> None:
@@ -110,10 +106,10 @@ class Evidence:
 def coverage(
     sentence: str, passages: Sequence[str], idf: Callable[[str], float]
 ) -> tuple[np.ndarray, np.ndarray, list[int]]:
-    """Which distinct content words of a sentence stand in which passage.
+    """Which distinct content words (_W) of a sentence stand in which passage (_P).
 
     Returns:
-        (found (_W, _P) bool, idf weight (_W,), position of each distinct content word in ``words_of(sentence)``).
+        (found (_W, _P) bool, idf weight (_W,), position of each in ``words_of(sentence)``).
     """
     words = words_of(sentence)
     position: dict[str, int] = {}
@@ -148,20 +144,13 @@ def _ngrams(text: str, n: int) -> frozenset[tuple[str, ...]]:
 def lexical_features(
     sentence: str, passages: Sequence[str], idf: Callable[[str], float], question: str = ""
 ) -> np.ndarray:
-    """How a sentence's words are found in the passages of its window.
+    """(len(LEXICAL_FEATURES),) float64: how a sentence's words are found in its window's passages, in document order.
 
-    Args:
-        sentence: The judged sentence.
-        passages: The window's passages in document order; may be empty.
-        idf: Weight ≥ 0 of a stem, large for rare ones.
-        question: The question, or "".
-
-    Returns:
-        (len(LEXICAL_FEATURES),) float64; shares in [0, 1], 1 where there is nothing to find.
+    ``idf`` gives the weight ≥ 0 of a stem. Shares are in [0, 1], 1 where there is nothing to find.
     """
     words, passages = words_of(sentence), passages or [""]
     found, weight, at = coverage(sentence, passages, idf)
-    n_passages, any_ = len(passages), found.any(1)
+    n_passages, any_ = len(passages), np.asarray(found.any(1))
     mass = (found * weight[:, None]).sum(0)
     best = int(mass.argmax())
     second = float(np.partition(mass, -2)[-2] / max(weight.sum(), 1e-9)) if n_passages > 1 else 0.0
@@ -210,12 +199,7 @@ def lexical_features(
 
 
 def word_alignment(words: Words, own: TokenEmbeddings, evidence: Evidence) -> tuple[np.ndarray, np.ndarray]:
-    """Best similarity of each word of a sentence to each passage.
-
-    Args:
-        words: The words of the sentence, _W of them.
-        own: Its token vectors (_T, D).
-        evidence: The window's _P passages.
+    """Best similarity of each word (_W) of a sentence, with token vectors ``own``, to each passage (_P).
 
     Returns:
         ((_W, _P) mean over the word's tokens of the best cosine in that passage, (_W,) bool: the word has a token).
@@ -247,12 +231,10 @@ def alignment_features(
     weight: np.ndarray,
     question: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """How a sentence is matched by meaning in the passages of its window.
+    """How a sentence (words _W, vectors ``own``) is matched by meaning in the passages (_P) of its window.
 
     Args:
-        words: The words of the judged sentence, _W of them.
-        own: Its token vectors and pooled vector.
-        evidence: The window's _P passages.
+        words, own, evidence: As for ``word_alignment``.
         found: (_W,) bool, whether each word stands literally in the window.
         weight: (_W,) ≥ 0, the idf of each word.
         question: Pooled vector (D,) of the question, or None.
@@ -301,11 +283,7 @@ def alignment_features(
 
 
 def conflict_features(sentence: str, evidence: Sequence[str]) -> np.ndarray:
-    """Signs that a sentence says something else than the passages that speak of the same.
-
-    Args:
-        sentence: The judged sentence.
-        evidence: The one to three passages that match it best, the best one first; may be empty.
+    """Signs that a sentence says something else than the passages that match it best, the best one first.
 
     Returns:
         (len(CONFLICT_FEATURES),) float64: numbers and names whose place in the evidence another one holds (and
@@ -398,15 +376,9 @@ def disorder(own: Words, other: Words, use: Sequence[bool]) -> float:
 def feature_vector(
     sentence: str, own: TokenEmbeddings, evidence: Evidence, idf: Idf, question: str, asked: TokenEmbeddings | None
 ) -> np.ndarray:
-    """All features of a sentence, (len(FEATURES),) float64, in the order of FEATURES.
+    """(len(FEATURES),) float64: all features of a clean sentence with embeddings ``own``, in the order of FEATURES.
 
-    Args:
-        sentence: The sentence, clean.
-        own: Its token embeddings.
-        evidence: Its window.
-        idf: Word weights.
-        question: The question, or "".
-        asked: Its embeddings, or None without a question.
+    ``question`` is "" and its embeddings ``asked`` are None where nothing was asked.
     """
     words = words_of(sentence)
     weight = np.array([idf(stem) for stem in words.stems])

@@ -240,18 +240,11 @@ def as_judged(combiner: Combiner, features: np.ndarray, votes: np.ndarray) -> np
 
 
 def capped(features: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
-    """Keep P(supported) low where the evidence has another number in the place of the sentence's.
+    """Probabilities (n, 4) with a low P(supported) where the evidence has another number in the sentence's place.
 
     Where a number that the evidence lacks has one counterpart beside the same word, and the best passage has most of
     the sentence's words, labelled sentences are almost never supported (docs/LOG.md); the smooth combiner does not
     follow so sharp a sign. What is taken off goes to "contradictory".
-
-    Args:
-        features: (n, F).
-        probabilities: (n, 4) in the order of LABELS.
-
-    Returns:
-        (n, 4), rows sum to 1.
     """
     near, cover = FEATURES.index("swap_number_near"), FEATURES.index("cover_best")
     conflict = (features[:, near] > 0) & (features[:, cover] >= CONFLICT_COVER)

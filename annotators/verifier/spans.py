@@ -29,12 +29,10 @@ Tokens = Sequence[tuple[int, int, float]]
 
 
 def doubts(words: Words, matched: np.ndarray, tokens: Tokens = ()) -> np.ndarray:
-    """How little the evidence backs each of _W words, in [0, 1]; NaN for words without content.
+    """(_W,) how little the evidence backs each word, in [0, 1]; NaN for words without content.
 
-    Args:
-        words: The words of the sentence.
-        matched: (_W, _P) how well each passage matches each word, in [0, 1], 1 where it stands there.
-        tokens: Those of the pair encoder; () where it was not asked.
+    ``matched`` (_W, _P) says how well each passage matches each word, in [0, 1]; ``tokens`` is () where the encoder was
+    not asked.
     """
     doubt = 1.0 - matched.max(1, initial=0.0)
     if tokens:
@@ -55,14 +53,8 @@ def unsupported_spans(
     The most doubtful word is always among them, unless there is no doubt about any: what is wrong then (an order, a
     negation) is no single word.
 
-    Args:
-        sentence: The clean sentence.
-        matched: (_W, _P) of its ``judging.Verdict``.
-        weight: (_W,) of the same.
-        tokens: ``token_scores`` of the same.
-
-    Returns:
-        (start, end) code points into the sentence; each begins and ends with a word.
+    The arguments are those of its ``judging.Verdict``. Returns (start, end), code points into the clean sentence, each
+    of which begins and ends with a word.
     """
     words = words_of(sentence)
     if not len(words):

@@ -62,7 +62,7 @@ SOURCES = (
 """English sources whose licences allow shipped weights."""
 MAX_IDF_PASSAGES = 60
 SYNTHETIC_WEIGHT = 0.5
-"""Weight of an edit beside the combiner's human rows, which weigh 1 on average; docs/LOG.md has others that were tried."""
+"""Weight of an edit in the combiner, where people's rows weigh 1 on average; docs/LOG.md has others that were tried."""
 TALK_REFERENCES = 3
 TALK_WEIGHT = 6.0
 """Weight of a row of small talk: there are few, and a refusal called a hallucination is a bad error."""
@@ -206,10 +206,10 @@ def false_edits(rows: Sequence[Row], folds: Sequence[int]) -> tuple[list[dict[st
 
 
 def synthetic(rows: Sequence[Row]) -> tuple[list[dict[str, Any]], list[int]]:
-    """False edits of supported training rows, and small talk beside references of training rows.
+    """False edits of supported training rows, then small talk beside references of training rows.
 
     Returns:
-        (new rows: edits, then talk; the number of the row that each was made from).
+        (new rows, the number of the row that each was made from).
     """
     made, parents = false_edits(rows, FOLD_NAMES["train"])
     train = [i for i, row in enumerate(rows) if row["fold"] in FOLD_NAMES["train"]]
@@ -308,20 +308,15 @@ def _kept(file: Path, key: str, make: Callable[[], np.ndarray]) -> np.ndarray:
 # --- the combiner --------------------------------------------------------------------------------------------------
 
 
-def row_weights(sources: Sequence[str], targets: np.ndarray, power: float = 0.5) -> np.ndarray:
-    """Weights of mean 1 under which a source of n rows counts n^power, and its labels equally within it.
+def row_weights(sources: Sequence[str], targets: np.ndarray) -> np.ndarray:
+    """(n,) weights of mean 1 under which a source of n rows counts √n, and its labels equally within it.
 
     Supported rows weigh as much as hallucinated ones, "no fact" rows half as much.
-
-    Args:
-        sources: The source of each row.
-        targets: (n,) positions in LABELS, or UNSUPPORTED.
-        power: 1 leaves sources as large as they are, 0 makes all equal.
     """
     kinds = np.where(targets == SUPPORTED, 0, np.where(targets == NO_FACT, 2, 1)).tolist()
     cells = list(zip(sources, kinds, strict=True))
     of_source, of_cell = Counter(sources), Counter(cells)
-    weight = np.array([of_source[s] ** power / of_cell[s, k] * (0.5 if k == 2 else 1.0) for s, k in cells])
+    weight = np.array([of_source[s] ** 0.5 / of_cell[s, k] * (0.5 if k == 2 else 1.0) for s, k in cells])
     return weight / weight.mean()
 
 
@@ -383,14 +378,8 @@ def calibrate(combiner: Combiner, table: Table, beside: np.ndarray | None, edits
     """Calibrate and choose the threshold on the development fold.
 
     Edits, and the rows they are made from once more, count half, since people's rows seldom turn on one wrong word. The
-    threshold is chosen on people's rows. With an encoder both are done twice: the first calibration says for which rows
-    judging will not ask it, the second one reads the votes so.
-
-    Args:
-        combiner: Not yet calibrated.
-        table: All rows.
-        beside: The encoder's logits of all rows, or None.
-        edits: Those of the development fold, or None.
+    threshold is chosen on people's rows. With an encoder, whose logits of all rows are ``beside``, both are done twice:
+    the first calibration says for which rows judging will not ask it, the second one reads the votes so.
     """
     dev = table.dev
     own, own_targets, names = table.features[dev], table.targets[dev], table.names[dev].tolist()
@@ -431,14 +420,7 @@ def unseen_logits(table: Table, seed: int) -> tuple[np.ndarray, np.ndarray]:
 def edited_set(rows: Sequence[Row], idf: Idf, encoder: PairEncoder, seed: int) -> list[Example]:
     """Sentences of the rows' documents and their supported sentences, reworded, half of them made false.
 
-    Args:
-        rows: Labelled rows of the training folds.
-        idf: Word weights.
-        encoder: Its tokenizer counts.
-        seed: Seed of the last order; each document has a generator of its own.
-
-    Returns:
-        Examples in random order, with STORED_TOKENS of evidence.
+    They come in random order (``seed``), each with STORED_TOKENS of evidence; each document has a generator of its own.
     """
     first: dict[str, Row] = {}
     for row in rows:
@@ -483,13 +465,7 @@ def cut(examples: Sequence[Example], idf: Idf, encoder: PairEncoder, budget: int
 
 
 def labelled_examples(rows: Sequence[Row], passages: Sequence[Sequence[str]], weights: np.ndarray) -> list[Example]:
-    """Examples of people's labels.
-
-    Args:
-        rows: Labelled rows.
-        passages: What the encoder reads beside each.
-        weights: (n,), of the rows.
-    """
+    """Examples of n labelled rows, each with what the encoder reads beside it and its weight (n,)."""
     out = []
     for row, texts, weight in zip(rows, passages, weights.tolist(), strict=True):
         sentence = _sentence(row)
