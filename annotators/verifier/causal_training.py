@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from annotators.evaluation.metrics import accuracy, balanced_accuracy, confusion, macro_f1
-from annotators.records import LABELS
+from annotators.evaluation.metrics import four_way
 from annotators.verifier.causal import IGNORED, collate, encode, readings_of
 from annotators.verifier.combiner import TARGET, UNSUPPORTED, log_chances
 
@@ -102,6 +101,5 @@ def figures(predicted: np.ndarray, labels: np.ndarray) -> dict[str, float]:
     Both arrays are (B, T); labels are 0 to 4, or -100. "Unsupported" (4) enters no figure.
     """
     kept = (labels != IGNORED) & (labels != UNSUPPORTED)
-    table = confusion(labels[kept].astype(np.int64), predicted[kept].astype(np.int64), len(LABELS))
-    found = {"accuracy": accuracy, "macro_f1": macro_f1, "balanced_accuracy_4way": balanced_accuracy}
-    return {name: value for name, figure in found.items() if (value := figure(table)) is not None}
+    found = four_way(labels[kept].astype(np.int64), predicted[kept].astype(np.int64))
+    return {name: found[name] for name in ("accuracy", "macro_f1", "balanced_accuracy_4way") if found[name] is not None}
