@@ -233,11 +233,8 @@ def alignment_features(
 ) -> tuple[np.ndarray, np.ndarray]:
     """How a sentence (words _W, vectors ``own``) is matched by meaning in the passages (_P) of its window.
 
-    Args:
-        words, own, evidence: As for ``word_alignment``.
-        found: (_W,) bool, whether each word stands literally in the window.
-        weight: (_W,) ≥ 0, the idf of each word.
-        question: Pooled vector (D,) of the question, or None.
+    ``found`` (_W,) says whether each word stands literally in the window, ``weight`` (_W,) ≥ 0 is the idf of each, and
+    ``question`` (D,) the pooled vector of the question, or None.
 
     Returns:
         (len(ALIGNMENT_FEATURES),) float64, cosines in [-1, 1], 1 where there is nothing to match; and (_P,) how much

@@ -19,9 +19,8 @@ import json
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
 from itertools import chain, count, islice
 from pathlib import Path
 from random import Random
@@ -62,7 +61,7 @@ SOURCES = (
 """English sources whose licences allow shipped weights."""
 MAX_IDF_PASSAGES = 60
 SYNTHETIC_WEIGHT = 0.5
-"""Weight of an edit in the combiner, where people's rows weigh 1 on average; docs/LOG.md has others that were tried."""
+"""Weight of an edit in the combiner, where people's rows weigh 1 on average (docs/LOG.md: others that were tried)."""
 TALK_REFERENCES = 3
 TALK_WEIGHT = 6.0
 """Weight of a row of small talk: there are few, and a refusal called a hallucination is a bad error."""
@@ -225,9 +224,9 @@ def synthetic(rows: Sequence[Row]) -> tuple[list[dict[str, Any]], list[int]]:
     return made, parents
 
 
-@dataclass(frozen=True)
+@dataclass
 class Table:
-    """Rows with their features (n, F), and the synthetic ones (m) made of them, with theirs."""
+    """n labelled rows with features (n, F), and m synthetic rows with theirs and the rows they are made from (m,)."""
 
     rows: Sequence[Row]
     features: np.ndarray
@@ -235,37 +234,12 @@ class Table:
     extra: np.ndarray
     parents: np.ndarray
 
-    @cached_property
-    def targets(self) -> np.ndarray:
-        """(n,) positions in LABELS, or UNSUPPORTED."""
-        return np.array([TARGET[row["label"]] for row in self.rows])
-
-    @cached_property
-    def names(self) -> np.ndarray:
-        """(n,) sources."""
-        return np.array([row["source"] for row in self.rows])
-
-    @cached_property
-    def folds(self) -> np.ndarray:
-        """(n,) folds."""
-        return np.array([row["fold"] for row in self.rows])
-
-    @property
-    def dev(self) -> np.ndarray:
-        """(n,) whether a row is of the development fold."""
-        return np.isin(self.folds, FOLD_NAMES["dev"])
-
-    def without(self, sources: Collection[str]) -> tuple[Table, np.ndarray]:
-        """The table without some sources, and the numbers of the rows that are left."""
-        keep = ~np.isin(self.names, list(sources))
-        made = keep[self.parents]
-        left = np.flatnonzero(keep)
-        place = np.cumsum(keep) - 1
-        part = Table(
-            [self.rows[i] for i in left.tolist()], self.features[left],
-            [self.extra_rows[i] for i in np.flatnonzero(made).tolist()], self.extra[made], place[self.parents[made]],
-        )  # fmt: skip
-        return part, left
+    def __post_init__(self) -> None:
+        self.targets = np.array([TARGET[row["label"]] for row in self.rows])
+        self.sources = np.array([row["source"] for row in self.rows])
+        self.folds = np.array([row["fold"] for row in self.rows])
+        self.dev = np.isin(self.folds, FOLD_NAMES["dev"])
+        self.extra_targets = np.array([TARGET[row["label"]] for row in self.extra_rows], dtype=int)
 
 
 def windows(rows: Sequence[Row], idf: Idf, embedder: Embedder, work: Path) -> tuple[Table, list[tuple[str, ...]]]:
@@ -308,33 +282,31 @@ def _kept(file: Path, key: str, make: Callable[[], np.ndarray]) -> np.ndarray:
 # --- the combiner --------------------------------------------------------------------------------------------------
 
 
-def row_weights(sources: Sequence[str], targets: np.ndarray) -> np.ndarray:
+def row_weights(sources: np.ndarray, targets: np.ndarray) -> np.ndarray:
     """(n,) weights of mean 1 under which a source of n rows counts √n, and its labels equally within it.
 
     Supported rows weigh as much as hallucinated ones, "no fact" rows half as much.
     """
     kinds = np.where(targets == SUPPORTED, 0, np.where(targets == NO_FACT, 2, 1)).tolist()
-    cells = list(zip(sources, kinds, strict=True))
-    of_source, of_cell = Counter(sources), Counter(cells)
+    cells = list(zip(sources.tolist(), kinds, strict=True))
+    of_source, of_cell = Counter(sources.tolist()), Counter(cells)
     weight = np.array([of_source[s] ** 0.5 / of_cell[s, k] * (0.5 if k == 2 else 1.0) for s, k in cells])
     return weight / weight.mean()
 
 
-def best_threshold(probabilities: np.ndarray, targets: np.ndarray, sources: Sequence[str]) -> float:
+def best_threshold(probabilities: np.ndarray, targets: np.ndarray, sources: np.ndarray) -> float:
     """The threshold with the highest mean balanced accuracy over sources, on the rows of the development fold."""
-    source = np.array(sources)
-    factual = targets != NO_FACT
+    rows = [
+        (good, bad)
+        for name in np.unique(sources)
+        if (good := (sources == name) & (targets == SUPPORTED)).any()
+        and (bad := (sources == name) & (targets != NO_FACT) & (targets != SUPPORTED)).any()
+    ]
     grid = np.linspace(0.5, 0.8, 31)  # never "supported" against the odds
     means = []
     for threshold in grid:
         passed = np.isin(decide(probabilities, float(threshold)), (SUPPORTED, NO_FACT))
-        scores = []
-        for name in sorted(set(sources)):
-            good = (source == name) & (targets == SUPPORTED)
-            bad = (source == name) & factual & (targets != SUPPORTED)
-            if good.any() and bad.any():
-                scores.append((passed[good].mean() + (~passed[bad]).mean()) / 2)
-        means.append(np.mean(scores))
+        means.append(np.mean([(passed[good].mean() + (~passed[bad]).mean()) / 2 for good, bad in rows]))
     # Smoothed over seven steps: a single row more or less must not decide.
     smooth = np.convolve(np.pad(means, 3, mode="edge"), np.ones(7) / 7, mode="valid")
     return float(grid[int(smooth.argmax())])
@@ -347,17 +319,16 @@ def fit_combiner(table: Table, folds: Sequence[int], *, members: int = 5, seed: 
     """
     train = np.isin(table.folds, folds)
     made = np.isin(table.folds[table.parents], folds)
-    extra_targets = np.array([TARGET[row["label"]] for row in table.extra_rows], dtype=int)
-    talk = extra_targets == NO_FACT
+    talk = table.extra_targets == NO_FACT
     again = table.parents[made & ~talk]
     weights = (
-        row_weights(table.names[train].tolist(), table.targets[train]),
+        row_weights(table.sources[train], table.targets[train]),
         np.where(talk, TALK_WEIGHT, SYNTHETIC_WEIGHT)[made],
         np.full(len(again), SYNTHETIC_WEIGHT),
     )
     return Combiner.fit(
         np.concatenate([table.features[train], table.extra[made], table.features[again]]),
-        np.concatenate([table.targets[train], extra_targets[made], table.targets[again]]),
+        np.concatenate([table.targets[train], table.extra_targets[made], table.targets[again]]),
         np.concatenate(weights),
         members=members,
         seed=seed,
@@ -382,7 +353,7 @@ def calibrate(combiner: Combiner, table: Table, beside: np.ndarray | None, edits
     the first calibration says for which rows judging will not ask it, the second one reads the votes so.
     """
     dev = table.dev
-    own, own_targets, names = table.features[dev], table.targets[dev], table.names[dev].tolist()
+    own, own_targets, sources = table.features[dev], table.targets[dev], table.sources[dev]
     features, targets, weights = own, own_targets, np.ones(len(own))
     votes = None if beside is None else votes_of(beside)
     own_votes = all_votes = None if votes is None else votes[dev]
@@ -396,7 +367,7 @@ def calibrate(combiner: Combiner, table: Table, beside: np.ndarray | None, edits
 
     def fitted(own_votes: np.ndarray | None, all_votes: np.ndarray | None) -> Combiner:
         found = combiner.calibrated(features, targets, weights, all_votes)
-        return found.with_threshold(best_threshold(found.predict_proba(own, own_votes), own_targets, names))
+        return found.with_threshold(best_threshold(found.predict_proba(own, own_votes), own_targets, sources))
 
     first = fitted(own_votes, all_votes)
     if own_votes is None or all_votes is None:
@@ -505,14 +476,14 @@ def train_labels(
     train = np.flatnonzero(np.isin(table.folds, FOLD_NAMES["train"])).tolist()
     beside, extra_beside = unseen_logits(table, settings.seed)
     random = Random(settings.seed)
-    kept = [i for i, row in enumerate(table.extra_rows) if row["label"] == "no_fact" or random.random() < EDIT_SHARE]
+    kept = [i for i, target in enumerate(table.extra_targets) if target == NO_FACT or random.random() < EDIT_SHARE]
     rows, texts = [table.rows[i] for i in train], [passages[i] for i in train]
     for i in kept:  # the true sentence is an edit's correction, so its wrong words are known
-        row, parent = table.extra_rows[i], table.parents[i]
-        right = None if row["label"] == "no_fact" else table.rows[parent]["sentence"]
-        rows.append({**row, "correction": right})
+        parent = table.parents[i]
+        right = None if table.extra_targets[i] == NO_FACT else table.rows[parent]["sentence"]
+        rows.append({**table.extra_rows[i], "correction": right})
         texts.append(passages[parent])
-    human = row_weights(table.names[train].tolist(), table.targets[train])
+    human = row_weights(table.sources[train], table.targets[train])
     weights = np.concatenate([human, np.full(len(kept), EDIT_WEIGHT)])
     again = [replace(example, weight=EDIT_WEIGHT) for example in replayed]
     train_stage(
@@ -603,7 +574,7 @@ def train_stage(
     Args:
         encoder: What is trained.
         examples: n rows.
-        folder: For checkpoints; of this stage alone.
+        folder: For checkpoints of this stage alone.
         epochs: Passes over the rows.
         rate: Highest learning rate; rises over the first 6 % of steps, then falls linearly to 0. Heads learn five times
             as fast, since they start from nothing.
@@ -618,7 +589,7 @@ def train_stage(
     body = [p for n, p in model.named_parameters() if p.requires_grad and n.startswith("base.")]
     heads = [p for n, p in model.named_parameters() if p.requires_grad and not n.startswith("base.")]
     optimizer = torch.optim.AdamW([{"params": body, "lr": rate}, {"params": heads, "lr": 5 * rate}], weight_decay=0.01)
-    step = restore(model, folder, optimizer)
+    step = restore(model, optimizer, folder)
     mean = float(np.mean(lengths))
     log.info("%s: %d examples, %d steps from %d, %.0f tokens a row", folder.name, len(examples), total, step, mean)
     order = chain.from_iterable(batch_order(lengths, batch, seed + epoch) for epoch in count())
@@ -656,8 +627,8 @@ def keep(model: torch.nn.Module, optimizer: torch.optim.Optimizer, folder: Path,
     part.replace(folder / "state.safetensors")
 
 
-def restore(model: torch.nn.Module, folder: Path, optimizer: torch.optim.Optimizer | None = None) -> int:
-    """Take up what ``keep`` wrote, without an optimizer the weights alone; the step, 0 where there is nothing."""
+def restore(model: torch.nn.Module, optimizer: torch.optim.Optimizer, folder: Path) -> int:
+    """Take up what ``keep`` wrote; the step, 0 where there is nothing."""
     from safetensors import safe_open
 
     path = folder / "state.safetensors"
@@ -675,6 +646,5 @@ def restore(model: torch.nn.Module, folder: Path, optimizer: torch.optim.Optimiz
                 group, key = rest.split(".")
                 state.setdefault(int(group), {})[key] = stored.get_tensor(name)
     model.load_state_dict(weights, strict=False)
-    if optimizer is not None:
-        optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
     return step
