@@ -28,11 +28,12 @@ from annotators.records import HALLUCINATED, LABELS, Fragment, Label, SentenceAn
 from annotators.text.language import language_of, reads_as_english
 from annotators.text.normalise import clean, clean_text, original_span
 from annotators.text.sentences import split_sentences
+from annotators.text.words import words_of
 from annotators.verifier.claims import VERSION as CLAIMS_VERSION
 from annotators.verifier.claims import claims_nothing, claims_nothing_chinese
 from annotators.verifier.combiner import DOUBT, Combiner
 from annotators.verifier.encoder import EXCERPT_TOKENS, LEAST_GAIN
-from annotators.verifier.features import FEATURES, VERSION, Idf, words_of
+from annotators.verifier.features import FEATURES, VERSION, Idf
 from annotators.verifier.judging import CONFLICT_CAP, Item, Judge, Verdict, fragments_of
 from annotators.verifier.spans import VERSION as SPANS_VERSION
 from annotators.verifier.spans import unsupported_spans
@@ -259,7 +260,7 @@ def _annotation(sentence: Sentence, verdict: Verdict) -> SentenceAnnotation:
         return sentence.judged("unsure")
     label, spans = LABELS[verdict.label], None
     if label in HALLUCINATED:
-        found = unsupported_spans(verdict.item.sentence, verdict.met, verdict.weight, verdict.token_scores)
+        found = unsupported_spans(verdict.item.sentence, verdict.matched, verdict.weight, verdict.token_scores)
         origin = clean(sentence.text)[1]
         places = [original_span(sentence.text, origin, a, b) for a, b in found]
         spans = tuple(Span(sentence.start + a, sentence.start + b) for a, b in places)

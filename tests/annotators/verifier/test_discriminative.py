@@ -13,9 +13,10 @@ import pytest
 from annotators import LABELS, load_annotator
 from annotators.retrieval.passages import index_references
 from annotators.retrieval.window import second_pass, select
+from annotators.text.words import words_of
 from annotators.verifier.annotator import EMBEDDED, DiscriminativeAnnotator
 from annotators.verifier.combiner import Combiner, votes_of
-from annotators.verifier.features import FEATURES, words_of
+from annotators.verifier.features import FEATURES
 from annotators.verifier.judging import Item, Judge, Memory, as_judged, capped, foregone
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "records.jsonl"
@@ -145,7 +146,7 @@ def test_changed_labels_get_the_encoders_marks(float32: DiscriminativeAnnotator)
         first, second = judge(items)
         assert (first.label, first.token_scores) == (0, ())  # supported whatever the encoder says: not asked
         changed, kept = judge.marked([replace(first, label=1), second])
-        _, (passages, _) = judge.read(items)
+        _, _, passages = judge.read(items)[0].text()
     assert kept is second
     assert changed.label == 1
     (expected,) = float32.encoder([("", items[0].sentence, passages)])[1]
@@ -238,8 +239,8 @@ def test_verdict_words_align_with_evidence(float32: DiscriminativeAnnotator) -> 
     with judge.memory():
         (verdict,) = judge([Item(sentence, REFERENCE)])
     words = words_of(sentence)
-    assert verdict.met.shape == (len(words), 3)
-    assert verdict.met[words.lower.index("wilson")].tolist()[2] == 1.0  # literally in the third passage
+    assert verdict.matched.shape == (len(words), 3)
+    assert verdict.matched[words.lower.index("wilson")].tolist()[2] == 1.0  # literally in the third passage
     assert verdict.weight[words.lower.index("at")] == 0.0
     assert verdict.probabilities.sum() == pytest.approx(1.0)
     pieces = [sentence[a:b] for a, b, _ in verdict.token_scores]
