@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from annotators.records import Annotator
-from engines.checkpoint import undivided
+from engines.checkpoint import not_partitioned
 
 
-@undivided()
+@not_partitioned()
 def load_annotator(
     name: str = "embedded",
     *,
