@@ -16,7 +16,6 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -283,9 +282,12 @@ def batches(lengths: Sequence[int], budget: int, limit: int) -> Iterator[tuple[l
 
 def _load(model: str, device: str, *, local: bool) -> Any:
     from sentence_transformers import SentenceTransformer
+    from transformers.utils import logging
 
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
     try:
-        with _no_progress_bar(), not_partitioned():
+        with not_partitioned():
             return SentenceTransformer(
                 model,
                 device=device,
@@ -298,16 +300,6 @@ def _load(model: str, device: str, *, local: bool) -> Any:
             f"embedding model {model!r}: expected a local folder or a hub id with safetensors weights, "
             f"in the local cache when HF_HUB_OFFLINE=1; could not load it: {error}"
         ) from error
-
-
-@contextmanager
-def _no_progress_bar() -> Iterator[None]:
-    from transformers.utils import logging
-
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
     finally:
         if shown:
             logging.enable_progress_bar()

@@ -8,7 +8,7 @@ import pytest
 
 from engines.types import ChatResult, Sample
 from fewl.expertise import agreement_counts, generate_pairs, parse_pairs, report
-from fewl.generate import prompted_expertise, reference_answers, yes_or_no
+from fewl.expertise import prompted_expertise, reference_answers, yes_or_no
 from fewl.records import read_record
 from fewl.similarity import from_function
 
