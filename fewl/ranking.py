@@ -149,7 +149,7 @@ def kendall_tau(x: Float, y: Float) -> float | None:
     """Kendall's τ-b in [−1, 1]; None where either side is all ties or a number is missing."""
     from scipy.stats import kendalltau
 
-    tau = float(kendalltau(x, y, method="asymptotic").statistic)  # the method is that of the p-value, unused here
+    tau = float(kendalltau(x, y).statistic)
     return None if np.isnan(tau) else tau
 
 
