@@ -21,7 +21,7 @@ from annotators.records import (
     Status,
     hallucination_rate,
 )
-from engines.checkpoint import undivided
+from engines.checkpoint import not_partitioned
 
 __all__ = [
     "HALLUCINATED",
@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 
-@undivided()
+@not_partitioned()
 def load_annotator(
     name: str = "embedded",
     *,

@@ -12,25 +12,15 @@ from pydantic import AfterValidator
 
 from annotators.base import Annotator
 from annotators.records import SentenceAnnotation
+from annotators.text.rouge import is_chinese
 from annotators.text.sentences import split_sentences
 from engines.cache import CachedEngine
 from engines.chat import load_engine, parse_engine
 from engines.types import Engine
-from fewl.expertise import Pairs, generate_pairs
-from fewl.generate import prompted_expertise, reference_answers
+from fewl.expertise import Pairs, generate_pairs, prompted_expertise, reference_answers
 from fewl.records import read_record
 from fewl.score import Expertise
-from fewl.similarity import (
-    Encode,
-    Similarity,
-    char_tfidf,
-    cosine,
-    each_once,
-    from_function,
-    is_chinese,
-    new_words,
-    rouge_l,
-)
+from fewl.similarity import Encode, Similarity, char_tfidf, cosine, each_once, from_function, new_words, rouge_l
 from mitigate.io import Record, UsageError, counted
 
 if TYPE_CHECKING:

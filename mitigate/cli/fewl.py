@@ -20,7 +20,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fewl.chale import BuildOptions, build_benchmark
+from fewl.chale import build_benchmark
 from fewl.expertise import agreement_counts
 from fewl.expertise import report as pairs_report
 from fewl.ranking import Ranking, pick_answers, plot_agreement, plot_ranking, rank_models
@@ -364,7 +364,7 @@ def run_build(args: argparse.Namespace) -> int:
     if not records:
         raise UsageError(f"{args.input}: expected questions with short and long answers, found no good line")
     embedding, encode = load_encoder(args.embedding, [record["question"] for record in records])
-    built, statistics = build_benchmark(records, encode, BuildOptions(answers=args.answers, seed=args.seed))
+    built, statistics = build_benchmark(records, encode, answers=args.answers, seed=args.seed)
     write_bytes(args.output, b"".join(dump_line(row) for row in built))
     statistics = {**statistics, "embedding": embedding, "rejected_lines": bad, "output": str(args.output)}
     write_json(Path(f"{args.output}.run.json"), {**provenance(args), "statistics": statistics})

@@ -12,8 +12,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from engines.types import Engine
-from fewl.expertise import folded
-from fewl.generate import yes_or_no
+from fewl.expertise import folded, yes_or_no
 from mitigate.dataset import prompts
 from mitigate.dataset.prompts import parse_choice, parse_questions, parse_verdicts
 from mitigate.dataset.stage import Asked, Process, ask, ask_apart, cut_off, extended, head_of, text_of, vectors_of

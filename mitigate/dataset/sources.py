@@ -24,7 +24,7 @@ from annotators.retrieval.bm25 import BM25, words
 from annotators.retrieval.window import fuse
 from annotators.text.language import language_of
 from engines.types import Engine
-from fewl.generate import yes_or_no
+from fewl.expertise import yes_or_no
 from mitigate.dataset import prompts
 from mitigate.dataset.stage import (
     Asked,

@@ -297,7 +297,8 @@ def _check(records: Sequence[Mapping[str, Any]], limits: Limits) -> None:
 
 
 def _encoder(shelf: Shelf, questions: Sequence[str]) -> tuple[str, Encode]:
-    from fewl.similarity import char_tfidf, each_once, is_chinese
+    from annotators.text.rouge import is_chinese
+    from fewl.similarity import char_tfidf, each_once
 
     if any(is_chinese(question) for question in questions):
         return f"character TF-IDF ({shelf.embedder.name} can't read Chinese)", char_tfidf()

@@ -222,7 +222,7 @@ def _labels(record: Record | None) -> list[str | None]:
 def _by_fewl(
     options: Options, engines: Mapping[str, Any], rows: Sequence[Record], candidates: Sequence[Sequence[str]]
 ) -> list[int | None]:
-    from fewl.generate import reference_answers
+    from fewl.expertise import reference_answers
     from fewl.score import score_records
     from mitigate.models import load_encoder, load_similarity
 

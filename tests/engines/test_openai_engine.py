@@ -13,11 +13,7 @@ import pytest
 from engines import ChatResult, EngineError, Sampling, Token
 from engines.openai_engine import OpenAIEngine
 from engines.types import chat_seed
-from tests.helpers.engines_server import Reply, Server, completion, error, serving
-
-
-def user(text: str) -> list[dict[str, str]]:
-    return [{"role": "user", "content": text}]
+from tests.helpers.engines_server import Reply, Server, completion, error, serving, user
 
 
 def asked(body: dict[str, Any]) -> str:
@@ -35,7 +31,7 @@ def engine(server: Server, **options: Any) -> OpenAIEngine:
 CHATS = [user(f"q{number}") for number in range(12)]
 
 
-def test_order_and_concurrency() -> None:
+def test_order_holds_under_concurrency() -> None:
     three, told, others_told = threading.Barrier(3), [], threading.Event()
 
     def script(body: dict[str, Any]) -> Reply:
@@ -61,50 +57,34 @@ def test_order_and_concurrency() -> None:
     assert results[0].samples[0].finish_reason == "stop"
 
 
-def test_what_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_set_options_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     chat = [{"role": "system", "content": "short"}, *user("q")]
     with serving(echo) as server:
         engine(server).chat([chat])
-        assert server.requests.pop() == {
-            "model": "m",
-            "messages": chat,
-            "max_tokens": 512,
-            "temperature": 0.0,
-            "top_p": 1.0,
-        }
+        base = {"model": "m", "messages": chat, "max_tokens": 512, "temperature": 0.0, "top_p": 1.0}
+        assert server.requests.pop() == base
         assert server.headers.pop()["authorization"] == "Bearer none"
         monkeypatch.setenv("OPENAI_API_KEY", "secret")
         schema = {"type": "object", "properties": {"a": {"type": "string"}}}
-        sampling = Sampling(9, 0.5, 0.9, 2, 7, stop=("\n",), logprobs=True, json_schema=schema)
+        sampling = Sampling(9, 0.5, 0.9, 2, 7, stop=("\n",), logprobs=True, top_logprobs=3, json_schema=schema)
         engine(server).chat([chat], sampling)
-        assert server.requests.pop() == {
-            "model": "m",
-            "messages": chat,
-            "max_tokens": 9,
-            "temperature": 0.5,
-            "top_p": 0.9,
-            "n": 2,
-            "seed": chat_seed(7, chat),
-            "stop": ["\n"],
-            "logprobs": True,
-            "response_format": {
-                "type": "json_schema",
-                "json_schema": {"name": "answer", "schema": schema, "strict": True},
-            },
-        }
+        form = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema, "strict": True}}
+        options = {"max_tokens": 9, "temperature": 0.5, "top_p": 0.9, "n": 2, "seed": chat_seed(7, chat)}
+        more = {"stop": ["\n"], "logprobs": True, "top_logprobs": 3, "response_format": form}
+        assert server.requests.pop() == base | options | more
         assert server.headers.pop()["authorization"] == "Bearer secret"
         engine(server).chat([chat], Sampling(choices=("q!", "no")))
         assert server.requests.pop()["structured_outputs"] == {"choice": ["q!", "no"]}
 
 
-def test_half_a_character_stops_no_request() -> None:
+def test_lone_surrogate_is_sent_as_question_mark() -> None:
     with serving(echo) as server:
         results = engine(server).chat([user("a\ud83d b"), user("c")])
     assert [result.text for result in results] == ["a? b!", "c!"]
 
 
-def test_a_busy_server_is_asked_again() -> None:
+def test_busy_server_is_asked_again() -> None:
     tries: dict[str, int] = defaultdict(int)
 
     def script(body: dict[str, Any]) -> Reply:
@@ -148,19 +128,19 @@ def check_one_bad(reply: Reply, expected: str, tries: int, **options: Any) -> No
         (completion(None, finish="length"), "finish reason 'length'); is max_tokens too small?", 1),
     ],
 )
-def test_one_bad_reply_loses_nothing_else(reply: Reply, expected: str, tries: int) -> None:
+def test_bad_reply_fails_its_chat_only(reply: Reply, expected: str, tries: int) -> None:
     check_one_bad(reply, expected, tries)
 
 
-def test_a_reply_cut_off_midway() -> None:
+def test_reply_cut_off_midway_fails_alone() -> None:
     good = echo({"messages": user("q5")})
     good.cut = 40
     check_one_bad(good, "broke the connection off", 2)
 
 
-def test_a_slow_reply() -> None:
-    """The time limit holds for the eleven others too, so it is long enough for a busy machine."""
-    check_one_bad(Reply({}, delay=24), "did not answer in time; raise timeout", 1, timeout=15.0, max_retries=0)
+def test_slow_reply_fails_alone() -> None:
+    # The limit holds for the eleven others too, so it is long enough for a busy machine.
+    check_one_bad(Reply({}, delay=8), "did not answer in time; raise timeout", 1, timeout=3.5, max_retries=0)
 
 
 @pytest.mark.parametrize(
@@ -172,14 +152,14 @@ def test_a_slow_reply() -> None:
         (error(429, code="insufficient_quota"), "no credit left"),
     ],
 )
-def test_what_hits_every_request_is_raised(reply: Reply, expected: str) -> None:
+def test_error_of_every_request_is_raised(reply: Reply, expected: str) -> None:
     with serving(lambda body: reply) as server:
         with pytest.raises(EngineError, match=expected):
             engine(server, max_retries=0, concurrency=2).chat(CHATS)
         assert len(server.requests) <= 2
 
 
-def test_nobody_listens() -> None:
+def test_unreachable_server_is_explained() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound and not listening: connections are refused
         url = f"http://127.0.0.1:{taken.getsockname()[1]}/v1"
@@ -187,7 +167,7 @@ def test_nobody_listens() -> None:
             OpenAIEngine("m", url, max_retries=0).chat(CHATS)
 
 
-def test_a_key_that_expires_midway_loses_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_key_expiring_midway_keeps_earlier_answers(caplog: pytest.LogCaptureFixture) -> None:
     with serving(lambda body: echo(body) if int(asked(body)[1:]) < 4 else error(401, "expired")) as server:
         results = engine(server, concurrency=1).chat(CHATS)
     assert [result.text for result in results[:4]] == ["q0!", "q1!", "q2!", "q3!"]
@@ -197,7 +177,7 @@ def test_a_key_that_expires_midway_loses_nothing(caplog: pytest.LogCaptureFixtur
     assert "8 of 12 chats failed; the first: " in caplog.text
 
 
-def test_a_server_that_only_fails_is_left_alone() -> None:
+def test_server_that_only_fails_is_left_alone() -> None:
     chats = [user(f"q{number}") for number in range(60)]
     with serving(lambda body: error(500)) as server:
         results = engine(server, concurrency=1, max_retries=0).chat(chats)
@@ -206,7 +186,7 @@ def test_a_server_that_only_fails_is_left_alone() -> None:
     assert not any(result.text for result in results)
 
 
-def test_a_server_that_ignores_n(caplog: pytest.LogCaptureFixture) -> None:
+def test_ignored_n_is_asked_one_by_one(caplog: pytest.LogCaptureFixture) -> None:
     sampling = Sampling(temperature=1.0, n=3, seed=5)
 
     def thin(body: dict[str, Any]) -> Reply:
@@ -223,20 +203,15 @@ def test_a_server_that_ignores_n(caplog: pytest.LogCaptureFixture) -> None:
     assert caplog.text.count("ignores 'n'") == 1
 
 
-def test_a_server_that_rejects_n() -> None:
+def test_rejected_n_and_equal_draws_are_named(caplog: pytest.LogCaptureFixture) -> None:
     with serving(lambda body: error(400, "n must be 1") if body.get("n") else echo(body)) as server:
         result = engine(server).chat(CHATS[:1], Sampling(temperature=1.0, n=3))[0]
     assert result.texts == ("q0!",) * 3
     assert result.ignored == ("n",)
-
-
-def test_a_server_that_draws_nothing_is_named(caplog: pytest.LogCaptureFixture) -> None:
-    with serving(lambda body: completion("same")) as server:
-        engine(server).chat(CHATS[:1], Sampling(temperature=1.0, n=3))
     assert "3 samples of one chat are equal at temperature 1" in caplog.text
 
 
-def test_a_missing_sample_that_fails_keeps_the_others() -> None:
+def test_failed_sample_keeps_the_others() -> None:
     sampling = Sampling(temperature=1.0, n=3, seed=5)
     last = chat_seed(5, CHATS[0], 2)
     with serving(lambda body: error(400, "odd") if body["seed"] == last else completion("a")) as server:
@@ -245,7 +220,7 @@ def test_a_missing_sample_that_fails_keeps_the_others() -> None:
     assert "odd" in result.error
 
 
-def test_other_things_ignored(caplog: pytest.LogCaptureFixture) -> None:
+def test_ignored_options_are_named_once(caplog: pytest.LogCaptureFixture) -> None:
     with serving(lambda body: completion("well, no. END more")) as server:
         e = engine(server)
         first = e.chat(CHATS[:3], Sampling(logprobs=True, json_schema={"type": "object"}))
@@ -257,44 +232,40 @@ def test_other_things_ignored(caplog: pytest.LogCaptureFixture) -> None:
         assert caplog.text.count(f"ignores '{name}'") == 1
 
 
-def test_nothing_ignored(caplog: pytest.LogCaptureFixture) -> None:
-    logprobs = {"content": [{"token": "{}", "logprob": -0.25, "bytes": None, "top_logprobs": []}]}
-    with serving(lambda body: completion("{}", logprobs=logprobs)) as server:
-        result = engine(server).chat(CHATS[:1], Sampling(logprobs=True, json_schema={"type": "object"}))[0]
-    assert result.samples[0].logprobs == (Token("{}", -0.25),)
+def test_token_logprobs_and_alternatives_are_read(caplog: pytest.LogCaptureFixture) -> None:
+    top = [{"token": "{}", "logprob": -0.25, "bytes": None}, {"token": "r", "logprob": -2.5, "bytes": None}]
+    given = {"content": [{"token": "{}", "logprob": -0.25, "bytes": None, "top_logprobs": top}]}
+    sampling = Sampling(logprobs=True, top_logprobs=2, json_schema={"type": "object"})
+    with serving(lambda body: completion("{}", logprobs=given)) as server:
+        result = engine(server).chat(CHATS[:1], sampling)[0]
+    assert result.samples[0].logprobs == (Token("{}", -0.25, (("{}", -0.25), ("r", -2.5))),)
     assert (result.ignored, caplog.text) == ((), "")
+    assert ChatResult.from_dict(json.loads(json.dumps(result.to_dict()))) == result
 
 
-def test_an_answer_cut_at_the_limit_is_not_blamed_on_the_schema() -> None:
+def test_answer_cut_off_is_no_schema_failure() -> None:
     with serving(lambda body: completion('{"a": ', finish="length")) as server:
         result = engine(server).chat(CHATS[:1], Sampling(json_schema={"type": "object"}))[0]
     assert (result.text, result.ignored) == ('{"a": ', ())
 
 
-def test_the_other_name_of_max_tokens() -> None:
-    complaint = "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."
-    with serving(lambda body: error(400, complaint) if "max_tokens" in body else echo(body)) as server:
-        results = engine(server, concurrency=1).chat(CHATS[:2], Sampling(max_tokens=9))
-    assert [result.text for result in results] == ["q0!", "q1!"]
-    assert [body.get("max_completion_tokens") for body in server.requests] == [None, 9, 9]
-
-
-def test_every_request_in_flight_learns_the_other_name() -> None:
+def test_requests_in_flight_learn_max_completion_tokens() -> None:
     four = threading.Barrier(4)
 
     def script(body: dict[str, Any]) -> Reply:
         if "max_tokens" not in body:
             return echo(body)
         four.wait(60)  # none is refused before all four are in flight
-        return error(400, "use 'max_completion_tokens'")
+        return error(400, "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead.")
 
     with serving(script) as server:
-        results = engine(server, concurrency=4).chat(CHATS)
-    assert [result.error for result in results] == [None] * 12
-    assert sum("max_tokens" in body for body in server.requests) == 4
+        results = engine(server, concurrency=4).chat(CHATS, Sampling(max_tokens=9))
+    assert [result.text for result in results] == [f"q{number}!" for number in range(12)]
+    sent = [body.get("max_completion_tokens") for body in server.requests]
+    assert (sent.count(None), sent.count(9)) == (4, 12)
 
 
-def test_a_model_that_refuses_logprobs_is_asked_without() -> None:
+def test_refused_logprobs_are_left_out() -> None:
     def script(body: dict[str, Any]) -> Reply:
         return error(400, "'logprobs' is not supported with this model") if "logprobs" in body else echo(body)
 
@@ -305,29 +276,14 @@ def test_a_model_that_refuses_logprobs_is_asked_without() -> None:
     assert [body.get("logprobs") for body in server.requests] == [True, None, None, None]
 
 
-def test_alternatives_to_tokens() -> None:
-    top = [{"token": "q", "logprob": -0.1, "bytes": None}, {"token": "r", "logprob": -2.5, "bytes": None}]
-    given = {"content": [{"token": "q", "logprob": -0.1, "bytes": None, "top_logprobs": top}]}
-    with serving(lambda body: completion("q", logprobs=given)) as server:
-        result = engine(server).chat(CHATS[:1], Sampling(logprobs=True, top_logprobs=2))[0]
-        assert server.requests[0]["top_logprobs"] == 2
-    assert result.samples[0].logprobs == (Token("q", -0.1, (("q", -0.1), ("r", -2.5))),)
-    assert ChatResult.from_dict(json.loads(json.dumps(result.to_dict()))) == result
-    for wrong in (-1, 21, True, 1.0):
-        with pytest.raises(ValueError, match="top_logprobs must be a whole number in 0 … 20"):
-            Sampling(logprobs=True, top_logprobs=wrong)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="set logprobs, too"):
-        Sampling(top_logprobs=1)
-
-
-def test_a_refusal_is_an_answer() -> None:
+def test_refusal_is_an_answer() -> None:
     reply = completion(None)
     reply.body["choices"][0]["message"]["refusal"] = "I will not."
     with serving(lambda body: reply) as server:
         assert engine(server).chat(CHATS[:1])[0].text == "I will not."
 
 
-def test_inside_a_running_event_loop() -> None:
+def test_runs_inside_an_event_loop() -> None:
     async def notebook(e: OpenAIEngine) -> list[ChatResult]:
         return e.chat(CHATS)
 
@@ -337,7 +293,7 @@ def test_inside_a_running_event_loop() -> None:
     assert all(result.error is None for result in results)
 
 
-def test_an_error_of_the_listener_ends_the_batch() -> None:
+def test_error_of_on_result_ends_the_batch() -> None:
     def listener(index: int, result: ChatResult) -> None:
         raise RuntimeError("disk full")
 
@@ -345,7 +301,7 @@ def test_an_error_of_the_listener_ends_the_batch() -> None:
         engine(server).chat(CHATS, on_result=listener)
 
 
-def test_nothing_asked_for_nothing() -> None:
+def test_empty_and_malformed_batches_ask_nothing() -> None:
     with serving(echo) as server:
         assert engine(server).chat([]) == []
         with pytest.raises(ValueError, match="chat 0, message 0"):
@@ -354,12 +310,12 @@ def test_nothing_asked_for_nothing() -> None:
 
 
 @pytest.mark.parametrize("options", [{"concurrency": 0}, {"timeout": 0}, {"max_retries": -1}])
-def test_options_are_checked(options: dict[str, int]) -> None:
+def test_engine_options_are_checked(options: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="expected concurrency"):
         OpenAIEngine("m", "http://127.0.0.1:1/v1", **options)
 
 
-def test_the_key_is_never_shown(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_key_is_never_shown(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
     caplog.set_level(logging.DEBUG)
     with serving(lambda body: error(500)) as server:

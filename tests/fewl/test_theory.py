@@ -50,7 +50,7 @@ def fewl(p, critic, name):
 
 
 @pytest.mark.parametrize("name", DIVERGENCES)
-def test_with_the_optimal_critic_fewl_is_the_divergence_and_no_critic_exceeds_it(name):
+def test_optimal_critic_gives_the_divergence(name):
     generator = np.random.default_rng(0)
     for _ in range(20):
         prior = generator.dirichlet(np.ones(5))
@@ -64,7 +64,7 @@ def test_with_the_optimal_critic_fewl_is_the_divergence_and_no_critic_exceeds_it
 
 
 @pytest.mark.parametrize("name", DIVERGENCES)
-def test_the_best_model_scores_highest_with_references_only(name):
+def test_best_model_scores_highest(name):
     generator = np.random.default_rng(1)
     for _ in range(20):
         prior, reference = generator.dirichlet(np.ones(5)), channel(generator, 5, 0.6)
@@ -75,11 +75,11 @@ def test_the_best_model_scores_highest_with_references_only(name):
         assert scores[0] >= scores[1] >= scores[2] - 1e-12  # Theorem 3.4: garbling never helps
 
 
-def test_the_theorem_holds_on_drawn_answers_for_a_fixed_order_of_models():
+def test_order_of_models_holds_on_drawn_answers():
     generator = np.random.default_rng(3)
     prior, reference = generator.dirichlet(np.ones(6)), channel(generator, 6, 0.4)
     truth = generator.choice(6, size=20_000, p=prior)
-    h = np.array([generator.choice(6, p=reference[t]) for t in range(6) for _ in range(1)])  # one draw per class
+    h = np.array([generator.choice(6, p=reference[t]) for t in range(6)])  # one draw per class
     h = np.where(generator.random(len(truth)) < 0.6, truth, h[truth])
     scores = []
     for noise in (0.0, 0.2, 0.4, 0.6, 0.8):

@@ -26,7 +26,7 @@ def whole_matrix(vectors, k, texts):
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(512, 8192), (7, 13), (1, 400), (300, 11)])
-def test_equals_the_whole_matrix_in_any_block_size(monkeypatch, rows, columns):
+def test_nearest_equals_the_whole_matrix(monkeypatch, rows, columns):
     generator = np.random.default_rng(0)
     vectors = unit(generator.normal(size=(301, 16)))
     vectors[40:60] = vectors[3]  # twenty questions whose vectors are equal though their texts are not
@@ -36,19 +36,19 @@ def test_equals_the_whole_matrix_in_any_block_size(monkeypatch, rows, columns):
     np.testing.assert_array_equal(nearest(vectors, 10, texts=texts), whole_matrix(vectors, 10, texts))
 
 
-def test_ties_by_hand():
+def test_ties_come_in_input_order():
     # cosines to row 0: row 1 → 0, row 2 → 1, row 3 → 1 (tie, input order), row 4 → 0.6
     vectors = unit([[1, 0], [0, 1], [1, 0], [1, 0], [3, 4]])
     np.testing.assert_array_equal(nearest(vectors, 4)[0], [2, 3, 4, 1])
 
 
-def test_equal_texts_and_the_question_itself_are_left_out_and_short_rows_padded():
+def test_equal_texts_are_no_neighbours():
     vectors = unit([[1, 0], [1, 0], [1, 1]])
     np.testing.assert_array_equal(nearest(vectors, 2, texts=["a", "a", "b"]), [[2, -1], [2, -1], [0, 1]])
     np.testing.assert_array_equal(nearest(vectors[:1], 2), [[-1, -1]])
 
 
-def test_random_neighbours_are_dissimilar_seeded_and_without_replacement():
+def test_random_neighbours_are_dissimilar_and_seeded():
     vectors = unit(np.random.default_rng(1).normal(size=(400, 3)))
     texts = [f"q{i % 390}" for i in range(400)]
     drawn = random_dissimilar(vectors, 25, texts=texts, seed=5)
@@ -62,7 +62,7 @@ def test_random_neighbours_are_dissimilar_seeded_and_without_replacement():
     assert len(np.unique(drawn)) > 350  # drawn from the whole pool, not from its beginning
 
 
-def test_random_neighbours_when_few_are_dissimilar():
+def test_few_dissimilar_questions_leave_padding():
     vectors = unit([[1, 0]] * 50 + [[0, 1]] * 3)
     drawn = random_dissimilar(vectors, 5)
     assert {*drawn[0, :3].tolist()} == {50, 51, 52}
@@ -79,7 +79,7 @@ def test_pair_cosine_does_not_depend_on_the_batch():
 
 @pytest.mark.parametrize("exact", [True, False])
 @pytest.mark.parametrize("run", [1, 7, 40])
-def test_pair_cosine_reads_runs_of_one_row_once(run, exact):
+def test_pair_cosine_equals_the_products(run, exact):
     vectors = unit(np.random.default_rng(2).normal(size=(900, 384)))
     left = np.repeat(np.random.default_rng(4).permutation(900)[:300], run)
     right = np.random.default_rng(3).integers(0, 900, size=300 * run)
@@ -90,7 +90,7 @@ def test_pair_cosine_reads_runs_of_one_row_once(run, exact):
     assert len(pair_cosine(vectors, left[:0], right[:0], exact=exact)) == 0
 
 
-def test_bad_input_says_what_was_expected():
+def test_bad_input_is_named():
     with pytest.raises(ValueError, match=r"at least 1, got 0"):
         nearest(unit([[1, 0]]), 0)
     with pytest.raises(ValueError, match=r"expected finite numbers"):

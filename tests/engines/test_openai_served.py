@@ -8,14 +8,11 @@ import pytest
 import torch
 
 from engines import EngineError, Sampling, load_engine
+from tests.helpers.engines_server import user
 from tests.helpers.tiny_chat import build_tiny_chat
 from tests.helpers.transformers_server import Served, served
 
-
-def user(text: str) -> list[dict[str, str]]:
-    return [{"role": "user", "content": text}]
-
-
+pytestmark = pytest.mark.slow  # the server needs half a minute to come up
 CHATS = [
     user("Is the river longer than the road?"),
     [{"role": "system", "content": "Pack my box."}, *user("red or blue?")],
@@ -37,7 +34,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield running
 
 
-def test_greedy_equals_the_local_engine(server: Served) -> None:
+def test_greedy_text_equals_the_local_engine(server: Served) -> None:
     torch.set_num_threads(1)
     local = load_engine(f"transformers:{server.folder}", device="cpu")
     sampling = Sampling(max_tokens=20)
@@ -48,7 +45,7 @@ def test_greedy_equals_the_local_engine(server: Served) -> None:
         assert (there.prompt_tokens, there.completion_tokens) == (here.prompt_tokens, here.completion_tokens)
 
 
-def test_what_it_ignores_is_named_and_made_up_for(server: Served, caplog: pytest.LogCaptureFixture) -> None:
+def test_ignored_options_are_named_and_made_up(server: Served, caplog: pytest.LogCaptureFixture) -> None:
     # One at a time: this server sets one seed for the whole process.
     engine = load(server, concurrency=1)
     sampling = Sampling(max_tokens=12, temperature=1.0, n=3, seed=4, logprobs=True)
@@ -64,7 +61,7 @@ def test_what_it_ignores_is_named_and_made_up_for(server: Served, caplog: pytest
         assert caplog.text.count(f"ignores '{name}'") == 1
 
 
-def test_stop_strings(server: Served) -> None:
+def test_stop_strings_end_the_text(server: Served) -> None:
     engine = load(server)
     text = engine.chat(CHATS[:1], Sampling(max_tokens=20))[0].text
     stop = text[7:10]
@@ -72,20 +69,16 @@ def test_stop_strings(server: Served) -> None:
     assert result.text == text[: text.index(stop)]
 
 
-def test_a_wrong_model_is_explained(server: Served) -> None:
-    engine = load_engine(f"openai:other@{server.host}/v1", max_retries=0)
-    result = engine.chat(CHATS[:1])[0]
+def test_wrong_model_and_path_are_explained(server: Served) -> None:
+    result = load_engine(f"openai:other@{server.host}/v1", max_retries=0).chat(CHATS[:1])[0]
     assert result.text is None
     assert "answered 400 (Server is pinned to" in result.error
-
-
-def test_a_wrong_path_is_explained(server: Served) -> None:
     engine = load_engine(f"openai:{server.folder}@{server.host}", max_retries=0)
     with pytest.raises(EngineError, match="does the base URL have its path, usually /v1"):
         engine.chat(CHATS[:1])
 
 
-def test_a_rerun_needs_no_server(server: Served, tmp_path: Path) -> None:
+def test_rerun_needs_no_server(server: Served, tmp_path: Path) -> None:
     """Last in this file: it stops the server."""
     engine = load(server, cache=tmp_path / "cache.sqlite")
     results = engine.chat(CHATS, Sampling(max_tokens=8))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fewl.chale import KINDS, BuildOptions, build_benchmark
+from fewl.chale import KINDS, build_benchmark
 
 
 def encode(texts):
@@ -26,8 +26,8 @@ def rows(n=20):
     ]
 
 
-def test_every_answer_is_made_of_what_it_says():
-    built, statistics = build_benchmark(rows(), encode, BuildOptions(answers=3, seed=1))
+def test_answers_consist_of_the_parts_stated():
+    built, statistics = build_benchmark(rows(), encode, answers=3, seed=1)
     assert len(built) == 20
     swapped = set()
     for row in built:
@@ -60,9 +60,9 @@ def test_every_answer_is_made_of_what_it_says():
     assert sum(statistics["swapped"].values()) == 60
 
 
-def test_seeded():
+def test_seed_fixes_the_benchmark():
     assert build_benchmark(rows(), encode)[0] == build_benchmark(rows(), encode)[0]
-    assert build_benchmark(rows(), encode)[0] != build_benchmark(rows(), encode, BuildOptions(seed=1))[0]
+    assert build_benchmark(rows(), encode)[0] != build_benchmark(rows(), encode, seed=1)[0]
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_seeded():
         ({"short_answer": " "}, "no_answer"),
     ],
 )
-def test_rows_that_cannot_be_used_are_counted(change, reason):
+def test_unusable_rows_are_counted(change, reason):
     data = rows()
     data[3] |= change
     built, statistics = build_benchmark(data, encode)
@@ -84,13 +84,13 @@ def test_rows_that_cannot_be_used_are_counted(change, reason):
     assert statistics["dropped"] == {reason: 1}
 
 
-def test_paragraph_tags_are_no_markup():
+def test_paragraph_tags_are_removed():
     data = rows()
     data[3]["long_answer"] = f"<P> {data[3]['long_answer']} </P>"
     assert len(build_benchmark(data, encode)[0]) == 20
 
 
-def test_questions_without_neighbours_and_equal_short_answers():
+def test_questions_without_neighbours_are_dropped():
     data = rows(12)  # only questions 0 and 1 with 10 and 11 are 10 steps or more apart
     built, statistics = build_benchmark(data, encode)
     assert [row["id"] for row in built] == [0, 1, 10, 11]

@@ -10,12 +10,8 @@ import torch
 
 from engines import Sampling, load_engine
 from engines.transformers_engine import TransformersEngine
+from tests.helpers.engines_server import user
 from tests.helpers.tiny_chat import SPECIAL, build_tiny_chat
-
-
-def user(text: str) -> list[dict[str, str]]:
-    return [{"role": "user", "content": text}]
-
 
 CHATS = [
     user("Is the river longer than the road?"),
@@ -34,9 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def engine(folder: Path) -> TransformersEngine:
-    loaded = load_engine(f"transformers:{folder}", device="cpu")
-    assert isinstance(loaded, TransformersEngine)
-    return loaded
+    return load_engine(f"transformers:{folder}", device="cpu")  # type: ignore[return-value]
 
 
 def prompt(engine: TransformersEngine, chat: list[dict[str, str]]) -> list[int]:
@@ -77,7 +71,7 @@ def test_greedy_batch_equals_the_plain_loop(engine: TransformersEngine) -> None:
         assert result.error is None
 
 
-def test_the_batch_does_not_matter(folder: Path, engine: TransformersEngine) -> None:
+def test_text_does_not_depend_on_the_batch(folder: Path, engine: TransformersEngine) -> None:
     alone = TransformersEngine(str(folder), device="cpu", batch_tokens=1)
     for sampling in (Sampling(max_tokens=24), Sampling(max_tokens=24, temperature=1.0, n=3, seed=11)):
         together = [result.texts for result in engine.chat(CHATS, sampling)]
@@ -107,7 +101,7 @@ def test_batches_are_bucketed_by_length(
     assert max(rows for rows, _ in shapes) > 2
 
 
-def test_seeds(engine: TransformersEngine) -> None:
+def test_seed_fixes_the_draws(engine: TransformersEngine) -> None:
     def draw(seed: int | None) -> list[tuple[str, ...]]:
         sampling = Sampling(max_tokens=24, temperature=1.0, n=3, seed=seed)
         return [result.texts for result in engine.chat(CHATS, sampling)]
@@ -136,35 +130,25 @@ def test_draws_follow_the_tempered_nucleus(engine: TransformersEngine) -> None:
     for token in kept:
         expected = float(probs[token]) / mass
         spread = math.sqrt(expected * (1 - expected) / n)  # standard error of a share
-        share = counts[engine.tokenizer.decode([token])] / n
-        assert abs(share - expected) < 4.5 * spread + 1e-6
+        assert abs(counts[engine.tokenizer.decode([token])] / n - expected) < 4.5 * spread + 1e-6
 
 
-def test_sampled_logprobs_are_the_models_own(engine: TransformersEngine) -> None:
+def test_logprobs_are_the_models_own(engine: TransformersEngine) -> None:
     ids_of = {engine.tokenizer.decode([i]): i for i in range(len(engine.tokenizer))}
-    sampling = Sampling(max_tokens=16, temperature=1.7, top_p=0.9, n=2, seed=3, logprobs=True)
+    sampling = Sampling(max_tokens=16, temperature=1.7, top_p=0.9, n=2, seed=3, logprobs=True, top_logprobs=3)
     for chat, result in zip(CHATS, engine.chat(CHATS, sampling), strict=True):
         for sample in result.samples:
             ids = prompt(engine, chat)
             for token in sample.logprobs:
-                expected = torch.log_softmax(next_logits(engine, ids), dim=-1)[ids_of[token.text]]
-                assert token.logprob == pytest.approx(float(expected), abs=1e-4)  # before temperature, top_p
+                expected = torch.log_softmax(next_logits(engine, ids), dim=-1)  # before temperature, top_p
+                assert token.logprob == pytest.approx(float(expected[ids_of[token.text]]), abs=1e-4)
+                values, likeliest = expected.topk(3)
+                assert [text for text, _ in token.top] == [engine.tokenizer.decode([i]) for i in likeliest.tolist()]
+                assert [value for _, value in token.top] == pytest.approx(values.tolist(), abs=1e-4)
                 ids = [*ids, ids_of[token.text]]
 
 
-def test_alternatives_are_the_likeliest_tokens(engine: TransformersEngine) -> None:
-    ids_of = {engine.tokenizer.decode([i]): i for i in range(len(engine.tokenizer))}
-    sampling = Sampling(max_tokens=6, temperature=1.5, seed=3, logprobs=True, top_logprobs=3)
-    for chat, result in zip(CHATS, engine.chat(CHATS, sampling), strict=True):
-        ids = prompt(engine, chat)
-        for token in result.samples[0].logprobs:
-            values, found = torch.log_softmax(next_logits(engine, ids), dim=-1).topk(3)
-            assert [text for text, _ in token.top] == [engine.tokenizer.decode([i]) for i in found.tolist()]
-            assert [value for _, value in token.top] == pytest.approx(values.tolist(), abs=1e-4)
-            ids = [*ids, ids_of[token.text]]
-
-
-def test_the_end_token_ends_a_row(engine: TransformersEngine) -> None:
+def test_end_token_ends_a_row(engine: TransformersEngine) -> None:
     results = engine.chat(CHATS, Sampling(max_tokens=60, temperature=2.0, n=20, seed=1, logprobs=True))
     samples = [sample for result in results for sample in result.samples]
     ended = [sample for sample in samples if sample.finish_reason == "stop"]
@@ -178,7 +162,7 @@ def test_the_end_token_ends_a_row(engine: TransformersEngine) -> None:
     assert sum(len(sample.logprobs) for sample in samples) == sum(r.completion_tokens for r in results)
 
 
-def test_stop_strings(engine: TransformersEngine) -> None:
+def test_stop_strings_end_the_text(engine: TransformersEngine) -> None:
     plain = [result.text for result in engine.chat(CHATS, Sampling(max_tokens=30))]
     first, second = plain[0][8:11], plain[1][12:14]
     stopped = engine.chat(CHATS, Sampling(max_tokens=30, stop=(first, second, "never said")))
@@ -189,14 +173,14 @@ def test_stop_strings(engine: TransformersEngine) -> None:
     assert stopped[0].completion_tokens < 30  # it did end there, it was not only cut
 
 
-def test_a_stop_string_in_the_prompt_does_not_stop(engine: TransformersEngine) -> None:
+def test_stop_string_in_prompt_does_not_stop(engine: TransformersEngine) -> None:
     text = engine.chat([user("no")], Sampling(max_tokens=12))[0].text
     # "<|assistant|>" ends the prompt: a stop string that begins there and goes on in the answer is not one.
     result = engine.chat([user("no")], Sampling(max_tokens=12, stop=("|>" + text[:2], "user")))[0]
     assert result.text == text
 
 
-def test_choices(engine: TransformersEngine) -> None:
+def test_only_choices_are_answered(engine: TransformersEngine) -> None:
     choices = ("red", "blue", "yes", "yesterday")
     results = engine.chat(CHATS, Sampling(max_tokens=10, choices=choices))
     for chat, result in zip(CHATS, results, strict=True):
@@ -215,7 +199,7 @@ def test_choices(engine: TransformersEngine) -> None:
     assert len(texts) > 1
 
 
-def test_a_prompt_that_does_not_fit_fails_alone(engine: TransformersEngine) -> None:
+def test_too_long_prompt_fails_alone(engine: TransformersEngine) -> None:
     long, near = user("x " * 400), user("y " * 115)
     results = engine.chat([CHATS[0], long, near], Sampling(max_tokens=40))
     assert results[1].text is None
@@ -226,7 +210,7 @@ def test_a_prompt_that_does_not_fit_fails_alone(engine: TransformersEngine) -> N
     assert (results[2].completion_tokens, results[2].samples[0].finish_reason) == (room, "length")
 
 
-def test_control_tokens_in_a_message_are_text(engine: TransformersEngine) -> None:
+def test_control_tokens_in_messages_are_text(engine: TransformersEngine) -> None:
     if "sanitize_control_tokens" not in inspect.signature(engine.tokenizer.apply_chat_template).parameters:
         pytest.skip("skipped: this transformers cannot encode control tokens as text")
     ids = engine.tokenizer.encode("<|end|>", split_special_tokens=True)
@@ -235,7 +219,7 @@ def test_control_tokens_in_a_message_are_text(engine: TransformersEngine) -> Non
     assert result.prompt_tokens == harmless
 
 
-def test_results_are_told_as_they_come(engine: TransformersEngine) -> None:
+def test_on_result_gets_every_result(engine: TransformersEngine) -> None:
     told: dict[int, str | None] = {}
     sampling = Sampling(max_tokens=4, temperature=1, n=2, seed=0)
     results = engine.chat(CHATS, sampling, on_result=lambda index, result: told.update({index: result.texts}))
@@ -243,9 +227,7 @@ def test_results_are_told_as_they_come(engine: TransformersEngine) -> None:
     assert engine.chat([]) == []
 
 
-def test_a_batch_too_large_for_the_memory_is_halved(
-    engine: TransformersEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_batch_too_large_for_memory_is_halved(engine: TransformersEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = engine.chat(CHATS, Sampling(max_tokens=8))
     generate, sizes = engine.model.generate, []
 
@@ -260,24 +242,22 @@ def test_a_batch_too_large_for_the_memory_is_halved(
     assert sizes == [5, 2, 3, 1, 2]
 
 
-def test_bfloat16_on_the_cpu(folder: Path) -> None:
+def test_bfloat16_runs_on_the_cpu(folder: Path) -> None:
     engine = TransformersEngine(str(folder), device="cpu", dtype="bfloat16")
     assert engine.identity["dtype"] == "bfloat16"
-    sampling = Sampling(max_tokens=8, logprobs=True)
-    result = engine.chat(CHATS[:1], sampling)[0]
+    result = engine.chat(CHATS[:1], Sampling(max_tokens=8, logprobs=True))[0]
     assert result.completion_tokens == 8
     assert all(token.logprob <= 0 for token in result.samples[0].logprobs)
 
 
-def test_identity_changes_with_the_checkpoint(folder: Path, tmp_path: Path) -> None:
-    build_tiny_chat(tmp_path / "a")
-    first = TransformersEngine(str(tmp_path / "a"), device="cpu").identity
-    assert TransformersEngine(str(tmp_path / "a"), device="cpu").identity == first
-    build_tiny_chat(tmp_path / "a", seed=1)
-    assert TransformersEngine(str(tmp_path / "a"), device="cpu").identity != first
+def test_identity_changes_with_the_checkpoint(tmp_path: Path) -> None:
+    build_tiny_chat(tmp_path)
+    first, same = (TransformersEngine(str(tmp_path), device="cpu").identity for _ in range(2))
+    build_tiny_chat(tmp_path, seed=1)
+    assert first == same != TransformersEngine(str(tmp_path), device="cpu").identity
 
 
-def test_what_cannot_be_done_is_said(folder: Path, tmp_path: Path, engine: TransformersEngine) -> None:
+def test_unsupported_options_are_named(folder: Path, tmp_path: Path, engine: TransformersEngine) -> None:
     with pytest.raises(ValueError, match="no JSON schemas"):
         engine.chat(CHATS, Sampling(json_schema={"type": "object"}))
     with pytest.raises(ValueError, match="dtype must be"):
@@ -290,7 +270,7 @@ def test_what_cannot_be_done_is_said(folder: Path, tmp_path: Path, engine: Trans
         load_engine(f"transformers:{bare}")
 
 
-def test_a_chat_the_template_refuses_fails_alone(folder: Path) -> None:
+def test_chat_refused_by_template_fails_alone(folder: Path) -> None:
     engine = TransformersEngine(str(folder), device="cpu")
     engine.tokenizer.chat_template = (
         "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system message') }}{% endif %}"

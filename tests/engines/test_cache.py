@@ -9,7 +9,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -18,28 +19,20 @@ import pytest
 from engines import CachedEngine, CacheError, ChatResult, ResponseCache, Sample, Sampling, load_engine
 from engines.cache import request_key
 from engines.types import Chat, OnResult
-from tests.helpers.engines_server import Reply, completion, error, serving
+from tests.helpers.engines_server import Reply, completion, error, serving, user
 
 ROOT = Path(__file__).parents[2]
 IDENTITY = {"engine": "test", "model": "m"}
 
 
-def user(text: str) -> list[dict[str, str]]:
-    return [{"role": "user", "content": text}]
-
-
 class Counting:
     """An engine that numbers its answers and fails where the chat says "fail"."""
 
-    name = "test:m"
+    name, identity = "test:m", IDENTITY
 
     def __init__(self) -> None:
         self.asked: list[str] = []
         self.closed = False
-
-    @property
-    def identity(self) -> Mapping[str, Any]:
-        return IDENTITY
 
     def chat(
         self, chats: Sequence[Chat], sampling: Sampling | None = None, *, on_result: OnResult | None = None
@@ -51,10 +44,9 @@ class Counting:
             if text == "die":
                 raise KeyboardInterrupt
             answer = Sample(f"{text} {len(self.asked)}", "stop")
-            result = ChatResult(error="no luck") if text.startswith("fail") else ChatResult((answer,), 3, 2)
-            results.append(result)
+            results.append(ChatResult(error="no luck") if text == "fail" else ChatResult((answer,), 3, 2))
             if on_result is not None:
-                on_result(index, result)
+                on_result(index, results[-1])
         return results
 
     def close(self) -> None:
@@ -66,41 +58,37 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "sub" / "cache.sqlite"
 
 
-def test_a_rerun_asks_nothing(path: Path) -> None:
+def test_rerun_asks_nothing(path: Path) -> None:
     first = CachedEngine(Counting(), path)
     results = first.chat([user("a"), user("b"), user("a")])
     assert [result.text for result in results] == ["a 1", "b 2", "a 1"]  # equal chats are asked once
     assert (first.hits, first.misses) == (1, 2)
     first.close()
     assert first.engine.closed
-    engine = Counting()
-    second = CachedEngine(engine, path)
     told: dict[int, str | None] = {}
-    again = second.chat([user("b"), user("c"), user("a")], on_result=lambda i, result: told.update({i: result.text}))
-    assert [result.text for result in again] == ["b 2", "c 1", "a 1"]
-    assert told == {0: "b 2", 1: "c 1", 2: "a 1"}
-    assert engine.asked == ["c"]
-    assert (second.hits, second.misses, len(second.cache)) == (2, 1, 3)
-    assert (second.name, second.identity) == ("test:m", IDENTITY)
-    second.close()
+    with closing(CachedEngine(Counting(), path)) as second:
+        chats = [user("b"), user("c"), user("a")]
+        again = second.chat(chats, on_result=lambda i, result: told.update({i: result.text}))
+        assert [result.text for result in again] == ["b 2", "c 1", "a 1"]
+        assert told == {0: "b 2", 1: "c 1", 2: "a 1"}
+        assert second.engine.asked == ["c"]
+        assert (second.hits, second.misses, len(second.cache)) == (2, 1, 3)
+        assert (second.name, second.identity) == ("test:m", IDENTITY)
 
 
-def test_failures_are_not_kept(path: Path) -> None:
-    engine = Counting()
-    cached = CachedEngine(engine, path)
-    assert cached.chat([user("fail"), user("a")])[0].error == "no luck"
-    cached.chat([user("fail"), user("a")])
-    assert engine.asked == ["fail", "a", "fail"]
-    assert len(cached.cache) == 1
-    cached.close()
+def test_failures_are_not_stored(path: Path) -> None:
+    with closing(CachedEngine(Counting(), path)) as cached:
+        assert cached.chat([user("fail"), user("a")])[0].error == "no luck"
+        cached.chat([user("fail"), user("a")])
+        assert cached.engine.asked == ["fail", "a", "fail"]
+        assert (len(cached.cache), cached.failed, cached.last_error) == (1, 2, "no luck")
 
 
-def test_what_was_answered_before_an_interrupt_is_kept(path: Path) -> None:
-    cached = CachedEngine(Counting(), path)
-    with pytest.raises(KeyboardInterrupt):
-        cached.chat([user("a"), user("b"), user("die"), user("c")])
-    assert len(cached.cache) == 2
-    cached.close()
+def test_interrupted_batch_keeps_its_answers(path: Path) -> None:
+    with closing(CachedEngine(Counting(), path)) as cached:
+        with pytest.raises(KeyboardInterrupt):
+            cached.chat([user("a"), user("b"), user("die"), user("c")])
+        assert len(cached.cache) == 2
 
 
 def test_key_by_hand() -> None:
@@ -112,31 +100,21 @@ def test_key_by_hand() -> None:
     assert key == hashlib.sha256(text.encode()).hexdigest()
 
 
-def test_whatever_changes_the_answer_changes_the_key() -> None:
-    base = Sampling(temperature=1.0, seed=1)
-    chat = user("a")
-    others = [
-        Sampling(temperature=1.1, seed=1),
-        Sampling(temperature=1.0, seed=2),
-        Sampling(temperature=1.0),
-        Sampling(temperature=1.0, seed=1, top_p=0.9),
-        Sampling(temperature=1.0, seed=1, n=2),
-        Sampling(temperature=1.0, seed=1, max_tokens=9),
-        Sampling(temperature=1.0, seed=1, stop=("a", "b")),
-        Sampling(temperature=1.0, seed=1, stop=("b", "a")),
-        Sampling(temperature=1.0, seed=1, logprobs=True),
-        Sampling(temperature=1.0, seed=1, json_schema={"type": "object"}),
-        Sampling(temperature=1.0, seed=1, choices=("a",)),
-        Sampling(),
-    ]
-    keys = {request_key(IDENTITY, chat, sampling) for sampling in [base, *others]}
-    keys |= {request_key({**IDENTITY, "model": "m2"}, chat, base), request_key(IDENTITY, user("b"), base)}
-    keys.add(request_key(IDENTITY, [{"role": "system", "content": "a"}], base))
-    keys.add(request_key(IDENTITY, [*chat, *chat], base))
-    assert len(keys) == 1 + len(others) + 4
+def test_key_follows_everything_that_changes_answers() -> None:
+    base, chat = {"temperature": 1.0, "seed": 1}, user("a")
+    changes: list[dict[str, Any]] = [
+        {}, {"temperature": 1.1}, {"seed": 2}, {"seed": None}, {"top_p": 0.9}, {"n": 2}, {"max_tokens": 9},
+        {"stop": ("a", "b")}, {"stop": ("b", "a")}, {"logprobs": True}, {"json_schema": {"type": "object"}},
+        {"choices": ("a",)}, {"temperature": 0.0},
+    ]  # fmt: skip
+    keys = {request_key(IDENTITY, chat, Sampling(**{**base, **change})) for change in changes}
+    others = [user("b"), [{"role": "system", "content": "a"}], [*chat, *chat]]
+    keys |= {request_key(IDENTITY, other, Sampling(**base)) for other in others}
+    keys.add(request_key({**IDENTITY, "model": "m2"}, chat, Sampling(**base)))
+    assert len(keys) == len(changes) + 4
 
 
-def test_what_does_not_change_the_answer_does_not_change_the_key() -> None:
+def test_key_ignores_what_changes_no_answer() -> None:
     key = request_key(IDENTITY, user("a"), Sampling())
     assert request_key(IDENTITY, user("a"), Sampling(temperature=0, seed=5, top_p=0.5)) == key
     reordered = [{"content": "a", "role": "user"}]
@@ -152,17 +130,14 @@ def test_everything_survives_the_file(path: Path) -> None:
         "ignored": ["n"],
     }
     result = ChatResult.from_dict(row)
-    cache = ResponseCache(path)
-    assert cache.put("k", result) is result
-    cache.close()
-    cache = ResponseCache(path)
-    assert cache.get(["k", "other"]) == {"k": result}
-    assert cache.put("k", ChatResult((Sample("late"),))) == result  # the first answer stays
-    cache.close()
+    with closing(ResponseCache(path)) as cache:
+        assert cache.put("k", result) is result
+    with closing(ResponseCache(path)) as cache:
+        assert cache.get(["k", "other"]) == {"k": result}
+        assert cache.put("k", ChatResult((Sample("late"),))) == result  # the first answer stays
 
 
 def test_threads_share_one_cache(path: Path) -> None:
-    cache = ResponseCache(path)
     failures: list[BaseException] = []
 
     def work(name: int) -> None:
@@ -173,14 +148,14 @@ def test_threads_share_one_cache(path: Path) -> None:
         except BaseException as error:
             failures.append(error)
 
-    threads = [threading.Thread(target=work, args=(name,)) for name in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
-    assert len(cache) == 200
-    cache.close()
+    with closing(ResponseCache(path)) as cache:
+        threads = [threading.Thread(target=work, args=(name,)) for name in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert failures == []
+        assert len(cache) == 200
 
 
 def start(code: str, *arguments: str) -> subprocess.Popen[str]:
@@ -195,7 +170,7 @@ def start(code: str, *arguments: str) -> subprocess.Popen[str]:
 
 ASK = """
 import json, sys
-from engines import Sampling, load_engine
+from engines import load_engine
 engine = load_engine(f"openai:m@{sys.argv[1]}", cache=sys.argv[2], concurrency=4)
 chats = [[{"role": "user", "content": f"q{n}"}] for n in range(int(sys.argv[3]))]
 print(json.dumps([result.text for result in engine.chat(chats)]))
@@ -203,7 +178,13 @@ engine.close()
 """
 
 
-def test_two_processes_asking_the_same(path: Path) -> None:
+def ask(url: str, path: Path, chats: int) -> list[str | None]:
+    """What ``ASK`` does, in this process."""
+    with closing(load_engine(f"openai:m@{url}", cache=path)) as engine:
+        return [result.text for result in engine.chat([user(f"q{number}") for number in range(chats)])]
+
+
+def test_two_processes_agree_on_answers(path: Path) -> None:
     count = iter(range(10_000))
 
     def script(body: dict[str, Any]) -> Reply:  # no two answers are equal, as with a drawing server
@@ -216,15 +197,13 @@ def test_two_processes_asking_the_same(path: Path) -> None:
         answers = [json.loads(process.communicate()[0]) for process in both]
         assert [process.returncode for process in both] == [0, 0]
         asked = len(server.requests)
-        third = start(ASK, server.url, str(path), "40")
-        assert json.loads(third.communicate()[0]) == answers[0]
-    assert answers[0] == answers[1]  # both report what the cache holds
+        assert ask(server.url, path, 40) == answers[0] == answers[1]  # both report what the cache holds
+        assert len(server.requests) == asked
     assert len(set(answers[0])) == 40
     assert 40 <= asked <= 80
-    assert len(server.requests) == asked
 
 
-def test_a_killed_run_asks_only_the_rest(path: Path) -> None:
+def test_killed_run_asks_only_the_rest(path: Path) -> None:
     killed, lock, taken = threading.Event(), threading.Lock(), iter(range(10_000))
 
     def script(body: dict[str, Any]) -> Reply:
@@ -243,14 +222,11 @@ def test_a_killed_run_asks_only_the_rest(path: Path) -> None:
         process.send_signal(signal.SIGKILL)
         process.communicate()
         killed.set()
-        cache = ResponseCache(path)
-        kept = len(cache)
-        cache.close()
-        assert kept == 30  # an answer is saved before the next chat is asked
+        with closing(ResponseCache(path)) as cache:
+            assert len(cache) == 30  # an answer is saved before the next chat is asked
         before = len(server.requests)
-        rerun = start(ASK, server.url, str(path), "60")
-        assert json.loads(rerun.communicate()[0]) == [f"q{number}" for number in range(60)]
-    assert len(server.requests) - before == 60 - kept
+        assert ask(server.url, path, 60) == [f"q{number}" for number in range(60)]
+    assert len(server.requests) - before == 60 - 30
 
 
 WRITE = """
@@ -263,7 +239,7 @@ for number in range(10**9):
 """
 
 
-def test_kill_9_while_writing(path: Path) -> None:
+def test_killed_writers_lose_nothing_reported(path: Path) -> None:
     """Three rounds of two writers, killed in the middle: whatever was reported as stored is there."""
     promised: list[str] = []
     for round_ in range(3):
@@ -275,15 +251,13 @@ def test_kill_9_while_writing(path: Path) -> None:
             writer.send_signal(signal.SIGKILL)
         for writer in writers:
             promised += writer.communicate()[0].split("\n")[:-1]
-    cache = ResponseCache(path)
-    found = cache.get(promised)
+    with closing(ResponseCache(path)) as cache:
+        found = cache.get(promised)
     assert len(promised) >= 240
     assert set(found) == set(promised)
     assert all(result.text == "x" * 2000 for result in found.values())
-    cache.close()
-    with sqlite3.connect(path) as database:
+    with closing(sqlite3.connect(path)) as database:
         assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-    database.close()
 
 
 def test_many_processes_create_one_file(path: Path) -> None:
@@ -292,32 +266,24 @@ def test_many_processes_create_one_file(path: Path) -> None:
     assert [process.communicate()[0].strip() for process in processes] == ["ok"] * 6
 
 
-def test_a_file_that_another_process_is_making_is_waited_for(path: Path) -> None:
+def test_file_in_the_making_is_waited_for(path: Path) -> None:
     path.parent.mkdir()
     other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     other.execute("CREATE TABLE made (x)")
     other.execute("BEGIN IMMEDIATE")  # SQLite itself refuses WAL at once then, whatever its timeout
     timer = threading.Timer(0.5, lambda: [other.execute(step) for step in ("DROP TABLE made", "COMMIT")])
     timer.start()
-    cache = ResponseCache(path)
-    assert not other.in_transaction  # it waited
-    assert len(cache) == 0
-    cache.close()
+    with closing(ResponseCache(path)) as cache:
+        assert not other.in_transaction  # it waited
+        assert len(cache) == 0
     timer.join()
     other.close()
 
 
-def test_a_damaged_file_is_named(path: Path) -> None:
+def test_damaged_file_is_named_before_loading(path: Path) -> None:
     path.parent.mkdir()
     path.write_bytes(b"not a database, " * 500)
     with pytest.raises(CacheError, match=f"damaged .*delete {path}"):
-        ResponseCache(path)
-
-
-def test_a_damaged_cache_is_told_before_a_model_is_loaded(path: Path) -> None:
-    path.parent.mkdir()
-    path.write_bytes(b"not a database, " * 500)
-    with pytest.raises(CacheError, match="damaged"):
         load_engine("transformers:./no-such-folder", cache=path)
     path.unlink()
     with pytest.raises(FileNotFoundError):  # and the other way round nothing stays open
@@ -325,59 +291,52 @@ def test_a_damaged_cache_is_told_before_a_model_is_loaded(path: Path) -> None:
 
 
 def test_damage_in_the_middle_is_named(path: Path) -> None:
-    cache = ResponseCache(path)
-    for number in range(300):
-        cache.put(f"{number:064d}", ChatResult((Sample("x" * 500),)))
-    cache.close()
+    keys = [f"{number:064d}" for number in range(300)]
+    with closing(ResponseCache(path)) as cache:
+        for key in keys:
+            cache.put(key, ChatResult((Sample("x" * 500),)))
     data = bytearray(path.read_bytes())
     data[4096:] = b"\xa5" * (len(data) - 4096)  # the first page, with the schema, stays
     path.write_bytes(data)
-    cache = ResponseCache(path)
-    with pytest.raises(CacheError, match=f"damaged .*delete {path}"):
-        cache.get([f"{number:064d}" for number in range(300)])
-    cache.close()
+    with closing(ResponseCache(path)) as cache, pytest.raises(CacheError, match=f"damaged .*delete {path}"):
+        cache.get(keys)
 
 
-def test_an_unreadable_entry_is_named(path: Path) -> None:
+def execute(path: Path, command: str) -> None:
+    with closing(sqlite3.connect(path)) as database:
+        database.execute(command)
+        database.commit()
+
+
+def test_unreadable_entry_is_named(path: Path) -> None:
     ResponseCache(path).close()
-    database = sqlite3.connect(path)
-    database.execute("INSERT INTO answers VALUES ('k', '{\"samples\": 1}', 0)")
-    database.commit()
-    database.close()
-    cache = ResponseCache(path)
-    with pytest.raises(CacheError, match=f"damaged .*delete {path}"):
+    execute(path, "INSERT INTO answers VALUES ('k', '{\"samples\": 1}', 0)")
+    with closing(ResponseCache(path)) as cache, pytest.raises(CacheError, match=f"damaged .*delete {path}"):
         cache.get(["k"])
-    cache.close()
 
 
-def test_other_files_are_left_alone(path: Path, tmp_path: Path) -> None:
+def test_other_files_are_refused(path: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.sqlite"
-    database = sqlite3.connect(other)
-    database.execute("CREATE TABLE mine (x)")
-    database.commit()
-    database.close()
-    with pytest.raises(CacheError, match="not a response cache; name another file"):
-        ResponseCache(other)
+    execute(other, "CREATE TABLE mine (x)")
     ResponseCache(path).close()
-    database = sqlite3.connect(path)
-    database.execute("PRAGMA user_version=9")
-    database.close()
-    with pytest.raises(CacheError, match="schema version 9, this program knows 1"):
-        ResponseCache(path)
-    with pytest.raises(CacheError, match="cannot be opened"):
-        ResponseCache(tmp_path)
+    execute(path, "PRAGMA user_version=9")
+    for file, message in (
+        (other, "not a response cache; name another file"),
+        (path, "schema version 9, this program knows 1"),
+        (tmp_path, "cannot be opened"),
+    ):
+        with pytest.raises(CacheError, match=message):
+            ResponseCache(file)
 
 
 def test_two_servers_do_not_share_answers(path: Path) -> None:
     with serving(lambda body: completion("one")) as one, serving(lambda body: completion("two")) as two:
         for server, expected in ((one, "one"), (two, "two"), (one, "one")):
-            engine = load_engine(f"openai:m@{server.url}", cache=path)
-            assert engine.chat([user("q")])[0].text == expected
-            engine.close()
+            assert ask(server.url, path, 1) == [expected]
         assert (len(one.requests), len(two.requests)) == (1, 1)
 
 
-def test_after_one_failure_only_that_is_asked_again(path: Path) -> None:
+def test_only_failed_chats_are_asked_again(path: Path) -> None:
     broken = True
 
     def script(body: dict[str, Any]) -> Reply:
@@ -385,10 +344,7 @@ def test_after_one_failure_only_that_is_asked_again(path: Path) -> None:
         return error(400) if broken and text == "q3" else completion(text)
 
     with serving(script) as server:
-        engine = load_engine(f"openai:m@{server.url}", cache=path)
-        chats = [user(f"q{number}") for number in range(6)]
-        assert [result.text for result in engine.chat(chats)] == ["q0", "q1", "q2", None, "q4", "q5"]
+        assert ask(server.url, path, 6) == ["q0", "q1", "q2", None, "q4", "q5"]
         broken = False
-        assert [result.text for result in engine.chat(chats)] == [f"q{number}" for number in range(6)]
+        assert ask(server.url, path, 6) == [f"q{number}" for number in range(6)]
         assert len(server.requests) == 7
-        engine.close()

@@ -68,7 +68,7 @@ maybe = st.one_of(st.none(), st.floats(-1, 1))
 @given(data=st.data(), n=st.integers(1, 4), k=st.integers(1, 3))
 @pytest.mark.parametrize("divergence", core.DIVERGENCES)
 @pytest.mark.parametrize("aggregation", core.AGGREGATIONS)
-def test_equals_the_loop_with_anything_missing(data, n, k, divergence, aggregation):
+def test_aggregate_equals_the_loop(data, n, k, divergence, aggregation):
     similarity = data.draw(st.lists(maybe, min_size=n, max_size=n))
     expertise = data.draw(st.lists(st.floats(-2, 2), min_size=n, max_size=n))
     neighbours = data.draw(st.lists(st.lists(maybe, min_size=k, max_size=k), min_size=n, max_size=n))
@@ -87,7 +87,7 @@ def test_equals_the_loop_with_anything_missing(data, n, k, divergence, aggregati
 
 
 @pytest.mark.parametrize("divergence", core.DIVERGENCES)
-def test_penalty_is_the_conjugate_of_g_and_g_increases(divergence):
+def test_penalty_is_the_conjugate_of_g(divergence):
     v = np.linspace(-1.5, 0.6, 50)  # log 2 bounds the domain of squared Hellinger's and JS's f*
     g, penalty, conjugate = core.VARIATIONAL[divergence]
     np.testing.assert_allclose(penalty(v), conjugate(g(v)), atol=1e-12)
@@ -96,7 +96,7 @@ def test_penalty_is_the_conjugate_of_g_and_g_increases(divergence):
 
 
 @pytest.mark.parametrize("divergence", core.DIVERGENCES)
-def test_no_divergence_overflows_at_similarities_of_large_size(divergence):
+def test_large_values_do_not_overflow(divergence):
     for function in core.VARIATIONAL[divergence][:2]:
         assert np.isfinite(function(np.array([-50.0, 50.0]))).all()
 
@@ -140,12 +140,12 @@ def test_weights_are_stable_and_renormalised():
     assert np.isnan(core.expertise_weights(np.full((1, 2), NAN))).all()
 
 
-def test_dataset_expertise_is_the_mean_over_the_questions_that_have_it():
+def test_dataset_expertise_is_the_mean():
     r = np.array([[0.2, 0.6], [0.4, NAN]])  # means 0.3 and 0.6
     np.testing.assert_allclose(core.dataset_expertise(r), [0.3, 0.6])
 
 
-def test_missing_reference_is_left_out_not_counted_as_zero():
+def test_missing_reference_is_left_out():
     s, weights = np.array([[0.8, NAN]]), np.array([[0.5, 0.5]])
     lazy = np.array([[0.3, 0.9]])
     alone = core.aggregate(np.array([[0.8]]), np.array([[1.0]]), np.array([[0.3]]))
@@ -154,7 +154,7 @@ def test_missing_reference_is_left_out_not_counted_as_zero():
     assert core.truthfulness(s, weights)[0] == pytest.approx(0.8)
 
 
-def test_missing_neighbours_leave_the_penalty_out():
+def test_missing_neighbours_take_off_no_penalty():
     s, weights = np.array([[0.8, 0.4]]), np.array([[0.5, 0.5]])
     without = core.aggregate(s, weights, None)
     np.testing.assert_allclose(core.aggregate(s, weights, np.full((1, 2), NAN)), without)
@@ -162,7 +162,7 @@ def test_missing_neighbours_leave_the_penalty_out():
     np.testing.assert_allclose(one, without - 0.5 * math.tanh(0.3), atol=TOLERANCE)
 
 
-def test_no_reference_at_all_gives_nan_and_no_warning():
+def test_no_reference_gives_nan_without_warning():
     nothing = np.full((1, 2), NAN)
     for name in core.AGGREGATIONS:
         assert np.isnan(core.aggregate(nothing, np.array([[0.5, 0.5]]), nothing, aggregation=name)).all()
@@ -171,7 +171,7 @@ def test_no_reference_at_all_gives_nan_and_no_warning():
 
 @pytest.mark.parametrize("divergence", core.DIVERGENCES)
 @pytest.mark.parametrize("aggregation", core.AGGREGATIONS)
-def test_score_rises_with_similarity_and_falls_with_laziness(aggregation, divergence):
+def test_laziness_lowers_and_similarity_raises_the_score(aggregation, divergence):
     weights, s, lazy = np.array([[0.3, 0.7]]), np.array([[0.4, 0.5]]), np.array([[0.1, 0.2]])
 
     def score(s, lazy):
