@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from annotators.evaluation.metrics import accuracy, balanced_accuracy, confusion, macro_f1
+from annotators.evaluation.metrics import four_way
 from annotators.records import LABELS
 from annotators.verifier.causal import IGNORED, collate, encode, readings_of
 
@@ -116,10 +116,5 @@ def figures(predicted: np.ndarray, labels: np.ndarray) -> dict[str, float]:
         labels: (B, T) classes 0 to 4, or -100; "unsupported" (4) enters none of them.
     """
     kept = (labels != IGNORED) & (labels != UNSUPPORTED)
-    table = confusion(labels[kept].astype(np.int64), predicted[kept].astype(np.int64), len(LABELS))
-    found = {
-        "accuracy": accuracy(table),
-        "macro_f1": macro_f1(table),
-        "balanced_accuracy_4way": balanced_accuracy(table),
-    }
-    return {name: value for name, value in found.items() if value is not None}
+    found = four_way(labels[kept].astype(np.int64), predicted[kept].astype(np.int64))
+    return {name: found[name] for name in ("accuracy", "macro_f1", "balanced_accuracy_4way") if found[name] is not None}

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks.tiny_chat import build_tiny_chat
 from engines import EngineError, Sampling, load_engine
+from tests.helpers.tiny_chat import build_tiny_chat
 from tests.helpers.transformers_server import Served, served
 
 

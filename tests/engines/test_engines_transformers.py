@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks.tiny_chat import SPECIAL, build_tiny_chat
 from engines import Sampling, load_engine
 from engines.transformers_engine import TransformersEngine
+from tests.helpers.tiny_chat import SPECIAL, build_tiny_chat
 
 
 def user(text: str) -> list[dict[str, str]]:

@@ -196,17 +196,6 @@ def test_measure_by_hand() -> None:
     assert set(measure([]).values()) == {None}
 
 
-def test_the_page_of_the_proof_counts_by_hand() -> None:
-    from benchmarks.pocket_proof_page import spread, steps_to_half
-
-    assert spread([1.0, 2.0, 3.0], 2) == "2.00 ± 2.48"  # t(0.975, 2) = 4.303, deviation 1, n = 3
-    assert spread([None, 0.5]) == "0.500"
-    curve = [{"step": i + 1, "rate": rate} for i, rate in enumerate([0.6] * 5 + [0.1] * 4)]
-    # means over five steps from step 5 on: 0.6, 0.5, 0.4, 0.3, 0.2
-    assert steps_to_half({"curve": curve}, 0.7) == 8  # at most 0.35
-    assert steps_to_half({"curve": curve}, 0.3) is None
-
-
 def test_the_judge_is_logged_and_rewards_nothing() -> None:
     from mitigate.recipes.results import JudgeLog
 

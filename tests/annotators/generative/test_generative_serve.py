@@ -10,9 +10,9 @@ import torch
 from annotators import Annotation, load_annotator
 from annotators.generative.prompts import load_templates
 from annotators.generative.tagged import ParseFailure, parse_tagged
-from benchmarks.tiny_chat import build_tiny_chat
 from engines import Sampling, load_engine
 from engines.checkpoint import prompt_ids
+from tests.helpers.tiny_chat import build_tiny_chat
 from tests.helpers.transformers_server import Served, served
 
 TEMPLATE = "- name: tiny\n  protocol: tagged\n  language: en\n  prompt: 'D: {reference} Q: {question} S: {sentence}'\n"

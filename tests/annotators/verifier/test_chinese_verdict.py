@@ -7,8 +7,8 @@ import pytest
 from annotators.text.normalise import clean
 from annotators.verifier.annotator import SCORES, judged_chinese, plainly_supported
 from annotators.verifier.claims import claims_nothing_chinese
-from benchmarks.small_talk import FACTS, read_suite
-from benchmarks.small_talk import REFERENCE as SUITE_REFERENCE
+from tests.helpers.small_talk import FACTS, read_suite
+from tests.helpers.small_talk import REFERENCE as SUITE_REFERENCE
 
 REFERENCE = (
     "悉尼海港大桥于1932年3月19日通车。大桥有八条车道和两条铁路，高134米，由道门朗公司设计。据说工程师们曾想再建一座。"

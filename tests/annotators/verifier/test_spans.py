@@ -12,7 +12,6 @@ from annotators import Annotator, load_annotator
 from annotators.records import HALLUCINATED
 from annotators.verifier.features import words_of
 from annotators.verifier.spans import UNBACKED, doubts, unsupported_spans
-from benchmarks.spans import character_counts, figures
 from mitigate.report.terminal import render_record
 
 REFERENCE = (
@@ -96,14 +95,6 @@ def test_spans_of_records(annotator: Annotator) -> None:
     words = " ".join(answer[s.start : s.end] for t in annotation.sentences for s in t.spans or ())
     assert "Dunedin" in words
     assert "keeper" not in words
-
-
-def test_counts_by_hand() -> None:
-    # 10 characters; gold 2–6, found 4–9: 2 right, 3 wrong, 2 missed
-    assert character_counts(10, [(2, 6)], [(4, 9)]) == (2, 3, 2)
-    counts = np.array([[2, 3, 2], [0, 0, 4]])
-    # micro: precision 2/5, recall 2/8, F1 = 4 / (4 + 3 + 6); mean over rows with gold: (4/9 + 0) / 2
-    assert figures(counts, np.ones(2)) == pytest.approx((2 / 5, 2 / 8, 4 / 13, 2 / 9))
 
 
 def test_terminal_marks_the_words_and_keeps_the_text() -> None:

@@ -25,10 +25,9 @@ from annotators.verifier.training import (
     usable,
     windows,
 )
-from benchmarks.splits import TRAINABLE
 from engines.embedding import Embedder
+from tests.helpers.labelled_data import DATA, TRAINABLE
 
-DATA = Path(__file__).parents[4] / "shared" / "data"
 REFERENCE = (
     "The Alder Bridge was opened in May 1902 by Queen Maud. It is 134 metres long and was not painted until 1950."
 )

@@ -13,13 +13,13 @@ import annotators
 from annotators.base import load_annotator
 from annotators.evaluation.anah import flatten
 from annotators.generative.tagged import parse_tagged
-from benchmarks.tiny_chat import build_tiny_chat
 from mitigate.cli.main import main
 from tests.helpers.annotator_server import correct
 from tests.helpers.dataset_build import build, recipe, rows, some_topics
 from tests.helpers.dataset_llm import TRUTH, bad, good, replying, stage_of, texts
 from tests.helpers.engines_server import Reply, completion, serving
 from tests.helpers.standin import ExactAnnotator
+from tests.helpers.tiny_chat import build_tiny_chat
 
 
 @pytest.fixture(scope="module")

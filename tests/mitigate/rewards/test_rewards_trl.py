@@ -11,13 +11,13 @@ from dataclasses import asdict
 import pytest
 
 import mitigate.rewards.config as plugins
-from benchmarks.tiny_chat import build_tiny_chat
 from mitigate.io import UsageError
 from mitigate.rewards.aspects import DEFAULT_WEIGHTS
 from mitigate.rewards.config import RewardFile, read_config
 from mitigate.rewards.inputs import Columns
 from mitigate.rewards.reward import SentenceReward
 from tests.helpers.standin import ExactAnnotator
+from tests.helpers.tiny_chat import build_tiny_chat
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(280)]  # TRL and torch warn on a CPU
 
@@ -226,26 +226,6 @@ def test_a_configuration_keeps_the_defaults_of_what_it_leaves_out(tmp_path):
     }
     file.write_text("# nothing\n", encoding="utf-8")
     assert read_config(file) == RewardFile()
-
-
-def test_the_table_of_hacks_names_the_annotator_it_was_made_with(tmp_path, monkeypatch):
-    from benchmarks import reward_redteam as program
-
-    page = tmp_path / "page.md"
-    page.write_text(f"before\n{program.BEGIN}old\n{program.END}\nafter\n")
-    judge = ExactAnnotator("weights-7")
-    monkeypatch.setattr(
-        program, "SentenceReward", lambda name, **options: SentenceReward(judge, aspects={"factuality": 1.0})
-    )
-    monkeypatch.setattr(program, "ASPECTS", ("factuality",))
-    monkeypatch.setattr(sys, "argv", ["reward_redteam", "--output", str(page)])
-    program.main()
-    text = page.read_text()
-    assert "Embedded annotator `weights-7` in float32" in text
-    assert text.startswith("before\n")
-    assert text.endswith("\nafter\n")
-    assert "old" not in text
-    assert "honest: four sentences" in text
 
 
 def test_every_key_is_an_argument_with_the_same_default():

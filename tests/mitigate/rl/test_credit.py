@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.credit_suite import CHINESE, ENGLISH, MIXED, Kind, kinds, sentences
 from mitigate.rewards.segments import Segment
 from mitigate.rl.credit import (
     Credit,
@@ -23,6 +22,7 @@ from mitigate.rl.credit import (
     segment_advantages,
     token_spans,
 )
+from tests.helpers.credit_suite import CHINESE, ENGLISH, MIXED, Kind, kinds, sentences
 
 KINDS = {kind.name: kind for kind in kinds()}
 

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks.credit_suite import Kind
 from mitigate.rewards.segments import Segment, SentenceScore
 from mitigate.rl.credit import Credit
 from mitigate.rl.grpo import SentenceGRPOTrainer, check_trl
+from tests.helpers.credit_suite import Kind
 from tests.helpers.grpo_common import (
     PROMPTS,
     config,
