@@ -5,7 +5,7 @@ relevance with repetition, factuality, completeness; length is ours. Their figur
 
 Guard against reward hacking: one set, the *credited* sentences (supported, relevant, new, in the answer's own words),
 is all that ever raises a total. Every other sentence leaves each aspect as it was or lowers it. Two consequences hold
-for any labels (tests/mitigate/rewards/test_rewards_properties.py):
+for any labels (tests/mitigate/rewards/test_aspects.py):
 
 - a further credited sentence inside the length budget never lowers the total;
 - filler, repeats and sentences copied from the reference never raise it.

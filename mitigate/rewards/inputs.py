@@ -248,7 +248,9 @@ def cut_offs(
     longest = max([longest, *map(len, ids)])
     if eos_token_ids is not None:
         return [not len(row) or int(row[-1]) not in eos_token_ids for row in ids], longest
-    return [len(row) == longest and not _FINISHED.search(t.rstrip()) for t, row in zip(texts, ids, strict=True)], longest
+    return [
+        len(row) == longest and not _FINISHED.search(t.rstrip()) for t, row in zip(texts, ids, strict=True)
+    ], longest
 
 
 # --- which sentences repeat or copy ----------------------------------------------------------------------------------

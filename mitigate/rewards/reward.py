@@ -417,7 +417,9 @@ class SentenceReward:
         rest = iter(verdicts)
         labels = [list(islice(rest, count)) for count in counts]
         # Where the annotator reads only copies of an answer in another language, copies would win: none counts.
-        labels = [own if self._reads(answer) else [None] * len(own) for answer, own in zip(answers, labels, strict=True)]
+        labels = [
+            own if self._reads(answer) else [None] * len(own) for answer, own in zip(answers, labels, strict=True)
+        ]
         similar = self._similar(answers, labels) if self._needs_question else [None] * len(answers)
         copies = {answer.reference: Copies(answer.reference) for answer in answers}
         scored = [
