@@ -13,6 +13,10 @@ from typing import Any
 from annotators.records import Annotation, Edit, Fragment, Label, SentenceAnnotation
 from annotators.text.sentences import split_sentences
 
+REFERENCE = "The tower has 12 floors.\nIt opened in May 1901.\n14 floors -> 12 floors\nPaul built -> Anna built\n"
+RIGHT, WRONG, LOST = "The tower has 12 floors.", "The tower has 14 floors.", "It cost 30 Marks."
+"""Sentences that are supported by REFERENCE, contradicted with a correction, and not mentioned."""
+
 
 class RuleAnnotator:
     name = "rule"
