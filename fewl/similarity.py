@@ -11,7 +11,7 @@ import math
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,7 +66,7 @@ def new_words(texts: Sequence[str]) -> OfPairs:
     seen = Counter(word for bag in bags for word in bag)
     weight = {word: math.log((1 + len(texts)) / (1 + n)) for word, n in seen.items()}
 
-    @lru_cache(maxsize=None)
+    @cache
     def added(candidate: int, question: int) -> tuple[frozenset[str], float]:
         bag = bags[candidate] - bags[question]
         return bag, math.fsum(weight[word] for word in bag)

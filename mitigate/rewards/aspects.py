@@ -5,12 +5,12 @@ relevance with repetition, factuality, completeness; length is ours. Their figur
 
 Guard against reward hacking: one set, the *credited* sentences (supported, relevant, new, in the answer's own words),
 is all that ever raises a total. Every other sentence leaves each aspect as it was or lowers it. Two consequences hold
-for any labels (tests/mitigate/rewards/test_rewards_properties.py):
+for any labels (tests/mitigate/rewards/test_aspects.py):
 
 - a further credited sentence inside the length budget never lowers the total;
 - filler, repeats and sentences copied from the reference never raise it.
 
-Needs no model. Notation: _S sentences of one answer, _P points of its reference.
+Needs no model. Dimension suffixes: _S sentences of one answer, _P points of its reference.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class Judged:
     """One sentence of an answer with what was found out about it.
 
     Attributes:
-        label: Of the annotator; None where it was not judged.
+        label: The annotator's; None where it was not judged.
         words: How many words it has.
-        relevant: Whether it bears on the question; True where nobody asked.
+        relevant: Whether it bears on the question; True where relevance is not looked at.
         repeat: Whether it says again what an earlier sentence said.
         copied: Whether it stands in the reference word for word.
     """
@@ -63,7 +63,7 @@ class Judged:
 
 
 def check_label_rewards(rewards: Mapping[str, float | None]) -> dict[Label, float | None]:
-    """The rewards of all four labels, completed by the defaults.
+    """The rewards of all four labels; those left out are the defaults.
 
     Raises:
         ValueError: An unknown label, a value that is no finite number, or a label worth more than "supported".
@@ -103,11 +103,6 @@ def check_aspects(aspects: Mapping[str, float]) -> dict[Aspect, float]:
     return {name: float(aspects[name]) for name in ASPECTS if name in aspects}
 
 
-def floor_of(rewards: Mapping[Label, float | None]) -> float:
-    """The lowest label reward: what an answer is worth that states no fact it could be judged by."""
-    return min(value for value in rewards.values() if value is not None)
-
-
 def sentence_reward(sentence: Judged, rewards: Mapping[Label, float | None]) -> float | None:
     """Factuality of one sentence: the reward of its label; None where it is not judged or earns nothing.
 
@@ -124,16 +119,12 @@ def factuality(sentences: Sequence[Judged], rewards: Mapping[Label, float | None
 
         F = (1/|E|) Σ_{s ∈ E} r(label_s),  E = credited ∪ hallucinated, where r is a number
 
-    then sentences of the rest (repeats of hallucinations, sentences without a fact) that have a reward are counted
-    in as long as they lower it, lowest first: they can never lift a bad answer.
-
-    Args:
-        sentences: _S judged sentences.
-        rewards: Label → reward.
+    The other sentences that have a reward (repeats of hallucinations, sentences without a fact) are then counted in as
+    long as they lower F, lowest first: they can never lift a bad answer.
 
     Returns:
-        F; the floor where sentences were judged, or nothing was said, and none of them counts; None where no sentence
-        could be judged. Higher is better.
+        F, higher is better. None where no sentence could be judged. The floor, which is the lowest label reward, where
+        nothing was said or nothing that was judged counts.
 
     Source: ours; the mean over sentences is the non-hallucination rate of ANAH (Ji et al. 2024) stretched to [-1, 1].
     """
@@ -147,7 +138,7 @@ def factuality(sentences: Sequence[Judged], rewards: Mapping[Label, float | None
             first = s.credited or (s.label in HALLUCINATED and not s.repeat)
             (main if first else rest).append(value)
     if not main:
-        return floor_of(rewards)
+        return min(value for value in rewards.values() if value is not None)
     total, n = sum(main), len(main)
     for value in sorted(rest):
         if value * n >= total:
@@ -179,12 +170,9 @@ def completeness(similarity_SP: np.ndarray, credited_S: Sequence[bool], low: flo
 
     Args:
         similarity_SP: (_S, _P) cosine of each sentence with each point, in [−1, 1].
-        credited_S: _S, which sentences may cover a point.
+        credited_S: (_S,) which sentences may cover a point; 0 is returned where none is.
         low: Cosine that covers nothing.
         high: Cosine that covers a point wholly; above ``low``.
-
-    Returns:
-        C; 0 where nothing is credited.
 
     Source: the recall of soft n-gram-free matching as in BERTScore (Zhang et al. 2020, R_BERT), per point instead of
     per token; Wu et al.'s completeness is a trained model of the same question.
@@ -204,7 +192,7 @@ def length(sentences: Sequence[Judged], target_sentences: int, max_words: int) -
     sentence brings; without that it would be free where relevance is not in use.
 
     Args:
-        sentences: _S sentences of the answer.
+        sentences: All sentences of the answer.
         target_sentences: Credited sentences that are enough, at least 1.
         max_words: The length budget in words; characters for Chinese.
     """
@@ -222,17 +210,9 @@ def aspect_values(
     target_sentences: int,
     max_words: int,
 ) -> dict[Aspect, float] | None:
-    """All four aspects of one answer.
+    """All four aspects of one answer, higher is better; None where no sentence could be judged.
 
-    Args:
-        sentences: _S sentences of the answer.
-        rewards: Label → reward.
-        similarity_SP: (_S, _P) cosines with the points; None where nothing was compared (completeness is 0).
-        target_sentences: As in ``length``.
-        max_words: As in ``length``.
-
-    Returns:
-        Aspect → value, higher is better; None where no sentence could be judged.
+    Without ``similarity_SP``, (_S, _P) cosines with the points, completeness is 0.
     """
     fact = factuality(sentences, rewards)
     if fact is None:

@@ -1,8 +1,8 @@
 """Which token is paid for which sentence: exact offsets from completion ids, group statistics, advantages.
 
 Pure functions. Nothing is ever re-encoded: the ids that were sampled are decoded once, in order, and each piece of
-text is counted towards the ids that made it. Left out: where the sentences and their rewards come from
-(`mitigate/rewards/reward.py`) and the trainer (`mitigate/rl/grpo.py`).
+text is counted towards the ids that made it. Leaves out where the sentences and their rewards come from
+(`mitigate/rewards/reward.py`) and the trainers (`grpo.py`, `dpo.py`).
 
 Dimension suffixes: _B completions, _A aspects, _S segments of one completion, _T tokens of one completion.
 """
@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
@@ -21,7 +21,6 @@ from mitigate.rewards.segments import Segment
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
-
 
 EosCredit = Literal["none", "last", "sequence"]
 Scale = Literal["group", "batch", "none"]
@@ -34,7 +33,7 @@ class Credit:
     """How segment rewards become advantages of tokens.
 
     Attributes:
-        gamma: γ in [0, 1]. 0: a token is paid for its own segment only; 1: for its own and all later ones.
+        gamma: γ in [0, 1]; 0 pays a token for its own segment only, 1 for its own and all later ones.
         sequence_share: w_seq ≥ 0, share of the sequence-level advantage that every token gets as well.
         eos: What the end-of-sequence token gets beside that share: "none" nothing, "last" the credit of the last
             segment, "sequence" the whole sequence-level advantage (in place of the share).
@@ -61,7 +60,7 @@ def special_ids(tokenizer: Tokenizer) -> frozenset[int]:
 def token_spans(
     tokenizer: Tokenizer, ids: Sequence[int], special: frozenset[int] | None = None
 ) -> tuple[str, np.ndarray]:
-    """Decodes `ids` in one pass and says which characters each token touches.
+    """Decode `ids` in one pass and find which characters each token touches.
 
     Args:
         tokenizer: The Rust tokenizer (`PreTrainedTokenizerFast.backend_tokenizer`).
@@ -189,14 +188,6 @@ def owners(anchors_T: np.ndarray, offsets_S2: Sequence[tuple[int, int]]) -> np.n
     starts_S, ends_S = np.array(offsets_S2).T
     owners_T = np.searchsorted(starts_S, anchors_T, side="right") - 1
     return np.where((owners_T >= 0) & (anchors_T < ends_S[owners_T]), owners_T, -1)
-
-
-def completion_text(completion: str | Sequence[Mapping[str, Any]]) -> str:
-    """The text that a reward function judges: the string, or the content of the last assistant message."""
-    if isinstance(completion, str):
-        return completion
-    content = next((m.get("content") for m in reversed(completion) if m.get("role") == "assistant"), None) or ""
-    return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
 
 
 def locate(text: str, decoded: str, segments: Sequence[Segment]) -> list[tuple[int, int]]:

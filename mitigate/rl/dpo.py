@@ -5,8 +5,8 @@
 
 Plain DPO also pushes down the true sentences of the rejected answer and pulls up the wrong ones of the chosen one.
 Here only supported sentences of the chosen and hallucinated ones of the rejected answer enter the loss (Gu et al.,
-ICLR 2025). Pairs come from ``mitigate/rl/preferences.py``, or `mitigate build-preferences`. Tokens are matched with
-sentences by exact character offsets of the ids (``mitigate/rl/credit.py``); nothing is tokenised twice.
+ICLR 2025). Pairs come from ``preferences.py``, or `mitigate build-preferences`. Tokens are matched with sentences by
+exact character offsets of the ids (``credit.py``); nothing is tokenised twice.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from mitigate.rewards.inputs import completion_text
 from mitigate.rewards.segments import Segment
-from mitigate.rl.credit import anchors, completion_text, locate, owners, special_ids, token_spans
+from mitigate.rl.credit import anchors, locate, owners, special_ids, token_spans
 from mitigate.rl.preferences import KEPT
 
 try:
@@ -29,8 +30,8 @@ MASK_DPO: dict[str, Any] = {
     "remove_unused_columns": False,
 }
 """Settings of ``DPOConfig`` that Mask-DPO needs. The mask leaves many more tokens of the rejected than of the chosen
-side; the summed log-ratios of plain "sigmoid" then collapse. "sigmoid_norm" takes means, and "sft" holds the chosen
-sentences up. ``remove_unused_columns`` must be off, or the sentences never reach the collator."""
+side, under which the summed log-ratios of plain "sigmoid" collapse: "sigmoid_norm" takes means, and "sft" holds the
+chosen sentences up. With ``remove_unused_columns`` the sentences would never reach the collator."""
 
 
 class MaskedPreferenceCollator(DataCollatorForPreference):
@@ -62,38 +63,21 @@ class MaskedPreferenceCollator(DataCollatorForPreference):
         self._keep, self._keep_end = keep, keep_end
 
     def torch_call(self, examples: list[dict[str, Any]]) -> dict[str, Any]:
-        """Collate; each example also has ``chosen_sentences`` and ``rejected_sentences``.
-
-        Raises:
-            ValueError: They are missing (the pairs were made elsewhere, or ``remove_unused_columns`` is on).
-        """
+        """Collate examples that also have ``chosen_sentences`` and ``rejected_sentences``; ValueError without them."""
         out: dict[str, Any] = super().torch_call(examples)
         mask_BT = out["completion_mask"]
         for half, side in enumerate(("chosen", "rejected")):
             for i, example in enumerate(examples):
-                kept = self.kept(example, side)
+                kept = [1] * len(example["prompt_ids"]) + self.kept(example, side)  # TRL's mask leaves the prompt out
+                if self.max_length is not None:  # as TRL cuts: the end or the start of prompt and completion together
+                    start = self.truncation_mode == "keep_start"
+                    kept = kept[: self.max_length] if start else kept[-self.max_length :]
                 row_T = mask_BT[half * len(examples) + i]
-                whole = len(example["prompt_ids"]) + len(kept)
-                places = range(whole)
-                if self.max_length is not None:  # as TRL cuts: the start or the end of prompt and completion
-                    cut = (
-                        slice(self.max_length)
-                        if self.truncation_mode == "keep_start"
-                        else slice(-self.max_length, None)
-                    )
-                    places = places[cut]
-                for column, place in enumerate(places):
-                    if place >= len(example["prompt_ids"]):
-                        row_T[column] *= kept[place - len(example["prompt_ids"])]
+                row_T[: len(kept)] *= row_T.new_tensor(kept)
         return out
 
     def kept(self, example: Mapping[str, Any], side: str) -> list[int]:
-        """1 for each token of ``example[side + "_ids"]`` that counts, else 0.
-
-        Args:
-            example: With ``{side}``, ``{side}_ids`` and ``{side}_sentences`` ([{"start", "end", "label"}, …]).
-            side: "chosen" or "rejected".
-        """
+        """1 for each token of ``example[side + "_ids"]`` that counts, else 0; ``side`` is "chosen" or "rejected"."""
         sentences: Sequence[Mapping[str, Any]] | None = example.get(f"{side}_sentences")
         if sentences is None:
             raise ValueError(

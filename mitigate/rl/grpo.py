@@ -19,12 +19,12 @@ import torch
 from accelerate.utils import gather_object  # type: ignore[import-untyped]
 from trl import GRPOConfig, GRPOTrainer
 
+from mitigate.rewards.inputs import completion_text
 from mitigate.rewards.segments import Segment, SentenceScore
 from mitigate.rl.credit import (
     ZERO_STD,
     Credit,
     anchors,
-    completion_text,
     group_moments,
     locate,
     moments,
@@ -41,7 +41,7 @@ Aspect = tuple[int, str]  # index of the reward function, name of the aspect
 
 
 class _Call(NamedTuple):
-    """What a reward function was asked and what it returned, one entry for each completion of this rank."""
+    """What a reward function was asked and what it returned, one entry per completion of this rank."""
 
     completions: Sequence[Any]
     completion_ids: Sequence[Sequence[int]]
@@ -49,7 +49,7 @@ class _Call(NamedTuple):
 
 
 def check_trl(version: str) -> None:
-    """Raises ImportError, which says what to install, for a TRL that this module does not know."""
+    """Raise ImportError, which says what to install, for a TRL that this module does not know."""
     from packaging.version import Version
 
     release = Version(version).release
@@ -111,8 +111,7 @@ class SentenceGRPOTrainer(GRPOTrainer):
 
     def _recorded(self, index: int, func: Any) -> Any:
         """The reward function, whose last return value is kept with the completions it was asked about."""
-        # A model, or its name, gives one plain number for each completion.
-        if not callable(func) or isinstance(func, torch.nn.Module):
+        if not callable(func) or isinstance(func, torch.nn.Module):  # a model, or its name, gives plain numbers
             return func
 
         def keep(kwargs: dict[str, Any], scores: Any) -> list[Any]:
@@ -168,16 +167,12 @@ class SentenceGRPOTrainer(GRPOTrainer):
         out_BT = np.zeros(ids_BT.shape)
         credited = torch.zeros(2, device=shared_B.device)
         for b, shared in enumerate(shared_B.tolist()):
-            parts = [
-                (
-                    score.segments[name],
-                    score.weights.get(name, 1.0) * float(self.reward_weights[i]),
-                    *statistics_BA2[b, a],
-                )
-                for a, (i, name) in enumerate(aspects)
-                if isinstance(score := self._scored[i].scores[b] if i in self._scored else None, SentenceScore)
-                and name in score.segments
-            ]
+            parts = []
+            for a, (i, name) in enumerate(aspects):
+                score = self._scored[i].scores[b] if i in self._scored else None
+                if isinstance(score, SentenceScore) and name in score.segments:
+                    weight = score.weights.get(name, 1.0) * float(self.reward_weights[i])
+                    parts.append((score.segments[name], weight, *statistics_BA2[b, a]))
             call = next(iter(self._scored.values()), None)
             if call is None:  # models only: the sequence's share, padding included (the loss masks it)
                 out_BT[b] = self.credit.sequence_share * shared
@@ -187,15 +182,9 @@ class SentenceGRPOTrainer(GRPOTrainer):
                 raise RuntimeError(_moved("the `completion_ids` of reward functions are not the rows of its output"))
             decoded, spans_T2 = token_spans(self._fast, ids, self._special)
             ends = bool(ids) and ids[-1] in self._eos
-            out_BT[b, : len(ids)], inside_T = row_advantages(
-                decoded,
-                anchors(decoded, spans_T2),
-                completion_text(call.completions[b]),
-                parts,
-                shared,
-                ends,
-                self.credit,
-            )
+            text, anchors_T = completion_text(call.completions[b]), anchors(decoded, spans_T2)
+            row_T, inside_T = row_advantages(decoded, anchors_T, text, parts, shared, ends, self.credit)
+            out_BT[b, : len(ids)] = row_T
             credited += torch.tensor([inside_T.sum(), len(ids)], device=credited.device)
         credited = self.accelerator.gather(credited).view(-1, 2).sum(0)
         self._metrics[self._mode()]["sentences/credited_tokens"].append((credited[0] / credited[1].clamp(min=1)).item())
@@ -203,20 +192,14 @@ class SentenceGRPOTrainer(GRPOTrainer):
 
     def _statistics(self, shared_B: torch.Tensor) -> tuple[list[Aspect], np.ndarray]:
         """Aspects of all ranks, and mean and std of this rank's rows, (B, A, 2), over groups that span ranks."""
-        mine = {
-            (i, name)
-            for i, call in self._scored.items()
-            for score in call.scores
-            if isinstance(score, SentenceScore)
-            for name in score.segments
-        }
+        calls = {i: [s for s in call.scores if isinstance(s, SentenceScore)] for i, call in self._scored.items()}
+        mine = {(i, name) for i, scores in calls.items() for score in scores for name in score.segments}
         aspects = sorted(set(gather_object(sorted(mine))))  # the same order on every rank
         moments_BA3 = torch.zeros(len(shared_B), len(aspects), 3, device=shared_B.device)
         for a, (i, name) in enumerate(aspects):
             for b, score in enumerate(self._scored[i].scores if i in self._scored else []):
                 if isinstance(score, SentenceScore):
-                    rewards = [s.reward for s in score.segments.get(name, ())]
-                    moments_BA3[b, a] = torch.tensor(moments(rewards))
+                    moments_BA3[b, a] = torch.tensor(moments([s.reward for s in score.segments.get(name, ())]))
         mode = self._mode()
         size: Any = self.num_generations if mode == "train" else self.num_generations_eval
         scale: Any = self.scale_rewards
@@ -248,10 +231,10 @@ def row_advantages(
     """A_t = w_seq · A_seq + Σ_a w_a Σ_{k ≥ j(t)} γ^(k−j(t)) r̃_k of one completion.
 
     Args:
-        decoded: What the ids decode to; `anchors_T` are offsets into it, -1 for special tokens.
+        decoded: What the ids decode to; `anchors_T` are offsets into it.
         anchors_T: As `credit.anchors` returns them.
         text: The completion's text, into which segments are offsets.
-        parts: Of each aspect: its segments, its weight, mean and standard deviation of its group's rewards.
+        parts: For each aspect its segments, its weight, mean and standard deviation of its group's rewards.
         shared: A_seq.
         ends: Whether the last token ends the sequence.
         credit: γ, w_seq and the credit of the end-of-sequence token.

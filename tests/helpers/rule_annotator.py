@@ -12,6 +12,10 @@ from collections.abc import Sequence
 from annotators.base import Annotator, Sentence
 from annotators.records import Edit, Fragment, Label, SentenceAnnotation
 
+REFERENCE = "The tower has 12 floors.\nIt opened in May 1901.\n14 floors -> 12 floors\nPaul built -> Anna built\n"
+RIGHT, WRONG, LOST = "The tower has 12 floors.", "The tower has 14 floors.", "It cost 30 Marks."
+"""Sentences that are supported by REFERENCE, contradicted with a correction, and not mentioned."""
+
 
 class RuleAnnotator(Annotator):
     name = "rule"

@@ -11,8 +11,7 @@ import pytest
 from mitigate.cli import correct as command
 from mitigate.cli.main import main
 from tests.helpers.engines_server import Reply, completion, error, serving
-from tests.helpers.rule_annotator import RuleAnnotator
-from tests.mitigate.inference.test_inference import LOST, REFERENCE, RIGHT, WRONG
+from tests.helpers.rule_annotator import LOST, REFERENCE, RIGHT, WRONG, RuleAnnotator
 
 
 @pytest.fixture

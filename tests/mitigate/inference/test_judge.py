@@ -15,8 +15,7 @@ import pytest
 from mitigate.cli.main import main
 from mitigate.inference.judge import by_annotator, by_similarity, chats, combine, estimate, prompt, read_verdict, tally
 from tests.helpers.engines_server import Reply, completion, error, serving
-from tests.helpers.rule_annotator import RuleAnnotator
-from tests.mitigate.inference.test_inference import LOST, REFERENCE, RIGHT, WRONG
+from tests.helpers.rule_annotator import LOST, REFERENCE, RIGHT, WRONG, RuleAnnotator
 
 PAIRS = [
     {"question": "q0", "baseline": LOST, "method": RIGHT, "reference": REFERENCE},

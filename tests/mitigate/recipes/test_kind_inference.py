@@ -14,8 +14,7 @@ import yaml
 from engines import ResponseCache
 from mitigate.cli.main import main
 from tests.helpers.engines_server import Reply, completion, error, serving
-from tests.helpers.rule_annotator import RuleAnnotator
-from tests.mitigate.inference.test_inference import LOST, REFERENCE, RIGHT, WRONG
+from tests.helpers.rule_annotator import LOST, REFERENCE, RIGHT, WRONG, RuleAnnotator
 
 OTHER = "Anna drew it in 1899."
 

@@ -7,11 +7,8 @@ import pytest
 from mitigate.rewards.inputs import (
     Answer,
     Copies,
-    answer_spans,
     completion_text,
-    copied_share,
     cut_offs,
-    finished,
     open_question,
     question_of,
     repeats,
@@ -24,7 +21,7 @@ THINK = ("<think>", "</think>")
 
 
 def judged(text, thinking=THINK, response=None):
-    return [text[a:b] for a, b in answer_spans(text, thinking, response)]
+    return [text[a:b] for a, b in sentence_spans(text, thinking, response)]
 
 
 @pytest.mark.parametrize(
@@ -55,41 +52,30 @@ def test_question_of_a_prompt():
 
 
 @pytest.mark.parametrize(
-    ("text", "parts"),
+    ("text", "sentences"),
     [
-        ("<think>No.</think> Yes.", [" Yes."]),
-        ("No.</think> Yes.", [" Yes."]),  # the prompt opened the block
-        ("Yes. <think>No, no", ["Yes. "]),  # never closed
-        ("A. <think>no</think> B. <think>no</think> C.", ["A. ", " B. ", " C."]),
+        ("<think>No.</think> Yes.", ["Yes."]),
+        ("No.</think> Yes.", ["Yes."]),  # the prompt opened the block
+        ("Yes. <think>No, no", ["Yes."]),  # never closed
+        ("It is. <think>no</think> So be it. <think>no</think> Yes.", ["It is.", "So be it.", "Yes."]),
         ("<think>all</think>", []),
         ("plain", ["plain"]),
         ("", []),
+        ("<think>A. B.</think>\nIt opened in 1931. 它很长。<think>c</think>Done 🎉.",
+         ["It opened in 1931.", "它很长。", "Done 🎉."]),
     ],
-)
-def test_thinking_is_left_out(text, parts):
-    assert judged(text) == parts
+)  # fmt: skip
+def test_thinking_is_left_out(text, sentences):
+    assert judged(text) == sentences
 
 
-def test_tags_of_ones_own():
+def test_other_tags_can_be_named():
     tags = ("<answer>", "</answer>")
     assert judged("<think>x</think>so <answer>Yes.</answer> done", response=tags) == ["Yes."]
-    assert judged("<answer>Yes. And", response=tags) == ["Yes. And"]
+    assert judged("<answer>Yes. And", response=tags) == ["Yes.", "And"]
     assert judged("no tags", response=tags) == []
     assert judged("<think>kept</think>", thinking=None) == ["<think>kept</think>"]
-
-
-def test_sentence_offsets_point_into_the_whole_completion():
-    text = "<think>A. B.</think>\nIt opened in 1931. 它很长。<think>c</think>Done 🎉."
-    spans = sentence_spans(text, answer_spans(text, THINK, None))
-    assert [text[a:b] for a, b in spans] == ["It opened in 1931.", "它很长。", "Done 🎉."]
-
-
-@pytest.mark.parametrize(
-    ("text", "is_finished"),
-    [("Yes.", True), ('He said "yes."', True), ("完了。", True), ("Yes", False), ("a,", False), ("", False)],
-)
-def test_finished(text, is_finished):
-    assert finished(text) is is_finished
+    assert judged("##not this## but this", thinking=("##", "##")) == ["but this"]
 
 
 def test_words():
@@ -159,11 +145,10 @@ def test_copies():
     assert not copied("It opened in 1931.")  # too short to be said otherwise
     assert Copies("Its fur turns white in winter.")("Its fur turns white in winter!")  # six words
     # 10 words of which the first 6 are a run, so 6 / 10; the pair of runs 0–5 and 1–6 holds 7.
-    runs = {tuple("abcdef")}
-    assert copied_share(list("abcdefxyzw"), runs, 6) == 0.6
-    assert copied_share(list("abcdefgxyz"), runs | {tuple("bcdefg")}, 6) == 0.7
-    assert copied_share(list("abcde"), runs, 6) == 0.0
-    assert copied_share([], runs, 6) == 0.0
+    assert Copies("a b c d e f").share("a b c d e f x y z w") == 0.6
+    assert Copies("a b c d e f g").share("a b c d e f g x y z") == 0.7
+    assert Copies("a b c d e f").share("a b c d e") == 0.0
+    assert Copies("a b c d e f").share("") == 0.0
 
 
 def test_copies_of_chinese_are_found_by_characters():
@@ -172,23 +157,30 @@ def test_copies_of_chinese_are_found_by_characters():
     assert not copied("它有四百多米长，三十年代初完工。")
 
 
-def test_cut_off_by_the_end_token_where_it_is_known():
+def test_cut_off_by_the_end_token_where_known():
     ids = [[5, 6, 2], [5, 6, 7], []]
     assert cut_offs(["a.", "b.", ""], ids, frozenset({2}), 0) == ([False, True, True], 3)
 
 
-def test_cut_off_by_length_where_it_is_not_known():
-    texts = ["It is red and", "It is red and long.", "Red"]
-    assert cut_offs(texts, [[1] * 4, [1] * 4, [1] * 2], None, 0) == ([True, False, False], 4)
+def test_cut_off_by_length_and_full_stop_otherwise():
+    ends = {
+        "It is red and": True,
+        "It is red and long.": False,
+        'He said "yes."': False,
+        "完了。": False,
+        "a,": True,
+        "": True,
+    }
+    assert cut_offs(list(ends), [[1] * 4] * 6, None, 0) == (list(ends.values()), 4)
+    assert cut_offs(["Red", "Red"], [[1] * 2, [1] * 4], None, 0) == ([False, True], 4)  # the short one ended by itself
     assert cut_offs(["Red"], [[1] * 2], None, 4) == ([False], 4)  # longer ones were seen before
     assert cut_offs(["Red"], None, None, 0) == ([False], 0)
 
 
 def test_only_a_sentence_at_the_end_is_part():
-    def answer(text):
-        spans = sentence_spans(text, answer_spans(text, THINK, None))
-        return Answer(text, tuple(spans), True, "r", "q", None, None)
+    def last_is_part(text):
+        return Answer(text, tuple(sentence_spans(text, THINK, None)), True, "r", "q", None, None).last_is_part
 
-    assert answer("It is red. It is lo").last_is_part
-    assert not answer("It is red. <think>and").last_is_part
-    assert not answer("").last_is_part
+    assert last_is_part("It is red. It is lo")
+    assert not last_is_part("It is red. <think>and")
+    assert not last_is_part("")

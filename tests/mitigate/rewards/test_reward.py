@@ -6,8 +6,10 @@ import inspect
 import math
 
 import pytest
+import torch
 
 from annotators.operating import Calibration
+from annotators.records import SentenceAnnotation
 from mitigate.rewards.inputs import Columns
 from mitigate.rewards.reward import SentenceReward
 from tests.helpers.standin import ExactAnnotator
@@ -54,15 +56,16 @@ def test_scores_carry_their_sentences():
     assert copy.deepcopy(plain).segments == plain.segments
 
 
-def test_all_sentences_of_all_completions_are_judged_in_one_call_each_once():
+def test_each_distinct_sentence_is_judged_once_in_one_call():
     annotator = Counting()
     reward = lexical(annotator)
     reward(completions=[f"{GOOD} {WRONG}", GOOD, ""], reference=[REFERENCE] * 3)
     assert [[row["sentence"] for row in rows] for rows in annotator.rows] == [[GOOD, WRONG]]
     assert annotator.rows[0][0] == {"sentence": GOOD, "reference": REFERENCE}
+    assert reward(completions=[], reference=[]) == []
 
 
-def test_verdicts_are_kept_by_everything_the_annotator_reads():
+def test_verdicts_are_kept_by_what_is_read():
     annotator = Counting()
     reward = lexical(annotator)
     call = {"completions": [GOOD], "reference": [REFERENCE], "question": ["When?"], "language": ["en"]}
@@ -89,18 +92,16 @@ def test_an_annotator_that_reads_the_answer_says_so():
     assert "question" not in annotator.rows[0][0]
 
 
-def test_the_cache_has_a_size_and_can_be_left_out():
-    for size, asked in ((0, 2), (1, 2), (2, 1)):
-        annotator = Counting()
-        reward = lexical(annotator, cache_size=size)
-        for _ in range(2):
-            reward(completions=[f"{GOOD} {WRONG}"], reference=[REFERENCE])
-        assert len(annotator.rows) == asked, size
+@pytest.mark.parametrize(("size", "asked"), [(0, 2), (1, 2), (2, 1)])
+def test_the_cache_has_a_size(size, asked):
+    annotator = Counting()
+    reward = lexical(annotator, cache_size=size)
+    for _ in range(2):
+        reward(completions=[f"{GOOD} {WRONG}"], reference=[REFERENCE])
+    assert len(annotator.rows) == asked
 
 
 def test_failed_verdicts_are_asked_again():
-    from annotators.records import SentenceAnnotation
-
     class Failing(Counting):
         def predict(self, rows):
             super().predict(rows)
@@ -113,7 +114,7 @@ def test_failed_verdicts_are_asked_again():
     assert len(annotator.rows) == 2
 
 
-def test_what_cannot_be_judged_is_none_and_what_says_nothing_is_not():
+def test_unjudged_is_none_and_silence_is_not():
     reward = lexical(eos_token_ids=0)
     completions = [GOOD, f"{GOOD} It is", "It is", "<think>still", "", "Well!", "<think>all</think>"]
     ids = [[1, 0], [1, 1], [1], [1], [0], [1, 0], [1, 0]]
@@ -129,10 +130,6 @@ def test_cut_off_is_seen_without_the_end_token_too():
     assert scores == [1.0, -1.0, -1.0]
     assert labels(scores[1])[1] == (None, None)
     assert labels(scores[2]) == [("unverifiable", -1.0)]  # short, so it ended by itself
-
-
-def test_an_empty_batch():
-    assert lexical()(completions=[], reference=[]) == []
 
 
 @pytest.mark.parametrize(
@@ -151,14 +148,14 @@ def test_an_empty_batch():
         ({"reference": [REFERENCE], "completions": "x"}, "expected a list of completions, got one string"),
     ],
 )  # fmt: skip
-def test_wrong_inputs_are_named_before_anything_is_judged(call, words):
+def test_wrong_inputs_are_named_before_judging(call, words):
     annotator = Counting()
     with pytest.raises(ValueError, match=words):
         lexical(annotator)(**{"completions": [GOOD]} | call)
     assert annotator.rows == []
 
 
-def test_columns_have_the_names_one_gives_them():
+def test_columns_can_be_renamed():
     reward = lexical(columns=Columns(reference="document", question="query"))
     assert reward(completions=[GOOD], document=[REFERENCE], query=["When?"]) == [1.0]
     with pytest.raises(ValueError, match="expected a column 'query', got the columns \\['document'\\]"):
@@ -167,12 +164,13 @@ def test_columns_have_the_names_one_gives_them():
 
 def test_a_data_set_is_checked_before_training():
     lexical().check({"prompt": ["q"] * 3, "reference": [REFERENCE] * 3})
-    with pytest.raises(ValueError, match="empty in 2 of 3 rows \\(row 1 first\\)"):
-        lexical().check({"reference": [REFERENCE, "", ""]})
-    with pytest.raises(ValueError, match="expected a column 'reference'"):
-        lexical().check({"prompt": ["q"]})
-    with pytest.raises(ValueError, match="need a column 'question' or the prompts"):
-        SentenceReward(Counting()).check({"reference": [REFERENCE]})
+    for reward, data, message in (
+        (lexical(), {"reference": [REFERENCE, "", ""]}, "empty in 2 of 3 rows \\(row 1 first\\)"),
+        (lexical(), {"prompt": ["q"]}, "expected a column 'reference'"),
+        (SentenceReward(Counting()), {"reference": [REFERENCE]}, "need a column 'question' or the prompts"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            reward.check(data)
 
 
 @pytest.mark.parametrize(
@@ -180,17 +178,18 @@ def test_a_data_set_is_checked_before_training():
     [
         ({"aspects": {"style": 1}}, "unknown aspect 'style'; known are factuality"),
         ({"label_rewards": {"maybe": 1}}, "unknown label 'maybe'; known are"),
+        ({"calibration": "c.json"}, "calibration: expected an annotator named by a string, got 'exact'"),
         ({"thinking": ("<think>",)}, "expected an opening and a closing tag"),
         ({"target_sentences": 0}, "target_sentences: expected a whole number of at least 1, got 0"),
         ({"cache_size": -1}, "cache_size: expected a whole number of at least 0, got -1"),
     ],
 )
-def test_wrong_options(options, words):
+def test_wrong_options_are_refused(options, words):
     with pytest.raises(ValueError, match=words):
         SentenceReward(Counting(), **options)
 
 
-def test_an_annotator_that_loses_sentences_is_found_out():
+def test_an_annotator_that_loses_sentences_is_refused():
     class Losing(Counting):
         def predict(self, rows):
             return super().predict(rows)[1:]
@@ -202,7 +201,7 @@ def test_an_annotator_that_loses_sentences_is_found_out():
 def test_async_gives_the_same():
     reward = lexical(name="facts")
     later = reward.as_async()
-    assert inspect.iscoroutinefunction(later.__call__)
+    assert inspect.iscoroutinefunction(later)
     assert later.__name__ == "facts"
     call = {"completions": [GOOD, f"{GOOD} {WRONG}"], "reference": [REFERENCE] * 2}
     assert asyncio.run(later(**call)) == reward(**call) == [1.0, 0.0]
@@ -272,7 +271,7 @@ def test_all_aspects_with_the_embedded_annotator(embedded):
     assert a > 0.6 > 0.2 > b
 
 
-def test_a_calibration_moves_the_threshold_of_the_annotator(embedded, tmp_path):
+def test_a_calibration_moves_the_threshold(embedded, tmp_path):
     sentence, rows = "Its opening was in 1931.", {"reference": [BRIDGE], "prompts": [QUESTION]}
     plain = embedded(completions=[sentence], **rows)[0]
     assert labels(plain) == [("supported", 1.0)]
@@ -281,8 +280,6 @@ def test_a_calibration_moves_the_threshold_of_the_annotator(embedded, tmp_path):
     strict = SentenceReward(calibration=file, aspects={"factuality": 1}, device="cpu", dtype="float32")
     assert labels(strict(completions=[sentence], **rows)[0])[0][1] == -1.0
     assert strict.annotator.fingerprint != embedded.annotator.fingerprint
-    with pytest.raises(ValueError, match="calibration: expected an annotator named by a string, got 'exact'"):
-        SentenceReward(ExactAnnotator(), calibration=file)
 
 
 def test_gold_points_take_the_place_of_the_references(embedded):
@@ -296,20 +293,10 @@ def test_gold_points_take_the_place_of_the_references(embedded):
     assert other < 0.6
 
 
-def test_a_question_is_needed_for_relevance(embedded):
-    with pytest.raises(ValueError, match="need a question, one is empty"):
-        embedded(completions=[BRIDGE], reference=[BRIDGE], question=[" "])
-    with pytest.raises(ValueError, match="need a column 'question' or the prompts"):
-        embedded(completions=[BRIDGE], reference=[BRIDGE])
-
-
-def test_a_language_that_is_not_read_is_none(embedded):
+def test_an_unread_language_is_none(embedded):
+    """A German sentence of few words reads as English; the column says what it is."""
     text = "这座桥于1931年开放。"
     assert embedded(completions=[text], reference=[text], question=["桥什么时候开放？"]) == [None]
-
-
-def test_a_declared_language_is_taken_at_its_word():
-    """A German sentence of few words reads as English; the column says what it is."""
     text = "Turm von 1931."
     judge = ExactAnnotator()
     judge.languages = ("de",)
@@ -319,16 +306,18 @@ def test_a_declared_language_is_taken_at_its_word():
     assert reward(**call, language=["de", "de-AT", "en", None]) == [1.0, 1.0, None, None]
 
 
-def test_chinese_needs_an_embedder_that_reads_it(embedded):
+def test_relevance_needs_a_question_and_an_embedder(embedded):
+    with pytest.raises(ValueError, match="need a question, one is empty"):
+        embedded(completions=[BRIDGE], reference=[BRIDGE], question=[" "])
+    with pytest.raises(ValueError, match="need a column 'question' or the prompts"):
+        embedded(completions=[BRIDGE], reference=[BRIDGE])
     text = "这座桥于1931年开放."
     reward = SentenceReward(ExactAnnotator(), embedder=embedded.annotator.embedder)
     with pytest.raises(ValueError, match="does not read Chinese; give embedder=… one that does"):
         reward(completions=[text], reference=[text], question=["桥什么时候开放？"])
 
 
-def test_rewards_do_not_touch_the_random_state_or_the_graph(embedded):
-    import torch
-
+def test_rewards_leave_random_state_and_graph_alone(embedded):
     state = torch.get_rng_state()
     with torch.enable_grad():
         scores = embedded(completions=["It opened in 1932."], reference=[BRIDGE], question=[QUESTION])

@@ -68,13 +68,10 @@ def test_relevance_completeness_length_by_hand():
     assert length([GOOD, *[AGAIN] * 9], 4, 1000) == -1.0  # (1 − 9) / 4 is below the end
 
 
-def test_sentence_rewards():
+def test_sentence_rewards_and_their_weighted_mean():
     assert [sentence_reward(s, REWARDS) for s in (GOOD, WRONG, OPEN, EMPTY, COPY, AGAIN, ASIDE, UNKNOWN)] == [
         1.0, -1.0, -1.0, None, None, None, None, None,
     ]  # fmt: skip
-
-
-def test_total_is_the_weighted_mean():
     values = {"factuality": 1.0, "relevance": -1.0, "completeness": 0.5, "length": 0.0}
     assert total(values, {"factuality": 1.0, "completeness": 0.5}) == pytest.approx(1.25 / 1.5)
 
@@ -128,7 +125,7 @@ def with_one_more(case, sentence):
 
 
 @given(cases_())
-def test_a_new_relevant_supported_sentence_never_lowers_the_total(case):
+def test_a_credited_sentence_never_lowers_the_total(case):
     sentences, rows, _, _, rewards, weights = case
     before = score(sentences, rewards, weights, rows)
     after = score(*with_one_more(case, GOOD))
@@ -160,14 +157,14 @@ def test_a_repeat_always_costs(case, used):
 
 
 @given(cases_())
-def test_the_total_stays_between_its_ends_and_is_never_nan(case):
+def test_the_total_is_finite_and_in_range(case):
     sentences, rows, _, _, rewards, weights = case
     value = score(sentences, rewards, weights, rows)
     ends = [r for r in rewards.values() if r is not None] + [-1.0, 1.0]
     assert value is None or (math.isfinite(value) and min(ends) - 1e-9 <= value <= max(ends) + 1e-9)
 
 
-def test_with_the_defaults_no_useless_answer_beats_an_attempt_half_right():
+def test_no_useless_answer_beats_a_half_right_one():
     """Half right: F = 0, R = 1, C = 0, L = 0.25: (0 + 0.3 + 0 + 0.075) / 1.9; the others have F = −1 and no credit."""
     nothing = [[0.0] * 3]
     attempt = score([GOOD, WRONG], REWARDS, DEFAULT_WEIGHTS, nothing * 2)
@@ -177,29 +174,19 @@ def test_with_the_defaults_no_useless_answer_beats_an_attempt_half_right():
 
 
 @pytest.mark.parametrize(
-    ("rewards", "words"),
+    ("check", "given", "words"),
     [
-        ({"suported": 1}, "unknown label 'suported'; did you mean 'supported'"),
-        ({"no_fact": 2.0}, "'supported' to be worth the most"),
-        ({"supported": None}, "'supported' to be worth the most"),
-        ({"contradictory": float("nan")}, "finite number or None for 'contradictory', got nan"),
-        ({"contradictory": "bad"}, "finite number or None for 'contradictory', got 'bad'"),
-        ({"contradictory": None, "unverifiable": None}, "both are None"),
+        (check_label_rewards, {"suported": 1}, "unknown label 'suported'; did you mean 'supported'"),
+        (check_label_rewards, {"no_fact": 2.0}, "'supported' to be worth the most"),
+        (check_label_rewards, {"supported": None}, "'supported' to be worth the most"),
+        (check_label_rewards, {"contradictory": math.nan}, "finite number or None for 'contradictory', got nan"),
+        (check_label_rewards, {"contradictory": "bad"}, "finite number or None for 'contradictory', got 'bad'"),
+        (check_label_rewards, {"contradictory": None, "unverifiable": None}, "both are None"),
+        (check_aspects, {}, "at least one"),
+        (check_aspects, {"style": 1}, "unknown aspect 'style'"),
+        (check_aspects, {"length": 0}, "positive weight for 'length', got 0"),
     ],
 )
-def test_label_rewards_that_cannot_be(rewards, words):
+def test_wrong_label_rewards_and_aspects_are_refused(check, given, words):
     with pytest.raises(ValueError, match=words):
-        check_label_rewards(rewards)
-
-
-@pytest.mark.parametrize(
-    ("aspects", "words"),
-    [
-        ({}, "at least one"),
-        ({"style": 1}, "unknown aspect 'style'"),
-        ({"length": 0}, "positive weight for 'length', got 0"),
-    ],
-)
-def test_aspects_that_cannot_be(aspects, words):
-    with pytest.raises(ValueError, match=words):
-        check_aspects(aspects)
+        check(given)

@@ -15,10 +15,7 @@ from annotators.records import HALLUCINATED, Annotation, SentenceAnnotation
 from engines.types import ChatResult, EngineError, Sample, Sampling
 from mitigate.inference.correct import ABSTENTION, Change, Mended, apply, best_of, correct, hallucinated
 from mitigate.inference.regenerate import NOTHING, Request, prompt, read_reply, with_engine
-from tests.helpers.rule_annotator import RuleAnnotator
-
-REFERENCE = "The tower has 12 floors.\nIt opened in May 1901.\n14 floors -> 12 floors\nPaul built -> Anna built\n"
-RIGHT, WRONG, LOST = "The tower has 12 floors.", "The tower has 14 floors.", "It cost 30 Marks."
+from tests.helpers.rule_annotator import LOST, REFERENCE, RIGHT, WRONG, RuleAnnotator
 
 
 def record(answer: str, **more: object) -> dict[str, object]:
@@ -47,7 +44,7 @@ def test_a_correction_is_applied_and_the_rest_stays() -> None:
     answer = f"Well,  indeed\t. {WRONG}  \n\n{LOST} It opened in May 1901."
     (mended,) = correct([record(answer, id=7)], RuleAnnotator())
     assert mended.answer == answer.replace("14", "12")
-    assert mended.changes == (Change(25 - 3 + 8, 25 - 3 + 17, "14 floors", "12 floors", "annotator"),)
+    assert mended.changes == (Change("14 floors", "12 floors", 25 - 3 + 8, 25 - 3 + 17, "annotator"),)
     assert (mended.before.hallucination_rate, mended.after.hallucination_rate) == (2 / 3, 1 / 3)
     row = mended.to_dict()
     assert row["id"] == 7
@@ -170,9 +167,9 @@ def test_promises_hold_for_any_answer_and_any_writer(pieces: list[str], seed: in
 
 def test_apply_refuses_changes_that_do_not_fit() -> None:
     with pytest.raises(ValueError, match="expected 'x' at 0"):
-        apply("abc", [Change(0, 1, "x", "y", "engine")])
+        apply("abc", [Change("x", "y", 0, 1, "engine")])
     with pytest.raises(ValueError, match="behind the one before"):
-        apply("abc", [Change(0, 2, "ab", "", "engine"), Change(1, 3, "bc", "", "engine")])
+        apply("abc", [Change("ab", "", 0, 2, "engine"), Change("bc", "", 1, 3, "engine")])
 
 
 def annotation(*labels: str | None, support: float | None = None) -> Annotation:
