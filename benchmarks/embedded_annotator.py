@@ -205,7 +205,7 @@ def main() -> None:
     page = f"""# The embedded annotator
 
 Features of how a sentence is met in its window, and a pair encoder (MiniLM, fine-tuned) that reads both together
-(`annotators/verifier/training.py`); trained by `mitigate train annotator --config recipes/annotators/embedded.yaml` on folds 2 to
+(`annotators/verifier/training.py`); trained by `mitigate train recipes/annotators/embedded.yaml` on folds 2 to
 4 of the trainable sources, calibrated and given its threshold on fold 1. Everything below is English rows of fold 0:
 no weight, threshold or calibration comes from them. The features of the first version (`docs/LOG.md`), which are still
 in use, were chosen with some of these figures in view, so they flatter it a little. "By document" means that other

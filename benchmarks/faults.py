@@ -190,8 +190,7 @@ class Soaks:
             self.server.forget()
 
         def work() -> int:
-            resume = ["--resume"] if output.exists() else []
-            return command("run", str(recipe), "--output", str(output), *resume)()
+            return command("run", str(recipe), "--output", str(output))()
 
         found = soak(work, self.log, kills=self.kills, seed=4, fresh=fresh, after_kill=lambda: None, at_end=at_end)
         fresh()

@@ -179,9 +179,7 @@ def trained(work: Path, name: str, recipe: str, overrides: Sequence[str]) -> dic
 
     folder = work / "runs" / name
     if not (folder / DONE).is_file():
-        code = mitigate(
-            ["run", recipe, *overrides, "--output", str(folder), "--resume"], annotators={"oracle": oracle(work)}
-        )
+        code = mitigate(["run", recipe, *overrides, "--output", str(folder)], annotators={"oracle": oracle(work)})
         if code:
             raise SystemExit(f"{name}: exit code {code}; give the same command again to go on")
     keys = {

@@ -1,7 +1,7 @@
 """The public ANAH rows (`opencompass/anah`), flattened to labelled sentences.
 
     rows, report = read_anah(["opencompass/anah"])       # a hub id, Parquet or JSON Lines files, a folder of these
-    python -m annotators.evaluation.anah opencompass/anah --output anah.jsonl    # for `mitigate evaluate annotator --data`
+    python -m annotators.evaluation.anah opencompass/anah --output anah.jsonl    # for `mitigate evaluate --input`
 
 A row is a topic: ``name``, ``documents``, ``selected_questions``, the answers of two models (``GPT3.5_answers_D``,
 given the documents, and ``InternLM_answers``, without), ``human_…_ann``: for each answer a list of tagged strings,

@@ -47,7 +47,7 @@ from engines.embedding import Embedder
 #
 # python -m annotators.verifier.training --data ../shared/data --work out/embedded --output annotators/embedded
 #
-# is `mitigate train annotator --config recipes/annotators/embedded.yaml` without a run folder. Reads the
+# is `mitigate train recipes/annotators/embedded.yaml` without a run folder. Reads the
 # labelled-sentence files of DATA/sentences and DATA/binary of the sources named by --sources (by default those whose
 # licences allow shipped weights), English rows only. Folds 2 to 4 train, fold 1 calibrates, chooses the threshold and is
 # never trained on, fold 0 is not read beyond its fold number (annotators/evaluation/splits.py).

@@ -162,7 +162,7 @@ def _draft(annotation: Annotation) -> _Draft:
 def _delete(drafts: Sequence[_Draft], annotator: Annotator, *, rest_only: bool) -> None:
     """Take out the flagged sentences: those without a kept change, or all of them.
 
-    White space around them stays, so that what stands beside is unchanged.
+    White space around them stays, so that what stands beside is unchanged; only a new start of the answer has none.
     """
     tried: list[tuple[_Draft, tuple[Change, ...]]] = []
     for draft in drafts:
@@ -171,10 +171,22 @@ def _delete(drafts: Sequence[_Draft], annotator: Annotator, *, rest_only: bool) 
         kept = draft.kept if rest_only else ()
         mended = {_owner(draft.before, change) for change in kept}
         flagged = [draft.before.sentences[i] for i in hallucinated(draft.before) if i not in mended]
-        tried.append((draft, (*kept, *(Change(s.start, s.end, s.text, "", "deleted") for s in flagged))))
+        deleted = (Change(s.start, s.end, s.text, "", "deleted") for s in flagged)
+        tried.append((draft, _without_leading_blanks(str(draft.before.record["answer"]), (*kept, *deleted))))
     judged = annotator.annotate_batch([_edited(draft, changes) for draft, changes in tried])
     for (draft, changes), annotation in zip(tried, judged, strict=True):
         _keep(draft, changes, annotation, [])
+
+
+def _without_leading_blanks(answer: str, changes: Sequence[Change]) -> tuple[Change, ...]:
+    """The same changes, but deletions at the start of the answer also take the white space behind them."""
+    out, place = [], 0  # all before ``place`` is deleted
+    for change in sorted(changes, key=lambda c: c.start):
+        if change.start == place and not change.target:
+            place = len(answer) - len(answer[change.end :].lstrip())
+            change = replace(change, end=place, source=answer[change.start : place])
+        out.append(change)
+    return tuple(out)
 
 
 def _add_regenerated(drafts: Sequence[_Draft], regenerate: Regenerate) -> None:

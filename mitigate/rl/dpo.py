@@ -1,7 +1,7 @@
 """Mask-DPO on TRL: the preference counts only where it is about facts.
 
     DPOTrainer(model, args=DPOConfig(**MASK_DPO, ...), train_dataset=..., processing_class=tokenizer,
-               data_collator=MaskedPreferenceCollator(tokenizer))
+               data_collator=MaskDPOCollator(tokenizer))
 
 Plain DPO also pushes down the true sentences of the rejected answer and pulls up the wrong ones of the chosen one.
 Here only supported sentences of the chosen and hallucinated ones of the rejected answer enter the loss (Gu et al.,
@@ -33,7 +33,7 @@ side; the summed log-ratios of plain "sigmoid" then collapse. "sigmoid_norm" tak
 sentences up. ``remove_unused_columns`` must be off, or the sentences never reach the collator."""
 
 
-class MaskedPreferenceCollator(DataCollatorForPreference):
+class MaskDPOCollator(DataCollatorForPreference):
     """TRL's collator with ``completion_mask`` zeroed outside the sentences that count.
 
     Args:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mitigate.cli import correct as command
+from mitigate.cli import annotate as command
 from mitigate.cli.main import main
 from tests.helpers.engines_server import Reply, completion, error, serving
 from tests.helpers.rule_annotator import RuleAnnotator
@@ -19,7 +19,7 @@ from tests.mitigate.inference.test_inference import LOST, REFERENCE, RIGHT, WRON
 def annotator(monkeypatch: pytest.MonkeyPatch) -> RuleAnnotator:
     """In place of a trained one, so that verdicts are known; what is tested here is the command."""
     rule = RuleAnnotator()
-    monkeypatch.setattr(command, "open_annotator", lambda name: rule)
+    monkeypatch.setattr(command, "open_annotator", lambda name, options: rule)
     return rule
 
 
@@ -183,4 +183,4 @@ def test_best_of_chooses_and_says_why(
     assert read(out) == [first, second]
     annotator.fingerprint = "another"
     assert run("best-of", "--input", source, "--output", out) == 2
-    assert "choose another --output, or --overwrite" in capsys.readouterr().err
+    assert "choose another --output, or start again with --overwrite" in capsys.readouterr().err
