@@ -211,7 +211,7 @@ def _reviewed(
     if not output.is_file():
         if not checked.is_file():
             write(run.file(name), table)
-            say(f"review: correct {table}, save it as {checked.name} beside it, and run this again with --resume")
+            say(f"review: correct {table}, save it as {checked.name} beside it, and run this again")
             return None
         used, bad = apply(run, run.file(name), checked, output)
         say(f"review: {used:,} corrections of {checked} put in, {bad:,} rows could not be used")

@@ -1,7 +1,7 @@
 """Kind `embedded-annotator`: train the annotator that comes with the toolkit (docs/results/embedded-annotator.md).
 
 The recipe that comes with the toolkit makes the shipped weights. Any encoder of transformers can be the base. The run
-folder gets the stages' results (`work/`, from which `--resume` goes on) and `annotator/`, which `--annotator` takes.
+folder gets the stages' results (`work/`, from which the same command goes on) and `annotator/`, for `--annotator`.
 """
 
 from __future__ import annotations

@@ -6,8 +6,9 @@
     samples.jsonl    annotated answers, {"when": "before" | "after", …record}
     done.json        the final figures; there only when the run is complete
 
-A folder is used once: a second run refuses, `resume` goes on with the same recipe. A lock keeps a second run away and
-dies with its process. Of several processes that a launcher started (RANK), the first writes and the others only read.
+A folder belongs to one resolved recipe: a second run continues it, and a run of another recipe is refused. A lock
+keeps a second run away and dies with its process. Of several processes that a launcher started (RANK), the first
+writes and the others only read.
 Leaves out what a kind adds for itself (checkpoints/, curves.png, report.html).
 """
 
@@ -17,6 +18,7 @@ import json
 import math
 import os
 import platform
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -148,30 +150,30 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
                 yield json.loads(line)
 
 
-def open_run(path: Path, options: Section, *, resume: bool = False) -> RunFolder:
-    """Make a run folder, or open the one that an interrupted run of the same recipe left.
+def open_run(path: Path, options: Section, *, overwrite: bool = False) -> RunFolder:
+    """Make a run folder, or open the one that an earlier run of the same recipe left.
 
     Args:
         path: The folder.
         options: The resolved recipe.
-        resume: Go on in a folder that is there.
+        overwrite: Delete what an earlier run left.
 
     Raises:
-        UsageError: The folder is there already and `resume` is off, holds another recipe, belongs to a running
-            process, or can't be written.
+        UsageError: The folder holds another recipe or no run, belongs to a running process, or can't be written.
     """
     if os.environ.get("RANK", "0") != "0":
-        return RunFolder(path, resume, None)
-    there = path.exists() and (not path.is_dir() or any(path.iterdir()))
-    if there and not resume:
-        raise UsageError(
-            f"{path} is there already: add --resume to go on with it, or choose another folder with --output"
-        )
+        return RunFolder(path, False, None)
+    there = path.is_dir() and any(path.iterdir())
     try:
         path.mkdir(parents=True, exist_ok=True)
         lock = _lock(path)
     except OSError as error:
         raise UsageError(f"cannot write to {path}: {error.strerror or error}") from error
+    if overwrite and (path / CONFIG).is_file():  # without one it is no run folder, and nothing of ours
+        for old in path.iterdir():
+            if old.name != LOCK:
+                shutil.rmtree(old) if old.is_dir() and not old.is_symlink() else old.unlink()
+        there = False
     folder = RunFolder(path, (path / CONFIG).is_file(), lock)
     try:
         text = dump(options)
@@ -180,7 +182,7 @@ def open_run(path: Path, options: Section, *, resume: bool = False) -> RunFolder
             for file in path.glob("*.jsonl"):
                 _cut_torn_line(file)
         elif there and any(file.name != LOCK for file in path.iterdir()):
-            raise UsageError(f"{path} is no run folder (it has no {CONFIG}): choose another folder with --output")
+            raise UsageError(f"{path} is no run folder (it has no {CONFIG}): choose another --output")
         else:
             folder.write(CONFIG, text)
         starts = json.loads((path / VERSIONS).read_text()) if (path / VERSIONS).is_file() else []
@@ -223,7 +225,7 @@ def _same_config(path: Path, text: str) -> None:
     changed = [key for key in {**was, **now} if was.get(key) != now.get(key)]
     if changed:
         parts = ", ".join(f"{key} was {was.get(key)!r} and is {now.get(key)!r}" for key in changed)
-        raise UsageError(f"cannot resume {path}: {parts}; choose another folder with --output")
+        raise UsageError(f"cannot continue {path}: {parts}; choose another --output, or start again with --overwrite")
 
 
 def versions() -> dict[str, Any]:

@@ -120,8 +120,8 @@ def _written(options: Options, folder: RunFolder, rows: Sequence[Record]) -> lis
     for i, found in enumerate(written):
         if i >= len(rows) or any(found.get(k) != rows[i][k] for k in ("id", "question", "reference")):
             raise UsageError(
-                f"cannot resume {folder.path}: row {i + 1} of {RESULTS} is not of question {i + 1} of {options.data}, "
-                "which has changed; choose another folder with --output"
+                f"cannot continue {folder.path}: row {i + 1} of {RESULTS} is not of question {i + 1} of "
+                f"{options.data}, which has changed; choose another --output, or start again with --overwrite"
             )
     whole = len(written) if len(written) == len(rows) else len(written) - len(written) % options.chunk
     if whole < len(written):

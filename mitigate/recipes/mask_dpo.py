@@ -126,7 +126,7 @@ def train(options: Options, questions: Questions, model: str, folder: Path, log:
 
     from mitigate.recipes.folder import read_rows
     from mitigate.recipes.runner import adapters, common_arguments, fit, load_options
-    from mitigate.rl.dpo import MASK_DPO, MaskedPreferenceCollator
+    from mitigate.rl.dpo import MASK_DPO, MaskDPOCollator
 
     tokenizer: Any = AutoTokenizer.from_pretrained(model, trust_remote_code=False)
     chosen = options.trainer
@@ -140,7 +140,7 @@ def train(options: Options, questions: Questions, model: str, folder: Path, log:
         gradient_accumulation_steps=chosen.batch // (batch * processes),
         max_length=chosen.max_length,
     )
-    collator = MaskedPreferenceCollator(tokenizer, max_length=chosen.max_length) if chosen.masked else None
+    collator = MaskDPOCollator(tokenizer, max_length=chosen.max_length) if chosen.masked else None
     trainer = DPOTrainer(
         model,
         args=args,

@@ -244,7 +244,8 @@ def launch(options: Base, folder: RunFolder) -> None:
     done = subprocess.run(command, check=False)
     if done.returncode:
         raise UsageError(
-            f"training ended with exit code {done.returncode}, see above; go on from the last checkpoint with --resume"
+            f"training ended with exit code {done.returncode}, see above; the same command goes on from the last "
+            "checkpoint"
         )
 
 

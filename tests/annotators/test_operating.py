@@ -199,7 +199,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_calibrate_then_annotate(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "new" / "c.json"
-    assert main(["calibrate", "--data", str(data), "--target-precision", "0.6", "--output", str(out)]) == 0
+    assert main(["calibrate", "--input", str(data), "--target-precision", "0.6", "--output", str(out)]) == 0
     printed = capsys.readouterr().out
     assert "60 factual and checked in 60 groups: 30 supported, 30 hallucinated" in printed
     plain = load_annotator("embedded")
@@ -229,18 +229,25 @@ def test_calibrate_then_annotate(data: Path, tmp_path: Path, capsys: pytest.Capt
     assert "got one for another; fit it again with `mitigate calibrate" in capsys.readouterr().err
 
 
+def test_a_target_out_of_reach_writes_nothing(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "c.json"
+    assert main(["calibrate", "--input", str(data), "--target-precision", "0.999", "--output", str(out)]) == 1
+    assert "target precision 0.999 cannot be reached on these rows; the best is" in capsys.readouterr().err
+    assert not out.exists()
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         (["--target-precision", "1.5"], "--target-precision: expected a number between 0 and 1, got 1.5"),
         (["--confidence", "0.3"], "--confidence: expected a number between 0.5 and 1, got 0.3"),
-        (["--data", "nowhere.jsonl"], "--data: expected a JSON Lines file; nowhere.jsonl is not one"),
+        (["--input", "nowhere.jsonl"], "cannot read nowhere.jsonl: no such file; --input takes a file of JSON Lines"),
     ],
 )
 def test_wrong_options(
     data: Path, tmp_path: Path, options: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["calibrate", "--data", str(data), "--output", str(tmp_path / "c.json"), *options]) == 2
+    assert main(["calibrate", "--input", str(data), "--output", str(tmp_path / "c.json"), *options]) == 2
     assert message in capsys.readouterr().err
 
 
@@ -250,7 +257,7 @@ def test_few_and_bad_rows(data: Path, tmp_path: Path, capsys: pytest.CaptureFixt
            '{"reference": "y", "answer": "x", "sentences": [{"text": "x", "gold": "true"}]}']  # fmt: skip
     path = tmp_path / "few.jsonl"
     path.write_text("\n".join([*good, *bad]))
-    assert main(["calibrate", "--data", str(path), "--output", str(tmp_path / "c.json")]) == 2
+    assert main(["calibrate", "--input", str(path), "--output", str(tmp_path / "c.json")]) == 2
     err = capsys.readouterr().err
     assert "got 4, 2 and 2" in err
     assert "few.jsonl:5: label: expected one of supported, contradictory, unverifiable, no_fact, unsupported" in err

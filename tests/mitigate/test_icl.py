@@ -161,11 +161,11 @@ def test_prompts_without_an_answer_are_asked_again(tmp_path: Path, capsys: pytes
         }  # fmt: skip
         recipe.write_text(yaml.safe_dump(options))
         for number, failed in ((1, 12), (2, 3), (3, 0)):
-            code = main(["run", str(recipe), "--output", str(out), *(["--resume"] if number > 1 else [])])
+            code = main(["run", str(recipe), "--output", str(out)])
             said = capsys.readouterr().err
             assert code == (1 if failed else 0)
             assert not failed or f"{failed} of 12 prompts have no answer" in said
-            assert not failed or f"go on with: mitigate run {recipe} --output {out} --resume" in said
+            assert not failed or f"go on with: mitigate run {recipe} --output {out}" in said
             answers = [json.loads(line) for line in (out / "answers.jsonl").read_text().splitlines()]
             assert sum(row[v] is None for row in answers for v in ("none", "baseline", "fewl")) == failed
             assert (out / "done.json").exists() == (not failed)

@@ -141,8 +141,8 @@ def test_killed_at_every_stage_it_ends_the_same_and_asks_nothing_twice(runner: R
         assert set(map(stage_of, (json.loads(a)["messages"][0]["content"] for a in asked))) == set(STAGES)
         script.answered.clear()
 
-        for place, (where, count) in enumerate(KILLS):
-            argv = ["run", path, "--output", str(broken), *(["--resume"] if place else [])]
+        for where, count in KILLS:
+            argv = ["run", path, "--output", str(broken)]
             if where in STAGES:
                 script.arm(where, count)
                 script.victim = runner.start(argv)
@@ -153,11 +153,11 @@ def test_killed_at_every_stage_it_ends_the_same_and_asks_nothing_twice(runner: R
             assert runner.end() == -signal.SIGKILL, (where, runner.log.read_text())
             assert not (broken / "done.json").exists()
         script.arm("", 0)
-        runner.start(["run", path, "--output", str(broken), "--resume"])
+        runner.start(["run", path, "--output", str(broken)])
         assert runner.end() == 0, runner.log.read_text()
         answered = script.answered.copy()
 
-        runner.start(["run", path, "--output", str(broken), "--resume"])  # complete: nothing is done again
+        runner.start(["run", path, "--output", str(broken)])  # complete: nothing is done again
         assert runner.end() == 0
         assert script.answered == answered
     assert files(broken) == files(whole)

@@ -121,9 +121,7 @@ def test_a_run_writes_its_folder_once(tmp_path: Path, capsys: pytest.CaptureFixt
     start = json.loads((out / "versions.json").read_text())[0]
     assert start["torch"]
     assert start["python"] == ".".join(map(str, sys.version_info[:3]))
-    assert main(["run", str(path), "steps=2", "--output", str(out)]) == 2
-    assert "is there already: add --resume" in capsys.readouterr().err
-    assert main(["run", str(path), "steps=2", "--output", str(out), "--resume"]) == 0
+    assert main(["run", str(path), "steps=2", "--output", str(out)]) == 0
     assert "complete since an earlier run: {'steps': 2}" in capsys.readouterr().out
     assert len((out / "metrics.jsonl").read_text().splitlines()) == 2
 
@@ -133,13 +131,13 @@ def test_an_interrupted_run_resumes_with_the_same_recipe_only(
 ) -> None:
     path, out = recipe(tmp_path, break_at=1), tmp_path / "run"
     assert main(["run", str(path), "--output", str(out)]) == 130
-    assert f"go on with: mitigate run {path} --output {out} --resume" in capsys.readouterr().err
+    assert f"go on with: mitigate run {path} --output {out}" in capsys.readouterr().err
     with (out / "metrics.jsonl").open("a") as file:
         file.write('{"step": 1, "lo')  # killed while it wrote
-    assert main(["run", str(path), "steps=4", "--output", str(out), "--resume"]) == 2
-    assert "cannot resume" in (error := capsys.readouterr().err)
-    assert "steps was 3 and is 4" in error
-    assert main(["run", str(path), "--output", str(out), "--resume"]) == 0
+    assert main(["run", str(path), "steps=4", "--output", str(out)]) == 2
+    assert "cannot continue" in (error := capsys.readouterr().err)
+    assert "steps was 3 and is 4; choose another --output, or start again with --overwrite" in error
+    assert main(["run", str(path), "--output", str(out)]) == 0
     text = (out / "metrics.jsonl").read_text()
     assert [json.loads(line)["step"] for line in text.splitlines()] == [0, 1, 2]
     assert len(json.loads((out / "versions.json").read_text())) == 2
@@ -168,7 +166,7 @@ def test_a_disk_that_is_full_ends_with_1_and_one_line_and_is_resumed(tmp_path: P
     assert f"cannot write {out / 'metrics.jsonl'}: File too large; what is done is kept, go on with:" in full.stderr
     assert "Traceback" not in full.stderr
     assert 50 < len((out / "metrics.jsonl").read_text().splitlines()) < 200
-    assert main(["run", str(path), "--output", str(out), "--resume"]) == 0
+    assert main(["run", str(path), "--output", str(out)]) == 0
     steps = [json.loads(line)["step"] for line in (out / "metrics.jsonl").read_text().splitlines()]
     assert steps == list(range(200))
 
@@ -200,18 +198,16 @@ def test_a_run_that_could_not_start_leaves_no_folder(tmp_path: Path) -> None:
 def test_a_folder_is_locked_and_foreign_folders_are_left_alone(tmp_path: Path) -> None:
     options, _ = load_recipe(recipe(tmp_path))
     with open_run(tmp_path / "run", options), pytest.raises(UsageError, match="written by another run"):
-        open_run(tmp_path / "run", options, resume=True)
+        open_run(tmp_path / "run", options)
     foreign = tmp_path / "foreign"
     foreign.mkdir()
     (foreign / "thesis.txt").write_text("years of work")
     with pytest.raises(UsageError, match="no run folder"):
-        open_run(foreign, options, resume=True)
+        open_run(foreign, options)
     assert sorted(p.name for p in foreign.iterdir()) in (["thesis.txt"], [".lock", "thesis.txt"])
     (tmp_path / "file").write_text("x")
-    with pytest.raises(UsageError, match="is there already"):
-        open_run(tmp_path / "file", options)
     with pytest.raises(UsageError, match="cannot write to"):
-        open_run(tmp_path / "file", options, resume=True)
+        open_run(tmp_path / "file", options)
 
 
 def test_of_several_processes_only_the_first_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,7 +239,7 @@ def test_check_only_prints_the_resolved_recipe(tmp_path: Path, capsys: pytest.Ca
 
 
 def test_an_alias_takes_its_kinds_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["train", "annotator", "--config", str(recipe(tmp_path)), "--check"]) == 2
+    assert main(["train", str(recipe(tmp_path)), "--check"]) == 2
     assert "is of kind 'example'; expected embedded-annotator" in capsys.readouterr().err
 
 

@@ -109,9 +109,7 @@ def test_a_run_leaves_everything_that_it_promises(whole: Path, work: Path) -> No
 
 def test_a_complete_run_is_only_shown_again(whole: Path, work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     stamp = (whole / "model" / "model.safetensors").stat().st_mtime_ns
-    assert mitigate("run", str(recipe(work, GRPO)), "--output", str(whole)) == 2
-    assert "add --resume" in capsys.readouterr().err
-    assert mitigate("run", str(recipe(work, GRPO)), "--output", str(whole), "--resume") == 0
+    assert mitigate("run", str(recipe(work, GRPO)), "--output", str(whole)) == 0
     out = capsys.readouterr().out
     assert "Answers before and after" in out
     assert (whole / "model" / "model.safetensors").stat().st_mtime_ns == stamp
@@ -137,7 +135,7 @@ def test_ctrl_c_leaves_a_state_that_resumes_to_the_same_weights(
     stopped = step_of(last_checkpoint(out / "checkpoints"))
     assert stopped == 2
     assert not (out / "model").exists()
-    assert mitigate("run", path, "--output", str(out), "--resume") == 0
+    assert mitigate("run", path, "--output", str(out)) == 0
     assert [row["step"] for row in read_rows(out / "metrics.jsonl")] == [1, 2, 3, 4]
     expected, found = weights(whole / "model"), weights(out / "model")
     assert all(expected[name].equal(found[name]) for name in expected)
