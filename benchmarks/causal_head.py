@@ -145,7 +145,7 @@ def arm(kind: str, steps: int, parts: dict[str, list[Row]], tokenizer: Any, ids:
     options = check(
         recipe.Options,
         {
-            "kind": "discriminative-annotator",
+            "task": "discriminative-annotator",
             "about": "benchmark",
             "hardware": "2-core CPU machine",
             "base": str(base),

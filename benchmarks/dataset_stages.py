@@ -33,7 +33,7 @@ from fewl.expertise import folded
 from fewl.similarity import char_tfidf, each_once
 from mitigate.dataset.sources import HEAD, folded_name, hard_match, rank
 from mitigate.dataset.stage import ask_apart, embedder, head_of
-from mitigate.recipes.build_dataset import Distinct
+from mitigate.dataset.options import Distinct
 from mitigate.report.totals import table
 
 Row = Mapping[str, Any]

@@ -169,7 +169,7 @@ class Soaks:
         lines = (EXAMPLE / "topics.jsonl").read_text("utf-8").splitlines()
         topics.write_text("\n".join(lines[:2]) + "\n", encoding="utf-8")
         recipe.write_text(json.dumps({
-            "kind": "build-dataset", "about": "soak", "hardware": "any", "topics": str(topics), "chunk_size": 2,
+            "task": "build-dataset", "about": "soak", "hardware": "any", "topics": str(topics), "chunk_size": 2,
             "engine": f"openai:player@{self.server.url}", "corpus": [str(EXAMPLE / "documents")],
             "questions": {"per_topic": 4}, "answers": [{"with_reference": True}, {"with_reference": False}],
         }), encoding="utf-8")  # fmt: skip
@@ -190,8 +190,7 @@ class Soaks:
             self.server.forget()
 
         def work() -> int:
-            resume = ["--resume"] if output.exists() else []
-            return command("run", str(recipe), "--output", str(output), *resume)()
+            return command("run", str(recipe), "--output", str(output))()
 
         found = soak(work, self.log, kills=self.kills, seed=4, fresh=fresh, after_kill=lambda: None, at_end=at_end)
         fresh()

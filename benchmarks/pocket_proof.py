@@ -110,7 +110,7 @@ def data_of(work: Path, seed: int, recipe: str = RLHF, trained_per_kind: int = 4
     folder.mkdir(exist_ok=True)
     write_questions(folder, load_world(work / "world"), seed=seed, trained_per_kind=trained_per_kind)
     data = folder / ("train.jsonl" if recipe == RLHF else "train_240.jsonl")
-    sets = f"{{trained on: {folder}/trained_on.jsonl, kept apart: {folder}/kept_apart.jsonl}}"
+    sets = f"{{trained on: {folder}/trained_on.jsonl, kept apart: {folder}/held_out.jsonl}}"
     return [f"seed={seed}", f"model={start_model(work)}", f"data={data}", f"evaluation.data={sets}"]
 
 
@@ -180,7 +180,7 @@ def trained(work: Path, name: str, recipe: str, overrides: Sequence[str]) -> dic
     folder = work / "runs" / name
     if not (folder / DONE).is_file():
         code = mitigate(
-            ["run", recipe, *overrides, "--output", str(folder), "--resume"], annotators={"oracle": oracle(work)}
+            ["run", recipe, *overrides, "--output", str(folder)], annotators={"oracle": oracle(work)}
         )
         if code:
             raise SystemExit(f"{name}: exit code {code}; give the same command again to go on")

@@ -2,7 +2,7 @@
 
     mitigate recipes
     mitigate run rlhf/small_gpu trainer.learning_rate=1e-4 --output out/runs/mine
-    mitigate run rlhf/small_gpu --output out/runs/mine --resume
+    mitigate run rlhf/small_gpu trainer.learning_rate=1e-4 --output out/runs/mine     # goes on where it stopped
 
 A recipe is a YAML file (mitigate/recipes/config.py). All of it is checked before a model is loaded; the resolved form is
 printed and kept in the run folder (mitigate/recipes/folder.py).
@@ -19,8 +19,8 @@ from engines.cache import CacheError
 from engines.types import EngineError
 from mitigate.io import OutputError, UsageError
 
-TRAIN_KINDS = {"annotator": ("embedded-annotator", "discriminative-annotator", "generative-annotator")}
-BUILD_KINDS = ("build-dataset",)
+TRAIN_TASKS = {"annotator": ("embedded-annotator", "discriminative-annotator", "generative-annotator")}
+BUILD_TASKS = ("build-dataset",)
 Subparsers = argparse._SubParsersAction  # its public name does not exist
 
 
@@ -34,15 +34,15 @@ def add_parser(subparsers: Subparsers[argparse.ArgumentParser]) -> None:
     )
     parser.add_argument("recipe", metavar="RECIPE", help="a YAML file, or a name such as rlhf/small_gpu")
     _add_options(parser)
-    parser.set_defaults(run=run, kinds=None)
+    parser.set_defaults(run=run, tasks=None)
 
     train = subparsers.add_parser("train", help="train an annotator")
     what = train.add_subparsers(dest="what", required=True, metavar="WHAT")
-    for name, kinds in TRAIN_KINDS.items():
+    for name, tasks in TRAIN_TASKS.items():
         alias = what.add_parser(name, help=f"same as `mitigate run` with a recipe for an {name}")
-        _add_alias(alias, kinds)
+        _add_alias(alias, tasks)
     alias = subparsers.add_parser("build-dataset", help="make an annotated data set from topics and documents")
-    _add_alias(alias, BUILD_KINDS)
+    _add_alias(alias, BUILD_TASKS)
     alias.add_argument(
         "--review", action="append_const", const="review=true", default=[], help="stop for a person to correct"
     )
@@ -51,10 +51,10 @@ def add_parser(subparsers: Subparsers[argparse.ArgumentParser]) -> None:
     recipes.set_defaults(run=print_recipes)
 
 
-def _add_alias(parser: argparse.ArgumentParser, kinds: tuple[str, ...]) -> None:
+def _add_alias(parser: argparse.ArgumentParser, tasks: tuple[str, ...]) -> None:
     parser.add_argument("--config", dest="recipe", metavar="RECIPE", required=True, help="the recipe, a YAML file")
     _add_options(parser)
-    parser.set_defaults(run=run, kinds=kinds)
+    parser.set_defaults(run=run, tasks=tasks)
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
@@ -62,7 +62,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
         "overrides", metavar="KEY=VALUE", nargs="*", default=[], help="options to change; section.key=value"
     )
     parser.add_argument("--output", metavar="DIR", type=Path, help="run folder (default: out/runs/RECIPE)")
-    parser.add_argument("--resume", action="store_true", help="go on with an interrupted run in the same folder")
+    parser.add_argument("--overwrite", action="store_true", help="delete the run that is in the folder, and begin anew")
     parser.add_argument("--check", action="store_true", help="only check the recipe and print it resolved")
 
 
@@ -74,9 +74,9 @@ def run(args: argparse.Namespace) -> int:
     args.overrides += getattr(args, "review", [])  # of build-dataset
     path = find_recipe(args.recipe)
     options, module = load_recipe(path, args.overrides, args.annotators)
-    if args.kinds and options.kind not in args.kinds:
+    if args.tasks and options.task not in args.tasks:
         raise UsageError(
-            f"{path} is of kind {options.kind!r}; expected {' or '.join(args.kinds)}: use `mitigate run {path}`"
+            f"{path} has the task {options.task!r}; expected {' or '.join(args.tasks)}: use `mitigate run {path}`"
         )
     print(f"# {path}\n{dump(options)}", end="")
     if args.check:
@@ -84,10 +84,10 @@ def run(args: argparse.Namespace) -> int:
     inside = path.resolve().is_relative_to(recipes_folder().resolve())
     name = path.resolve().relative_to(recipes_folder().resolve()) if inside else Path(path.name)
     output = args.output or Path("out/runs") / "-".join(name.with_suffix("").parts)
-    with open_run(output, options, resume=args.resume) as folder:
+    with open_run(output, options, overwrite=args.overwrite) as folder:
         print(f"# run folder: {output}", flush=True)
         if folder.done is not None:
-            show = getattr(module, "show", None)  # a kind that prints more than figures
+            show = getattr(module, "show", None)  # a task that prints more than figures
             print(f"complete since an earlier run{'' if show else f': {folder.done}'}", flush=True)
             if show:
                 show(folder)
@@ -106,7 +106,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _stopped(args: argparse.Namespace, output: Path, why: str, code: int) -> int:
     """Say how to go on; returns the exit code."""
-    again = shlex.join(["run", args.recipe, *args.overrides, "--output", str(output), "--resume"])
+    again = shlex.join(["run", args.recipe, *args.overrides, "--output", str(output)])
     print(f"mitigate: {why}; what is done is kept, go on with: {args.program} {again}", file=sys.stderr)
     return code
 

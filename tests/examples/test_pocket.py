@@ -196,17 +196,6 @@ def test_measure_by_hand() -> None:
     assert set(measure([]).values()) == {None}
 
 
-def test_the_page_of_the_proof_counts_by_hand() -> None:
-    from benchmarks.pocket_proof_page import spread, steps_to_half
-
-    assert spread([1.0, 2.0, 3.0], 2) == "2.00 ± 2.48"  # t(0.975, 2) = 4.303, deviation 1, n = 3
-    assert spread([None, 0.5]) == "0.500"
-    curve = [{"step": i + 1, "rate": rate} for i, rate in enumerate([0.6] * 5 + [0.1] * 4)]
-    # means over five steps from step 5 on: 0.6, 0.5, 0.4, 0.3, 0.2
-    assert steps_to_half({"curve": curve}, 0.7) == 8  # at most 0.35
-    assert steps_to_half({"curve": curve}, 0.3) is None
-
-
 def test_the_judge_is_logged_and_rewards_nothing() -> None:
     from mitigate.recipes.results import JudgeLog
 
@@ -227,11 +216,11 @@ def test_the_folder_holds_what_a_recipe_takes(tmp_path: Path, capsys: pytest.Cap
     }
     # 4 trained entities, 8 and 15 questions about each; 64 of evaluation about these and about the other 8
     assert {name: len(found) for name, found in rows.items()} == {
-        "train": 32, "train_240": 60, "trained_on": 64, "kept_apart": 64,
+        "train": 32, "train_240": 60, "trained_on": 64, "held_out": 64,
     }  # fmt: skip
     ids = {name: {row["id"] for row in found} for name, found in rows.items()}
     assert ids["train"] == ids["train_240"] == ids["trained_on"] == {e.name for e in small.entities[:4]}
-    assert ids["kept_apart"] == {e.name for e in small.entities[4:]}
+    assert ids["held_out"] == {e.name for e in small.entities[4:]}
     asked = {name: {row["question"] for row in found} for name, found in rows.items()}
     assert not asked["train"] & asked["trained_on"]
     assert all(row["reference"] in small.by_document for found in rows.values() for row in found)

@@ -14,6 +14,10 @@ from annotators.records import Annotation, Edit, Fragment, Label, SentenceAnnota
 from annotators.text.sentences import split_sentences
 
 
+REFERENCE = "The tower has 12 floors.\nIt opened in May 1901.\n14 floors -> 12 floors\nPaul built -> Anna built\n"
+RIGHT, WRONG, LOST = "The tower has 12 floors.", "The tower has 14 floors.", "It cost 30 Marks."
+
+
 class RuleAnnotator:
     name = "rule"
     fingerprint = "rule"

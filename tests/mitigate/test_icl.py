@@ -99,7 +99,7 @@ def test_the_recipe_from_records_to_pairs(tmp_path: Path, capsys: pytest.Capture
     recipe, out = tmp_path / "icl.yaml", tmp_path / "run"
     with serving(script) as server:
         options = {
-            "kind": "icl", "about": "a", "hardware": "h", "pool": str(pool), "questions": str(tests), "baseline": "one",
+            "task": "icl", "about": "a", "hardware": "h", "pool": str(pool), "questions": str(tests), "baseline": "one",
             "scoring": {"penalty": False, "similarity": "rouge-l"}, "engine": f"openai:m@{server.url}",
         }  # fmt: skip
         recipe.write_text(yaml.safe_dump(options))
@@ -134,7 +134,7 @@ def test_questions_with_one_id_each_get_their_answers(tmp_path: Path) -> None:
     recipe, out = tmp_path / "icl.yaml", tmp_path / "run"
     with serving(lambda body: completion(body["messages"][0]["content"].rsplit("Is it ")[-1])) as server:
         options = {
-            "kind": "icl", "about": "a", "hardware": "h", "pool": str(pool), "questions": str(tests), "baseline": "one",
+            "task": "icl", "about": "a", "hardware": "h", "pool": str(pool), "questions": str(tests), "baseline": "one",
             "scoring": {"penalty": False, "similarity": "rouge-l"}, "engine": f"openai:m@{server.url}",
         }  # fmt: skip
         recipe.write_text(yaml.safe_dump(options))
@@ -156,16 +156,16 @@ def test_prompts_without_an_answer_are_asked_again(tmp_path: Path, capsys: pytes
 
     with serving(script) as server:
         options = {
-            "kind": "icl", "about": "a", "hardware": "h", "pool": str(pool), "baseline": "one",
+            "task": "icl", "about": "a", "hardware": "h", "pool": str(pool), "baseline": "one",
             "scoring": {"penalty": False, "similarity": "rouge-l"}, "engine": f"openai:m@{server.url}",
         }  # fmt: skip
         recipe.write_text(yaml.safe_dump(options))
         for number, failed in ((1, 12), (2, 3), (3, 0)):
-            code = main(["run", str(recipe), "--output", str(out), *(["--resume"] if number > 1 else [])])
+            code = main(["run", str(recipe), "--output", str(out)])
             said = capsys.readouterr().err
             assert code == (1 if failed else 0)
             assert not failed or f"{failed} of 12 prompts have no answer" in said
-            assert not failed or f"go on with: mitigate run {recipe} --output {out} --resume" in said
+            assert not failed or f"go on with: mitigate run {recipe} --output {out}" in said
             answers = [json.loads(line) for line in (out / "answers.jsonl").read_text().splitlines()]
             assert sum(row[v] is None for row in answers for v in ("none", "baseline", "fewl")) == failed
             assert (out / "done.json").exists() == (not failed)
@@ -177,7 +177,7 @@ def test_prompts_without_an_answer_are_asked_again(tmp_path: Path, capsys: pytes
 
 def test_what_is_missing_is_told_before_anything_loads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     recipe = tmp_path / "icl.yaml"
-    options = {"kind": "icl", "about": "a", "hardware": "h", "pool": "nowhere.jsonl", "baseline": "one"}
+    options = {"task": "icl", "about": "a", "hardware": "h", "pool": "nowhere.jsonl", "baseline": "one"}
     for extra, message in (
         ({}, "cannot read nowhere.jsonl: no such file"),
         ({"pool": str(recipe), "engine": "gpt"}, "engine 'gpt': expected KIND:MODEL"),

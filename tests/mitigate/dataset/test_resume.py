@@ -111,7 +111,7 @@ def recipe(folder: Path, server: Server) -> Path:
     path.write_text(
         yaml.safe_dump(
             {
-                "kind": "build-dataset", "about": "a test", "hardware": "any", "chunk_size": 2,
+                "task": "build-dataset", "about": "a test", "hardware": "any", "chunk_size": 2,
                 "topics": str(topics), "engine": f"openai:m@{server.url}",
                 "corpus": [str(EXAMPLE / "documents"), str(EXAMPLE / "documents.zh.jsonl")],
                 "matching": one, "questions": {**one, "per_topic": 4}, "filters": one, "selection": one,
@@ -142,7 +142,7 @@ def test_killed_at_every_stage_it_ends_the_same_and_asks_nothing_twice(runner: R
         script.answered.clear()
 
         for place, (where, count) in enumerate(KILLS):
-            argv = ["run", path, "--output", str(broken), *(["--resume"] if place else [])]
+            argv = ["run", path, "--output", str(broken)]
             if where in STAGES:
                 script.arm(where, count)
                 script.victim = runner.start(argv)
@@ -153,11 +153,11 @@ def test_killed_at_every_stage_it_ends_the_same_and_asks_nothing_twice(runner: R
             assert runner.end() == -signal.SIGKILL, (where, runner.log.read_text())
             assert not (broken / "done.json").exists()
         script.arm("", 0)
-        runner.start(["run", path, "--output", str(broken), "--resume"])
+        runner.start(["run", path, "--output", str(broken)])
         assert runner.end() == 0, runner.log.read_text()
         answered = script.answered.copy()
 
-        runner.start(["run", path, "--output", str(broken), "--resume"])  # complete: nothing is done again
+        runner.start(["run", path, "--output", str(broken)])  # complete: nothing is done again
         assert runner.end() == 0
         assert script.answered == answered
     assert files(broken) == files(whole)

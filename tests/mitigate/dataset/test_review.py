@@ -42,7 +42,7 @@ def test_review_at_matching_and_at_annotation(tmp_path: Path, capsys: pytest.Cap
         cells[1]["new_document"] = "no-such-document"
         write_cells(out / "review/references.checked.csv", cells, delimiter=";")
 
-        again = ["build-dataset", "--config", path, "--review", "--output", str(out), "--resume"]
+        again = ["build-dataset", "--config", path, "--review", "--output", str(out)]
         assert main(again) == 0
         said = capsys.readouterr().err
         assert "1 corrections of" in said
@@ -109,6 +109,6 @@ def test_no_cell_is_a_formula(tmp_path: Path) -> None:
             assert not [v for row in cells for v in row.values() if v.startswith(tuple("=+-@\t\r"))]
             assert any(v.startswith("'=") for row in cells for v in row.values())
             write_cells(out / f"review/{what}.checked.csv", cells)
-            assert main(["run", path, "--output", str(out), "--resume"]) == 0
+            assert main(["run", path, "--output", str(out)]) == 0
     assert set(SENTENCE_COLUMNS) == set(cells[0])
     assert (out / "11_annotated_reviewed.jsonl").read_bytes() == (out / "11_annotated.jsonl").read_bytes()

@@ -14,8 +14,7 @@ import yaml
 from engines import ResponseCache
 from mitigate.cli.main import main
 from tests.helpers.engines_server import Reply, completion, error, serving
-from tests.helpers.rule_annotator import RuleAnnotator
-from tests.mitigate.inference.test_inference import LOST, REFERENCE, RIGHT, WRONG
+from tests.helpers.rule_annotator import LOST, REFERENCE, RIGHT, WRONG, RuleAnnotator
 
 OTHER = "Anna drew it in 1899."
 
@@ -33,7 +32,7 @@ def recipe(folder: Path, url: str, **more: Any) -> Path:
     rows = [{"question": f"q{i}?", "reference": REFERENCE, "note": i} for i in range(4)]
     data.write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"question": "no reference"}\n')
     path = folder / "inference.yaml"
-    options = {"kind": "inference", "about": "a", "hardware": "h", "data": str(data), "answers": 2, "chunk": 2}
+    options = {"task": "inference", "about": "a", "hardware": "h", "data": str(data), "answers": 2, "chunk": 2}
     path.write_text(yaml.safe_dump({**options, "engine": f"openai:m@{url}", **more}))
     return path
 
@@ -66,9 +65,9 @@ def test_choose_correct_and_withhold(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert [done[stage]["hallucinated"] for stage in ("first", "chosen", "given")] == [4, 3, 1]
     assert [done[stage]["factual"] for stage in ("first", "chosen", "given")] == [4, 4, 3]
     assert done["unanswered"] == 1
-    shown = capsys.readouterr().out
-    assert re.search(r"given: 33 %.* of 3 factual", shown)
-    assert "line 5:" in shown
+    shown = capsys.readouterr()
+    assert re.search(r"given: 33 %.* of 3 factual", shown.out)
+    assert "data.jsonl:5: reference: expected" in shown.err
     assert RIGHT in (out / "report.html").read_text()
     assert len(read(out / "rejected.jsonl")) == 1
 
@@ -87,7 +86,7 @@ def test_a_killed_run_goes_on_and_asks_for_nothing_twice(tmp_path: Path) -> None
         assert len(read(out / "results.jsonl")) == 2
         fixed.append(True)
         del asked[:]
-        assert main(["run", str(path), "--output", str(out), "--resume"]) == 3
+        assert main(["run", str(path), "--output", str(out)]) == 3
     assert not any("q0?" in text or "q1?" in text for text in asked)
     assert [row["note"] for row in read(out / "results.jsonl")] == [0, 1, 2, 3]
 
@@ -117,13 +116,13 @@ def test_failed_requests_are_kept_as_failed_and_asked_again(
         assert f"failed: {len(failed)}" in shown.out
         (line,) = shown.err.splitlines()[-1:]
         assert f"{len(failed)} of 4 questions have a request without a reply (openai:{who}@" in line
-        assert f"go on with: mitigate run {path} --output {out} --resume" in line
+        assert f"go on with: mitigate run {path} --output {out}" in line
         rows = read(out / "results.jsonl")
         assert [row["note"] for row in rows if row["error"]] == failed
         assert not (out / "done.json").exists()
         mended.append(True)
         del server.requests[:]
-        assert main(["run", str(path), "--output", str(out), "--resume"]) == 3
+        assert main(["run", str(path), "--output", str(out)]) == 3
         again = server.requests[:]
         assert main(["run", str(path), "--output", str(tmp_path / "whole")]) == 3
     assert {body["model"] for body in again[:1]} == {who}
@@ -154,7 +153,7 @@ def test_an_engine_that_dies_on_the_way_loses_no_reply(tmp_path: Path, capsys: p
         assert "key expired" in capsys.readouterr().err
         mended.append(True)
         del server.requests[:]
-        assert main(["run", str(path), "--output", str(out), "--resume"]) == 3
+        assert main(["run", str(path), "--output", str(out)]) == 3
     assert not any("q0?" in body["messages"][0]["content"] for body in server.requests)
     assert len(read(out / "results.jsonl")) == 4
 
@@ -170,14 +169,14 @@ def test_a_chunk_cut_while_it_was_written_begins_again_and_other_questions_are_r
         lines = whole.splitlines(keepends=True)
         (out / "done.json").unlink()
         (out / "results.jsonl").write_text("".join(lines[:3]) + lines[3][:20])
-        assert main(["run", str(path), "--output", str(out), "--resume"]) == 3
+        assert main(["run", str(path), "--output", str(out)]) == 3
         assert (out / "results.jsonl").read_text() == whole
         assert len(server.requests) == asked  # replies are kept
         (out / "done.json").unlink()
         data = tmp_path / "data.jsonl"
         data.write_text(data.read_text().replace("q1?", "another?"))
         capsys.readouterr()
-        assert main(["run", str(path), "--output", str(out), "--resume"]) == 2
+        assert main(["run", str(path), "--output", str(out)]) == 2
     assert "row 2 of results.jsonl is not of question 2" in capsys.readouterr().err
     assert (out / "results.jsonl").read_text() == whole
 
@@ -198,7 +197,7 @@ def test_a_damaged_cache_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixtu
     path, out = recipe(tmp_path, "http://127.0.0.1:9/v1"), tmp_path / "run"
     assert main(["run", str(path), "--output", str(out)]) == 1
     (out / "replies.sqlite").write_text("no database " * 100)
-    assert main(["run", str(path), "--output", str(out), "--resume"]) == 1
+    assert main(["run", str(path), "--output", str(out)]) == 1
     assert "is damaged" in capsys.readouterr().err
 
 

@@ -13,13 +13,13 @@ import annotators
 from annotators.base import load_annotator
 from annotators.evaluation.anah import flatten
 from annotators.generative.tagged import parse_tagged
-from benchmarks.tiny_chat import build_tiny_chat
 from mitigate.cli.main import main
 from tests.helpers.annotator_server import correct
 from tests.helpers.dataset_build import build, recipe, rows, some_topics
 from tests.helpers.dataset_llm import TRUTH, bad, good, replying, stage_of, texts
 from tests.helpers.engines_server import Reply, completion, serving
 from tests.helpers.standin import ExactAnnotator
+from tests.helpers.tiny_models import save_decoder
 
 
 @pytest.fixture(scope="module")
@@ -131,10 +131,10 @@ def test_a_broken_or_stopping_server_loses_nothing(tmp_path: Path, capsys: pytes
     with serving(script) as server:
         path, out = recipe(tmp_path, server.url, topics=topics), tmp_path / "run"
         assert main(["run", str(path), "--output", str(out)]) == 1
-        assert "--resume" in capsys.readouterr().err
+        assert "go on with: mitigate run" in capsys.readouterr().err
         assert len(rows(out / "06_distinct.jsonl")) == 2
         down["on"] = False
-        assert main(["run", str(path), "--output", str(out), "--resume"]) == 3
+        assert main(["run", str(path), "--output", str(out)]) == 3
     assert "a question that could be read for the topic '望海楼'" in capsys.readouterr().err
     assert len(rows(out / "dataset/anah.jsonl")) == 2
 
@@ -204,7 +204,7 @@ def test_a_generative_annotator_and_a_model_in_this_process(
 ) -> None:
     """One run with an LLM that annotates both languages, and answers of a tiny local checkpoint."""
     monkeypatch.setattr(annotators, "load_annotator", load_annotator)
-    tiny = build_tiny_chat(tmp_path / "tiny", context=2048)
+    tiny = save_decoder(tmp_path / "tiny", max_position_embeddings=2048)
 
     def script(body: dict[str, Any]) -> Reply:
         prompt = body["messages"][0]["content"]
@@ -224,7 +224,7 @@ def test_a_generative_annotator_and_a_model_in_this_process(
         asked = len(server.requests)
         for name in ("11_annotated.jsonl", "done.json"):
             (out / name).unlink()
-        assert main(["run", str(path), "--output", str(out), "--resume"]) in (0, 3)
+        assert main(["run", str(path), "--output", str(out)]) in (0, 3)
         assert len(server.requests) == asked
     models = {row["model"] for row in rows(out / "10_records.jsonl")}
     assert f"transformers:{tiny}" in models
