@@ -29,7 +29,7 @@ EXIT_CODES = (
     "The exit code is 0 when all is done, 1 after a failure, 2 for wrong usage, 3 when input lines were rejected, and "
     "130 after an interruption."
 )
-COMMANDS: dict[str, tuple[str, str, tuple[str, ...]]] = {  # name → help, where, kinds of its recipes (any)
+COMMANDS: dict[str, tuple[str, str, tuple[str, ...]]] = {  # name → help, where, tasks of its recipes (any)
     "run": ("Run a recipe.", "", ()),
     "train": (
         "Train an annotator.",
@@ -48,7 +48,7 @@ def add_parser(
     subparsers: argparse._SubParsersAction[argparse.ArgumentParser], annotators: Mapping[str, Annotator]
 ) -> None:
     """Add `run`, `train`, `build-dataset` and `recipes`; recipes may use these annotators by name."""
-    for name, (text, what, kinds) in COMMANDS.items():
+    for name, (text, what, tasks) in COMMANDS.items():
         parser = subparsers.add_parser(
             name,
             help=text,
@@ -71,7 +71,7 @@ def add_parser(
                 "--review", dest="more", action="store_const", const=["review=true"], default=[],
                 help="The command stops for a person to correct what was made (review=true).",
             )  # fmt: skip
-        parser.set_defaults(run=partial(run, program=parser.prog, kinds=kinds, annotators=annotators))
+        parser.set_defaults(run=partial(run, program=parser.prog, tasks=tasks, annotators=annotators))
     recipes = subparsers.add_parser(
         "recipes", help="List the recipes that come with the toolkit.", description="List the recipes by name."
     )
@@ -80,7 +80,7 @@ def add_parser(
 
 
 def run(
-    args: argparse.Namespace, *, program: str, kinds: tuple[str, ...], annotators: Mapping[str, Annotator]
+    args: argparse.Namespace, *, program: str, tasks: tuple[str, ...], annotators: Mapping[str, Annotator]
 ) -> int:  # fmt: skip
     """Run one recipe; returns the exit code."""
     from mitigate.recipes.config import dump, find_recipe, load_recipe, recipes_folder
@@ -89,9 +89,9 @@ def run(
     path = find_recipe(args.recipe)
     overrides = [*args.overrides, *getattr(args, "more", [])]
     options, module = load_recipe(path, overrides, annotators)
-    if kinds and options.kind not in kinds:
+    if tasks and options.task not in tasks:
         raise UsageError(
-            f"{path} is of kind {options.kind!r}; expected {' or '.join(kinds)}: use `mitigate run {path}`"
+            f"{path} is of task {options.task!r}; expected {' or '.join(tasks)}: use `mitigate run {path}`"
         )
     print(f"# {path}\n{dump(options)}", end="")
     if args.check:
@@ -102,7 +102,7 @@ def run(
     with open_run(output, options, overwrite=args.overwrite) as folder:
         print(f"# run folder: {output}", flush=True)
         if folder.done is not None:
-            show = getattr(module, "show", None)  # of a kind that prints more than figures
+            show = getattr(module, "show", None)  # of a task that prints more than figures
             print(f"complete since an earlier run{'' if show else f': {folder.done}'}", flush=True)
             if show:
                 show(folder)

@@ -11,7 +11,7 @@ from mitigate.recipes.folder import RunFolder, open_run
 
 
 def killed_and_resumed(kind: Any, options: Any, path: Path, step: int) -> RunFolder:
-    """Run a recipe until its first checkpoint at or after a step, then again with resume.
+    """Run a recipe until its first checkpoint at or after a step, then again.
 
     Args:
         kind: Its module.

@@ -99,7 +99,7 @@ def test_the_recipe_from_records_to_pairs(tmp_path: Path, capsys: pytest.Capture
     recipe, out = tmp_path / "icl.yaml", tmp_path / "run"
     with serving(script) as server:
         options = {
-            "kind": "icl", "about": "a", "hardware": "h", "pool": str(pool), "questions": str(tests), "baseline": "one",
+            "task": "icl", "about": "a", "hardware": "h", "pool": str(pool), "questions": str(tests), "baseline": "one",
             "scoring": {"penalty": False, "similarity": "rouge-l"}, "engine": f"openai:m@{server.url}",
         }  # fmt: skip
         recipe.write_text(yaml.safe_dump(options))
@@ -134,7 +134,7 @@ def test_questions_with_one_id_each_get_their_answers(tmp_path: Path) -> None:
     recipe, out = tmp_path / "icl.yaml", tmp_path / "run"
     with serving(lambda body: completion(body["messages"][0]["content"].rsplit("Is it ")[-1])) as server:
         options = {
-            "kind": "icl", "about": "a", "hardware": "h", "pool": str(pool), "questions": str(tests), "baseline": "one",
+            "task": "icl", "about": "a", "hardware": "h", "pool": str(pool), "questions": str(tests), "baseline": "one",
             "scoring": {"penalty": False, "similarity": "rouge-l"}, "engine": f"openai:m@{server.url}",
         }  # fmt: skip
         recipe.write_text(yaml.safe_dump(options))
@@ -156,7 +156,7 @@ def test_prompts_without_an_answer_are_asked_again(tmp_path: Path, capsys: pytes
 
     with serving(script) as server:
         options = {
-            "kind": "icl", "about": "a", "hardware": "h", "pool": str(pool), "baseline": "one",
+            "task": "icl", "about": "a", "hardware": "h", "pool": str(pool), "baseline": "one",
             "scoring": {"penalty": False, "similarity": "rouge-l"}, "engine": f"openai:m@{server.url}",
         }  # fmt: skip
         recipe.write_text(yaml.safe_dump(options))
@@ -177,7 +177,7 @@ def test_prompts_without_an_answer_are_asked_again(tmp_path: Path, capsys: pytes
 
 def test_what_is_missing_is_told_before_anything_loads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     recipe = tmp_path / "icl.yaml"
-    options = {"kind": "icl", "about": "a", "hardware": "h", "pool": "nowhere.jsonl", "baseline": "one"}
+    options = {"task": "icl", "about": "a", "hardware": "h", "pool": "nowhere.jsonl", "baseline": "one"}
     for extra, message in (
         ({}, "cannot read nowhere.jsonl: no such file"),
         ({"pool": str(recipe), "engine": "gpt"}, "engine 'gpt': expected KIND:MODEL"),

@@ -80,7 +80,7 @@ def recipe(folder: Path, base: Path, **more: Any) -> Path:
     data.write_text("".join(json.dumps(row) + "\n" for row in records()))
     training = {"epochs": 10, "batch_size": 8, "learning_rate": 0.01, "evaluate_every": 10, "max_tokens": 64}
     options: dict[str, Any] = {
-        "kind": "sft", "about": "a", "hardware": "h", "model": str(base), "data": str(data), "baseline": "one",
+        "task": "sft", "about": "a", "hardware": "h", "model": str(base), "data": str(data), "baseline": "one",
         "form": "plain", "answer_tokens": 8,
         "scoring": {"similarity": "rouge-l", "penalty": False, "embedding": "tfidf"},
         "training": {**training, **more.pop("training", {})}, **more,
@@ -160,7 +160,7 @@ def test_questions_are_counted_once_however_often_they_are_drawn(tmp_path: Path,
         ({"pick": "labels", "weight_temperature": 1.0}, "labels have no score"),
         ({"model": "./nowhere"}, "./nowhere: no such file"),
         ({"baseline": "four"}, "expected one of the reference LLMs one, three, two, got 'four'"),
-        ({"test_share": 1e-9}, "leave 30 to train on and 0 apart"),
+        ({"test_share": 1e-9}, "leave 30 to train on and 0 held out"),
         ({"training": {"epochs": 0}}, "training.epochs: .*greater than 0"),
     ],
 )

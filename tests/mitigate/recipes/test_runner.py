@@ -1,9 +1,8 @@
-"""Kinds rlhf and mask-dpo: checked before a model loads, trained in a tiny pocket world, resumed with equal results."""
+"""The tasks rlhf and mask-dpo: checked before a model loads, trained in a tiny pocket world, resumed to the same."""
 
 from __future__ import annotations
 
 import json
-import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,14 +16,12 @@ from examples.pocket import Oracle, load_world
 from examples.pocket.make import make
 from mitigate.cli.main import main
 from mitigate.io import UsageError
-from mitigate.recipes import mask_dpo, rlhf
-from mitigate.recipes.config import check, load_recipe
-from mitigate.recipes.data import APART, as_row, divide, read_questions
-from mitigate.recipes.folder import RunFolder, read_rows
-from mitigate.recipes.results import compare, figures, write_page
-from mitigate.recipes.runner import step_of
+from mitigate.recipes import mask_dpo
+from mitigate.recipes.config import load_recipe
+from mitigate.recipes.data import read_questions
+from mitigate.recipes.folder import RunFolder, open_run, read_rows
+from mitigate.recipes.results import compare
 from mitigate.recipes.trainer import last_checkpoint
-from mitigate.report.html import marked
 
 pytestmark = [pytest.mark.filterwarnings("ignore:.*_checkpointing.* is deprecated:FutureWarning")]
 
@@ -36,18 +33,18 @@ TINY = {
     "dtype": "float32",
     "reward": {"annotator": "oracle", "aspects": {"factuality": 1.0}},
     "evaluation": {
-        "data": {"trained on": "world/trained_on.jsonl", "others": "world/kept_apart.jsonl"},
+        "data": {"trained on": "world/trained_on.jsonl", "others": "world/held_out.jsonl"},
         "annotator": "oracle",
         "questions": 4,
         "max_new_tokens": 24,
     },
 }
-GRPO = {**TINY, "kind": "rlhf", "trainer": {
+GRPO = {**TINY, "task": "rlhf", "trainer": {
     "steps": 4, "prompts": 2, "group": 4, "sequence_share": 0.5, "learning_rate": 1e-3, "max_new_tokens": 24,
     "log_judge": True,
 }}  # fmt: skip
 # Of 12 questions asked four times each, none at all had a pair for one seed of six; of these, four at least.
-DPO = {**TINY, "kind": "mask-dpo", "max_questions": 24, "sampling": {"per_question": 8, "max_new_tokens": 24},
+DPO = {**TINY, "task": "mask-dpo", "max_questions": 24, "sampling": {"per_question": 8, "max_new_tokens": 24},
        "trainer": {"batch": 2, "learning_rate": 1e-3, "beta": 1.0}}  # fmt: skip
 
 
@@ -86,7 +83,7 @@ def whole(work: Path) -> Path:
     return out
 
 
-def test_a_run_leaves_everything_that_it_promises(whole: Path, work: Path) -> None:
+def test_run_leaves_everything_that_it_promises(whole: Path, work: Path) -> None:
     assert [row["step"] for row in read_rows(whole / "metrics.jsonl")] == [1, 2, 3, 4]
     metrics = next(read_rows(whole / "metrics.jsonl"))
     assert {"reward", "judge/hallucination_rate", "factuality/hallucination_rate", "cpu_seconds"} <= set(metrics)
@@ -107,7 +104,7 @@ def test_a_run_leaves_everything_that_it_promises(whole: Path, work: Path) -> No
     assert done["table"] == json.loads(json.dumps(compare(samples)))
 
 
-def test_a_complete_run_is_only_shown_again(whole: Path, work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_complete_run_is_only_shown_again(whole: Path, work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     stamp = (whole / "model" / "model.safetensors").stat().st_mtime_ns
     assert mitigate("run", str(recipe(work, GRPO)), "--output", str(whole)) == 0
     out = capsys.readouterr().out
@@ -115,7 +112,7 @@ def test_a_complete_run_is_only_shown_again(whole: Path, work: Path, capsys: pyt
     assert (whole / "model" / "model.safetensors").stat().st_mtime_ns == stamp
 
 
-def test_ctrl_c_leaves_a_state_that_resumes_to_the_same_weights(
+def test_interrupted_run_resumes_to_the_same_weights(
     whole: Path, work: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out, path = work / "interrupted", str(recipe(work, GRPO))
@@ -132,8 +129,9 @@ def test_ctrl_c_leaves_a_state_that_resumes_to_the_same_weights(
         patch.setattr(RunFolder, "log", press)
         assert mitigate("run", path, "--output", str(out)) == 130
     assert f"go on with: mitigate run {path}" in capsys.readouterr().err
-    stopped = step_of(last_checkpoint(out / "checkpoints"))
-    assert stopped == 2
+    checkpoint = last_checkpoint(out / "checkpoints")
+    assert checkpoint is not None
+    assert checkpoint.name == "checkpoint-2"
     assert not (out / "model").exists()
     assert mitigate("run", path, "--output", str(out)) == 0
     assert [row["step"] for row in read_rows(out / "metrics.jsonl")] == [1, 2, 3, 4]
@@ -154,69 +152,16 @@ def test_mask_dpo_samples_pairs_and_trains(work: Path) -> None:
     assert any(not before[name].equal(after[name]) for name in before)
 
 
-def test_sampling_goes_on_where_it_was_killed(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from mitigate.recipes.folder import open_run
-
+def test_killed_sampling_goes_on(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mask_dpo, "CHUNK", 5)
     options: Any = load_recipe(recipe(work, DPO), annotators={"oracle": Oracle(load_world("world"))})[0]
     questions = read_questions(options, None)
     with open_run(work / "killed", options) as folder:
         first = [row for row in read_rows(work / "dpo" / "sampled.jsonl") if row["place"] < 5]
         folder.append("sampled.jsonl", first)  # as a kill after the first chunk leaves it
-        mask_dpo.prepare(options, questions, options.model, folder)
+        mask_dpo.prepare(options, questions, folder)
     rows = [[(r["place"], r["answer"]) for r in read_rows(work / n / "sampled.jsonl")] for n in ("dpo", "killed")]
     assert rows[0] == rows[1]
-
-
-# --- data ---------------------------------------------------------------------------------------------------------
-
-
-def test_own_questions_are_read_divided_and_bad_lines_kept(tmp_path: Path) -> None:
-    lines = [{"q": f"What is {i}?", "reference": f"Text {i // 2}."} for i in range(12)]
-    text = "\n".join(json.dumps(line) for line in lines) + '\n{"q": "What?", "reference": " "}\nnot JSON\n'
-    (tmp_path / "own.jsonl").write_text(text)
-    options = check(rlhf.Options, {
-        **GRPO, "model": "a/b", "data": str(tmp_path / "own.jsonl"), "columns": {"question": "q"},
-        "evaluation": {"questions": 3}, "reference_in_prompt": True, "reward": {},
-    }, "x")  # fmt: skip
-    found = read_questions(options, tmp_path / "rejected.jsonl")
-    assert found.rejected == 2
-    assert [row["line"] for row in read_rows(tmp_path / "rejected.jsonl")] == [13, 14]
-    (apart,) = found.evaluation.values()
-    assert len(apart) == 3
-    assert len(found.train) == 8  # two references of two questions each are kept apart
-    assert not {row["reference"] for row in apart} & {row["reference"] for row in found.train}
-    row = found.train[0]
-    assert row["prompt"] == [{"role": "user", "content": f"{row['reference']}\n\n{row['question']}"}]
-
-
-def test_given_evaluation_files_are_asked_as_they_are(tmp_path: Path) -> None:
-    row = {"question": "Q?", "reference": "R"}
-    (tmp_path / "train.jsonl").write_text(f"{json.dumps(row)}\n" * 3)
-    (tmp_path / "dev.jsonl").write_text(f"{json.dumps(row)}\n{{}}\n" * 3)
-    given = {"data": {"dev": str(tmp_path / "dev.jsonl")}, "questions": 2}
-    options = check(rlhf.Options, {**GRPO, "data": str(tmp_path / "train.jsonl"), "evaluation": given}, "x")
-    found = read_questions(options, tmp_path / "rejected.jsonl")
-    assert (len(found.train), found.rejected) == (3, 3)  # nothing is kept apart, though the references are the same
-    assert {name: [r["question"] for r in rows] for name, rows in found.evaluation.items()} == {"dev": ["Q?", "Q?"]}
-    assert [r["line"] for r in read_rows(tmp_path / "rejected.jsonl")] == [2, 4, 6]
-    (tmp_path / "dev.jsonl").write_text("{}\n")
-    with pytest.raises(UsageError, match=r"no usable question in .*dev.jsonl; 1 lines were rejected"):
-        read_questions(options, None)
-
-
-def test_a_given_prompt_is_asked_as_it_is() -> None:
-    chat = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Who?"}]
-    row = as_row({"prompt": chat, "reference": "R"}, with_reference=False)
-    assert (row["prompt"], row["question"]) == (chat, "Who?")
-
-
-def test_division_is_by_reference_and_seed() -> None:
-    rows = [{"question": str(i), "reference": str(i % 5)} for i in range(10)]
-    train, apart = divide(rows, 2, seed=0)
-    assert (len(train), len(apart)) == (8, 2)
-    assert divide(rows, 2, seed=0) == (train, apart)
-    assert {tuple(r["reference"] for r in divide(rows, 2, seed=s)[1]) for s in range(20)} > {("0", "0")}
 
 
 @pytest.mark.parametrize(
@@ -251,47 +196,3 @@ def test_mistakes_are_named_before_anything_loads(tmp_path: Path, changed: dict[
         load_recipe(
             recipe(tmp_path, {**GRPO, "trainer": {}}, **changed), annotators={"oracle": Oracle(load_world("world"))}
         )
-
-
-# --- figures and page ---------------------------------------------------------------------------------------------
-
-
-def sample(answer: str, labels: list[str], when: str = "before", **more: Any) -> dict[str, Any]:
-    sentences, start = [], 0
-    for text, label in zip(re.findall(r"[^.]+\.", answer), labels, strict=True):
-        start = answer.index(text.strip(), start)
-        end = start + len(text.strip())
-        sentences.append({"text": text.strip(), "start": start, "end": end, "status": "checked", "label": label})
-    who = {"name": "judge", "fingerprint": "f"}
-    return {"when": when, "set": APART, "question": "Q?", "reference": "R", "answer": answer, "sentences": sentences,
-            "annotator": who, **more}  # fmt: skip
-
-
-def test_figures_by_hand() -> None:
-    rows = [
-        sample("A. A. B.", ["supported", "supported", "contradictory"], by_reward={"labels": ["supported"] * 3}),
-        sample("C. D.", ["no_fact", "no_fact"], by_reward={"labels": ["unverifiable", "no_fact"]}),
-    ]
-    found = figures(rows)
-    assert found["rate"] == pytest.approx(1 / 3)  # 1 of 3 factual sentences
-    assert found["supported"] == 0.5  # "A." counts once, in 2 answers
-    assert found["sentences"] == 2.5
-    assert found["silent"] == 0.5
-    assert found["by_reward"] == 0.25  # 1 of 4
-    assert figures([])["rate"] is None
-
-
-def test_the_page_shows_answers_side_by_side_and_escapes_them(tmp_path: Path) -> None:
-    rows = [sample("<b>One</b>.", ["contradictory"]), sample("Two.", ["supported"], when="after")]
-    (tmp_path / "c.png").write_bytes(b"\x89PNG")
-    write_page(tmp_path / "p.html", "x < y", rows, compare(rows), tmp_path / "c.png", 5)
-    page = (tmp_path / "p.html").read_text(encoding="utf-8")
-    wrong = marked("<b>One</b>.", [(0, 11, '<span class="s contradictory" title="contradictory">')])
-    right = marked("Two.", [(0, 4, '<span class="s supported" title="supported">')])
-    assert page.index(wrong) < page.index(right)
-    assert "x &lt; y" in page
-    assert "<b>One" not in page
-    assert "100 % → 0 %" in page
-    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)
-    assert policy is not None
-    assert "default-src 'none'; img-src data:;" in policy[1]

@@ -1,7 +1,9 @@
-"""A kind of recipe for the tests: counts up to `steps`, and can be told to break off."""
+"""A task for the tests: it counts up to `steps`, and can be told to break off once."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
@@ -10,6 +12,8 @@ from mitigate.io import UsageError
 from mitigate.recipes.config import Recipe, Section
 from mitigate.recipes.folder import RunFolder
 
+WriteRecipe = Callable[..., Path]
+
 
 class Reward(Section):
     annotator: str = "embedded"
@@ -17,7 +21,7 @@ class Reward(Section):
 
 
 class Options(Recipe):
-    kind: Literal["example"]
+    task: Literal["example"]
     steps: int = Field(default=3, ge=1)
     learning_rate: float = Field(default=1e-5, gt=0)
     mode: Literal["fast", "slow"] = "fast"
@@ -37,7 +41,7 @@ def run(options: Options, folder: RunFolder) -> None:
         raise UsageError("the first file is missing")
     done = len(folder.rows())
     for step in range(done, options.steps):
-        if step == options.break_at and not folder.resumed:
+        if step == options.break_at and done < step:
             raise KeyboardInterrupt
         folder.log(step, loss=1 / (step + 1), lost=float("nan"))
     folder.finish({"steps": len(folder.rows())})

@@ -32,7 +32,7 @@ def recipe(folder: Path, url: str, **more: Any) -> Path:
     rows = [{"question": f"q{i}?", "reference": REFERENCE, "note": i} for i in range(4)]
     data.write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"question": "no reference"}\n')
     path = folder / "inference.yaml"
-    options = {"kind": "inference", "about": "a", "hardware": "h", "data": str(data), "answers": 2, "chunk": 2}
+    options = {"task": "inference", "about": "a", "hardware": "h", "data": str(data), "answers": 2, "chunk": 2}
     path.write_text(yaml.safe_dump({**options, "engine": f"openai:m@{url}", **more}))
     return path
 
@@ -65,9 +65,9 @@ def test_choose_correct_and_withhold(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert [done[stage]["hallucinated"] for stage in ("first", "chosen", "given")] == [4, 3, 1]
     assert [done[stage]["factual"] for stage in ("first", "chosen", "given")] == [4, 4, 3]
     assert done["unanswered"] == 1
-    shown = capsys.readouterr().out
-    assert re.search(r"given: 33 %.* of 3 factual", shown)
-    assert "line 5:" in shown
+    shown = capsys.readouterr()
+    assert re.search(r"given: 33 %.* of 3 factual", shown.out)
+    assert "data.jsonl:5: reference: expected" in shown.err
     assert RIGHT in (out / "report.html").read_text()
     assert len(read(out / "rejected.jsonl")) == 1
 

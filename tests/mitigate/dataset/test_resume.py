@@ -111,7 +111,7 @@ def recipe(folder: Path, server: Server) -> Path:
     path.write_text(
         yaml.safe_dump(
             {
-                "kind": "build-dataset", "about": "a test", "hardware": "any", "chunk_size": 2,
+                "task": "build-dataset", "about": "a test", "hardware": "any", "chunk_size": 2,
                 "topics": str(topics), "engine": f"openai:m@{server.url}",
                 "corpus": [str(EXAMPLE / "documents"), str(EXAMPLE / "documents.zh.jsonl")],
                 "matching": one, "questions": {**one, "per_topic": 4}, "filters": one, "selection": one,

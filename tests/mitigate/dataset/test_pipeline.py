@@ -19,7 +19,7 @@ from tests.helpers.dataset_build import build, recipe, rows, some_topics
 from tests.helpers.dataset_llm import TRUTH, bad, good, replying, stage_of, texts
 from tests.helpers.engines_server import Reply, completion, serving
 from tests.helpers.standin import ExactAnnotator
-from tests.helpers.tiny_chat import build_tiny_chat
+from tests.helpers.tiny_models import save_decoder
 
 
 @pytest.fixture(scope="module")
@@ -204,7 +204,7 @@ def test_a_generative_annotator_and_a_model_in_this_process(
 ) -> None:
     """One run with an LLM that annotates both languages, and answers of a tiny local checkpoint."""
     monkeypatch.setattr(annotators, "load_annotator", load_annotator)
-    tiny = build_tiny_chat(tmp_path / "tiny", context=2048)
+    tiny = save_decoder(tmp_path / "tiny", max_position_embeddings=2048)
 
     def script(body: dict[str, Any]) -> Reply:
         prompt = body["messages"][0]["content"]

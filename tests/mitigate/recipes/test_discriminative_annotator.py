@@ -33,7 +33,7 @@ def recipe(tmp_path: Path, *assignments: str) -> Any:
     base = tmp_path / "base" if (tmp_path / "base").exists() else save_decoder(tmp_path / "base")
     path = tmp_path / "recipe.yaml"
     path.write_text(
-        "kind: discriminative-annotator\nabout: a test\nhardware: any\n"
+        "task: discriminative-annotator\nabout: a test\nhardware: any\n"
         f"base: {base}\ndata: {{sources: [{data}], test_share: 0.2}}\n"
         "training: {epochs: 6, learning_rate: 3e-3, batch_size: 4, max_tokens: 256, evaluate_every: 20}\n"
     )

@@ -179,7 +179,7 @@ def recipe(tmp_path: Path, *assignments: str) -> Any:
         write_topics(tmp_path / "talk.jsonl", [{"instruction": "Hi", "response": "Hello."}] * 30)
     path = tmp_path / "recipe.yaml"
     path.write_text(
-        f"kind: generative-annotator\nabout: a test\nhardware: any\nbase: {base}\n"
+        f"task: generative-annotator\nabout: a test\nhardware: any\nbase: {base}\n"
         f"data: {{sources: [{tmp_path / 'topics.jsonl'}], test_share: 0.2}}\n"
         "training: {epochs: 2, learning_rate: 5e-3, batch_size: 4, max_tokens: 2048, evaluate_every: 3}\n"
         f"dialogue: [{tmp_path / 'talk.jsonl'}]\nprompts: [brief]\n"
