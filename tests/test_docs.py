@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from mitigate.cli.main import build_parser
+from mitigate.io import UsageError
 from mitigate.recipes.config import find_recipe
 
 ROOT = Path(__file__).parent.parent
@@ -77,18 +78,19 @@ def test_command_lines_parse(path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     """In blocks wholly; in running text, and before an ellipsis, what is required may be left out."""
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(argparse.ArgumentParser, "error", refuse)
-    text = path.read_text("utf-8")
+    text, problems = path.read_text("utf-8"), []
     whole = [line for block in blocks(text) for line in block.splitlines()]
     for words, must_be_whole in [(w, True) for w in commands(whole)] + [(w, False) for w in commands(inline(text))]:
         given = [word for word in words if word != "…"]
         try:
             args = build_parser().parse_args(given)
-        except ValueError as error:
-            left_out = "required" in str(error) and (not must_be_whole or given != words)
-            assert left_out, f"mitigate {shlex.join(words)}: {error}"
-            continue
-        if (recipe := getattr(args, "recipe", None)) and recipe != "RECIPE" and "$" not in recipe:
-            assert find_recipe(recipe).is_file()
+            recipe = getattr(args, "recipe", None) or "RECIPE"
+            if recipe != "RECIPE" and "$" not in recipe:  # $ is a variable of a shell loop
+                find_recipe(recipe)
+        except (ValueError, UsageError) as error:
+            if "required" not in str(error) or (must_be_whole and given == words):
+                problems.append(f"mitigate {shlex.join(words)}: {error}")
+    assert problems == []
 
 
 @pytest.mark.parametrize("path", CURRENT, ids=name_of)
@@ -132,3 +134,29 @@ def test_pages_stay_short() -> None:
     assert words[ROOT / "docs" / "architecture.md"] <= 350
     assert sum(words.values()) < 26_500
     assert len([path for path in PAGES if path.parent == ROOT / "docs" and path.name != "LOG.md"]) <= 12
+
+
+def test_readme_figures_are_those_of_the_pages() -> None:
+    """Every number in the table of figures stands in the result page of its row."""
+    rows = re.findall(
+        r"^\| .+ \| (.+) \| \[[\w-]+\]\((docs/results/.+)\) \|$", (ROOT / "README.md").read_text("utf-8"), re.M
+    )
+    assert len(rows) == 6
+    for measured, page in rows:
+        assert numbers(measured) <= numbers((ROOT / page).read_text("utf-8")), page
+
+
+def numbers(text: str) -> set[float]:
+    return {float(number.replace(",", "")) for number in re.findall(r"(?<![\w.])\d[\d,]*(?:\.\d+)?\b", text)}
+
+
+def test_pages_named_in_code_exist() -> None:
+    sources = subprocess.check_output(["git", "ls-files", "*.py", "*.yaml", "Makefile", ".ci"], cwd=ROOT, text=True)
+    named = {
+        (source, page)
+        for source in sources.splitlines()
+        for page in re.findall(r"\bdocs/[\w/-]+\.md\b", (ROOT / source).read_text("utf-8", errors="replace"))
+    }
+    assert [
+        (source, page) for source, page in sorted(named) if not (ROOT / page).is_file() and "NAME" not in page
+    ] == []
