@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AfterValidator
 
-from annotators.records import Annotator, SentenceAnnotation
+from annotators.base import Annotator
+from annotators.records import SentenceAnnotation
 from annotators.text.sentences import split_sentences
 from engines.cache import CachedEngine
 from engines.chat import load_engine, parse_engine

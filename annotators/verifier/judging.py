@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from annotators.records import LABELS, Fragment
-from annotators.retrieval.window import ReferenceIndex, Window, index_references, second_pass, select
+from annotators.retrieval.passages import ReferenceIndex, index_references
+from annotators.retrieval.window import Window, second_pass, select
 from annotators.text.normalise import clean_text
 from annotators.text.words import words_of
 from annotators.verifier.combiner import CONTRADICTORY, DOUBT, NO_FACT, SUPPORTED, UNVERIFIABLE, Combiner, votes_of

@@ -158,7 +158,7 @@ def usable(row: Row, sources: Sequence[str]) -> bool:
     """Whether a row is of a named source, English, and can be judged at all."""
     if row["source"] not in sources or (row.get("lang") or row.get("language")) != "en":
         return False
-    return unjudgeable({"reference": row["reference"] or ""}, clean_text(row["sentence"])) is None
+    return unjudgeable(clean_text(row["sentence"]), row["reference"] or "") is None
 
 
 def fit_idf(rows: Sequence[Row]) -> Idf:

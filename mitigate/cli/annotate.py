@@ -21,7 +21,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from annotators.records import Annotator
+from annotators.base import Annotator
 from engines.cache import CacheError
 from engines.types import EngineError
 from mitigate import scale

@@ -32,8 +32,9 @@ from mitigate.io import (
 from mitigate.models import open_annotator
 
 if TYPE_CHECKING:
+    from annotators.base import Annotator
     from annotators.operating import Calibration
-    from annotators.records import Annotator, SentenceAnnotation
+    from annotators.records import SentenceAnnotation
     from mitigate.labels import GoldRows
 
 

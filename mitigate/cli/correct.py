@@ -35,12 +35,12 @@ from mitigate.io import (
 from mitigate.models import open_annotator, open_engine
 
 if TYPE_CHECKING:
-    from annotators.records import Annotator
+    from annotators.base import Annotator
     from mitigate.inference.correct import Regenerate
 
 
 if TYPE_CHECKING:
-    from annotators.records import Annotator
+    from annotators.base import Annotator
     from mitigate.inference.correct import Regenerate
 
     Process = Callable[[list[Record], Annotator], Sequence[Record]]

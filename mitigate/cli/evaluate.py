@@ -28,8 +28,9 @@ from typing import TYPE_CHECKING, Any
 from mitigate.io import UsageError, dump_line, make_parent, progress, rejected_path, rejected_row, say, write_bytes
 
 if TYPE_CHECKING:
+    from annotators.base import Annotator
     from annotators.evaluation.evaluate import LabelledSentence
-    from annotators.records import Annotator, SentenceAnnotation
+    from annotators.records import SentenceAnnotation
     from mitigate.labels import LabelledFiles
 
 
@@ -250,8 +251,7 @@ def run_annotator(args: argparse.Namespace) -> int:
         figures = evaluate(rows, judged, seed=args.seed, texts=args.texts, similarity=similarity)
         results.append({"run": run, "n_rejected": len(files.rejected), **figures})
         answers.append(judged)
-        if hasattr(annotator, "close"):
-            annotator.close()
+        annotator.close()
     _write_beside(args, rows, names, results, answers)
     result: dict[str, Any] = results[0]
     if args.compare:

@@ -19,7 +19,7 @@ from mitigate.cli import annotate, build_preferences, calibrate, correct, demo, 
 from mitigate.io import UsageError
 
 if TYPE_CHECKING:
-    from annotators.records import Annotator
+    from annotators.base import Annotator
 
 
 COMMANDS = (annotate, build_preferences, calibrate, correct, demo, evaluate, fewl, judge, run, serve, stats)

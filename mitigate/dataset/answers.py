@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from annotators.records import Annotator
+from annotators.base import Annotator
 from engines.types import Engine
 from mitigate.dataset import prompts
 from mitigate.dataset.stage import Asked, Process, ask, cut_off, extended, head_of, read_rows, text_of, write_lines

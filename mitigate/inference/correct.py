@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from annotators.records import HALLUCINATED, Annotation, Annotator, SentenceAnnotation
+from annotators.base import Annotator
+from annotators.records import HALLUCINATED, Annotation, SentenceAnnotation
 from mitigate.inference.regenerate import Request, Unanswered
 
 Action = Literal["unchanged", "corrected", "abstained"]

@@ -28,7 +28,7 @@ from pydantic.fields import FieldInfo
 from mitigate.io import UsageError
 
 if TYPE_CHECKING:
-    from annotators.records import Annotator
+    from annotators.base import Annotator
 
 
 # ----------------------------------------------------------------------------------------------------

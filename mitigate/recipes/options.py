@@ -15,7 +15,7 @@ from mitigate.recipes.trainer import Lora
 from mitigate.rewards.config import Reward, check_calibration
 
 if TYPE_CHECKING:
-    from annotators.records import Annotator
+    from annotators.base import Annotator
 
 
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")

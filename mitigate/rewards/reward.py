@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from annotators.records import LABELS, Annotator, Label, Status, hallucination_rate
+from annotators.base import Annotator
+from annotators.records import LABELS, Label, Status, hallucination_rate
 from annotators.text.language import declared_or_found, language_of
 from annotators.text.sentences import split_sentences
 from mitigate.rewards.aspects import (
@@ -162,8 +163,6 @@ def judged_sentences(
 # question, or another annotator, is judged anew. Kept in memory, the least recently used is dropped first. Failed
 # verdicts are not kept.
 
-READS = ("question", "reference", "sentence", "language")
-"""What ``Annotator.predict`` reads, unless the annotator has a ``reads`` of its own ("answer" may be among them)."""
 _ONE_AT_A_TIME = threading.Lock()
 """Models are not re-entrant, and rewards may share one: async rewards run in threads."""
 
@@ -196,7 +195,7 @@ class Verdicts:
     def __init__(self, annotator: Annotator, size: int) -> None:
         self.annotator = annotator
         self.size = size
-        self.reads: tuple[str, ...] = tuple(getattr(annotator, "reads", READS))
+        self.reads = annotator.reads
         self._kept: OrderedDict[bytes, Verdict] = OrderedDict()
 
     def key(self, row: Mapping[str, Any]) -> bytes:
@@ -444,7 +443,7 @@ class SentenceReward:
 
     def _reads(self, answer: Answer) -> bool:
         """Whether the annotator judges all of the answer's language: where it judges only copies, copies would win."""
-        languages = getattr(self.annotator, "languages", None)
+        languages = self.annotator.languages
         return languages is None or declared_or_found(answer.language, answer.text) in (*languages, "none")
 
     def _similar(self, answers: Sequence[Answer], labels: Sequence[Sequence[Label | None]]) -> list[Similar | None]:
@@ -466,7 +465,7 @@ class SentenceReward:
         if self._vectors is None:
             from engines.embedding import Embedder
 
-            own = self._embedder or getattr(self.annotator, "embedder", None)
+            own = self._embedder or self.annotator.embedder
             self._vectors = Vectors(own or Embedder(device=self._device), VECTORS_KEPT)
         texts: list[str] = []
         for answer, sentences in zip(answers, judged, strict=True):

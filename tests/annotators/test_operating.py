@@ -55,14 +55,11 @@ def test_fit_beside_scikit_learn() -> None:
     assert intercept == pytest.approx(float(other.intercept_[0]), abs=0.01)
 
 
-def test_scores_against_the_labels_are_refused() -> None:
+def test_separable_rows_and_wrong_scores() -> None:
+    share, y = np.repeat([0.2, 0.8], 30), np.repeat([False, True], 30)
+    assert sigmoid(np.array([0.2, 0.8]), *fit_sigmoid(share, y)) == pytest.approx([1 / 32, 31 / 32])  # finite
     with pytest.raises(ValueError, match="a higher score does not mean supported"):
-        fit_sigmoid(np.repeat([0.2, 0.8], 30), np.repeat([True, False], 30))
-
-
-def test_separable_rows_end_at_finite_values() -> None:
-    slope, intercept = fit_sigmoid(np.repeat([0.2, 0.8], 30), np.repeat([False, True], 30))
-    assert sigmoid(np.array([0.2, 0.8]), slope, intercept) == pytest.approx([1 / 32, 31 / 32])
+        fit_sigmoid(share, ~y)
 
 
 def test_flaggings_by_hand() -> None:
@@ -146,25 +143,23 @@ def test_fit_improves_calibration_and_reaches_the_target() -> None:
     assert (report["n_supported"], report["n_hallucinated"]) == (200, 200)
     with pytest.raises(OutOfReach, match=r"target precision 0\.95 cannot be reached"):
         fit_calibration(scores, labels, gold, groups, annotator="f", target_precision=0.95)
+    with pytest.raises(ValueError, match=r"at least 50 labelled factual rows.*got 49, 25 and 24"):
+        fit_calibration(scores[:49], labels[:49], gold[:49], groups[:49], annotator="f")
 
 
 def test_false_alarms_on_no_fact_count() -> None:
     scores, gold, groups = rows(100)
     labels = ["supported" if s["supported"] > 0.5 else "contradictory" for s in scores]
     talk = [{"supported": 0.0, "contradictory": 1.0, "unverifiable": 0.0, "no_fact": 0.0}] * 50
-    more = ([*scores, *talk], [*labels, *["contradictory"] * 50], [*gold, *["no_fact"] * 50])
-    everybody = [*groups, *[f"t{i}" for i in range(50)]]
-    assert fit_calibration(scores, labels, gold, groups, annotator="f", target_precision=0.9).hallucinated_at
+    groups += [f"t{i}" for i in range(50)]
+
+    def fitted(called: str) -> Calibration:
+        more = [*scores, *talk], [*labels, *[called] * 50], [*gold, *["no_fact"] * 50]
+        return fit_calibration(*more, groups, annotator="f", target_precision=0.9)
+
+    assert fitted("no_fact").hallucinated_at
     with pytest.raises(OutOfReach):
-        fit_calibration(*more, everybody, annotator="f", target_precision=0.9)
-    called_talk = ([*scores, *talk], [*labels, *["no_fact"] * 50], [*gold, *["no_fact"] * 50])
-    assert fit_calibration(*called_talk, everybody, annotator="f", target_precision=0.9).hallucinated_at
-
-
-def test_too_few_rows() -> None:
-    scores, gold, groups = rows(49)
-    with pytest.raises(ValueError, match=r"at least 50 labelled factual rows.*got 49, 25 and 24"):
-        fit_calibration(scores, ["supported"] * 49, gold, groups, annotator="f")
+        fitted("contradictory")
 
 
 def test_file(tmp_path: Path) -> None:
@@ -211,6 +206,10 @@ def test_calibrate_then_annotate(data: Path, tmp_path: Path, capsys: pytest.Capt
     calibration = Calibration.load(out)
     assert calibration.annotator == plain.fingerprint
     assert calibration.report["data"][0]["file"] == "my.jsonl"
+    unreachable = ["--target-precision", "0.999", "--output", str(tmp_path / "none.json")]
+    assert main(["calibrate", "--data", str(data), *unreachable]) == 1
+    assert "target precision 0.999 cannot be reached on these rows; the best is" in capsys.readouterr().err
+    assert not (tmp_path / "none.json").exists()
     annotator = load_annotator("embedded", calibration=out)
     assert annotator.fingerprint == calibration.fingerprint != plain.fingerprint
     row = {"reference": REFERENCE.format(1850, "R", 7), "sentence": "It was built in 1850."}
@@ -228,13 +227,6 @@ def test_calibrate_then_annotate(data: Path, tmp_path: Path, capsys: pytest.Capt
     replace(calibration, annotator="another").save(out)
     assert main(["annotate", *one, "--calibration", str(out)]) == 2
     assert "got one for another; fit it again with `mitigate calibrate" in capsys.readouterr().err
-
-
-def test_a_target_out_of_reach_writes_nothing(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = tmp_path / "c.json"
-    assert main(["calibrate", "--data", str(data), "--target-precision", "0.999", "--output", str(out)]) == 1
-    assert "target precision 0.999 cannot be reached on these rows; the best is" in capsys.readouterr().err
-    assert not out.exists()
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from sklearn import metrics as sk
 
-from annotators import LABELS, Edit, Fragment, SentenceAnnotation
+from annotators import LABELS, Annotator, Edit, Fragment, SentenceAnnotation
 from annotators.evaluation.anah import flatten
 from annotators.evaluation.evaluate import compare, evaluate, labelled, predict
 from annotators.evaluation.texts import bert_scores, gold_text, ngram_precision, predicted_text, rouge_l, text_figures
@@ -23,7 +23,7 @@ from tests.helpers.anah_fixture import TOPICS, write_topics
 ROWS, _ = flatten(TOPICS)
 
 
-class Gold:
+class Gold(Annotator):
     """Says what it was given as gold, but for the rows it is told to get wrong, or not to check."""
 
     name = "gold"
@@ -289,8 +289,12 @@ def test_one_of_annotator_and_compare(data: Path, capsys: pytest.CaptureFixture[
 
 
 def test_a_generative_annotator_is_asked_without_the_document() -> None:
-    from annotators.generative.annotator import NO_DOCUMENT, _Row
+    from annotators.generative.annotator import NO_DOCUMENT
+    from tests.helpers.annotator_server import annotating, correct
+    from tests.helpers.generative_cases import annotator
 
-    record = {**ROWS[0], "parametric": True}
-    row = _Row(record["sentence"], 0, record, "en", (record["sentence"],))
-    assert row.item.reference == NO_DOCUMENT["en"]
+    with annotating(correct) as server:
+        annotator(server).predict([{**ROWS[0], "parametric": True}])
+        prompt = server.requests[0]["messages"][0]["content"]
+    assert NO_DOCUMENT["en"] in prompt
+    assert ROWS[0]["reference"] not in prompt

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import annotators
-from annotators.base import load_annotator
+from annotators import load_annotator
 from annotators.evaluation.anah import flatten
 from annotators.generative.tagged import parse_tagged
 from mitigate.cli.main import main

@@ -15,6 +15,7 @@ from engines.checkpoint import prompt_ids
 from tests.helpers.tiny_chat import build_tiny_chat
 from tests.helpers.transformers_server import Served, served
 
+pytestmark = pytest.mark.slow  # a checkpoint is taught and served
 TEMPLATE = "- name: tiny\n  protocol: tagged\n  language: en\n  prompt: 'D: {reference} Q: {question} S: {sentence}'\n"
 REFERENCE = "The box is red. It is old."
 TAUGHT = {
