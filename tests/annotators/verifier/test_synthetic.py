@@ -53,14 +53,12 @@ def test_edits_change_one_thing(sentence: str) -> None:
     assert len(made) >= 2
     before = words_of(sentence).lower
     for text in made:
-        assert text is not None
-        assert text != sentence
-        after = words_of(text).lower
-        frame = any(set(words_of(f.format("")).lower) <= set(after) for f in FRAMES)
+        assert text not in (None, sentence)
+        after = words_of(str(text)).lower
         # framed, or one word (or a name of some words) exchanged, put in or taken out
-        assert frame or abs(len(after) - len(before)) <= 2
-        common = sum(word in after for word in before)
-        assert frame or common >= len(before) - 2
+        assert any(set(words_of(f.format("")).lower) <= set(after) for f in FRAMES) or (
+            abs(len(after) - len(before)) <= 2 and sum(word in after for word in before) >= len(before) - 2
+        )
 
 
 def test_numbers_in_edits_are_not_in_the_reference() -> None:
@@ -70,12 +68,9 @@ def test_numbers_in_edits_are_not_in_the_reference() -> None:
             assert words_of(text).numbers[2] not in {"134", "150", "99"}
 
 
-def test_no_edit_where_none_applies() -> None:
-    assert all(
-        edit("They walked slowly.", "They walked slowly.", Random(seed)) is None
-        or "walked slowly" in str(edit("They walked slowly.", "They walked slowly.", Random(seed)))
-        for seed in range(50)
-    )
+def test_only_a_frame_where_no_edit_applies() -> None:
+    made = {edit("They walked slowly.", "They walked slowly.", Random(seed)) for seed in range(50)}
+    assert made - {None} <= {frame.format("they walked slowly") for frame in FRAMES}
 
 
 def test_changed_words_by_hand() -> None:

@@ -51,6 +51,24 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> str:
     return save_tiny_bert(tmp_path_factory.mktemp("tiny"), 32)
 
 
+def rows_of(label: str, n: int, fold: int | None = None) -> list[dict[str, object]]:
+    """Rows whose labels follow simple rules; without a fold each is of another document, so that all folds occur."""
+    sentence = {
+        "supported": "The bridge is {} and 134 metres long.",
+        "contradictory": "The bridge is {} and 999 metres long.",
+        "unverifiable": "Its keeper {} bred dogs in Wales.",
+        "no_fact": "I like {} very much, do you?",
+    }[label]
+    words = "old grand steel famous big wide narrow busy quiet grey".split()
+    reference = "The Alder Bridge was opened in May 1902. It is 134 metres long. Anna Berg designed it."
+    own = [("", "") if fold is not None else (f" {i}", f" It has {i} arches.") for i in range(n)]
+    return [
+        {"id": f"{fold}{label}{i}", "source": "made", "lang": "en", "fold": fold, "label": label, "question": None,
+         "reference": reference + more, "sentence": sentence.format(words[i % 10] + number)}
+        for i, (number, more) in enumerate(own)
+    ]  # fmt: skip
+
+
 def test_row_weights_by_hand() -> None:
     # source a: 4 rows, 1 supported, 3 hallucinated; source b: 1 supported. power ½: a cell weighs 4^½ / its rows
     weights = row_weights(np.array(["a", "a", "a", "a", "b"]), np.array([0, 1, 2, UNSUPPORTED, 0]))
@@ -81,23 +99,21 @@ def examples(n: int) -> list[Example]:
 
 
 def test_training_learns_and_resumes(base: str, tmp_path: Path) -> None:
-    def trained(folder: Path, steps: tuple[float, ...]) -> PairEncoder:
-        for epochs in steps:
-            torch.manual_seed(3)
-            encoder = PairEncoder(base, dtype="float32")
-            train_stage(encoder, rows, folder, epochs=epochs, rate=3e-3, batch=8)
+    def trained() -> PairEncoder:
+        torch.manual_seed(3)
+        encoder = PairEncoder(base, dtype="float32")
+        train_stage(encoder, examples(64), tmp_path, epochs=12, rate=3e-3, batch=8)
         return encoder
 
-    rows = examples(64)
-    encoder = trained(tmp_path / "a", (12,))
+    encoder = trained()
     logits, tokens = encoder([(e.question, e.sentence, e.passages) for e in examples(40)])
     chance = torch.tensor(logits).softmax(-1)[:, 0].numpy()
     assert chance[0::2].min() > 0.5 > chance[1::2].max()
     wrong = [max(p for a, b, p in t if a < 10 and b > 7) for t in tokens]
     assert np.mean(wrong[1::2]) > np.mean(wrong[0::2]) + 0.3
-    state = tmp_path / "a" / "state.safetensors"
+    state = tmp_path / "state.safetensors"
     before = state.stat().st_mtime_ns
-    again = trained(tmp_path / "a", (12,))  # complete: nothing is trained
+    again = trained()  # complete: nothing is trained
     assert state.stat().st_mtime_ns == before
     for a, b in zip(encoder.model.parameters(), again.model.parameters(), strict=True):
         assert not a.requires_grad or torch.equal(a, b)
@@ -156,24 +172,8 @@ def test_examples_of_labels_and_files(tmp_path: Path) -> None:
     assert read_examples(tmp_path / "e.jsonl") == made
 
 
-def rows_of(fold: int, label: str, n: int) -> list[dict[str, object]]:
-    reference = "The Alder Bridge was opened in May 1902. It is 134 metres long. Anna Berg designed it."
-    sentence = {
-        "supported": "The bridge is {} and 134 metres long.",
-        "contradictory": "The bridge is {} and 999 metres long.",
-        "unverifiable": "Its keeper {} bred dogs in Wales.",
-        "no_fact": "I like {} very much, do you?",
-    }[label]
-    word = "old grand steel famous big wide narrow busy quiet grey".split()
-    return [
-        {"id": f"{fold}{label}{i}", "source": "made", "lang": "en", "fold": fold, "label": label, "question": None,
-         "reference": reference, "sentence": sentence.format(word[i % 10])}
-        for i in range(n)
-    ]  # fmt: skip
-
-
 def test_synthetic_rows_come_from_training_folds_only() -> None:
-    rows = [row for fold in range(5) for row in rows_of(fold, "supported", 4)]
+    rows = [row for fold in range(5) for row in rows_of("supported", 4, fold)]
     extra, parents = synthetic(rows)
     talk = [row for row in extra if row["label"] == "no_fact"]
     edits = extra[: len(extra) - len(talk)]
@@ -183,14 +183,13 @@ def test_synthetic_rows_come_from_training_folds_only() -> None:
     assert {row["label"] for row in edits} == {"contradictory"}
     assert all(new["reference"] == rows[i]["reference"] for new, i in zip(extra, parents, strict=True))
     assert len(talk) == TALK_REFERENCES * len(SMALL_TALK)
-    assert {row["label"] for row in talk} == {"no_fact"}
     assert not any("{" in row["sentence"] for row in talk)
     assert synthetic(rows) == (extra, parents)
 
 
 def test_the_whole_path_learns(tmp_path: Path) -> None:
     """Made-up rows whose labels follow simple rules: after training, unseen rows of fold 1 are judged right."""
-    rows = [row for fold in (1, 2, 3, 4) for label in LABELS for row in rows_of(fold, label, 30)]
+    rows = [row for fold in (1, 2, 3, 4) for label in LABELS for row in rows_of(str(label), 15, fold)]
     embedder = Embedder(dtype="float32")
     idf = fit_idf([row for row in rows if row["fold"] != 1])
     table, passages = windows(rows, idf, embedder, tmp_path)
@@ -211,43 +210,24 @@ def test_sources_are_the_english_trainable_ones() -> None:
     assert set(SOURCES) == TRAINABLE - {"uhgeval", "kdconv", "wice_tokens"}
 
 
-def test_rows_for_shipped_weights_exclude_fold_0() -> None:
+@pytest.mark.slow
+def test_fold_0_shares_no_text_with_other_folds() -> None:
     if not (DATA / "sentences").is_dir():
         pytest.skip("skipped: data not here")
     rows = [row for row in read_rows(DATA) if usable(row, SOURCES)]
-    train = [row for row in rows if row["fold"] != 0]
-    extra, parents = synthetic(train)
-    test_texts = {row["sentence"] for row in rows if row["fold"] == 0}
-    test_references = {row["reference"] for row in rows if row["fold"] == 0}
-    assert {row["source"] for row in rows} <= set(SOURCES)
-    assert not test_references & {row["reference"] for row in [*train, *extra]}
-    assert not test_texts & {train[i]["sentence"] for i in parents}
-
-
-def write_data(folder: Path, n: int = 36) -> None:
-    """Rows of distinct documents, so that all folds occur."""
-    (folder / "sentences").mkdir(parents=True)
-    (folder / "binary").mkdir()
-    rows = []
-    for i in range(n):
-        reference = f"The mill of Ostby number {i} was built in {1800 + i} by Jon Berg. It has {i + 3} old wheels."
-        for label, sentence in (
-            ("supported", f"Mill number {i} was built in {1800 + i}."),
-            ("contradictory", f"Mill number {i} was built in {1900 + i}."),
-            ("unverifiable", f"The owner of mill {i} kept bees in Spain."),
-            ("no_fact", f"What do you think of mill {i}, my friend?"),
-        ):
-            rows.append(
-                {"id": f"{label}{i}", "source": "made", "lang": "en", "question": None, "reference": reference,
-                 "answer": None, "sentence": sentence, "label": label, "fragments": None, "correction": None}
-            )  # fmt: skip
-    text = "".join(json.dumps(row) + "\n" for row in rows)
-    (folder / "sentences" / "made.dev.jsonl").write_text(text, encoding="utf-8")
+    assert {row["source"] for row in rows} == set(SOURCES)
+    for text in ("reference", "sentence"):
+        seen = {row[text] for row in rows if row["fold"] == 0}
+        assert seen
+        assert not seen & {row[text] for row in rows if row["fold"] != 0}
 
 
 def test_a_run_writes_an_annotator_and_goes_on(tmp_path: Path) -> None:
     base = save_tiny_bert(tmp_path / "base", 16)
-    write_data(tmp_path / "data")
+    (tmp_path / "data" / "sentences").mkdir(parents=True)
+    rows = [row for label in LABELS for row in rows_of(str(label), 24)]
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    (tmp_path / "data" / "sentences" / "made.dev.jsonl").write_text(text, encoding="utf-8")
     settings = Settings(tmp_path / "data", ("made",), base=base, edit_epochs=0.5, label_epochs=0.2)
     work = tmp_path / "work"
     annotator = train_annotator(settings, work)
