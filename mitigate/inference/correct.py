@@ -38,23 +38,15 @@ class Change(Edit):
 
 @dataclass
 class Mended:
-    """An answer while and after it is corrected.
+    """An answer while and after it is corrected."""
 
-    Args:
-        before: The annotation of the answer as it came.
-        after: The annotation of the answer as it is now; the same object where nothing changed.
-        action: What was done.
-        changes: Edits of the original answer, in order of offset, that lead from one to the other.
-        error: Why a sentence that was to be written anew could not be asked for; None where all went well.
-        proposals: Sentence number → edits of that sentence that are still to be tried, best first.
-    """
-
-    before: Annotation
-    after: Annotation
+    before: Annotation  # as it came
+    after: Annotation  # as it is now; the same object where nothing changed
     action: Literal["unchanged", "corrected", "abstained"] = "unchanged"
-    changes: tuple[Change, ...] = ()
-    error: str | None = None
+    changes: tuple[Change, ...] = ()  # of the original answer, in order of offset, that lead from one to the other
+    error: str | None = None  # why a sentence that was to be written anew could not be asked for
     proposals: dict[int, list[list[Change]]] = field(default_factory=dict, repr=False)
+    """Sentence number → edits of that sentence that are still to be tried, best first."""
 
     @property
     def answer(self) -> str:
@@ -78,12 +70,9 @@ class Mended:
         return next(i for i, s in sentences if s.start <= change.start and change.end <= s.end)
 
     def keep(self, changes: Sequence[Change], annotation: Annotation, numbers: Sequence[int] = ()) -> None:
-        """Take a trial over where fewer sentences are hallucinated than so far, and no more unchecked.
+        """Take changes over where with them fewer sentences are hallucinated than so far, and no more unchecked.
 
-        Args:
-            changes: Of the original answer.
-            annotation: Of the answer with these changes.
-            numbers: Sentences for which nothing more is to be tried then.
+        For the sentences ``numbers`` nothing more is tried then.
         """
         fewer = len(hallucinated(annotation)) < len(hallucinated(self.after))
         if fewer and _unchecked(annotation) <= _unchecked(self.after):
@@ -101,11 +90,7 @@ def _unchecked(annotation: Annotation) -> int:
 
 
 def apply(answer: str, changes: Sequence[Change]) -> str:
-    """The answer with changes made; every code point outside them stays.
-
-    Raises:
-        ValueError: Changes overlap, or one does not fit the answer.
-    """
+    """The answer with changes made; ValueError where they overlap, or one does not fit."""
     out, place = [], 0
     for change in sorted(changes, key=lambda c: (c.start, c.end)):
         if change.start < place or answer[change.start : change.end] != change.source:
@@ -182,9 +167,8 @@ Trial = tuple[Mended, tuple[Change, ...], list[int]]
 
 
 def _judged(trials: Sequence[Trial], annotator: Annotator) -> Iterator[tuple[Trial, Annotation]]:
-    records = [one.before.record for one, _, _ in trials]
-    answers = [apply(str(record["answer"]), trial[1]) for record, trial in zip(records, trials, strict=True)]
-    edited = [{**record, "answer": answer} for record, answer in zip(records, answers, strict=True)]
+    records = [(one.before.record, changes) for one, changes, _ in trials]
+    edited = [{**record, "answer": apply(str(record["answer"]), changes)} for record, changes in records]
     return zip(trials, annotator.annotate_batch(edited), strict=True)
 
 
@@ -261,26 +245,22 @@ def _abstain(one: Mended) -> None:
 
 
 def best_of(annotations: Sequence[Annotation]) -> int | None:
-    """Which of several annotated answers to one question to give.
+    """The number of the answer to give, of several annotated answers to one question; None where none was checked.
 
     The answer with the lowest hallucination rate; among equals the one with most supported sentences, then with the
     highest probability of support, then the first. An answer that claims nothing (rate None) stands at
     NOTHING_CLAIMED_RATE, so that it is preferred to one that is mostly wrong, and never to a right one.
-
-    Returns:
-        The number of the answer; None where no sentence of any could be checked.
     """
-    checked = [i for i, a in enumerate(annotations) if any(s.status == "checked" for s in a.sentences)]
-    return min(checked, key=lambda i: (*_rank(annotations[i]), i), default=None)
 
+    def rank(number: int) -> tuple[float, int, float]:
+        rate = annotations[number].hallucination_rate
+        factual = [s for s in annotations[number].sentences if s.label not in (None, "no_fact")]
+        support = [s.scores["supported"] for s in factual if s.scores]
+        return (
+            NOTHING_CLAIMED_RATE if rate is None else rate,
+            -sum(s.label == "supported" for s in factual),
+            -(sum(support) / len(support) if support else 0.0),
+        )
 
-def _rank(annotation: Annotation) -> tuple[float, int, float]:
-    """What `best_of` sorts by, lower is better."""
-    rate = annotation.hallucination_rate
-    factual = [s for s in annotation.sentences if s.label not in (None, "no_fact")]
-    support = [s.scores["supported"] for s in factual if s.scores]
-    return (
-        NOTHING_CLAIMED_RATE if rate is None else rate,
-        -sum(s.label == "supported" for s in factual),
-        -(sum(support) / len(support) if support else 0.0),
-    )
+    return min((i for i, a in enumerate(annotations) if any(s.status == "checked" for s in a.sentences)),
+               key=rank, default=None)  # fmt: skip

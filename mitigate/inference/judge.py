@@ -31,24 +31,16 @@ _VERDICT = re.compile(r"^\W*better\W+(first|second|none|1|2)\W*$", re.IGNORECASE
 
 @dataclass(frozen=True)
 class Tally:
-    """What a judge said of n pairs.
-
-    Attributes:
-        n: Pairs.
-        method, baseline, tie, unsure: How many of each outcome.
-        shares: {"method", "baseline", "tie"} of all pairs, unsure ones as ties (Table 6); sums to 1.
-        win_rate: method / (method + baseline) over decided pairs (Table 7); None where none was decided.
-        low, high: 95 % Wilson interval of the win rate.
-    """
+    """What a judge said of n pairs: how many have each outcome, and what follows."""
 
     n: int
     method: int
     baseline: int
     tie: int
     unsure: int
-    shares: dict[str, float]
-    win_rate: float | None
-    low: float | None
+    shares: dict[str, float]  # {"method", "baseline", "tie"} of all pairs, unsure ones as ties (Table 6); sums to 1
+    win_rate: float | None  # method / (method + baseline) over decided pairs (Table 7); None where none was decided
+    low: float | None  # 95 % Wilson interval of the win rate
     high: float | None
 
     def to_dict(self) -> dict[str, Any]:
@@ -101,12 +93,11 @@ def read_verdict(reply: str | None) -> Literal["first", "second", "none"] | None
 
 def combine(forward: str | None, backward: str | None) -> Outcome:
     """The outcome of both orders: the verdicts where the baseline was shown first, and where the method was."""
-    meaning: dict[tuple[str | None, str | None], Outcome] = {
-        ("second", "first"): "method",
-        ("first", "second"): "baseline",
-        ("none", "none"): "tie",
-    }
-    return meaning.get((forward, backward), "unsure")
+    if (forward, backward) == ("second", "first"):
+        return "method"
+    if (forward, backward) == ("first", "second"):
+        return "baseline"
+    return "tie" if forward == backward == "none" else "unsure"
 
 
 def estimate(pairs: Sequence[Pair]) -> dict[str, int]:
@@ -132,12 +123,11 @@ def by_engine(pairs: Sequence[Pair], engine: Engine) -> list[Judged]:
     """
     results = engine.chat(chats(pairs), Sampling(max_tokens=MAX_REPLY)) if pairs else []
     check_asked(results)
-    replies = [(forward.text, backward.text) for forward, backward in zip(results[::2], results[1::2], strict=True)]
-    verdicts = [(read_verdict(forward), read_verdict(backward)) for forward, backward in replies]
-    return [
-        (combine(*both), {"verdicts": list(both), "replies": list(texts)})
-        for both, texts in zip(verdicts, replies, strict=True)
-    ]
+    out: list[Judged] = []
+    for forward, backward in zip(results[::2], results[1::2], strict=True):
+        verdicts = [read_verdict(forward.text), read_verdict(backward.text)]
+        out.append((combine(*verdicts), {"verdicts": verdicts, "replies": [forward.text, backward.text]}))
+    return out
 
 
 def by_annotator(pairs: Sequence[Pair], annotator: Annotator) -> list[Judged]:
@@ -173,13 +163,11 @@ def by_similarity(pairs: Sequence[Pair], similarity: Similarity) -> list[Judged]
         triples = np.array([(texts[answer], texts[other], 0) for other in others], dtype=np.int64)
         return float(np.max(of_pairs(triples)))
 
-    scores = [
-        nearest(pair[name], pair["correct"]) - nearest(pair[name], pair["incorrect"])
-        if pair.get("correct") and pair.get("incorrect")
-        else None
-        for pair in pairs
-        for name in ("baseline", "method")
-    ]
+    scores: list[float | None] = []
+    for pair in pairs:
+        right, wrong = pair.get("correct"), pair.get("incorrect")
+        for text in (pair["baseline"], pair["method"]):
+            scores.append(nearest(text, right) - nearest(text, wrong) if right and wrong else None)
     return _compared("scores", scores, lower_is_better=False)
 
 

@@ -74,27 +74,16 @@ Judge = Callable[[Mapping[int, str]], Awaitable[dict[int, Held]]]
 
 @dataclass
 class Proxy:
-    """The proxy's settings and its annotator.
+    """The proxy's settings and its annotator."""
 
-    Args:
-        upstream: Base URL of the endpoint behind, such as http://127.0.0.1:8000/v1.
-        annotator: Judges answers; used by one request at a time.
-        regenerate: Writes flagged sentences anew; None applies only the corrections that the annotator gives.
-        token: What clients must send as bearer token; None takes programs on this machine (see :func:`_foreign`).
-        key: Sent to the endpoint behind in place of the client's authorization; None passes that on.
-        max_bytes: Largest request body.
-        max_characters: Longest answer and longest reference that are judged.
-        timeout: Seconds that the endpoint behind may stay silent.
-    """
-
-    upstream: str
-    annotator: Annotator
-    regenerate: Regenerate | None = None
-    token: str | None = None
-    key: str | None = None
-    max_bytes: int = 10_000_000
-    max_characters: int = 200_000
-    timeout: float = 300.0
+    upstream: str  # base URL of the endpoint behind, such as http://127.0.0.1:8000/v1
+    annotator: Annotator  # used by one request at a time
+    regenerate: Regenerate | None = None  # None applies only the corrections that the annotator gives
+    token: str | None = None  # what clients must send as bearer token; None takes programs on this machine
+    key: str | None = None  # sent on in place of the client's authorization; None passes that on
+    max_bytes: int = 10_000_000  # of a request
+    max_characters: int = 200_000  # of an answer, and of a reference, that is judged
+    timeout: float = 300.0  # seconds that the endpoint behind may stay silent
     _client: httpx2.AsyncClient | None = field(default=None, repr=False)
     _one: anyio.CapacityLimiter | None = field(default=None, repr=False)
 
@@ -122,7 +111,8 @@ class Proxy:
         if ".." in path.split("/"):
             return problem(404, "no such path")
         chat = request.method == "POST" and path == "chat/completions"
-        if self.token is not None and not _bearer(request, self.token):
+        sent = request.headers.get("authorization", "").encode()
+        if self.token is not None and not hmac.compare_digest(sent, f"Bearer {self.token}".encode()):
             return problem(401, "expected the bearer token that this proxy was started with")
         if self.token is None and (said := _foreign(request)):
             return problem(403, said)
@@ -168,26 +158,31 @@ class Proxy:
         reply = await self._client.send(sent, stream=True)
         passed = {k: v for k, v in reply.headers.items() if k.lower() not in HOP}
         if wanted is None or reply.status_code != 200:
-            return StreamingResponse(_closing(reply.aiter_bytes(), reply), reply.status_code, passed)
+            return StreamingResponse(self._sent(reply.aiter_bytes(), reply), reply.status_code, passed)
         kind = reply.headers.get("content-type", "")
         if kind.startswith("text/event-stream") or (stream and not kind.startswith("application/json")):
             rewrite = corrected_stream if wanted.action == "correct" else annotated_stream
-            chunks = rewrite(reply.aiter_bytes(), lambda texts: self._judge(texts, wanted))
-            return StreamingResponse(_closing(self._ended(chunks), reply), 200, passed)
+            events = rewrite(reply.aiter_bytes(), lambda texts: self._judge(texts, wanted))
+            return StreamingResponse(self._sent(events, reply, tell=True), 200, passed)
         try:
             data = await reply.aread()
         finally:
             await reply.aclose()
         return await self._whole(data, wanted, passed)
 
-    async def _ended(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        """A stream that ends with an error event where the endpoint behind breaks off; what came before was sent."""
+    async def _sent(
+        self, chunks: AsyncIterator[bytes], reply: httpx2.Response, *, tell: bool = False
+    ) -> AsyncIterator[bytes]:
+        """The chunks of a reply; where the endpoint behind breaks off, an error event or else the error itself."""
         try:
             async for chunk in chunks:
                 yield chunk
         except httpx2.HTTPError as error:
-            message = f"mitigate serve: {self.upstream} broke off: {error or type(error).__name__}"
-            yield event({"error": {"message": message, "type": "proxy_error"}})
+            if not tell:
+                raise
+            yield event(_error(f"{self.upstream} broke off: {error or type(error).__name__}"))
+        finally:
+            await reply.aclose()
 
     async def _whole(self, data: bytes, wanted: Wanted, headers: Mapping[str, str]) -> Response:
         """A reply that does not stream, judged."""
@@ -278,9 +273,13 @@ def last_question(messages: object) -> str | None:
     return None
 
 
-def problem(status: int, message: str) -> JSONResponse:
+def _error(message: str) -> dict[str, Any]:
     """An error in OpenAI's form."""
-    return JSONResponse({"error": {"message": f"mitigate serve: {message}", "type": "proxy_error"}}, status)
+    return {"error": {"message": f"mitigate serve: {message}", "type": "proxy_error"}}
+
+
+def problem(status: int, message: str) -> JSONResponse:
+    return JSONResponse(_error(message), status)
 
 
 def _foreign(request: Request) -> str | None:
@@ -297,11 +296,6 @@ def _foreign(request: Request) -> str | None:
     return None
 
 
-def _bearer(request: Request, token: str) -> bool:
-    sent = request.headers.get("authorization", "")
-    return hmac.compare_digest(sent.encode(), f"Bearer {token}".encode())  # in the same time for any wrong token
-
-
 async def _body(request: Request, most: int) -> bytes | None:
     """The body of a request; None where it is longer than allowed."""
     parts, size = [], 0
@@ -311,14 +305,6 @@ async def _body(request: Request, most: int) -> bytes | None:
             return None
         parts.append(part)
     return b"".join(parts)
-
-
-async def _closing(chunks: AsyncIterator[bytes], reply: httpx2.Response) -> AsyncIterator[bytes]:
-    try:
-        async for chunk in chunks:
-            yield chunk
-    finally:
-        await reply.aclose()
 
 
 # --- server-sent events ----------------------------------------------------------------------------------------------
@@ -362,11 +348,7 @@ class _Text:
 
 
 async def annotated_stream(chunks: AsyncIterator[bytes], judge: Judge) -> AsyncIterator[bytes]:
-    """Every event as it comes, and before the end one chunk with the judgement of each choice.
-
-    Raises:
-        Exception: What ended the stream before its time, after the judgement of what came.
-    """
+    """Every event as it comes, and before the end one chunk with the judgement of each choice."""
     seen = _Text(judge)
     told = False
     broken: Exception | None = None
@@ -391,9 +373,6 @@ async def corrected_stream(chunks: AsyncIterator[bytes], judge: Judge) -> AsyncI
     """Events without text (roles, tool calls) as they come; then the judged text of each choice, and what finishes it.
 
     Log-probabilities are left out: they are those of the words before correction.
-
-    Raises:
-        Exception: What ended the stream before its time, after the judged text of what came.
     """
     seen = _Text(judge)
     last: list[bytes] = []

@@ -29,32 +29,21 @@ Aspect = Literal["factuality", "relevance", "completeness", "length"]
 ASPECTS: tuple[Aspect, ...] = get_args(Aspect)
 DEFAULT_WEIGHTS: dict[str, float] = {"factuality": 1.0, "relevance": 0.3, "completeness": 0.3, "length": 0.3}
 DEFAULT_LABEL_REWARDS: dict[Label, float | None] = {
-    "supported": 1.0,
-    "contradictory": -1.0,
-    "unverifiable": -1.0,
-    "no_fact": None,
-}
+    "supported": 1.0, "contradictory": -1.0, "unverifiable": -1.0, "no_fact": None,
+}  # fmt: skip
 COVERS_NOTHING, COVERS_WHOLLY = 0.3, 0.8
 """Cosines of a sentence with a point (MiniLM) between which coverage rises from 0 to 1."""
 
 
 @dataclass(frozen=True)
 class Judged:
-    """One sentence of an answer with what was found out about it.
+    """One sentence of an answer with what was found out about it."""
 
-    Attributes:
-        label: The annotator's; None where it was not judged.
-        words: How many words it has.
-        relevant: Whether it bears on the question; True where relevance is not looked at.
-        repeat: Whether it says again what an earlier sentence said.
-        copied: Whether it stands in the reference word for word.
-    """
-
-    label: Label | None
+    label: Label | None  # None where it was not judged
     words: int
-    relevant: bool = True
-    repeat: bool = False
-    copied: bool = False
+    relevant: bool = True  # it bears on the question; also where relevance is not looked at
+    repeat: bool = False  # it says again what an earlier sentence said
+    copied: bool = False  # it stands in the reference word for word
 
     @property
     def credited(self) -> bool:
@@ -155,10 +144,7 @@ def relevance_reward(sentence: Judged) -> float | None:
 
 
 def relevance(sentences: Sequence[Judged]) -> float:
-    """Mean relevance reward in [−1, 1], 0 where no sentence has one; higher is better.
-
-    R = (c − o) / (c + o), with c credited sentences and o off the question or repeated.
-    """
+    """R = (c − o) / (c + o) in [−1, 1], of c credited sentences and o off the question or repeated; 0 without any."""
     values = [value for s in sentences if (value := relevance_reward(s)) is not None]
     return sum(values) / len(values) if values else 0.0
 
@@ -174,8 +160,7 @@ def completeness(similarity_SP: np.ndarray, credited_S: Sequence[bool], low: flo
         low: Cosine that covers nothing.
         high: Cosine that covers a point wholly; above ``low``.
 
-    Source: the recall of soft n-gram-free matching as in BERTScore (Zhang et al. 2020, R_BERT), per point instead of
-    per token; Wu et al.'s completeness is a trained model of the same question.
+    Source: BERTScore's recall (Zhang et al. 2020, R_BERT), per point instead of per token; Wu et al. train a model.
     """
     if similarity_SP.shape[1] == 0:
         raise ValueError("completeness: expected at least one point, got none")
@@ -188,13 +173,9 @@ def length(sentences: Sequence[Judged], target_sentences: int, max_words: int) -
 
         L = max(−1, (min(c, target) − d) / target − min(1, max(0, w − max_words) / max_words))
 
-    c counts credited sentences only, d repeated ones, w the words of all sentences. A repeat takes away what a credited
-    sentence brings; without that it would be free where relevance is not in use.
-
-    Args:
-        sentences: All sentences of the answer.
-        target_sentences: Credited sentences that are enough, at least 1.
-        max_words: The length budget in words; characters for Chinese.
+    c counts credited sentences only, d repeated ones, w the words (characters of Chinese) of all sentences; target
+    credited sentences are enough. A repeat takes away what a credited sentence brings; without that it would be free
+    where relevance is not in use.
     """
     credited, repeated = sum(s.credited for s in sentences), sum(s.repeat for s in sentences)
     excess = max(0, sum(s.words for s in sentences) - max_words) / max_words

@@ -78,11 +78,7 @@ class RewardFile(Reward):
 
 
 def read_config(path: str | Path) -> RewardFile:
-    """Read and check a reward's YAML file.
-
-    Raises:
-        UsageError: The file can't be read, is not YAML, or a key or value is wrong; the message names file and key.
-    """
+    """Read a reward's YAML file; UsageError, naming file and key, where it can't be read or something is wrong."""
     config = check(RewardFile, read_yaml(path), str(path))
     if config.calibration is not None:
         try:
@@ -111,15 +107,10 @@ def check_calibration(key: str, path: str, annotator: str) -> None:
 
 
 class LazyReward:
-    """A `SentenceReward` that is built, with its annotator, when it is first called.
-
-    Args:
-        name: Its `__name__`, which trainers log it under.
-        config: A checked configuration.
-    """
+    """A `SentenceReward` that is built, with its annotator, when it is first called."""
 
     def __init__(self, name: str, config: RewardFile) -> None:
-        self.__name__ = name
+        self.__name__ = name  # under which trainers log it
         self.config = config
 
     @cached_property
@@ -134,12 +125,7 @@ class LazyReward:
 
 
 def __getattr__(name: str) -> LazyReward:
-    """`factuality`, made from the environment at the first look-up and kept.
-
-    Raises:
-        UsageError: MITIGATE_REWARD_CONFIG names a file that is missing or wrong.
-        AttributeError: There is no such plug-in.
-    """
+    """`factuality`, made at the first look-up; UsageError where MITIGATE_REWARD_CONFIG names a wrong file."""
     if name != "factuality":
         raise AttributeError(f"module {__name__!r} has no plugin {name!r}; there is 'factuality'")
     path = os.environ.get(CONFIG_VARIABLE)

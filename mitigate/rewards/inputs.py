@@ -25,44 +25,24 @@ Text = Annotated[str, Field(min_length=1)]
 
 
 class Columns(Section):
-    """Names of the data set's columns that a reward reads; only ``reference`` must be there.
+    """Names of the data set's columns that a reward reads; only the one of references must be there."""
 
-    The default of each is the field's own name.
-
-    Attributes:
-        reference: The document to judge against, one text per row.
-        question: What was asked; without such a column the last user message of the prompt.
-        points: Gold points that a complete answer makes, a list of texts per row; without such a column they are taken
-            from the reference.
-        language: "en", "zh"…, handed to the annotator.
-    """
-
-    reference: Text = "reference"
-    question: Text = "question"
-    points: Text = "points"
-    language: Text = "language"
+    reference: Text = "reference"  # the document to judge against
+    question: Text = "question"  # without this column it is the last user message of the prompt
+    points: Text = "points"  # lists of what a complete answer says; without it sentences of the reference
+    language: Text = "language"  # "en", "zh"…, handed to the annotator
 
 
 @dataclass(frozen=True)
 class Answer:
-    """One completion, ready to be judged.
-
-    Attributes:
-        text: The completion's text, which ``spans`` point into.
-        spans: Start and end of each sentence of the answer, in order.
-        cut_off: Whether the completion ran into its limit, so that its last sentence is not whole.
-        reference: The document.
-        question: The question, "" where there is none.
-        language: As declared, or None.
-        points: Gold points, or None.
-    """
+    """One completion, ready to be judged."""
 
     text: str
-    spans: tuple[tuple[int, int], ...]
-    cut_off: bool
+    spans: tuple[tuple[int, int], ...]  # start and end of each sentence in the text, in order
+    cut_off: bool  # the completion ran into its limit, so its last sentence is not whole
     reference: str
-    question: str
-    language: str | None
+    question: str  # "" where there is none
+    language: str | None  # as declared
     points: tuple[str, ...] | None
 
     @property
@@ -75,93 +55,105 @@ class Answer:
         return [self.text[a:b] for a, b in self.spans]
 
 
-# --- checking and reading --------------------------------------------------------------------------------------------
+class Reader:
+    """Reads what TRL hands over; arguments as of ``SentenceReward``, and whether it needs a question."""
 
+    def __init__(
+        self,
+        columns: Columns,
+        thinking: Tags | None,
+        response: Tags | None,
+        eos_token_ids: int | Sequence[int] | None,
+        *,
+        needs_question: bool,
+    ) -> None:
+        for option, tags in (("thinking", thinking), ("response", response)):
+            if tags is not None and (len(tags) != 2 or not all(isinstance(tag, str) and tag for tag in tags)):
+                raise ValueError(f"{option}: expected an opening and a closing tag, or None, got {tags!r}")
+        self.columns = columns
+        self.thinking, self.response = thinking, response
+        ids = [eos_token_ids] if isinstance(eos_token_ids, int) else eos_token_ids
+        self.eos_token_ids = None if ids is None else frozenset(ids)
+        self.needs_question = needs_question
+        self._longest = 0  # tokens of the longest completion so far
 
-def check_columns(data: Mapping[str, Any], names: Columns, rows: int, *, question: bool) -> None:
-    """Check the columns that a reward reads.
+    def __call__(
+        self,
+        completions: Sequence[Any],
+        prompts: Sequence[Any] | None,
+        completion_ids: Sequence[Sequence[int]] | None,
+        data: Mapping[str, Any],
+    ) -> list[Answer]:
+        """Check the inputs and cut completions into the sentences of their answers.
 
-    Args:
-        data: Column name → values.
-        names: Which columns to read.
-        rows: How many rows there must be.
-        question: Whether a question is needed and no prompt can stand in.
-
-    Raises:
-        ValueError: A column is missing, has another length, or a value that can't be used.
-    """
-    if names.reference not in data:
-        raise ValueError(
-            f"reward: expected a column {names.reference!r} with the text to judge against, got the columns "
-            f"{sorted(data)}; add it to the data set or name another with columns=Columns(reference=…)"
-        )
-    for field, name in names:  # only a column that somebody renamed must be there
-        if name != field and name not in data:
-            raise ValueError(f"reward: expected a column {name!r}, got the columns {sorted(data)}")
-    if question and names.question not in data:
-        raise ValueError(
-            f"reward: the aspects relevance and completeness need a column {names.question!r} or the prompts; got the "
-            f"columns {sorted(data)}"
-        )
-    for name in (name for _, name in names if name in data):
-        if isinstance(data[name], str) or len(data[name]) != rows:
-            got = "one string" if isinstance(data[name], str) else len(data[name])
-            raise ValueError(f"reward: expected {rows} values in column {name!r}, got {got}")
-        kind, what = ((list, tuple), "a list of texts") if name == names.points else (str, "a text")
-        for row, value in enumerate(data[name]):
-            if not isinstance(value, kind) and (value is not None or name == names.reference):
-                raise ValueError(f"reward: expected {what} in column {name!r}, row {row}, got {type(value).__name__}")
-            if name == names.points and not all(isinstance(point, str) for point in value or ()):
-                raise ValueError(f"reward: expected {what} in column {name!r}, row {row}, got {value!r}")
-    empty = [row for row, value in enumerate(data[names.reference]) if not value.strip()]
-    if empty:
-        raise ValueError(
-            f"reward: expected a text in column {names.reference!r}, it is empty in {len(empty)} of {rows} rows "
-            f"(row {empty[0]} first); drop these rows from the data set, nothing can be judged without a reference"
-        )
-
-
-def read_answers(
-    completions: Sequence[Any],
-    prompts: Sequence[Any] | None,
-    cut_off: Sequence[bool],
-    data: Mapping[str, Any],
-    names: Columns,
-    thinking: Tags | None,
-    response: Tags | None,
-) -> list[Answer]:
-    """Cut completions into the sentences of their answers; ``data`` was checked by ``check_columns``."""
-    missing = [None] * len(completions)
-    questions, languages, points = (
-        data.get(name) or missing for name in (names.question, names.language, names.points)
-    )
-    answers = []
-    for i, completion in enumerate(completions):
-        text = completion_text(completion)
-        question = questions[i] or (question_of(prompts[i]) if prompts is not None else "")
-        answers.append(
+        Raises:
+            ValueError: A column is missing, or has another length or a value that can't be used.
+            TypeError: A completion is neither text nor messages.
+        """
+        if isinstance(completions, str):
+            raise ValueError("reward: expected a list of completions, got one string; put it into a list")
+        for name, values in (("prompts", prompts), ("completion_ids", completion_ids)):
+            if values is not None and len(values) != len(completions):
+                raise ValueError(f"reward: expected {len(completions)} {name}, one a completion, got {len(values)}")
+        self.check(data, len(completions), prompts=prompts is not None)
+        texts = [completion_text(completion) for completion in completions]
+        cut_off, self._longest = cut_offs(texts, completion_ids, self.eos_token_ids, self._longest)
+        names, missing = self.columns, [None] * len(texts)
+        questions = data.get(names.question) or missing
+        points = data.get(names.points) or missing
+        return [
             Answer(
                 text=text,
-                spans=tuple(sentence_spans(text, thinking, response)),
+                spans=tuple(sentence_spans(text, self.thinking, self.response)),
                 cut_off=cut_off[i],
                 reference=data[names.reference][i],
-                question=question.strip(),
-                language=languages[i],
+                question=(questions[i] or (question_of(prompts[i]) if prompts is not None else "")).strip(),
+                language=(data.get(names.language) or missing)[i],
                 points=tuple(point for point in points[i] or () if point.strip()) or None,
             )
-        )
-    return answers
+            for i, text in enumerate(texts)
+        ]
+
+    def check(self, data: Mapping[str, Any], rows: int, *, prompts: bool) -> None:
+        """Raise ValueError where a column is missing, or has not as many values as rows, or one that can't be used."""
+        names = self.columns
+        if names.reference not in data:
+            raise ValueError(
+                f"reward: expected a column {names.reference!r} with the text to judge against, got the columns "
+                f"{sorted(data)}; add it to the data set or name another with columns=Columns(reference=…)"
+            )
+        for default, name in names:  # pairs of field and value, and each default is the field's own name
+            if name != default and name not in data:
+                raise ValueError(f"reward: expected a column {name!r}, got the columns {sorted(data)}")
+        if self.needs_question and not prompts and names.question not in data:
+            raise ValueError(
+                f"reward: the aspects relevance and completeness need a column {names.question!r} or the prompts; got "
+                f"the columns {sorted(data)}"
+            )
+        for name in (name for _, name in names if name in data):
+            if isinstance(data[name], str) or len(data[name]) != rows:
+                got = "one string" if isinstance(data[name], str) else len(data[name])
+                raise ValueError(f"reward: expected {rows} values in column {name!r}, got {got}")
+            kind, what = ((list, tuple), "a list of texts") if name == names.points else (str, "a text")
+            for row, value in enumerate(data[name]):
+                where = f"reward: expected {what} in column {name!r}, row {row}, got"
+                if not isinstance(value, kind) and (value is not None or name == names.reference):
+                    raise ValueError(f"{where} {type(value).__name__}")
+                if name == names.points and not all(isinstance(point, str) for point in value or ()):
+                    raise ValueError(f"{where} {value!r}")
+        empty = [row for row, value in enumerate(data[names.reference]) if not value.strip()]
+        if empty:
+            raise ValueError(
+                f"reward: expected a text in column {names.reference!r}, it is empty in {len(empty)} of {rows} rows "
+                f"(row {empty[0]} first); drop these rows from the data set, nothing can be judged without a reference"
+            )
 
 
 def completion_text(completion: object) -> str:
-    """The text of a completion, plain or conversational.
-
-    Args:
-        completion: A string, or messages {"role", "content"} of which the last assistant's counts; content may be a
-            list of {"type": "text", "text"} parts.
+    """The text of a completion: the string, or the content of the last assistant message.
 
     Raises:
-        TypeError: It is neither.
+        TypeError: It is neither a string nor a list of messages.
     """
     if isinstance(completion, str):
         return completion
@@ -180,7 +172,7 @@ def question_of(prompt: object) -> str:
 
 
 def _last_content(messages: Sequence[Any], role: str) -> str:
-    """The text of the last message of a role, "" where there is none."""
+    """The text of the last message of a role, "" where there is none; content may be a list of parts."""
     found = [m for m in messages if isinstance(m, Mapping) and m.get("role") == role]
     content = (found[-1].get("content") if found else None) or ""
     if isinstance(content, str):
@@ -194,11 +186,6 @@ def sentence_spans(text: str, thinking: Tags | None, response: Tags | None) -> l
     A thinking block that is never closed goes to the end. A closing tag without an opening one ends a block that the
     prompt opened, so all before it is thinking. With response tags only what stands between them counts; an opened
     one that is never closed goes to the end.
-
-    Args:
-        text: The completion.
-        thinking: Opening and closing tag of what is not judged, or None.
-        response: Opening and closing tag of what alone is judged, or None.
     """
     parts = [(0, len(text))]
     if thinking:
@@ -234,14 +221,7 @@ def cut_offs(
     With ``eos_token_ids`` these are the completions whose last token is none of them; without, those as long as the
     longest ever seen whose text ends without a full stop; without ids, none.
 
-    Args:
-        texts: Texts of the completions.
-        ids: Their token ids without padding, or None.
-        eos_token_ids: The tokens that end a completion, or None if they are not known.
-        longest: Most tokens of a completion in earlier calls.
-
-    Returns:
-        A flag for each completion, and the new ``longest``.
+    ``longest`` is the number of tokens of the longest completion in earlier calls; the new one is returned too.
     """
     if ids is None:
         return [False] * len(texts), longest
@@ -257,10 +237,8 @@ def cut_offs(
 
 # Numbers with their separators, words of other letters, single Chinese characters (they have no spaces).
 _WORD = re.compile(r"[0-9]+(?:[.,:][0-9]+)*|[^\W\d_\u3400-\u9fff]+|[\u3400-\u9fff]|\d")
-COPY_RUN, COPY_RUN_HAN = 6, 10
-"""Consecutive words (characters of Chinese) in common that make a run; shorter ones are how one has to say it."""
-COPY_SHARE = 0.8
-REPEAT_SHARE = 0.85
+COPY_RUN, COPY_RUN_HAN = 6, 10  # words (characters of Chinese) of a run; shorter ones are how one has to say it
+COPY_SHARE, REPEAT_SHARE = 0.8, 0.85
 # Questions that can't be answered in their own words: neither "is it …?" nor "which, A or B?".
 _OPEN = re.compile(
     r"^\W*(?:(?:and|but|so|then|in|on|at|by|for|from|to|of|with|under|during|since|until|about)\W+){0,2}"
@@ -315,9 +293,6 @@ class Copies:
     """Finds sentences copied from one reference: at least 80 % of the words stand in runs of six shared words.
 
     A sentence of fewer words than a run is never a copy: a short answer can't help being literal.
-
-    Args:
-        reference: The document.
     """
 
     def __init__(self, reference: str) -> None:

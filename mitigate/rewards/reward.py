@@ -16,7 +16,7 @@ import hashlib
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import numpy as np
 
 from annotators.base import Annotator
-from annotators.records import LABELS, Label, hallucination_rate
+from annotators.records import LABELS, Label, Status, hallucination_rate
 from annotators.text.language import declared_or_found, language_of
 from annotators.text.sentences import split_sentences
 from mitigate.rewards.aspects import (
@@ -40,20 +40,7 @@ from mitigate.rewards.aspects import (
     sentence_reward,
     total,
 )
-from mitigate.rewards.inputs import (
-    Answer,
-    Columns,
-    Copies,
-    Tags,
-    check_columns,
-    completion_text,
-    content_words,
-    cut_offs,
-    open_question,
-    read_answers,
-    repeats,
-    words,
-)
+from mitigate.rewards.inputs import Answer, Columns, Copies, Reader, Tags, content_words, open_question, repeats, words
 from mitigate.rewards.segments import Segment, SentenceScore
 
 if TYPE_CHECKING:
@@ -75,53 +62,60 @@ Value = TypeVar("Value")
 # --- verdicts and embeddings, asked for once -------------------------------------------------------------------------
 
 
-class _Recent(OrderedDict[Key, Value]):
-    """Keeps the values used last."""
+class _Memo(OrderedDict[Key, Value]):
+    """Values computed once for each key, as long as they are kept; those used last stay."""
 
-    def keep(self, found: Mapping[Key, Value], size: int) -> None:
-        for key, value in found.items():
-            self[key] = value
-            self.move_to_end(key)
-        while len(self) > size:
-            self.popitem(last=False)
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def values_of(
+        self, keys: Sequence[Key], compute: Callable[[list[Key]], Iterable[Value]]
+    ) -> tuple[dict[Key, Value], int]:
+        """Key → value, all new ones by one call, and how many of the keys were known before."""
+        with _ONE_AT_A_TIME:
+            found = {key: self[key] for key in keys if key in self}
+            hits = sum(key in found for key in keys)
+            if new := [key for key in dict.fromkeys(keys) if key not in found]:
+                found.update(zip(new, compute(new), strict=True))
+            for key, value in found.items():
+                self[key] = value
+                self.move_to_end(key)
+            while len(self) > self.size:
+                self.popitem(last=False)
+        return found, hits
 
 
 class Verdicts:
-    """Judges sentences in one batch, each distinct one once.
+    """Judges sentences in one batch, each distinct one once; keeps ``size`` verdicts, but no failed ones.
 
-    Verdicts are kept by the annotator's fingerprint and every input that the annotator reads, so a changed reference or
-    question, or another annotator, is judged anew. Failed verdicts are not kept.
-
-    Args:
-        annotator: Judges ``{"question", "reference", "sentence", "language", "answer"}``.
-        size: Verdicts to keep, 0 for none.
+    They are kept by the annotator's fingerprint and every input that the annotator reads, so a changed reference or
+    question, or another annotator, is judged anew.
     """
 
     def __init__(self, annotator: Annotator, size: int) -> None:
         self.annotator = annotator
-        self.size = size
-        self.reads: tuple[str, ...] = annotator.reads
-        self._kept: _Recent[bytes, Label | None] = _Recent()
+        self.reads = annotator.reads
+        self._kept: _Memo[bytes, tuple[Label | None, Status]] = _Memo(size)
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> tuple[list[Label | None], int]:
         """The labels of rows, in order, by one call of the annotator, and how many were known before."""
         keys = [self._key(row) for row in rows]
-        with _ONE_AT_A_TIME:
-            found = {key: self._kept[key] for key in keys if key in self._kept}
-            hits = sum(key in found for key in keys)
-            new = {key: row for key, row in zip(keys, rows, strict=True) if key not in found}
-            failed = set()
-            if new:
-                fields = [{f: row[f] for f in self.reads if row.get(f) is not None} for row in new.values()]
-                judged = self.annotator.predict(fields)
-                if len(judged) != len(new):
-                    raise ValueError(
-                        f"annotator {self.annotator.name!r}: expected {len(new)} judgements, got {len(judged)}"
-                    )
-                found |= {key: sentence.label for key, sentence in zip(new, judged, strict=True)}
-                failed = {key for key, sentence in zip(new, judged, strict=True) if sentence.status == "failed"}
-            self._kept.keep({key: label for key, label in found.items() if key not in failed}, self.size)
-        return [found[key] for key in keys], hits
+        by_key = dict(zip(keys, rows, strict=True))
+
+        def judge(new: list[bytes]) -> list[tuple[Label | None, Status]]:
+            fields = [{f: by_key[key][f] for f in self.reads if by_key[key].get(f) is not None} for key in new]
+            judged = self.annotator.predict(fields)
+            if len(judged) != len(new):
+                raise ValueError(
+                    f"annotator {self.annotator.name!r}: expected {len(new)} judgements, got {len(judged)}"
+                )
+            return [(sentence.label, sentence.status) for sentence in judged]
+
+        found, hits = self._kept.values_of(keys, judge)
+        for key, (_, status) in found.items():
+            if status == "failed":
+                self._kept.pop(key, None)
+        return [found[key][0] for key in keys], hits
 
     def _key(self, row: Mapping[str, Any]) -> bytes:
         """sha256 over the fingerprint and the fields that the annotator reads, each with its length."""
@@ -134,27 +128,15 @@ class Verdicts:
 
 
 class Vectors:
-    """Sentence embeddings, each distinct text once as long as it is kept.
-
-    Args:
-        embedder: Where they come from.
-        size: Vectors to keep.
-    """
+    """Sentence embeddings, each distinct text once as long as it is among the ``size`` used last."""
 
     def __init__(self, embedder: Embedder, size: int) -> None:
         self.embedder = embedder
-        self.size = size
-        self._kept: _Recent[str, np.ndarray] = _Recent()
+        self._kept: _Memo[str, np.ndarray] = _Memo(size)
 
     def __call__(self, texts: Sequence[str]) -> dict[str, np.ndarray]:
         """Text → (_D,) float32 of length 1."""
-        with _ONE_AT_A_TIME:
-            found = {text: self._kept[text] for text in texts if text in self._kept}
-            new = [text for text in dict.fromkeys(texts) if text not in found]
-            if new:
-                found.update(zip(new, self.embedder.encode(new), strict=True))
-            self._kept.keep(found, self.size)
-        return found
+        return self._kept.values_of(texts, self.embedder.encode)[0]
 
 
 # --- how the sentences of an answer lie to its question and its reference --------------------------------------------
@@ -162,15 +144,10 @@ class Vectors:
 
 @dataclass(frozen=True)
 class Similar:
-    """Cosines of the sentences of one answer, −1 for those that were not judged.
+    """Cosines of the sentences of one answer, −1 for those that were not judged."""
 
-    Attributes:
-        near_S: (_S,) with the question, or with the sentence of the reference that bears on it, whichever is higher.
-        points_SP: (_S, _P) with each point that a complete answer makes.
-    """
-
-    near_S: np.ndarray
-    points_SP: np.ndarray
+    near_S: np.ndarray  # with the question, or with the sentence of the reference that bears on it if that is higher
+    points_SP: np.ndarray  # with each point that a complete answer makes
 
 
 @lru_cache(maxsize=1024)
@@ -204,7 +181,7 @@ def similarity(answer: Answer, labels: Sequence[Label | None], vectors: Mapping[
 
     Args:
         answer: The answer.
-        labels: The labels of its sentences; that of a last sentence that was cut off may be missing.
+        labels: The labels of its sentences, but for a last one that was cut off.
         vectors: Text → (_D,) of length 1, for ``texts_of`` and the judged sentences.
     """
     question = vectors[answer.question]
@@ -305,9 +282,10 @@ class SentenceReward:
     ) -> None:
         self.label_rewards = check_label_rewards(label_rewards or {})
         self.aspects = check_aspects(aspects)
-        for option, tags in (("thinking", thinking), ("response", response)):
-            if tags is not None and (len(tags) != 2 or not all(isinstance(tag, str) and tag for tag in tags)):
-                raise ValueError(f"{option}: expected an opening and a closing tag, or None, got {tags!r}")
+        self._needs_question = "relevance" in self.aspects or "completeness" in self.aspects
+        self._read = Reader(
+            columns or Columns(), thinking, response, eos_token_ids, needs_question=self._needs_question
+        )
         for option, value, least in (("target_sentences", target_sentences, 1), ("max_words", max_words, 1),
                                      ("cache_size", cache_size, 0)):  # fmt: skip
             if not isinstance(value, int) or value < least:
@@ -322,18 +300,11 @@ class SentenceReward:
                 "the file to load_annotator"
             )
         self.annotator = annotator
-        self.columns = columns or Columns()
-        self.thinking, self.response = thinking, response
-        ids = [eos_token_ids] if isinstance(eos_token_ids, int) else eos_token_ids
-        self.eos_token_ids = None if ids is None else frozenset(ids)
         self.target_sentences, self.max_words = target_sentences, max_words
         self.__name__ = name
-        self._needs_question = "relevance" in self.aspects or "completeness" in self.aspects
         self._verdicts = Verdicts(annotator, cache_size)
-        self._embedder = embedder
-        self._device = device
+        self._embedder, self._device = embedder, device
         self._vectors: Vectors | None = None
-        self._longest = 0
 
     def check(self, data: Mapping[str, Any]) -> None:
         """Check a whole data set before training: ``reward.check(dataset[:])``.
@@ -341,8 +312,8 @@ class SentenceReward:
         Raises:
             ValueError: A column is missing, or a value can't be used; the message names the first row.
         """
-        rows = len(data.get(self.columns.reference, ()))
-        check_columns(data, self.columns, rows, question=self._needs_question and "prompt" not in data)
+        rows = len(data.get(self._read.columns.reference, ()))
+        self._read.check(data, rows, prompts="prompt" in data)
 
     def __call__(
         self,
@@ -371,20 +342,12 @@ class SentenceReward:
             TypeError: A completion is neither text nor messages.
         """
         started = time.perf_counter()
-        if isinstance(completions, str):
-            raise ValueError("reward: expected a list of completions, got one string; put it into a list")
-        for name, values in (("prompts", prompts), ("completion_ids", completion_ids)):
-            if values is not None and len(values) != len(completions):
-                raise ValueError(f"reward: expected {len(completions)} {name}, one a completion, got {len(values)}")
-        check_columns(columns, self.columns, len(completions), question=self._needs_question and prompts is None)
-        texts = [completion_text(completion) for completion in completions]
-        cut, self._longest = cut_offs(texts, completion_ids, self.eos_token_ids, self._longest)
-        answers = read_answers(completions, prompts, cut, columns, self.columns, self.thinking, self.response)
-        scored, hit_share = self._score(answers)
+        scored, hit_share = self._score(self._read(completions, prompts, completion_ids, columns))
         if log_metric is not None:
-            for metric, value in _metrics(scored, hit_share).items():
-                log_metric(f"{self.__name__}/{metric}", value)
-            log_metric(f"{self.__name__}/seconds", time.perf_counter() - started)
+            metrics = {**self._metrics(scored), "cache_hit_share": hit_share, "seconds": time.perf_counter() - started}
+            for metric, value in metrics.items():
+                if value is not None:
+                    log_metric(f"{self.__name__}/{metric}", float(value))
         if log_extra is not None:
             log_extra(f"{self.__name__}/labels", [" ".join(s.label or "?" for s in one.sentences) for one in scored])
             shown = [" ".join(f"{name}={value:.2f}" for name, value in one.values.items()) for one in scored]
@@ -404,16 +367,11 @@ class SentenceReward:
         """Judge all whole sentences of all answers in one batch; also the share of verdicts known before."""
         counts = [len(answer.spans) - answer.last_is_part for answer in answers]
         rows = [
-            {
-                "sentence": sentence,
-                "reference": answer.reference,
-                "question": answer.question or None,
-                "language": answer.language,
-                "answer": answer.text,
-            }
+            {"sentence": sentence, "reference": answer.reference, "question": answer.question or None,
+             "language": answer.language, "answer": answer.text}
             for answer, count in zip(answers, counts, strict=True)
             for sentence in answer.sentences[:count]
-        ]
+        ]  # fmt: skip
         verdicts, hits = self._verdicts(rows)
         rest = iter(verdicts)
         labels = [list(islice(rest, count)) for count in counts]
@@ -448,7 +406,7 @@ class SentenceReward:
             if not answer.question:
                 raise ValueError(
                     "reward: the aspects relevance and completeness need a question, one is empty; fill the column "
-                    f"{self.columns.question!r} or name other aspects"
+                    f"{self._read.columns.question!r} or name other aspects"
                 )
             if language_of(answer.question) == "zh" and not self._vectors.embedder.reads_chinese:
                 raise ValueError(
@@ -461,13 +419,9 @@ class SentenceReward:
 
     def _value(self, answer: Answer, sentences: list[Judged], near: Similar | None) -> _Scored:
         """The score, with one segmentation for each aspect: sentences, or the whole answer."""
-        found = aspect_values(
-            sentences,
-            self.label_rewards,
-            near.points_SP if near is not None else None,
-            target_sentences=self.target_sentences,
-            max_words=self.max_words,
-        )
+        points_SP = near.points_SP if near is not None else None
+        limits = {"target_sentences": self.target_sentences, "max_words": self.max_words}
+        found = aspect_values(sentences, self.label_rewards, points_SP, **limits)
         if found is None or (answer.cut_off and not sentences):  # cut off before the answer began
             return _Scored(sentences, {}, None)
         values = {name: found[name] for name in self.aspects}
@@ -484,27 +438,27 @@ class SentenceReward:
                 ends = [(answer.spans[0][0], answer.spans[-1][1])] if sentences else []
                 segments[name] = [Segment(a, b, None, values[name]) for a, b in ends]
         scale = sum(self.aspects.values())
-        weights = {name: weight / scale for name, weight in self.aspects.items()}
+        weights = {str(name): weight / scale for name, weight in self.aspects.items()}
         return _Scored(sentences, values, SentenceScore(total(values, self.aspects), segments, weights))
 
+    def _metrics(self, scored: Sequence[_Scored]) -> dict[str, float | None]:
+        """What is logged, by name; None is a mean over nothing."""
 
-def _metrics(scored: Sequence[_Scored], hit_share: float | None) -> dict[str, float]:
-    """What is logged, by name; shares of nothing are left out."""
-    sentences = [s for one in scored for s in one.sentences]
-    judged = [s for s in sentences if s.label is not None]
-    found: dict[str, float | None] = {
-        "sentences": len(sentences) / len(scored) if scored else None,
-        "judged_share": len(judged) / len(sentences) if sentences else None,
-        "cache_hit_share": hit_share,
-        "unscored_share": sum(one.score is None for one in scored) / len(scored) if scored else None,
-        "hallucination_rate": hallucination_rate(s.label for s in judged),
-    }
-    if judged:
-        found |= {f"share_{label}": sum(s.label == label for s in judged) / len(judged) for label in LABELS}
-        found["share_repeated"] = sum(s.repeat for s in judged) / len(judged)
-        found["share_copied"] = sum(s.copied for s in judged) / len(judged)
-        found["share_off_question"] = sum(not s.relevant for s in judged) / len(judged)
-    valued = [one.values for one in scored if one.score is not None]
-    if valued:
-        found |= {f"aspect_{name}": sum(v[name] for v in valued) / len(valued) for name in valued[0]}
-    return {name: float(value) for name, value in found.items() if value is not None}
+        def mean(values: Iterable[float]) -> float | None:
+            values = list(values)
+            return sum(values) / len(values) if values else None
+
+        sentences = [s for one in scored for s in one.sentences]
+        judged = [s for s in sentences if s.label is not None]
+        valued = [one.values for one in scored if one.score is not None]
+        return {
+            "sentences": mean(len(one.sentences) for one in scored),
+            "judged_share": mean(s.label is not None for s in sentences),
+            "unscored_share": mean(one.score is None for one in scored),
+            "hallucination_rate": hallucination_rate(s.label for s in judged),
+            **{f"share_{label}": mean(s.label == label for s in judged) for label in LABELS},
+            "share_repeated": mean(s.repeat for s in judged),
+            "share_copied": mean(s.copied for s in judged),
+            "share_off_question": mean(not s.relevant for s in judged),
+            **{f"aspect_{name}": mean(values[name] for values in valued) for name in self.aspects},
+        }

@@ -37,19 +37,17 @@ chosen sentences up. With ``remove_unused_columns`` the sentences would never re
 class MaskDPOCollator(DataCollatorForPreference):
     """TRL's collator with ``completion_mask`` zeroed outside the sentences that count.
 
+    The end-of-sequence token of the chosen answer counts too.
+
     Args:
         tokenizer: A fast tokenizer, the one the trainer has.
-        keep: Side → labels that count.
-        keep_end: Whether the end-of-sequence token of the chosen answer counts.
         **options: ``max_length``, ``truncation_mode``, ``pad_to_multiple_of`` as TRL's.
 
     Raises:
         ValueError: The tokenizer is slow, or has neither a padding nor an end token.
     """
 
-    def __init__(
-        self, tokenizer: Any, *, keep: Mapping[str, frozenset[str]] = KEPT, keep_end: bool = True, **options: Any
-    ) -> None:
+    def __init__(self, tokenizer: Any, **options: Any) -> None:
         fast = getattr(tokenizer, "backend_tokenizer", None)
         if fast is None:
             raise ValueError(
@@ -60,7 +58,6 @@ class MaskDPOCollator(DataCollatorForPreference):
             raise ValueError("expected a tokenizer with a padding or end token, got one with neither")
         super().__init__(pad_token_id=pad, **options)
         self._fast, self._eos, self._special = fast, tokenizer.eos_token_id, special_ids(fast)
-        self._keep, self._keep_end = keep, keep_end
 
     def torch_call(self, examples: list[dict[str, Any]]) -> dict[str, Any]:
         """Collate examples that also have ``chosen_sentences`` and ``rejected_sentences``; ValueError without them."""
@@ -89,7 +86,7 @@ class MaskDPOCollator(DataCollatorForPreference):
         segments = [Segment(s["start"], s["end"], s["label"]) for s in sentences]
         text = completion_text(example[side]).removesuffix(self._fast.id_to_token(self._eos) or "")
         owners_T = owners(anchors(decoded, spans_T2), locate(text, decoded, segments))
-        kept = [int(j >= 0 and segments[j].label in self._keep[side]) for j in owners_T]
-        if self._keep_end and side == "chosen" and self._eos in ids:
+        kept = [int(j >= 0 and segments[j].label in KEPT[side]) for j in owners_T]
+        if side == "chosen" and self._eos in ids:
             kept[len(ids) - 1 - ids[::-1].index(self._eos)] = 1
         return kept

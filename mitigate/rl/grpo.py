@@ -17,31 +17,32 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from accelerate.utils import gather_object  # type: ignore[import-untyped]
-from trl import GRPOConfig, GRPOTrainer
 
 from mitigate.rewards.inputs import completion_text
-from mitigate.rewards.segments import Segment, SentenceScore
+from mitigate.rewards.segments import SentenceScore
 from mitigate.rl.credit import (
     ZERO_STD,
     Credit,
     anchors,
     group_moments,
-    locate,
     moments,
-    normalise,
-    owners,
-    returns,
-    segment_advantages,
+    row_advantages,
     special_ids,
     token_spans,
 )
+
+try:
+    import trl
+    from trl import GRPOConfig, GRPOTrainer
+except ImportError as error:
+    raise ImportError("mitigate.rl.grpo needs TRL: pip install 'hallucination-toolkit[trl]'") from error
 
 OLDEST_TRL, BROKEN_TRL, NEXT_TRL = (1, 10), "1.15.0", (2,)
 Aspect = tuple[int, str]  # index of the reward function, name of the aspect
 
 
 class _Call(NamedTuple):
-    """What a reward function was asked and what it returned, one entry per completion of this rank."""
+    """What a reward function was asked and what it returned, for each completion of this rank."""
 
     completions: Sequence[Any]
     completion_ids: Sequence[Sequence[int]]
@@ -60,23 +61,16 @@ def check_trl(version: str) -> None:
         )
 
 
-try:
-    import trl
-except ImportError as error:
-    raise ImportError("mitigate.rl.grpo needs TRL: pip install 'hallucination-toolkit[trl]'") from error
 check_trl(trl.__version__)
 
 
 class SentenceGRPOTrainer(GRPOTrainer):
     """GRPOTrainer that credits every token with the reward of its own sentence.
 
-    Args:
-        model: As GRPOTrainer's.
-        reward_funcs: As GRPOTrainer's. At least one returns `list[SentenceScore | None]`.
-        args: As GRPOTrainer's; `importance_sampling_level` must be "token". `scale_rewards` and `reward_weights`
-            hold for segments too.
+    Args (the others are GRPOTrainer's):
+        reward_funcs: At least one returns `list[SentenceScore | None]`.
+        args: `importance_sampling_level` must be "token". `scale_rewards` and `reward_weights` hold for segments too.
         credit: γ, the share of the sequence-level advantage and the credit of the end-of-sequence token.
-        **kwargs: The rest of GRPOTrainer's arguments.
 
     Raises:
         ValueError: A setting under which token-level advantages would be wrong, or a slow tokenizer.
@@ -95,8 +89,8 @@ class SentenceGRPOTrainer(GRPOTrainer):
             _check_args(args)
         self.credit = credit or Credit()
         self._scored: dict[int, _Call] = {}  # index of the reward function → its call on this batch
-        funcs = list(reward_funcs) if isinstance(reward_funcs, list | tuple) else [reward_funcs]
         if reward_funcs is not None:
+            funcs = reward_funcs if isinstance(reward_funcs, list | tuple) else [reward_funcs]
             reward_funcs = [self._recorded(i, func) for i, func in enumerate(funcs)]
         super().__init__(model, reward_funcs, args, **kwargs)
         tokenizer: Any = getattr(self.processing_class, "tokenizer", self.processing_class)
@@ -217,43 +211,6 @@ class SentenceGRPOTrainer(GRPOTrainer):
     def _mode(self) -> str:
         model: Any = self.model
         return "train" if model.training else "eval"
-
-
-def row_advantages(
-    decoded: str,
-    anchors_T: np.ndarray,
-    text: str,
-    parts: Sequence[tuple[Sequence[Segment], float, float, float]],
-    shared: float,
-    ends: bool,
-    credit: Credit,
-) -> tuple[np.ndarray, np.ndarray]:
-    """A_t = w_seq · A_seq + Σ_a w_a Σ_{k ≥ j(t)} γ^(k−j(t)) r̃_k of one completion.
-
-    Args:
-        decoded: What the ids decode to; `anchors_T` are offsets into it.
-        anchors_T: As `credit.anchors` returns them.
-        text: The completion's text, into which segments are offsets.
-        parts: For each aspect its segments, its weight, mean and standard deviation of its group's rewards.
-        shared: A_seq.
-        ends: Whether the last token ends the sequence.
-        credit: γ, w_seq and the credit of the end-of-sequence token.
-
-    Returns:
-        advantages_T, and inside_T: whether any segment owns the token.
-    """
-    out_T = np.full(len(anchors_T), credit.sequence_share * shared)
-    inside_T = np.zeros(len(anchors_T), dtype=bool)
-    for segments, weight, mean, std in parts:
-        owners_T = owners(anchors_T, locate(text, decoded, segments))
-        if ends and credit.eos == "last":
-            owners_T[-1] = len(segments) - 1
-        returns_S = returns(normalise([s.reward for s in segments], mean, std), credit.gamma)
-        out_T += weight * segment_advantages(owners_T, returns_S)
-        inside_T |= owners_T >= 0
-    if ends and credit.eos == "sequence":
-        out_T[-1] = shared
-    return out_T, inside_T
 
 
 def _check_args(args: GRPOConfig) -> None:

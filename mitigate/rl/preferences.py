@@ -23,8 +23,7 @@ def best_against_worst(samples: Sequence[Mapping[str, Any]], *, min_gap: float =
     factual sentence take no part, nor do pairs of which one side would be empty under the mask.
 
     Args:
-        samples: Annotated records of one question: {"question", "reference", "answer", "sentences": [{"start", "end",
-            "label"}, …]}.
+        samples: Annotated records of one question.
         min_gap: Smallest difference of the two rates, in [0, 1]; a difference of 0 is a tie and never makes a pair.
 
     Returns:

@@ -99,8 +99,6 @@ def test_mask_by_hand(tokenizer: Any) -> None:
     out = MaskDPOCollator(tokenizer)([pair_of(tokenizer)])
     assert out["completion_mask"].tolist() == [CHOSEN, REJECTED + [0] * 5]
     assert out["attention_mask"].sum(1).tolist() == [13, 8]  # attention is as ever
-    plain = MaskDPOCollator(tokenizer, keep_end=False)([pair_of(tokenizer)])
-    assert plain["completion_mask"][0].tolist() == [*CHOSEN[:-1], 0]
 
 
 def test_mask_is_cut_as_trl_cuts(tokenizer: Any) -> None:
