@@ -11,7 +11,7 @@ import math
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,7 +50,7 @@ def cosine(encode: Encode) -> Similarity:
 def rouge_l(texts: Sequence[str]) -> OfPairs:
     """ROUGE-L F1 of two texts, in [0, 1] (``annotators/text/rouge.py``); each text is cut into words once."""
     words = [rouge.rouge_words(text) for text in texts]
-    against = lru_cache(maxsize=None)(lambda candidate: rouge.rouge_l(words[candidate]))
+    against = cache(lambda candidate: rouge.rouge_l(words[candidate]))
     return lambda pairs_P3: np.array([against(c)(words[r]) for c, r, _ in pairs_P3.tolist()], dtype=np.float64)
 
 
@@ -66,7 +66,7 @@ def new_words(texts: Sequence[str]) -> OfPairs:
     seen = Counter(word for bag in bags for word in bag)
     weight = {word: math.log((1 + len(texts)) / (1 + n)) for word, n in seen.items()}
 
-    @lru_cache(maxsize=None)
+    @cache
     def added(candidate: int, question: int) -> tuple[frozenset[str], float]:
         bag = bags[candidate] - bags[question]
         return bag, math.fsum(weight[word] for word in bag)
