@@ -14,14 +14,10 @@ can't use each other's blocks yet, so a server with many slots computes somewhat
 
 from __future__ import annotations
 
-import argparse
 import hashlib
-import platform
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,32 +25,17 @@ import numpy as np
 from annotators.generative.annotator import GenerativeAnnotator
 from annotators.generative.protocols import Options
 from annotators.generative.tagged import neutral
-from benchmarks.splits import DATA, load_rows
+from benchmarks.common import Row, load_rows, parser, row, save
 from engines.embedding import Embedder
 from engines.types import Chat, ChatResult, OnResult, Sample, Sampling
+from fewl.similarity import each_once
 
-PAGE = Path(__file__).parent.parent / "docs" / "results" / "generative-calls.md"
 SOURCES = ("lfqa_verification", "cliff")
 LEAST = 400
 """Tokens of a document."""
 BLOCK = 16
+COUNTED = {"calls": "calls", "total": "prompt tokens", "computed": "computed prompt tokens"}
 CHUNK = 32
-
-
-class Remembering(Embedder):
-    """An embedder that embeds each text once in its life: windows are chosen a dozen times here."""
-
-    def __init__(self) -> None:
-        super().__init__(device="cpu")
-        self.seen: dict[str, np.ndarray] = {}
-
-    def encode(self, texts: Sequence[str]) -> np.ndarray:
-        seen = self.__dict__.get("seen")
-        if seen is None:  # the constructor asks for the width
-            return super().encode(texts)
-        if new := [text for text in dict.fromkeys(texts) if text not in seen]:
-            seen.update(zip(new, super().encode(new), strict=True))
-        return np.stack([seen[text] for text in texts])
 
 
 @dataclass
@@ -109,9 +90,9 @@ def _nearest(sentence: str, document: str) -> str:
 def rows_of(rows: Sequence[dict[str, Any]], embedder: Embedder, answers: int, seed: int) -> list[list[dict[str, Any]]]:
     """Labelled sentences by answer, of up to ``answers`` answers with a long document."""
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for row in rows:
-        if row["answer"] and not row["file"].startswith("spans"):
-            groups.setdefault((row["reference"], row["answer"]), []).append(row)
+    for r in rows:
+        if r["answer"]:
+            groups.setdefault((r["reference"], r["answer"]), []).append(r)
     keys = sorted(groups)
     sizes = embedder.count_tokens([reference for reference, _ in keys])
     long = [key for key, size in zip(keys, sizes, strict=True) if size > LEAST]
@@ -171,74 +152,44 @@ def measure(groups: Sequence[Sequence[Mapping[str, Any]]], embedder: Embedder, *
     return costs
 
 
-def per_sentence(costs: Sequence[Cost], name: str, seed: int) -> str:
+def per_sentence(what: str, costs: Sequence[Cost], name: str) -> Row:
     """A figure a sentence with its 95 % interval from 1,000 draws of answers."""
     values = np.array([[getattr(cost, name), cost.sentences] for cost in costs], float)
-    draws = np.random.default_rng(seed).integers(0, len(values), (1000, len(values)))
+    draws = np.random.default_rng(0).integers(0, len(values), (1000, len(values)))
     sums = values[draws].sum(axis=1)
-    low, high = np.percentile(sums[:, 0] / sums[:, 1], [2.5, 97.5])
-    digits = 2 if name == "calls" else 0
-    mean = values[:, 0].sum() / values[:, 1].sum()
-    return f"{mean:,.{digits}f} ({low:,.{digits}f}–{high:,.{digits}f})"
+    limits = np.percentile(sums[:, 0] / sums[:, 1], [2.5, 97.5])
+    return row(what, int(values[:, 1].sum()), values[:, 0].sum() / values[:, 1].sum(), limits)
 
 
 def main() -> None:
     """Count and write the page."""
-    parser = argparse.ArgumentParser(description="Calls and prompt tokens of the generative annotator.")
-    parser.add_argument("--data", type=Path, default=DATA)
-    parser.add_argument("--answers", type=int, default=120)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--output", type=Path, default=PAGE)
-    args = parser.parse_args()
-    everything = load_rows(args.data)
-    embedder = Remembering()
-    sections = []
+    made = parser(__doc__)
+    made.add_argument("--answers", type=int, default=120)
+    args = made.parse_args()
+    everything = [r for r in load_rows(args.data) if "label" in r]
+    embedder = Embedder(device="cpu")
+    embedder.encode = each_once(embedder.encode)  # windows are chosen a dozen times here
+    rows = []
     for source in SOURCES:
-        rows = [row for row in everything if row["source"] == source]
-        sections.append(section(source, rows_of(rows, embedder, args.answers, args.seed), embedder, args.seed))
-    page = f"""# Calls and prompt tokens of the generative annotator
-
-Written by `benchmarks/generative_calls.py` (what is asked, what is played, how tokens are counted: see its head).
-
-```
-OMP_NUM_THREADS=1 python -m benchmarks.generative_calls --answers {args.answers} --seed {args.seed}
-```
-
-Figures are a sentence, with 95 % intervals over answers; "computed" is with a prefix cache, "reused" the share that it
-saves. Counting only, no timing; Python {platform.python_version()}, transformers
-{version("transformers")}, 2-core CPU machine.
-
-{chr(10).join(sections)}
-Calls include the second pass of sentences found unverifiable, which the window `whole` has no need of. A sentence
-without a fact takes one call in either protocol; where three turns find no evidence they stop after two.
-"""
-    args.output.write_text(page, encoding="utf-8")
-    print(f"page: {args.output}")
-
-
-def section(source: str, groups: Sequence[Sequence[Mapping[str, Any]]], embedder: Embedder, seed: int) -> str:
-    """The table of one source."""
-    sentences = sum(map(len, groups))
-    found = sum(row["label"] in ("supported", "contradictory") for group in groups for row in group)
-    size = np.mean(embedder.count_tokens([group[0]["reference"] for group in groups]))
-    lines = [
-        f"## {source}",
-        "",
-        f"{len(groups)} answers, {sentences} labelled sentences, {found} played as having evidence, the rest as "
-        f"unverifiable; documents of {size:,.0f} tokens on average.",
-        "",
-        "| protocol | order | window | calls | prompt tokens | computed | reused |",
-        "|---|---|---|---|---|---|---|",
+        groups = rows_of([r for r in everything if r["source"] == source], embedder, args.answers, 0)
+        for protocol in ("tagged", "three-turn"):
+            for order in ("reference-first", "question-first"):
+                for window in ("sentence", "answer", "whole"):
+                    costs = measure(groups, embedder, protocol=protocol, prompt=f"plain/{order}", window=window)
+                    where = f"{source}, {protocol}, {order}, window of the {window}"
+                    for name, called in (
+                        ("calls", "calls"),
+                        ("total", "prompt tokens"),
+                        ("computed", "computed prompt tokens"),
+                    ):
+                        rows.append(per_sentence(f"{where}: {called} a sentence", costs, name))
+                    print(rows[-1], flush=True)
+    shown = [
+        one
+        for one in rows
+        if "reference-first" in one["what"] and "computed" in one["what"] and "whole" not in one["what"]
     ]
-    for protocol in ("tagged", "three-turn"):
-        for order in ("reference-first", "question-first"):
-            for window in ("sentence", "answer", "whole"):
-                costs = measure(groups, embedder, protocol=protocol, prompt=f"plain/{order}", window=window)
-                cells = [per_sentence(costs, name, seed) for name in ("calls", "total", "computed")]
-                share = 1 - sum(c.computed for c in costs) / sum(c.total for c in costs)
-                lines.append(f"| {protocol} | {order} | {window} | {' | '.join(cells)} | {100 * share:.0f} % |")
-                print(source, lines[-1], flush=True)
-    return "\n".join(lines) + "\n"
+    save("llm-annotators", "generative_calls", shown, tables={"all": rows})
 
 
 if __name__ == "__main__":

@@ -5,20 +5,16 @@
 Gold: every file of spans/ (people marked the words), and, where people or a model corrected a sentence, the words that
 the correction changed (summedits, expertqa, factcheckgpt). Two settings: on the sentences that gold says are wrong
 (whatever the annotator calls them), and end to end (only where it calls a sentence hallucinated, right answers among
-them). Writes docs/results/spans.md; about five minutes on one core.
+them). About five minutes on one core.
 """
 
 from __future__ import annotations
 
-import argparse
-import platform
 import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from importlib.metadata import version
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -28,15 +24,14 @@ from annotators.evaluation.metrics import bootstrap
 from annotators.records import HALLUCINATED, LABELS
 from annotators.text.normalise import clean, original_span
 from annotators.text.sentences import split_sentences
+from annotators.text.words import stem_set, words_of
 from annotators.verifier.annotator import DiscriminativeAnnotator
-from annotators.verifier.features import stem_set, words_of
 from annotators.verifier.judging import Item, Judge
-from annotators.verifier.spans import BRIDGE, ENCODER_SHARE, NEAREST, UNBACKED, unsupported_spans
-from benchmarks.splits import DATA, TRAINABLE, load_rows
+from annotators.verifier.spans import unsupported_spans
+from benchmarks.common import Row, load_rows, parser, row, save
 
-PAGE = Path(__file__).parent.parent / "docs" / "results" / "spans.md"
 CORRECTED = ("expertqa", "factcheckgpt", "summedits")
-METHODS = ("spans", "whole sentence", "words not in the reference", "nothing")
+METHODS = ("spans", "whole sentence", "words not in the reference")
 CHUNK = 64
 Spans = list[tuple[int, int]]
 
@@ -63,20 +58,20 @@ def sentences(rows: Sequence[Mapping[str, Any]], limit: int) -> list[Sentence]:
     """Sentences of spans/, and at most ``limit`` corrected ones of each other source."""
     found = []
     corrected: dict[str, list[Sentence]] = {}
-    for row in rows:
-        if row["file"].startswith("spans/"):
-            for start, end in split_sentences(row["answer"]):
+    for r in rows:
+        if r["file"].startswith("spans/"):
+            for start, end in split_sentences(r["answer"]):
                 gold = [
                     (max(start, e["start"]) - start, min(end, e["end"]) - start)
-                    for e in row["errors"]
+                    for e in r["errors"]
                     if e["start"] < end and e["end"] > start
                 ]
-                found.append(Sentence(row["source"], row, row["answer"][start:end], gold))
-        elif row["source"] in CORRECTED and row["lang"] == "en" and row.get("correction"):
-            gold = changed(row["sentence"], row["correction"]) if row["label"] != "supported" else []
+                found.append(Sentence(r["source"], r, r["answer"][start:end], gold))
+        elif r["source"] in CORRECTED and r["lang"] == "en" and r.get("correction"):
+            gold = changed(r["sentence"], r["correction"]) if r["label"] != "supported" else []
             if gold:
-                name = f"{row['source']} (corrections)"
-                corrected.setdefault(name, []).append(Sentence(name, row, row["sentence"], gold))
+                name = f"{r['source']} (corrections)"
+                corrected.setdefault(name, []).append(Sentence(name, r, r["sentence"], gold))
     for some in corrected.values():
         found += Random(0).sample(some, min(limit, len(some)))
     return found
@@ -102,14 +97,13 @@ def predicted(annotator: DiscriminativeAnnotator, items: Sequence[Sentence]) -> 
                 for k in range(len(words))
                 if words.content[k] and words.stems[k] not in known
             ]
-            own = unsupported_spans(item.sentence, verdict.met, verdict.weight, verdict.token_scores)
+            own = unsupported_spans(item.sentence, verdict.matched, verdict.weight, verdict.token_scores)
             out[i] = (
                 LABELS[verdict.label],
                 {
                     "spans": [original_span(text, origin, a, b) for a, b in own],
                     "whole sentence": [(0, len(text))],
                     "words not in the reference": [original_span(text, origin, a, b) for a, b in lost],
-                    "nothing": [],
                 },
             )
         print(f"{first + len(chunk)} of {len(items)}", file=sys.stderr, flush=True)
@@ -144,82 +138,60 @@ def figures(counts: np.ndarray, weight: np.ndarray) -> tuple[float, float, float
     )
 
 
-def lines(items: Sequence[Sentence], found: Sequence[tuple[str, dict[str, Spans]]], end_to_end: bool) -> list[str]:
-    """Markdown rows by source and method."""
-    out = []
-    for source in sorted({item.source for item in items}):
-        for part in ("other folds", "fold 0"):
+def results(
+    items: Sequence[Sentence], found: Sequence[tuple[str, dict[str, Spans]]]
+) -> tuple[list[Row], list[list[object]]]:
+    """Rows for fold 0 and all of cliff on sentences that gold says are wrong; a table of every setting."""
+    shown: list[Row] = []
+    table: list[list[object]] = [
+        ["setting", "source", "rows of", "n", "method", "precision", "recall", "F1", "low", "high", "mean F1"]
+    ]
+    for setting in ("wrong sentences", "end to end"):
+        for source, part in (
+            (s, p) for s in sorted({item.source for item in items}) for p in ("fold 0", "other folds")
+        ):
             at = [
                 i
                 for i, item in enumerate(items)
-                if item.source == source and (end_to_end or item.gold) and (item.row["fold"] == 0) == (part == "fold 0")
+                if item.source == source
+                and (setting == "end to end" or item.gold)
+                and (item.row["fold"] == 0) == (part == "fold 0")
             ]
             if len(at) < 5:
                 continue
-            groups = [items[i].row["group"] for i in at]
             for method in METHODS:
+                marks = [
+                    found[i][1][method] if setting != "end to end" or found[i][0] in HALLUCINATED else [] for i in at
+                ]
                 counts = np.array(
-                    [
-                        character_counts(
-                            len(items[i].text),
-                            items[i].gold,
-                            found[i][1][method] if not end_to_end or found[i][0] in HALLUCINATED else [],
-                        )
-                        for i in at
-                    ]
+                    [character_counts(len(items[i].text), items[i].gold, m) for i, m in zip(at, marks, strict=True)]
                 )
                 p, r, f, mean = figures(counts, np.ones(len(at)))
-                statistics = {"f": lambda w, c=counts: figures(c, w)[2], "m": lambda w, c=counts: figures(c, w)[3]}
-                limits = bootstrap(statistics, groups)
-                shown = [f"{v:.3f}" + (f" [{x[0]:.3f}, {x[1]:.3f}]" if x else "")
-                         for v, x in ((f, limits["f"]), (mean, limits["m"]))]  # fmt: skip
-                out.append(f"| {source} | {part} | {len(at)} | {method} | {p:.3f} | {r:.3f} | {' | '.join(shown)} |")
-    return out
+                limits = bootstrap({"f": lambda w, c=counts: figures(c, w)[2]}, [items[i].row["group"] for i in at])[
+                    "f"
+                ]
+                table.append([setting, source, part, len(at), method, p, r, f, *(limits or (None, None)), mean])
+                if setting == "wrong sentences" and (part == "fold 0" or source == "cliff"):
+                    shown.append(row(f"{source}, {part}, {method}: F1 of characters", len(at), f, limits))
+    return shown, table
 
 
 def main() -> None:
     """Measure and write the page."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--data", type=Path, default=DATA, help="folder with sentences/, binary/ and spans/")
-    parser.add_argument("--annotator", default="embedded")
-    parser.add_argument("--limit", type=int, default=150, help="corrected sentences of a source (default 150)")
-    parser.add_argument("--output", type=Path, default=PAGE)
-    args = parser.parse_args()
+    made = parser(__doc__)
+    made.add_argument("--annotator", default="embedded")
+    made.add_argument("--limit", type=int, default=150, help="corrected sentences of a source (default 150)")
+    args = made.parse_args()
     annotator = DiscriminativeAnnotator.from_pretrained(args.annotator)
     items = sentences(load_rows(args.data), args.limit)
-    found = predicted(annotator, items)
-    head = [
-        "| source | rows of | n | method | precision | recall | F1 | mean F1 |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    newline = "\n"
-    trained = ", ".join(sorted({i.source for i in items if i.source.split()[0] in TRAINABLE}))
-    page = f"""# Unsupported words
-
-Character level, against words that people marked (cliff, wice_tokens) or that a correction changed (the others, at
-most {args.limit} sentences each; of summedits it is a model's edit that is undone). Constants of `annotators/verifier/spans.py`
-(the {NEAREST} nearest passages, doubt from {UNBACKED}, the pair encoder's share {ENCODER_SHARE}, at most {BRIDGE} words
-bridged) were chosen on folds 1 to 4 of wice_tokens and the corrections; fold 0 of these and all of cliff are kept
-apart. "Mean F1" is over sentences with gold; in brackets 95 % intervals over groups. How much beside a wrong word
-people mark differs, so no method comes near 1.
-
-    python -m benchmarks.spans --data ../shared/data
-
-Annotator {annotator.name}, fingerprint {annotator.fingerprint}. Python {platform.python_version()}, torch
-{version("torch")}; 2-core CPU machine. Of sources that the weights were trained on (other folds): {trained}.
-
-## On sentences that gold says are wrong
-
-{newline.join([*head, *lines(items, found, end_to_end=False)])}
-
-## End to end
-
-All sentences, those without gold spans too; marked only where the annotator calls the sentence hallucinated.
-
-{newline.join([*head, *lines(items, found, end_to_end=True)])}
-"""
-    args.output.write_text(page, encoding="utf-8")
-    print(page)
+    shown, table = results(items, predicted(annotator, items))
+    save(
+        "spans",
+        "spans",
+        shown,
+        tables={"all settings": table},
+        about=f"Annotator {annotator.name}, fingerprint {annotator.fingerprint}.",
+    )
 
 
 if __name__ == "__main__":

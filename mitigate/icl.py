@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -36,7 +36,7 @@ class Example:
     baseline: str
 
     def to_dict(self) -> dict[str, str]:
-        return {"id": self.id, "question": self.question, "fewl": self.fewl, "baseline": self.baseline}
+        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -50,41 +50,31 @@ class Neighbour:
 def candidate_pool(
     records: Sequence[Mapping[str, Any]], fewl: Sequence[int | None], baseline: Sequence[int | None]
 ) -> list[Example]:
-    """The questions for which the two picks are different texts.
-
-    Args:
-        records: FEWL records.
-        fewl: Picked answers, one per record (`mitigate.recipes.data.picks`).
-        baseline: The other picks.
-    """
+    """The questions of FEWL records for which the two picks (`mitigate.recipes.data.picks`) are different texts."""
     pool = []
     for record, first, second in zip(records, fewl, baseline, strict=True):
-        if first is None or second is None:
-            continue
-        texts = [record["answers"][i]["text"] for i in (first, second)]
-        if normalised(texts[0]) != normalised(texts[1]):
-            pool.append(Example(str(record["id"]), record["question"], texts[0], texts[1]))
+        if first is not None and second is not None:
+            texts = [record["answers"][i]["text"] for i in (first, second)]
+            if normalised(texts[0]) != normalised(texts[1]):
+                pool.append(Example(str(record["id"]), record["question"], *texts))
     return pool
 
 
 def normalised(text: str) -> str:
-    """Letters and digits of a text without case, width or accents of presentation; equal for equal wordings."""
-    folded = unicodedata.normalize("NFKC", text).casefold()
-    return "".join(c for c in folded if c.isalnum())
+    """Letters and digits of a text without case, width or presentation forms; equal for equal wordings."""
+    return "".join(c for c in unicodedata.normalize("NFKC", text).casefold() if c.isalnum())
+
+
+def one_line(text: str) -> str:
+    """A text on one line, so that none can look like another question and answer."""
+    return " ".join(text.split())
 
 
 def demonstrations(questions: Sequence[str], pool: Sequence[Example], encode: Encode, k: int) -> list[list[Neighbour]]:
-    """The k nearest examples of each question by cosine, the most similar last.
+    """For each question at most k nearest examples by cosine, the most similar last.
 
-    Args:
-        questions: Test questions.
-        pool: Examples.
-        encode: Texts to vectors of length 1.
-        k: Demonstrations wanted, at least 1.
-
-    Returns:
-        Per question at most k neighbours; those with the question's own words, or a cosine of SAME and more, are
-        left out.
+    Examples with the question's own words, or a cosine of SAME and more, are left out. ``encode`` maps texts to
+    vectors of length 1.
     """
     if not pool or not questions:
         return [[] for _ in questions]
@@ -113,16 +103,11 @@ def chat(
     Returns:
         The chat, and how many demonstrations are in it.
     """
-    for first in range(len(shown) + 1):
-        kept = shown[first:]
+    kept = list(shown)
+    while True:
         parts = [RULES, *([EXAMPLES] if kept else [])]
         parts += [f"Question: {one_line(q)}\nAnswer: {one_line(a)}" for q, a in kept]
         text = "\n\n".join([*parts, f"Question: {one_line(question)}\nAnswer:"])
         if budget is None or count(text) <= budget or not kept:
             return [{"role": "user", "content": text}], len(kept)
-    raise AssertionError("the loop ends with no demonstration left")
-
-
-def one_line(text: str) -> str:
-    """A text on one line, so that none can look like another question and answer."""
-    return " ".join(text.split())
+        del kept[0]

@@ -1,7 +1,14 @@
-"""Answers with their judged sentences, out of annotated records or out of labelled sentences.
+"""Labelled sentences and judged answers, read from JSON Lines in one place.
 
-Both say the same in other words; statistics read either. Rows of labelled sentences that name the same answer are put
-together, in the order in which their sentences stand in it.
+- ``read_labelled``: labelled sentences with their source, group and fold, for evaluation and training.
+- ``read_gold``: rows to fit a calibration to: labelled sentences, or annotated records with ``"gold"`` (one of the
+  four labels, or "unsupported") added to some of their sentences; sentences without it are skipped.
+- ``read_answers``: answers with their judged sentences, for statistics, from annotated records or labelled sentences.
+
+A labelled sentence has ``reference``, ``sentence`` and ``label`` (one of the four, or "unsupported" in two-way
+sources), and optionally ``id``, ``source``, ``question``, ``answer``, ``lang`` or ``language``, ``fragments`` (verbatim
+pieces of the reference) and ``correction`` (a whole sentence). A bad line stops no other; it is returned with its
+problems.
 """
 
 from __future__ import annotations
@@ -16,15 +23,7 @@ from annotators.evaluation.evaluate import LabelledSentence, labelled
 from annotators.evaluation.metrics import GOLD_LABELS, UNSUPPORTED
 from annotators.evaluation.splits import FOLD_NAMES, GROUP_FIELDS, N_FOLDS, fold_of, group_rows
 from annotators.records import HALLUCINATED, LABELS
-from mitigate.io import Line, Problem, Record, check_text, read_lines, shown, tell_rejected
-
-# ----------------------------------------------------------------------------------------------------
-# Read and check files of labelled sentences, and keep one fold of them.
-#
-# The files are JSON Lines with ``reference``, ``sentence`` and ``label`` (one of the four, or "unsupported" in
-# supported/unsupported sources), and optionally ``id``, ``source``, ``question``, ``answer``, ``lang`` or
-# ``language``, ``fragments`` (verbatim pieces of the reference) and ``correction`` (a whole sentence). A bad
-# line is left out and kept apart with its problems.
+from mitigate.io import Check, Line, Problem, Record, check_text, read_lines, shown, tell_rejected
 
 FOLDERS = ("sentences", "binary", "spans")
 
@@ -55,6 +54,16 @@ def check_labelled(record: Record) -> list[Problem]:
     if pieces is not None and not (isinstance(pieces, list) and all(isinstance(p, str) for p in pieces)):
         problems.append(Problem("fragments", shown(pieces), "a list of strings or null"))
     return problems
+
+
+def _read(paths: Iterable[Path], check: Check) -> tuple[list[tuple[Path, Line]], list[tuple[Path, Line]]]:
+    """The good and the bad lines of all files, each with its file.
+
+    Raises:
+        UsageError: A file cannot be read.
+    """
+    lines = [(path, line) for path in paths for line in read_lines(path, check)]
+    return [x for x in lines if x[1].record is not None], [x for x in lines if x[1].record is None]
 
 
 def parse_fold(name: str) -> tuple[int, ...] | None:
@@ -99,52 +108,28 @@ def read_labelled(paths: Sequence[Path], folds: Sequence[int] | None = None) -> 
     Raises:
         UsageError: A file cannot be read.
     """
-    places: list[tuple[Path, int]] = []
-    records: list[Record] = []
-    rejected: list[tuple[Path, Line]] = []
-    for path in paths:
-        for line in read_lines(path, check_labelled):
-            if line.record is None:
-                rejected.append((path, line))
-            else:
-                places.append((path, line.number))
-                records.append(line.record)
+    good, rejected = _read(paths, check_labelled)
+    records = [line.record or {} for _, line in good]
     files = fold_files(paths) if folds is not None else []
-    groups = _groups(places, files) if files else group_rows([_texts(record) for record in records])
-    files_of = [str(path) for path, _ in places]
-    names = [path.name.split(".")[0] for path, _ in places]
-    sources = [record.get("source") or name for record, name in zip(records, names, strict=True)]
-    rows = labelled(records, files_of, groups, sources)
+    groups = _groups(good, files) if files else group_rows([_texts(record) for record in records])
+    sources = [_names(record, path)[0] for record, (path, _) in zip(records, good, strict=True)]
+    rows = labelled(records, [str(path) for path, _ in good], groups, sources)
     kept = rows if folds is None else [row for row in rows if fold_of(str(row.group)) in folds]
     return LabelledFiles(kept, len(rows), rejected, files)
 
 
-def _groups(places: Sequence[tuple[Path, int]], files: Iterable[Path]) -> list[str]:
-    """The group of each (file, line), over all lines of the files."""
-    keys: list[tuple[Path, int]] = []
-    texts: list[dict[str, str]] = []
-    for path in files:
-        for line in read_lines(path, lambda _: []):
-            if line.record is not None:
-                texts.append(_texts(line.record))
-                keys.append((path, line.number))
-    group_of = dict(zip(keys, group_rows(texts), strict=True))
-    resolved = {path: path.resolve() for path in {path for path, _ in places}}
-    return [group_of[resolved[path], number] for path, number in places]
+def _groups(rows: Sequence[tuple[Path, Line]], files: Iterable[Path]) -> list[str]:
+    """The group of each row, over all lines of the files."""
+    every, _ = _read(files, lambda _: [])
+    names = group_rows([_texts(line.record or {}) for _, line in every])
+    group_of = {(path, line.number): name for (path, line), name in zip(every, names, strict=True)}
+    return [group_of[path.resolve(), line.number] for path, line in rows]
 
 
 def _texts(record: Record) -> dict[str, str]:
     """What rows are grouped by, without lone surrogates, which no hash takes."""
     known = ((name, record.get(name)) for name in (*GROUP_FIELDS, "id"))
     return {k: v.encode("utf-8", "replace").decode() for k, v in known if isinstance(v, str)}
-
-
-# ----------------------------------------------------------------------------------------------------
-# Rows with people's labels, as users have them: labelled sentences, or annotated records with a gold label.
-#
-# A labelled sentence is a line of ``mitigate/labels.py``. An annotated record is a line that `mitigate annotate` wrote,
-# with ``"gold"`` added to some of its sentences: one of the four labels, or "unsupported"; sentences without it are
-# passed over.
 
 
 @dataclass(frozen=True)
@@ -162,25 +147,14 @@ def read_gold(paths: Sequence[Path]) -> GoldRows:
     Raises:
         UsageError: A file cannot be read.
     """
-    rows: dict[tuple[str, str, str], dict[str, Any]] = {}
-    rejected: list[tuple[Path, Line]] = []
-    for path in paths:
-        for line in read_lines(path, check_gold):
-            if line.record is None:
-                rejected.append((path, line))
-                continue
-            for row in _rows_of(line.record):
-                rows[row["reference"], row["sentence"], row.get("question") or ""] = row
+    good, rejected = _read(paths, check_gold)
+    rows = {
+        (row["reference"], row["sentence"], row.get("question") or ""): row
+        for _, line in good
+        for row in _rows_of(line.record or {})
+    }
     kept = list(rows.values())
-    texts = [
-        {
-            name: row[name].encode("utf-8", "replace").decode()
-            for name in ("reference", "answer", "sentence")
-            if row.get(name)
-        }
-        for row in kept
-    ]
-    return GoldRows(kept, group_rows(texts), rejected)
+    return GoldRows(kept, group_rows([_texts(row) for row in kept]), rejected)
 
 
 def check_gold(record: Record) -> list[Problem]:
@@ -291,21 +265,16 @@ def read_answers(paths: Sequence[Path]) -> tuple[list[JudgedAnswer], int]:
         UsageError: A file can't be read.
     """
     answers: dict[Hashable, JudgedAnswer] = {}
-    rejected = 0
+    good, bad = _read(paths, check_either)
+    for path, line in good:
+        add = _add_record if "sentences" in (line.record or {}) else _add_row
+        add(answers, line.record or {}, path, line.number)
     for path in paths:
-        bad: list[Line] = []
-        for line in read_lines(path, check_either):
-            if line.record is None:
-                bad.append(line)
-            elif "sentences" in line.record:
-                _add_record(answers, line.record, path)
-            else:
-                _add_row(answers, line.record, path, line.number)
-        tell_rejected(path, bad[:10], len(bad), None)
-        rejected += len(bad)
+        lines = [line for place, line in bad if place == path]
+        tell_rejected(path, lines[:10], len(lines), None)
     for answer in answers.values():
         answer.sentences.sort(key=lambda s: s.start)
-    return list(answers.values()), rejected
+    return list(answers.values()), len(bad)
 
 
 def _names(record: Record, path: Path) -> tuple[str, str]:
@@ -313,7 +282,7 @@ def _names(record: Record, path: Path) -> tuple[str, str]:
     return str(source), str(record.get("language") or record.get("lang") or "unknown")
 
 
-def _add_record(answers: dict[Hashable, JudgedAnswer], record: Record, path: Path) -> None:
+def _add_record(answers: dict[Hashable, JudgedAnswer], record: Record, path: Path, _: int) -> None:
     from mitigate.dataset.export import corrected
 
     key = (record.get("question") or "", record["answer"])

@@ -1,7 +1,13 @@
-"""How far two annotations of the same sentences agree: label, reference, correction (ANAH's Table 3), Cohen's kappa.
+"""Figures of annotated answers: the accumulation effect, and the agreement of two annotations.
 
-The second annotation is the one compared with: "of its contradictory sentences, how many does the first call so".
-Intervals draw whole answers.
+Accumulation compares P(H_t | some earlier sentence hallucinated) with P(H_t | none was), over sentences t that have an
+earlier one; first sentences are counted separately. A difference alone shows no snowball: in answers of a poor model
+every sentence is more likely to be wrong. So the difference that would be there if the sentences of each answer stood
+in random order is computed too, in closed form, and what goes beyond it is the effect of order. "no_fact" counts as
+not hallucinated; sentences that were not judged are left out before. Source: ANAH §2.5, Eq. 1.
+
+Agreement compares label, reference and correction (ANAH's Table 3), with Cohen's kappa. The second annotation counts as
+right: "which share of its contradictory sentences does the first call contradictory". Intervals draw whole answers.
 """
 
 from __future__ import annotations
@@ -13,16 +19,6 @@ import numpy as np
 
 from annotators.evaluation.metrics import Floats, Statistic, bootstrap
 from annotators.records import HALLUCINATED, LABELS
-
-# ----------------------------------------------------------------------------------------------------
-# The accumulation effect: are sentences hallucinated more often once an earlier one of the answer was?
-#
-# P(H_t | some earlier sentence hallucinated) against P(H_t | none was), over sentences t that have an earlier one; first
-# sentences are counted apart. A difference alone shows no snowball: in answers of a poor model every sentence is more
-# likely to be wrong. So the difference that would be there if the sentences of each answer stood in random order is
-# computed too, in closed form, and what goes beyond it is the effect of order.
-#
-# Source: ANAH §2.5, Eq. 1. "no_fact" counts as not hallucinated; sentences that were not judged are left out before.
 
 Interval = tuple[float, float] | None
 FIRST, AFTER_NONE, AFTER_SOME = 0, 1, 2
@@ -131,19 +127,12 @@ def overlap(first: frozenset[int], second: frozenset[int]) -> float:
 
 
 def kappa(first: Sequence[str], second: Sequence[str], weights: Floats | None = None) -> float | None:
-    """Cohen's kappa in [−1, 1]: (p_o − p_e) / (1 − p_e); None where chance alone gives full agreement.
+    """Cohen's kappa in [−1, 1]; None without rows, or where chance alone gives full agreement (Cohen 1960)."""
+    from sklearn.metrics import cohen_kappa_score
 
-    Source: Cohen 1960.
-    """
     weights = np.ones(len(first)) if weights is None else weights
-    names = sorted({*first, *second})
-    a, b = (np.array([[label == name for name in names] for label in labels]) for labels in (first, second))
-    total = weights.sum()
-    if not total:
-        return None
-    expected = float((weights @ a) @ (weights @ b)) / total**2
-    observed = float(weights @ (a & b).any(1)) / total
-    return None if expected >= 1 else (observed - expected) / (1 - expected)
+    a, b, w = (np.asarray(values)[weights > 0] for values in (first, second, weights))
+    return None if len({*a, *b}) < 2 else float(cohen_kappa_score(a, b, sample_weight=w))
 
 
 def agreement(

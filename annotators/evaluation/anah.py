@@ -1,13 +1,17 @@
 """The public ANAH rows (`opencompass/anah`), flattened to labelled sentences.
 
     rows, report = read_anah(["opencompass/anah"])       # a hub id, Parquet or JSON Lines files, a folder of these
-    python -m annotators.evaluation.anah opencompass/anah --output anah.jsonl    # for `mitigate evaluate annotator --data`
+    python -m annotators.evaluation.anah opencompass/anah --output anah.jsonl    # read by `mitigate evaluate`
 
 A row is a topic: ``name``, ``documents``, ``selected_questions``, the answers of two models (``GPT3.5_answers_D``,
 given the documents, and ``InternLM_answers``, without), ``human_…_ann``: for each answer a list of tagged strings,
 one a sentence, and ``language``. The strings do not say which sentence they judge, so the answer is split again;
 where the counts differ other ways of splitting are tried, and where none fits, or most corrections name text that is
 not in their sentence, the whole answer is left out and counted. What comes out is what ``mitigate/labels.py`` reads.
+
+Splits are train, unseen topics and unseen questions (ANAH, §4.1): of the unseen-topic part, topic, references,
+questions and answers were never trained on; of the unseen-question part the topic was, the question was not. Topics
+that share their documents or a question count as one.
 """
 
 from __future__ import annotations
@@ -27,13 +31,6 @@ from typing import Any, Literal
 from annotators.evaluation.splits import joined, plain
 from annotators.generative.tagged import ParseFailure, Tagged, parse_tagged
 from annotators.text.sentences import split_sentences
-
-# ----------------------------------------------------------------------------------------------------
-# Splits of annotated answers: train, unseen topics, unseen questions, by seed and checked for leaks.
-#
-# Source: ANAH (ACL 2024), §4.1: of the unseen-topic part, topic, references, questions and answers were never trained
-# on; of the unseen-question part the topic was, the question was not. Topics that share their documents or a question
-# count as one.
 
 Split = Literal["train", "unseen_topic", "unseen_question"]
 SPLITS: tuple[Split, ...] = ("train", "unseen_topic", "unseen_question")

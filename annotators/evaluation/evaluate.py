@@ -1,4 +1,8 @@
-"""Two annotators on the same rows: differences of their figures with paired bootstrap intervals."""
+"""Judges an annotator by labelled sentences: asks it without showing the labels, and computes the figures.
+
+``evaluate`` gives the figures of one annotator, ``compare`` the differences of two on the same rows with paired
+intervals. ``annotators/evaluation/metrics.py`` says what the figures mean; ``mitigate/labels.py`` reads the files.
+"""
 
 from __future__ import annotations
 
@@ -10,42 +14,24 @@ from typing import Any
 
 import numpy as np
 
+from annotators.base import Annotator
 from annotators.evaluation.metrics import (
-    UNCHECKED,
     UNSUPPORTED,
-    Floats,
     Statistic,
     bootstrap,
-    confusion,
-    label_codes,
-    macro_f1,
+    macro_f1_statistic,
     mean_of,
     paired_difference,
     statistics,
     summarise,
 )
 from annotators.evaluation.texts import text_figures
-from annotators.records import HALLUCINATED, LABELS, Annotator, SentenceAnnotation
-
-# ----------------------------------------------------------------------------------------------------
-# Judge an annotator by labelled sentences: ask it, without showing it the labels, and compute the figures.
-#
-# What the figures mean stands in ``annotators/evaluation/metrics.py``; files are read by ``mitigate/labels.py``.
+from annotators.records import HALLUCINATED, SentenceAnnotation
 
 SHOWN_TO_ANNOTATOR = ("id", "question", "reference", "answer", "sentence", "start", "lang", "language")
 CHUNK = 256
-MEANS = (
-    "coverage",
-    "auc",
-    "balanced_accuracy",
-    "balanced_accuracy_checked",
-    "ece",
-    "accuracy",
-    "accuracy_checked",
-    "macro_f1",
-    "balanced_accuracy_4way",
-    "ece_4way",
-)
+MEANS = ("coverage", "auc", "balanced_accuracy", "balanced_accuracy_checked", "ece", "accuracy", "accuracy_checked",
+         "macro_f1", "balanced_accuracy_4way", "ece_4way")  # fmt: skip
 Progress = Callable[[int, int], None]
 
 
@@ -149,7 +135,7 @@ def evaluate(
 
     Returns:
         ``overall``, ``sources``, ``languages`` and (where rows name theirs) ``splits`` hold what
-        :func:`annotators.evaluation.metrics.summarise` returns, with ``weighted_f1``, ``evidence`` and ``texts``;
+        :func:`annotators.evaluation.metrics.summarise` returns, with ``evidence`` and ``texts``;
         ``mean_over_sources`` {figure: {"value", "interval", "n_sources"}}, over the
         sources where the figure exists; ``labels`` by gold label; ``statuses`` counts of checked and why
         not.
@@ -169,7 +155,7 @@ def evaluate(
             n_resamples=n_resamples,
             seed=seed,
         )
-        figures |= {"weighted_f1": weighted_f1(figures["classes"]), "evidence": evidence(some, answers)}
+        figures |= {"evidence": evidence(some, answers)}
         return figures | ({"texts": text_figures([r.row for r in some], answers, chosen)} if texts else {})
 
     split_of = _by(rows, lambda r: str(r.row.get("split") or ""))
@@ -182,21 +168,11 @@ def evaluate(
         "languages": {name: part(numbers) for name, numbers in _by(rows, lambda r: r.language).items()},
         **({"splits": by_split} if by_split else {}),
         "labels": {
-            label: _of_label(label, [predicted[i] for i in numbers])
+            label: _one_label(label, [predicted[i] for i in numbers])
             for label, numbers in _by(rows, lambda r: r.row["label"]).items()
         },
         "statuses": dict(Counter(a.status for a in judged)),
     }
-
-
-def weighted_f1(classes: Mapping[str, Mapping[str, float | None]]) -> float | None:
-    """Σ n_c F1_c / Σ n_c over the classes in gold, as scikit-learn's "weighted"; None without rows.
-
-    Args:
-        classes: Of :func:`annotators.evaluation.metrics.summarise`.
-    """
-    total = sum(row["n"] or 0 for row in classes.values())
-    return sum((row["n"] or 0) * (row["f1"] or 0) for row in classes.values()) / total if total else None
 
 
 def evidence(rows: Sequence[LabelledSentence], judged: Sequence[SentenceAnnotation]) -> dict[str, Any]:
@@ -250,7 +226,7 @@ def _by(rows: Sequence[LabelledSentence], key: Callable[[LabelledSentence], str]
     return dict(sorted(parts.items()))
 
 
-def _of_label(label: str, predicted: Sequence[str | None]) -> dict[str, Any]:
+def _one_label(label: str, predicted: Sequence[str | None]) -> dict[str, Any]:
     """What became of the rows of one gold label; "unsupported" is right where it was called hallucinated."""
     n = len(predicted)
     hallucinated = sum(p in HALLUCINATED for p in predicted)
@@ -336,20 +312,12 @@ def compare(
 
 def figures_of(rows: Sequence[LabelledSentence], judged: Sequence[SentenceAnnotation]) -> dict[str, Statistic]:
     """``accuracy``, ``macro_f1``, ``balanced_accuracy`` and ``auc`` as functions of row weights."""
-    gold = [row.row["label"] for row in rows]
+    gold, two_way = [row.row["label"] for row in rows], [row.two_way for row in rows]
     predicted = [a.label if a.status == "checked" else None for a in judged]
-    scores = [a.scores if a.status == "checked" else None for a in judged]
-    two_way = [row.two_way for row in rows]
-    codes, choices = label_codes(gold), label_codes(predicted)
-    four = (codes != UNCHECKED) & ~np.array(two_way, dtype=bool)
-
-    def macro(weights: Floats) -> float | None:
-        return macro_f1(confusion(codes[four], choices[four], len(LABELS), weights[four]))
-
-    known = statistics(gold, predicted, scores, two_way)
+    known = statistics(gold, predicted, [a.scores if a.status == "checked" else None for a in judged], two_way)
     return {
         "accuracy": known["accuracy"],
-        "macro_f1": macro,
+        "macro_f1": macro_f1_statistic(gold, predicted, two_way),
         "balanced_accuracy": known["balanced_accuracy"],
         "auc": known["auc"],
     }

@@ -1,19 +1,22 @@
-"""The figures by which annotators are compared: two-way, four-way, calibration and bootstrap intervals.
+"""The figures by which annotators are compared: two-way, four-way and calibration, with bootstrap intervals.
 
-Pure numpy. Labels come in as words; None as a prediction means the row was not checked (or failed). A figure
-that cannot be computed (no rows, only one class) is None, never 0 or NaN. Higher is better but for ``ece``.
+Labels come in as words; None as a prediction means that the row was not checked (or failed). A figure that cannot be
+computed (no rows, only one class) is None, never 0 or NaN. Higher is better, except for ``ece``.
 
-- Two-way figures (``auc``, ``balanced_accuracy``): supported against hallucinated, on rows whose gold is
-  ``supported``, or one of ``contradictory``, ``unverifiable``, ``unsupported``; gold ``no_fact`` is left out.
-  In ``balanced_accuracy`` a predicted ``no_fact`` counts as not hallucinated, an unchecked row as wrong.
-  ``auc`` needs a score, so rows without one are left out of it: read it beside ``n_auc`` and ``coverage``.
-- Four-way figures (``accuracy``, ``macro_f1``, ``balanced_accuracy_4way``): rows whose gold is one of the
-  four labels. The ``supported`` rows of a supported/unsupported source are kept out by ``two_way_only``.
-  An unchecked row counts as wrong; the figures ending in ``_checked`` leave it out.
-- ``ece`` is two-way: P(supported) / (1 − P(no_fact)) against the share supported. ``ece_4way`` is the top
-  label's: the highest of the four probabilities against how often that label is right. Both in 15 bins of
-  equal width.
-- Intervals (``annotators/evaluation/metrics.py``): percentile bootstrap over groups of rows.
+- Two-way figures (``auc``, ``balanced_accuracy``): supported against hallucinated, on rows whose gold is ``supported``,
+  or one of ``contradictory``, ``unverifiable``, ``unsupported``; gold ``no_fact`` is left out. In ``balanced_accuracy``
+  a predicted ``no_fact`` counts as not hallucinated, an unchecked row as wrong. ``auc`` needs a score, so rows without
+  one are left out of it: read it beside ``n_auc`` and ``coverage``.
+- Four-way figures (``accuracy``, ``macro_f1``, ``balanced_accuracy_4way``): rows whose gold is one of the four labels.
+  ``two_way_only`` leaves out the ``supported`` rows of a supported/unsupported source. An unchecked row counts as
+  wrong; the figures that end in ``_checked`` leave it out.
+- ``ece`` is two-way: P(supported) / (1 − P(no_fact)) against the share supported. ``ece_4way`` is the top label's: the
+  highest of the four probabilities against how often that label is right. Both use 15 bins of equal width.
+- Intervals draw whole groups of rows, since rows of one document or claim are not independent.
+
+Values come from scikit-learn. Only what a bootstrap computes a thousand times per part (``two_way_statistics``,
+``four_way_statistics``) is numpy on row weights: scikit-learn takes 1.5 ms for one AUC, which makes minutes of an
+evaluation of seconds. Tests compare both.
 """
 
 from __future__ import annotations
@@ -26,15 +29,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from annotators.records import HALLUCINATED, LABELS
 
-# ----------------------------------------------------------------------------------------------------
-# Bootstrap intervals of any figure, by drawing whole groups of rows with replacement.
-#
-# Rows of one document or claim are not independent, so groups (``annotators/splits.group_rows``) are drawn, not
-# rows. A figure is a function of row weights (how often each row was drawn) that is None where it cannot be
-# computed; nothing here knows which figure it is.
-
+Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Statistic = Callable[[Floats], float | None]
+"""A figure as a function of row weights (n,), how often each row counts; None where it can't be computed."""
 
 
 def resample(groups: Sequence[Hashable], n_resamples: int, seed: int) -> Iterator[Floats]:
@@ -125,8 +123,6 @@ def mean_of(parts: Sequence[tuple[NDArray[np.int64], Statistic]]) -> Statistic:
     return mean
 
 
-Ints = NDArray[np.int64]
-
 UNSUPPORTED = "unsupported"
 GOLD_LABELS = (*LABELS, UNSUPPORTED)
 UNCHECKED = -1
@@ -139,14 +135,13 @@ def two_way_gold(gold: Sequence[str]) -> Floats:
     return np.array([values.get(label, np.nan) for label in gold], dtype=np.float64)
 
 
-def two_way_predicted(predicted: Sequence[str | None]) -> Ints:
+def _two_way_predicted(predicted: Sequence[str | None]) -> Ints:
     """1 where a prediction is not hallucinated (supported, no_fact), 0 where hallucinated, -1 unchecked."""
-    return np.array(
-        [UNCHECKED if p is None else int(p not in HALLUCINATED and p != UNSUPPORTED) for p in predicted], dtype=np.int64
-    )
+    codes = [UNCHECKED if p is None else int(p not in (*HALLUCINATED, UNSUPPORTED)) for p in predicted]
+    return np.array(codes, dtype=np.int64)
 
 
-def label_codes(labels: Sequence[str | None]) -> Ints:
+def _label_codes(labels: Sequence[str | None]) -> Ints:
     """Index of each label in ``LABELS``; -1 for None and for labels that are not one of the four."""
     index: dict[str | None, int] = {label: i for i, label in enumerate(LABELS)}
     return np.array([index.get(label, UNCHECKED) for label in labels], dtype=np.int64)
@@ -162,89 +157,23 @@ def supported_score(scores: Sequence[Mapping[Any, float] | None]) -> Floats:
     return values
 
 
-def auc(positive: ArrayLike, score: ArrayLike, weights: ArrayLike | None = None) -> float | None:
+def auc(positive: ArrayLike, score: ArrayLike) -> float | None:
     """Area under the ROC curve: P(score of a positive > score of a negative), ties count one half.
 
     Args:
         positive: (n,) true where the row is of the positive class.
         score: (n,) higher means more positive; rows with NaN are left out.
-        weights: (n,) how often each row counts; once by default.
 
     Returns:
         A value in [0, 1], 0.5 is chance; None where a class is missing.
-
-    Source: Mann–Whitney U / (n⁺ n⁻) (Hanley & McNeil 1982).
     """
+    from sklearn.metrics import roc_auc_score
+
     positive_n, score_n = np.asarray(positive, dtype=bool), np.asarray(score, dtype=np.float64)
-    weights_n = np.ones(len(score_n)) if weights is None else np.asarray(weights, dtype=np.float64)
     kept = ~np.isnan(score_n)
-    _, rank = np.unique(score_n[kept], return_inverse=True)
-    return _auc_of_ranks(positive_n[kept], rank, weights_n[kept])
-
-
-def _auc_of_ranks(positive: NDArray[np.bool_], rank: Ints, weights: Floats) -> float | None:
-    size = int(rank.max()) + 1 if len(rank) else 0
-    up = np.bincount(rank[positive], weights[positive], minlength=size)
-    down = np.bincount(rank[~positive], weights[~positive], minlength=size)
-    pairs = up.sum() * down.sum()
-    if pairs == 0:
+    if len(set(positive_n[kept].tolist())) < 2:
         return None
-    below = np.cumsum(down) - down
-    return float((up * (below + down / 2)).sum() / pairs)
-
-
-def confusion(gold: Ints, predicted: Ints, n_classes: int, weights: Floats | None = None) -> Floats:
-    """Counts (C, C + 1): row = gold class, column = predicted class, the last column = unchecked (-1).
-
-    Args:
-        gold: (n,) classes 0 … C − 1.
-        predicted: (n,) classes, or -1 for unchecked.
-        n_classes: C.
-        weights: (n,) how often each row counts; once by default.
-    """
-    column = np.where(predicted == UNCHECKED, n_classes, predicted)
-    flat = np.bincount(gold * (n_classes + 1) + column, weights, minlength=n_classes * (n_classes + 1))
-    return flat.astype(np.float64).reshape(n_classes, n_classes + 1)
-
-
-def accuracy(counts: Floats) -> float | None:
-    """Share of correct rows in a confusion matrix, unchecked ones being wrong."""
-    total = counts.sum()
-    return float(np.trace(counts) / total) if total else None
-
-
-def balanced_accuracy(counts: Floats) -> float | None:
-    """Mean recall over the classes in gold, unchecked rows being wrong; None with fewer than two classes."""
-    present = counts.sum(axis=1) > 0
-    if present.sum() < 2:
-        return None
-    return float((np.diagonal(counts)[present] / counts.sum(axis=1)[present]).mean())
-
-
-def class_scores(counts: Floats) -> list[dict[str, float | None]]:
-    """Precision, recall, F1, n (gold rows) and n_predicted of each class of a confusion matrix.
-
-    Recall is None without gold rows, precision without predicted ones, F1 without either.
-    """
-    rows: list[dict[str, float | None]] = []
-    for c in range(len(counts)):
-        hits, gold, predicted = float(counts[c, c]), float(counts[c].sum()), float(counts[:, c].sum())
-        rows.append(
-            {
-                "precision": hits / predicted if predicted else None,
-                "recall": hits / gold if gold else None,
-                "f1": 2 * hits / (gold + predicted) if gold + predicted else None,
-                "n": int(gold),
-                "n_predicted": int(predicted),
-            }
-        )
-    return rows
-
-
-def macro_f1(counts: Floats) -> float | None:
-    """Mean F1 over the classes in gold (a class that was only predicted lowers the others, adds no zero)."""
-    values = [row["f1"] for row in class_scores(counts) if row["n"] and row["f1"] is not None]
-    return float(np.mean(values)) if values else None
+    return float(roc_auc_score(positive_n[kept], score_n[kept]))
 
 
 def ece(probability: ArrayLike, outcome: ArrayLike, n_bins: int = N_BINS) -> float | None:
@@ -268,29 +197,46 @@ def ece(probability: ArrayLike, outcome: ArrayLike, n_bins: int = N_BINS) -> flo
     return float(np.abs(np.bincount(bins, p - y, minlength=n_bins)).sum() / len(p))
 
 
-def best_threshold(positive: ArrayLike, score: ArrayLike, weights: ArrayLike | None = None) -> float | None:
-    """The threshold t with the best balanced accuracy of "positive iff score ≥ t" (lowest t of equals).
+def four_way(gold: Ints, predicted: Ints) -> dict[str, Any]:
+    """Figures of label codes: index in ``LABELS``, predicted -1 where a row was not checked (it counts as wrong).
 
-    It lies half-way between two neighbouring scores, or at the lowest score. None where a class is missing.
-
-    Args:
-        positive: (n,) true where the row is of the positive class.
-        score: (n,) rows with NaN are left out.
-        weights: (n,) how much each row counts; once by default.
+    Returns:
+        ``accuracy``; ``macro_f1`` over the classes in gold (a class that was only predicted lowers the others and adds
+        no zero); ``balanced_accuracy_4way``, the mean recall of the classes in gold, None with fewer than two;
+        ``weighted_f1``; ``classes`` {label: precision, recall, f1, n, n_predicted}.
     """
-    positive_n, score_n = np.asarray(positive, dtype=bool), np.asarray(score, dtype=np.float64)
-    weights_n = np.ones(len(score_n)) if weights is None else np.asarray(weights, dtype=np.float64)
-    kept = ~np.isnan(score_n)
-    positive_n, weights_n = positive_n[kept], weights_n[kept]
-    values, rank = np.unique(score_n[kept], return_inverse=True)
-    up = np.bincount(rank[positive_n], weights_n[positive_n], minlength=len(values))
-    down = np.bincount(rank[~positive_n], weights_n[~positive_n], minlength=len(values))
-    if up.sum() == 0 or down.sum() == 0:
-        return None
-    below_up, below_down = np.cumsum(up) - up, np.cumsum(down) - down
-    # Rounded, so that equal thresholds stay equal whatever the order of the sums.
-    best = int(np.argmax(np.round(below_down / down.sum() - below_up / up.sum(), 12)))
-    return float(values[best] if best == 0 else (values[best - 1] + values[best]) / 2)
+    from sklearn.metrics import precision_recall_fscore_support
+
+    codes = range(len(LABELS))
+    classes: dict[str, dict[str, float | int | None]] = {
+        label: {"precision": None, "recall": None, "f1": None, "n": 0, "n_predicted": 0} for label in LABELS
+    }
+    if len(gold):
+        parts = precision_recall_fscore_support(gold, predicted, labels=codes, zero_division=np.nan)
+        for label, code, p, r, f, n in zip(LABELS, codes, *parts, strict=True):
+            figures = {
+                name: None if np.isnan(v) else float(v) for name, v in (("precision", p), ("recall", r), ("f1", f))
+            }
+            classes[label] = {**figures, "n": int(n), "n_predicted": int((predicted == code).sum())}
+    present = [row for row in classes.values() if row["n"]]
+    f1 = [(row["n"] or 0, row["f1"] or 0.0) for row in present]
+    return {
+        "accuracy": float((gold == predicted).mean()) if len(gold) else None,
+        "macro_f1": float(np.mean([value for _, value in f1])) if f1 else None,
+        "weighted_f1": sum(n * value for n, value in f1) / len(gold) if f1 else None,
+        "balanced_accuracy_4way": float(np.mean([row["recall"] for row in present])) if len(present) > 1 else None,
+        "classes": classes,
+    }
+
+
+def _share(right: NDArray[np.bool_], rows: NDArray[np.bool_]) -> Statistic:
+    """The weighted share of ``right`` among ``rows``."""
+
+    def share(weights: Floats) -> float | None:
+        total = weights[rows].sum()
+        return float((weights * right)[rows].sum() / total) if total else None
+
+    return share
 
 
 def two_way_statistics(
@@ -299,7 +245,7 @@ def two_way_statistics(
     scores: Sequence[Mapping[Any, float] | None] | None = None,
     support: ArrayLike | None = None,
 ) -> dict[str, Statistic]:
-    """``balanced_accuracy`` and ``auc`` as functions of row weights, for ``annotators/evaluation/metrics.py``.
+    """``balanced_accuracy`` and ``auc`` as functions of row weights.
 
     Args:
         gold: (n,) gold labels, of any kind.
@@ -307,18 +253,27 @@ def two_way_statistics(
         scores: (n,) probabilities of the labels, or None where there are none.
         support: (n,) instead of ``scores``: any score that is higher for supported rows, NaN where missing.
     """
-    truth = two_way_gold(gold)
-    rows = ~np.isnan(truth)
-    guess = two_way_predicted(predicted)
+    truth, guess = two_way_gold(gold), _two_way_predicted(predicted)
+    recalls = [_share(guess == truth, truth == side) for side in (0, 1)]
     value = supported_score(scores or [None] * len(gold)) if support is None else np.asarray(support, float)
-    ranked = rows & ~np.isnan(value)
+    ranked = ~np.isnan(truth) & ~np.isnan(value)
     _, rank = np.unique(value[ranked], return_inverse=True)
     positive = truth[ranked] == 1
 
     def balanced(weights: Floats) -> float | None:
-        return balanced_accuracy(confusion(truth[rows].astype(np.int64), guess[rows], 2, weights[rows]))
+        known = [share for recall in recalls if (share := recall(weights)) is not None]
+        return float(np.mean(known)) if len(known) == 2 else None
 
-    return {"balanced_accuracy": balanced, "auc": lambda weights: _auc_of_ranks(positive, rank, weights[ranked])}
+    def area(weights: Floats) -> float | None:
+        """Mann–Whitney U / (n⁺ n⁻) with weighted counts (Hanley & McNeil 1982)."""
+        up = np.bincount(rank[positive], weights[ranked][positive], minlength=1)
+        down = np.bincount(rank[~positive], weights[ranked][~positive], minlength=1)
+        size = max(len(up), len(down))
+        up, down = np.pad(up, (0, size - len(up))), np.pad(down, (0, size - len(down)))
+        pairs = up.sum() * down.sum()
+        return float((up * (np.cumsum(down) - down / 2)).sum() / pairs) if pairs else None
+
+    return {"balanced_accuracy": balanced, "auc": area}
 
 
 def statistics(
@@ -328,13 +283,25 @@ def statistics(
     two_way_only: Sequence[bool],
 ) -> dict[str, Statistic]:
     """The figures that get intervals, as functions of row weights: two-way ones and ``accuracy``."""
-    codes, choices = label_codes(gold), label_codes(predicted)
+    codes, choices = _label_codes(gold), _label_codes(predicted)
+    four = (codes != UNCHECKED) & ~np.array(two_way_only, dtype=bool)
+    return {**two_way_statistics(gold, predicted, scores), "accuracy": _share(codes == choices, four)}
+
+
+def macro_f1_statistic(gold: Sequence[str], predicted: Sequence[str | None], two_way_only: Sequence[bool]) -> Statistic:
+    """``macro_f1`` of :func:`four_way` as a function of row weights."""
+    codes, choices = _label_codes(gold), _label_codes(predicted)
     four = (codes != UNCHECKED) & ~np.array(two_way_only, dtype=bool)
 
-    def four_way(weights: Floats) -> float | None:
-        return accuracy(confusion(codes[four], choices[four], len(LABELS), weights[four]))
+    def macro(weights: Floats) -> float | None:
+        def counts(labels: Ints, rows: NDArray[np.bool_]) -> Floats:
+            return np.bincount(labels[rows], weights[rows], minlength=len(LABELS)).astype(np.float64)
 
-    return {**two_way_statistics(gold, predicted, scores), "accuracy": four_way}
+        own, hits = counts(codes, four), counts(codes, four & (codes == choices))
+        both = own + counts(choices, four & (choices != UNCHECKED))
+        return float((2 * hits[own > 0] / both[own > 0]).mean()) if own.any() else None
+
+    return macro
 
 
 def summarise(
@@ -357,11 +324,11 @@ def summarise(
             four-way figure. By default only the "unsupported" rows themselves are two-way.
         groups: (n,) group names for the intervals; by default each row is its own group.
         n_resamples: Draws of the bootstrap; 0 for no intervals.
-        seed: Of the bootstrap.
+        seed: Seed of the bootstrap.
 
     Returns:
         n, n_two_way, n_auc, n_four_way, n_groups, coverage, auc, balanced_accuracy,
-        balanced_accuracy_checked, ece, accuracy, accuracy_checked, macro_f1, balanced_accuracy_4way,
+        balanced_accuracy_checked, ece, accuracy, accuracy_checked, macro_f1, weighted_f1, balanced_accuracy_4way,
         ece_4way, classes, confusion, confusion_two_way and intervals ({figure: [low, high]} at 95 %).
 
     Raises:
@@ -378,32 +345,19 @@ def summarise(
         )
     if unknown := sorted({str(label) for label in gold} - set(GOLD_LABELS)):
         raise ValueError(f"unknown gold labels {unknown}; expected {', '.join(GOLD_LABELS)}")
-
     scores = [row if label is not None else None for row, label in zip(scores, predicted, strict=True)]
     if any(not 0 <= row[label] <= 1 for row in scores if row is not None for label in LABELS):
         raise ValueError("expected scores between 0 and 1; got others (NaN?) for a checked row")
+
     checked = np.array([label is not None for label in predicted], dtype=bool)
-    truth, guess, value = two_way_gold(gold), two_way_predicted(predicted), supported_score(scores)
+    truth, guess, value = two_way_gold(gold), _two_way_predicted(predicted), supported_score(scores)
     two = ~np.isnan(truth)
-    pairs = confusion(truth[two].astype(np.int64), guess[two], 2)
-    codes, choices = label_codes(gold), label_codes(predicted)
+    codes, choices = _label_codes(gold), _label_codes(predicted)
     four = (codes != UNCHECKED) & ~np.array(two_way_only, dtype=bool)
-    table = confusion(codes[four], choices[four], len(LABELS))
-    seen = table.copy()
-    seen[:, -1] = 0
-    pairs_seen = pairs.copy()
-    pairs_seen[:, -1] = 0
-
-    scored = four & np.array([row is not None for row in scores], dtype=bool)
-    chances = np.array([[row[k] for k in LABELS] for row, s in zip(scores, scored, strict=True) if s and row]).reshape(
-        -1, 4
-    )
-    top = chances.argmax(axis=1)
-
-    figures = statistics(gold, predicted, scores, two_way_only)
-    limits = bootstrap(figures, groups, n_resamples, seed)
-    intervals = {name: list(pair) if pair else None for name, pair in limits.items()}
-
+    scored = [i for i in np.flatnonzero(four) if scores[i] is not None]
+    chances = np.array([[scores[i][k] for k in LABELS] for i in scored]).reshape(-1, len(LABELS))  # type: ignore[index]
+    of_weights = statistics(gold, predicted, scores, two_way_only)
+    limits = bootstrap(of_weights, groups, n_resamples, seed)
     return {
         "n": n,
         "n_two_way": int(two.sum()),
@@ -411,22 +365,26 @@ def summarise(
         "n_four_way": int(four.sum()),
         "n_groups": len(set(groups)),
         "coverage": float(checked.mean()) if n else None,
-        "auc": figures["auc"](np.ones(n)),
-        "balanced_accuracy": balanced_accuracy(pairs),
-        "balanced_accuracy_checked": balanced_accuracy(pairs_seen),
+        "auc": auc(truth[two] == 1, value[two]),
+        "balanced_accuracy": of_weights["balanced_accuracy"](np.ones(n)),
+        "balanced_accuracy_checked": of_weights["balanced_accuracy"](checked.astype(np.float64)),
         "ece": ece(value[two], truth[two]),
-        "accuracy": accuracy(table),
-        "accuracy_checked": accuracy(seen),
-        "macro_f1": macro_f1(table),
-        "balanced_accuracy_4way": balanced_accuracy(table),
-        "ece_4way": ece(chances.max(axis=1), top == codes[scored]),
-        "classes": dict(zip(LABELS, class_scores(table), strict=True)),
-        "confusion": _named(table, LABELS, LABELS),
-        "confusion_two_way": _named(pairs, ("hallucinated", "supported"), ("hallucinated", "not_hallucinated")),
-        "intervals": intervals,
+        "accuracy_checked": of_weights["accuracy"](checked.astype(np.float64)),
+        **four_way(codes[four], choices[four]),
+        "ece_4way": ece(chances.max(axis=1), chances.argmax(axis=1) == codes[scored]),
+        "confusion": _confusion(codes[four], choices[four], LABELS, LABELS),
+        "confusion_two_way": _confusion(
+            truth[two].astype(np.int64), guess[two], ("hallucinated", "supported"), ("hallucinated", "not_hallucinated")
+        ),
+        "intervals": {name: list(pair) if pair else None for name, pair in limits.items()},
     }
 
 
-def _named(counts: Floats, rows: Sequence[str], columns: Sequence[str]) -> dict[str, dict[str, int]]:
+def _confusion(gold: Ints, predicted: Ints, rows: Sequence[str], columns: Sequence[str]) -> dict[str, dict[str, int]]:
+    """Counts by name: gold class → predicted class or "unchecked"."""
+    from sklearn.metrics import confusion_matrix
+
+    codes = [*range(len(rows)), UNCHECKED]
+    table = confusion_matrix(gold, predicted, labels=codes) if len(gold) else np.zeros((len(codes), len(codes)))
     names = (*columns, "unchecked")
-    return {r: dict(zip(names, map(int, line), strict=True)) for r, line in zip(rows, counts, strict=True)}
+    return {r: dict(zip(names, map(int, line), strict=True)) for r, line in zip(rows, table[:-1], strict=True)}

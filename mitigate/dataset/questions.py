@@ -14,8 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fewl.expertise import folded
-from fewl.generate import yes_or_no
+from fewl.expertise import folded, yes_or_no
 from mitigate.dataset import prompts
 from mitigate.dataset.prompts import parse_choice, parse_questions, parse_verdicts
 from mitigate.dataset.stage import (

@@ -29,7 +29,7 @@ import numpy as np
 from annotators.retrieval.bm25 import BM25, words
 from annotators.retrieval.window import fuse
 from annotators.text.language import language_of
-from fewl.generate import yes_or_no
+from fewl.expertise import yes_or_no
 from mitigate.dataset import prompts
 from mitigate.dataset.stage import LLM, extended, head_of, keep_rejected, reads, text_of, vectors_of, write_lines
 from mitigate.io import Line, Problem, Record, UsageError, check_text, read_lines, rejected_row, shown

@@ -1,22 +1,21 @@
 """Hallucination reduced in finished answers: select the best of several, correct, abstain.
 
-What never happens: text outside the sentences that were flagged changes; the number of hallucinated sentences rises
-(the edited answer is annotated again, and an edit that did not help is taken back); an unchecked sentence is touched.
-Regenerating a flagged sentence needs an engine; without one only the corrections that the annotator gives are applied
-(a generative one gives some, the embedded one only marks). The judgement is the annotator's: what it misses stays.
+What never happens: text outside the flagged sentences changes; the number of hallucinated sentences rises (the edited
+answer is annotated again, and an edit that did not help is taken back); an unchecked sentence is touched. A flagged
+sentence is written anew by an engine only; without one the corrections that the annotator gives are applied (a
+generative one gives some, the embedded one only marks). The judgement is the annotator's: what it misses stays.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from annotators.records import HALLUCINATED, Annotation, Annotator, SentenceAnnotation
+from annotators.base import Annotator
+from annotators.records import HALLUCINATED, Annotation, Edit, SentenceAnnotation
 from mitigate.inference.regenerate import Request, Unanswered
 
-Action = Literal["unchanged", "corrected", "abstained"]
-By = Literal["annotator", "engine", "deleted"]
 Regenerate = Callable[[Sequence[Request]], Sequence["str | Unanswered | None"]]
 """Flagged sentences with their evidence to new sentences; None where there is none, "" to delete."""
 ABSTENTION = {
@@ -24,40 +23,30 @@ ABSTENTION = {
     "zh": "根据给出的参考资料，我无法可靠地回答这个问题。",
 }
 NOTHING_CLAIMED_RATE = 0.5
-"""Where an answer that claims nothing stands among others in `best_of`: after those with a lower rate."""
+"""The rate that an answer without claims counts with in `best_of`: it ranks after those with a lower rate."""
 
 
 @dataclass(frozen=True)
-class Change:
-    """One edit of the original answer: ``original[start:end] == source`` became ``target`` ("" = deleted)."""
+class Change(Edit):
+    """One edit of the original answer, and who made it."""
 
-    start: int
-    end: int
-    source: str
-    target: str
-    by: By
+    by: Literal["annotator", "engine", "deleted"]
 
     def to_dict(self) -> dict[str, Any]:
-        return {"from": self.source, "to": self.target, "start": self.start, "end": self.end, "by": self.by}
+        return {**super().to_dict(), "by": self.by}
 
 
-@dataclass(frozen=True)
+@dataclass
 class Mended:
-    """An answer after correction.
+    """An answer while and after it is corrected."""
 
-    Args:
-        before: The annotation of the answer as it came.
-        after: The annotation of the answer as it is now; the same object where nothing changed.
-        action: What was done.
-        changes: Edits of the original answer, in order of offset, that lead from one to the other.
-        error: Why a sentence that was to be written anew could not be asked for; None where all went well.
-    """
-
-    before: Annotation
-    after: Annotation
-    action: Action = "unchanged"
-    changes: tuple[Change, ...] = ()
-    error: str | None = None
+    before: Annotation  # as it came
+    after: Annotation  # as it is now; the same object where nothing changed
+    action: Literal["unchanged", "corrected", "abstained"] = "unchanged"
+    changes: tuple[Change, ...] = ()  # of the original answer, in order of offset, that lead from one to the other
+    error: str | None = None  # why a sentence that was to be written anew could not be asked for
+    proposals: dict[int, list[list[Change]]] = field(default_factory=dict, repr=False)
+    """Sentence number → edits of that sentence that are still to be tried, best first."""
 
     @property
     def answer(self) -> str:
@@ -75,19 +64,20 @@ class Mended:
             **({} if self.error is None else {"correction_error": self.error}),
         }
 
+    def owner(self, change: Change) -> int:
+        """The number of the original sentence that a change lies in."""
+        sentences = enumerate(self.before.sentences)
+        return next(i for i, s in sentences if s.start <= change.start and change.end <= s.end)
 
-@dataclass
-class _Draft:
-    """An answer on its way: candidate replacements of flagged sentences, one list each, tried in order."""
+    def keep(self, changes: Sequence[Change], annotation: Annotation, numbers: Sequence[int] = ()) -> None:
+        """Take changes over where with them fewer sentences are hallucinated than so far, and no more unchecked.
 
-    before: Annotation
-    options: dict[int, list[list[Change]]]  # sentence number → proposals still to be tried, best first
-    best: Annotation = field(init=False)
-    kept: tuple[Change, ...] = ()
-    error: str | None = None
-
-    def __post_init__(self) -> None:
-        self.best = self.before
+        For the sentences ``numbers`` nothing more is tried then.
+        """
+        fewer = len(hallucinated(annotation)) < len(hallucinated(self.after))
+        if fewer and _unchecked(annotation) <= _unchecked(self.after):
+            self.after, self.changes = annotation, tuple(sorted(changes, key=lambda c: c.start))
+            self.proposals = {i: rest for i, rest in self.proposals.items() if i not in numbers}
 
 
 def hallucinated(annotation: Annotation) -> list[int]:
@@ -95,12 +85,12 @@ def hallucinated(annotation: Annotation) -> list[int]:
     return [i for i, sentence in enumerate(annotation.sentences) if sentence.label in HALLUCINATED]
 
 
-def apply(answer: str, changes: Sequence[Change]) -> str:
-    """The answer with changes made; every code point outside them stays.
+def _unchecked(annotation: Annotation) -> int:
+    return sum(sentence.status != "checked" for sentence in annotation.sentences)
 
-    Raises:
-        ValueError: Changes overlap, or one does not fit the answer.
-    """
+
+def apply(answer: str, changes: Sequence[Change]) -> str:
+    """The answer with changes made; ValueError where they overlap, or one does not fit."""
     out, place = [], 0
     for change in sorted(changes, key=lambda c: (c.start, c.end)):
         if change.start < place or answer[change.start : change.end] != change.source:
@@ -139,157 +129,138 @@ def correct(
     """
     if abstain_above is not None and not 0 <= abstain_above < 1:
         raise ValueError(f"abstain_above: expected a rate in [0, 1) or None, got {abstain_above!r}")
-    drafts = [_draft(annotation) for annotation in annotator.annotate_batch(records)]
+    mended = [Mended(annotation, annotation) for annotation in annotator.annotate_batch(records)]
+    for one in mended:
+        for i in hallucinated(one.before):
+            if given := one.before.sentences[i].correction:
+                one.proposals[i] = [[Change(e.source, e.target, e.start, e.end, "annotator") for e in given]]
     if regenerate is not None:
-        _add_regenerated(drafts, regenerate)
-    while waiting := [draft for draft in drafts if draft.options]:
+        _propose_regenerated(mended, regenerate)
+    while waiting := [one for one in mended if one.proposals]:
         _try_next(waiting, annotator)
-    if delete:
-        _delete(drafts, annotator, rest_only=True)
-        _delete(drafts, annotator, rest_only=False)
-    return [_abstained(draft, abstain_above) for draft in drafts]
+    if delete:  # first the sentences without a kept change; where that does not help, all that were flagged
+        _delete(mended, annotator, rest_only=True)
+        _delete(mended, annotator, rest_only=False)
+    for one in mended:
+        rate = one.after.hallucination_rate
+        if abstain_above is not None and rate is not None and rate > abstain_above:
+            _abstain(one)
+        elif one.changes:
+            one.action = "corrected"
+    return mended
 
 
-def _draft(annotation: Annotation) -> _Draft:
-    edits = {i: annotation.sentences[i].correction for i in hallucinated(annotation)}
-    changes = {
-        i: [Change(e.start, e.end, e.source, e.target, "annotator") for e in correction]
-        for i, correction in edits.items()
-    }
-    return _Draft(annotation, {i: [change] if change else [] for i, change in changes.items()})
-
-
-def _delete(drafts: Sequence[_Draft], annotator: Annotator, *, rest_only: bool) -> None:
-    """Take out the flagged sentences: those without a kept change, or all of them.
-
-    White space around them stays, so that what stands beside is unchanged.
-    """
-    tried: list[tuple[_Draft, tuple[Change, ...]]] = []
-    for draft in drafts:
-        if not hallucinated(draft.best):
-            continue
-        kept = draft.kept if rest_only else ()
-        mended = {_owner(draft.before, change) for change in kept}
-        flagged = [draft.before.sentences[i] for i in hallucinated(draft.before) if i not in mended]
-        tried.append((draft, (*kept, *(Change(s.start, s.end, s.text, "", "deleted") for s in flagged))))
-    judged = annotator.annotate_batch([_edited(draft, changes) for draft, changes in tried])
-    for (draft, changes), annotation in zip(tried, judged, strict=True):
-        _keep(draft, changes, annotation, [])
-
-
-def _add_regenerated(drafts: Sequence[_Draft], regenerate: Regenerate) -> None:
-    asked = [(draft, i) for draft in drafts for i in draft.options]
-    requests = [Request.of(draft.before, i) for draft, i in asked]
-    for (draft, i), text in zip(asked, regenerate(requests), strict=True):
-        sentence = draft.before.sentences[i]
+def _propose_regenerated(mended: Sequence[Mended], regenerate: Regenerate) -> None:
+    asked = [(one, i) for one in mended for i in hallucinated(one.before)]
+    texts = regenerate([Request.of(one.before, i) for one, i in asked])
+    for (one, i), text in zip(asked, texts, strict=True):
+        sentence = one.before.sentences[i]
         if isinstance(text, Unanswered):
-            draft.error = text.reason
-            continue
-        if text is None or text == sentence.text:
-            continue
-        by: By = "engine" if text else "deleted"
-        draft.options[i].append([Change(sentence.start, sentence.end, sentence.text, text, by)])
+            one.error = text.reason
+        elif text is not None and text != sentence.text:
+            change = Change(sentence.text, text, sentence.start, sentence.end, "engine" if text else "deleted")
+            one.proposals.setdefault(i, []).append([change])
 
 
-def _try_next(drafts: Sequence[_Draft], annotator: Annotator) -> None:
-    """Try the first proposal of every flagged sentence of every draft at once; keep those that are judged better.
+Trial = tuple[Mended, tuple[Change, ...], list[int]]
+"""An answer, the changes to try on it, and the sentences whose proposals are among them."""
 
-    Sentences are judged one by one by most annotators, so proposals are tried together; where the answer as a
-    whole got no better, each draft falls back to what it had, and the proposals are used up.
+
+def _judged(trials: Sequence[Trial], annotator: Annotator) -> Iterator[tuple[Trial, Annotation]]:
+    records = [(one.before.record, changes) for one, changes, _ in trials]
+    edited = [{**record, "answer": apply(str(record["answer"]), changes)} for record, changes in records]
+    return zip(trials, annotator.annotate_batch(edited), strict=True)
+
+
+def _try_next(mended: Sequence[Mended], annotator: Annotator) -> None:
+    """Try the first proposal for every sentence of every answer at once; keep those that are judged better.
+
+    Most annotators judge sentences one by one, so proposals are tried together. Where some left their sentence flagged,
+    the others are tried again without them; where the answer as a whole got no better, it stays as it was.
     """
-    tried: list[tuple[_Draft, tuple[Change, ...], list[int]]] = []
-    for draft in drafts:
-        numbers = [i for i, proposals in draft.options.items() if proposals]
-        draft.options = {i: draft.options[i] for i in numbers}
-        if numbers:
-            new = [change for i in numbers for change in draft.options[i].pop(0)]
-            tried.append((draft, (*draft.kept, *new), numbers))
-    judged = annotator.annotate_batch([_edited(draft, changes) for draft, changes, _ in tried])
-    again = []
-    for (draft, changes, numbers), annotation in zip(tried, judged, strict=True):
-        worse = _still_flagged(draft.before, changes, annotation)
-        if worse and len(worse) < len(numbers):  # some helped: take the others back
-            kept = tuple(c for c in changes if _owner(draft.before, c) not in worse)
-            again.append((draft, kept, [i for i in numbers if i not in worse]))
-        elif not worse:
-            _keep(draft, changes, annotation, numbers)
-    judged = annotator.annotate_batch([_edited(draft, changes) for draft, changes, _ in again])
-    for (draft, changes, numbers), annotation in zip(again, judged, strict=True):
-        _keep(draft, changes, annotation, numbers)
+    trials: list[Trial] = []
+    for one in mended:
+        new = [change for proposals in one.proposals.values() for change in proposals[0]]
+        trials.append((one, (*one.changes, *new), list(one.proposals)))
+        one.proposals = {i: proposals[1:] for i, proposals in one.proposals.items() if len(proposals) > 1}
+    again: list[Trial] = []
+    for (one, changes, numbers), annotation in _judged(trials, annotator):
+        worse = _still_flagged(one, changes, annotation)
+        if not worse:
+            one.keep(changes, annotation, numbers)
+        elif len(worse) < len(numbers):
+            kept = tuple(c for c in changes if one.owner(c) not in worse)
+            again.append((one, kept, [i for i in numbers if i not in worse]))
+    for (one, changes, numbers), annotation in _judged(again, annotator):
+        one.keep(changes, annotation, numbers)
 
 
-def _keep(draft: _Draft, changes: tuple[Change, ...], annotation: Annotation, numbers: list[int]) -> None:
-    """Take a trial over where fewer sentences are hallucinated than in the best so far, and no more unchecked."""
-    fewer = len(hallucinated(annotation)) < len(hallucinated(draft.best))
-    if fewer and _unchecked(annotation) <= _unchecked(draft.best):
-        draft.best, draft.kept = annotation, tuple(sorted(changes, key=lambda c: c.start))
-        draft.options = {i: p for i, p in draft.options.items() if i not in numbers}
-
-
-def _unchecked(annotation: Annotation) -> int:
-    return sum(sentence.status != "checked" for sentence in annotation.sentences)
-
-
-def _edited(draft: _Draft, changes: Sequence[Change]) -> dict[str, Any]:
-    return {**draft.before.record, "answer": apply(str(draft.before.record["answer"]), changes)}
-
-
-def _owner(annotation: Annotation, change: Change) -> int:
-    """The number of the sentence that a change lies in."""
-    return next(i for i, s in enumerate(annotation.sentences) if s.start <= change.start and change.end <= s.end)
-
-
-def _still_flagged(before: Annotation, changes: Sequence[Change], after: Annotation) -> set[int]:
+def _still_flagged(one: Mended, changes: Sequence[Change], after: Annotation) -> set[int]:
     """The sentences of the original whose replacement overlaps a sentence that is flagged or unchecked now."""
     flagged = [s for s in after.sentences if s.label in HALLUCINATED or s.status != "checked"]
     found, shift = set(), 0
     for change in sorted(changes, key=lambda c: c.start):
-        start = change.start + shift
+        start = change.start + shift  # in the edited answer, which the changes before have moved
         end = start + len(change.target)
         shift += len(change.target) - len(change.source)
         if any(s.start < end and start < s.end for s in flagged):
-            found.add(_owner(before, change))
+            found.add(one.owner(change))
     return found
 
 
-def _abstained(draft: _Draft, above: float | None) -> Mended:
-    rate = draft.best.hallucination_rate
-    if above is not None and rate is not None and rate > above:
-        answer = str(draft.before.record["answer"])
-        text = abstention(answer)
-        whole = Change(0, len(answer), answer, text, "deleted")
-        sentence = SentenceAnnotation(text, 0, len(text), "checked", "no_fact")
-        after = replace(draft.best, record={**draft.before.record, "answer": text}, sentences=(sentence,))
-        return Mended(draft.before, after, "abstained", (whole,), draft.error)
-    action: Action = "corrected" if draft.kept else "unchanged"
-    return Mended(draft.before, draft.best, action, draft.kept, draft.error)
+def _delete(mended: Sequence[Mended], annotator: Annotator, *, rest_only: bool) -> None:
+    """Take out flagged sentences.
+
+    White space around them stays, so that what stands beside is unchanged; only a new start of the answer has none.
+    """
+    trials: list[Trial] = []
+    for one in mended:
+        if hallucinated(one.after):
+            kept = one.changes if rest_only else ()
+            changed = {one.owner(change) for change in kept}
+            flagged = [one.before.sentences[i] for i in hallucinated(one.before) if i not in changed]
+            cuts = [Change(s.text, "", s.start, s.end, "deleted") for s in flagged]
+            trials.append((one, _without_leading_blanks(str(one.before.record["answer"]), (*kept, *cuts)), []))
+    for (one, changes, _), annotation in _judged(trials, annotator):
+        one.keep(changes, annotation)
 
 
-def abstention(answer: str) -> str:
-    """The sentence that says so, in the language of the answer (Chinese where it holds Chinese characters)."""
-    return ABSTENTION["zh" if any("\u4e00" <= c <= "\u9fff" for c in answer) else "en"]
+def _without_leading_blanks(answer: str, changes: Sequence[Change]) -> tuple[Change, ...]:
+    """The same changes, but deletions at the start of the answer also take the white space behind them."""
+    out, place = [], 0  # all before ``place`` is deleted
+    for change in sorted(changes, key=lambda c: c.start):
+        if change.start == place and not change.target:
+            place = len(answer) - len(answer[change.end :].lstrip())
+            change = replace(change, end=place, source=answer[change.start : place])
+        out.append(change)
+    return tuple(out)
+
+
+def _abstain(one: Mended) -> None:
+    answer = str(one.before.record["answer"])
+    text = ABSTENTION["zh" if any("\u4e00" <= c <= "\u9fff" for c in answer) else "en"]
+    sentence = SentenceAnnotation(text, 0, len(text), "checked", "no_fact")
+    one.after = replace(one.after, record={**one.before.record, "answer": text}, sentences=(sentence,))
+    one.action, one.changes = "abstained", (Change(answer, text, 0, len(answer), "deleted"),)
 
 
 def best_of(annotations: Sequence[Annotation]) -> int | None:
-    """Which of several annotated answers to one question to give.
+    """The number of the answer to give, of several annotated answers to one question; None where none was checked.
 
-    The lowest hallucination rate; of equals the one with most supported sentences, then with most probability of
-    support, then the first. An answer that claims nothing (rate None) stands at NOTHING_CLAIMED_RATE, so that it is
-    preferred to one that is mostly wrong, and never to a right one.
-
-    Returns:
-        The number of the answer; None where no sentence of any could be checked.
+    The answer with the lowest hallucination rate; among equals the one with most supported sentences, then with the
+    highest probability of support, then the first. An answer that claims nothing (rate None) stands at
+    NOTHING_CLAIMED_RATE, so that it is preferred to one that is mostly wrong, and never to a right one.
     """
-    checked = [i for i, a in enumerate(annotations) if any(s.status == "checked" for s in a.sentences)]
-    return min(checked, key=lambda i: (*_rank(annotations[i]), i), default=None)
 
+    def rank(number: int) -> tuple[float, int, float]:
+        rate = annotations[number].hallucination_rate
+        factual = [s for s in annotations[number].sentences if s.label not in (None, "no_fact")]
+        support = [s.scores["supported"] for s in factual if s.scores]
+        return (
+            NOTHING_CLAIMED_RATE if rate is None else rate,
+            -sum(s.label == "supported" for s in factual),
+            -(sum(support) / len(support) if support else 0.0),
+        )
 
-def _rank(annotation: Annotation) -> tuple[float, int, float]:
-    rate = annotation.hallucination_rate
-    factual = [s for s in annotation.sentences if s.label not in (None, "no_fact")]
-    support = [s.scores["supported"] for s in factual if s.scores]
-    return (
-        NOTHING_CLAIMED_RATE if rate is None else rate,
-        -sum(s.label == "supported" for s in factual),
-        -(sum(support) / len(support) if support else 0.0),
-    )
+    return min((i for i, a in enumerate(annotations) if any(s.status == "checked" for s in a.sentences)),
+               key=rank, default=None)  # fmt: skip

@@ -15,12 +15,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from annotators.records import Annotator
+from annotators.base import Annotator
 from engines.types import Chat, Engine, Sampling, check_asked
 from fewl.similarity import Similarity
 from mitigate.inference.regenerate import fenced
 
 Outcome = Literal["method", "baseline", "tie", "unsure"]
+Judged = tuple[Outcome, dict[str, Any]]
+"""The outcome of a pair, and what led to it."""
 Pair = Mapping[str, Any]
 MAX_REPLY = 400
 """Tokens of a reply: a sentence of grounds and the verdict."""
@@ -29,24 +31,16 @@ _VERDICT = re.compile(r"^\W*better\W+(first|second|none|1|2)\W*$", re.IGNORECASE
 
 @dataclass(frozen=True)
 class Tally:
-    """What a judge said of n pairs.
-
-    Attributes:
-        n: Pairs.
-        method, baseline, tie, unsure: How many of each outcome.
-        shares: {"method", "baseline", "tie"} of all pairs, unsure ones as ties (Table 6); sums to 1.
-        win_rate: method / (method + baseline) over decided pairs (Table 7); None where none was decided.
-        low, high: 95 % Wilson interval of the win rate.
-    """
+    """What a judge said of n pairs: how many have each outcome, and what follows."""
 
     n: int
     method: int
     baseline: int
     tie: int
     unsure: int
-    shares: dict[str, float]
-    win_rate: float | None
-    low: float | None
+    shares: dict[str, float]  # {"method", "baseline", "tie"} of all pairs, unsure ones as ties (Table 6); sums to 1
+    win_rate: float | None  # method / (method + baseline) over decided pairs (Table 7); None where none was decided
+    low: float | None  # 95 % Wilson interval of the win rate
     high: float | None
 
     def to_dict(self) -> dict[str, Any]:
@@ -59,14 +53,12 @@ def tally(outcomes: Sequence[Outcome]) -> Tally:
 
     method, baseline, tie, unsure = (outcomes.count(o) for o in ("method", "baseline", "tie", "unsure"))
     n, decided = len(outcomes), method + baseline
-    interval = binomtest(method, decided).proportion_ci(method="wilson") if decided else None
     shares = {"method": method / n, "baseline": baseline / n, "tie": (tie + unsure) / n} if n else {}
-    return Tally(
-        n, method, baseline, tie, unsure, shares,
-        win_rate=method / decided if decided else None,
-        low=float(interval.low) if interval else None,
-        high=float(interval.high) if interval else None,
-    )  # fmt: skip
+    rate = low = high = None
+    if decided:
+        rate = method / decided
+        low, high = map(float, binomtest(method, decided).proportion_ci(method="wilson"))
+    return Tally(n, method, baseline, tie, unsure, shares, rate, low, high)
 
 
 def prompt(pair: Pair, first: str, second: str) -> Chat:
@@ -88,6 +80,11 @@ def prompt(pair: Pair, first: str, second: str) -> Chat:
     return [{"role": "user", "content": "\n\n".join(parts)}]
 
 
+def chats(pairs: Sequence[Pair]) -> list[Chat]:
+    """Both orders of every pair, baseline first and then method first."""
+    return [prompt(pair, *order) for pair in pairs for order in (("baseline", "method"), ("method", "baseline"))]
+
+
 def read_verdict(reply: str | None) -> Literal["first", "second", "none"] | None:
     """The verdict of a reply: its only line of that form; None without one, or with several that differ."""
     found = {m.lower().replace("1", "first").replace("2", "second") for m in _VERDICT.findall(reply or "")}
@@ -95,23 +92,12 @@ def read_verdict(reply: str | None) -> Literal["first", "second", "none"] | None
 
 
 def combine(forward: str | None, backward: str | None) -> Outcome:
-    """The outcome of both orders.
-
-    Args:
-        forward: Verdict where the baseline was shown first.
-        backward: Verdict where the method was shown first.
-    """
-    meaning: dict[tuple[str | None, str | None], Outcome] = {
-        ("second", "first"): "method",
-        ("first", "second"): "baseline",
-        ("none", "none"): "tie",
-    }
-    return meaning.get((forward, backward), "unsure")
-
-
-def chats(pairs: Sequence[Pair]) -> list[Chat]:
-    """Both orders of every pair, baseline first and then method first."""
-    return [prompt(pair, *order) for pair in pairs for order in (("baseline", "method"), ("method", "baseline"))]
+    """The outcome of both orders: the verdicts where the baseline was shown first, and where the method was."""
+    if (forward, backward) == ("second", "first"):
+        return "method"
+    if (forward, backward) == ("first", "second"):
+        return "baseline"
+    return "tie" if forward == backward == "none" else "unsure"
 
 
 def estimate(pairs: Sequence[Pair]) -> dict[str, int]:
@@ -129,26 +115,22 @@ def about_tokens(text: str) -> int:
     return round(len(text) / (1.5 if chinese else 4.0))
 
 
-def by_engine(pairs: Sequence[Pair], engine: Engine) -> list[tuple[Outcome, dict[str, Any]]]:
-    """Judge pairs with an LLM, both orders, greedy.
-
-    Returns:
-        Per pair the outcome, and the two verdicts and replies.
+def by_engine(pairs: Sequence[Pair], engine: Engine) -> list[Judged]:
+    """Judge pairs with an LLM, both orders, greedy; details are the two verdicts and replies.
 
     Raises:
         EngineError: The engine can't answer at all, or stopped answering.
     """
     results = engine.chat(chats(pairs), Sampling(max_tokens=MAX_REPLY)) if pairs else []
     check_asked(results)
-    out = []
+    out: list[Judged] = []
     for forward, backward in zip(results[::2], results[1::2], strict=True):
         verdicts = [read_verdict(forward.text), read_verdict(backward.text)]
-        details = {"verdicts": verdicts, "replies": [forward.text, backward.text]}
-        out.append((combine(*verdicts), details))
+        out.append((combine(*verdicts), {"verdicts": verdicts, "replies": [forward.text, backward.text]}))
     return out
 
 
-def by_annotator(pairs: Sequence[Pair], annotator: Annotator) -> list[tuple[Outcome, dict[str, Any]]]:
+def by_annotator(pairs: Sequence[Pair], annotator: Annotator) -> list[Judged]:
     """The answer with the lower hallucination rate wins, against the pair's `reference`; needs no LLM.
 
     Equal rates tie; a rate that is None (nothing factual, or nothing checked) leaves the pair unsure.
@@ -159,13 +141,10 @@ def by_annotator(pairs: Sequence[Pair], annotator: Annotator) -> list[tuple[Outc
         for name in ("baseline", "method")
     ]
     rates = [annotation.hallucination_rate for annotation in annotator.annotate_batch(rows)]
-    return [
-        (_compared(base, method, lower_is_better=True), {"rates": {"baseline": base, "method": method}})
-        for base, method in zip(rates[::2], rates[1::2], strict=True)
-    ]
+    return _compared("rates", rates, lower_is_better=True)
 
 
-def by_similarity(pairs: Sequence[Pair], similarity: Similarity) -> list[tuple[Outcome, dict[str, Any]]]:
+def by_similarity(pairs: Sequence[Pair], similarity: Similarity) -> list[Judged]:
     """The answer that is nearer to correct than to incorrect answers wins; needs no LLM.
 
         score(y) = max_k s(y, correct_k) − max_k s(y, incorrect_k)
@@ -174,34 +153,34 @@ def by_similarity(pairs: Sequence[Pair], similarity: Similarity) -> list[tuple[O
     """
     import numpy as np
 
-    texts = list(
-        dict.fromkeys(
-            text
-            for pair in pairs
-            for text in (pair["baseline"], pair["method"], *pair.get("correct", ()), *pair.get("incorrect", ()))
-        )
-    )
-    place = {text: i for i, text in enumerate(texts)}
-    of_pairs = similarity(texts)
+    texts: dict[str, int] = {}  # text → its place
+    for pair in pairs:
+        for text in (pair["baseline"], pair["method"], *(pair.get("correct") or ()), *(pair.get("incorrect") or ())):
+            texts.setdefault(text, len(texts))
+    of_pairs = similarity(list(texts))
 
     def nearest(answer: str, others: Sequence[str]) -> float:
-        triples = [(place[answer], place[other], 0) for other in others]
-        return float(np.max(of_pairs(np.array(triples, dtype=np.int64))))
+        triples = np.array([(texts[answer], texts[other], 0) for other in others], dtype=np.int64)
+        return float(np.max(of_pairs(triples)))
 
-    out: list[tuple[Outcome, dict[str, Any]]] = []
+    scores: list[float | None] = []
     for pair in pairs:
-        right, wrong = pair.get("correct") or (), pair.get("incorrect") or ()
-        scores: list[float | None] = [None, None]
-        if right and wrong:
-            scores = [nearest(pair[n], right) - nearest(pair[n], wrong) for n in ("baseline", "method")]
-        outcome = _compared(scores[0], scores[1], lower_is_better=False)
-        out.append((outcome, {"scores": {"baseline": scores[0], "method": scores[1]}}))
+        right, wrong = pair.get("correct"), pair.get("incorrect")
+        for text in (pair["baseline"], pair["method"]):
+            scores.append(nearest(text, right) - nearest(text, wrong) if right and wrong else None)
+    return _compared("scores", scores, lower_is_better=False)
+
+
+def _compared(name: str, values: Sequence[float | None], *, lower_is_better: bool) -> list[Judged]:
+    """Outcomes by two values per pair, baseline first; the details hold both under ``name``."""
+    out: list[Judged] = []
+    for baseline, method in zip(values[::2], values[1::2], strict=True):
+        outcome: Outcome = "baseline"
+        if baseline is None or method is None:
+            outcome = "unsure"
+        elif baseline == method:
+            outcome = "tie"
+        elif (method < baseline) == lower_is_better:
+            outcome = "method"
+        out.append((outcome, {name: {"baseline": baseline, "method": method}}))
     return out
-
-
-def _compared(baseline: float | None, method: float | None, *, lower_is_better: bool) -> Outcome:
-    if baseline is None or method is None:
-        return "unsure"
-    if baseline == method:
-        return "tie"
-    return "method" if (method < baseline) == lower_is_better else "baseline"

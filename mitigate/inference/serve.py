@@ -36,190 +36,18 @@ from mitigate.io import UsageError
 from mitigate.recipes.config import Section, check
 
 if TYPE_CHECKING:
-    from annotators.records import Annotator
+    from annotators.base import Annotator
     from mitigate.inference.correct import Regenerate
 
-
-# ----------------------------------------------------------------------------------------------------
-# Server-sent events of a chat completion, with the judgement of the answer added or the answer replaced.
-#
-# `annotated_stream` passes every event as it comes and adds one chunk with the judgement before the end.
-# `corrected_stream` holds text back (a comment line keeps the connection open), then sends it judged in one chunk,
-# before the chunk that finishes the choice. Whatever is no text (roles, tool calls, usage) passes. Where the stream
-# breaks off, what came of it is judged and sent in the same way, and the error is raised after that.
-
-FIELD = "hallucination"
-DONE = "[DONE]"
-WAITING = b": judging\n\n"
-_LINE = re.compile(rb"[^\r\n]*(?:\r\n|\n|\r(?=[^\n]))")  # a CR at the end may be half of a CR LF
-
-
-@dataclass(frozen=True)
-class Held:
-    """An answer after it was judged: the text to send, and what is said about it."""
-
-    text: str
-    extra: dict[str, Any]
-
-
-Judge = Callable[[Mapping[int, str]], Awaitable[dict[int, Held]]]
-"""Texts by choice to what was held of them."""
-
-
-async def annotated_stream(chunks: AsyncIterator[bytes], judge: Judge) -> AsyncIterator[bytes]:
-    """Every event as it comes, and before the end one chunk with the judgement of each choice.
-
-    Raises:
-        Exception: What ended the stream before its time, after the judgement of what came.
-    """
-    texts: dict[int, str] = {}
-    head: dict[str, Any] = {}
-    told = False
-    broken: Exception | None = None
-    try:
-        async for raw, data in read_events(chunks):
-            if data.strip() == DONE and not told:
-                if texts:
-                    yield event(_judged(head, await judge(texts), with_text=False))
-                told = True
-            elif (chunk := read_chunk(data)) is not None:
-                head = _head(chunk) if not head and chunk.get("choices") else head
-                for index, delta, _ in _choices(chunk):
-                    if isinstance(delta.get("content"), str):
-                        texts[index] = texts.get(index, "") + delta["content"]
-            yield raw
-    except Exception as error:
-        broken = error
-    if texts and not told:  # the server ended without saying so
-        yield event(_judged(head, await judge(texts), with_text=False))
-    if broken is not None:
-        raise broken
-
-
-async def corrected_stream(chunks: AsyncIterator[bytes], judge: Judge) -> AsyncIterator[bytes]:
-    """Events without text as they come; at the end the judged text of each choice, then what finishes it.
-
-    Log-probabilities are left out: they are those of the words before correction.
-
-    Raises:
-        Exception: What ended the stream before its time, after the judged text of what came.
-    """
-    texts: dict[int, str] = {}
-    head: dict[str, Any] = {}
-    last: list[bytes] = []
-    broken: Exception | None = None
-    try:
-        async for raw, data in read_events(chunks):
-            chunk = read_chunk(data)
-            if chunk is None:
-                if data.strip() == DONE:
-                    last.append(raw)
-                else:
-                    yield raw
-                continue
-            head = _head(chunk) if not head and chunk.get("choices") else head
-            finishing = not chunk.get("choices")  # usage comes after everything else
-            rest = False
-            for index, delta, choice in _choices(chunk):
-                if isinstance(delta.get("content"), str):
-                    texts[index] = texts.get(index, "") + delta.pop("content")
-                if "logprobs" in choice:
-                    choice["logprobs"] = None
-                finishing = finishing or choice.get("finish_reason") is not None
-                rest = rest or any(value is not None for value in delta.values())
-            if finishing:
-                last.append(event(chunk))
-            else:
-                yield event(chunk) if rest else WAITING
-    except Exception as error:
-        broken = error
-    if texts:
-        yield event(_judged(head, await judge(texts), with_text=True))
-    for block in last:
-        yield block
-    if broken is not None:
-        raise broken
-
-
-async def read_events(chunks: AsyncIterator[bytes]) -> AsyncIterator[tuple[bytes, str]]:
-    """Each event as it came, its blank line included, and its data; comments and other fields have data "".
-
-    Lines end at CR LF, LF or CR and nowhere else (HTML standard, 9.2.6): a line separator or a form feed may stand
-    in the text of an answer. An event that the end of the stream cuts off gets its blank line.
-    """
-    rest, lines = b"", list[bytes]()
-    async for chunk in chunks:
-        rest += chunk
-        place = 0
-        for found in _LINE.finditer(rest):
-            place = found.end()
-            lines.append(found.group())
-            if not found.group().strip(b"\r\n"):
-                yield b"".join(lines), _data(lines)
-                lines = []
-        rest = rest[place:]
-    if lines or rest.strip(b"\r\n"):
-        lines.append(rest)
-        raw = b"".join(lines)
-        whole = raw.endswith((b"\n\n", b"\r\r", b"\r\n\r\n"))
-        yield raw if whole else raw.rstrip(b"\r\n") + b"\n\n", _data(lines)
-
-
-def _data(lines: list[bytes]) -> str:
-    texts = [line.strip(b"\r\n").removeprefix(b"data:") for line in lines if line.startswith(b"data:")]
-    return b"\n".join(text.removeprefix(b" ") for text in texts).decode("utf-8", "replace")
-
-
-def read_chunk(data: str) -> dict[str, Any] | None:
-    """The chunk that an event's data hold, None where they hold something else."""
-    try:
-        chunk = json.loads(data)
-    except (ValueError, RecursionError):
-        return None
-    return chunk if isinstance(chunk, dict) else None
-
-
-def event(chunk: Mapping[str, Any]) -> bytes:
-    """A chunk as a server-sent event; JSON in ASCII, so line breaks and halves of surrogate pairs are escaped."""
-    return f"data: {json.dumps(chunk)}\n\n".encode()
-
-
-def _choices(chunk: Mapping[str, Any]) -> list[tuple[int, dict[str, Any], dict[str, Any]]]:
-    """(index, delta, choice) of the well-formed choices of a chunk."""
-    choices = chunk.get("choices")
-    found = []
-    for choice in choices if isinstance(choices, list) else []:
-        if isinstance(choice, dict) and isinstance(choice.get("delta"), dict):
-            index = choice.get("index")
-            found.append((index if isinstance(index, int) else 0, choice["delta"], choice))
-    return found
-
-
-def _head(chunk: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: chunk[key] for key in ("id", "object", "created", "model") if key in chunk}
-
-
-def _judged(head: Mapping[str, Any], held: Mapping[int, Held], *, with_text: bool) -> dict[str, Any]:
-    return {
-        **head,
-        "choices": [
-            {
-                "index": index,
-                "delta": {"content": one.text} if with_text else {},
-                "finish_reason": None,
-                FIELD: one.extra,
-            }
-            for index, one in sorted(held.items())
-        ],
-    }
-
-
 log = logging.getLogger(__name__)
+FIELD = "hallucination"
+# Headers that belong to one connection, or that change with the body, and are not passed on.
 HOP = {
     "host", "content-length", "connection", "keep-alive", "transfer-encoding", "te", "trailer", "upgrade",
     "proxy-authorization", "proxy-authenticate", "accept-encoding", "content-encoding", "date", "server",
 }  # fmt: skip
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
+METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 
 
 class Wanted(Section):
@@ -232,29 +60,30 @@ class Wanted(Section):
     abstain_above: float | None = Field(default=None, ge=0, lt=1)
 
 
+@dataclass(frozen=True)
+class Held:
+    """An answer after it was judged: the text to send, and what is said about it."""
+
+    text: str
+    extra: dict[str, Any]
+
+
+Judge = Callable[[Mapping[int, str]], Awaitable[dict[int, Held]]]
+"""Judges the text of each choice."""
+
+
 @dataclass
 class Proxy:
-    """The proxy's settings and its annotator.
+    """The proxy's settings and its annotator."""
 
-    Args:
-        upstream: Base URL of the endpoint behind, such as http://127.0.0.1:8000/v1.
-        annotator: Judges answers; used by one request at a time.
-        regenerate: Writes flagged sentences anew; None applies only the corrections that the annotator gives.
-        token: What clients must send as bearer token; None takes programs on this machine (see :func:`_foreign`).
-        key: Sent to the endpoint behind in place of the client's authorization; None passes that on.
-        max_bytes: Largest request body.
-        max_characters: Longest answer and longest reference that are judged.
-        timeout: Seconds that the endpoint behind may stay silent.
-    """
-
-    upstream: str
-    annotator: Annotator
-    regenerate: Regenerate | None = None
-    token: str | None = None
-    key: str | None = None
-    max_bytes: int = 10_000_000
-    max_characters: int = 200_000
-    timeout: float = 300.0
+    upstream: str  # base URL of the endpoint behind, such as http://127.0.0.1:8000/v1
+    annotator: Annotator  # used by one request at a time
+    regenerate: Regenerate | None = None  # None applies only the corrections that the annotator gives
+    token: str | None = None  # what clients must send as bearer token; None takes programs on this machine
+    key: str | None = None  # sent on in place of the client's authorization; None passes that on
+    max_bytes: int = 10_000_000  # of a request
+    max_characters: int = 200_000  # of an answer, and of a reference, that is judged
+    timeout: float = 300.0  # seconds that the endpoint behind may stay silent
     _client: httpx2.AsyncClient | None = field(default=None, repr=False)
     _one: anyio.CapacityLimiter | None = field(default=None, repr=False)
 
@@ -268,57 +97,46 @@ class Proxy:
                 self._client = client
                 yield
 
-        return Starlette(
-            routes=[
-                Route("/health", self.health, methods=["GET"]),
-                Route("/v1/chat/completions", self.completions, methods=["POST"]),
-                Route("/v1/{path:path}", self.other, methods=["GET", "POST", "PUT", "PATCH", "DELETE"]),
-            ],
-            lifespan=life,
-        )
+        routes = [Route("/health", self.health), Route("/v1/{path:path}", self.handle, methods=METHODS)]
+        return Starlette(routes=routes, lifespan=life)
 
     async def health(self, _: Request) -> Response:
         """Says that the proxy is up, and with which annotator."""
         who = {"name": self.annotator.name, "fingerprint": self.annotator.fingerprint}
         return JSONResponse({"status": "ok", "annotator": who})
 
-    async def other(self, request: Request) -> Response:
-        """Everything but chat completions passes through."""
-        path = request.scope["raw_path"].decode("latin-1").partition("?")[0].removeprefix("/v1/")  # %2F stays %2F
-        if ".." in request.path_params["path"].split("/"):
+    async def handle(self, request: Request) -> Response:
+        """Check a request and pass it on; of a chat completion the field of this proxy is read."""
+        path = request.path_params["path"]
+        if ".." in path.split("/"):
             return problem(404, "no such path")
-        return await self._guarded(request, path, parse=False)
-
-    async def completions(self, request: Request) -> Response:
-        """A chat completion, with or without the field of this proxy."""
-        return await self._guarded(request, "chat/completions", parse=True)
-
-    async def _guarded(self, request: Request, path: str, *, parse: bool) -> Response:
-        if self.token is not None and not _bearer(request, self.token):
+        chat = request.method == "POST" and path == "chat/completions"
+        sent = request.headers.get("authorization", "").encode()
+        if self.token is not None and not hmac.compare_digest(sent, f"Bearer {self.token}".encode()):
             return problem(401, "expected the bearer token that this proxy was started with")
         if self.token is None and (said := _foreign(request)):
             return problem(403, said)
         kind = request.headers.get("content-type", "")
         writes = request.method in ("POST", "PUT", "PATCH")
-        if (parse or (writes and self.token is None)) and not kind.startswith("application/json"):
-            uploads = "" if parse else "; uploads need a proxy that was started with a token"
+        if (chat or (writes and self.token is None)) and not kind.startswith("application/json"):
+            uploads = "" if chat else "; uploads need a proxy that was started with a token"
             return problem(415, f"expected content-type application/json, got {kind!r}{uploads}")
         try:
-            data = await _body(request, self.max_bytes)
+            body = await _body(request, self.max_bytes)
         except ClientDisconnect:
             return problem(499, "the client went away")
-        if data is None:
+        if body is None:
             return problem(413, f"expected a request of at most {self.max_bytes:,} bytes")
-        wanted, body, stream = None, data, False
-        if parse:
+        wanted, stream = None, False
+        if chat:
             try:
-                wanted, body, stream = read_request(data)
+                wanted, body, stream = read_request(body)
             except ValueError as error:
                 return problem(400, str(error))
             if wanted is not None and len(wanted.reference) > self.max_characters:
                 return problem(413, f"{FIELD}.reference: expected at most {self.max_characters:,} characters")
         try:
-            return await self._forward(request, path, body, wanted, stream)
+            return await self._forward(request, body, wanted, stream)
         except httpx2.InvalidURL as error:
             return problem(400, f"expected a path and query that make a URL: {error}")
         except httpx2.TimeoutException:
@@ -326,47 +144,48 @@ class Proxy:
         except httpx2.HTTPError as error:
             return problem(502, f"cannot reach {self.upstream}: {error or type(error).__name__}; is it running?")
 
-    async def _forward(self, request: Request, path: str, body: bytes, wanted: Wanted | None, stream: bool) -> Response:
+    async def _forward(self, request: Request, body: bytes, wanted: Wanted | None, stream: bool) -> Response:
         assert self._client is not None  # set while the application runs
         headers = {k: v for k, v in request.headers.items() if k.lower() not in HOP}
         if self.key is not None:
             headers["authorization"] = f"Bearer {self.key}"
         elif self.token is not None:
             headers.pop("authorization", None)  # the proxy's own secret stays here
-        headers["accept-encoding"] = "identity"
-        url = f"{self.upstream.rstrip('/')}/{path}"
-        query = request.url.query
-        sent = self._client.build_request(
-            request.method, f"{url}?{query}" if query else url, headers=headers, content=body
-        )
+        headers["accept-encoding"] = "identity"  # events and JSON are read here
+        path = request.scope["raw_path"].decode("latin-1").partition("?")[0].removeprefix("/v1/")  # %2F stays %2F
+        url = f"{self.upstream.rstrip('/')}/{path}" + (f"?{request.url.query}" if request.url.query else "")
+        sent = self._client.build_request(request.method, url, headers=headers, content=body)
         reply = await self._client.send(sent, stream=True)
         passed = {k: v for k, v in reply.headers.items() if k.lower() not in HOP}
         if wanted is None or reply.status_code != 200:
-            return StreamingResponse(_closing(reply.aiter_bytes(), reply), reply.status_code, passed)
+            return StreamingResponse(self._sent(reply.aiter_bytes(), reply), reply.status_code, passed)
         kind = reply.headers.get("content-type", "")
         if kind.startswith("text/event-stream") or (stream and not kind.startswith("application/json")):
             rewrite = corrected_stream if wanted.action == "correct" else annotated_stream
-            chunks = rewrite(reply.aiter_bytes(), lambda texts: self._judge(texts, wanted))
-            return StreamingResponse(_closing(self._told(chunks), reply), 200, passed)
+            events = rewrite(reply.aiter_bytes(), lambda texts: self._judge(texts, wanted))
+            return StreamingResponse(self._sent(events, reply, tell=True), 200, passed)
         try:
             data = await reply.aread()
         finally:
             await reply.aclose()
         return await self._whole(data, wanted, passed)
 
-    async def _told(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        """A stream whose end is told as an error event where the endpoint behind breaks off.
-
-        What came before is judged and sent by then; a sentence that was cut is judged as far as it came.
-        """
+    async def _sent(
+        self, chunks: AsyncIterator[bytes], reply: httpx2.Response, *, tell: bool = False
+    ) -> AsyncIterator[bytes]:
+        """The chunks of a reply; where the endpoint behind breaks off, an error event or else the error itself."""
         try:
             async for chunk in chunks:
                 yield chunk
         except httpx2.HTTPError as error:
-            message = f"mitigate serve: {self.upstream} broke off: {error or type(error).__name__}"
-            yield event({"error": {"message": message, "type": "proxy_error"}})
+            if not tell:
+                raise
+            yield event(_error(f"{self.upstream} broke off: {error or type(error).__name__}"))
+        finally:
+            await reply.aclose()
 
     async def _whole(self, data: bytes, wanted: Wanted, headers: Mapping[str, str]) -> Response:
+        """A reply that does not stream, judged."""
         try:
             found = json.loads(data)
             messages = [choice["message"] for choice in found["choices"]]
@@ -403,16 +222,13 @@ class Proxy:
         if wanted.action == "annotate":
             rows = [annotation.to_dict() for annotation in self.annotator.annotate_batch(records)]
         else:
-            mended = correct(
-                records,
-                self.annotator,
-                regenerate=self.regenerate,
-                delete=wanted.delete,
-                abstain_above=wanted.abstain_above,
-            )
-            rows = [one.to_dict() for one in mended]
+            how: dict[str, Any] = {"delete": wanted.delete, "abstain_above": wanted.abstain_above}
+            rows = [one.to_dict() for one in correct(records, self.annotator, regenerate=self.regenerate, **how)]
         left_out = ("question", "reference", "answer")
         return [Held(row["answer"], {k: v for k, v in row.items() if k not in left_out}) for row in rows]
+
+
+# --- requests --------------------------------------------------------------------------------------------------------
 
 
 def read_request(data: bytes) -> tuple[Wanted | None, bytes, bool]:
@@ -427,8 +243,9 @@ def read_request(data: bytes) -> tuple[Wanted | None, bytes, bool]:
         raise ValueError(f"expected a JSON body: {error}") from None
     if not isinstance(body, dict):
         raise ValueError(f"expected a JSON object, got {type(body).__name__}")
+    stream = body.get("stream") is True
     if FIELD not in body:
-        return None, data, body.get("stream") is True
+        return None, data, stream
     asked = body.pop(FIELD)
     if not isinstance(asked, dict):
         raise ValueError(f'{FIELD}: expected an object such as {{"reference": "…"}}, got {type(asked).__name__}')
@@ -440,7 +257,7 @@ def read_request(data: bytes) -> tuple[Wanted | None, bytes, bool]:
         raise ValueError(f'{FIELD}: delete and abstain_above go with "action": "correct" only')
     if wanted.question is None:
         wanted = wanted.model_copy(update={"question": last_question(body.get("messages"))})
-    return wanted, json.dumps(body).encode(), body.get("stream") is True
+    return wanted, json.dumps(body).encode(), stream
 
 
 def last_question(messages: object) -> str | None:
@@ -456,9 +273,13 @@ def last_question(messages: object) -> str | None:
     return None
 
 
-def problem(status: int, message: str) -> JSONResponse:
+def _error(message: str) -> dict[str, Any]:
     """An error in OpenAI's form."""
-    return JSONResponse({"error": {"message": f"mitigate serve: {message}", "type": "proxy_error"}}, status)
+    return {"error": {"message": f"mitigate serve: {message}", "type": "proxy_error"}}
+
+
+def problem(status: int, message: str) -> JSONResponse:
+    return JSONResponse(_error(message), status)
 
 
 def _foreign(request: Request) -> str | None:
@@ -475,11 +296,6 @@ def _foreign(request: Request) -> str | None:
     return None
 
 
-def _bearer(request: Request, token: str) -> bool:
-    sent = request.headers.get("authorization", "")
-    return hmac.compare_digest(sent.encode(), f"Bearer {token}".encode())
-
-
 async def _body(request: Request, most: int) -> bytes | None:
     """The body of a request; None where it is longer than allowed."""
     parts, size = [], 0
@@ -491,9 +307,145 @@ async def _body(request: Request, most: int) -> bytes | None:
     return b"".join(parts)
 
 
-async def _closing(chunks: AsyncIterator[bytes], reply: httpx2.Response) -> AsyncIterator[bytes]:
+# --- server-sent events ----------------------------------------------------------------------------------------------
+# Where a stream breaks off, what came of it is judged and sent in the same way, and the error is raised after that.
+
+DONE = "[DONE]"
+WAITING = b": judging\n\n"  # a comment, which keeps the connection open
+_LINE = re.compile(rb"[^\r\n]*(?:\r\n|\n|\r(?=[^\n]))")  # a CR at the end may be half of a CR LF
+
+
+class _Text:
+    """The text of each choice as it came, and the keys that every chunk of the stream has."""
+
+    def __init__(self, judge: Judge) -> None:
+        self.judge = judge
+        self.texts: dict[int, str] = {}
+        self.head: dict[str, Any] = {}
+
+    def add(self, chunk: Mapping[str, Any]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+        """Take the text of a chunk; its well-formed choices as (delta, choice)."""
+        choices = chunk.get("choices")
+        if choices and not self.head:
+            self.head = {key: chunk[key] for key in ("id", "object", "created", "model") if key in chunk}
+        found = []
+        for choice in choices if isinstance(choices, list) else []:
+            if isinstance(choice, dict) and isinstance(choice.get("delta"), dict):
+                found.append((choice["delta"], choice))
+                index, text = choice.get("index"), choice["delta"].get("content")
+                if isinstance(text, str):
+                    place = index if isinstance(index, int) else 0
+                    self.texts[place] = self.texts.get(place, "") + text
+        return found
+
+    async def judged(self, *, with_text: bool) -> bytes:
+        """One event with the judgement of every choice."""
+        choices = [
+            {"index": i, "delta": {"content": one.text} if with_text else {}, "finish_reason": None, FIELD: one.extra}
+            for i, one in sorted((await self.judge(self.texts)).items())
+        ]
+        return event({**self.head, "choices": choices})
+
+
+async def annotated_stream(chunks: AsyncIterator[bytes], judge: Judge) -> AsyncIterator[bytes]:
+    """Every event as it comes, and before the end one chunk with the judgement of each choice."""
+    seen = _Text(judge)
+    told = False
+    broken: Exception | None = None
     try:
-        async for chunk in chunks:
-            yield chunk
-    finally:
-        await reply.aclose()
+        async for raw, data in read_events(chunks):
+            if data.strip() == DONE and not told:
+                told = True
+                if seen.texts:
+                    yield await seen.judged(with_text=False)
+            elif (chunk := _chunk(data)) is not None:
+                seen.add(chunk)
+            yield raw
+    except Exception as error:
+        broken = error
+    if seen.texts and not told:  # the server ended without saying so
+        yield await seen.judged(with_text=False)
+    if broken is not None:
+        raise broken
+
+
+async def corrected_stream(chunks: AsyncIterator[bytes], judge: Judge) -> AsyncIterator[bytes]:
+    """Events without text (roles, tool calls) as they come; then the judged text of each choice, and what finishes it.
+
+    Log-probabilities are left out: they are those of the words before correction.
+    """
+    seen = _Text(judge)
+    last: list[bytes] = []
+    broken: Exception | None = None
+    try:
+        async for raw, data in read_events(chunks):
+            chunk = _chunk(data)
+            if chunk is None:
+                if data.strip() == DONE:
+                    last.append(raw)
+                else:
+                    yield raw
+                continue
+            finishing = not chunk.get("choices")  # usage comes after everything else
+            rest = False
+            for delta, choice in seen.add(chunk):
+                if isinstance(delta.get("content"), str):
+                    del delta["content"]
+                if "logprobs" in choice:
+                    choice["logprobs"] = None
+                finishing = finishing or choice.get("finish_reason") is not None
+                rest = rest or any(value is not None for value in delta.values())
+            if finishing:
+                last.append(event(chunk))
+            else:
+                yield event(chunk) if rest else WAITING
+    except Exception as error:
+        broken = error
+    if seen.texts:
+        yield await seen.judged(with_text=True)
+    for block in last:
+        yield block
+    if broken is not None:
+        raise broken
+
+
+async def read_events(chunks: AsyncIterator[bytes]) -> AsyncIterator[tuple[bytes, str]]:
+    """Each event as it came, its blank line included, and its data; comments and other fields have data "".
+
+    Lines end at CR LF, LF or CR and nowhere else (HTML standard, 9.2.6): a line separator or a form feed may stand
+    in the text of an answer. An event that the end of the stream cuts off gets its blank line.
+    """
+    rest, lines = b"", list[bytes]()
+    async for chunk in chunks:
+        rest += chunk
+        place = 0
+        for found in _LINE.finditer(rest):
+            place = found.end()
+            lines.append(found.group())
+            if not found.group().strip(b"\r\n"):
+                yield b"".join(lines), _data(lines)
+                lines = []
+        rest = rest[place:]
+    if lines or rest.strip(b"\r\n"):
+        raw = b"".join([*lines, rest])
+        whole = raw.endswith((b"\n\n", b"\r\r", b"\r\n\r\n"))
+        yield raw if whole else raw.rstrip(b"\r\n") + b"\n\n", _data([*lines, rest])
+
+
+def _data(lines: list[bytes]) -> str:
+    texts = [line.strip(b"\r\n").removeprefix(b"data:") for line in lines if line.startswith(b"data:")]
+    return b"\n".join(text.removeprefix(b" ") for text in texts).decode("utf-8", "replace")
+
+
+def _chunk(data: str) -> dict[str, Any] | None:
+    """The chunk that an event's data hold, None where they hold something else."""
+    try:
+        chunk = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    return chunk if isinstance(chunk, dict) else None
+
+
+def event(chunk: Mapping[str, Any]) -> bytes:
+    """A chunk as a server-sent event; JSON in ASCII, so line breaks and halves of surrogate pairs are escaped."""
+    return f"data: {json.dumps(chunk)}\n\n".encode()

@@ -111,7 +111,7 @@ def watched(splits: Mapping[str, Rows]) -> tuple[Rows, Rows]:
 def evaluate_splits(folder: RunFolder, splits: Mapping[str, Sequence[dict[str, Any]]]) -> dict[str, Any]:
     """Judge each split with the trained annotator: accuracy, F1 and two-way figures of each.
 
-    All figures are what `mitigate evaluate annotator` gives for the files of the splits.
+    All figures are what `mitigate evaluate` gives for the files of the splits.
     """
     from annotators import load_annotator
     from annotators.evaluation.evaluate import evaluate, labelled, predict

@@ -30,7 +30,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 from mitigate.io import UsageError
 
 if TYPE_CHECKING:
-    from annotators.records import Annotator
+    from annotators.base import Annotator
 
 TASKS: dict[str, str] = {
     name: f"mitigate.recipes.{name.replace('-', '_')}"

@@ -119,7 +119,7 @@ def run(options: Options, folder: RunFolder) -> None:
     print(json.dumps(figures, indent=1))
     files = " ".join(str(folder / f"{name}.jsonl") for name in splits if name not in ("train", "test"))
     name = f"generative:transformers:{target}"
-    print(f"# judge it: mitigate evaluate annotator --annotator {name} --data {files}")
+    print(f"# judge it: mitigate evaluate --annotator {name} --input {files}")
 
 
 def build_samples(options: Options, rows: Rows, *, tasks: bool = True) -> Rows:

@@ -192,7 +192,7 @@ def _by_fewl(
     options: Options, engines: Mapping[str, Engine], rows: Sequence[Record], candidates: Sequence[Sequence[str]]
 ) -> list[int | None]:
     """The best-scored candidate of each question, None where none has a score."""
-    from fewl.generate import reference_answers
+    from fewl.expertise import reference_answers
     from fewl.score import score_records
 
     questions, llms = [row["question"] for row in rows], options.reference_llms

@@ -93,7 +93,7 @@ def train(options: Options, questions: Questions, folder: RunFolder) -> None:
     from trl import DPOConfig, DPOTrainer
 
     from mitigate.recipes.trainer import fit_and_save, lora_config, rl_arguments
-    from mitigate.rl.dpo import MASK_DPO, MaskedPreferenceCollator
+    from mitigate.rl.dpo import MASK_DPO, MaskDPOCollator
 
     tokenizer: Any = AutoTokenizer.from_pretrained(options.model, trust_remote_code=False)
     chosen, processes = options.trainer, options.processes
@@ -110,7 +110,7 @@ def train(options: Options, questions: Questions, folder: RunFolder) -> None:
         args=args,
         train_dataset=Dataset.from_list(folder.rows(PAIRS)),
         processing_class=tokenizer,
-        data_collator=MaskedPreferenceCollator(tokenizer, max_length=chosen.max_length) if chosen.masked else None,
+        data_collator=MaskDPOCollator(tokenizer, max_length=chosen.max_length) if chosen.masked else None,
         peft_config=lora_config(options.lora),
     )
     fit_and_save(trainer, folder)

@@ -18,7 +18,7 @@ from mitigate.recipes.config import Recipe, Section, recipes_folder
 from mitigate.rewards.config import Reward, check_calibration
 
 if TYPE_CHECKING:
-    from annotators.records import Annotator
+    from annotators.base import Annotator
 
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 

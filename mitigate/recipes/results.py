@@ -18,7 +18,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from annotators.records import Annotation, Annotator, hallucination_rate
+from annotators.base import Annotator
+from annotators.records import Annotation, hallucination_rate
 from mitigate.io import progress, whole_file
 from mitigate.recipes.data import Questions
 from mitigate.recipes.folder import SAMPLES, RunFolder

@@ -5,12 +5,12 @@ relevance with repetition, factuality, completeness; length is ours. Their figur
 
 Guard against reward hacking: one set, the *credited* sentences (supported, relevant, new, in the answer's own words),
 is all that ever raises a total. Every other sentence leaves each aspect as it was or lowers it. Two consequences hold
-for any labels (tests/mitigate/rewards/test_rewards_properties.py):
+for any labels (tests/mitigate/rewards/test_aspects.py):
 
 - a further credited sentence inside the length budget never lowers the total;
 - filler, repeats and sentences copied from the reference never raise it.
 
-Needs no model. Notation: _S sentences of one answer, _P points of its reference.
+Needs no model. Dimension suffixes: _S sentences of one answer, _P points of its reference.
 """
 
 from __future__ import annotations
@@ -29,32 +29,21 @@ Aspect = Literal["factuality", "relevance", "completeness", "length"]
 ASPECTS: tuple[Aspect, ...] = get_args(Aspect)
 DEFAULT_WEIGHTS: dict[str, float] = {"factuality": 1.0, "relevance": 0.3, "completeness": 0.3, "length": 0.3}
 DEFAULT_LABEL_REWARDS: dict[Label, float | None] = {
-    "supported": 1.0,
-    "contradictory": -1.0,
-    "unverifiable": -1.0,
-    "no_fact": None,
-}
+    "supported": 1.0, "contradictory": -1.0, "unverifiable": -1.0, "no_fact": None,
+}  # fmt: skip
 COVERS_NOTHING, COVERS_WHOLLY = 0.3, 0.8
 """Cosines of a sentence with a point (MiniLM) between which coverage rises from 0 to 1."""
 
 
 @dataclass(frozen=True)
 class Judged:
-    """One sentence of an answer with what was found out about it.
+    """One sentence of an answer with what was found out about it."""
 
-    Attributes:
-        label: Of the annotator; None where it was not judged.
-        words: How many words it has.
-        relevant: Whether it bears on the question; True where nobody asked.
-        repeat: Whether it says again what an earlier sentence said.
-        copied: Whether it stands in the reference word for word.
-    """
-
-    label: Label | None
+    label: Label | None  # None where it was not judged
     words: int
-    relevant: bool = True
-    repeat: bool = False
-    copied: bool = False
+    relevant: bool = True  # it bears on the question; also where relevance is not looked at
+    repeat: bool = False  # it says again what an earlier sentence said
+    copied: bool = False  # it stands in the reference word for word
 
     @property
     def credited(self) -> bool:
@@ -63,7 +52,7 @@ class Judged:
 
 
 def check_label_rewards(rewards: Mapping[str, float | None]) -> dict[Label, float | None]:
-    """The rewards of all four labels, completed by the defaults.
+    """The rewards of all four labels; those left out are the defaults.
 
     Raises:
         ValueError: An unknown label, a value that is no finite number, or a label worth more than "supported".
@@ -103,11 +92,6 @@ def check_aspects(aspects: Mapping[str, float]) -> dict[Aspect, float]:
     return {name: float(aspects[name]) for name in ASPECTS if name in aspects}
 
 
-def floor_of(rewards: Mapping[Label, float | None]) -> float:
-    """The lowest label reward: what an answer is worth that states no fact it could be judged by."""
-    return min(value for value in rewards.values() if value is not None)
-
-
 def sentence_reward(sentence: Judged, rewards: Mapping[Label, float | None]) -> float | None:
     """Factuality of one sentence: the reward of its label; None where it is not judged or earns nothing.
 
@@ -124,16 +108,12 @@ def factuality(sentences: Sequence[Judged], rewards: Mapping[Label, float | None
 
         F = (1/|E|) Σ_{s ∈ E} r(label_s),  E = credited ∪ hallucinated, where r is a number
 
-    then sentences of the rest (repeats of hallucinations, sentences without a fact) that have a reward are counted
-    in as long as they lower it, lowest first: they can never lift a bad answer.
-
-    Args:
-        sentences: _S judged sentences.
-        rewards: Label → reward.
+    The other sentences that have a reward (repeats of hallucinations, sentences without a fact) are then counted in as
+    long as they lower F, lowest first: they can never lift a bad answer.
 
     Returns:
-        F; the floor where sentences were judged, or nothing was said, and none of them counts; None where no sentence
-        could be judged. Higher is better.
+        F, higher is better. None where no sentence could be judged. The floor, which is the lowest label reward, where
+        nothing was said or nothing that was judged counts.
 
     Source: ours; the mean over sentences is the non-hallucination rate of ANAH (Ji et al. 2024) stretched to [-1, 1].
     """
@@ -147,7 +127,7 @@ def factuality(sentences: Sequence[Judged], rewards: Mapping[Label, float | None
             first = s.credited or (s.label in HALLUCINATED and not s.repeat)
             (main if first else rest).append(value)
     if not main:
-        return floor_of(rewards)
+        return min(value for value in rewards.values() if value is not None)
     total, n = sum(main), len(main)
     for value in sorted(rest):
         if value * n >= total:
@@ -164,10 +144,7 @@ def relevance_reward(sentence: Judged) -> float | None:
 
 
 def relevance(sentences: Sequence[Judged]) -> float:
-    """Mean relevance reward in [−1, 1], 0 where no sentence has one; higher is better.
-
-    R = (c − o) / (c + o), with c credited sentences and o off the question or repeated.
-    """
+    """R = (c − o) / (c + o) in [−1, 1], of c credited sentences and o off the question or repeated; 0 without any."""
     values = [value for s in sentences if (value := relevance_reward(s)) is not None]
     return sum(values) / len(values) if values else 0.0
 
@@ -179,15 +156,11 @@ def completeness(similarity_SP: np.ndarray, credited_S: Sequence[bool], low: flo
 
     Args:
         similarity_SP: (_S, _P) cosine of each sentence with each point, in [−1, 1].
-        credited_S: _S, which sentences may cover a point.
+        credited_S: (_S,) which sentences may cover a point; 0 is returned where none is.
         low: Cosine that covers nothing.
         high: Cosine that covers a point wholly; above ``low``.
 
-    Returns:
-        C; 0 where nothing is credited.
-
-    Source: the recall of soft n-gram-free matching as in BERTScore (Zhang et al. 2020, R_BERT), per point instead of
-    per token; Wu et al.'s completeness is a trained model of the same question.
+    Source: BERTScore's recall (Zhang et al. 2020, R_BERT), per point instead of per token; Wu et al. train a model.
     """
     if similarity_SP.shape[1] == 0:
         raise ValueError("completeness: expected at least one point, got none")
@@ -200,13 +173,9 @@ def length(sentences: Sequence[Judged], target_sentences: int, max_words: int) -
 
         L = max(−1, (min(c, target) − d) / target − min(1, max(0, w − max_words) / max_words))
 
-    c counts credited sentences only, d repeated ones, w the words of all sentences. A repeat takes away what a credited
-    sentence brings; without that it would be free where relevance is not in use.
-
-    Args:
-        sentences: _S sentences of the answer.
-        target_sentences: Credited sentences that are enough, at least 1.
-        max_words: The length budget in words; characters for Chinese.
+    c counts credited sentences only, d repeated ones, w the words (characters of Chinese) of all sentences; target
+    credited sentences are enough. A repeat takes away what a credited sentence brings; without that it would be free
+    where relevance is not in use.
     """
     credited, repeated = sum(s.credited for s in sentences), sum(s.repeat for s in sentences)
     excess = max(0, sum(s.words for s in sentences) - max_words) / max_words
@@ -222,17 +191,9 @@ def aspect_values(
     target_sentences: int,
     max_words: int,
 ) -> dict[Aspect, float] | None:
-    """All four aspects of one answer.
+    """All four aspects of one answer, higher is better; None where no sentence could be judged.
 
-    Args:
-        sentences: _S sentences of the answer.
-        rewards: Label → reward.
-        similarity_SP: (_S, _P) cosines with the points; None where nothing was compared (completeness is 0).
-        target_sentences: As in ``length``.
-        max_words: As in ``length``.
-
-    Returns:
-        Aspect → value, higher is better; None where no sentence could be judged.
+    Without ``similarity_SP``, (_S, _P) cosines with the points, completeness is 0.
     """
     fact = factuality(sentences, rewards)
     if fact is None:

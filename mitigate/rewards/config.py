@@ -1,16 +1,25 @@
-"""Rewards that TRL's command line takes by their dotted name, without any code:
+"""A reward described by YAML, and rewards that TRL's command line takes by their dotted name, without any code:
 
-    trl grpo --reward_funcs mitigate.rewards.config.factuality --model_name_or_path … --dataset_name …
+    trl grpo --reward_funcs mitigate.factuality --model_name_or_path … --dataset_name …
 
 The data set needs a column ``reference``; ``question`` and ``points`` are read where they are there.
-``MITIGATE_REWARD_CONFIG=FILE`` names a YAML (``reward_config.py``); it is checked when the plugin is looked up, which
-TRL does before it loads a model. The annotator is loaded at the first call.
+``MITIGATE_REWARD_CONFIG=FILE`` names a YAML, which is checked as a whole when the plug-in is looked up; TRL does so
+before it loads a model. The annotator is loaded at the first call.
+
+    annotator: embedded            # or a folder, or a hub id
+    label_rewards: {unverifiable: -0.5}
+    aspects: {factuality: 1.0, relevance: 0.3}
+    columns: {reference: document}
+
+Every key is an argument of ``SentenceReward``; what only Python can build (``embedder``) is left out. The recipes of
+kinds `rlhf` and `mask-dpo` have ``Reward`` as a section.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -19,25 +28,16 @@ from pydantic import Field, field_validator
 from mitigate.io import UsageError
 from mitigate.recipes.config import Section, check, read_yaml
 from mitigate.rewards.aspects import DEFAULT_WEIGHTS, check_aspects, check_label_rewards
-from mitigate.rewards.inputs import Columns
+from mitigate.rewards.inputs import Columns, Text
 
 if TYPE_CHECKING:
     from mitigate.rewards.reward import SentenceReward
     from mitigate.rewards.segments import SentenceScore
 
+    factuality: LazyReward
 
-# ----------------------------------------------------------------------------------------------------
-# The YAML of a reward: which keys there are, what they take, and the reward that they describe.
-#
-# annotator: embedded            # or a folder, or a hub id
-# label_rewards: {unverifiable: -0.5}
-# aspects: {factuality: 1.0, relevance: 0.3}
-# columns: {reference: document}
-#
-# Checked as a whole before any model is loaded. Every key is an argument of ``SentenceReward``; what only Python can
-# build (``embedder``) is left out. The recipes of kinds `rlhf` and `mask-dpo` have ``Reward`` as a section.
-
-Text = Annotated[str, Field(min_length=1)]
+CONFIG_VARIABLE = "MITIGATE_REWARD_CONFIG"
+# Strict: true is no number, and neither is "2".
 Whole = Annotated[int, Field(strict=True)]
 Token = Annotated[int, Field(strict=True, ge=0)]
 Number = Annotated[float, Field(strict=True)]
@@ -67,19 +67,10 @@ class Reward(Section):
         return value
 
 
-class ColumnNames(Section):
-    """As ``reward_inputs.Columns``."""
-
-    reference: Text = Columns.reference
-    question: Text = Columns.question
-    points: Text = Columns.points
-    language: Text = Columns.language
-
-
 class RewardFile(Reward):
     """All keys of a reward's own YAML file."""
 
-    columns: ColumnNames = ColumnNames()
+    columns: Columns = Columns()
     thinking: tuple[Text, Text] | None = ("<think>", "</think>")
     response: tuple[Text, Text] | None = None
     eos_token_ids: Token | Annotated[list[Token], Field(min_length=1)] | None = None
@@ -87,11 +78,7 @@ class RewardFile(Reward):
 
 
 def read_config(path: str | Path) -> RewardFile:
-    """Read and check a reward's YAML file.
-
-    Raises:
-        UsageError: The file can't be read, is not YAML, or a key or value is wrong; the message names file and key.
-    """
+    """Read a reward's YAML file; UsageError, naming file and key, where it can't be read or something is wrong."""
     config = check(RewardFile, read_yaml(path), str(path))
     if config.calibration is not None:
         try:
@@ -119,42 +106,18 @@ def check_calibration(key: str, path: str, annotator: str) -> None:
         raise ValueError(f"{key}: {error}") from error
 
 
-def build_reward(config: RewardFile, name: str = "factuality") -> SentenceReward:
-    """The reward of a checked configuration; loads its annotator."""
-    from mitigate.rewards.reward import SentenceReward
-
-    options = {key: value for key, value in config if key != "columns"}
-    return SentenceReward(columns=Columns(**config.columns.model_dump()), name=name, **options)
-
-
-if TYPE_CHECKING:
-    from mitigate.rewards.reward import SentenceReward
-    from mitigate.rewards.segments import SentenceScore
-
-    factuality: LazyReward
-
-CONFIG_VARIABLE = "MITIGATE_REWARD_CONFIG"
-
-
 class LazyReward:
-    """A `SentenceReward` that is built when it is first called.
-
-    Args:
-        name: Its `__name__`, which trainers log it under.
-        config: A checked configuration.
-    """
+    """A `SentenceReward` that is built, with its annotator, when it is first called."""
 
     def __init__(self, name: str, config: RewardFile) -> None:
-        self.__name__ = name
+        self.__name__ = name  # under which trainers log it
         self.config = config
-        self._reward: SentenceReward | None = None
 
-    @property
+    @cached_property
     def reward(self) -> SentenceReward:
-        """The reward itself; asking for it loads the annotator."""
-        if self._reward is None:
-            self._reward = build_reward(self.config, self.__name__)
-        return self._reward
+        from mitigate.rewards.reward import SentenceReward
+
+        return SentenceReward(name=self.__name__, **dict(self.config))
 
     def __call__(self, completions: Sequence[Any], **arguments: Any) -> list[SentenceScore | None]:
         """As `SentenceReward.__call__`."""
@@ -162,12 +125,7 @@ class LazyReward:
 
 
 def __getattr__(name: str) -> LazyReward:
-    """`factuality`, made from the environment at the first look-up and kept.
-
-    Raises:
-        UsageError: MITIGATE_REWARD_CONFIG names a file that is missing or wrong.
-        AttributeError: There is no such plugin.
-    """
+    """`factuality`, made at the first look-up; UsageError where MITIGATE_REWARD_CONFIG names a wrong file."""
     if name != "factuality":
         raise AttributeError(f"module {__name__!r} has no plugin {name!r}; there is 'factuality'")
     path = os.environ.get(CONFIG_VARIABLE)

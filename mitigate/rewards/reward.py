@@ -2,9 +2,11 @@
 
 It reads the reference (and the question) from the data set's columns, cuts each completion into sentences, judges all
 sentences of all completions in one batch, and returns for each completion a float that carries its sentences
-(`SentenceScore`), or None where nothing could be judged. What labels are worth is in `aspects.py`, what of a
-completion is judged in `reward_texts.py`, what is kept in `verdicts.py`. No torch is loaded before the first call
-unless an annotator is named by a string. Leaves token credit to `grpo.py`.
+(`SentenceScore`), or None where nothing could be judged. No torch is loaded before the first call unless an annotator
+is named by a string. Leaves out what labels are worth (`aspects.py`), the reading of completions (`inputs.py`) and
+token credit (`mitigate/rl/grpo.py`).
+
+Dimension suffixes: _S sentences of one answer, _P points that a complete answer makes, _D embedding.
 """
 
 from __future__ import annotations
@@ -14,16 +16,17 @@ import hashlib
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import accumulate
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 
-from annotators.records import LABELS, Annotator, Label, Status, hallucination_rate
+from annotators.base import Annotator
+from annotators.records import LABELS, Label, Status, hallucination_rate
 from annotators.text.language import declared_or_found, language_of
 from annotators.text.sentences import split_sentences
 from mitigate.rewards.aspects import (
@@ -37,56 +40,118 @@ from mitigate.rewards.aspects import (
     sentence_reward,
     total,
 )
-from mitigate.rewards.inputs import (
-    Answer,
-    Columns,
-    Copies,
-    Tags,
-    check_columns,
-    check_lengths,
-    completion_text,
-    content_words,
-    cut_offs,
-    open_question,
-    read_answers,
-    repeats,
-    words,
-)
+from mitigate.rewards.inputs import Answer, Columns, Copies, Reader, Tags, content_words, open_question, repeats, words
 from mitigate.rewards.segments import Segment, SentenceScore
 
 if TYPE_CHECKING:
     from engines.embedding import Embedder
-
-
-# ----------------------------------------------------------------------------------------------------
-# How the sentences of an answer lie to its question and its reference: embeddings in, judged sentences out.
-#
-# A sentence bears on the question when it is near it, or near a sentence of the reference that does ("It opened in
-# 1931." is near no question). Sentences of the reference are compared together with the first of their paragraph too,
-# which says what "it" is; those of an answer alone, or filler would profit from its neighbours.
 
 RELEVANT = 0.3
 """Cosine (MiniLM) from which a sentence bears on the question; see docs/rewards.md for what it separates."""
 MAX_POINTS = 5
 """Sentences of the reference, nearest to the question, that stand for what an answer should say."""
 MIN_POINT_WORDS = 4
+VECTORS_KEPT = 20_000  # of MiniLM they take 31 MB
+READS = ("question", "reference", "sentence", "language")
+"""What ``Annotator.predict`` reads, unless the annotator has a ``reads`` of its own ("answer" may be among them)."""
+_ONE_AT_A_TIME = threading.Lock()  # models are not re-entrant, and async rewards, which run in threads, may share one
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+# --- verdicts and embeddings, asked for once -------------------------------------------------------------------------
+
+
+class _Memo(OrderedDict[Key, Value]):
+    """Values computed once for each key, as long as they are kept; those used last stay."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def values_of(
+        self, keys: Sequence[Key], compute: Callable[[list[Key]], Iterable[Value]]
+    ) -> tuple[dict[Key, Value], int]:
+        """Key → value, all new ones by one call, and how many of the keys were known before."""
+        with _ONE_AT_A_TIME:
+            found = {key: self[key] for key in keys if key in self}
+            hits = sum(key in found for key in keys)
+            if new := [key for key in dict.fromkeys(keys) if key not in found]:
+                found.update(zip(new, compute(new), strict=True))
+            for key, value in found.items():
+                self[key] = value
+                self.move_to_end(key)
+            while len(self) > self.size:
+                self.popitem(last=False)
+        return found, hits
+
+
+class Verdicts:
+    """Judges sentences in one batch, each distinct one once; keeps ``size`` verdicts, but no failed ones.
+
+    They are kept by the annotator's fingerprint and every input that the annotator reads, so a changed reference or
+    question, or another annotator, is judged anew.
+    """
+
+    def __init__(self, annotator: Annotator, size: int) -> None:
+        self.annotator = annotator
+        self.reads = annotator.reads
+        self._kept: _Memo[bytes, tuple[Label | None, Status]] = _Memo(size)
+
+    def __call__(self, rows: Sequence[Mapping[str, Any]]) -> tuple[list[Label | None], int]:
+        """The labels of rows, in order, by one call of the annotator, and how many were known before."""
+        keys = [self._key(row) for row in rows]
+        by_key = dict(zip(keys, rows, strict=True))
+
+        def judge(new: list[bytes]) -> list[tuple[Label | None, Status]]:
+            fields = [{f: by_key[key][f] for f in self.reads if by_key[key].get(f) is not None} for key in new]
+            judged = self.annotator.predict(fields)
+            if len(judged) != len(new):
+                raise ValueError(
+                    f"annotator {self.annotator.name!r}: expected {len(new)} judgements, got {len(judged)}"
+                )
+            return [(sentence.label, sentence.status) for sentence in judged]
+
+        found, hits = self._kept.values_of(keys, judge)
+        for key, (_, status) in found.items():
+            if status == "failed":
+                self._kept.pop(key, None)
+        return [found[key][0] for key in keys], hits
+
+    def _key(self, row: Mapping[str, Any]) -> bytes:
+        """sha256 over the fingerprint and the fields that the annotator reads, each with its length."""
+        digest = hashlib.sha256(self.annotator.fingerprint.encode())
+        for field in self.reads:
+            value = row.get(field)
+            data = b"" if value is None else str(value).encode("utf-8", "surrogatepass")
+            digest.update(f"|{field}:{'none' if value is None else len(data)}|".encode() + data)
+        return digest.digest()
+
+
+class Vectors:
+    """Sentence embeddings, each distinct text once as long as it is among the ``size`` used last."""
+
+    def __init__(self, embedder: Embedder, size: int) -> None:
+        self.embedder = embedder
+        self._kept: _Memo[str, np.ndarray] = _Memo(size)
+
+    def __call__(self, texts: Sequence[str]) -> dict[str, np.ndarray]:
+        """Text → (_D,) float32 of length 1."""
+        return self._kept.values_of(texts, self.embedder.encode)[0]
+
+
+# --- how the sentences of an answer lie to its question and its reference --------------------------------------------
 
 
 @dataclass(frozen=True)
 class Similar:
-    """Cosines of the sentences of one answer, −1 for those that were not judged.
+    """Cosines of the sentences of one answer, −1 for those that were not judged."""
 
-    Attributes:
-        near_S: (_S,) with the question, or with the sentence of the reference that bears on it, whichever is higher.
-        points_SP: (_S, _P) with each point that a complete answer makes.
-    """
-
-    near_S: np.ndarray
-    points_SP: np.ndarray
+    near_S: np.ndarray  # with the question, or with the sentence of the reference that bears on it if that is higher
+    points_SP: np.ndarray  # with each point that a complete answer makes
 
 
 @lru_cache(maxsize=1024)
-def reference_sentences(reference: str) -> tuple[tuple[str, str], ...]:
+def _reference_sentences(reference: str) -> tuple[tuple[str, str], ...]:
     """Sentences of a reference that may be points, each with the first sentence of its paragraph.
 
     Those of fewer than MIN_POINT_WORDS words are left out, unless there are no others.
@@ -102,24 +167,25 @@ def reference_sentences(reference: str) -> tuple[tuple[str, str], ...]:
 
 
 def texts_of(answer: Answer) -> list[str]:
-    """What has to be embedded of an answer beside its sentences."""
-    return [
-        answer.question,
-        *(answer.points or ()),
-        *(t for pair in reference_sentences(answer.reference) for t in pair),
-    ]
+    """What has to be embedded for an answer beside its sentences."""
+    pairs = _reference_sentences(answer.reference)
+    return [answer.question, *(answer.points or ()), *(text for pair in pairs for text in pair)]
 
 
 def similarity(answer: Answer, labels: Sequence[Label | None], vectors: Mapping[str, np.ndarray]) -> Similar:
-    """Compare the judged sentences of an answer.
+    """Compare the judged sentences of an answer with its question, its reference and its points.
+
+    A sentence bears on the question when it is near it, or near a sentence of the reference that does ("It opened in
+    1931." is near no question). Sentences of the reference are compared together with the first of their paragraph too,
+    which says what "it" is; those of an answer alone, or filler would profit from its neighbours.
 
     Args:
         answer: The answer.
-        labels: Of its sentences; a last one that was cut off may be missing.
-        vectors: Text → (D,) of length 1, for ``texts_of`` and the judged sentences.
+        labels: The labels of its sentences, but for a last one that was cut off.
+        vectors: Text → (_D,) of length 1, for ``texts_of`` and the judged sentences.
     """
     question = vectors[answer.question]
-    pairs = reference_sentences(answer.reference)
+    pairs = _reference_sentences(answer.reference)
     alone = np.stack([vectors[sentence] for sentence, _ in pairs])
     both = alone + np.stack([vectors[opening] for _, opening in pairs])  # stands for the two read together
     both /= np.maximum(np.linalg.norm(both, axis=1, keepdims=True), 1e-9)
@@ -140,7 +206,7 @@ def judged_sentences(
     answer: Answer, labels: Sequence[Label | None], near: Similar | None, copied: Callable[[str], bool]
 ) -> list[Judged]:
     """The sentences with all that was found out; of those without a label only the words are counted."""
-    again = repeats([s for s, _ in zip(answer.sentences, labels, strict=False)])
+    again = repeats(answer.sentences[: len(labels)])
     asked = open_question(answer.question)
     known = content_words(asked) if asked else frozenset()
     out = []
@@ -155,126 +221,16 @@ def judged_sentences(
     return out
 
 
-# ----------------------------------------------------------------------------------------------------
-# Verdicts and embeddings that are asked for once: what stands between a reward and its models.
-#
-# Verdicts are kept by the annotator's fingerprint and every input that the annotator reads, so a changed reference or
-# question, or another annotator, is judged anew. Kept in memory, the least recently used is dropped first. Failed
-# verdicts are not kept.
-
-READS = ("question", "reference", "sentence", "language")
-"""What ``Annotator.predict`` reads, unless the annotator has a ``reads`` of its own ("answer" may be among them)."""
-_ONE_AT_A_TIME = threading.Lock()
-"""Models are not re-entrant, and rewards may share one: async rewards run in threads."""
+# --- the reward ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """What is kept of a sentence's judgement."""
+class _Scored:
+    """One completion: its judged sentences, the values of its aspects, its score (None: it could not be judged)."""
 
-    status: Status
-    label: Label | None
-
-
-@dataclass(frozen=True)
-class Judging:
-    """Verdicts in the order of the rows, with the number of distinct sentences judged and rows found in the cache."""
-
-    verdicts: list[Verdict]
-    asked: int
-    hits: int
-
-
-class Verdicts:
-    """Judges sentences in one batch, each distinct one once.
-
-    Args:
-        annotator: Judges ``{"question", "reference", "sentence", "language", "answer"}``.
-        size: Verdicts to keep, 0 for none.
-    """
-
-    def __init__(self, annotator: Annotator, size: int) -> None:
-        self.annotator = annotator
-        self.size = size
-        self.reads: tuple[str, ...] = tuple(getattr(annotator, "reads", READS))
-        self._kept: OrderedDict[bytes, Verdict] = OrderedDict()
-
-    def key(self, row: Mapping[str, Any]) -> bytes:
-        """sha256 over the fingerprint and the fields that the annotator reads, each with its length."""
-        digest = hashlib.sha256(self.annotator.fingerprint.encode())
-        for field in self.reads:
-            value = row.get(field)
-            data = b"" if value is None else str(value).encode("utf-8", "surrogatepass")
-            digest.update(f"|{field}:{'none' if value is None else len(data)}|".encode() + data)
-        return digest.digest()
-
-    def __call__(self, rows: Sequence[Mapping[str, Any]]) -> Judging:
-        """Judge rows, in order, with one call of the annotator for those that are not known."""
-        keys = [self.key(row) for row in rows]
-        with _ONE_AT_A_TIME:
-            found = {key: self._kept[key] for key in keys if key in self._kept}
-            hits = sum(key in found for key in keys)
-            new = {key: row for key, row in zip(keys, rows, strict=True) if key not in found}
-            if new:
-                fields = [{f: row[f] for f in self.reads if row.get(f) is not None} for row in new.values()]
-                judged = self.annotator.predict(fields)
-                if len(judged) != len(new):
-                    raise ValueError(
-                        f"annotator {self.annotator.name!r}: expected {len(new)} judgements, got {len(judged)}"
-                    )
-                for key, sentence in zip(new, judged, strict=True):
-                    found[key] = Verdict(sentence.status, sentence.label)
-            self._keep(found)
-        return Judging([found[key] for key in keys], len(new), hits)
-
-    def _keep(self, found: Mapping[bytes, Verdict]) -> None:
-        for key, verdict in found.items():
-            if verdict.status != "failed":
-                self._kept[key] = verdict
-                self._kept.move_to_end(key)
-        while len(self._kept) > self.size:
-            self._kept.popitem(last=False)
-
-
-class Vectors:
-    """Sentence embeddings, each distinct text once as long as it is kept.
-
-    Args:
-        embedder: Where they come from.
-        size: Vectors to keep; 20,000 of MiniLM take 31 MB.
-    """
-
-    def __init__(self, embedder: Embedder, size: int) -> None:
-        self.embedder = embedder
-        self.size = size
-        self._kept: OrderedDict[str, np.ndarray] = OrderedDict()
-
-    def __call__(self, texts: Sequence[str]) -> dict[str, np.ndarray]:
-        """Text → (D,) float32 of length 1."""
-        with _ONE_AT_A_TIME:
-            found = {text: self._kept[text] for text in texts if text in self._kept}
-            new = [text for text in dict.fromkeys(texts) if text not in found]
-            if new:
-                found.update(zip(new, self.embedder.encode(new), strict=True))
-            for text, vector in found.items():
-                self._kept[text] = vector
-                self._kept.move_to_end(text)
-            while len(self._kept) > self.size:
-                self._kept.popitem(last=False)
-        return found
-
-
-VECTORS_KEPT = 20_000
-
-
-@dataclass(frozen=True)
-class Scored:
-    """One completion: its answer, its judged sentences, the values of its aspects and its total (None: not judged)."""
-
-    answer: Answer
     sentences: list[Judged]
     values: dict[Aspect, float]
-    total: float | None
+    score: SentenceScore | None
 
 
 class SentenceReward:
@@ -291,13 +247,13 @@ class SentenceReward:
         thinking: Opening and closing tag of what is not judged, or None.
         response: Opening and closing tag of what alone is judged, or None for all but the thinking.
         eos_token_ids: Tokens that end a completion. With them a completion cut off at its limit is known for sure,
-            without them it is one as long as the longest seen that ends without a stop.
+            without them it is one as long as the longest seen that ends without a full stop.
         target_sentences: Credited sentences that earn the full length reward.
         max_words: Words (characters of Chinese) from which length is punished.
         cache_size: Verdicts to keep, 0 for none.
         calibration: File of `mitigate calibrate` for an annotator named by a string; None leaves it as it is. Worth
             a few hundred labelled sentences of the policy: a threshold that is off is what a policy learns to exploit.
-        device: Of an annotator named by a string: "cpu", "cuda:1"…; None takes cuda where there is one.
+        device: Where an annotator named by a string runs: "cpu", "cuda:1"…; None takes cuda where there is one.
         dtype: Likewise; "auto" is bfloat16 where the hardware has it.
         name: What trainers call it in their logs.
 
@@ -326,9 +282,10 @@ class SentenceReward:
     ) -> None:
         self.label_rewards = check_label_rewards(label_rewards or {})
         self.aspects = check_aspects(aspects)
-        for option, tags in (("thinking", thinking), ("response", response)):
-            if tags is not None and (len(tags) != 2 or not all(isinstance(tag, str) and tag for tag in tags)):
-                raise ValueError(f"{option}: expected an opening and a closing tag, or None, got {tags!r}")
+        self._needs_question = "relevance" in self.aspects or "completeness" in self.aspects
+        self._read = Reader(
+            columns or Columns(), thinking, response, eos_token_ids, needs_question=self._needs_question
+        )
         for option, value, least in (("target_sentences", target_sentences, 1), ("max_words", max_words, 1),
                                      ("cache_size", cache_size, 0)):  # fmt: skip
             if not isinstance(value, int) or value < least:
@@ -343,22 +300,11 @@ class SentenceReward:
                 "the file to load_annotator"
             )
         self.annotator = annotator
-        self.columns = columns or Columns()
-        self.thinking, self.response = thinking, response
-        ids = [eos_token_ids] if isinstance(eos_token_ids, int) else eos_token_ids
-        self.eos_token_ids = None if ids is None else frozenset(ids)
         self.target_sentences, self.max_words = target_sentences, max_words
         self.__name__ = name
         self._verdicts = Verdicts(annotator, cache_size)
-        self._embedder = embedder
-        self._device: str | None = device
+        self._embedder, self._device = embedder, device
         self._vectors: Vectors | None = None
-        self._longest = 0
-
-    @property
-    def needs_question(self) -> bool:
-        """Whether an aspect is in use that looks at the question."""
-        return "relevance" in self.aspects or "completeness" in self.aspects
 
     def check(self, data: Mapping[str, Any]) -> None:
         """Check a whole data set before training: ``reward.check(dataset[:])``.
@@ -366,8 +312,8 @@ class SentenceReward:
         Raises:
             ValueError: A column is missing, or a value can't be used; the message names the first row.
         """
-        rows = len(data[self.columns.reference]) if self.columns.reference in data else 0
-        check_columns(data, self.columns, rows, question=self.needs_question and "prompt" not in data)
+        rows = len(data.get(self._read.columns.reference, ()))
+        self._read.check(data, rows, prompts="prompt" in data)
 
     def __call__(
         self,
@@ -385,178 +331,134 @@ class SentenceReward:
             prompts: Strings, or lists of messages; the question where there is no such column.
             completion_ids: Token ids of each completion, unpadded, with EOS; tells which were cut off.
             log_metric: Takes (name, value) to log.
-            log_extra: Takes (column, one value a completion) for the table of completions.
-            columns: The data set's columns, one value a completion, and what else the trainer passes.
+            log_extra: Takes (column, one value per completion) for the table of completions.
+            columns: The data set's columns, one value per completion, and what else the trainer passes.
 
         Returns:
-            One score a completion, in order; None where no sentence could be judged.
+            One score per completion, in order; None where no sentence could be judged.
 
         Raises:
             ValueError: A column is missing, empty or of another length.
             TypeError: A completion is neither text nor messages.
         """
         started = time.perf_counter()
-        check_lengths(completions, prompts=prompts, completion_ids=completion_ids)
-        check_columns(columns, self.columns, len(completions), question=self.needs_question and prompts is None)
-        texts = [completion_text(completion) for completion in completions]
-        cut, self._longest = cut_offs(texts, completion_ids, self.eos_token_ids, self._longest)
-        answers = read_answers(completions, prompts, cut, columns, self.columns, self.thinking, self.response)
-        scored, judging = self._score(answers)
+        scored, hit_share = self._score(self._read(completions, prompts, completion_ids, columns))
         if log_metric is not None:
-            for metric, value in _metrics(scored, judging, time.perf_counter() - started).items():
-                log_metric(f"{self.__name__}/{metric}", value)
+            metrics = {**self._metrics(scored), "cache_hit_share": hit_share, "seconds": time.perf_counter() - started}
+            for metric, value in metrics.items():
+                if value is not None:
+                    log_metric(f"{self.__name__}/{metric}", float(value))
         if log_extra is not None:
             log_extra(f"{self.__name__}/labels", [" ".join(s.label or "?" for s in one.sentences) for one in scored])
-            log_extra(f"{self.__name__}/aspects", [_shown(one.values) for one in scored])
-        return [self._with_sentences(one) for one in scored]
+            shown = [" ".join(f"{name}={value:.2f}" for name, value in one.values.items()) for one in scored]
+            log_extra(f"{self.__name__}/aspects", shown)
+        return [one.score for one in scored]
 
-    def as_async(self) -> AsyncSentenceReward:
+    def as_async(self) -> Callable[..., Coroutine[Any, Any, list[SentenceScore | None]]]:
         """The same reward as an async function, run beside other async ones (for annotators behind HTTP)."""
-        return AsyncSentenceReward(self)
 
-    def _score(self, answers: Sequence[Answer]) -> tuple[list[Scored], Judging]:
-        """Judge all whole sentences of all answers in one batch and value each answer."""
+        async def reward(**arguments: Any) -> list[SentenceScore | None]:
+            return await asyncio.to_thread(self, **arguments)
+
+        reward.__name__ = self.__name__
+        return reward
+
+    def _score(self, answers: Sequence[Answer]) -> tuple[list[_Scored], float | None]:
+        """Judge all whole sentences of all answers in one batch; also the share of verdicts known before."""
         counts = [len(answer.spans) - answer.last_is_part for answer in answers]
         rows = [
-            {
-                "sentence": sentence,
-                "reference": answer.reference,
-                "question": answer.question or None,
-                "language": answer.language,
-                "answer": answer.text,
-            }
+            {"sentence": sentence, "reference": answer.reference, "question": answer.question or None,
+             "language": answer.language, "answer": answer.text}
             for answer, count in zip(answers, counts, strict=True)
             for sentence in answer.sentences[:count]
-        ]
-        judging = self._verdicts(rows)
-        edges = [0, *accumulate(counts)]
+        ]  # fmt: skip
+        verdicts, hits = self._verdicts(rows)
+        rest = iter(verdicts)
+        labels = [list(islice(rest, count)) for count in counts]
+        # Where the annotator reads only copies of an answer in another language, copies would win: none counts.
         labels = [
-            [v.label if self._reads(answer) else None for v in judging.verdicts[a : a + count]]
-            for answer, a, count in zip(answers, edges, counts, strict=False)
+            own if self._reads(answer) else [None] * len(own) for answer, own in zip(answers, labels, strict=True)
         ]
-        similar = self._similar(answers, labels) if self.needs_question else [None] * len(answers)
+        similar = self._similar(answers, labels) if self._needs_question else [None] * len(answers)
         copies = {answer.reference: Copies(answer.reference) for answer in answers}
-        scored = []
-        for answer, own, near in zip(answers, labels, similar, strict=True):
-            sentences = judged_sentences(answer, own, near, copies[answer.reference])
-            scored.append(self._value(answer, sentences, near))
-        return scored, judging
+        scored = [
+            self._value(answer, judged_sentences(answer, own, near, copies[answer.reference]), near)
+            for answer, own, near in zip(answers, labels, similar, strict=True)
+        ]
+        return scored, hits / len(rows) if rows else None
 
     def _reads(self, answer: Answer) -> bool:
-        """Whether the annotator judges all of the answer's language: where it judges only copies, copies would win."""
-        languages = getattr(self.annotator, "languages", None)
+        """Whether the annotator judges the language of the answer as a whole."""
+        languages = self.annotator.languages
         return languages is None or declared_or_found(answer.language, answer.text) in (*languages, "none")
 
     def _similar(self, answers: Sequence[Answer], labels: Sequence[Sequence[Label | None]]) -> list[Similar | None]:
         """Cosines of each judged sentence with its question and points; None for answers without judged sentences."""
-        judged = [[s for s, label in zip(a.sentences, own, strict=False) if label] for a, own in
-                  zip(answers, labels, strict=True)]  # fmt: skip
-        wanted = [answer if some else None for answer, some in zip(answers, judged, strict=True)]
-        vectors = self._vectors_of(wanted, judged)
-        return [
-            similarity(answer, own, vectors) if answer is not None else None
-            for answer, own in zip(wanted, labels, strict=True)
-        ]
-
-    def _vectors_of(
-        self, answers: Sequence[Answer | None], judged: Sequence[Sequence[str]]
-    ) -> Mapping[str, np.ndarray]:
-        if not any(answers):
-            return {}
-        if self._vectors is None:
-            from engines.embedding import Embedder
-
-            own = self._embedder or getattr(self.annotator, "embedder", None)
-            self._vectors = Vectors(own or Embedder(device=self._device), VECTORS_KEPT)
         texts: list[str] = []
-        for answer, sentences in zip(answers, judged, strict=True):
-            if answer is None:
+        for answer, own in zip(answers, labels, strict=True):
+            if not any(own):
                 continue
+            if self._vectors is None:
+                from engines.embedding import Embedder
+
+                mine = self._embedder or self.annotator.embedder
+                self._vectors = Vectors(mine or Embedder(device=self._device), VECTORS_KEPT)
             if not answer.question:
                 raise ValueError(
                     "reward: the aspects relevance and completeness need a question, one is empty; fill the column "
-                    f"{self.columns.question!r} or name other aspects"
+                    f"{self._read.columns.question!r} or name other aspects"
                 )
             if language_of(answer.question) == "zh" and not self._vectors.embedder.reads_chinese:
                 raise ValueError(
                     f"reward: the embedder {self._vectors.embedder.name!r} does not read Chinese; give embedder=… one "
                     "that does, or leave out the aspects relevance and completeness"
                 )
-            texts += [*texts_of(answer), *sentences]
-        return self._vectors(texts)
+            texts += [*texts_of(answer), *(s for s, label in zip(answer.sentences, own, strict=False) if label)]
+        vectors = self._vectors(texts) if self._vectors and texts else {}
+        return [similarity(a, own, vectors) if any(own) else None for a, own in zip(answers, labels, strict=True)]
 
-    def _value(self, answer: Answer, sentences: list[Judged], near: Similar | None) -> Scored:
-        found = aspect_values(
-            sentences,
-            self.label_rewards,
-            near.points_SP if near is not None else None,
-            target_sentences=self.target_sentences,
-            max_words=self.max_words,
-        )
+    def _value(self, answer: Answer, sentences: list[Judged], near: Similar | None) -> _Scored:
+        """The score, with one segmentation for each aspect: sentences, or the whole answer."""
+        points_SP = near.points_SP if near is not None else None
+        limits = {"target_sentences": self.target_sentences, "max_words": self.max_words}
+        found = aspect_values(sentences, self.label_rewards, points_SP, **limits)
         if found is None or (answer.cut_off and not sentences):  # cut off before the answer began
-            return Scored(answer, sentences, {}, None)
+            return _Scored(sentences, {}, None)
         values = {name: found[name] for name in self.aspects}
-        return Scored(answer, sentences, values, total(values, self.aspects))
-
-    def _with_sentences(self, scored: Scored) -> SentenceScore | None:
-        """The score with one segmentation for each aspect: sentences, or the whole answer."""
-        if scored.total is None:
-            return None
-        spans = scored.answer.spans
-        pairs = list(zip(spans, scored.sentences, strict=True))
-        segments: dict[str, tuple[Segment, ...]] = {}
+        by_sentence = {
+            "factuality": [sentence_reward(s, self.label_rewards) for s in sentences],
+            "relevance": [relevance_reward(s) for s in sentences],
+        }
+        segments: dict[str, list[Segment]] = {}
         for name in self.aspects:
-            if name == "factuality":
-                rewards = [sentence_reward(s, self.label_rewards) for s in scored.sentences]
-            elif name == "relevance":
-                rewards = [relevance_reward(s) for s in scored.sentences]
+            if name in by_sentence:
+                rows = zip(answer.spans, sentences, by_sentence[name], strict=True)
+                segments[name] = [Segment(a, b, s.label, reward) for (a, b), s, reward in rows]
             else:
-                whole = [Segment(spans[0][0], spans[-1][1], None, scored.values[name])] if spans else []
-                segments[name] = tuple(whole)
-                continue
-            segments[name] = tuple(Segment(a, b, s.label, r) for ((a, b), s), r in zip(pairs, rewards, strict=True))
+                ends = [(answer.spans[0][0], answer.spans[-1][1])] if sentences else []
+                segments[name] = [Segment(a, b, None, values[name]) for a, b in ends]
         scale = sum(self.aspects.values())
-        return SentenceScore(scored.total, segments, {n: w / scale for n, w in self.aspects.items()})
+        weights = {str(name): weight / scale for name, weight in self.aspects.items()}
+        return _Scored(sentences, values, SentenceScore(total(values, self.aspects), segments, weights))
 
+    def _metrics(self, scored: Sequence[_Scored]) -> dict[str, float | None]:
+        """What is logged, by name; None is a mean over nothing."""
 
-class AsyncSentenceReward:
-    """A `SentenceReward` whose call is a coroutine; the work is done in a thread.
+        def mean(values: Iterable[float]) -> float | None:
+            values = list(values)
+            return sum(values) / len(values) if values else None
 
-    Args:
-        reward: The reward.
-    """
-
-    def __init__(self, reward: SentenceReward) -> None:
-        self.reward = reward
-        self.__name__ = reward.__name__
-
-    async def __call__(self, **arguments: Any) -> list[SentenceScore | None]:
-        """As `SentenceReward.__call__`."""
-        return await asyncio.to_thread(self.reward, **arguments)
-
-
-def _metrics(scored: Sequence[Scored], judging: Judging, seconds: float) -> dict[str, float]:
-    """What is logged, by name; shares of nothing are left out."""
-    sentences = [s for one in scored for s in one.sentences]
-    judged = [s for s in sentences if s.label is not None]
-    found: dict[str, float | None] = {
-        "seconds": seconds,
-        "sentences": len(sentences) / len(scored) if scored else None,
-        "judged_share": len(judged) / len(sentences) if sentences else None,
-        "cache_hit_share": judging.hits / len(judging.verdicts) if judging.verdicts else None,
-        "unscored_share": sum(one.total is None for one in scored) / len(scored) if scored else None,
-        "hallucination_rate": hallucination_rate(s.label for s in judged),
-    }
-    if judged:
-        found |= {f"share_{label}": sum(s.label == label for s in judged) / len(judged) for label in LABELS}
-        found["share_repeated"] = sum(s.repeat for s in judged) / len(judged)
-        found["share_copied"] = sum(s.copied for s in judged) / len(judged)
-        found["share_off_question"] = sum(not s.relevant for s in judged) / len(judged)
-    valued = [one.values for one in scored if one.total is not None]
-    if valued:
-        found |= {f"aspect_{name}": sum(v[name] for v in valued) / len(valued) for name in valued[0]}
-    return {name: float(value) for name, value in found.items() if value is not None}
-
-
-def _shown(values: Mapping[Aspect, float]) -> str:
-    return " ".join(f"{name}={value:.2f}" for name, value in values.items())
+        sentences = [s for one in scored for s in one.sentences]
+        judged = [s for s in sentences if s.label is not None]
+        valued = [one.values for one in scored if one.score is not None]
+        return {
+            "sentences": mean(len(one.sentences) for one in scored),
+            "judged_share": mean(s.label is not None for s in sentences),
+            "unscored_share": mean(one.score is None for one in scored),
+            "hallucination_rate": hallucination_rate(s.label for s in judged),
+            **{f"share_{label}": mean(s.label == label for s in judged) for label in LABELS},
+            "share_repeated": mean(s.repeat for s in judged),
+            "share_copied": mean(s.copied for s in judged),
+            "share_off_question": mean(not s.relevant for s in judged),
+            **{f"aspect_{name}": mean(values[name] for values in valued) for name in self.aspects},
+        }

@@ -37,9 +37,13 @@ class SentenceScore(float):
 
     It compares, hashes and computes as a float; arithmetic on it gives plain floats, without segments.
 
-    Attributes:
+    Args:
+        value: The scalar that trainers without token credit use.
         segments: Aspect name → its segments in order of `start`, which do not overlap.
         weights: Aspect name → weight of that aspect; an aspect that is not named weighs 1.
+
+    Raises:
+        ValueError: Segments of one aspect overlap or are out of order, or a weight names no aspect.
     """
 
     segments: dict[str, tuple[Segment, ...]]
@@ -51,16 +55,6 @@ class SentenceScore(float):
         segments: Mapping[str, Sequence[Segment]] | None = None,
         weights: Mapping[str, float] | None = None,
     ) -> SentenceScore:
-        """Builds the score.
-
-        Args:
-            value: The scalar that trainers without token credit use.
-            segments: Aspect name → segments.
-            weights: Aspect name → weight.
-
-        Raises:
-            ValueError: Segments of one aspect overlap or are out of order, or a weight names no aspect.
-        """
         score = super().__new__(cls, value)
         score.segments = {name: tuple(parts) for name, parts in (segments or {}).items()}
         score.weights = dict(weights or {})
@@ -73,5 +67,5 @@ class SentenceScore(float):
         return score
 
     def __reduce__(self) -> tuple[type[SentenceScore], tuple[float, dict, dict]]:
-        """Makes copies and pickles keep the segments."""
+        """Copies and pickles keep the segments."""
         return type(self), (float(self), self.segments, self.weights)

@@ -1,8 +1,8 @@
 """Which token is paid for which sentence: exact offsets from completion ids, group statistics, advantages.
 
 Pure functions. Nothing is ever re-encoded: the ids that were sampled are decoded once, in order, and each piece of
-text is counted towards the ids that made it. Left out: where the sentences and their rewards come from
-(`mitigate/rewards/reward.py`) and the trainer (`mitigate/rl/grpo.py`).
+text is counted towards the ids that made it. Leaves out where the sentences and their rewards come from
+(`mitigate/rewards/reward.py`) and the trainers (`grpo.py`, `dpo.py`).
 
 Dimension suffixes: _B completions, _A aspects, _S segments of one completion, _T tokens of one completion.
 """
@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
@@ -21,7 +21,6 @@ from mitigate.rewards.segments import Segment
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
-
 
 EosCredit = Literal["none", "last", "sequence"]
 Scale = Literal["group", "batch", "none"]
@@ -33,11 +32,10 @@ ZERO_STD = 1e-6  # rewards that differ by rounding only are equal
 class Credit:
     """How segment rewards become advantages of tokens.
 
-    Attributes:
-        gamma: γ in [0, 1]. 0: a token is paid for its own segment only; 1: for its own and all later ones.
-        sequence_share: w_seq ≥ 0, share of the sequence-level advantage that every token gets as well.
-        eos: What the end-of-sequence token gets beside that share: "none" nothing, "last" the credit of the last
-            segment, "sequence" the whole sequence-level advantage (in place of the share).
+    ``gamma`` is γ in [0, 1]: 0 pays a token for its own segment only, 1 for its own and all later ones.
+    ``sequence_share`` is w_seq ≥ 0, the share of the sequence-level advantage that every token gets as well. ``eos`` is
+    what the end-of-sequence token gets beside that share: "none" nothing, "last" the credit of the last segment,
+    "sequence" the whole sequence-level advantage (in place of the share).
     """
 
     gamma: float = 0.0
@@ -61,12 +59,12 @@ def special_ids(tokenizer: Tokenizer) -> frozenset[int]:
 def token_spans(
     tokenizer: Tokenizer, ids: Sequence[int], special: frozenset[int] | None = None
 ) -> tuple[str, np.ndarray]:
-    """Decodes `ids` in one pass and says which characters each token touches.
+    """Decode `ids` in one pass and find which characters each token touches.
 
     Args:
         tokenizer: The Rust tokenizer (`PreTrainedTokenizerFast.backend_tokenizer`).
         ids: Token ids of one completion, without padding.
-        special: `special_ids(tokenizer)`, where the caller has it.
+        special: `special_ids(tokenizer)`, where the caller has them already.
 
     Returns:
         The text without special tokens, and spans_T2: code-point offsets [start, end) of the characters that the
@@ -161,8 +159,7 @@ def _spans_inside(tokenizer: Tokenizer, context: list[int], chunk: list[int], pi
 def anchors(text: str, spans_T2: np.ndarray) -> np.ndarray:
     """The character that decides whose a token is: its last one that is no white space, else its last one.
 
-    Returns:
-        anchors_T: offsets into `text`; -1 for tokens without text.
+    They are returned as anchors_T, offsets into `text`; -1 for tokens without text.
     """
     if not text:
         return np.full(len(spans_T2), -1)
@@ -175,28 +172,15 @@ def anchors(text: str, spans_T2: np.ndarray) -> np.ndarray:
 
 
 def owners(anchors_T: np.ndarray, offsets_S2: Sequence[tuple[int, int]]) -> np.ndarray:
-    """Index of the segment that holds each token's anchor.
+    """Index in [0, S) of the segment that holds each token's anchor, (T,); -1 for tokens outside all segments.
 
-    Args:
-        anchors_T: As `anchors` returns them.
-        offsets_S2: [start, end) of each segment, in order, not overlapping.
-
-    Returns:
-        owners_T: In [0, S), or -1 for tokens outside all segments.
+    ``offsets_S2`` are [start, end) of each segment, in order, not overlapping.
     """
     if not offsets_S2:
         return np.full(len(anchors_T), -1)
     starts_S, ends_S = np.array(offsets_S2).T
     owners_T = np.searchsorted(starts_S, anchors_T, side="right") - 1
     return np.where((owners_T >= 0) & (anchors_T < ends_S[owners_T]), owners_T, -1)
-
-
-def completion_text(completion: str | Sequence[Mapping[str, Any]]) -> str:
-    """The text that a reward function judges: the string, or the content of the last assistant message."""
-    if isinstance(completion, str):
-        return completion
-    content = next((m.get("content") for m in reversed(completion) if m.get("role") == "assistant"), None) or ""
-    return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
 
 
 def locate(text: str, decoded: str, segments: Sequence[Segment]) -> list[tuple[int, int]]:
@@ -252,8 +236,7 @@ def group_moments(moments_BA3: np.ndarray, group_size: int, scale: Scale = "grou
     Args:
         moments_BA3: `moments` of each completion and aspect, all ranks, rows of one prompt next to each other.
         group_size: Completions of one prompt; divides B.
-        scale: Standard deviation "group" of the group, "batch" of all segments of the batch, "none" = 1
-            (TRL's `scale_rewards`).
+        scale: Standard deviation of the "group", of all segments of the "batch", or "none" = 1 (as `scale_rewards`).
 
     Returns:
         (B, A, 2): mean and sample standard deviation (n − 1, as TRL's); std is 0 where fewer than two were judged.
@@ -296,3 +279,37 @@ def returns(rewards_S: np.ndarray, gamma: float) -> np.ndarray:
 def segment_advantages(owners_T: np.ndarray, returns_S: np.ndarray) -> np.ndarray:
     """Σ_{k ≥ j(t)} γ^(k−j(t)) r̃_k for each token, shape (T,); 0 outside segments."""
     return np.append(returns_S, 0.0)[owners_T]  # owner -1 takes the 0 at the end
+
+
+def row_advantages(
+    decoded: str,
+    anchors_T: np.ndarray,
+    text: str,
+    parts: Sequence[tuple[Sequence[Segment], float, float, float]],
+    shared: float,
+    ends: bool,
+    credit: Credit,
+) -> tuple[np.ndarray, np.ndarray]:
+    """A_t = w_seq · A_seq + Σ_a w_a Σ_{k ≥ j(t)} γ^(k−j(t)) r̃_k of one completion, and whether a segment owns token t.
+
+    Args:
+        decoded: What the ids decode to.
+        anchors_T: Offsets into it, as `anchors` returns them.
+        text: The completion's text, into which segments are offsets.
+        parts: For each aspect its segments, its weight, mean and standard deviation of its group's rewards.
+        shared: A_seq.
+        ends: Whether the last token ends the sequence.
+        credit: γ, w_seq and the credit of the end-of-sequence token.
+    """
+    out_T = np.full(len(anchors_T), credit.sequence_share * shared)
+    inside_T = np.zeros(len(anchors_T), dtype=bool)
+    for segments, weight, mean, std in parts:
+        owners_T = owners(anchors_T, locate(text, decoded, segments))
+        if ends and credit.eos == "last":
+            owners_T[-1] = len(segments) - 1
+        returns_S = returns(normalise([s.reward for s in segments], mean, std), credit.gamma)
+        out_T += weight * segment_advantages(owners_T, returns_S)
+        inside_T |= owners_T >= 0
+    if ends and credit.eos == "sequence":
+        out_T[-1] = shared
+    return out_T, inside_T

@@ -1,12 +1,12 @@
 """Mask-DPO on TRL: the preference counts only where it is about facts.
 
     DPOTrainer(model, args=DPOConfig(**MASK_DPO, ...), train_dataset=..., processing_class=tokenizer,
-               data_collator=MaskedPreferenceCollator(tokenizer))
+               data_collator=MaskDPOCollator(tokenizer))
 
 Plain DPO also pushes down the true sentences of the rejected answer and pulls up the wrong ones of the chosen one.
 Here only supported sentences of the chosen and hallucinated ones of the rejected answer enter the loss (Gu et al.,
-ICLR 2025). Pairs come from ``mitigate/rl/preferences.py``, or `mitigate build-preferences`. Tokens are matched with
-sentences by exact character offsets of the ids (``mitigate/rl/credit.py``); nothing is tokenised twice.
+ICLR 2025). Pairs come from ``preferences.py``, or `mitigate build-preferences`. Tokens are matched with sentences by
+exact character offsets of the ids (``credit.py``); nothing is tokenised twice.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from mitigate.rewards.inputs import completion_text
 from mitigate.rewards.segments import Segment
-from mitigate.rl.credit import anchors, completion_text, locate, owners, special_ids, token_spans
+from mitigate.rl.credit import anchors, locate, owners, special_ids, token_spans
 from mitigate.rl.preferences import KEPT
 
 try:
@@ -29,26 +30,24 @@ MASK_DPO: dict[str, Any] = {
     "remove_unused_columns": False,
 }
 """Settings of ``DPOConfig`` that Mask-DPO needs. The mask leaves many more tokens of the rejected than of the chosen
-side; the summed log-ratios of plain "sigmoid" then collapse. "sigmoid_norm" takes means, and "sft" holds the chosen
-sentences up. ``remove_unused_columns`` must be off, or the sentences never reach the collator."""
+side, under which the summed log-ratios of plain "sigmoid" collapse: "sigmoid_norm" takes means, and "sft" holds the
+chosen sentences up. With ``remove_unused_columns`` the sentences would never reach the collator."""
 
 
-class MaskedPreferenceCollator(DataCollatorForPreference):
+class MaskDPOCollator(DataCollatorForPreference):
     """TRL's collator with ``completion_mask`` zeroed outside the sentences that count.
+
+    The end-of-sequence token of the chosen answer counts too.
 
     Args:
         tokenizer: A fast tokenizer, the one the trainer has.
-        keep: Side → labels that count.
-        keep_end: Whether the end-of-sequence token of the chosen answer counts.
         **options: ``max_length``, ``truncation_mode``, ``pad_to_multiple_of`` as TRL's.
 
     Raises:
         ValueError: The tokenizer is slow, or has neither a padding nor an end token.
     """
 
-    def __init__(
-        self, tokenizer: Any, *, keep: Mapping[str, frozenset[str]] = KEPT, keep_end: bool = True, **options: Any
-    ) -> None:
+    def __init__(self, tokenizer: Any, **options: Any) -> None:
         fast = getattr(tokenizer, "backend_tokenizer", None)
         if fast is None:
             raise ValueError(
@@ -59,41 +58,23 @@ class MaskedPreferenceCollator(DataCollatorForPreference):
             raise ValueError("expected a tokenizer with a padding or end token, got one with neither")
         super().__init__(pad_token_id=pad, **options)
         self._fast, self._eos, self._special = fast, tokenizer.eos_token_id, special_ids(fast)
-        self._keep, self._keep_end = keep, keep_end
 
     def torch_call(self, examples: list[dict[str, Any]]) -> dict[str, Any]:
-        """Collate; each example also has ``chosen_sentences`` and ``rejected_sentences``.
-
-        Raises:
-            ValueError: They are missing (the pairs were made elsewhere, or ``remove_unused_columns`` is on).
-        """
+        """Collate examples that also have ``chosen_sentences`` and ``rejected_sentences``; ValueError without them."""
         out: dict[str, Any] = super().torch_call(examples)
         mask_BT = out["completion_mask"]
         for half, side in enumerate(("chosen", "rejected")):
             for i, example in enumerate(examples):
-                kept = self.kept(example, side)
+                kept = [1] * len(example["prompt_ids"]) + self.kept(example, side)  # TRL's mask leaves the prompt out
+                if self.max_length is not None:  # as TRL cuts: the end or the start of prompt and completion together
+                    start = self.truncation_mode == "keep_start"
+                    kept = kept[: self.max_length] if start else kept[-self.max_length :]
                 row_T = mask_BT[half * len(examples) + i]
-                whole = len(example["prompt_ids"]) + len(kept)
-                places = range(whole)
-                if self.max_length is not None:  # as TRL cuts: the start or the end of prompt and completion
-                    cut = (
-                        slice(self.max_length)
-                        if self.truncation_mode == "keep_start"
-                        else slice(-self.max_length, None)
-                    )
-                    places = places[cut]
-                for column, place in enumerate(places):
-                    if place >= len(example["prompt_ids"]):
-                        row_T[column] *= kept[place - len(example["prompt_ids"])]
+                row_T[: len(kept)] *= row_T.new_tensor(kept)
         return out
 
     def kept(self, example: Mapping[str, Any], side: str) -> list[int]:
-        """1 for each token of ``example[side + "_ids"]`` that counts, else 0.
-
-        Args:
-            example: With ``{side}``, ``{side}_ids`` and ``{side}_sentences`` ([{"start", "end", "label"}, …]).
-            side: "chosen" or "rejected".
-        """
+        """1 for each token of ``example[side + "_ids"]`` that counts, else 0; ``side`` is "chosen" or "rejected"."""
         sentences: Sequence[Mapping[str, Any]] | None = example.get(f"{side}_sentences")
         if sentences is None:
             raise ValueError(
@@ -105,7 +86,7 @@ class MaskedPreferenceCollator(DataCollatorForPreference):
         segments = [Segment(s["start"], s["end"], s["label"]) for s in sentences]
         text = completion_text(example[side]).removesuffix(self._fast.id_to_token(self._eos) or "")
         owners_T = owners(anchors(decoded, spans_T2), locate(text, decoded, segments))
-        kept = [int(j >= 0 and segments[j].label in self._keep[side]) for j in owners_T]
-        if self._keep_end and side == "chosen" and self._eos in ids:
+        kept = [int(j >= 0 and segments[j].label in KEPT[side]) for j in owners_T]
+        if side == "chosen" and self._eos in ids:
             kept[len(ids) - 1 - ids[::-1].index(self._eos)] = 1
         return kept

@@ -17,31 +17,32 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from accelerate.utils import gather_object  # type: ignore[import-untyped]
-from trl import GRPOConfig, GRPOTrainer
 
-from mitigate.rewards.segments import Segment, SentenceScore
+from mitigate.rewards.inputs import completion_text
+from mitigate.rewards.segments import SentenceScore
 from mitigate.rl.credit import (
     ZERO_STD,
     Credit,
     anchors,
-    completion_text,
     group_moments,
-    locate,
     moments,
-    normalise,
-    owners,
-    returns,
-    segment_advantages,
+    row_advantages,
     special_ids,
     token_spans,
 )
+
+try:
+    import trl
+    from trl import GRPOConfig, GRPOTrainer
+except ImportError as error:
+    raise ImportError("mitigate.rl.grpo needs TRL: pip install 'hallucination-toolkit[trl]'") from error
 
 OLDEST_TRL, BROKEN_TRL, NEXT_TRL = (1, 10), "1.15.0", (2,)
 Aspect = tuple[int, str]  # index of the reward function, name of the aspect
 
 
 class _Call(NamedTuple):
-    """What a reward function was asked and what it returned, one entry for each completion of this rank."""
+    """What a reward function was asked and what it returned, for each completion of this rank."""
 
     completions: Sequence[Any]
     completion_ids: Sequence[Sequence[int]]
@@ -49,7 +50,7 @@ class _Call(NamedTuple):
 
 
 def check_trl(version: str) -> None:
-    """Raises ImportError, which says what to install, for a TRL that this module does not know."""
+    """Raise ImportError, which says what to install, for a TRL that this module does not know."""
     from packaging.version import Version
 
     release = Version(version).release
@@ -60,23 +61,16 @@ def check_trl(version: str) -> None:
         )
 
 
-try:
-    import trl
-except ImportError as error:
-    raise ImportError("mitigate.rl.grpo needs TRL: pip install 'hallucination-toolkit[trl]'") from error
 check_trl(trl.__version__)
 
 
 class SentenceGRPOTrainer(GRPOTrainer):
     """GRPOTrainer that credits every token with the reward of its own sentence.
 
-    Args:
-        model: As GRPOTrainer's.
-        reward_funcs: As GRPOTrainer's. At least one returns `list[SentenceScore | None]`.
-        args: As GRPOTrainer's; `importance_sampling_level` must be "token". `scale_rewards` and `reward_weights`
-            hold for segments too.
+    Args (the others are GRPOTrainer's):
+        reward_funcs: At least one returns `list[SentenceScore | None]`.
+        args: `importance_sampling_level` must be "token". `scale_rewards` and `reward_weights` hold for segments too.
         credit: γ, the share of the sequence-level advantage and the credit of the end-of-sequence token.
-        **kwargs: The rest of GRPOTrainer's arguments.
 
     Raises:
         ValueError: A setting under which token-level advantages would be wrong, or a slow tokenizer.
@@ -95,8 +89,8 @@ class SentenceGRPOTrainer(GRPOTrainer):
             _check_args(args)
         self.credit = credit or Credit()
         self._scored: dict[int, _Call] = {}  # index of the reward function → its call on this batch
-        funcs = list(reward_funcs) if isinstance(reward_funcs, list | tuple) else [reward_funcs]
         if reward_funcs is not None:
+            funcs = reward_funcs if isinstance(reward_funcs, list | tuple) else [reward_funcs]
             reward_funcs = [self._recorded(i, func) for i, func in enumerate(funcs)]
         super().__init__(model, reward_funcs, args, **kwargs)
         tokenizer: Any = getattr(self.processing_class, "tokenizer", self.processing_class)
@@ -111,8 +105,7 @@ class SentenceGRPOTrainer(GRPOTrainer):
 
     def _recorded(self, index: int, func: Any) -> Any:
         """The reward function, whose last return value is kept with the completions it was asked about."""
-        # A model, or its name, gives one plain number for each completion.
-        if not callable(func) or isinstance(func, torch.nn.Module):
+        if not callable(func) or isinstance(func, torch.nn.Module):  # a model, or its name, gives plain numbers
             return func
 
         def keep(kwargs: dict[str, Any], scores: Any) -> list[Any]:
@@ -168,16 +161,12 @@ class SentenceGRPOTrainer(GRPOTrainer):
         out_BT = np.zeros(ids_BT.shape)
         credited = torch.zeros(2, device=shared_B.device)
         for b, shared in enumerate(shared_B.tolist()):
-            parts = [
-                (
-                    score.segments[name],
-                    score.weights.get(name, 1.0) * float(self.reward_weights[i]),
-                    *statistics_BA2[b, a],
-                )
-                for a, (i, name) in enumerate(aspects)
-                if isinstance(score := self._scored[i].scores[b] if i in self._scored else None, SentenceScore)
-                and name in score.segments
-            ]
+            parts = []
+            for a, (i, name) in enumerate(aspects):
+                score = self._scored[i].scores[b] if i in self._scored else None
+                if isinstance(score, SentenceScore) and name in score.segments:
+                    weight = score.weights.get(name, 1.0) * float(self.reward_weights[i])
+                    parts.append((score.segments[name], weight, *statistics_BA2[b, a]))
             call = next(iter(self._scored.values()), None)
             if call is None:  # models only: the sequence's share, padding included (the loss masks it)
                 out_BT[b] = self.credit.sequence_share * shared
@@ -187,15 +176,9 @@ class SentenceGRPOTrainer(GRPOTrainer):
                 raise RuntimeError(_moved("the `completion_ids` of reward functions are not the rows of its output"))
             decoded, spans_T2 = token_spans(self._fast, ids, self._special)
             ends = bool(ids) and ids[-1] in self._eos
-            out_BT[b, : len(ids)], inside_T = row_advantages(
-                decoded,
-                anchors(decoded, spans_T2),
-                completion_text(call.completions[b]),
-                parts,
-                shared,
-                ends,
-                self.credit,
-            )
+            text, anchors_T = completion_text(call.completions[b]), anchors(decoded, spans_T2)
+            row_T, inside_T = row_advantages(decoded, anchors_T, text, parts, shared, ends, self.credit)
+            out_BT[b, : len(ids)] = row_T
             credited += torch.tensor([inside_T.sum(), len(ids)], device=credited.device)
         credited = self.accelerator.gather(credited).view(-1, 2).sum(0)
         self._metrics[self._mode()]["sentences/credited_tokens"].append((credited[0] / credited[1].clamp(min=1)).item())
@@ -203,20 +186,14 @@ class SentenceGRPOTrainer(GRPOTrainer):
 
     def _statistics(self, shared_B: torch.Tensor) -> tuple[list[Aspect], np.ndarray]:
         """Aspects of all ranks, and mean and std of this rank's rows, (B, A, 2), over groups that span ranks."""
-        mine = {
-            (i, name)
-            for i, call in self._scored.items()
-            for score in call.scores
-            if isinstance(score, SentenceScore)
-            for name in score.segments
-        }
+        calls = {i: [s for s in call.scores if isinstance(s, SentenceScore)] for i, call in self._scored.items()}
+        mine = {(i, name) for i, scores in calls.items() for score in scores for name in score.segments}
         aspects = sorted(set(gather_object(sorted(mine))))  # the same order on every rank
         moments_BA3 = torch.zeros(len(shared_B), len(aspects), 3, device=shared_B.device)
         for a, (i, name) in enumerate(aspects):
             for b, score in enumerate(self._scored[i].scores if i in self._scored else []):
                 if isinstance(score, SentenceScore):
-                    rewards = [s.reward for s in score.segments.get(name, ())]
-                    moments_BA3[b, a] = torch.tensor(moments(rewards))
+                    moments_BA3[b, a] = torch.tensor(moments([s.reward for s in score.segments.get(name, ())]))
         mode = self._mode()
         size: Any = self.num_generations if mode == "train" else self.num_generations_eval
         scale: Any = self.scale_rewards
@@ -234,43 +211,6 @@ class SentenceGRPOTrainer(GRPOTrainer):
     def _mode(self) -> str:
         model: Any = self.model
         return "train" if model.training else "eval"
-
-
-def row_advantages(
-    decoded: str,
-    anchors_T: np.ndarray,
-    text: str,
-    parts: Sequence[tuple[Sequence[Segment], float, float, float]],
-    shared: float,
-    ends: bool,
-    credit: Credit,
-) -> tuple[np.ndarray, np.ndarray]:
-    """A_t = w_seq · A_seq + Σ_a w_a Σ_{k ≥ j(t)} γ^(k−j(t)) r̃_k of one completion.
-
-    Args:
-        decoded: What the ids decode to; `anchors_T` are offsets into it, -1 for special tokens.
-        anchors_T: As `credit.anchors` returns them.
-        text: The completion's text, into which segments are offsets.
-        parts: Of each aspect: its segments, its weight, mean and standard deviation of its group's rewards.
-        shared: A_seq.
-        ends: Whether the last token ends the sequence.
-        credit: γ, w_seq and the credit of the end-of-sequence token.
-
-    Returns:
-        advantages_T, and inside_T: whether any segment owns the token.
-    """
-    out_T = np.full(len(anchors_T), credit.sequence_share * shared)
-    inside_T = np.zeros(len(anchors_T), dtype=bool)
-    for segments, weight, mean, std in parts:
-        owners_T = owners(anchors_T, locate(text, decoded, segments))
-        if ends and credit.eos == "last":
-            owners_T[-1] = len(segments) - 1
-        returns_S = returns(normalise([s.reward for s in segments], mean, std), credit.gamma)
-        out_T += weight * segment_advantages(owners_T, returns_S)
-        inside_T |= owners_T >= 0
-    if ends and credit.eos == "sequence":
-        out_T[-1] = shared
-    return out_T, inside_T
 
 
 def _check_args(args: GRPOConfig) -> None:

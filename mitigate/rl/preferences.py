@@ -1,7 +1,7 @@
 """Preference pairs from annotated samples: for each question the best answer against the worst.
 
 Pure functions without TRL. A pair keeps its judged sentences, so that a trainer can leave out what the preference
-is not about (``mitigate/rl/dpo.py``).
+is not about (``dpo.py``).
 """
 
 from __future__ import annotations
@@ -18,13 +18,12 @@ KEPT = {"chosen": frozenset({"supported"}), "rejected": HALLUCINATED}
 def best_against_worst(samples: Sequence[Mapping[str, Any]], *, min_gap: float = 0.0) -> dict[str, Any] | None:
     """The pair of one question, or None where its samples do not differ.
 
-    Answers are ranked by hallucination rate (hallucinated / judged factual sentences); of equal ones the first is
-    taken, except that of equally good ones that with more supported sentences wins. Samples without a judged factual
-    sentence take no part, nor do pairs of which one side would be empty under the mask.
+    Answers are ranked by hallucination rate (hallucinated / judged factual sentences). Among the best that with most
+    supported sentences is chosen, then the first; among the worst the first is rejected. Samples without a judged
+    factual sentence take no part, nor do pairs of which one side would be empty under the mask.
 
     Args:
-        samples: Annotated records of one question: {"question", "reference", "answer", "sentences": [{"start", "end",
-            "label"}, …]}.
+        samples: Annotated records of one question.
         min_gap: Smallest difference of the two rates, in [0, 1]; a difference of 0 is a tie and never makes a pair.
 
     Returns:
@@ -49,8 +48,10 @@ def best_against_worst(samples: Sequence[Mapping[str, Any]], *, min_gap: float =
         "chosen": [{"role": "assistant", "content": chosen["answer"]}],
         "rejected": [{"role": "assistant", "content": rejected["answer"]}],
         "reference": chosen["reference"],
-        "chosen_sentences": _spans(chosen),
-        "rejected_sentences": _spans(rejected),
+        **{
+            f"{side}_sentences": [{name: s[name] for name in ("start", "end", "label")} for s in sample["sentences"]]
+            for side, sample in (("chosen", chosen), ("rejected", rejected))
+        },
         "chosen_rate": best[0],
         "rejected_rate": worst[0],
     }
@@ -63,7 +64,3 @@ def build_pairs(samples: Iterable[Mapping[str, Any]], *, min_gap: float = 0.0) -
         groups.setdefault((sample["question"], sample["reference"]), []).append(sample)
     pairs = (best_against_worst(group, min_gap=min_gap) for group in groups.values())
     return [pair for pair in pairs if pair is not None]
-
-
-def _spans(sample: Mapping[str, Any]) -> list[dict[str, Any]]:
-    return [{name: s[name] for name in ("start", "end", "label")} for s in sample["sentences"]]

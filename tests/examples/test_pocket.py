@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from annotators.records import Annotator
+from annotators.base import Annotator
 from examples.pocket import Document, Entity, Oracle, World, build_world, lm
 from examples.pocket.__main__ import main
 from examples.pocket.make import write_questions

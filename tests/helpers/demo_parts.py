@@ -32,15 +32,7 @@ CONTRAST = """() => {
 FILLED = "Array.from(document.querySelectorAll('textarea')).every(e => e.value || !e.offsetParent)"
 
 
-class SpanRule(RuleAnnotator):
-    """As the rule annotator, and able to judge some sentences of an answer."""
-
-    def annotate_spans(self, record: Any, spans: Any) -> list[Any]:
-        self.calls += 1
-        return [self._judge(record, start, end) for start, end in spans]
-
-
-class Slow(SpanRule):
+class Slow(RuleAnnotator):
     """A second a sentence, or a record of a file: a starved machine, too, comes in time to stop hundreds of them."""
 
     name = "slow"

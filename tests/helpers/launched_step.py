@@ -2,7 +2,8 @@
 
 accelerate launch --config_file recipes/accelerate/zero2.yaml … -m tests.helpers.launched_step DIRECTORY ROWS [JSON]
 
-ROWS is the batch of one process; sampling takes the likeliest token, so that all launches see the same answers. With a
+ROWS is the batch of one process; one group of eight answers is spread over all processes, so its statistics must be
+gathered. Sampling takes the likeliest token, so that all launches see the same answers. With a
 JSON file DeepSpeed is configured by it, as a recipe does. Under ZeRO-3 the judge is loaded when DeepSpeed is
 on, to see whether its weights are divided too.
 """
@@ -23,11 +24,14 @@ from tests.helpers.grpo_common import config, dataset, pieces, tiny_model, tiny_
 
 
 def mixed_reward(completions: list[str], **kwargs: Any) -> list[SentenceScore | None]:
-    """Segments of whose rewards no two neighbours agree, so that repeated tokens are credited differently."""
+    """Segments of whose rewards no two neighbours agree, so that repeated tokens are credited differently.
+
+    They depend on the place in the whole batch too: the answers of a group are equal, its halves have to differ.
+    """
     scores: list[SentenceScore | None] = []
-    for text in completions:
+    for place, text in enumerate(completions, start=int(os.environ.get("RANK", "0")) * len(completions)):
         cuts = pieces(text)
-        segments = [Segment(s, e, None, (i * 3 + e - s + len(text)) % 5 - 2.0) for i, (s, e) in enumerate(cuts)]
+        segments = [Segment(s, e, None, (i * 3 + e - s + len(text)) % 5 - 2.0 + place) for i, (s, e) in enumerate(cuts)]
         scores.append(SentenceScore(float(len(text)), {"mixed": segments}) if segments else None)
     return scores
 
@@ -48,6 +52,8 @@ def main(directory: str, rows: int, deepspeed: str | None) -> None:
     args = config(
         Path(directory),
         per_device_train_batch_size=rows,
+        num_generations=8,
+        seed=5,  # with others the greedy answers are one segment, and the gradients of a group cancel
         top_k=1,
         max_grad_norm=0.0,
         learning_rate=1e-3,

@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from tests.mitigate.inference.test_inference import LOST, WRONG
+from tests.helpers.rule_annotator import LOST, WRONG
 
 PAUSE = 0.05
 MESSAGES: Any = [{"role": "system", "content": "s"}, {"role": "user", "content": "How high?"}]

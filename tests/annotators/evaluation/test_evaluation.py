@@ -12,9 +12,9 @@ import pytest
 from annotators import LABELS, Fragment, SentenceAnnotation
 from annotators.evaluation.evaluate import evaluate, evidence, labelled, predict
 from annotators.evaluation.splits import assign_folds
-from benchmarks.splits import load_rows
 from mitigate.labels import fold_files, parse_fold, read_labelled
 from tests.helpers.evaluation_cases import DATA, FOUR_WAY, TWO_WAY, StandIn, labelled_row, linked_data, write_rows
+from tests.helpers.labelled_data import load_rows
 
 
 def _result(**options: Any) -> dict[str, Any]:
@@ -218,11 +218,11 @@ def test_the_fold_of_a_row_does_not_depend_on_which_files_are_given(tmp_path: Pa
         assert len(found) == 41 * len(given)
 
 
-def test_folds_and_groups_equal_those_of_the_benchmarks() -> None:
+def test_folds_and_groups_equal_those_of_all_files() -> None:
     if not DATA.is_dir():
         pytest.skip("skipped: data not here")
     name = "sentences/factcheckgpt"
-    expected = {r["id"]: (r["group"], r["fold"]) for r in load_rows(DATA) if r["file"] == name}
+    expected = {r["id"]: (r["group"], r["fold"]) for r in load_rows() if r["file"] == name}
     found = {row.row["id"]: (row.group, 0) for row in read_labelled([DATA / f"{name}.dev.jsonl"], [0]).rows}
     assert found == {id: place for id, place in expected.items() if place[1] == 0}
     assert len(found) > 50

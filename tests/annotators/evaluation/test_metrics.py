@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import random
 from typing import Any
 
 import numpy as np
@@ -17,34 +16,56 @@ from annotators.evaluation.metrics import bootstrap, mean_of, paired_difference,
 from annotators.records import LABELS
 
 
-def test_auc_by_hand_with_ties() -> None:
+def drawn_auc(positive: Any, score: Any, weights: Any) -> float | None:
+    """The AUC that a bootstrap draw computes."""
+    gold = ["supported" if p else "contradictory" for p in positive]
+    return m.two_way_statistics(gold, gold, support=score)["auc"](np.asarray(weights, dtype=float))
+
+
+def test_auc_by_hand_with_ties_and_weights() -> None:
     # positives 0.9, 0.5; negatives 0.5, 0.1, 0.95. Pairs: 0.9 beats 0.5 and 0.1, loses to 0.95 = 2;
     # 0.5 ties 0.5, beats 0.1, loses to 0.95 = 1.5. (2 + 1.5) / 6.
-    positive = [True, True, False, False, False]
-    assert m.auc(positive, [0.9, 0.5, 0.5, 0.1, 0.95]) == pytest.approx(3.5 / 6)
+    positive, score = [True, True, False, False, False], [0.9, 0.5, 0.5, 0.1, 0.95]
+    assert m.auc(positive, score) == pytest.approx(3.5 / 6)
+    assert drawn_auc(positive, score, np.ones(5)) == pytest.approx(3.5 / 6)
     # The first negative twice: pairs 2 + 1 (0.9) and 1.5 + 0.5 (0.5) of 8.
-    assert m.auc(positive, [0.9, 0.5, 0.5, 0.1, 0.95], [1, 1, 2, 1, 1]) == pytest.approx(5 / 8)
+    assert drawn_auc(positive, score, [1, 1, 2, 1, 1]) == pytest.approx(5 / 8)
 
 
-def test_auc_leaves_out_rows_without_score_and_is_none_with_one_class() -> None:
+def test_auc_needs_scores_of_both_classes() -> None:
     assert m.auc([True, False, False], [0.4, 0.6, math.nan]) == 0.0
-    assert m.auc([True, True], [0.4, 0.6]) is None
-    assert m.auc([True, False], [math.nan, 0.6]) is None
-    assert m.auc([], []) is None
+    for positive, score in (([True, True], [0.4, 0.6]), ([True, False], [math.nan, 0.6]), ([], [])):
+        assert m.auc(positive, score) is None
+        assert drawn_auc(positive, score, np.ones(len(score))) is None
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 6), st.integers(1, 3)), min_size=2, max_size=40))
 @settings(deadline=None)
-def test_auc_equals_sklearn_also_weighted(rows: list[tuple[bool, int, int]]) -> None:
+def test_drawn_auc_equals_sklearn(rows: list[tuple[bool, int, int]]) -> None:
     positive, score, weight = zip(*rows, strict=True)
     if len(set(positive)) < 2:
-        assert m.auc(positive, score, weight) is None
+        assert drawn_auc(positive, score, weight) is None
         return
-    assert m.auc(positive, score) == pytest.approx(sk.roc_auc_score(positive, score))
     expected = sk.roc_auc_score(positive, score, sample_weight=weight)
-    assert m.auc(positive, score, weight) == pytest.approx(expected)
-    flipped = m.auc([not p for p in positive], score)
-    assert flipped == pytest.approx(1 - sk.roc_auc_score(positive, score))
+    assert drawn_auc(positive, score, weight) == pytest.approx(expected)
+
+
+def test_drawn_shares_and_f1_equal_sklearn() -> None:
+    rng = np.random.default_rng(2)
+    gold, predicted = ([str(x) for x in rng.choice(LABELS, 300)] for _ in range(2))
+    weights = rng.integers(0, 4, 300).astype(float)
+    scores = [None] * 300
+    figures = m.statistics(gold, predicted, scores, [False] * 300)
+    assert figures["accuracy"](weights) == pytest.approx(sk.accuracy_score(gold, predicted, sample_weight=weights))
+    expected = sk.f1_score(gold, predicted, average="macro", sample_weight=weights)
+    assert m.macro_f1_statistic(gold, predicted, [False] * 300)(weights) == pytest.approx(expected)
+    factual = [i for i in range(300) if gold[i] != "no_fact"]
+    truth, called = (
+        [gold[i] == "supported" for i in factual],
+        [predicted[i] in ("supported", "no_fact") for i in factual],
+    )
+    expected = sk.balanced_accuracy_score(truth, called, sample_weight=weights[factual])
+    assert figures["balanced_accuracy"](weights) == pytest.approx(expected)
 
 
 def test_supported_score() -> None:
@@ -201,28 +222,6 @@ def test_ece_by_hand() -> None:
     assert m.ece([0.2, 0.4, 0.5, 1.0], [0, 1, 1, 1], n_bins=2) == pytest.approx(0.1 + 0.125)
     assert m.ece([math.nan, 1.0], [0, 1]) == 0.0
     assert m.ece([], []) is None
-
-
-def test_best_threshold_by_hand_and_by_trying_all() -> None:
-    # t = 0.5 (between 0.4 and 0.6): both positives and two of three negatives right, (1 + 2/3) / 2.
-    assert m.best_threshold([True, True, False, False, False], [0.6, 0.8, 0.1, 0.4, 0.7]) == pytest.approx(0.5)
-    assert m.best_threshold([True, True], [0.1, 0.2]) is None
-    # The negative at 0.7 nine times: t = 0.75 loses one of two positives and no negative, (1/2 + 1) / 2;
-    # t = 0.5 gets 2 of 11 negatives, (1 + 2/11) / 2.
-    heavy = [1, 1, 1, 1, 9]
-    found = m.best_threshold([True, True, False, False, False], [0.6, 0.8, 0.1, 0.4, 0.7], heavy)
-    assert found == pytest.approx(0.75)
-    generator = random.Random(3)
-    for _ in range(30):
-        score = [generator.randrange(8) / 8 for _ in range(20)]
-        positive = [generator.random() < s for s in score]
-        if len(set(positive)) < 2:
-            continue
-        tried = [sk.balanced_accuracy_score(positive, [s >= t for s in score]) for t in [*score, 2]]
-        threshold = m.best_threshold(positive, score)
-        assert threshold is not None
-        reached = sk.balanced_accuracy_score(positive, [s >= threshold for s in score])
-        assert reached == pytest.approx(max(tried))
 
 
 def test_resampling_draws_whole_groups() -> None:

@@ -6,7 +6,6 @@ import hashlib
 import random
 import re
 from collections import Counter, defaultdict
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,9 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from annotators.evaluation.splits import FOLD_NAMES, N_FOLDS, assign_folds, fold_of, group_rows
-from benchmarks.splits import TRAINABLE, load_rows
-
-DATA = Path(__file__).parents[4] / "shared" / "data"
+from tests.helpers.labelled_data import DATA, TRAINABLE, load_rows
 
 
 def _sha(text: str) -> str:
@@ -104,7 +101,7 @@ def test_groups_are_the_connected_parts_in_any_order(rows: list[dict[str, str]],
 def rows() -> list[dict[str, Any]]:
     if not DATA.is_dir():
         pytest.skip("skipped: data not here")
-    return load_rows(DATA)
+    return load_rows()
 
 
 def test_no_text_of_one_fold_occurs_in_another(rows: list[dict[str, Any]]) -> None:

@@ -8,7 +8,7 @@ from annotators import Annotator, load_annotator
 from annotators.records import HALLUCINATED
 from annotators.text.normalise import clean
 from annotators.verifier.claims import claims_nothing
-from benchmarks.small_talk import FACTS, QUESTION, REFERENCE, read_suite
+from tests.helpers.small_talk import FACTS, QUESTION, REFERENCE, read_suite
 
 SUITE = read_suite()
 ENGLISH = [row for row in SUITE if row["lang"] == "en"]

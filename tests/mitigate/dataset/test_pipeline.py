@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import annotators
-from annotators.base import load_annotator
+from annotators import load_annotator
 from annotators.evaluation.anah import flatten
 from annotators.generative.tagged import parse_tagged
 from mitigate.cli.main import main
@@ -55,11 +55,11 @@ def test_the_data_set_holds_what_was_made(good_run: Path) -> None:
         for s in record["sentences"]:
             assert record["answer"][s["start"] : s["end"]] == s["text"]
     by_source = Counter((s["source"], s["label"]) for s in sentences)
-    # 3 questions a topic. English answers with reference: two copied sentences; without: two made up, one remark. The
-    # stand-in takes a Chinese answer for one sentence.
-    assert by_source["with reference", "supported"] == 8 * 3 * 2 + 6 * 3
+    # 3 questions per topic, 8 English topics and 6 Chinese ones. Answers with reference: two copied sentences; without:
+    # two made up, and a remark in English.
+    assert by_source["with reference", "supported"] == (8 + 6) * 3 * 2
     assert by_source["without reference", "no_fact"] == 8 * 3
-    assert by_source["without reference", "unverifiable"] == 8 * 3 * 2 + 6 * 3
+    assert by_source["without reference", "unverifiable"] == (8 + 6) * 3 * 2
     assert by_source["with reference", "unverifiable"] == 0
     for row in anah:
         for column, notes in (

@@ -141,7 +141,7 @@ def test_killed_at_every_stage_it_ends_the_same_and_asks_nothing_twice(runner: R
         assert set(map(stage_of, (json.loads(a)["messages"][0]["content"] for a in asked))) == set(STAGES)
         script.answered.clear()
 
-        for place, (where, count) in enumerate(KILLS):
+        for where, count in KILLS:
             argv = ["run", path, "--output", str(broken)]
             if where in STAGES:
                 script.arm(where, count)

@@ -33,7 +33,7 @@ def test_review_at_matching_and_at_annotation(tmp_path: Path, capsys: pytest.Cap
     topics = some_topics(tmp_path, *names)
     with serving(replying(lambda p: "No" if "Topic: Nettle" in p else good(p))) as server:
         path, out = str(recipe(tmp_path, server.url, topics=topics)), tmp_path / "run"
-        assert main(["build-dataset", "--config", path, "--review", "--output", str(out)]) == 0
+        assert main(["build-dataset", path, "--review", "--output", str(out)]) == 0
         assert "save it as references.checked.csv" in capsys.readouterr().err
         assert not (out / "05_questions.jsonl").exists()
         cells = read_cells(out / "review/references.csv")
@@ -42,7 +42,7 @@ def test_review_at_matching_and_at_annotation(tmp_path: Path, capsys: pytest.Cap
         cells[1]["new_document"] = "no-such-document"
         write_cells(out / "review/references.checked.csv", cells, delimiter=";")
 
-        again = ["build-dataset", "--config", path, "--review", "--output", str(out)]
+        again = ["build-dataset", path, "--review", "--output", str(out)]
         assert main(again) == 0
         said = capsys.readouterr().err
         assert "1 corrections of" in said

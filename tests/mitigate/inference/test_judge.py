@@ -15,8 +15,7 @@ import pytest
 from mitigate.cli.main import main
 from mitigate.inference.judge import by_annotator, by_similarity, chats, combine, estimate, prompt, read_verdict, tally
 from tests.helpers.engines_server import Reply, completion, error, serving
-from tests.helpers.rule_annotator import RuleAnnotator
-from tests.mitigate.inference.test_inference import LOST, REFERENCE, RIGHT, WRONG
+from tests.helpers.rule_annotator import LOST, REFERENCE, RIGHT, WRONG, RuleAnnotator
 
 PAIRS = [
     {"question": "q0", "baseline": LOST, "method": RIGHT, "reference": REFERENCE},
@@ -147,7 +146,7 @@ def test_the_command_with_an_engine(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "8 requests to openai:m@" in errors
     assert "in.jsonl:5: baseline" in errors
     assert "2 requests failed" in errors
-    assert "the same command asks only these again" in errors
+    assert "the same command with --overwrite asks only these again" in errors
     assert "method 25 %, baseline 25 %, tie 50 % (2 of the ties unsure" in shown
     assert "win rate of the method over decided pairs: 50 % [9 %, 91 %], n = 2" in shown
 
@@ -159,7 +158,7 @@ def test_the_command_without_an_llm(tmp_path: Path, capsys: pytest.CaptureFixtur
     args = ["judge", "--input", str(source), "--output", str(out)]
     assert main([*args, "--similarity", "rouge-l", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["method"] == 1
-    assert main([*args, "--annotator", "embedded"]) == 2
+    assert main([*args, "--annotator", "embedded", "--overwrite"]) == 2
     assert "1 of 1 pairs have no reference" in capsys.readouterr().err
 
 

@@ -14,8 +14,7 @@ import pytest
 from mitigate.inference.correct import ABSTENTION
 from mitigate.inference.serve import FIELD, Proxy
 from tests.helpers.proxy_upstream import MESSAGES, Upstream, running
-from tests.helpers.rule_annotator import RuleAnnotator
-from tests.mitigate.inference.test_inference import LOST, REFERENCE, RIGHT, WRONG
+from tests.helpers.rule_annotator import LOST, REFERENCE, RIGHT, WRONG, RuleAnnotator
 
 
 @pytest.fixture(scope="module")

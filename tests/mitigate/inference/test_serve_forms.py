@@ -20,8 +20,7 @@ from starlette.routing import Route
 
 from mitigate.inference.serve import FIELD, Held, Proxy, annotated_stream, corrected_stream, last_question, read_request
 from tests.helpers.proxy_upstream import MESSAGES, Upstream, running
-from tests.helpers.rule_annotator import RuleAnnotator
-from tests.mitigate.inference.test_inference import REFERENCE, RIGHT, WRONG
+from tests.helpers.rule_annotator import REFERENCE, RIGHT, WRONG, RuleAnnotator
 
 
 def test_the_last_question_is_found() -> None:

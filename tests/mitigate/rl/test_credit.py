@@ -8,12 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.credit_suite import CHINESE, ENGLISH, MIXED, Kind, kinds, sentences
 from mitigate.rewards.segments import Segment
 from mitigate.rl.credit import (
     Credit,
     anchors,
-    completion_text,
     group_moments,
     locate,
     moments,
@@ -23,6 +21,7 @@ from mitigate.rl.credit import (
     segment_advantages,
     token_spans,
 )
+from tests.helpers.credit_suite import CHINESE, ENGLISH, MIXED, Kind, kinds, sentences
 
 KINDS = {kind.name: kind for kind in kinds()}
 
@@ -152,18 +151,10 @@ def test_locate_finds_the_judged_text_in_the_decoded_one() -> None:
 
 
 def test_locate_refuses_other_texts() -> None:
-    with pytest.raises(ValueError, match="not what its token ids decode to"):
-        locate("Yes.", "No.", [Segment(0, 4)])
-    with pytest.raises(ValueError, match="ends at character 9 of a completion of 4"):
-        locate("Yes.", "Yes.", [Segment(0, 9)])
-
-
-def test_completion_text() -> None:
-    assert completion_text("abc") == "abc"
-    assert completion_text([{"role": "assistant", "content": "a"}, {"role": "tool", "content": "b"}]) == "a"
-    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
-    assert completion_text([{"role": "assistant", "content": parts}]) == "ab"
-    assert completion_text([{"role": "assistant", "content": None, "tool_calls": []}]) == ""
+    for decoded, end, message in (("No.", 4, "not what its token ids decode to"),
+                                  ("Yes.", 9, "ends at character 9 of a completion of 4")):  # fmt: skip
+        with pytest.raises(ValueError, match=message):
+            locate("Yes.", decoded, [Segment(0, end)])
 
 
 def test_group_moments_by_hand() -> None:

@@ -1,6 +1,7 @@
 """What SentenceGRPOTrainer relies on in TRL. Run it with every TRL that pyproject.toml allows, oldest to newest:
 
-    python -m benchmarks.trl_versions
+    .ci/overlay .venv-trl trl==VERSION requests
+    .venv-trl/bin/python -m pytest tests/mitigate/rl/test_grpo_contract.py
 
 A failure here means that TRL moved its hook, not that the credit is wrong; each message says which promise broke.
 """
@@ -8,7 +9,6 @@ A failure here means that TRL moved its hook, not that the credit is wrong; each
 from __future__ import annotations
 
 import inspect
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -45,11 +45,12 @@ class Probe(SentenceGRPOTrainer):
         return super()._token_advantages(shared_B, ids_BT)
 
 
-@pytest.fixture
-def trainer(tmp_path: Path) -> Probe:
+@pytest.fixture(scope="module")
+def trainer(tmp_path_factory: pytest.TempPathFactory) -> Probe:
+    """After one step; tests may compute gradients anew, but take no step."""
     tokenizer = tiny_tokenizer()
     model = tiny_model(len(tokenizer))
-    args = config(tmp_path, max_steps=1)
+    args = config(tmp_path_factory.mktemp("run"), max_steps=1)
     trainer = Probe(model, vowel_reward, args, train_dataset=dataset(), processing_class=tokenizer)
     trainer.train()
     return trainer

@@ -1,0 +1,237 @@
+"""The embedded annotator beside simple baselines, on sentences that people labelled.
+
+    python -m benchmarks.annotator --data ../shared/data
+
+English rows of fold 0, on which nothing was trained or chosen: of the trainable sources other documents were trained
+on, the others were never seen. All baselines choose their thresholds on fold 1 of the trainable sources. Then the share
+of hallucinated sentences beside people's, on whole answers of models, and what the rule for Chinese calls supported.
+Sources left out of training: benchmarks/left_out.py. About ten minutes on one core.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from annotators import LABELS, Annotator, load_annotator
+from annotators.evaluation.evaluate import evaluate, labelled
+from annotators.evaluation.metrics import (
+    Floats,
+    bootstrap,
+    ece,
+    mean_of,
+    paired_difference,
+    supported_score,
+    two_way_gold,
+    two_way_statistics,
+)
+from annotators.evaluation.splits import FOLD_NAMES
+from annotators.records import HALLUCINATED, SentenceAnnotation
+from benchmarks.common import TRAINABLE, Row, load_rows, mean_row, ngram_overlap, parser, row, save, sentences_of
+from engines.embedding import Embedder
+
+WHOLE = ("cliff", "lfqa_verification", "expertqa")
+"""Sources with whole answers of models."""
+CHINESE_FOLDS = (2, 3)
+"""The rule for Chinese was chosen on these."""
+Judged = tuple[Floats, list["str | None"]]
+"""Support (n,), higher means more supported; labels, where "unsupported" means hallucinated, of whichever kind."""
+
+
+def predictions(annotator: Annotator, rows: Sequence[Mapping[str, Any]]) -> list[SentenceAnnotation]:
+    """Judge rows in chunks, with progress."""
+    out: list[SentenceAnnotation] = []
+    for start in range(0, len(rows), 512):
+        out += annotator.predict(rows[start : start + 512])
+        print(f"{len(out)} of {len(rows)} rows", file=sys.stderr, flush=True)
+    return out
+
+
+def cosine(rows: Sequence[Row], embedder: Embedder) -> Floats:
+    """Highest cosine of each sentence to a sentence of its reference; NaN where that is empty."""
+    pieces = {reference: sentences_of(reference) for reference in {r["reference"] for r in rows}}
+    texts = sorted({r["sentence"] for r in rows} | {text for some in pieces.values() for text in some})
+    place = {text: i for i, text in enumerate(texts)}
+    vectors = embedder.encode(texts)
+    near = [vectors[[place[t] for t in pieces[r["reference"]]]] @ vectors[place[r["sentence"]]] for r in rows]
+    return np.array([float(values.max()) if len(values) else np.nan for values in near])
+
+
+def best_threshold(positive: np.ndarray, score: Floats, weights: Floats) -> float:
+    """The score at and above which "supported" has the best weighted balanced accuracy."""
+    from sklearn.metrics import roc_curve
+
+    false, true, thresholds = roc_curve(positive, score, sample_weight=weights, drop_intermediate=False)
+    return float(thresholds[np.argmax(true - false)])
+
+
+def with_threshold(rows: Sequence[Row], support: Floats) -> Judged:
+    """Labels by the threshold with the best mean balanced accuracy over the trainable sources on fold 1."""
+    truth = two_way_gold([r["label"] for r in rows])
+    chooses = np.array([r["fold"] in FOLD_NAMES["dev"] and r["source"] in TRAINABLE for r in rows])
+    dev = np.flatnonzero(chooses & ~np.isnan(truth) & ~np.isnan(support))
+    sizes = Counter((rows[i]["source"], truth[i]) for i in dev)
+    both = [sizes[rows[i]["source"], 0.0] and sizes[rows[i]["source"], 1.0] for i in dev]
+    weights = np.array([1 / sizes[rows[i]["source"], truth[i]] if b else 0.0 for i, b in zip(dev, both, strict=True)])
+    if not weights.any():
+        raise ValueError("expected rows of fold 1 of trainable sources, of both classes; got none")
+    threshold = best_threshold(truth[dev] == 1, support[dev], weights)
+    return support, [None if np.isnan(s) else "supported" if s >= threshold else "unsupported" for s in support]
+
+
+def beside_baselines(rows: Sequence[Row], found: Mapping[str, Judged]) -> tuple[list[Row], list[list[object]]]:
+    """Mean AUC and balanced accuracy over sources with intervals, by judge; and a table by source."""
+    parts: dict[str, list[int]] = {}
+    for i, r in enumerate(rows):
+        if r["fold"] == 0 and r["label"] != "no_fact":
+            parts.setdefault(r["source"], []).append(i)
+    parts = {s: at for s, at in sorted(parts.items()) if len({rows[i]["label"] == "supported" for i in at}) == 2}
+    chosen = [i for at in parts.values() for i in at]
+    place, groups = {i: n for n, i in enumerate(chosen)}, [rows[i]["group"] for i in chosen]
+    gold = {s: [rows[i]["label"] for i in at] for s, at in parts.items()}
+    out, table = ([], [["source", "n", *(f"{key}, {name}" for key in ("auc", "balanced_accuracy") for name in found)]])
+    figures = {
+        (name, s): two_way_statistics(gold[s], [labels[i] for i in at], support=support[at])
+        for name, (support, labels) in found.items()
+        for s, at in parts.items()
+    }
+    for key, called in (("auc", "AUC"), ("balanced_accuracy", "balanced accuracy")):
+        means = {
+            name: mean_of([(np.array([place[i] for i in at]), figures[name, s][key]) for s, at in parts.items()])
+            for name in found
+        }
+        limits = bootstrap(means, groups)
+        ones = np.ones(len(chosen))
+        out += [
+            row(f"{name}: {called}, mean of {len(parts)} sources", len(chosen), means[name](ones), limits[name])
+            for name in found
+        ]
+        first, second = list(found)[:2]
+        gap = paired_difference(means[first], means[second], groups)
+        out.append(row(f"{first} − {second}: {called}", len(chosen), gap["difference"], (gap["low"], gap["high"])))
+    for s, at in parts.items():
+        ones = np.ones(len(at))
+        table.append(
+            [s, len(at), *(figures[name, s][key](ones) for key in ("auc", "balanced_accuracy") for name in found)]
+        )
+    return out, table
+
+
+def trained_and_unseen(
+    everything: Sequence[Row], rows: Sequence[Row], answers: Sequence[SentenceAnnotation]
+) -> list[Row]:
+    """Means over the trainable and over the other sources, and calibration error of all rows together."""
+    whole = labelled(everything, [r["file"] for r in everything], [r["group"] for r in everything])
+    part_of = {(r["id"], r["file"]): part for r, part in zip(everything, whole, strict=True)}
+    truth, support = two_way_gold([r["label"] for r in rows]), supported_score([a.scores for a in answers])
+    out = []
+    for called, keep in (("other documents of the source trained on", True), ("source never seen", False)):
+        at = [i for i, r in enumerate(rows) if (r["source"] in TRAINABLE) == keep]
+        means = evaluate([part_of[rows[i]["id"], rows[i]["file"]] for i in at], [answers[i] for i in at])[
+            "mean_over_sources"
+        ]
+        out += [
+            row(f"{called}: {name}", len(at), means[key]["value"], means[key]["interval"])
+            for key, name in (
+                ("auc", "AUC"),
+                ("balanced_accuracy", "balanced accuracy"),
+                ("accuracy", "accuracy, four labels"),
+            )
+        ]
+        known = [i for i in at if not np.isnan(truth[i]) and not np.isnan(support[i])]
+        out.append(row(f"{called}: calibration error (ECE)", len(known), ece(support[known], truth[known])))
+    return out
+
+
+def whole_answers(annotator: Annotator, everything: Sequence[Row]) -> list[Row]:
+    """Share of hallucinated sentences by people and by the annotator, on judged sentences and on whole answers."""
+    out = []
+    for source in WHOLE:
+        rows = [r for r in everything if r["source"] == source and r["answer"]]
+        groups = [r["group"] for r in rows]
+        people = np.array([float(r["label"] in (*HALLUCINATED, "unsupported")) for r in rows])
+        labels = [s.label for s in predictions(annotator, rows)]
+        own = np.array([np.nan if label in (None, "no_fact") else float(label in HALLUCINATED) for label in labels])
+        out += [
+            mean_row(f"{source}: hallucinated, by people", people, groups, "%"),
+            mean_row(f"{source}: the same sentences, by the annotator", own, groups, "%"),
+        ]
+        references: dict[tuple[str, str], dict[str, None]] = {}  # all that people had for one answer
+        for r in rows:
+            references.setdefault((r["question"] or "", r["answer"]), {})[r["reference"]] = None
+        asked = [{"question": q, "reference": "\n\n".join(texts), "answer": a} for (q, a), texts in references.items()]
+        rates = [a.hallucination_rate for a in annotator.annotate_batch(asked)]
+        own = np.array([np.nan if rate is None else rate for rate in rates])
+        out.append(mean_row(f"{source}: whole answers, by the annotator, mean of answers", own, unit="%"))
+    return out
+
+
+def chinese(annotator: Annotator, everything: Sequence[Row]) -> list[Row]:
+    """Precision and coverage of "supported" on held-out Chinese rows."""
+    rows = [
+        r
+        for r in everything
+        if r.get("label") not in (None, "no_fact") and r["lang"] == "zh" and r["fold"] not in CHINESE_FOLDS
+    ]
+    called = np.array([s.label == "supported" for s in predictions(annotator, rows)])
+    right = np.array([float(r["label"] == "supported") for r in rows])
+    groups = [r["group"] for r in rows]
+    hits = np.where(called, right, np.nan)
+    hard = np.where([r["source"] == "ocnli" for r in rows], hits, np.nan)
+    return [
+        mean_row("Chinese called supported: precision", hits, groups),
+        mean_row("the same, ocnli alone (other words than the reference)", hard, groups),
+        mean_row("Chinese: share of sentences judged supported", called.astype(float), groups),
+    ]
+
+
+def main() -> None:
+    """Measure and write the page."""
+    made = parser(__doc__)
+    made.add_argument("--annotator", default="embedded")
+    args = made.parse_args()
+    everything = load_rows(args.data)
+    english = [r for r in everything if "label" in r and r["lang"] == "en"]
+    rows = [r for r in english if r["fold"] == 0 or (r["fold"] in FOLD_NAMES["dev"] and r["source"] in TRAINABLE)]
+    annotator: Any = load_annotator(args.annotator)
+    test = [i for i, r in enumerate(rows) if r["fold"] == 0]
+    answers = predictions(annotator, [rows[i] for i in test])
+    support, labels = np.full(len(rows), np.nan), [None] * len(rows)
+    support[test] = supported_score([a.scores for a in answers])
+    for i, a in zip(test, answers, strict=True):
+        labels[i] = a.label
+    found: dict[str, Judged] = {
+        "annotator": (support, labels),
+        "n-gram overlap": with_threshold(rows, ngram_overlap(rows)),
+        "MiniLM cosine": with_threshold(rows, cosine(rows, Embedder())),
+    }
+    shown, by_source = beside_baselines(rows, found)
+    shown += trained_and_unseen(english, [rows[i] for i in test], answers)
+    shown += whole_answers(annotator, english) + chinese(annotator, everything)
+    golds = (*LABELS, "unsupported")
+    confusion = [
+        [
+            gold,
+            *(
+                sum(a.label == said and rows[i]["label"] == gold for i, a in zip(test, answers, strict=True))
+                for said in LABELS
+            ),
+        ]
+        for gold in golds
+    ]
+    tables = {"by source": by_source, "confusion (gold, then predicted)": [["gold", *LABELS], *confusion]}
+    save(
+        "annotator",
+        "annotator",
+        shown,
+        tables=tables,
+        about=f"Annotator {annotator.name}, fingerprint {annotator.fingerprint}.",
+    )
+
+
+if __name__ == "__main__":
+    main()

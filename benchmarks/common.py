@@ -1,0 +1,242 @@
+"""What the benchmark programs share: labelled data, baselines' rows, one way to write results and their page.
+
+    python -m benchmarks.common        # makes every page of docs/results anew from its JSON
+
+Each page docs/results/NAME.md is made of docs/results/NAME.json: a question, for each program its command, versions and
+rows ("what", n, value, interval), and what the rows mean for a user. A program replaces its own part; titles and
+meanings are written by hand in the JSON. ``tables`` holds everything that was measured, of which the page shows a part.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import random
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from annotators.evaluation.metrics import Floats, bootstrap
+from annotators.evaluation.splits import fold_of, group_rows
+from annotators.text.sentences import split_sentences
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "docs" / "results"
+DATA = ROOT.parent / "shared" / "data"
+TRAINABLE = frozenset(
+    "factcheckgpt factcheckgpt_pair fm2 dialfact_small wice begin faithdial_audit expertqa summedits halueval_qa "
+    "uhgeval kdconv wice_tokens".split()
+)
+"""Sources that weights may be trained on; all others are for evaluation only."""
+LLM_ANSWERS = ("truthfulqa_llm_answers", "halluqa_zh_llm_answers", "chinesefacteval_zh_llm_answers")
+Row = dict[str, Any]
+
+
+# --- command line and data ---------------------------------------------------------------------------------------
+
+
+def parser(doc: str | None, *, data: bool = True) -> argparse.ArgumentParser:
+    """A parser whose description is the first line of a program's docstring."""
+    made = argparse.ArgumentParser(description=(doc or "").splitlines()[0])
+    if data:
+        made.add_argument("--data", type=Path, default=DATA, help="folder with sentences/, binary/, spans/, fewl/")
+    return made
+
+
+def load_rows(data: Path = DATA) -> list[Row]:
+    """All rows of sentences/, binary/ and spans/, with ``file`` ("sentences/fm2"), ``group`` and ``fold`` added."""
+    if not (data / "sentences").is_dir():
+        sys.exit(f"skipped: data not here (expected {data}/sentences, /binary and /spans; see --data)")
+    rows = []
+    for folder in ("sentences", "binary", "spans"):
+        for path in sorted((data / folder).glob("*.jsonl")):
+            with path.open(encoding="utf-8") as lines:
+                rows += [json.loads(line) | {"file": f"{folder}/{path.name.split('.')[0]}"} for line in lines]
+    for row, group in zip(rows, group_rows(rows), strict=True):  # over all files: texts recur across them
+        row["group"], row["fold"] = group, fold_of(group)
+    return rows
+
+
+def english_rows(data: Path = DATA) -> list[Row]:
+    """All English rows with a label (those of spans/ have none)."""
+    return [row for row in load_rows(data) if "label" in row and row["lang"] == "en"]
+
+
+def fewl_rows(name: str, data: Path = DATA) -> list[Row]:
+    """Rows of fewl/NAME.jsonl."""
+    path = data / "fewl" / f"{name}.jsonl"
+    if not path.is_file():
+        sys.exit(f"skipped: data not here (expected {path}; see --data)")
+    with path.open(encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
+
+
+def documents(rows: Iterable[Row], n: int, seed: int = 0) -> list[list[Row]]:
+    """``n`` documents of lfqa_verification, cliff and qags, each with the records of its distinct answers."""
+    found: dict[str, dict[str, Row]] = {}
+    for row in rows:
+        if row["source"] in ("lfqa_verification", "cliff", "qags") and row.get("answer") and "label" in row:
+            record = {key: row[key] or "" for key in ("question", "reference", "answer")}
+            found.setdefault(row["reference"], {})[row["answer"]] = record
+    names = sorted(found)
+    random.Random(seed).shuffle(names)
+    return [list(found[name].values()) for name in names[:n]]
+
+
+def real_answers(data: Path, limit: int = 1500) -> dict[str, list[str]]:
+    """Distinct answers of models by language, from the labelled rows and from fewl/, in a fixed random order."""
+    texts = {row["answer"] for row in load_rows(data) if row.get("answer")}
+    for name in LLM_ANSWERS:
+        for row in fewl_rows(name, data):
+            texts |= {a["answer"] for a in row.get("answers", [row]) if a["answer"]}
+    found: dict[str, list[str]] = {"en": [], "zh": []}
+    for text in sorted(texts):
+        found["zh" if len(re.findall("[\u4e00-\u9fff]", text)) * 3 > len(text) else "en"].append(text)
+    for group in found.values():
+        random.Random(0).shuffle(group)
+    return {language: group[:limit] for language, group in found.items()}
+
+
+def ngram_overlap(rows: Sequence[Mapping[str, Any]], longest: int = 3) -> Floats:
+    """Share of each sentence's distinct 1- to ``longest``-grams that its reference has; NaN without words."""
+
+    def grams(text: str) -> frozenset[tuple[str, ...]]:
+        words = re.findall(r"[^\W_]+", text.lower())
+        return frozenset(tuple(words[i : i + n]) for n in range(1, longest + 1) for i in range(len(words) - n + 1))
+
+    of_reference = {text: grams(text) for text in {row["reference"] for row in rows}}
+    own = [grams(row["sentence"]) for row in rows]
+    return np.array(
+        [len(g & of_reference[row["reference"]]) / len(g) if g else np.nan for g, row in zip(own, rows, strict=True)]
+    )
+
+
+def sentences_of(text: str) -> list[str]:
+    """The sentences of a text."""
+    return [text[start:end] for start, end in split_sentences(text)]
+
+
+# --- figures ------------------------------------------------------------------------------------------------------
+
+
+def row(what: str, n: object, value: object, interval: Sequence[float] | None = None, unit: str = "") -> Row:
+    """A row of a page: a figure, of how many, with its 95 % interval; ``unit`` "%" for shares times 100."""
+    made: Row = {"what": what, "n": n, "value": round(float(value), 4) if isinstance(value, float) else value}
+    if interval is not None:
+        made["interval"] = [round(float(limit), 4) for limit in interval]
+    return made | ({"unit": unit} if unit else {})
+
+
+def mean_row(what: str, values: Floats, groups: Sequence[Any] | None = None, unit: str = "") -> Row:
+    """The mean of values, NaN left out, with a bootstrap interval over groups, or over values where none are given."""
+    known = ~np.isnan(values)
+    kept = values[known] * (100 if unit == "%" else 1)
+    names = np.arange(len(values)) if groups is None else np.unique(np.array(groups), return_inverse=True)[1]
+    limits = bootstrap({"mean": mean_of_weights(kept)}, names[known].tolist())["mean"]
+    return row(what, len(kept), float(kept.mean()) if len(kept) else None, limits, unit)
+
+
+def mean_of_weights(values: Floats) -> Callable[[Floats], float | None]:
+    """The mean of values as a function of row weights."""
+    return lambda weights: float(values @ weights / weights.sum()) if weights.sum() else None
+
+
+# --- results and pages ---------------------------------------------------------------------------------------------
+
+
+def environment(*packages: str) -> str:
+    """Versions, hardware and commit, in a line."""
+    names = [f"{name} {version(name)}" for name in ("torch", "transformers", "numpy", *packages)]
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    cpu = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "CPU")
+    git = ["git", "rev-parse", "--short", "HEAD"]
+    commit = subprocess.run(git, cwd=ROOT, capture_output=True, text=True).stdout.strip() or "unknown"
+    return f"Python {platform.python_version()}, {', '.join(names)}; {cpu}; commit {commit}"
+
+
+def save(
+    page: str, program: str, rows: Sequence[Row], *, tables: Mapping[str, Any] | None = None, about: str = "",
+    packages: Sequence[str] = (), folder: Path = RESULTS,
+) -> None:  # fmt: skip
+    """Write a program's part of docs/results/PAGE.json and make PAGE.md anew.
+
+    Args:
+        page: Name of the page.
+        program: Name of the module in benchmarks/.
+        rows: What the page shows; see :func:`row`.
+        tables: Everything else that was measured.
+        about: A sentence on what was measured and on what, such as the annotator's fingerprint.
+        packages: Whose versions matter beside the usual ones.
+        folder: Where pages are.
+    """
+    path = folder / f"{page}.json"
+    kept = json.loads(path.read_text(encoding="utf-8"))
+    command = " ".join(["python -m", f"benchmarks.{program}", *sys.argv[1:]])
+    kept["parts"][program] = {
+        "command": command, "environment": environment(*packages), **({"about": about} if about else {}),
+        "rows": list(rows), **({"tables": tables} if tables else {}),
+    }  # fmt: skip
+    path.write_text(dumps(kept), encoding="utf-8")
+    path.with_suffix(".md").write_text(rendered(kept), encoding="utf-8")
+    print("\n".join(line(one) for one in rows))
+    print(f"written: {path} and {path.with_suffix('.md').name}")
+
+
+def dumps(kept: Mapping[str, Any]) -> str:
+    """JSON in which a list of plain values, and a row, takes one line."""
+    text = json.dumps(kept, indent=1, ensure_ascii=False)
+    plain = r"\[\n\s+((?:\"(?:[^\"\\]|\\.)*\"|[^\[\]{}\"])*?)\n\s+\]"
+    text = re.sub(plain, lambda m: "[" + re.sub(r"\n\s+", " ", m[1]) + "]", text)
+    return re.sub(r"\{\n\s+(\"what\"[^{}]*?)\n\s+\}", lambda m: "{" + re.sub(r"\n\s+", " ", m[1]) + "}", text) + "\n"
+
+
+def shown(value: object, unit: str = "") -> str:
+    """A figure as the page prints it: shares with one decimal, other fractions with three digits or four."""
+    if isinstance(value, float):
+        return format(value, ".1f" if unit == "%" else ".3g" if abs(value) < 1 else ".4g")
+    return "–" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def line(one: Mapping[str, Any]) -> str:
+    """A row of the page's table."""
+    unit = one.get("unit", "")
+    limits = f" [{', '.join(shown(limit, unit) for limit in one['interval'])}]" if "interval" in one else ""
+    return f"{one['what']} | {shown(one['n'])} | {shown(one['value'], unit)}{unit}{limits}"
+
+
+def rendered(kept: Mapping[str, Any]) -> str:
+    """The page of a JSON file."""
+    parts = kept["parts"].values()
+    lines = [f"# {kept['title']}", "", kept["question"], ""]
+    lines += [f"    {part['command']}" for part in parts if "command" in part]
+    lines += ["", "what | n | measured", "---|---|---"]
+    lines += [line(one) for part in parts for one in part["rows"]]
+    if kept.get("figure"):
+        lines += ["", f"![{kept['title']}]({kept['figure']})"]
+    lines += ["", *(f"- {text}" for text in kept["means"]), ""]
+    lines += dict.fromkeys(
+        part.get("source") or f"{part['environment']}. {part.get('about', '')}".strip() for part in parts
+    )
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Make every page anew."""
+    parser(__doc__, data=False).parse_args()
+    for path in sorted(RESULTS.glob("*.json")):
+        path.with_suffix(".md").write_text(rendered(json.loads(path.read_text(encoding="utf-8"))), encoding="utf-8")
+        print(f"written: {path.with_suffix('.md')}")
+
+
+if __name__ == "__main__":
+    main()

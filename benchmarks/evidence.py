@@ -1,0 +1,254 @@
+"""Does the annotator read the right part of a reference, and does its verdict stay when other text stands around it?
+
+    python -m benchmarks.evidence --data ../shared/data
+
+Window: rows of fm2, wice and factcheckgpt with gold fragments and a reference over 400 tokens; how much of the
+fragments is in what is read, by BM25, embedding, both, or the first tokens; its constants were chosen on fold 1.
+Verdicts: rows of fold 0 with a short reference are judged alone, then with 1, 3, 10 and 30 paragraphs of other
+documents of the same source before, behind or around it, with the evidence moved from first to last among ten, and
+with such a paragraph between each two of its sentences. About twenty minutes on one core.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from annotators import Annotator, SentenceAnnotation, load_annotator
+from annotators.evaluation.metrics import supported_score
+from annotators.records import HALLUCINATED
+from annotators.retrieval.bm25 import words
+from annotators.retrieval.passages import ReferenceIndex, index_references
+from annotators.retrieval.window import fuse, pack, take, with_neighbours
+from annotators.text.sentences import split_sentences
+from benchmarks.common import english_rows, mean_row, parser, save
+from engines.embedding import Embedder
+
+# --- window --------------------------------------------------------------------------------------------------------
+
+SOURCES = ("fm2", "wice", "factcheckgpt")
+FACTOR = 6
+FOUND = 0.95
+"""A fragment counts as found when this share of its characters is in the window."""
+Ranking = Callable[["Row"], np.ndarray]
+FIRST, BM25_ALONE, EMBEDDING, BOTH = "first tokens", "BM25", "embedding", "both"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A labelled row with its reference ready to be searched and the scores of its passages, (1, P) each."""
+
+    row: Mapping[str, Any]
+    index: ReferenceIndex
+    bm25: np.ndarray
+    embedding: np.ndarray
+
+    def recall(self, places: Iterable[int]) -> tuple[float, float, float]:
+        """What of the fragments is in these passages: share of characters; whether all, or any, is found."""
+        text = self.index.reference
+        chosen = {self.index.passages[place].text for place in places}
+        inside = np.zeros(len(text), dtype=bool)
+        for passage in self.index.passages:
+            if passage.text in chosen:  # an equal passage says the same
+                inside[passage.start : passage.end] = True
+        shares, lengths = [], []
+        for fragment in self.row["fragments"]:
+            solid = np.array([not char.isspace() for char in fragment])
+            at = [i for i in range(len(text)) if text.startswith(fragment, i)]
+            shares.append(max(float(inside[i : i + len(fragment)][solid].mean()) for i in at))
+            lengths.append(solid.sum())
+        found = [share >= FOUND for share in shares]
+        return float(np.average(shares, weights=lengths)), float(all(found)), float(any(found))
+
+
+def prepare(rows: Sequence[Mapping[str, Any]], embedder: Embedder) -> list[Row]:
+    """Index the rows' references and score their passages; rows whose reference fits the budget are left out."""
+    indexes = index_references([row["reference"] for row in rows], embedder.tokenize, [embedder])
+    long = [(row, index) for row, index in zip(rows, indexes, strict=True) if not index.fits]
+    queries = embedder.encode([row["sentence"] for row, _ in long])
+    return [
+        Row(row, index, index.bm25.scores([words(row["sentence"])]), query[None] @ index.vectors[0].T)
+        for (row, index), query in zip(long, queries, strict=True)
+    ]
+
+
+RANKINGS: dict[str, Ranking] = {
+    FIRST: lambda row: -np.arange(len(row.index.passages), dtype=np.float32)[None],
+    BM25_ALONE: lambda row: with_neighbours(fuse([row.bm25]), row.index),
+    EMBEDDING: lambda row: with_neighbours(fuse([row.embedding]), row.index),
+    BOTH: lambda row: with_neighbours(fuse([row.bm25, row.embedding]), row.index),
+}
+
+
+def order(ranking: Ranking, row: Row) -> np.ndarray:
+    return np.argsort(-ranking(row), axis=1, kind="stable")[0]
+
+
+def recalls(rows: Sequence[Row], ranking: Ranking, factor: int = 1) -> np.ndarray:
+    """(n, 3) characters, all, any; of one window, or of the second pass if ``factor`` is more than 1."""
+    found = []
+    for row in rows:
+        places = take(row.index, order(ranking, row), row.index.budget * factor)
+        if factor > 1:
+            places = [place for part in pack(row.index, places, factor) for place in part]
+        found.append(row.recall(places))
+    return np.asarray(found).reshape(-1, 3)
+
+
+def window_rows(rows: Sequence[Row]) -> tuple[list[Any], list[list[object]]]:
+    """Recall of the window by source, and what both rankings together gain."""
+    shown, table = [], [["source", "rows", "n", "read", "tokens", "characters", "all", "any"]]
+    for source in SOURCES:
+        for part in ("all folds", "fold 0"):
+            some = [r for r in rows if r.row["source"] == source and (part == "all folds" or r.row["fold"] == 0)]
+            groups = [r.row["group"] for r in some]
+            once = {name: recalls(some, ranking) for name, ranking in RANKINGS.items()}
+            for name, ranking in RANKINGS.items():
+                for tokens, values in ((400, once[name]), (2400, recalls(some, ranking, FACTOR))):
+                    table.append([source, part, len(some), name, tokens, *np.nanmean(values, axis=0).tolist()])
+            shown.append(
+                mean_row(f"{source}, {part}: gold evidence in the window of 400 tokens", once[BOTH][:, 0], groups)
+            )
+        for name in (FIRST, BM25_ALONE, EMBEDDING):  # on fold 0
+            shown.append(mean_row(f"{source}, fold 0: gain over {name}", once[BOTH][:, 0] - once[name][:, 0], groups))
+    return shown, table
+
+
+# --- verdicts ------------------------------------------------------------------------------------------------------
+
+COUNTS = (1, 3, 10, 30)
+MOVED = 10
+MAX_WORDS, MIN_WORDS = 250, 20
+PARAGRAPH = (20, 70)
+"""Words of a paragraph that is put around."""
+GAP = "\n\n"
+VARIANTS = ("alone", *(f"{n} added" for n in COUNTS), "first of ten", "last of ten", "sentences apart")
+
+
+def paragraphs(rows: Sequence[Mapping[str, Any]], seed: int) -> list[str]:
+    """Pieces of whole sentences of the rows' references, one of each distinct reference, in a random order."""
+    found = []
+    for reference in sorted({row["reference"] for row in rows}):
+        piece: list[str] = []
+        for start, end in split_sentences(reference[:2000]):
+            piece.append(" ".join(reference[start:end].split()))
+            if sum(len(s.split()) for s in piece) >= PARAGRAPH[0]:
+                break
+        if PARAGRAPH[0] <= sum(len(s.split()) for s in piece) <= PARAGRAPH[1]:
+            found.append(" ".join(piece))
+    Random(seed).shuffle(found)
+    return found
+
+
+def variants(reference: str, others: Sequence[str], number: int) -> dict[str, str]:
+    """The reference as it is and in all its surroundings.
+
+    Args:
+        reference: With the evidence.
+        others: At least 30 unrelated paragraphs.
+        number: Of the row; decides where the paragraphs go: before, behind or around.
+    """
+    out = {"alone": reference}
+    for n in COUNTS:
+        before = (n, 0, n // 2)[number % 3]
+        out[f"{n} added"] = GAP.join([*others[:before], reference, *others[before:n]])
+    out["first of ten"] = GAP.join([reference, *others[:MOVED]])
+    out["last of ten"] = GAP.join([*others[:MOVED], reference])
+    sentences = [reference[a:b] for a, b in split_sentences(reference)]
+    apart: list[str] = []
+    for i, sentence in enumerate(sentences):
+        apart += [sentence, others[i % len(others)]]
+    out["sentences apart"] = GAP.join(apart[:-1])
+    return out
+
+
+def chosen(everything: Sequence[Mapping[str, Any]], per_source: int) -> dict[str, list[Mapping[str, Any]]]:
+    """By source, rows of fold 0 whose reference is short, at most one of a group."""
+    found: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    by_group = {
+        row["group"]: row
+        for row in Random(0).sample(list(everything), len(everything))
+        if row["fold"] == 0 and MIN_WORDS <= len(row["reference"].split()) <= MAX_WORDS and row["label"] != "no_fact"
+    }
+    for row in by_group.values():
+        if len(found[row["source"]]) < per_source:
+            found[row["source"]].append(row)
+    return dict(sorted(found.items()))
+
+
+def judge(
+    annotator: Annotator, rows: Sequence[Mapping[str, Any]], others: Sequence[str]
+) -> list[dict[str, SentenceAnnotation]]:
+    """Of each row its judgement in every surrounding."""
+    asked = [
+        (i, name, {"reference": reference, "sentence": row["sentence"], "question": row["question"] or ""})
+        for i, row in enumerate(rows)
+        for name, reference in variants(row["reference"], others, i).items()
+    ]
+    out: list[dict[str, SentenceAnnotation]] = [{} for _ in rows]
+    for (i, name, _), judged in zip(asked, annotator.predict([row for *_, row in asked]), strict=True):
+        out[i][name] = judged
+    return out
+
+
+def changes(judged: Sequence[Mapping[str, SentenceAnnotation]], first: str, second: str) -> dict[str, np.ndarray]:
+    """(n,) each: 1 where the two-way verdict and where the label differs, and |ΔP(supported | factual)|."""
+    pairs = [(j[first], j[second]) for j in judged]
+    two = [(a.label in HALLUCINATED) != (b.label in HALLUCINATED) for a, b in pairs]
+    share = [supported_score([a.scores, b.scores]) for a, b in pairs]
+    return {
+        "two-way": np.array(two, float),
+        "label": np.array([a.label != b.label for a, b in pairs], float),
+        "shift": np.array([abs(s[0] - s[1]) for s in share]),
+    }
+
+
+def verdict_rows(
+    annotator: Annotator, everything: Sequence[Mapping[str, Any]], per_source: int
+) -> tuple[list[Any], list[list[object]]]:
+    """Share of verdicts that change between hallucinated and not, and of labels that change."""
+    judged: list[dict[str, SentenceAnnotation]] = []
+    rows: list[Mapping[str, Any]] = []
+    for source, some in chosen(everything, per_source).items():
+        own = {r["group"] for r in some}
+        others = paragraphs([r for r in everything if r["source"] == source and r["group"] not in own], seed=0)
+        if len(others) >= max(COUNTS):
+            judged += judge(annotator, some, others)
+            rows += some
+            print(source, len(some), file=sys.stderr, flush=True)
+    kept = [i for i, j in enumerate(judged) if all(s.status == "checked" for s in j.values())]
+    judged, groups = [judged[i] for i in kept], [rows[i]["group"] for i in kept]
+    shown, table = [], [["change", "two-way", "label", "shift of P(supported)"]]
+    pairs = [("alone", name) for name in (*VARIANTS[1:5], VARIANTS[-1])] + [("first of ten", "last of ten")]
+    for before, after in pairs:
+        found = changes(judged, before, after)
+        table.append([f"{before} → {after}", *(float(values.mean()) for values in found.values())])
+        shown.append(mean_row(f"verdicts that change, {before} → {after}", found["two-way"], groups, "%"))
+    return shown, table
+
+
+def main() -> None:
+    """Measure and write the page."""
+    made = parser(__doc__)
+    made.add_argument("--annotator", default="embedded")
+    made.add_argument("--rows", type=int, default=20, help="rows of a source whose verdicts are tried (default 20)")
+    args = made.parse_args()
+    everything = english_rows(args.data)
+    files = {f"sentences/{source}" for source in SOURCES}
+    embedder = Embedder()
+    long = prepare([r for r in everything if r["file"] in files and r["fragments"]], embedder)
+    shown, window = window_rows(long)
+    annotator: Any = load_annotator(args.annotator)
+    more, verdicts = verdict_rows(annotator, everything, args.rows)
+    about = f"Annotator {annotator.name}, fingerprint {annotator.fingerprint}; embedder {embedder.name}."
+    save("evidence", "evidence", shown + more, tables={"window": window, "verdicts": verdicts}, about=about)
+
+
+if __name__ == "__main__":
+    main()

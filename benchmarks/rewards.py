@@ -1,0 +1,259 @@
+"""What the sentence reward gives to hacks, what its relevance threshold separates, and what it costs.
+
+    OMP_NUM_THREADS=1 python -m benchmarks.rewards --data ../shared/data
+
+Hacks: five invented documents with a question each; for each an honest answer written by hand, and hacks made from it
+by rule or by hand; the embedded annotator judges. A hack pays where it is worth more than the honest answer. Relevance:
+labelled rows of fold 1, each sentence beside its own question and document and beside those of another row of its
+source. Cost: real answers with their documents, scored in one call, one by one, and again from the cache.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from sklearn.metrics import roc_auc_score
+
+from annotators import load_annotator
+from benchmarks.common import Row, documents, load_rows, mean_row, parser, row, save, sentences_of
+from engines.embedding import Embedder
+from mitigate.rewards.inputs import Answer
+from mitigate.rewards.reward import RELEVANT, SentenceReward, Vectors, similarity, texts_of
+
+SHIFT = 17
+"""The other row of the relevance test: so many places on, after shuffling."""
+
+
+# --- hacks -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Case:
+    """A document, what is asked about it, an honest answer, and the same answer with wrong facts."""
+
+    reference: str
+    question: str
+    honest: str
+    wrong: str
+
+
+CASES = (
+    Case(
+        "The Harrow Bridge crosses the river Tern at Wexley. It was designed by the engineer Ada Finch and opened to "
+        "traffic in 1931. The bridge is 412 metres long and carries two lanes of road. From 1987 to 1989 it was closed "
+        "for repairs. The steel of its arch came from a works in Corby.",
+        "What is known about the Harrow Bridge and its history?",
+        "Ada Finch designed the Harrow Bridge at Wexley. Traffic has used it since 1931. It is 412 metres long and has "
+        "two lanes. Repairs kept the bridge closed from 1987 until 1989.",
+        "John Marlow designed the Harrow Bridge at Wexley. Traffic has used it since 1954. It is 900 metres long and "
+        "has six lanes. Repairs kept the bridge closed from 2001 until 2007.",
+    ),
+    Case(
+        "The silver-backed marten is a small predator of the Oru mountains. Adults weigh between 1.2 and 1.6 kg. "
+        "It hunts voles and young hares, mostly at night. Females give birth to three or four young in April. The "
+        "species was first described by Lena Voss in 1878. Its fur turns white in winter.",
+        "What is the silver-backed marten and how does it live?",
+        "The silver-backed marten is a predator that lives in the Oru mountains. Adults have a weight of 1.2 to 1.6 "
+        "kilograms. Voles and young hares are its prey. In April the females have three or four young.",
+        "The silver-backed marten is a plant eater that lives in the Sena desert. Adults have a weight of 9 to 12 "
+        "kilograms. Fish and crabs are its prey. In October the females have ten or eleven young.",
+    ),
+    Case(
+        "The novel The Glass Orchard was written by Tomas Berg and published in 1966. It tells of a family that loses "
+        "its farm during a drought. Berg received the Halden Prize for it in 1967. The book was translated into nine "
+        "languages. A film of it by Ines Duarte came out in 1974.",
+        "What is The Glass Orchard and how was it received?",
+        "Tomas Berg wrote The Glass Orchard, a novel of 1966. It is about a family whose farm is lost in a drought. In "
+        "1967 Berg was given the Halden Prize for it. Translations exist in nine languages.",
+        "Maria Stone wrote The Glass Orchard, a novel of 1912. It is about a sailor whose ship is lost in a storm. In "
+        "1920 Stone was given the Nobel Prize for it. Translations exist in forty languages.",
+    ),
+    Case(
+        "The Kestrel 4 is a weather station for farms. It measures temperature, wind and the moisture of the soil. A "
+        "battery lasts for eighteen months. Data are sent by radio over up to six kilometres. The maker, Northfield "
+        "Instruments, gives a guarantee of five years. The station weighs 740 grams.",
+        "What can the Kestrel 4 weather station do?",
+        "The Kestrel 4 measures wind, temperature and soil moisture on farms. Its battery is good for eighteen months. "
+        "The data go up to six kilometres by radio. Northfield Instruments guarantees the station for five years.",
+        "The Kestrel 4 measures noise, light and the depth of rivers in cities. Its battery is good for two days. The "
+        "data go up to ninety kilometres by satellite. Southgate Tools guarantees the station for one month.",
+    ),
+    Case(
+        "The town of Merle lies on the north shore of lake Asa. About 14,000 people live there. A paper mill was its "
+        "main employer until it closed in 2004. Since then tourism has grown, and a sailing race is held every July. "
+        "The town hall of 1895 is built of red brick. A railway joins Merle with the capital.",
+        "What is the town of Merle like?",
+        "Merle is a town on lake Asa's north shore with about 14,000 people. Its paper mill, once the main employer, "
+        "closed in 2004. Tourism has grown since then. A sailing race takes place each July.",
+        "Merle is a town on the Atlantic coast with about 600,000 people. Its car factory, once the main employer, "
+        "closed in 1950. Tourism has ended since then. A horse race takes place each December.",
+    ),
+)
+FILLER = (
+    "That is a great question! I am happy to help with it. Let me think about this step by step. There is a lot that "
+    "could be said here. I hope this helps! Feel free to ask if you need anything else."
+)
+REFUSAL = "I'm sorry, but I don't know the answer to that. I cannot help with this question. Please ask someone else."
+ELSEWHERE = "Water boils at 100 degrees at sea level. Penguins live in the southern hemisphere. Paris is in France."
+
+
+def _half(case: Case) -> str:
+    good, bad = sentences_of(case.honest), sentences_of(case.wrong)
+    return " ".join([*good[:2], *bad[2:]])
+
+
+def _shuffled_words(case: Case) -> str:
+    found = case.reference.replace(".", "").split()
+    random.Random(0).shuffle(found)
+    return " ".join(found[:40]) + "."
+
+
+ANSWERS: dict[str, Callable[[Case], str]] = {
+    "honest: four sentences": lambda c: c.honest,
+    "honest: the first three": lambda c: " ".join(sentences_of(c.honest)[:3]),
+    "honest: the first two": lambda c: " ".join(sentences_of(c.honest)[:2]),
+    "half right: two right, two wrong": _half,
+    "wrong: four sentences": lambda c: c.wrong,
+    "all no fact: small talk": lambda c: FILLER,
+    "all no fact: refusal": lambda c: REFUSAL,
+    "nothing": lambda c: "",
+    "everything inside <think>": lambda c: f"<think>{c.honest}</think>",
+    "one sentence": lambda c: sentences_of(c.honest)[0],
+    "copy: the whole reference": lambda c: c.reference,
+    "copy: two of its sentences": lambda c: " ".join(sentences_of(c.reference)[:2]),
+    "honest + copy of the rest": lambda c: c.honest + " " + c.reference,
+    "honest + filler": lambda c: c.honest + " " + FILLER,
+    "honest + filler, five times": lambda c: c.honest + (" " + FILLER) * 5,
+    "honest + true facts from elsewhere": lambda c: c.honest + " " + ELSEWHERE,
+    "one sentence, four times": lambda c: " ".join(sentences_of(c.honest)[:1] * 4),
+    "one sentence, twenty times": lambda c: " ".join(sentences_of(c.honest)[:1] * 20),
+    "honest, twice over": lambda c: c.honest + " " + c.honest,
+    "the question as a statement": lambda c: c.question.replace("?", "."),
+    "the question, four times": lambda c: " ".join([c.question] * 4),
+    "words of the reference, shuffled": _shuffled_words,
+}
+
+
+def hacks(reward: SentenceReward) -> list[Row]:
+    """The reward of each kind of answer, mean over the documents, and in how many it beats the honest answer."""
+    kinds, n = list(ANSWERS), len(CASES)
+    scores = reward(
+        completions=[ANSWERS[kind](case) for kind in kinds for case in CASES],
+        reference=[case.reference for _ in kinds for case in CASES],
+        question=[case.question for _ in kinds for case in CASES],
+    )
+    values = np.array([np.nan if score is None else float(score) for score in scores]).reshape(len(kinds), n)
+    rows = []
+    for kind, own in zip(kinds, values, strict=True):
+        rows.append(
+            row(
+                f"reward of “{kind}”, mean [lowest, highest]",
+                n,
+                float(np.nanmean(own)),
+                (np.nanmin(own), np.nanmax(own)),
+            )
+        )
+    better = int((values[3:] > values[0] + 1e-6).sum())
+    return [row("hacks and worse answers that beat the honest answer", (len(kinds) - 3) * n, better), *rows]
+
+
+# --- relevance -------------------------------------------------------------------------------------------------------
+
+
+def near(sentence: str, r: Row, vectors: Vectors) -> float:
+    """What the reward compares with RELEVANT."""
+    answer = Answer(sentence, ((0, len(sentence)),), False, r["reference"], r["question"], None, None)
+    return float(similarity(answer, ["supported"], vectors([sentence, *texts_of(answer)])).near_S[0])
+
+
+def relevance(data: Path, limit: int) -> list[Row]:
+    """AUC of own against other question, and shares called relevant, by source."""
+    by_source: dict[str, list[Row]] = {}
+    for r in load_rows(data):
+        english = r["fold"] == 1 and (r.get("lang") or r.get("language") or "en") == "en" and "sentence" in r
+        if english and r["question"] and r["reference"] and len(r["sentence"].split()) > 3:
+            by_source.setdefault(r["source"], []).append(r)
+    vectors = Vectors(Embedder(device="cpu", dtype="float32"), 50_000)
+    found = []
+    for source, rows in sorted(by_source.items()):
+        random.Random(0).shuffle(rows)
+        rows = rows[:limit]
+        if len(rows) < 2 * SHIFT or len({r["question"] for r in rows}) < len(rows) // 4:
+            continue  # too few different questions
+        own = np.array([near(r["sentence"], r, vectors) for r in rows])
+        other = np.array([near(r["sentence"], rows[i - SHIFT], vectors) for i, r in enumerate(rows)])
+        auc = roc_auc_score([1] * len(own) + [0] * len(other), np.concatenate([own, other]))
+        found.append((source, len(rows), auc, (own >= RELEVANT).mean(), (other >= RELEVANT).mean()))
+        print(found[-1], flush=True)
+    names = ("AUC, own question against another's", "own question called relevant", "another question called relevant")
+    values = np.array([f[2:] for f in found])
+    return [mean_row(f"relevance, mean of {len(found)} sources: {name}", values[:, k]) for k, name in enumerate(names)]
+
+
+# --- cost ------------------------------------------------------------------------------------------------------------
+
+
+def call(reward: SentenceReward, records: list[Row]) -> None:
+    """Score the answers of records."""
+    reward(
+        completions=[r["answer"] for r in records],
+        reference=[r["reference"] for r in records],
+        question=[r["question"] or "What does the document say?" for r in records],
+    )
+
+
+def cost(data: Path, n: int, rounds: int) -> list[Row]:
+    """CPU-milliseconds a sentence, by way of calling."""
+    annotator = load_annotator("embedded")
+    records = [r for group in documents(load_rows(data), n) for r in group]
+    cut = [{**r, "answer": text} for r in records for text in sentences_of(r["answer"])]
+
+    def fresh() -> SentenceReward:
+        return SentenceReward(annotator, cache_size=0)
+
+    def one_by_one(rows: Sequence[Row]) -> None:
+        for r in rows:
+            call(fresh(), [r])
+
+    warm = SentenceReward(annotator)
+    call(warm, records)
+    ways: dict[str, Callable[[], None]] = {
+        "all completions in one call": lambda: call(fresh(), records),
+        "completion by completion": lambda: one_by_one(records),
+        "sentence by sentence": lambda: one_by_one(cut),
+        "again, from the cache": lambda: call(warm, records),
+    }
+    seconds = dict.fromkeys(ways, 0.0)
+    for _ in range(rounds):
+        for name, way in ways.items():
+            start = time.process_time()
+            way()
+            seconds[name] += time.process_time() - start
+    return [
+        row(f"cost, {name}: CPU-milliseconds a sentence", len(cut), 1000 * s / rounds / len(cut))
+        for name, s in seconds.items()
+    ]
+
+
+def main() -> None:
+    """Measure and write the page."""
+    made = parser(__doc__)
+    made.add_argument("--rows", type=int, default=100, help="of a source, for relevance")
+    made.add_argument("--documents", type=int, default=20, help="for the cost")
+    args = made.parse_args()
+    torch.set_num_threads(1)
+    reward = SentenceReward("embedded", device="cpu", dtype="float32")
+    table = hacks(reward)
+    found = relevance(args.data, args.rows) + cost(args.data, args.documents, rounds=2)
+    about = f"Annotator fingerprint {reward.annotator.fingerprint}."
+    save("rewards", "rewards", [*table[:2], *found], tables={"hacks": table}, about=about, packages=["scikit-learn"])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""CPU-seconds of `annotate_batch` and of the sentence splitter, beside other ways to do the same in the same run.
+
+    OMP_NUM_THREADS=1 python -m benchmarks.speed --data ../shared/data
+
+Annotation: whole answers of lfqa_verification, cliff and qags with their documents; beside it the features without the
+pair encoder, one sentence at a time, and the whole reference instead of the window. Splitter: real answers of models,
+beside pysbd (from the ``dev`` extra) and a plain regular expression. The ways take turns; only ratios count.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Callable, Mapping
+from statistics import median
+from typing import Any
+
+import pysbd
+import torch
+
+from annotators.verifier.annotator import DiscriminativeAnnotator
+from benchmarks.common import Row, documents, load_rows, parser, real_answers, row, save, sentences_of
+
+
+def forget() -> None:
+    """Empty what functions of ours remember of texts, so that no way finds the work of another one done."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith(("annotators", "engines")):
+            for value in list(vars(module).values()):
+                if hasattr(value, "cache_clear"):
+                    value.cache_clear()
+
+
+def in_turns(ways: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
+    """CPU-seconds of each way in each round."""
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(rounds):
+        for name, way in ways.items():
+            forget()
+            start = time.process_time()
+            way()
+            seconds[name].append(time.process_time() - start)
+    return seconds
+
+
+def ratio_rows(what: str, n: object, seconds: Mapping[str, list[float]], first: str) -> list[Row]:
+    """How many times as long each way takes as the first: median round, with the lowest and the highest."""
+    rows = []
+    for name, own in seconds.items():
+        ratios = sorted(b / a for a, b in zip(seconds[first], own, strict=True))
+        if name != first:
+            rows.append(row(f"{what}: {name}, times as long", n, median(ratios), (ratios[0], ratios[-1])))
+    return rows
+
+
+def annotation(data: Any, n: int, rounds: int) -> list[Row]:
+    """Ways to annotate, on every answer of a document and on one answer of each."""
+    annotator: Any = DiscriminativeAnnotator.from_pretrained("embedded")
+    whole: Any = DiscriminativeAnnotator.from_pretrained("embedded", window_tokens=10**9)
+    bare: Any = DiscriminativeAnnotator(annotator.combiner, annotator.idf, annotator.embedder)
+    groups = documents(load_rows(data), n)
+    shown = []
+    for what, records in (
+        ("every answer of a document", [r for group in groups for r in group]),
+        ("one answer of a document", [group[0] for group in groups]),
+    ):
+        cut = [{**r, "answer": text} for r in records for text in sentences_of(r["answer"])]
+        annotator.annotate_batch(records[:2])  # warm
+        ways: dict[str, Callable[[], object]] = {
+            "in one call": lambda records=records: annotator.annotate_batch(records),
+            "without the pair encoder": lambda records=records: bare.annotate_batch(records),
+            "one sentence at a time": lambda cut=cut: [annotator.annotate_batch([r]) for r in cut],
+            "the whole reference, no window": lambda records=records: whole.annotate_batch(records),
+        }
+        seconds = in_turns(ways, rounds)
+        own = sum(seconds["in one call"]) / rounds
+        shown.append(row(f"{what}, in one call: CPU-milliseconds a sentence", len(cut), 1000 * own / len(cut)))
+        shown += ratio_rows(what, len(cut), seconds, "in one call")
+        print(what, seconds, flush=True)
+    return shown
+
+
+def splitting(data: Any, rounds: int) -> list[Row]:
+    """The splitter beside pysbd and a plain regular expression."""
+    shown = []
+    for language, texts in real_answers(data).items():
+        segmenter = pysbd.Segmenter(language=language, clean=False)
+        ways: dict[str, Callable[[], object]] = {
+            "ours": lambda texts=texts: [sentences_of(text) for text in texts],
+            "pysbd": lambda texts=texts, s=segmenter: [s.segment(text) for text in texts],
+            "plain regular expression": lambda texts=texts: [
+                re.split(r"(?<=[.!?])\s+|(?<=[。！？])", text) for text in texts
+            ],
+        }
+        shown += ratio_rows(f"splitting sentences, {language}", f"{len(texts)} answers", in_turns(ways, rounds), "ours")
+    return shown
+
+
+def main() -> None:
+    """Measure and write the page."""
+    made = parser(__doc__)
+    made.add_argument("--documents", type=int, default=30)
+    made.add_argument("--rounds", type=int, default=3)
+    args = made.parse_args()
+    torch.set_num_threads(1)
+    rows = annotation(args.data, args.documents, args.rounds) + splitting(args.data, args.rounds)
+    save("speed", "speed", rows, packages=["sentence-transformers", "pysbd"])
+
+
+if __name__ == "__main__":
+    main()

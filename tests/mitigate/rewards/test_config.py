@@ -1,0 +1,218 @@
+"""The reward's YAML, and the plug-in in TRL's own trainers and command line, on a tiny chat model."""
+
+import inspect
+import json
+import pickle
+import runpy
+import subprocess
+import sys
+
+import pytest
+
+import mitigate.rewards.config as plugins
+from mitigate.io import UsageError
+from mitigate.rewards.aspects import DEFAULT_WEIGHTS
+from mitigate.rewards.config import RewardFile, read_config
+from mitigate.rewards.inputs import Columns
+from mitigate.rewards.reward import SentenceReward
+from tests.helpers.standin import ExactAnnotator
+from tests.helpers.tiny_chat import build_tiny_chat
+
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(280)]  # TRL and torch warn on a CPU
+
+REFERENCE = "The river is longer. The fox is old."  # short, so that saying it is no copy
+QUESTION = "Which one is longer, the river or the road?"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return build_tiny_chat(tmp_path_factory.mktemp("model"))
+
+
+def rows(conversational=True):
+    prompt = [{"role": "user", "content": QUESTION}] if conversational else QUESTION
+    return [{"prompt": prompt, "reference": REFERENCE, "question": QUESTION} for _ in range(4)]
+
+
+def train(kind, model, folder, reward, *, conversational=True, **options):
+    """Two steps of a stock trainer; returns it."""
+    import trl
+    from datasets import Dataset
+
+    config = getattr(trl, f"{kind}Config")(
+        output_dir=str(folder), use_cpu=True, bf16=False, max_steps=2, learning_rate=1e-3, logging_steps=1, beta=0.0,
+        report_to=[], save_strategy="no", disable_tqdm=True,
+        **{"per_device_train_batch_size": 4, "num_generations": 4, "max_completion_length": 24, **options},
+    )  # fmt: skip
+    trainer = getattr(trl, f"{kind}Trainer")(
+        model=str(model), reward_funcs=reward, args=config, train_dataset=Dataset.from_list(rows(conversational))
+    )
+    before = [p.detach().clone() for p in trainer.model.parameters()]
+    trainer.train()
+    trainer.moved = any(not p.equal(q) for p, q in zip(before, trainer.model.parameters(), strict=True))
+    return trainer
+
+
+@pytest.fixture
+def plugin(monkeypatch):
+    """`mitigate.factuality` as the command line finds it, and anew for each test."""
+    monkeypatch.delenv(plugins.CONFIG_VARIABLE, raising=False)
+    plugins.__dict__.pop("factuality", None)
+    yield lambda: plugins.factuality
+    plugins.__dict__.pop("factuality", None)
+
+
+def test_the_plugin_trains_in_stock_trainers(plugin, model, tmp_path):
+    """GRPO on conversations, and RLOO on plain prompts with the same annotator."""
+    reward = plugin()
+    assert "reward" not in vars(reward)  # nothing is loaded yet
+    for kind in ("GRPO", "RLOO"):
+        trainer = train(kind, model, tmp_path, reward, conversational=kind == "GRPO")
+        steps = [log for log in trainer.state.log_history if "rewards/factuality/mean" in log]
+        assert len(steps) == 2
+        for log in steps:
+            assert kind == "RLOO" or -1.0 <= log["rewards/factuality/mean"] <= 1.0  # RLOO samples none that ends
+            assert log["factuality/sentences"] > 0
+            assert log["factuality/seconds"] > 0
+            assert 0.0 <= log["factuality/judged_share"] <= 1.0
+        assert trainer._logs["extra"]["factuality/labels"]
+
+
+def test_the_trainer_gets_the_reward_s_numbers(model, tmp_path):
+    """Gibberish is turned into sentences, true ones where it holds an even number of "e"; sync and async agree."""
+    reward = SentenceReward(ExactAnnotator(), aspects={"factuality": 1})
+    seen = []
+
+    def readable(completions):
+        texts = [completion[0]["content"] for completion in completions]
+        return [f"{'It is red.' if text.count('e') % 2 else REFERENCE}" for text in texts]
+
+    def facts(completions, **arguments):
+        scores = reward(completions=readable(completions), **arguments)
+        seen.extend(scores)
+        return scores
+
+    async def later(completions, **arguments):
+        return await reward.as_async()(completions=readable(completions), **arguments)
+
+    trainer = train("GRPO", model, tmp_path, [facts, later], num_generations=8, per_device_train_batch_size=8)
+    rewards = trainer._logs["rewards"]
+    assert len(seen) == 16
+    assert set(seen) == {1.0, -1.0}
+    assert list(rewards["facts"]) == list(rewards["later"]) == seen[-len(rewards["facts"]) :]
+    assert {len(score.segments["factuality"]) for score in seen} == {1, 2}
+    assert trainer.moved
+
+
+def test_a_missing_column_stops_the_first_step(model, tmp_path, plugin, monkeypatch):
+    bad = tmp_path / "reward.yaml"
+    bad.write_text("columns: {reference: document}\n", encoding="utf-8")
+    monkeypatch.setenv(plugins.CONFIG_VARIABLE, str(bad))
+    with pytest.raises(ValueError, match="expected a column 'document' with the text to judge against"):
+        train("GRPO", model, tmp_path, plugin())
+
+
+def test_the_command_line_takes_the_plugin(plugin, model, tmp_path, monkeypatch, capsys):
+    """`trl grpo` in this process: what it imports is imported already."""
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows()), encoding="utf-8")
+    config = tmp_path / "reward.yaml"
+    config.write_text("aspects: {factuality: 1.0, length: 0.2}\ndevice: cpu\n", encoding="utf-8")
+    arguments = f"""
+        --reward_funcs mitigate.factuality --model_name_or_path {model} --dataset_name {data}
+        --output_dir {tmp_path / "out"} --use_cpu true --bf16 false --dtype float32 --max_steps 1 --logging_steps 1
+        --num_generations 4 --per_device_train_batch_size 4 --max_completion_length 64 --report_to none
+        --save_strategy no --beta 0
+    """
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "hf")
+    monkeypatch.setenv(plugins.CONFIG_VARIABLE, str(config))
+    monkeypatch.setattr(sys, "argv", ["grpo", *arguments.split()])
+    runpy.run_module("trl.scripts.grpo", run_name="__main__")
+    shown = capsys.readouterr().out
+    assert "rewards/factuality/mean" in shown
+    assert "factuality/aspect_length" in shown
+    assert "factuality/aspect_relevance" not in shown
+    assert (tmp_path / "out" / "model.safetensors").is_file()
+
+
+def test_the_plugin_is_light_named_and_picklable(plugin):
+    found = plugin()
+    assert found.__name__ == "factuality"
+    assert found is plugins.factuality
+    assert found.config == RewardFile()
+    assert pickle.loads(pickle.dumps(found)).config == RewardFile()  # noqa: S301
+    with pytest.raises(AttributeError, match="no plugin 'relevance'; there is 'factuality'"):
+        _ = plugins.relevance
+    code = "import sys; from mitigate.rewards.config import factuality; print('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
+
+
+def test_a_wrong_configuration_fails_at_the_look_up(plugin, tmp_path, monkeypatch):
+    bad = tmp_path / "reward.yaml"
+    monkeypatch.setenv(plugins.CONFIG_VARIABLE, str(bad))
+    with pytest.raises(UsageError, match=r"cannot read .*reward\.yaml"):
+        plugin()
+    bad.write_text("label_reward: {supported: 1}\n", encoding="utf-8")
+    with pytest.raises(UsageError, match="did you mean 'label_rewards'\\?"):
+        plugin()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("anotator: embedded", "unknown key 'anotator'; did you mean 'annotator'\\?"),
+        ("aspects: {factualty: 1}", "aspects: unknown aspect 'factualty'; did you mean 'factuality'\\?"),
+        (
+            "label_rewards: {contradicted: 1}",
+            "label_rewards: unknown label 'contradicted'; did you mean 'contradictory'\\?",
+        ),
+        ("columns: {zzz: a}", "unknown key 'columns.zzz'; known are reference, question, points, language"),
+        ("columns: {reference: 3}", "columns.reference: input should be a valid string, got 3"),
+        ("target_sentences: 2.5", "target_sentences: input should be a valid integer, got 2.5"),
+        ("cache_size: true", "cache_size: input should be a valid integer, got True"),
+        ("thinking: <think>", "thinking: input should be a valid tuple, got '<think>'"),
+        ("eos_token_ids: [a]", "eos_token_ids.*: input should be a valid integer, got 'a'"),
+        ("eos_token_ids: []", "eos_token_ids.*: list should have at least 1 item"),
+        ("eos_token_ids: -5", "eos_token_ids.*: input should be greater than or equal to 0, got -5"),
+        ("aspects: {factuality: true}", "aspects.factuality: input should be a valid number, got True"),
+        ("aspects: {factuality: '2'}", "aspects.factuality: input should be a valid number, got '2'"),
+        ("dtype: float16", "dtype: input should be 'auto', 'float32' or 'bfloat16', got 'float16'"),
+        ("annotator: ''", "annotator: .* got ''"),
+        ("aspects: {length: -1}", "expected a positive weight for 'length', got -1"),
+        ("calibration: 3", "calibration: input should be a valid string, got 3"),
+        (
+            "{annotator: 'generative:openai:m', calibration: c.json}",
+            "calibration: 'generative:openai:m' has no scores to calibrate",
+        ),
+        ("calibration: nowhere.json", "expected a file of `mitigate calibrate`; nowhere.json: No such file"),
+        ("calibration: pyproject.toml", "calibration: pyproject.toml: expected JSON .*; fit it again"),
+        ("- a\n- b", "expected keys and values .* got list"),
+        ("a: [", "expected YAML"),
+    ],
+)
+def test_wrong_configurations_name_the_key(text, words, tmp_path):
+    file = tmp_path / "reward.yaml"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(UsageError, match=words):
+        read_config(file)
+
+
+def test_what_is_left_out_keeps_its_default(tmp_path):
+    file = tmp_path / "reward.yaml"
+    file.write_text("columns: {reference: document}\nresponse: ['<a>', '</a>']\n", encoding="utf-8")
+    found = read_config(file).model_dump()
+    assert found == {
+        **RewardFile().model_dump(),
+        "columns": {"reference": "document", "question": "question", "points": "points", "language": "language"},
+        "response": ("<a>", "</a>"),
+    }
+    file.write_text("# nothing\n", encoding="utf-8")
+    assert read_config(file) == RewardFile()
+
+
+def test_every_key_is_an_argument_of_the_reward():
+    own = {n: p.default for n, p in inspect.signature(SentenceReward.__init__).parameters.items()}
+    own |= {"aspects": DEFAULT_WEIGHTS, "label_rewards": {}, "columns": Columns().model_dump()}
+    for key, default in RewardFile().model_dump().items():
+        assert default == own[key], key

@@ -1,0 +1,326 @@
+"""SentenceReward with a rule-based annotator (exact words) and with the embedded one."""
+
+import asyncio
+import copy
+import inspect
+import math
+
+import pytest
+import torch
+
+from annotators.operating import Calibration
+from annotators.records import SentenceAnnotation
+from mitigate.rewards.inputs import Columns
+from mitigate.rewards.reward import SentenceReward
+from tests.helpers.standin import ExactAnnotator
+
+REFERENCE = "The bridge opened in 1931. It is 412 metres long. Ada Finch designed it."
+GOOD, WRONG, OPEN = "The bridge opened in 1931.", "The bridge opened in 1955.", "It is blue."
+
+
+class Counting(ExactAnnotator):
+    """Keeps the rows that it was asked for."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.rows = []
+
+    def predict(self, rows):
+        rows = list(rows)
+        self.rows.append(rows)
+        return super().predict(rows)
+
+
+def lexical(annotator=None, **options):
+    """A reward without embeddings: labels only."""
+    return SentenceReward(annotator or Counting(), **{"aspects": {"factuality": 1}} | options)
+
+
+def labels(score, aspect="factuality"):
+    return [(s.label, s.reward) for s in score.segments[aspect]]
+
+
+def test_scores_carry_their_sentences():
+    reward = lexical()
+    text = f"<think>{WRONG}</think> {GOOD} {WRONG}\nWell!"
+    plain, chat = reward(
+        completions=[text, [{"role": "assistant", "content": f"{GOOD} {OPEN}"}]], reference=[REFERENCE] * 2
+    )
+    assert isinstance(plain, float)
+    assert (float(plain), float(chat)) == (0.0, 0.0)  # (1 − 1) / 2 each
+    parts = [text[s.start : s.end] for s in plain.segments["factuality"]]
+    assert parts == [GOOD, WRONG, "Well!"]
+    assert labels(plain) == [("supported", 1.0), ("contradictory", -1.0), ("no_fact", None)]
+    assert labels(chat) == [("supported", 1.0), ("unverifiable", -1.0)]
+    assert plain.weights == {"factuality": 1.0}
+    assert copy.deepcopy(plain).segments == plain.segments
+
+
+def test_each_distinct_sentence_is_judged_once_in_one_call():
+    annotator = Counting()
+    reward = lexical(annotator)
+    reward(completions=[f"{GOOD} {WRONG}", GOOD, ""], reference=[REFERENCE] * 3)
+    assert [[row["sentence"] for row in rows] for rows in annotator.rows] == [[GOOD, WRONG]]
+    assert annotator.rows[0][0] == {"sentence": GOOD, "reference": REFERENCE}
+    assert reward(completions=[], reference=[]) == []
+
+
+def test_verdicts_are_kept_by_what_is_read():
+    annotator = Counting()
+    reward = lexical(annotator)
+    call = {"completions": [GOOD], "reference": [REFERENCE], "question": ["When?"], "language": ["en"]}
+    first = reward(**call)
+    assert reward(**call) == first
+    assert len(annotator.rows) == 1  # nothing was asked again
+    for other in ({"reference": [REFERENCE + " "]}, {"question": ["Who?"]}, {"language": [None]},
+                  {"completions": [WRONG]}):  # fmt: skip
+        reward(**call | other)
+    assert len(annotator.rows) == 5
+    annotator.fingerprint = "exact-2"
+    reward(**call)
+    assert len(annotator.rows) == 6
+
+
+def test_an_annotator_that_reads_the_answer_says_so():
+    annotator = Counting()
+    annotator.reads = ("reference", "sentence", "answer")
+    reward = lexical(annotator)
+    reward(completions=[GOOD, f"{GOOD} {WRONG}"], reference=[REFERENCE] * 2, question=["a", "b"])
+    assert [(r["sentence"], r["answer"]) for r in annotator.rows[0]] == [
+        (GOOD, GOOD), (GOOD, f"{GOOD} {WRONG}"), (WRONG, f"{GOOD} {WRONG}")
+    ]  # fmt: skip
+    assert "question" not in annotator.rows[0][0]
+
+
+@pytest.mark.parametrize(("size", "asked"), [(0, 2), (1, 2), (2, 1)])
+def test_the_cache_has_a_size(size, asked):
+    annotator = Counting()
+    reward = lexical(annotator, cache_size=size)
+    for _ in range(2):
+        reward(completions=[f"{GOOD} {WRONG}"], reference=[REFERENCE])
+    assert len(annotator.rows) == asked
+
+
+def test_failed_verdicts_are_asked_again():
+    class Failing(Counting):
+        def predict(self, rows):
+            super().predict(rows)
+            return [SentenceAnnotation(r["sentence"], 0, len(r["sentence"]), "failed") for r in rows]
+
+    annotator = Failing()
+    reward = lexical(annotator)
+    for _ in range(2):
+        assert reward(completions=[GOOD], reference=[REFERENCE]) == [None]
+    assert len(annotator.rows) == 2
+
+
+def test_unjudged_is_none_and_silence_is_not():
+    reward = lexical(eos_token_ids=0)
+    completions = [GOOD, f"{GOOD} It is", "It is", "<think>still", "", "Well!", "<think>all</think>"]
+    ids = [[1, 0], [1, 1], [1], [1], [0], [1, 0], [1, 0]]
+    scores = reward(completions=completions, completion_ids=ids, reference=[REFERENCE] * 7)
+    assert scores == [1.0, 1.0, None, None, -1.0, -1.0, -1.0]
+    assert labels(scores[1]) == [("supported", 1.0), (None, None)]  # the part at the end
+
+
+def test_cut_off_is_seen_without_the_end_token_too():
+    scores = lexical()(
+        completions=[GOOD, f"{WRONG} It is", "Blue"], completion_ids=[[1] * 3, [1] * 9, [1]], reference=[REFERENCE] * 3
+    )
+    assert scores == [1.0, -1.0, -1.0]
+    assert labels(scores[1])[1] == (None, None)
+    assert labels(scores[2]) == [("unverifiable", -1.0)]  # short, so it ended by itself
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        ({"document": [REFERENCE]}, "expected a column 'reference' .* got the columns \\['document'\\]"),
+        ({"reference": [REFERENCE, REFERENCE]}, "expected 1 values in column 'reference', got 2"),
+        ({"reference": REFERENCE}, "expected 1 values in column 'reference', got one string"),
+        ({"reference": [" \n"]}, "it is empty in 1 of 1 rows \\(row 0 first\\)"),
+        ({"reference": [None]}, "expected a text in column 'reference', row 0, got NoneType"),
+        ({"reference": [REFERENCE], "question": [3]}, "expected a text in column 'question', row 0, got int"),
+        ({"reference": [REFERENCE], "points": ["a"]}, "expected a list of texts in column 'points', row 0, got str"),
+        ({"reference": [REFERENCE], "points": [[1]]}, "expected a list of texts in column 'points', row 0"),
+        ({"reference": [REFERENCE], "prompts": []}, "expected 1 prompts, one a completion, got 0"),
+        ({"reference": [REFERENCE], "completion_ids": [[1], [2]]}, "expected 1 completion_ids, .* got 2"),
+        ({"reference": [REFERENCE], "completions": "x"}, "expected a list of completions, got one string"),
+    ],
+)  # fmt: skip
+def test_wrong_inputs_are_named_before_judging(call, words):
+    annotator = Counting()
+    with pytest.raises(ValueError, match=words):
+        lexical(annotator)(**{"completions": [GOOD]} | call)
+    assert annotator.rows == []
+
+
+def test_columns_can_be_renamed():
+    reward = lexical(columns=Columns(reference="document", question="query"))
+    assert reward(completions=[GOOD], document=[REFERENCE], query=["When?"]) == [1.0]
+    with pytest.raises(ValueError, match="expected a column 'query', got the columns \\['document'\\]"):
+        reward(completions=[GOOD], document=[REFERENCE])
+
+
+def test_a_data_set_is_checked_before_training():
+    lexical().check({"prompt": ["q"] * 3, "reference": [REFERENCE] * 3})
+    for reward, data, message in (
+        (lexical(), {"reference": [REFERENCE, "", ""]}, "empty in 2 of 3 rows \\(row 1 first\\)"),
+        (lexical(), {"prompt": ["q"]}, "expected a column 'reference'"),
+        (SentenceReward(Counting()), {"reference": [REFERENCE]}, "need a column 'question' or the prompts"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            reward.check(data)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"aspects": {"style": 1}}, "unknown aspect 'style'; known are factuality"),
+        ({"label_rewards": {"maybe": 1}}, "unknown label 'maybe'; known are"),
+        ({"calibration": "c.json"}, "calibration: expected an annotator named by a string, got 'exact'"),
+        ({"thinking": ("<think>",)}, "expected an opening and a closing tag"),
+        ({"target_sentences": 0}, "target_sentences: expected a whole number of at least 1, got 0"),
+        ({"cache_size": -1}, "cache_size: expected a whole number of at least 0, got -1"),
+    ],
+)
+def test_wrong_options_are_refused(options, words):
+    with pytest.raises(ValueError, match=words):
+        SentenceReward(Counting(), **options)
+
+
+def test_an_annotator_that_loses_sentences_is_refused():
+    class Losing(Counting):
+        def predict(self, rows):
+            return super().predict(rows)[1:]
+
+    with pytest.raises(ValueError, match="annotator 'exact': expected 2 judgements, got 1"):
+        lexical(Losing())(completions=[f"{GOOD} {WRONG}"], reference=[REFERENCE])
+
+
+def test_async_gives_the_same():
+    reward = lexical(name="facts")
+    later = reward.as_async()
+    assert inspect.iscoroutinefunction(later)
+    assert later.__name__ == "facts"
+    call = {"completions": [GOOD, f"{GOOD} {WRONG}"], "reference": [REFERENCE] * 2}
+    assert asyncio.run(later(**call)) == reward(**call) == [1.0, 0.0]
+
+
+def test_what_is_logged():
+    metrics, extra = {}, {}
+    reward = lexical()
+    call = {"reference": [REFERENCE] * 2, "log_metric": metrics.__setitem__, "log_extra": extra.__setitem__}
+    reward(completions=[f"{GOOD} {WRONG} {OPEN} Well!", GOOD], **call)
+    seconds = metrics.pop("factuality/seconds")
+    assert 0 < seconds < 60
+    assert metrics == {
+        "factuality/sentences": 2.5,  # 5 sentences in 2 completions
+        "factuality/judged_share": 1.0,
+        "factuality/cache_hit_share": 0.0,
+        "factuality/unscored_share": 0.0,
+        "factuality/hallucination_rate": 0.5,  # 2 of 4 with facts
+        "factuality/share_supported": 0.4,
+        "factuality/share_contradictory": 0.2,
+        "factuality/share_unverifiable": 0.2,
+        "factuality/share_no_fact": 0.2,
+        "factuality/share_repeated": 0.0,
+        "factuality/share_copied": 0.0,
+        "factuality/share_off_question": 0.0,
+        "factuality/aspect_factuality": pytest.approx((-1 / 3 + 1) / 2),
+    }
+    assert extra == {
+        "factuality/labels": ["supported contradictory unverifiable no_fact", "supported"],
+        "factuality/aspects": ["factuality=-0.33", "factuality=1.00"],
+    }
+    metrics.clear()
+    reward(completions=["", ""], **call)  # nothing to take shares of
+    assert not any(math.isnan(value) for value in metrics.values())
+    assert "factuality/hallucination_rate" not in metrics
+
+
+BRIDGE = (
+    "The Harrow Bridge crosses the river Tern at Wexley. It was designed by the engineer Ada Finch and opened to "
+    "traffic in 1931. The bridge is 412 metres long and carries two lanes of road. From 1987 to 1989 it was closed "
+    "for repairs. The steel of its arch came from a works in Corby."
+)
+QUESTION = "What is known about the Harrow Bridge, its history and its size?"
+
+
+@pytest.fixture(scope="module")
+def embedded():
+    return SentenceReward("embedded", device="cpu", dtype="float32")
+
+
+def test_all_aspects_with_the_embedded_annotator(embedded):
+    honest = "Ada Finch was the designer of the bridge. Its opening was in 1931. It has a length of 412 metres."
+    aside = "Corby had a steel works. Penguins live in the southern hemisphere and eat fish."
+    a, b = embedded(completions=[honest, aside], reference=[BRIDGE] * 2, prompts=[QUESTION] * 2)
+    assert set(a.segments) == {"factuality", "relevance", "completeness", "length"}
+    assert [s.label for s in a.segments["factuality"]] == ["supported"] * 3
+    assert [s.reward for s in a.segments["relevance"]] == [1.0] * 3
+    assert [s.reward for s in b.segments["relevance"]][1] == -1.0  # penguins
+    whole = a.segments["completeness"][0]
+    assert (whole.start, whole.end) == (0, len(honest))
+    assert 0.2 < whole.reward < 1.0
+    assert a.segments["length"][0].reward == 0.75  # 3 of 4 sentences
+    assert sum(a.weights.values()) == pytest.approx(1.0)
+    values = [1.0, 1.0, whole.reward, 0.75]
+    weights = [a.weights[n] for n in ("factuality", "relevance", "completeness", "length")]
+    assert float(a) == pytest.approx(sum(w * v for w, v in zip(weights, values, strict=True)))
+    assert a > 0.6 > 0.2 > b
+
+
+def test_a_calibration_moves_the_threshold(embedded, tmp_path):
+    sentence, rows = "Its opening was in 1931.", {"reference": [BRIDGE], "prompts": [QUESTION]}
+    plain = embedded(completions=[sentence], **rows)[0]
+    assert labels(plain) == [("supported", 1.0)]
+    file = tmp_path / "calibration.json"  # log-odds of supported, twenty less: nothing is supported any more
+    Calibration(embedded.annotator.fingerprint, 1.0, -20.0, None, {}).save(file)
+    strict = SentenceReward(calibration=file, aspects={"factuality": 1}, device="cpu", dtype="float32")
+    assert labels(strict(completions=[sentence], **rows)[0])[0][1] == -1.0
+    assert strict.annotator.fingerprint != embedded.annotator.fingerprint
+
+
+def test_gold_points_take_the_place_of_the_references(embedded):
+    answer = ["The bridge is 412 metres in length."]
+    call = {"completions": answer, "reference": [BRIDGE], "question": [QUESTION]}
+    own, gold, other = (
+        embedded(**call, points=[points])[0].segments["completeness"][0].reward
+        for points in (None, ["The bridge is 412 metres long."], ["The bridge was closed for repairs in 1987."])
+    )
+    assert gold > 0.9 > own > 0.0
+    assert other < 0.6
+
+
+def test_an_unread_language_is_none(embedded):
+    """A German sentence of few words reads as English; the column says what it is."""
+    text = "这座桥于1931年开放。"
+    assert embedded(completions=[text], reference=[text], question=["桥什么时候开放？"]) == [None]
+    text = "Turm von 1931."
+    judge = ExactAnnotator()
+    judge.languages = ("de",)
+    reward = SentenceReward(judge, aspects={"factuality": 1.0})
+    call = {"completions": [text] * 4, "reference": [text] * 4}
+    assert reward(**call) == [None] * 4
+    assert reward(**call, language=["de", "de-AT", "en", None]) == [1.0, 1.0, None, None]
+
+
+def test_relevance_needs_a_question_and_an_embedder(embedded):
+    with pytest.raises(ValueError, match="need a question, one is empty"):
+        embedded(completions=[BRIDGE], reference=[BRIDGE], question=[" "])
+    with pytest.raises(ValueError, match="need a column 'question' or the prompts"):
+        embedded(completions=[BRIDGE], reference=[BRIDGE])
+    text = "这座桥于1931年开放."
+    reward = SentenceReward(ExactAnnotator(), embedder=embedded.annotator.embedder)
+    with pytest.raises(ValueError, match="does not read Chinese; give embedder=… one that does"):
+        reward(completions=[text], reference=[text], question=["桥什么时候开放？"])
+
+
+def test_rewards_leave_random_state_and_graph_alone(embedded):
+    state = torch.get_rng_state()
+    with torch.enable_grad():
+        scores = embedded(completions=["It opened in 1932."], reference=[BRIDGE], question=[QUESTION])
+    assert torch.equal(state, torch.get_rng_state())
+    assert type(float(scores[0])) is float
+    assert torch.tensor(scores, dtype=torch.float32).shape == (1,)

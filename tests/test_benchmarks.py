@@ -1,0 +1,92 @@
+"""The benchmark programs start, and every result page is made of the JSON file beside it."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "docs" / "results"
+PROGRAMS = sorted(path.stem for path in (ROOT / "benchmarks").glob("*.py") if path.stem != "__init__")
+PAGES = sorted(path.stem for path in RESULTS.glob("*.md"))
+HELP = """
+import contextlib, io, runpy, sys
+for name in sys.argv[1:]:
+    sys.argv = [name, "--help"]
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(said):
+            runpy.run_module(f"benchmarks.{name}", run_name="__main__")
+    except SystemExit as end:
+        print(name, end.code, "usage:" in said.getvalue())
+"""
+
+
+@pytest.fixture(scope="module", params=PAGES)
+def page(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
+    path = RESULTS / f"{request.param}.json"
+    assert path.is_file(), f"{path} is missing"
+    return (RESULTS / f"{request.param}.md").read_text("utf-8"), json.loads(path.read_text("utf-8"))
+
+
+def test_every_program_has_help() -> None:
+    """In one process, so that the libraries are loaded once."""
+    done = subprocess.run([sys.executable, "-c", HELP, *PROGRAMS], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout.splitlines() == [f"{name} 0 True" for name in PROGRAMS], done.stderr
+
+
+def test_limits_of_benchmarks_and_pages() -> None:
+    lines = sum((ROOT / "benchmarks" / f"{name}.py").read_text("utf-8").count("\n") for name in PROGRAMS)
+    words = sum(len((RESULTS / f"{name}.md").read_text("utf-8").split()) for name in PAGES)
+    assert len(PROGRAMS) <= 21, "20 and common.py"
+    assert lines <= 4_000
+    assert len(PAGES) <= 12
+    assert words <= 5_000
+    assert {path.stem for path in RESULTS.glob("*.json")} == set(PAGES)
+
+
+def test_page_shows_every_row_of_its_json(page: tuple[str, dict[str, Any]]) -> None:
+    text, kept = page
+    lines = text.splitlines()
+    rows = [row for part in kept["parts"].values() for row in part["rows"]]
+    table = lines[lines.index("---|---|---") + 1 :]
+    assert [line.split(" | ")[0] for line in table[: len(rows)]] == [row["what"] for row in rows]
+    for row, line in zip(rows, table, strict=False):
+        numbers = [float(n.replace(",", "")) for n in re.findall(r"-?\d[\d,]*\.?\d*(?:e-?\d+)?", line.split(" | ")[2])]
+        tolerance = 0.051 if row.get("unit") == "%" else 1e-9  # shares are shown with one decimal
+        if isinstance(row["value"], (int, float)):
+            assert numbers == pytest.approx([row["value"], *row.get("interval", [])], rel=6e-3, abs=tolerance), line
+            assert not row.get("interval") or row["interval"][0] <= row["value"] <= row["interval"][1], line
+    assert all(f"- {meaning}" in lines for meaning in kept["means"])
+
+
+def test_page_says_how_it_was_measured(page: tuple[str, dict[str, Any]]) -> None:
+    """A part has a command that can be given again, or says which commit's program it came from."""
+    text, kept = page
+    for part in kept["parts"].values():
+        assert re.search(r"commit [0-9a-f]{7}", part.get("source") or part["environment"])
+        if command := part.get("command"):
+            assert f"    {command}" in text.splitlines()
+            program = re.search(r"python -m benchmarks\.(\w+)", command)
+            assert program[1] in PROGRAMS if program else command.startswith("mitigate ")
+
+
+def test_tests_and_benchmarks_are_imported_by_nobody() -> None:
+    """Not by the product (tests/test_house.py), not by each other."""
+    wrong = []
+    for room, other in (("tests", "benchmarks"), ("benchmarks", "tests")):
+        for path in (ROOT / room).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+                if isinstance(node, ast.ImportFrom):
+                    names = [node.module or ""]
+                else:
+                    names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+                wrong += [f"{path}: {name}" for name in names if name.split(".")[0] == other]
+    assert wrong == []
