@@ -196,12 +196,13 @@ def test_a_damaged_cache_is_told_in_one_line(tmp_path: Path, capsys: pytest.Capt
     [
         (["--similarity", "bleu", "--output", "o.jsonl"], "--similarity: expected cosine or rouge-l, got 'bleu'"),
         (["--annotator", "x", "--output", "o.jsonl", "--cache", "c"], "--cache: the response cache of an engine"),
+        (["--annotator", "embedded", "--output", "o.jsonl"], "1 of 4 pairs have no reference"),
     ],
 )
 def test_wrong_options(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], extra: list[str], message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    source = write(tmp_path / "in.jsonl", PAIRS)
+    source = write(tmp_path / "in.jsonl", [{**PAIRS[0], "reference": ""}, *PAIRS[1:]])
     assert main(["judge", "--input", str(source), *extra]) == 2
     assert re.search(message, capsys.readouterr().err)
