@@ -131,17 +131,8 @@ def test_abstention_above_the_threshold_only() -> None:
         correct(rows, RuleAnnotator(), abstain_above=1.0)
 
 
-PIECES = [
-    RIGHT,
-    WRONG,
-    LOST,
-    "Paul built it in 1899.",
-    "It opened in May 1901.",
-    "so it goes",
-    "它高 99 米。",
-    "\n\n- ",
-    "  ",
-]
+SENTENCES = [RIGHT, WRONG, LOST, "Paul built it in 1899.", "It opened in May 1901."]
+PIECES = [*SENTENCES, "so it goes", "它高 99 米。", "\n\n- ", "  "]
 
 
 @settings(max_examples=150, deadline=None)
