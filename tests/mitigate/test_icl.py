@@ -156,7 +156,7 @@ def test_prompts_without_an_answer_are_asked_again(tmp_path: Path, capsys: pytes
             answers = rows(out / "answers.jsonl")
             assert sum(row[v] is None for row in answers for v in ("none", "baseline", "fewl")) == failed
             assert (out / "done.json").exists() == (not failed)
-            down[:] = ["pink"] if number == 1 else []
+            down[:] = ["pink"] if (12, 3, 0).index(failed) + 1 == 1 else []
 
 
 def test_mistakes_are_told_before_anything_loads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
