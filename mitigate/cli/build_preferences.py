@@ -12,13 +12,13 @@ from __future__ import annotations
 import argparse
 
 from annotators.records import LABELS
-from mitigate.cli.options import EXIT_CODES, WHOLE, add_input, add_json, add_output, check_files, number
+from mitigate.cli.options import EXIT_CODES, WHOLE, Parser, Subparsers, check_files
 from mitigate.cli.results import print_json
 from mitigate.io import REJECTED, Problem, Record, check_text, counted, read_whole, rejected_path, shown, write_lines
 from mitigate.rl.preferences import build_pairs
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_parser(subparsers: Subparsers[Parser]) -> None:
     """Add the command and its options."""
     parser = subparsers.add_parser(
         "build-preferences",
@@ -27,13 +27,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         'pair a question, JSON Lines: {"prompt", "chosen", "rejected", "reference", "chosen_sentences", '
         f'"rejected_sentences", "chosen_rate", "rejected_rate"}}. {EXIT_CODES}',
     )
-    add_input(parser, "This JSON Lines file holds annotated answers.")
-    add_output(parser, WHOLE)
-    add_json(parser)
-    parser.add_argument(
-        "--min-gap", metavar="X", type=number("--min-gap", "a number from 0 to 1", lambda gap: 0 <= gap <= 1),
-        default=0.0, help="The two hallucination rates of a pair differ by at least X, from 0 to 1 (%(default)s).",
-    )  # fmt: skip
+    parser.input("This JSON Lines file holds annotated answers.")
+    parser.output(WHOLE)
+    parser.json()
+    text = "The two hallucination rates of a pair differ by at least X, from 0 to 1 (%(default)s)."
+    parser.number("--min-gap", text, "a number from 0 to 1", lambda gap: 0 <= gap <= 1, "X", default=0.0)
     parser.set_defaults(run=run)
 
 

@@ -15,20 +15,7 @@ from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, Any
 
 from mitigate.cli.annotate import annotator_for, continued
-from mitigate.cli.options import (
-    CONTINUED,
-    EXIT_CODES,
-    add_annotator,
-    add_chunk_size,
-    add_engine,
-    add_input,
-    add_json,
-    add_output,
-    cache_of,
-    calibration_option,
-    check_cache,
-    number,
-)
+from mitigate.cli.options import CONTINUED, EXIT_CODES, Parser, Subparsers, cache_of, calibration_option, check_cache
 from mitigate.cli.results import print_json
 from mitigate.io import (
     FAILED,
@@ -59,7 +46,7 @@ CORRECTED = (
 CHOSEN = ("answer", "model", "index", "sentences", "annotator", "hallucination_rate", "rates")
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_parser(subparsers: Subparsers[Parser]) -> None:
     """Add both commands and their options."""
     correct = subparsers.add_parser(
         "correct",
@@ -78,19 +65,17 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         f"document: `mitigate fewl score` and `mitigate fewl pick`.) {EXIT_CODES}",
     )
     for parser, run in ((correct, run_correct), (best, run_best_of)):
-        add_input(parser, "This JSON Lines file holds the records.")
-        add_output(parser, CONTINUED)
-        add_json(parser)
-        add_annotator(parser)
-        add_chunk_size(parser)
+        parser.input("This JSON Lines file holds the records.")
+        parser.output(CONTINUED)
+        parser.json()
+        parser.annotator()
+        parser.chunk_size()
         parser.set_defaults(run=run)
-    add_engine(correct, "This language model writes flagged sentences anew from their evidence.")
-    correct.add_argument("--delete", action="store_true", help="Sentences that stay hallucinated are taken out.")
-    correct.add_argument(
-        "--abstain-above", metavar="RATE",
-        type=number("--abstain-above", "a rate from 0 to below 1", lambda rate: 0 <= rate < 1),
-        help="An abstention replaces an answer whose hallucination rate stays above RATE, from 0 to 1.",
-    )  # fmt: skip
+    correct.engine("This language model writes flagged sentences anew from their evidence.")
+    correct.cache()
+    correct.flag("--delete", "Sentences that stay hallucinated are taken out.")
+    text = "An abstention replaces an answer whose hallucination rate stays above RATE, from 0 to 1."
+    correct.number("--abstain-above", text, "a rate from 0 to below 1", lambda rate: 0 <= rate < 1, "RATE")
 
 
 def run_correct(args: argparse.Namespace) -> int:

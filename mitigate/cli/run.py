@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from engines.cache import CacheError
 from engines.types import EngineError
-from mitigate.cli.options import add_json, add_overwrite
+from mitigate.cli.options import Parser, Subparsers
 from mitigate.cli.results import print_json
 from mitigate.io import FAILED, OutputError, UsageError, say
 
@@ -44,9 +44,7 @@ COMMANDS: dict[str, tuple[str, str, tuple[str, ...]]] = {  # name → help, wher
 }
 
 
-def add_parser(
-    subparsers: argparse._SubParsersAction[argparse.ArgumentParser], annotators: Mapping[str, Annotator]
-) -> None:
+def add_parser(subparsers: Subparsers[Parser], annotators: Mapping[str, Annotator]) -> None:
     """Add `run`, `train`, `build-dataset` and `recipes`; recipes may use these annotators by name."""
     for name, (text, what, kinds) in COMMANDS.items():
         parser = subparsers.add_parser(
@@ -55,27 +53,19 @@ def add_parser(
             description=f"{what or 'Run a recipe. '}RECIPE is a YAML file, or the name of one that `mitigate recipes` "
             f"lists. {EXIT_CODES}",
         )
-        parser.add_argument("recipe", metavar="RECIPE", help="This YAML file, or name such as rlhf/small_gpu, is run.")
-        parser.add_argument(
-            "overrides", metavar="KEY=VALUE", nargs="*", default=[],
-            help="The recipe's KEY, or KEY of a section as SECTION.KEY, gets this value.",
-        )  # fmt: skip
-        parser.add_argument(
-            "--output", metavar="DIR", type=Path,
-            help="Results go to this folder (out/runs/RECIPE). If it exists, the command continues it.",
-        )  # fmt: skip
-        add_overwrite(parser)
-        parser.add_argument("--check", action="store_true", help="The recipe is only checked and printed resolved.")
+        parser.option("recipe", "This YAML file, or name such as rlhf/small_gpu, is run.", "RECIPE")
+        text = "The recipe's KEY, or KEY of a section as SECTION.KEY, gets this value."
+        parser.option("overrides", text, "KEY=VALUE", nargs="*", default=[])
+        text = "Results go to this folder (out/runs/RECIPE). If it exists, the command continues it."
+        parser.output(text, metavar="DIR", required=False)
+        parser.flag("--check", "The recipe is only checked and printed resolved.")
         if name == "build-dataset":
-            parser.add_argument(
-                "--review", dest="more", action="store_const", const=["review=true"], default=[],
-                help="The command stops for a person to correct what was made (review=true).",
-            )  # fmt: skip
+            parser.flag("--review", "The command stops for a person to correct what was made (review=true).")
         parser.set_defaults(run=partial(run, program=parser.prog, kinds=kinds, annotators=annotators))
     recipes = subparsers.add_parser(
         "recipes", help="List the recipes that come with the toolkit.", description="List the recipes by name."
     )
-    add_json(recipes)
+    recipes.json()
     recipes.set_defaults(run=print_recipes)
 
 
@@ -87,7 +77,7 @@ def run(
     from mitigate.recipes.folder import open_run
 
     path = find_recipe(args.recipe)
-    overrides = [*args.overrides, *getattr(args, "more", [])]
+    overrides = [*args.overrides, *(["review=true"] if getattr(args, "review", False) else [])]
     options, module = load_recipe(path, overrides, annotators)
     if kinds and options.kind not in kinds:
         raise UsageError(
