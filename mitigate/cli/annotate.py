@@ -23,15 +23,7 @@ from typing import Any
 
 from annotators.records import Annotator
 from mitigate import scale
-from mitigate.cli.options import (
-    CONTINUED,
-    EXIT_CODES,
-    Parser,
-    Subparsers,
-    cache_of,
-    calibration_option,
-    generative_options,
-)
+from mitigate.cli.options import Subparsers, add_command, cache_of, calibration_option, generative_options
 from mitigate.cli.results import print_json
 from mitigate.io import (
     ADDED,
@@ -59,16 +51,14 @@ from mitigate.report.totals import Totals, read_annotated
 SHOWN_RECORDS = 50  # a file of up to so many records is also printed
 
 
-def add_parser(subparsers: Subparsers[Parser]) -> None:
+def add_parser(subparsers: Subparsers) -> None:
     """Add the command and its options."""
-    parser = subparsers.add_parser(
-        "annotate",
-        help="Judge each sentence of an answer against its reference.",
-        description="Judge each sentence of an answer against its reference: supported, contradictory, "
-        "unverifiable or no fact, with evidence and a correction. Give one answer, or a file of records "
-        '{"id"?, "question"?, "reference", "answer", "language"?}, one JSON object a line; other keys pass '
-        f"through, and the results of an earlier run in them are replaced. {EXIT_CODES}",
+    more = (
+        "The labels are supported, contradictory, unverifiable and no fact; evidence and a correction come with them. "
+        'Give one answer, or a file of records {"id"?, "question"?, "reference", "answer", "language"?}, one JSON '
+        "object a line; other keys pass through, and the results of an earlier run in them are replaced."
     )
+    parser = add_command(subparsers, "annotate", "Judge each sentence of an answer against its reference.", more)
     with parser.group("one answer"):
         parser.option("--question", "This is the question that was answered.", "TEXT")
         parser.file("--reference", "This text file holds the reference.")
@@ -76,7 +66,7 @@ def add_parser(subparsers: Subparsers[Parser]) -> None:
         parser.option("--language", "The answer is in en or zh (found from the text).", "CODE")
     with parser.group("a file of answers"):
         parser.input("This JSON Lines file holds the records.", required=False)
-        parser.output(CONTINUED, required=False)
+        parser.output(continued=True, required=False)
         parser.chunk_size()
     parser.file("--html", "The report is also written here, as one HTML page.")
     parser.json()
@@ -97,11 +87,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def check_options(args: argparse.Namespace) -> None:
-    """Refuse options that do not go together.
-
-    Raises:
-        UsageError: With what to change.
-    """
+    """Refuse options that do not go together."""
     if args.distributed and (args.input is None or args.output is None):
         raise UsageError("--distributed works on a file of records: give --input and --output")
     given = [f"--{name}" for name in ("question", "reference", "answer", "language") if getattr(args, name) is not None]
@@ -129,11 +115,7 @@ def check_options(args: argparse.Namespace) -> None:
 
 
 def read_text(path: str | Path, option: str) -> str:
-    """The text of a file, exactly; "-" is standard input.
-
-    Raises:
-        UsageError: It cannot be read or is not UTF-8.
-    """
+    """The text of a UTF-8 file, exactly; "-" is standard input."""
     try:
         if path == "-":
             if sys.stdin.isatty():
@@ -225,11 +207,7 @@ def continued(
 def annotator_for(
     args: argparse.Namespace, settings: Mapping[str, Any], job: Job, fingerprints: set[str]
 ) -> Annotator | None:
-    """The annotator of a job, None where it has no record; also for a complete output, which may be another's.
-
-    Raises:
-        UsageError: It cannot be loaded, or another annotator wrote what is in OUTPUT.
-    """
+    """The annotator of a job; None where it has no record. One that did not write what is in OUTPUT is refused."""
     if not job.valid:
         return None
     annotator = open_annotator(args.annotator, settings)

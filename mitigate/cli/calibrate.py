@@ -15,7 +15,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from mitigate.cli.options import EXIT_CODES, WHOLE, Parser, Subparsers, check_files
+from mitigate.cli.options import Subparsers, add_command, check_files
 from mitigate.cli.results import figure, print_json, sha256, versions
 from mitigate.io import FAILED, REJECTED, OutputError, UsageError, progress, say, set_aside, whole_file
 from mitigate.models import open_annotator
@@ -28,19 +28,18 @@ if TYPE_CHECKING:
 CHUNK = 256
 
 
-def add_parser(subparsers: Subparsers[Parser]) -> None:
+def add_parser(subparsers: Subparsers) -> None:
     """Add the command and its options."""
-    parser = subparsers.add_parser(
-        "calibrate",
-        help="Fit an annotator's probabilities and threshold to labelled rows.",
-        description="Fit an annotator to your labelled rows: probabilities that mean what they say, and, with "
-        '--target-precision, a threshold for "hallucinated" that keeps false alarms rare; sentences that are neither '
-        'flagged nor likely supported then get the status "unsure". Rows: labelled sentences '
-        '{"reference", "sentence", "label", …}, or records of `mitigate annotate` with "gold" in sentences. '
-        f"{EXIT_CODES} A target precision out of reach is a failure.",
+    more = (
+        "Probabilities then mean what they say, and --target-precision sets a threshold that keeps false alarms rare; "
+        'sentences that are neither flagged nor likely supported get the status "unsure". Rows are labelled sentences '
+        '{"reference", "sentence", "label", …}, or records of `mitigate annotate` with "gold" in sentences. A target '
+        "precision out of reach is a failure."
     )
+    text = "Fit an annotator's probabilities and threshold to labelled rows."
+    parser = add_command(subparsers, "calibrate", text, more)
     parser.input("These JSON Lines files hold labelled rows.", several=True)
-    parser.output(WHOLE)
+    parser.output()
     parser.json()
     parser.annotator(calibration=False)
     text = "So many of the flagged sentences are hallucinated, between 0 and 1."

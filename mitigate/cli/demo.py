@@ -12,21 +12,18 @@ import argparse
 import os
 
 from annotators.records import Annotator
-from mitigate.cli.options import ENGINE, Parser, Subparsers, calibration_option
+from mitigate.cli.options import ENGINE, Subparsers, add_command, calibration_option
 from mitigate.io import UsageError, say
 
 AUTH = "MITIGATE_DEMO_AUTH"
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
-def add_parser(subparsers: Subparsers[Parser]) -> None:
+def add_parser(subparsers: Subparsers) -> None:
     """Add the command and its options."""
-    parser = subparsers.add_parser(
-        "demo",
-        help="Annotate, compare and look at training runs in a browser.",
-        description="Serve a page that annotates answers, compares them with FEWL, works through files and shows "
-        "training runs. See docs/demo.md.",
-    )
+    more = "The page also compares answers with FEWL and works through files. See docs/demo.md."
+    text = "Annotate, compare and look at training runs in a browser."
+    parser = add_command(subparsers, "demo", text, more, "")
     parser.option("--host", "The page listens on this address (%(default)s).", default="127.0.0.1")
     text = "The page listens on this port (a free one from 7860 on)."
     parser.number("--port", text, "1 to 65535", lambda port: 0 < port < 65536, kind=int)

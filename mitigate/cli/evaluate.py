@@ -22,7 +22,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mitigate.cli.options import EXIT_CODES, WHOLE, Parser, Subparsers, calibration_option, check_files
+from mitigate.cli.options import Subparsers, add_command, calibration_option, check_files
 from mitigate.cli.results import console, figure, plain, print_json, sha256, table, versions
 from mitigate.io import REJECTED, UsageError, make_parent, progress, say, set_aside, write_json, write_lines
 from mitigate.models import open_annotator
@@ -49,16 +49,11 @@ TEXTS = {
 COMPARED = {key: HEADINGS[key] for key in ("accuracy", "macro_f1", "balanced_accuracy", "auc")}
 
 
-def add_parser(subparsers: Subparsers[Parser]) -> None:
+def add_parser(subparsers: Subparsers) -> None:
     """Add the command and its options."""
-    parser = subparsers.add_parser(
-        "evaluate",
-        help="Measure an annotator on labelled sentences.",
-        description="Have an annotator judge labelled sentences and compare its judgements with the labels. "
-        f"{EXIT_CODES}",
-    )
+    parser = add_command(subparsers, "evaluate", "Measure an annotator on labelled sentences.")
     parser.input("These JSON Lines files hold labelled sentences.", several=True)
-    parser.output(WHOLE, required=False)
+    parser.output(required=False)
     parser.json()
     with parser.group():
         parser.annotator(None, calibration=False)
@@ -83,6 +78,7 @@ def add_parser(subparsers: Subparsers[Parser]) -> None:
 def run(args: argparse.Namespace) -> int:
     """Evaluate an annotator, or two; returns the exit code."""
     from annotators.evaluation.evaluate import compare, evaluate, predict
+    from annotators.evaluation.texts import bert_scores
     from mitigate.labels import read_labelled
 
     folds, paths, options = _checked(args)
@@ -92,13 +88,22 @@ def run(args: argparse.Namespace) -> int:
     names = args.compare or [args.annotator]
     results, answers = [], []
     for name in names:
-        annotator = open_annotator(name, {**prompt_options(name, args.disturbed_prompts), **options})
+        try:
+            prompt = prompt_options(name, args.disturbed_prompts)
+        except ValueError as error:
+            raise UsageError(f"--annotator {name}: {error}") from error
+        annotator = open_annotator(name, {**prompt, **options})
         with ExitStack() as stack:
             if close := getattr(annotator, "close", None):
                 stack.callback(close)
             with progress("judging", len(rows)) as tell:
                 judged = predict(annotator, rows, lambda done, _: tell(done), parametric=args.without_reference)
-            similarity, models = _bert_scores(rows, judged, args.bertscore) if args.bertscore else (None, {})
+            similarity, models = None, {}
+            if args.bertscore:
+                try:
+                    similarity, models = bert_scores([row.row for row in rows], judged, args.bertscore)
+                except (ImportError, OSError) as error:
+                    raise UsageError(f"--bertscore: {error}") from error
             made = _provenance(args, name, annotator, paths) | ({"bert_score_models": models} if models else {})
         figures = evaluate(rows, judged, seed=args.seed, texts=args.texts, similarity=similarity)
         results.append({"run": made, "n_rejected": len(files.rejected), **figures})
@@ -184,17 +189,6 @@ def prompt_options(name: str, disturbed: bool) -> dict[str, Any]:
         unknown = [prompt for prompt in names_of("tagged", "en") if prompt not in (trained or ["plain"])]
         return {"prompt": f"{unknown[-1]}/question-first"}
     return {"prompt": trained[0]} if trained else {}
-
-
-def _bert_scores(
-    rows: Sequence[LabelledSentence], judged: Sequence[SentenceAnnotation], models: str
-) -> tuple[list[float | None], dict[str, str]]:
-    from annotators.evaluation.texts import bert_scores
-
-    try:
-        return bert_scores([row.row for row in rows], judged, models)
-    except (ImportError, OSError) as error:
-        raise UsageError(f"--bertscore: {error}") from error
 
 
 def _provenance(args: argparse.Namespace, name: str, annotator: Annotator, paths: Sequence[Path]) -> dict[str, Any]:

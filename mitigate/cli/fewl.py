@@ -27,16 +27,7 @@ from fewl.ranking import Ranking, pick_answers, plot_agreement, plot_ranking, ra
 from fewl.records import read_record
 from fewl.score import Expertise, FewlOptions, FewlReport, score_records
 from mitigate import models, scale
-from mitigate.cli.options import (
-    ENGINE,
-    EXIT_CODES,
-    WHOLE,
-    Parser,
-    Subparsers,
-    cache_of,
-    calibration_option,
-    check_files,
-)
+from mitigate.cli.options import ENGINE, Parser, Subparsers, add_command, cache_of, calibration_option, check_files
 from mitigate.cli.results import console, figure, plain, print_json, provenance, table
 from mitigate.io import (
     FAILED,
@@ -61,21 +52,20 @@ if TYPE_CHECKING:
 WIN_COLUMNS = 8  # models in the table of wins
 
 
-def add_parser(subparsers: Subparsers[Parser]) -> None:
+def add_parser(subparsers: Subparsers) -> None:
     """Add `fewl` with its four sub-commands."""
-    text = "Score answers and rank models without gold labels."
-    fewl = subparsers.add_parser("fewl", help=text, description=text)
+    fewl = add_command(subparsers, "fewl", "Score answers and rank models without gold labels.", exit_codes="")
     kinds = fewl.add_subparsers(dest="kind", required=True, metavar="WHAT")
     scored, sources = "what `mitigate fewl score` wrote", "questions with a short and a long answer"
-    for name, add_options, run, text, more, rows, output in (
-        ("score", _score_options, run_score, SCORE, SCORE_MORE, "questions with answers", True),
-        ("rank", _rank_options, run_rank, RANK, "", scored, False),
-        ("pick", None, run_pick, PICK, "", scored, True),
-        ("build-benchmark", _build_options, run_build, BUILD, BUILD_MORE, sources, True),
+    for name, text, more, rows, add_options, run in (
+        ("score", SCORE, SCORE_MORE, "questions with answers", _score_options, run_score),
+        ("rank", RANK, "", scored, _rank_options, run_rank),
+        ("pick", "Write the best-scored answer of each record.", "", scored, None, run_pick),
+        ("build-benchmark", BUILD, BUILD_MORE, sources, _build_options, run_build),
     ):
-        parser = kinds.add_parser(name, help=text.replace("%", "%%"), description=f"{text} {more}{EXIT_CODES}")
+        parser = add_command(kinds, name, text, more)
         parser.input(f"This JSON Lines file holds {rows}.")
-        parser.output(WHOLE, required=output)
+        parser.output(required=name != "rank")
         parser.json()
         if add_options is not None:
             add_options(parser)
@@ -84,17 +74,16 @@ def add_parser(subparsers: Subparsers[Parser]) -> None:
 
 SCORE = "Score every answer by reference answers of language models."
 SCORE_MORE = (
-    'Input: {"id", "question", "answers": [{"text", "model"?, "label"?}], "reference_answers": {"llm": text or '
+    'Records are {"id", "question", "answers": [{"text", "model"?, "label"?}], "reference_answers": {"llm": text or '
     '[text, …]}, "iw"?: […], "co"?: […]}, one JSON object a line. What is missing is asked from --reference-llm; every '
     "reply is kept in OUTPUT.cache.sqlite, so that the same command goes on after it was killed. The neighbours of a "
-    "question are the other questions of the input. "
+    "question are the other questions of the input."
 )
 RANK = "Rank the models of scored records by mean score, with 95 % bootstrap intervals over questions."
-PICK = "Write the best-scored answer of each record."
 BUILD = "Make CHALE-style answers with controlled hallucinations."
 BUILD_MORE = (
-    'Input: {"question", "short_answer", "long_answer"}, one JSON object a line. Output: records for `mitigate fewl '
-    "score`, which still need reference answers. "
+    'Sources are {"question", "short_answer", "long_answer"}, one JSON object a line. The result is records for '
+    "`mitigate fewl score`, which still need reference answers."
 )
 
 

@@ -16,32 +16,23 @@ from contextlib import closing
 from typing import Any
 
 from engines.types import EngineError
-from mitigate.cli.options import (
-    EXIT_CODES,
-    WHOLE,
-    Parser,
-    Subparsers,
-    cache_of,
-    calibration_option,
-    check_cache,
-    check_files,
-)
+from mitigate.cli.options import Subparsers, add_command, cache_of, calibration_option, check_cache, check_files
 from mitigate.cli.results import print_json
 from mitigate.io import FAILED, REJECTED, Problem, Record, UsageError, check_text, read_whole, say, shown, write_lines
 from mitigate.models import failures, load_encoder, load_similarity, open_annotator, open_engine
 from mitigate.report.totals import percent
 
 
-def add_parser(subparsers: Subparsers[Parser]) -> None:
+def add_parser(subparsers: Subparsers) -> None:
     """Add the command and its options."""
-    parser = subparsers.add_parser(
-        "judge",
-        help="Compare two answers to each question by a language model, an annotator or a metric.",
-        description='Compare {"question", "baseline", "method", "reference"?, "correct"?, "incorrect"?}. Gives the '
-        f"shares of all pairs and the win rate of decided pairs with its 95 % interval. {EXIT_CODES}",
+    more = (
+        'Pairs are {"question", "baseline", "method", "reference"?, "correct"?, "incorrect"?}. The result is the '
+        "shares of all pairs and the win rate of decided pairs with its 95 % interval."
     )
+    text = "Compare two answers to each question by a language model, an annotator or a metric."
+    parser = add_command(subparsers, "judge", text, more)
     parser.input("This JSON Lines file holds the pairs of answers.")
-    parser.output(WHOLE)
+    parser.output()
     parser.json()
     with parser.group():
         parser.engine("This language model judges each pair in both orders.")

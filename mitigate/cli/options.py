@@ -12,12 +12,10 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from mitigate.io import UsageError, check_paths, make_parent
 
-CONTINUED = "Results go to this file. If it exists, the command continues it."
-WHOLE = "The result goes to this file. If it exists, the command refuses to replace it without --overwrite."
 EXIT_CODES = (
     "The exit code is 0 when all is done, 1 after a failure, 2 for wrong usage, and 3 when lines were rejected, which "
     "are then in OUTPUT.rejected.jsonl."
@@ -64,17 +62,7 @@ class Parser(argparse.ArgumentParser):
         self, name: str, text: str, expected: str, allowed: Callable[[float], bool], metavar: str = "N",
         kind: type[int] | type[float] = float, **settings: Any,
     ) -> None:  # fmt: skip
-        """Add an option that takes certain numbers only; anything else is a usage error.
-
-        Args:
-            name: The option.
-            text: Its help.
-            expected: What it takes, in words.
-            allowed: Whether it takes a number.
-            metavar: What the help calls the number.
-            kind: Whether the number is whole.
-            settings: As of ``add_argument``.
-        """
+        """Add an option that takes the numbers that are ``allowed``, ``expected`` in words; others are usage errors."""
 
         def read(typed: str) -> float:
             try:
@@ -95,9 +83,12 @@ class Parser(argparse.ArgumentParser):
         """Add `--input`; ``text`` says what is in the file or files."""
         self.file("--input", text, required=required, **({"nargs": "+"} if several else {}))
 
-    def output(self, text: str, *, metavar: str = "FILE", required: bool = True) -> None:
-        """Add `--output` and `--overwrite`; ``text`` is CONTINUED, WHOLE, or says the same of a folder."""
-        self.file("--output", text, metavar, required=required)
+    def output(self, *, continued: bool = False, required: bool = True, folder: str = "") -> None:
+        """Add `--output` and `--overwrite`: a file that is continued, or one written whole, or a folder by default."""
+        then = "continues it" if continued else "refuses to replace it without --overwrite"
+        where = f"folder ({folder})" if folder else "file"
+        text = f"Results go to this {where}. If it exists, the command {then}."
+        self.file("--output", text, "DIR" if folder else "FILE", required=required)
         self.flag("--overwrite", "The command starts OUTPUT again if it exists.")
 
     def json(self) -> None:
@@ -164,15 +155,17 @@ class Parser(argparse.ArgumentParser):
             self.count("--part-size", "A part has N records (%(default)s).", 1000)
 
 
-Subparsers = argparse._SubParsersAction  # its public name does not exist
+Subparsers: TypeAlias = "argparse._SubParsersAction[Parser]"  # its public name does not exist
+
+
+def add_command(subparsers: Subparsers, name: str, text: str, more: str = "", exit_codes: str = EXIT_CODES) -> Parser:
+    """Add a command; its help is ``text``, and its own page says ``more``."""
+    description = " ".join(filter(None, (text, more, exit_codes)))
+    return subparsers.add_parser(name, help=text.replace("%", "%%"), description=description.replace("%", "%%"))
 
 
 def generative_options(args: argparse.Namespace) -> dict[str, Any]:
-    """The given options of that group, for ``load_annotator``; they and the engine's name are checked here.
-
-    Raises:
-        UsageError: Options are given and the annotator is not generative, or one is wrong.
-    """
+    """The given options of that group, for ``load_annotator``; they and the engine's name are checked here."""
     given = {name: value for name in GENERATIVE if (value := getattr(args, name)) is not None}
     if not args.annotator.startswith("generative:"):
         if given:
@@ -193,11 +186,7 @@ def generative_options(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def calibration_option(args: argparse.Namespace, annotator: str | None) -> dict[str, Any]:
-    """The calibration for ``load_annotator``, checked before a model loads; empty where none is given.
-
-    Raises:
-        UsageError: It cannot be read, or the command uses no annotator that it could belong to.
-    """
+    """The calibration for ``load_annotator``, checked before a model loads; empty where none is given."""
     if args.calibration is None:
         return {}
     from mitigate.rewards.config import check_calibration

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from engines.cache import CacheError
 from engines.types import EngineError
-from mitigate.cli.options import Parser, Subparsers
+from mitigate.cli.options import Subparsers, add_command
 from mitigate.cli.results import print_json
 from mitigate.io import FAILED, OutputError, UsageError, say
 
@@ -29,42 +29,30 @@ EXIT_CODES = (
     "The exit code is 0 when all is done, 1 after a failure, 2 for wrong usage, 3 when input lines were rejected, and "
     "130 after an interruption."
 )
-COMMANDS: dict[str, tuple[str, str, tuple[str, ...]]] = {  # name → help, where, kinds of its recipes (any)
-    "run": ("Run a recipe.", "", ()),
+COMMANDS: dict[str, tuple[str, tuple[str, ...]]] = {  # name → what it does, and the kinds of its recipes (any)
+    "run": ("Run a recipe.", ()),
     "train": (
-        "Train an annotator.",
-        "Run a recipe that trains an annotator, as `mitigate run` does. ",
+        "Run a recipe that trains an annotator.",
         ("embedded-annotator", "discriminative-annotator", "generative-annotator"),
     ),
-    "build-dataset": (
-        "Make an annotated data set from topics and documents.",
-        "Run a recipe that builds a data set, as `mitigate run` does. ",
-        ("build-dataset",),
-    ),
+    "build-dataset": ("Run a recipe that makes an annotated data set from topics and documents.", ("build-dataset",)),
 }
 
 
-def add_parser(subparsers: Subparsers[Parser], annotators: Mapping[str, Annotator]) -> None:
+def add_parser(subparsers: Subparsers, annotators: Mapping[str, Annotator]) -> None:
     """Add `run`, `train`, `build-dataset` and `recipes`; recipes may use these annotators by name."""
-    for name, (text, what, kinds) in COMMANDS.items():
-        parser = subparsers.add_parser(
-            name,
-            help=text,
-            description=f"{what or 'Run a recipe. '}RECIPE is a YAML file, or the name of one that `mitigate recipes` "
-            f"lists. {EXIT_CODES}",
-        )
+    for name, (text, kinds) in COMMANDS.items():
+        more = "RECIPE is a YAML file, or the name of one that `mitigate recipes` lists."
+        parser = add_command(subparsers, name, text, more, EXIT_CODES)
         parser.option("recipe", "This YAML file, or name such as rlhf/small_gpu, is run.", "RECIPE")
         text = "The recipe's KEY, or KEY of a section as SECTION.KEY, gets this value."
         parser.option("overrides", text, "KEY=VALUE", nargs="*", default=[])
-        text = "Results go to this folder (out/runs/RECIPE). If it exists, the command continues it."
-        parser.output(text, metavar="DIR", required=False)
+        parser.output(continued=True, required=False, folder="out/runs/RECIPE")
         parser.flag("--check", "The recipe is only checked and printed resolved.")
         if name == "build-dataset":
             parser.flag("--review", "The command stops for a person to correct what was made (review=true).")
         parser.set_defaults(run=partial(run, program=parser.prog, kinds=kinds, annotators=annotators))
-    recipes = subparsers.add_parser(
-        "recipes", help="List the recipes that come with the toolkit.", description="List the recipes by name."
-    )
+    recipes = add_command(subparsers, "recipes", "List the recipes that come with the toolkit.", exit_codes="")
     recipes.json()
     recipes.set_defaults(run=print_recipes)
 

@@ -14,7 +14,7 @@ from contextlib import ExitStack, closing
 from socket import socket
 from urllib.parse import urlsplit
 
-from mitigate.cli.options import Parser, Subparsers, calibration_option, check_cache
+from mitigate.cli.options import Subparsers, add_command, calibration_option, check_cache
 from mitigate.io import FAILED, UsageError
 from mitigate.models import open_annotator, open_engine
 
@@ -22,15 +22,15 @@ TOKEN = "MITIGATE_SERVE_TOKEN"
 KEY = "MITIGATE_UPSTREAM_KEY"
 
 
-def add_parser(subparsers: Subparsers[Parser]) -> None:
+def add_parser(subparsers: Subparsers) -> None:
     """Add the command and its options."""
-    parser = subparsers.add_parser(
-        "serve",
-        help="Annotate or correct the answers of an OpenAI-compatible endpoint, as a proxy in front of it.",
-        description="Serve an OpenAI-compatible proxy: requests that carry a reference get their answers annotated or "
-        f"corrected, everything else passes through. {TOKEN} sets a bearer token that clients must send; {KEY} is then "
-        "sent upstream (without it, a client's own authorization is passed on when there is no token).",
+    more = (
+        "Requests that carry a reference get their answers annotated or corrected, everything else passes through. "
+        f"{TOKEN} sets a bearer token that clients must send; {KEY} is then sent upstream (without it, a client's own "
+        "authorization is passed on when there is no token)."
     )
+    text = "Annotate or correct the answers of an OpenAI-compatible endpoint, as a proxy in front of it."
+    parser = add_command(subparsers, "serve", text, more, "")
     parser.option("--upstream", "The endpoint behind the proxy is at http://HOST:PORT/v1.", "URL", required=True)
     parser.option("--host", "The proxy listens on this address (%(default)s).", default="127.0.0.1")
     text = "The proxy listens on this port (%(default)s)."

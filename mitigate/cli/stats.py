@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from annotators.records import LABELS
-from mitigate.cli.options import WHOLE, Parser, Subparsers
+from mitigate.cli.options import EXIT_CODES, Subparsers, add_command
 from mitigate.cli.results import print_json
 from mitigate.io import REJECTED, UsageError, check_paths, write_bytes
 from mitigate.report.totals import table
@@ -25,18 +25,15 @@ if TYPE_CHECKING:
     from mitigate.labels import JudgedAnswer
 
 
-def add_parser(subparsers: Subparsers[Parser]) -> None:
+def add_parser(subparsers: Subparsers) -> None:
     """Add the command and its options."""
-    parser = subparsers.add_parser(
-        "stats",
-        help="Count labels, and measure accumulation and agreement of annotated data.",
-        description="Print figures of annotated answers or labelled sentences; OUTPUT gets the page as Markdown. The "
-        "exit code is 0 when all is done, 1 after a failure, 2 for wrong usage, and 3 when lines could not be read, "
-        "which are told.",
-    )
+    more = "OUTPUT gets the page as Markdown."
+    exit_codes = EXIT_CODES.partition(", which are then")[0] + "."
+    text = "Count labels, and measure accumulation and agreement of annotated data."
+    parser = add_command(subparsers, "stats", text, more, exit_codes)
     parser.input("These JSON Lines files hold annotated answers or sentences.", several=True, required=False)
     parser.file("--agreement", "A is compared with B, which counts as right.", ("A", "B"), nargs=2)
-    parser.output(WHOLE, required=False)
+    parser.output(required=False)
     parser.json()
     text = "Accumulation counts answers with at least this share of characters in judged sentences (%(default)s)."
     parser.number("--whole", text, "a share from 0 to 1", lambda share: 0 <= share <= 1, "SHARE", default=0.9)
