@@ -24,30 +24,16 @@ from annotators.records import (
 from engines.checkpoint import not_partitioned
 
 __all__ = [
-    "HALLUCINATED",
-    "LABELS",
-    "Annotation",
-    "Annotator",
-    "Edit",
-    "Fragment",
-    "Label",
-    "SentenceAnnotation",
-    "Span",
-    "Status",
-    "hallucination_rate",
-    "load_annotator",
-]
+    "HALLUCINATED", "LABELS", "Annotation", "Annotator", "Edit", "Fragment", "Label", "SentenceAnnotation", "Span",
+    "Status", "hallucination_rate", "load_annotator",
+]  # fmt: skip
 
 
 @not_partitioned()
 def load_annotator(
-    name: str = "embedded",
-    *,
-    device: str | None = None,
-    dtype: Literal["auto", "float32", "bfloat16"] = "auto",
-    calibration: str | Path | None = None,
-    **options: Any,
-) -> Annotator:
+    name: str = "embedded", *, device: str | None = None, dtype: Literal["auto", "float32", "bfloat16"] = "auto",
+    calibration: str | Path | None = None, **options: Any,
+) -> Annotator:  # fmt: skip
     """Build the annotator that a name stands for: "embedded", a folder written by ``save_pretrained``, a hub id, or
     ``generative:KIND:MODEL[@BASE_URL]``, a language model behind an engine.
 

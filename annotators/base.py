@@ -93,7 +93,7 @@ class Annotator(Protocol):
         ]
 
     def annotate_spans(self, record: Mapping[str, Any], spans: Sequence[tuple[int, int]]) -> list[SentenceAnnotation]:
-        """Judge the sentences of one answer at ``spans``, which ``split_sentences`` found in it, as ``annotate`` would."""
+        """Judge the sentences of one answer at ``spans``, found by ``split_sentences``, as ``annotate`` would."""
         checked([record], ("reference", "answer"))
         return self.judge(_sentences(record, spans))
 

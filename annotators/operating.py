@@ -241,15 +241,9 @@ def choose(found: Sequence[Flagging], target: float) -> Flagging:
 
 
 def fit_calibration(
-    scores: Sequence[Mapping[Any, float] | None],
-    labels: Sequence[str | None],
-    gold: Sequence[str],
-    groups: Sequence[Hashable],
-    *,
-    annotator: str,
-    target_precision: float | None = None,
-    confidence: float = 0.9,
-) -> Calibration:
+    scores: Sequence[Mapping[Any, float] | None], labels: Sequence[str | None], gold: Sequence[str],
+    groups: Sequence[Hashable], *, annotator: str, target_precision: float | None = None, confidence: float = 0.9,
+) -> Calibration:  # fmt: skip
     """Fit on (n,) judged rows; rows without scores (not checked) are left out.
 
     Rows that people call "no_fact" count as false alarms where they are flagged, and enter nothing else; rows that the
@@ -284,16 +278,11 @@ def fit_calibration(
     found = flaggings(hallucination, truth == 0, groups, confidence)
     flagging = choose(found, target_precision) if target_precision is not None else None
     report = {
-        "n": n,
-        "n_supported": n_supported,
-        "n_hallucinated": n - n_supported,
-        "n_no_fact": sum(g == "no_fact" for g in gold),
-        "n_unchecked": int(np.isnan(share).sum()),
-        "n_groups": len({groups[i] for i in kept}),
-        "ece_before": ece(share[usable], y),
-        "ece_after_cross_fitted": ece(crossed, y),
-        "target_precision": target_precision,
+        "n": n, "n_supported": n_supported, "n_hallucinated": n - n_supported,
+        "n_no_fact": sum(g == "no_fact" for g in gold), "n_unchecked": int(np.isnan(share).sum()),
+        "n_groups": len({groups[i] for i in kept}), "ece_before": ece(share[usable], y),
+        "ece_after_cross_fitted": ece(crossed, y), "target_precision": target_precision,
         "confidence": confidence if target_precision is not None else None,
         "flagging": asdict(flagging) if flagging else None,
-    }
+    }  # fmt: skip
     return Calibration(annotator, slope, intercept, flagging.threshold if flagging else None, report)

@@ -80,15 +80,10 @@ class SentenceAnnotation:
 
     def to_dict(self) -> dict[str, Any]:
         row: dict[str, Any] = {
-            "text": self.text,
-            "start": self.start,
-            "end": self.end,
-            "status": self.status,
-            "label": self.label,
+            "text": self.text, "start": self.start, "end": self.end, "status": self.status, "label": self.label,
             "scores": dict(self.scores) if self.scores is not None else None,
-            "fragments": [f.to_dict() for f in self.fragments],
-            "correction": [c.to_dict() for c in self.correction],
-        }
+            "fragments": [f.to_dict() for f in self.fragments], "correction": [c.to_dict() for c in self.correction],
+        }  # fmt: skip
         if self.spans is not None:
             row["spans"] = [s.to_dict() for s in self.spans]
         row |= {k: list(v) for k in ("not_verbatim", "problems") if (v := getattr(self, k))}

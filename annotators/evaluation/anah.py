@@ -93,7 +93,7 @@ def split_rows(
 
 
 def leaks(rows: Sequence[Mapping[str, Any]], splits: Sequence[Split]) -> list[str]:
-    """What of the unseen parts is in train as well, in words, for rows without those that :func:`split_rows` dropped."""
+    """What of the unseen parts is in train as well, in words, for rows without those ``split_rows`` dropped."""
     forbidden: dict[Split, tuple[str, ...]] = {
         "unseen_topic": ("topic", "reference", "question", "answer"),
         "unseen_question": ("question", "answer"),
@@ -232,13 +232,9 @@ def _answers(number: int, topic: Mapping[str, Any], report: Report) -> Iterator[
             else:
                 sentences = _sentences(str(answer), list(annotated[q]), report, where)
                 record = {
-                    "source": f"anah-{model}",
-                    "lang": language,
-                    "topic": name,
-                    "question": str(questions[q]),
-                    "reference": reference,
-                    "answer": str(answer),
-                }
+                    "source": f"anah-{model}", "lang": language, "topic": name, "question": str(questions[q]),
+                    "reference": reference, "answer": str(answer),
+                }  # fmt: skip
                 if sentences:
                     yield [
                         {"id": f"anah-{number}-{model}-{q}-{s}", **record, **sentence}
@@ -307,7 +303,7 @@ def splittings(answer: str) -> Iterator[list[tuple[int, int]]]:
 
 
 def apply_edits(sentence: str, edits: Iterable[tuple[str, str]]) -> str:
-    """The sentence with each (from, to) put in at the first place of ``from`` after the edit before it, else the first."""
+    """The sentence with each (from, to) put in at its first place after the edit before it, else at its first."""
     at = 0
     for old, new in edits:
         if not old:

@@ -64,12 +64,9 @@ def labelled(
 
 
 def predict(
-    annotator: Annotator,
-    rows: Sequence[LabelledSentence],
-    progress: Progress | None = None,
-    *,
+    annotator: Annotator, rows: Sequence[LabelledSentence], progress: Progress | None = None, *,
     parametric: bool = False,
-) -> list[SentenceAnnotation]:
+) -> list[SentenceAnnotation]:  # fmt: skip
     """Ask the annotator in chunks of about 256 rows; it gets the texts, never labels, fragments or corrections.
 
     Rows of one answer that stand together are asked together. ``progress`` is called with (done, all); ``parametric``
@@ -101,14 +98,9 @@ def _chunks(rows: Sequence[LabelledSentence]) -> list[tuple[int, int]]:
 
 
 def evaluate(
-    rows: Sequence[LabelledSentence],
-    judged: Sequence[SentenceAnnotation],
-    *,
-    n_resamples: int = 1000,
-    seed: int = 0,
-    texts: bool = False,
-    similarity: Sequence[float | None] | None = None,
-) -> dict[str, Any]:
+    rows: Sequence[LabelledSentence], judged: Sequence[SentenceAnnotation], *, n_resamples: int = 1000, seed: int = 0,
+    texts: bool = False, similarity: Sequence[float | None] | None = None,
+) -> dict[str, Any]:  # fmt: skip
     """All figures: ``overall`` (every row alike), ``mean_over_sources`` (every source alike), and by part.
 
     ``texts`` compares annotations as texts too, with BERTScore ``similarity`` of each row. ``overall``, ``sources``,
@@ -123,14 +115,9 @@ def evaluate(
         some, answers = [rows[i] for i in numbers], [judged[i] for i in numbers]
         chosen = None if similarity is None else [similarity[i] for i in numbers]
         figures = summarise(
-            [r.row["label"] for r in some],
-            [predicted[i] for i in numbers],
-            [scores[i] for i in numbers],
-            two_way_only=[r.two_way for r in some],
-            groups=[r.group for r in some],
-            n_resamples=n_resamples,
-            seed=seed,
-        )
+            [r.row["label"] for r in some], [predicted[i] for i in numbers], [scores[i] for i in numbers],
+            two_way_only=[r.two_way for r in some], groups=[r.group for r in some], n_resamples=n_resamples, seed=seed,
+        )  # fmt: skip
         figures |= {"evidence": evidence(some, answers)}
         return figures | ({"texts": text_figures([r.row for r in some], answers, chosen)} if texts else {})
 
@@ -216,13 +203,9 @@ def _one_label(label: str, predicted: Sequence[str | None]) -> dict[str, Any]:
 
 
 def _mean_over_sources(
-    rows: Sequence[LabelledSentence],
-    predicted: Sequence[str | None],
-    scores: Sequence[Mapping[Any, float] | None],
-    sources: Mapping[str, Mapping[str, Any]],
-    n_resamples: int,
-    seed: int,
-) -> dict[str, Any]:
+    rows: Sequence[LabelledSentence], predicted: Sequence[str | None], scores: Sequence[Mapping[Any, float] | None],
+    sources: Mapping[str, Mapping[str, Any]], n_resamples: int, seed: int,
+) -> dict[str, Any]:  # fmt: skip
     """The mean of each figure over the sources where it exists, with an interval where they have one."""
     parts: dict[str, list[tuple[Any, Statistic]]] = {}
     for numbers in _by(rows, lambda r: r.source).values():
@@ -248,13 +231,9 @@ def _mean_over_sources(
 
 
 def compare(
-    rows: Sequence[LabelledSentence],
-    first: Sequence[SentenceAnnotation],
-    second: Sequence[SentenceAnnotation],
-    *,
-    n_resamples: int = 1000,
-    seed: int = 0,
-) -> dict[str, dict[str, Any]]:
+    rows: Sequence[LabelledSentence], first: Sequence[SentenceAnnotation], second: Sequence[SentenceAnnotation], *,
+    n_resamples: int = 1000, seed: int = 0,
+) -> dict[str, dict[str, Any]]:  # fmt: skip
     """first − second of each figure over the same draws of groups: part → figure → ``metrics.paired_difference``.
 
     Parts are "overall", "language en", "split unseen_topic" and so on.

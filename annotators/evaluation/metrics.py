@@ -52,12 +52,9 @@ def percentiles(values: Sequence[float | None], level: float = 0.95) -> tuple[fl
 
 
 def bootstrap(
-    statistics: Mapping[str, Statistic],
-    groups: Sequence[Hashable],
-    n_resamples: int = 1000,
-    seed: int = 0,
+    statistics: Mapping[str, Statistic], groups: Sequence[Hashable], n_resamples: int = 1000, seed: int = 0,
     level: float = 0.95,
-) -> dict[str, tuple[float, float] | None]:
+) -> dict[str, tuple[float, float] | None]:  # fmt: skip
     """Percentile intervals of several figures of (n,) row weights, all from the same draws of the (n,) groups.
 
     None with fewer than two groups; 0 resamples give no interval; equal seeds give equal ones. Source: Efron &
@@ -271,15 +268,10 @@ def macro_f1_statistic(gold: Sequence[str], predicted: Sequence[str | None], two
 
 
 def summarise(
-    gold: Sequence[str],
-    predicted: Sequence[str | None],
-    scores: Sequence[Mapping[Any, float] | None] | None = None,
-    *,
-    two_way_only: Sequence[bool] | None = None,
-    groups: Sequence[Hashable] | None = None,
-    n_resamples: int = 1000,
+    gold: Sequence[str], predicted: Sequence[str | None], scores: Sequence[Mapping[Any, float] | None] | None = None, *,
+    two_way_only: Sequence[bool] | None = None, groups: Sequence[Hashable] | None = None, n_resamples: int = 1000,
     seed: int = 0,
-) -> dict[str, Any]:
+) -> dict[str, Any]:  # fmt: skip
     """All figures of (n,) rows, with their counts, classes, confusions and 95 % intervals; see the return statement.
 
     ``gold`` are ``LABELS`` or "unsupported", ``predicted`` is None where unchecked. ``two_way_only`` marks rows of

@@ -26,7 +26,7 @@ def rouge_l(predicted: str, gold: str) -> float:
 
 
 def ngram_precision(fragments: Sequence[str], reference: str, n: int, language: str) -> float | None:
-    """Share of the fragments' n-grams (characters for "zh", else words) in the reference; None where no fragment has n."""
+    """Share of the fragments' n-grams (characters for "zh", else words) in the reference; None without any."""
     units = _characters if language == "zh" else _plain_words
     known = set(_ngrams(units(reference), n))
     found = [gram in known for fragment in fragments for gram in _ngrams(units(fragment), n)]
@@ -46,7 +46,7 @@ def _ngrams(units: Sequence[str], n: int) -> list[tuple[str, ...]]:
 
 
 def gold_text(row: Mapping[str, Any]) -> str | None:
-    """The gold annotation of a labelled sentence in tags; None where it has neither fragments nor a correction to give."""
+    """The gold annotation of a labelled sentence in tags; None without fragments or a correction to give."""
     label = row["label"]
     if label not in LABELS:
         return None
@@ -96,13 +96,9 @@ def text_figures(
             values.extend([] if value is None else [value])
     scores = [s for s in similarity or () if s is not None]
     return {
-        "n_texts": len(rouges),
-        "rouge_l": _mean(rouges),
-        "bert_score": _mean(scores),
-        "n_fragments": len(precision[3]),
-        "fragment_precision_3": _mean(precision[3]),
-        "fragment_precision_4": _mean(precision[4]),
-    }
+        "n_texts": len(rouges), "rouge_l": _mean(rouges), "bert_score": _mean(scores), "n_fragments": len(precision[3]),
+        "fragment_precision_3": _mean(precision[3]), "fragment_precision_4": _mean(precision[4]),
+    }  # fmt: skip
 
 
 def bert_scores(

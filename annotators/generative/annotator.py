@@ -46,13 +46,9 @@ class GenerativeAnnotator(Annotator):
     """
 
     def __init__(
-        self,
-        engine: Engine,
-        options: Options | None = None,
-        *,
-        embedder: Embedder | None = None,
+        self, engine: Engine, options: Options | None = None, *, embedder: Embedder | None = None,
         device: str | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.engine = engine
         self.options = options = options or Options()
         self.name = f"generative:{engine.name}"
@@ -78,15 +74,9 @@ class GenerativeAnnotator(Annotator):
 
     @classmethod
     def from_pretrained(
-        cls,
-        name: str,
-        *,
-        cache: str | Path | None = None,
-        concurrency: int | None = None,
-        device: str | None = None,
-        dtype: Literal["auto", "float32", "bfloat16"] = "auto",
-        **options: Any,
-    ) -> GenerativeAnnotator:
+        cls, name: str, *, cache: str | Path | None = None, concurrency: int | None = None, device: str | None = None,
+        dtype: Literal["auto", "float32", "bfloat16"] = "auto", **options: Any,
+    ) -> GenerativeAnnotator:  # fmt: skip
         """The annotator of an engine string KIND:MODEL[@BASE_URL], see ``engines/chat.py``; "generative:" may stand
         before it.
 
@@ -179,11 +169,7 @@ def _annotation(sentence: Sentence, verdict: Verdict, shown: Shown) -> SentenceA
         if not any(edit.start < end and start < edit.end for edit in edits):
             edits.append(Edit(text[slice(*place)], target, start, end))
     return sentence.judged(
-        "checked",
-        verdict.label,
-        verdict.scores,
-        fragments=tuple(fragments),
-        correction=tuple(sorted(edits, key=lambda edit: edit.start)),
-        not_verbatim=tuple(missing),
+        "checked", verdict.label, verdict.scores, fragments=tuple(fragments),
+        correction=tuple(sorted(edits, key=lambda edit: edit.start)), not_verbatim=tuple(missing),
         problems=verdict.problems,
-    )
+    )  # fmt: skip

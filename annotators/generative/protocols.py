@@ -267,12 +267,9 @@ def _single_turn(item: Item, shown: Shown, options: Options) -> Turn[Verdict]:
     tagged, sample = yield from _ask(chat, read, options)
     placed = tuple(c for c in tagged.corrections if locate_words(c[0], item.sentence) is not None)
     return Verdict(
-        tagged.label,
-        tagged.fragments,
-        placed,
-        _scores(tagged.label, decision(sample, tagged.type_span, _WORDS)),
+        tagged.label, tagged.fragments, placed, _scores(tagged.label, decision(sample, tagged.type_span, _WORDS)),
         () if len(placed) == len(tagged.corrections) else ("correction_not_in_sentence",),
-    )
+    )  # fmt: skip
 
 
 def _three_turns(item: Item, shown: Shown, options: Options) -> Turn[Verdict]:

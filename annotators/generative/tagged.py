@@ -104,7 +104,7 @@ class Part:
 
 
 def neutral(text: str) -> str:
-    """A text as it is shown to a model: no invisible characters, ``<`` and ``>`` as ‹ and ›, lone surrogates as U+FFFD."""
+    """A text as a model is shown it: no invisible characters, ``<`` and ``>`` as ‹ and ›, lone surrogates as U+FFFD."""
     if text.isascii() and text.isprintable() and "<" not in text and ">" not in text:
         return text
     shown = (
@@ -177,7 +177,7 @@ def _squashed(text: str) -> str:
 
 
 def fragments_in(value: str) -> list[str]:
-    """The fragments in a value, without the fences, list marks, opening phrases and quotes that models put around them."""
+    """The fragments in a value, without fences, list marks, opening phrases and quotes that models put around them."""
     found = []
     for piece in (piece for part in _SEP.split(value) for piece in _NUMBERED.split(part)):
         text = piece.strip().strip("`").strip()

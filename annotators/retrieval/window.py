@@ -128,7 +128,7 @@ def with_neighbours(support_QP: np.ndarray, index: ReferenceIndex) -> np.ndarray
 
 
 def take(index: ReferenceIndex, order_P: np.ndarray, budget: int) -> list[int]:
-    """Places to read, best first; one that no longer fits is passed over, the best always taken, equal passages once."""
+    """Places to read, best first; one that no longer fits is passed over, the best is taken, equal passages once."""
     smallest = min(passage.tokens for passage in index.passages)
     taken: list[int] = []
     seen: set[str] = set()

@@ -63,16 +63,9 @@ class DiscriminativeAnnotator(Annotator):
     embedder: Embedder
 
     def __init__(
-        self,
-        combiner: Combiner,
-        idf: Idf,
-        embedder: Embedder,
-        *,
-        name: str = "embedded",
-        embedder_id: str | None = None,
-        window_tokens: int | None = None,
-        encoder: PairEncoder | None = None,
-    ) -> None:
+        self, combiner: Combiner, idf: Idf, embedder: Embedder, *, name: str = "embedded",
+        embedder_id: str | None = None, window_tokens: int | None = None, encoder: PairEncoder | None = None,
+    ) -> None:  # fmt: skip
         self.encoder = encoder
         self.combiner = combiner
         self.idf = idf
@@ -94,13 +87,9 @@ class DiscriminativeAnnotator(Annotator):
 
     @classmethod
     def from_pretrained(
-        cls,
-        name: str = "embedded",
-        *,
-        device: str | None = None,
-        dtype: Literal["auto", "float32", "bfloat16"] = "auto",
-        window_tokens: int | None = None,
-    ) -> DiscriminativeAnnotator:
+        cls, name: str = "embedded", *, device: str | None = None,
+        dtype: Literal["auto", "float32", "bfloat16"] = "auto", window_tokens: int | None = None,
+    ) -> DiscriminativeAnnotator:  # fmt: skip
         """Load "embedded" (shipped inside the package), or a folder or hub id written by ``save_pretrained``.
 
         ``device`` None takes cuda where there is one; ``dtype`` is the encoder's, "auto" bfloat16 where the hardware
@@ -160,13 +149,10 @@ class DiscriminativeAnnotator(Annotator):
         folder.mkdir(parents=True, exist_ok=True)
         stored = None if self.encoder is None else self.encoder.stored
         config = {
-            "kind": MADE_FOR["kind"],
-            "version": MADE_FOR["version"],
-            "embedder": self.embedder_id,
+            "kind": MADE_FOR["kind"], "version": MADE_FOR["version"], "embedder": self.embedder_id,
             "encoder": None if stored is None or self.encoder is None else {"base": self.encoder.base},
-            "labels": MADE_FOR["labels"],
-            "features": MADE_FOR["features"],
-        }
+            "labels": MADE_FOR["labels"], "features": MADE_FOR["features"],
+        }  # fmt: skip
         (folder / "annotator.json").write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
         self.combiner.save(folder / "combiner.safetensors")
         save_file({"idf": self.idf.table.astype(np.float16)}, folder / "idf.safetensors")

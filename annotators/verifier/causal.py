@@ -51,14 +51,9 @@ class CausalAnnotator(Annotator):
     reads = ("question", "reference", "answer", "sentence", "language")
 
     def __init__(
-        self,
-        model: PreTrainedModel,
-        tokenizer: PreTrainedTokenizerBase,
-        *,
-        name: str = "causal",
-        languages: Sequence[str] | None = None,
-        max_tokens: int = MAX_TOKENS,
-    ) -> None:
+        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, *, name: str = "causal",
+        languages: Sequence[str] | None = None, max_tokens: int = MAX_TOKENS,
+    ) -> None:  # fmt: skip
         control_ids(tokenizer)  # fails now rather than at the first answer
         self.model = model.eval()
         self.tokenizer = tokenizer
@@ -70,13 +65,9 @@ class CausalAnnotator(Annotator):
 
     @classmethod
     def from_pretrained(
-        cls,
-        name: str,
-        *,
-        device: str | None = None,
-        dtype: Literal["auto", "float32", "bfloat16"] = "auto",
+        cls, name: str, *, device: str | None = None, dtype: Literal["auto", "float32", "bfloat16"] = "auto",
         max_tokens: int | None = None,
-    ) -> CausalAnnotator:
+    ) -> CausalAnnotator:  # fmt: skip
         """Load a classifier: a folder written by ``save_pretrained`` or a trainer, or a hub id.
 
         ``device`` None takes cuda where there is one; ``dtype`` "auto" is bfloat16 on cuda, float32 elsewhere;
@@ -378,13 +369,9 @@ def encode(tokenizer: PreTrainedTokenizerBase, readings: Sequence[Reading], max_
 
 
 def _rows(
-    tokenizer: PreTrainedTokenizerBase,
-    reading: Reading,
-    question_T: np.ndarray,
-    reference_T: np.ndarray,
-    answer: tuple[np.ndarray, np.ndarray],
-    max_tokens: int,
-) -> Rows:
+    tokenizer: PreTrainedTokenizerBase, reading: Reading, question_T: np.ndarray, reference_T: np.ndarray,
+    answer: tuple[np.ndarray, np.ndarray], max_tokens: int,
+) -> Rows:  # fmt: skip
     first, between = control_ids(tokenizer)
     head = list(first)
     if reading.question.strip():
@@ -502,7 +489,7 @@ NAMES: dict[str, Label] = {
 
 
 def label_order(id2label: Mapping[Any, str], where: str) -> list[int]:
-    """For each of LABELS the number of its class in a checkpoint's config.json; ValueError where the names do not fit."""
+    """For each of LABELS the number of its class in a checkpoint's config.json; ValueError where names do not fit."""
     names = {int(number): str(name) for number, name in id2label.items()}
     found = {NAMES.get(name.strip().lower().replace("_", " "), NAMES.get(name)): n for n, name in names.items()}
     if set(found) != set(LABELS) or len(names) != len(LABELS):

@@ -336,7 +336,7 @@ def _from_word(clause: str, number: int) -> str:
 
 
 def _only_topic(rest: str) -> bool:
-    """Whether what a refusal or announcement goes on with is a topic; only an embedded question in it may have a verb."""
+    """Whether a refusal or announcement goes on with a topic; only an embedded question in it may have a verb."""
     before, *embedded = _EMBEDDED.split(rest, maxsplit=1)
     if re.search(r"\bwhy\b", rest, re.IGNORECASE) and (_NUMBER.search(rest) or _has_name(" " + embedded[0])):
         return False  # "why" takes what follows for true

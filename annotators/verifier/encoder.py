@@ -157,13 +157,9 @@ class PairEncoder:
     """
 
     def __init__(
-        self,
-        base: str | None = None,
-        weights: dict[str, torch.Tensor] | None = None,
-        *,
-        device: str | None = None,
+        self, base: str | None = None, weights: dict[str, torch.Tensor] | None = None, *, device: str | None = None,
         dtype: str = "auto",
-    ) -> None:
+    ) -> None:  # fmt: skip
         from transformers import AutoTokenizer
 
         self.base = base

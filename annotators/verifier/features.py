@@ -220,13 +220,9 @@ def _mean(values: np.ndarray, weight: np.ndarray) -> float:
 
 
 def alignment_features(
-    words: Words,
-    own: TokenEmbeddings,
-    evidence: Evidence,
-    found: np.ndarray,
-    weight: np.ndarray,
+    words: Words, own: TokenEmbeddings, evidence: Evidence, found: np.ndarray, weight: np.ndarray,
     question: np.ndarray | None = None,
-) -> tuple[np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
     """How a sentence is matched by meaning: (len(ALIGNMENT_FEATURES),) float64, cosines in [-1, 1], 1 where there is
     nothing to match; and (_P,) how much of the sentence's weight each passage matches.
 

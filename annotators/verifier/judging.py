@@ -109,13 +109,9 @@ class Judge:
     """Sentences to verdicts, through window, features, combiner and, where there is one, the pair encoder."""
 
     def __init__(
-        self,
-        combiner: Combiner,
-        idf: Idf,
-        embedder: Embedder,
-        window_tokens: int | None = None,
+        self, combiner: Combiner, idf: Idf, embedder: Embedder, window_tokens: int | None = None,
         encoder: PairEncoder | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.combiner = combiner
         self.idf = idf
         self.embedder = embedder

@@ -26,14 +26,10 @@ PER_DOCUMENT = 8
 # --- one edit of a supported sentence makes it false ---------------------------------------------------------------
 
 FRAMES = (
-    "It is a myth that {}.",
-    "It is not true that {}.",
-    "It is wrong to say that {}.",
-    "Contrary to what is written, it is false that {}.",
-    "{}, which is wrong.",
-    "{} – but that is a lie.",
+    "It is a myth that {}.", "It is not true that {}.", "It is wrong to say that {}.",
+    "Contrary to what is written, it is false that {}.", "{}, which is wrong.", "{} – but that is a lie.",
     "Some say {}, but this is untrue.",
-)
+)  # fmt: skip
 """Sentences that deny the statement put into them."""
 UNITS = (
     "metres feet miles kilometres years days months weeks hours minutes percent million billion thousand people "
@@ -45,7 +41,7 @@ _AUXILIARY = re.compile(
 
 
 def edit(sentence: str, reference: str, random: Random) -> str | None:
-    """One false version of a sentence that the reference supports, or None; other names are taken from the reference."""
+    """One false version of a sentence that the reference supports, or None; other names come from the reference."""
     kinds = [_number, _number, _name, _name, _negation, _opposite, _unit]  # numbers and names twice as often
     if random.random() < 0.08:
         return random.choice(FRAMES).format(decapitalised(sentence.rstrip(" .")))

@@ -454,13 +454,9 @@ def read_examples(path: Path) -> list[Example]:
 
 
 def train_labels(
-    encoder: PairEncoder,
-    table: Table,
-    passages: Sequence[tuple[str, ...]],
-    replayed: Sequence[Example],
-    settings: Settings,
-    folder: Path,
-) -> None:
+    encoder: PairEncoder, table: Table, passages: Sequence[tuple[str, ...]], replayed: Sequence[Example],
+    settings: Settings, folder: Path,
+) -> None:  # fmt: skip
     """The encoder's second stage: people's labels of the training folds, some synthetic rows, and replayed examples."""
     train = np.flatnonzero(np.isin(table.folds, FOLD_NAMES["train"])).tolist()
     beside, extra_beside = unseen_logits(table, settings.seed)
@@ -516,12 +512,9 @@ def batch_order(lengths: Sequence[int], size: int, seed: int) -> list[list[int]]
 
 
 def loss_of(
-    encoder: PairEncoder,
-    pairs: Sequence[Pair],
-    examples: Sequence[Example],
-    numbers: Sequence[int],
+    encoder: PairEncoder, pairs: Sequence[Pair], examples: Sequence[Example], numbers: Sequence[int],
     beside: np.ndarray | None,
-) -> torch.Tensor:
+) -> torch.Tensor:  # fmt: skip
     """Loss of one batch; with ``beside``, logits (n, 4) of another model, also that of the two added up."""
     device = encoder.device
     batch = encoder.batch([pairs[i] for i in numbers])
@@ -548,16 +541,9 @@ def loss_of(
 
 
 def train_stage(
-    encoder: PairEncoder,
-    examples: Sequence[Example],
-    folder: Path,
-    *,
-    epochs: float,
-    rate: float,
-    batch: int = 32,
-    seed: int = 0,
-    beside: np.ndarray | None = None,
-) -> None:
+    encoder: PairEncoder, examples: Sequence[Example], folder: Path, *, epochs: float, rate: float, batch: int = 32,
+    seed: int = 0, beside: np.ndarray | None = None,
+) -> None:  # fmt: skip
     """Train in place; the state is kept in ``folder`` every CHECKPOINT_STEPS steps and taken up again from there.
 
     ``rate`` is reached over the first 6 % of steps and then falls linearly to 0; heads learn five times as fast, since
