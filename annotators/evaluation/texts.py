@@ -2,8 +2,8 @@
 
 Source: ANAH (ACL 2024), §4.2. ROUGE-L and BERTScore compare the whole annotation (fragments, type, corrections) written
 in tags; n-gram precision says how much of the predicted fragments is verbatim in the reference. English is compared by
-words, lower case (ROUGE-L: stemmed); Chinese by jieba's words (n-grams: by characters). An annotator that only gives
-labels has no such figures. Here n-grams do not run over the end of a fragment and every occurrence counts.
+words, lower case (ROUGE-L: stemmed); Chinese by jieba's words (n-grams: by characters). N-grams do not run over the
+end of a fragment.
 """
 
 from __future__ import annotations
@@ -27,14 +27,7 @@ def rouge_l(predicted: str, gold: str) -> float:
 
 
 def ngram_precision(fragments: Sequence[str], reference: str, n: int, language: str) -> float | None:
-    """Share of the fragments' n-grams that are in the reference; None where no fragment has n words (characters).
-
-    Args:
-        fragments: Predicted, as the model wrote them.
-        reference: The whole reference.
-        n: 3 or 4 in the paper.
-        language: "zh" compares characters, all others words.
-    """
+    """Share of the fragments' n-grams (characters for "zh", else words) in the reference; None without any."""
     units = _characters if language == "zh" else _plain_words
     known = set(_ngrams(units(reference), n))
     found = [gram in known for fragment in fragments for gram in _ngrams(units(fragment), n)]
@@ -54,10 +47,7 @@ def _ngrams(units: Sequence[str], n: int) -> list[tuple[str, ...]]:
 
 
 def gold_text(row: Mapping[str, Any]) -> str | None:
-    """The gold annotation of a labelled sentence in tags; None where it has neither fragments nor a correction to give.
-
-    A sentence without facts has its tag alone. Of a whole corrected sentence the differences are written.
-    """
+    """The gold annotation of a labelled sentence in tags; None without fragments or a correction to give."""
     label = row["label"]
     if label not in LABELS:
         return None
@@ -93,11 +83,8 @@ def text_figures(
 ) -> dict[str, Any]:
     """Means over rows: ``rouge_l``, ``bert_score`` and ``fragment_precision_3`` and ``_4``, each None without rows.
 
-    Args:
-        rows: Gold; those without a gold annotation text are left out of ROUGE-L and BERTScore. A row that was not
-            checked counts 0 there.
-        judged: In the same order.
-        similarity: BERTScore of each row, None where there is none.
+    Rows without a gold annotation text are left out of ROUGE-L and BERTScore; an unchecked row counts 0 there.
+    ``similarity`` is BERTScore of each row, None where there is none.
     """
     rouges: list[float] = []
     precision: dict[int, list[float]] = {3: [], 4: []}
@@ -110,13 +97,9 @@ def text_figures(
             values.extend([] if value is None else [value])
     scores = [s for s in similarity or () if s is not None]
     return {
-        "n_texts": len(rouges),
-        "rouge_l": _mean(rouges),
-        "bert_score": _mean(scores),
-        "n_fragments": len(precision[3]),
-        "fragment_precision_3": _mean(precision[3]),
-        "fragment_precision_4": _mean(precision[4]),
-    }
+        "n_texts": len(rouges), "rouge_l": _mean(rouges), "bert_score": _mean(scores), "n_fragments": len(precision[3]),
+        "fragment_precision_3": _mean(precision[3]), "fragment_precision_4": _mean(precision[4]),
+    }  # fmt: skip
 
 
 def bert_scores(
@@ -124,15 +107,8 @@ def bert_scores(
 ) -> tuple[list[float | None], dict[str, str]]:
     """BERTScore F1 of each row's annotation text, and the model of each language.
 
-    Args:
-        rows: Gold.
-        judged: In the same order.
-        models: "paper" (roberta-large and bert-base-chinese), "packaged" (the MiniLM that comes with the toolkit;
-            English only), or a hub id or folder for all rows.
-
-    Raises:
-        ImportError: bert-score is not installed.
-        OSError: A model is not there.
+    ``models`` is "paper" (roberta-large and bert-base-chinese), "packaged" (the MiniLM that comes with the toolkit;
+    English only), or a hub id or folder for all rows. ImportError where bert-score, OSError where a model is missing.
     """
     try:
         from bert_score import BERTScorer

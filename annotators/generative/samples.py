@@ -1,9 +1,7 @@
 """Training samples of the generative annotator: annotation, and the tasks that are trained beside it.
 
-Source: ANAH (ACL 2024), §3.1: each sentence of an answer is a sample; beside annotation the tasks question generation,
-question selection, answer generation and general dialogue; prompts in several wordings with the document before or
-after the question. Annotation is asked for as the annotator does it (``prompts.py``, ``protocols.py``); the wordings of
-the other tasks are here. Everything is drawn by seed.
+Source: ANAH (ACL 2024), §3.1. Annotation is asked for as the annotator does it (``prompts.py``, ``protocols.py``); the
+wordings of the other tasks are here. Everything is drawn by seed.
 """
 
 from __future__ import annotations
@@ -66,17 +64,8 @@ def annotation_samples(
     """One sample per labelled sentence: what the annotator would ask, and the gold annotation in tags.
 
     Where the window lacks a gold fragment, six times as much is shown, as in the annotator's second pass. Rows whose
-    label is not one of the four are left out.
-
-    Args:
-        rows: With ``sentence``, ``reference``, ``question``, ``label``, ``fragments``, and ``edits`` or ``correction``.
-        prompts: Names of wordings. One is used as it is, document first; of several one is drawn for each sentence, in
-            either order.
-        windows: What of the reference is shown.
-        seed: The seed of the draws.
-
-    Raises:
-        ValueError: There is no such wording.
+    label is not one of the four are left out. One of ``prompts`` is used as it is, document first; of several one is
+    drawn for each sentence, in either order. ValueError where there is no such wording.
     """
     known = {t.name for t in built_in() if t.protocol == "tagged"}
     if unknown := sorted(set(prompts) - known):
@@ -119,7 +108,7 @@ def edits(row: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def question_samples(topics: Sequence[Mapping[str, Any]], *, several: bool, seed: int = 0) -> dict[Task, list[Sample]]:
-    """Samples of question generation and question selection from {"reference", "questions", "lang"} of training topics.
+    """Samples of question generation and selection from {"reference", "questions", "lang"} of training topics.
 
     Wordings are drawn by ``seed`` where ``several`` is true; else the first is used.
     """
@@ -147,10 +136,7 @@ def question_samples(topics: Sequence[Mapping[str, Any]], *, several: bool, seed
 
 
 def answer_samples(rows: Sequence[Mapping[str, Any]], *, several: bool, seed: int = 0) -> list[Sample]:
-    """Samples of answer generation from labelled sentences with ``answer`` and ``question``.
-
-    Only answers in which no sentence is hallucinated are taken, so that none is taught. Wordings as above.
-    """
+    """Samples of answer generation from answers in which no sentence is hallucinated, so that none is taught."""
     draw = random.Random(seed)
     answers: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
     for row in rows:
@@ -169,11 +155,9 @@ def answer_samples(rows: Sequence[Mapping[str, Any]], *, several: bool, seed: in
 
 
 def dialogue_samples(files: Iterable[Path]) -> Iterator[Sample]:
-    """Samples of general dialogue: the last assistant's message, given all before.
+    """Samples of general dialogue from JSON Lines: the last assistant's message, given all before.
 
-    Args:
-        files: JSON Lines of Dolly ({"instruction", "context", "response"}), ShareGPT ({"conversations": [{"from",
-            "value"}]}) or messages ({"messages": [{"role", "content"}]}); other lines are passed over.
+    A line is one of Dolly, of ShareGPT or has ``messages`` (see ``_messages``); other lines are passed over.
     """
     for path in files:
         with path.open(encoding="utf-8") as lines:
@@ -188,13 +172,7 @@ def dialogue_samples(files: Iterable[Path]) -> Iterator[Sample]:
 def mix(samples: Mapping[Task, Sequence[Sample]], shares: Mapping[Task, float], seed: int = 0) -> list[Sample]:
     """All annotation samples and as many of each other task as its share asks for, as far as there are any.
 
-    Args:
-        samples: The samples of each task.
-        shares: Share of each task in the whole, taken relative to that of annotation, which is above 0.
-        seed: The seed of the draw and of the order.
-
-    Raises:
-        ValueError: The share of annotation is 0.
+    Shares are taken relative to that of annotation; ValueError where that is 0.
     """
     if shares.get("annotation", 0) <= 0:
         raise ValueError(f"expected a share of annotation above 0, got {shares.get('annotation', 0)}")

@@ -104,10 +104,7 @@ class Part:
 
 
 def neutral(text: str) -> str:
-    """A text as it is shown to a model: no ASCII angle brackets, no invisible or control characters.
-
-    ``<`` and ``>`` become ‹ and ›, which no Unicode normalisation turns back; lone surrogates become U+FFFD.
-    """
+    """A text as a model is shown it: no invisible characters, ``<`` and ``>`` as ‹ and ›, lone surrogates as U+FFFD."""
     if text.isascii() and text.isprintable() and "<" not in text and ">" not in text:
         return text
     shown = (
@@ -180,10 +177,7 @@ def _squashed(text: str) -> str:
 
 
 def fragments_in(value: str) -> list[str]:
-    """The fragments in what follows a reference tag or stands between <SEP>s.
-
-    They come without the code fences, list marks, opening phrases and pair of quotes that models put around them.
-    """
+    """The fragments in a value, without fences, list marks, opening phrases and quotes that models put around them."""
     found = []
     for piece in (piece for part in _SEP.split(value) for piece in _NUMBERED.split(part)):
         text = piece.strip().strip("`").strip()
@@ -231,14 +225,9 @@ class Tagged:
 
 
 def parse_tagged(reply: str, sources: Sequence[str] = ()) -> Tagged:
-    """Read a reply of the single-turn protocol.
+    """Read a reply of the single-turn protocol; ParseFailure, whose name says why, where it can't be read.
 
-    Args:
-        reply: What the model wrote.
-        sources: The texts that it was shown, as they came; a tag copied out of one of them is no tag.
-
-    Raises:
-        ParseFailure: It can't be read; the failure's name says why.
+    ``sources`` are the texts that the model was shown; a tag copied out of one of them is no tag.
     """
     start = opening(reply)
     parts = parts_of(reply, start, _single_kind)
@@ -375,15 +364,9 @@ Run = tuple[int, int]
 
 
 def locate_fragment(fragment: str, reference: str, runs: Sequence[Run]) -> Fragment | None:
-    """The piece of the reference that a model copied, or None where there is none.
+    """The piece of the reference that a model copied from the ``runs`` it was shown, or None where there is none.
 
-    Args:
-        fragment: What the model wrote.
-        reference: The whole text, as it came.
-        runs: Spans of the reference that the model was shown.
-
-    Returns:
-        The piece; its ``match`` is 1 where it was copied and else its similarity, at least ``LEAST``.
+    Its ``match`` is 1 where it was copied and else its similarity, at least ``LEAST``.
     """
     for start, end in runs:
         if fragment and (at := reference.find(fragment, start, end)) >= 0:
@@ -457,8 +440,8 @@ def restored(text: str, *sources: str) -> str:
 def folded(text: str) -> tuple[str, tuple[int, ...]]:
     """A text without what a copy may change, and for each of its characters the offset that it came from.
 
-    Runs of blanks are one blank (none at the ends), letters small, compatibility forms folded (NFKC), quotes and
-    dashes of one kind, invisible characters gone.
+    Runs of blanks are one (none at the ends), letters small, compatibility forms folded (NFKC), quotes and dashes
+    alike.
     """
     kept: list[str] = []
     origin: list[int] = []

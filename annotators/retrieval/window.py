@@ -17,7 +17,7 @@ import numpy as np
 from annotators.retrieval.bm25 import words
 from annotators.retrieval.passages import Passage, ReferenceIndex
 
-# Chosen on fold 1, see docs/results/window-recall.md.
+# Chosen on fold 1, see docs/results/evidence.md.
 RANK_OFFSET = 5
 LINE_SHARE, LINE_TOKENS = 0.75, 128
 _CELLS = 4_000_000
@@ -26,9 +26,8 @@ _CELLS = 4_000_000
 
 @dataclass(frozen=True)
 class Window:
-    """Passages of one reference in document order; none where it is empty.
-
-    ``places`` are their numbers in ``ReferenceIndex.passages``; ``whole`` says that this is the whole reference.
+    """Passages of one reference in document order, their numbers in the index, and whether they are the whole
+    reference.
     """
 
     passages: tuple[Passage, ...]
@@ -57,8 +56,7 @@ def select(pairs: Sequence[tuple[ReferenceIndex, str]]) -> list[Window]:
 def second_pass(pairs: Sequence[tuple[ReferenceIndex, str]], factor: int = 6) -> list[list[Window]]:
     """More windows for sentences that the first one left unverifiable; none where that was the whole reference.
 
-    The best passages up to ``factor`` times the budget, the first window's among them (now beside their neighbours), in
-    document order, cut into at most ``factor`` windows within the budget each.
+    The best passages up to ``factor`` times the budget, now beside their neighbours, in at most ``factor`` windows.
     """
     windows: list[list[Window]] = [[] for _ in pairs]
     for n, index, order in _orders(pairs):
@@ -130,10 +128,7 @@ def with_neighbours(support_QP: np.ndarray, index: ReferenceIndex) -> np.ndarray
 
 
 def take(index: ReferenceIndex, order_P: np.ndarray, budget: int) -> list[int]:
-    """Places of the passages to read, best first, out of all places, best first.
-
-    A passage that no longer fits is passed over, the best one always taken; equal passages are taken once.
-    """
+    """Places to read, best first; one that no longer fits is passed over, the best is taken, equal passages once."""
     smallest = min(passage.tokens for passage in index.passages)
     taken: list[int] = []
     seen: set[str] = set()

@@ -31,11 +31,7 @@ _ENGLISH = FUNCTION_WORDS - frozenset("a an me was in on i no so as do s t is fo
 
 
 def language_of(text: str) -> str:
-    """The language of a text: "en", "zh", another code ("ja", "fr", "other"), or "none" without letters.
-
-    Args:
-        text: Any text; its first 4,000 characters decide.
-    """
+    """The language of a text's first 4,000 characters: "en", "zh", another code ("ja", "fr", "other"), or "none"."""
     return _language_of(text[:_HEAD])
 
 

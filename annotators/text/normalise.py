@@ -30,14 +30,11 @@ _LATIN = re.compile("[A-Za-z]")
 
 
 def clean(text: str) -> tuple[str, list[int]]:
-    """The text without control, format and invisible characters and tags; compatibility forms folded (NFKC).
+    """The text without control, format and invisible characters and tags, compatibility forms folded (NFKC), and for
+    each of its characters the offset in ``text`` that it came from.
 
-    Inline tags vanish, others become a space; entities are read; combining marks are composed or dropped;
-    superscripts get a "^", so that they do not join a number; apostrophes become "'"; look-alike letters in a
-    word with Latin ones become Latin.
-
-    Returns:
-        The clean text and, for each of its characters, the offset of the character of ``text`` it came from.
+    Inline tags vanish, others become a space; entities are read; combining marks are composed or dropped; superscripts
+    get a "^", so that they do not join a number; look-alike letters in a word with Latin ones become Latin.
     """
     if text.isascii() and text.isprintable() and not {"<", "&", "`"} & set(text):
         return text, list(range(len(text)))
@@ -86,16 +83,9 @@ def _one_script(match: re.Match[str]) -> str:
 
 
 def original_span(text: str, origin: list[int], start: int, end: int) -> tuple[int, int]:
-    """The span of the text as it came that holds characters start to end of the clean text (end excluded).
+    """The span of ``text`` that holds characters start to end (excluded) of its clean text; ``origin`` is of ``clean``.
 
-    Args:
-        text: As it came.
-        origin: Of ``clean(text)``.
-        start: First character, in the clean text.
-        end: Behind the last one.
-
-    Raises:
-        ValueError: The span is empty.
+    ValueError where the span is empty.
     """
     if start >= end:
         raise ValueError(f"span: expected start < end, got {start} and {end}")

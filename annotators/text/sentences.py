@@ -1,12 +1,10 @@
 """Cut an English or Chinese answer into sentences, as character offsets into it.
 
 One compiled expression finds the characters that may matter (line breaks, stops, quotes, brackets, inline list
-markers); small functions decide each. A list item, a heading and a table row are sentences; a list marker
-stays with its item and a citation mark with the sentence before it; a short quotation or bracket is never cut
-inside, a long quotation is; a fenced code block is one piece. Between two sentences lies only white space.
-
-Time is linear in the text: every look back or ahead is bounded and no expression backtracks far.
-Left out: other languages, and what only meaning can tell ("a plant in the U.S. Howard Mosher runs").
+markers); small functions decide each. A list item, a heading and a table row are sentences; a list marker stays with
+its item and a citation mark with the sentence before it; a short quotation or bracket is never cut inside, a long
+quotation is; a fenced code block is one piece. Time is linear in the text: every look back or ahead is bounded. Left
+out: other languages, and what only meaning can tell ("a plant in the U.S. Howard Mosher runs").
 """
 
 from __future__ import annotations
@@ -463,14 +461,10 @@ _CAPITAL_NEXT = re.compile(r"[ \t][A-Z]")
 
 
 def split_sentences(text: str) -> list[tuple[int, int]]:
-    """Sentences of ``text`` as ``(start, end)`` offsets, in order.
+    """Sentences of ``text`` as ``(start, end)`` code-point offsets, in order, free of outer white space.
 
-    Args:
-        text: An answer, English, Chinese or mixed; any characters.
-
-    Returns:
-        Code-point offsets with ``text[start:end]`` free of outer white space, and only white space before,
-        between and after them. White space alone gives none; marks alone (``"---"``, ``"1."``) give one.
+    Only white space stands before, between and after them. White space alone gives none; marks alone (``"---"``,
+    ``"1."``) give one.
     """
     sentences, left = [], 0
     for right in [*_cuts(text), len(text)]:
@@ -588,9 +582,8 @@ def _inner_stop(text: str, opener: int, end: int) -> tuple[int, int] | None:
 
 
 def _joins(text: str, start: int, line_start: int, end: int, begin: int, ended: int) -> bool:
-    """Whether the sentence from ``start`` goes on over the line break ``text[end:begin]``.
-
-    It does after a list marker alone, under a heading's underline, and where a line was wrapped.
+    """Whether the sentence goes on over the line break ``text[end:begin]``: a list marker alone, an underline, a
+    wrapped line.
     """
     line = text[line_start:end].rstrip()
     if begin == len(text) or not line:

@@ -91,17 +91,11 @@ class Combiner:
         cls, features: np.ndarray, target: np.ndarray, weight: np.ndarray, *, members: int = 5, hidden: int = 64,
         epochs: int = 30, seed: int = 0, unread: Sequence[int] = (),
     ) -> Combiner:  # fmt: skip
-        """Train the members, each from its own seed; calibration is neutral until ``calibrated``.
+        """Train the members, each from its own seed, on features (n, F), targets (n,) in LABELS or UNSUPPORTED, weights
+        ≥ 0.
 
-        Args:
-            features: (n, F).
-            target: (n,) positions in LABELS, or UNSUPPORTED.
-            weight: (n,) ≥ 0.
-            members: Networks of the ensemble.
-            hidden: Width of both hidden layers.
-            epochs: Passes over the rows.
-            seed: Seed of initial weights and sampling.
-            unread: Columns of the features that are left out: their scale becomes infinite.
+        Calibration is neutral until ``calibrated``; ``unread`` columns of the features are left out by an infinite
+        scale.
         """
         mean, scale = features.mean(0), features.std(0) + 1e-6
         scale[list(unread)] = np.inf

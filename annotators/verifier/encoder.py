@@ -1,9 +1,8 @@
 """The pair encoder: a pre-trained transformer that reads sentence and evidence together, with two small heads.
 
 One head gives the four labels of the sentence, the other says of each of its tokens how likely it is unsupported.
-It reads question, sentence and the passages of the window that bear on it. Beside its id each token carries a kind:
-the part it stands in, and whether its word (by stem; numbers by value) occurs on the other side, which a small encoder
-can't see by itself and which decides most verdicts. Any encoder of transformers serves as the base; its token
+Beside its id each token carries a kind: the part it stands in, and whether its word (by stem; numbers by value) occurs
+on the other side, which a small encoder can't see by itself and which decides most verdicts. The base's token
 embeddings stay as they are, its layers are trained, and what training changed is stored beside the combiner.
 """
 
@@ -40,9 +39,10 @@ Text = tuple[str, str, Sequence[str]]
 
 @dataclass(frozen=True)
 class Pair:
-    """One input: ``ids`` (T,), ``kinds`` (T,) below N_KINDS, and where the sentence stands.
+    """One input: ``ids`` (T,), ``kinds`` (T,) below N_KINDS, and ``offsets`` (_S, 2) of the sentence's tokens in its
+    text.
 
-    The sentence is ``ids[first : first + len(offsets)]``; ``offsets`` (_S, 2) are code points into its text.
+    The sentence is ``ids[first : first + len(offsets)]``.
     """
 
     ids: np.ndarray
@@ -54,20 +54,12 @@ class Pair:
 def excerpt(
     matched: np.ndarray, weight: np.ndarray, tokens: Sequence[int], budget: int, least: float = 0.0
 ) -> list[int]:
-    """Passages to read beside a sentence: greedily those that add most of its word weight, within a budget.
+    """Passages to read beside a sentence: greedily those that add most of its word weight, within a budget of tokens.
 
     What a passage adds is the weight that it matches better than those before it, and a quarter of what it matches at
-    all.
-
-    Args:
-        matched: (_W, _P) how well each passage matches each word, in [0, 1].
-        weight: (_W,) ≥ 0.
-        tokens: (_P,) length of each passage.
-        budget: Tokens in all; the best passage is taken whatever its length.
-        least: Share of the weight that a further passage has to add.
-
-    Returns:
-        Positions of the passages, in document order.
+    all. ``matched`` (_W, _P) is in [0, 1], ``weight`` (_W,) ≥ 0, ``tokens`` (_P,) the lengths; the best passage is
+    taken whatever its length, a further one has to add the share ``least`` of the weight. Positions come in document
+    order.
     """
     chosen: list[int] = []
     left = float(budget)
@@ -124,9 +116,8 @@ class PairModel(nn.Module):
     def forward(
         self, ids_BT: torch.Tensor, kinds_BT: torch.Tensor, mask_BT: torch.Tensor, sentence_BT: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Logits of the labels (B, 4), and of "this token is unsupported" (B, T), float32.
-
-        The masks are True where there is a token, and on the tokens of the judged sentence.
+        """Logits of the labels (B, 4), and of "this token is unsupported" (B, T), float32; masks are True where a token
+        counts.
         """
         embedded = self.base.get_input_embeddings()(ids_BT) + self.kind(kinds_BT)
         hidden = self.base(inputs_embeds=embedded, attention_mask=mask_BT.long()).last_hidden_state
@@ -142,10 +133,8 @@ class PairModel(nn.Module):
 
 
 def unpack(model: PairModel, tensors: dict[str, torch.Tensor]) -> None:
-    """Put what ``PairEncoder.packed`` returned into a model whose base is as it came.
-
-    Raises:
-        ValueError: The tensors are of another base.
+    """Put what ``PairEncoder.packed`` returned into a model whose base is as it came; ValueError for tensors of another
+    base.
     """
     wanted = {name: p for name, p in model.named_parameters() if p.requires_grad}
     given = {name: t for name, t in tensors.items() if not name.endswith(".scale")}
@@ -161,23 +150,16 @@ def unpack(model: PairModel, tensors: dict[str, torch.Tensor]) -> None:
 
 
 class PairEncoder:
-    """A pair model with its tokenizer.
+    """A pair model on ``base`` (hub id or folder; None for the packaged MiniLM) with its tokenizer.
 
-    Args:
-        base: A hub id or folder; None for the packaged MiniLM.
-        weights: What ``packed()`` returned, ready to judge; None for an untrained model in float32.
-        device: "cpu", "cuda"…; None takes cuda where there is one.
-        dtype: What it computes in; "auto" is bfloat16 where the hardware has it.
+    ``weights`` are what ``packed()`` returned, ready to judge; None is an untrained model in float32. ``device`` None
+    takes cuda where there is one; ``dtype`` "auto" is bfloat16 where the hardware has it.
     """
 
     def __init__(
-        self,
-        base: str | None = None,
-        weights: dict[str, torch.Tensor] | None = None,
-        *,
-        device: str | None = None,
+        self, base: str | None = None, weights: dict[str, torch.Tensor] | None = None, *, device: str | None = None,
         dtype: str = "auto",
-    ) -> None:
+    ) -> None:  # fmt: skip
         from transformers import AutoTokenizer
 
         self.base = base

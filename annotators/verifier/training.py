@@ -5,11 +5,9 @@
     3. windows.npz, .jsonl    features of every labelled row, and what the encoder reads of its window
     4. the combiner           networks over the features; calibrated with the encoder's logits on fold 1
 
-``mitigate train annotators/embedded`` runs it. Rows are English ones of the named sources: folds 2 to 4 train, fold 1
-calibrates, chooses the threshold and is never trained on, fold 0 is not read beyond its fold number
-(``annotators/evaluation/splits.py``). People's labels are learned beside the combiner: the encoder's logits are to be
-right by themselves and added to those of networks that did not see the row, so that it learns what the features can't
-tell. The same settings and data give the same annotator, up to the order in which a machine adds numbers.
+``mitigate train annotators/embedded`` runs it. Folds 2 to 4 train, fold 1 calibrates and chooses the threshold, fold 0
+is not read beyond its fold number. People's labels are learned beside the combiner: the encoder's logits are to be
+right by themselves and added to those of networks that did not see the row, so that it learns what features can't tell.
 """
 
 from __future__ import annotations
@@ -85,15 +83,8 @@ CHECKPOINT_STEPS = 250
 class Settings:
     """What a training run depends on.
 
-    Args:
-        data: Folder with sentences/, binary/ and spans/.
-        sources: Those to train on.
-        base: Base of the pair encoder: hub id or folder; None for the packaged MiniLM.
-        embedder: For windows and features, likewise.
-        seed: Seed of everything drawn.
-        edit_rate, label_rate: Highest learning rates of the encoder's two stages.
-        edit_epochs, label_epochs: Passes over their examples.
-        batch: Rows of a step.
+    ``data`` has sentences/, binary/ and spans/; ``base`` and ``embedder`` are hub ids or folders (None: the packaged
+    MiniLM); rates are the highest of the encoder's two stages, epochs the passes over their examples.
     """
 
     data: Path
@@ -205,10 +196,8 @@ def false_edits(rows: Sequence[Row], folds: Sequence[int]) -> tuple[list[dict[st
 
 
 def synthetic(rows: Sequence[Row]) -> tuple[list[dict[str, Any]], list[int]]:
-    """False edits of supported training rows, then small talk beside references of training rows.
-
-    Returns:
-        (new rows, the number of the row that each was made from).
+    """False edits of supported training rows, then small talk beside references of training rows, and each one's
+    parent.
     """
     made, parents = false_edits(rows, FOLD_NAMES["train"])
     train = [i for i, row in enumerate(rows) if row["fold"] in FOLD_NAMES["train"]]
@@ -465,13 +454,9 @@ def read_examples(path: Path) -> list[Example]:
 
 
 def train_labels(
-    encoder: PairEncoder,
-    table: Table,
-    passages: Sequence[tuple[str, ...]],
-    replayed: Sequence[Example],
-    settings: Settings,
-    folder: Path,
-) -> None:
+    encoder: PairEncoder, table: Table, passages: Sequence[tuple[str, ...]], replayed: Sequence[Example],
+    settings: Settings, folder: Path,
+) -> None:  # fmt: skip
     """The encoder's second stage: people's labels of the training folds, some synthetic rows, and replayed examples."""
     train = np.flatnonzero(np.isin(table.folds, FOLD_NAMES["train"])).tolist()
     beside, extra_beside = unseen_logits(table, settings.seed)
@@ -527,12 +512,9 @@ def batch_order(lengths: Sequence[int], size: int, seed: int) -> list[list[int]]
 
 
 def loss_of(
-    encoder: PairEncoder,
-    pairs: Sequence[Pair],
-    examples: Sequence[Example],
-    numbers: Sequence[int],
+    encoder: PairEncoder, pairs: Sequence[Pair], examples: Sequence[Example], numbers: Sequence[int],
     beside: np.ndarray | None,
-) -> torch.Tensor:
+) -> torch.Tensor:  # fmt: skip
     """Loss of one batch; with ``beside``, logits (n, 4) of another model, also that of the two added up."""
     device = encoder.device
     batch = encoder.batch([pairs[i] for i in numbers])
@@ -559,28 +541,14 @@ def loss_of(
 
 
 def train_stage(
-    encoder: PairEncoder,
-    examples: Sequence[Example],
-    folder: Path,
-    *,
-    epochs: float,
-    rate: float,
-    batch: int = 32,
-    seed: int = 0,
-    beside: np.ndarray | None = None,
-) -> None:
+    encoder: PairEncoder, examples: Sequence[Example], folder: Path, *, epochs: float, rate: float, batch: int = 32,
+    seed: int = 0, beside: np.ndarray | None = None,
+) -> None:  # fmt: skip
     """Train in place; the state is kept in ``folder`` every CHECKPOINT_STEPS steps and taken up again from there.
 
-    Args:
-        encoder: What is trained.
-        examples: n rows.
-        folder: For checkpoints of this stage alone.
-        epochs: Passes over the rows.
-        rate: Highest learning rate; rises over the first 6 % of steps, then falls linearly to 0. Heads learn five times
-            as fast, since they start from nothing.
-        batch: Rows of a step.
-        seed: Seed of the order.
-        beside: (n, 4) logits of another model to which the encoder's are to be added, or None.
+    ``rate`` is reached over the first 6 % of steps and then falls linearly to 0; heads learn five times as fast, since
+    they start from nothing. ``beside`` are (n, 4) logits of another model to which the encoder's are to be added, or
+    None.
     """
     pairs = encoder.pairs([(e.question, e.sentence, e.passages) for e in examples])
     lengths = [len(pair.ids) for pair in pairs]
