@@ -17,7 +17,7 @@ export GOMP_SPINCOUNT ?= 0
 run: setup out/.fresh out/pocket-world/world.json
 	@$(BIN)/mitigate annotate --input examples/records.jsonl --output out/annotated.jsonl --html out/report.html
 	@$(BIN)/mitigate correct --input examples/records.jsonl --output out/corrected.jsonl --delete
-	@$(BIN)/python -m examples.pocket run examples/pocket/rlhf.yaml --output out/pocket --resume
+	@$(BIN)/python -m examples.pocket run examples/pocket/rlhf.yaml --output out/pocket
 
 # Results of older code, weights or examples are made anew; complete ones are only printed again.
 out/.fresh: examples/records.jsonl $(shell find annotators engines mitigate examples/pocket -name '*.py' -o -name '*.yaml' -o -name '*.safetensors')

@@ -1,58 +1,188 @@
-"""One string names an annotator: "embedded", a folder, a hub id, or a language model behind an engine."""
+"""What every annotator is: one base class that turns answers into sentences, and judgements into annotations.
+
+A kind of annotator says in :meth:`Annotator.judge` how sentences are judged; splitting answers, checking what came in,
+keeping the order and naming the annotator is done here, once. Loading an annotator by name is in ``annotators``.
+"""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any, Literal
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from annotators.records import Annotator
-from engines.checkpoint import undivided
+from annotators.records import Annotation, SentenceAnnotation
+from annotators.text.sentences import split_sentences
+
+if TYPE_CHECKING:
+    from annotators.operating import Calibration
+    from engines.embedding import Embedder
 
 
-@undivided()
-def load_annotator(
-    name: str = "embedded",
-    *,
-    device: str | None = None,
-    dtype: Literal["auto", "float32", "bfloat16"] = "auto",
-    calibration: str | Path | None = None,
-    **options: Any,
-) -> Annotator:
-    """Build the annotator that a name stands for.
+@dataclass(frozen=True)
+class Sentence:
+    """A sentence to judge: ``answer[start : start + len(text)] == text``.
 
     Args:
-        name: "embedded", the path of a folder written by ``save_pretrained``, a hub id, or
-            ``generative:KIND:MODEL[@BASE_URL]``, a language model behind an engine.
-        device: "cpu", "cuda"…; None takes cuda where there is one.
-        dtype: Of the encoder; "auto" is bfloat16 where the hardware has it.
-        calibration: File of `mitigate calibrate`, made for this annotator; not of a generative one.
-        **options: Of a generative annotator: ``cache`` and those of ``generative_options.Options``.
+        text: The sentence as it came.
+        start: Its offset, in code points.
+        answer: The whole answer; the sentence itself where it is judged as given.
+        record: The record or row that it belongs to, with its reference.
+        language: The declared language, or None.
+    """
+
+    text: str
+    start: int
+    answer: str
+    record: Mapping[str, Any]
+    language: str | None = None
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.text)
+
+    @property
+    def reference(self) -> str:
+        return str(self.record["reference"])
+
+    @property
+    def question(self) -> str:
+        return self.record.get("question") or ""
+
+    def judged(self, status: str, label: str | None = None, scores: Any = None, **found: Any) -> SentenceAnnotation:
+        """The annotation of this sentence; ``found`` are further fields of :class:`SentenceAnnotation`."""
+        return SentenceAnnotation(self.text, self.start, self.end, status, label, scores, **found)  # type: ignore[arg-type]
+
+
+class Annotator(Protocol):
+    """Judges whole answers, or sentences as they are given. A kind of annotator derives from it and gives ``judge``.
+
+    Attributes:
+        name: What annotations call it.
+        fingerprint: Changes with everything that verdicts depend on.
+        reads: Fields of a row that a verdict depends on, for callers who keep verdicts.
+        languages: Languages of which every sentence is judged; None for all.
+        embedder: Its sentence embeddings, for callers who need some too; None where it has none.
+        calibration: What ``calibrated`` was given.
+    """
+
+    name: str
+    fingerprint: str
+    reads: tuple[str, ...] = ("question", "reference", "sentence", "language")
+    languages: tuple[str, ...] | None = None
+    embedder: Embedder | None = None
+    calibration: Calibration | None = None
+
+    def judge(self, sentences: Sequence[Sentence]) -> list[SentenceAnnotation]:
+        """One judgement per sentence, in order; the records have been checked."""
+        raise NotImplementedError
+
+    @property
+    def who(self) -> dict[str, str]:
+        """Name and fingerprint, as annotations carry them."""
+        return {"name": self.name, "fingerprint": self.fingerprint}
+
+    def annotate(
+        self, *, reference: str, answer: str, question: str | None = None, language: str | None = None
+    ) -> Annotation:
+        """Judge one answer; see ``annotate_batch``."""
+        record = {"reference": reference, "answer": answer, "question": question, "language": language}
+        return self.annotate_batch([{name: text for name, text in record.items() if text is not None}])[0]
+
+    def annotate_batch(self, records: Iterable[Mapping[str, Any]]) -> list[Annotation]:
+        """Judge every sentence of every answer.
+
+        Args:
+            records: {"reference": str, "answer": str, "question"?: str, "language"?: str}; other keys pass through.
+
+        Returns:
+            One annotation per record, in order.
+
+        Raises:
+            ValueError: A record lacks a reference or an answer, or one is not a string.
+        """
+        records = checked(records, ("reference", "answer"))
+        sentences_of = [_sentences(record, split_sentences(record["answer"])) for record in records]
+        judged = iter(self.judge([sentence for sentences in sentences_of for sentence in sentences]))
+        return [
+            Annotation(dict(record), tuple(next(judged) for _ in sentences), self.who)
+            for record, sentences in zip(records, sentences_of, strict=True)
+        ]
+
+    def annotate_spans(self, record: Mapping[str, Any], spans: Sequence[tuple[int, int]]) -> list[SentenceAnnotation]:
+        """Judge some sentences of one answer as ``annotate`` judges them, for callers who show them one by one.
+
+        Args:
+            record: As for ``annotate_batch``.
+            spans: Offsets of sentences that ``split_sentences`` finds in the answer.
+        """
+        checked([record], ("reference", "answer"))
+        return self.judge(_sentences(record, spans))
+
+    def predict(self, rows: Iterable[Mapping[str, Any]]) -> list[SentenceAnnotation]:
+        """Judge ``row["sentence"]`` as it is given against ``row["reference"]``.
+
+        Args:
+            rows: {"reference": str, "sentence": str, "question"?: str, "language"? or "lang"?: str}, and what else
+                the annotator ``reads``.
+
+        Returns:
+            One judgement per row, in order, with offsets into the sentence.
+
+        Raises:
+            ValueError: A row lacks a reference or a sentence, or one is not a string.
+        """
+        rows = checked(rows, ("reference", "sentence"), ("question", "language", "lang"))
+        return self.judge(
+            [Sentence(r["sentence"], 0, r["sentence"], r, r.get("language") or r.get("lang")) for r in rows]
+        )
+
+    def calibrated(self, calibration: Calibration) -> Self:
+        """Itself, from now on with calibrated probabilities and thresholds, and the calibration's fingerprint.
+
+        Raises:
+            ValueError: It was fitted for another annotator.
+        """
+        self.calibration = calibration.for_annotator(self.fingerprint, self.name)
+        self.fingerprint = calibration.fingerprint
+        return self
+
+    def close(self) -> None:
+        """Give back what it holds open; nothing by default."""
+        return None
+
+
+def _sentences(record: Mapping[str, Any], spans: Sequence[tuple[int, int]]) -> list[Sentence]:
+    answer = record["answer"]
+    return [Sentence(answer[a:b], a, answer, record, record.get("language")) for a, b in spans]
+
+
+def checked(
+    records: Iterable[Any], required: Sequence[str], optional: Sequence[str] = ("question", "language")
+) -> list[Mapping[str, Any]]:
+    """The records as a list.
+
+    Args:
+        records: What came in.
+        required: Names of the texts that must be there.
+        optional: Names of the texts that may be there.
 
     Raises:
-        OSError: There is no such annotator, or no such calibration.
-        ValueError: It does not fit this version, an option is wrong, or the calibration is another annotator's.
-        ImportError: The library behind an engine is not installed.
+        ValueError: One is no mapping, lacks a text, or has one that is no string; the message names its place.
     """
-    if not name.strip():
-        raise ValueError("annotator: expected 'embedded', a folder or a hub id, got an empty name")
-    if name.startswith("generative:"):
-        if calibration is not None:
-            raise ValueError(f"annotator {name!r}: expected no calibration, since it has no scores to calibrate")
-        from annotators.generative.annotator import GenerativeAnnotator
-
-        return GenerativeAnnotator.from_pretrained(name, device=device, dtype=dtype, **options)
-    if options:
-        raise ValueError(
-            f"annotator {name!r}: {', '.join(options)}: for annotators named generative:KIND:MODEL[@BASE_URL] only"
-        )
-    if name != "embedded":
-        from annotators.verifier.causal import CausalAnnotator, recognises
-
-        if recognises(name):
-            from annotators.operating import Calibration
-
-            causal = CausalAnnotator.from_pretrained(name, device=device, dtype=dtype)
-            return causal if calibration is None else causal.calibrated(Calibration.load(calibration))
-    from annotators.verifier.annotator import DiscriminativeAnnotator
-
-    return DiscriminativeAnnotator.from_pretrained(name, device=device, dtype=dtype, calibration=calibration)
+    records = list(records)
+    for number, record in enumerate(records):
+        if not isinstance(record, Mapping):
+            raise ValueError(
+                f"record {number}: expected a mapping with {' and '.join(map(repr, required))}, got "
+                f"{type(record).__name__}; hand over a list of records"
+            )
+        for name in (*required, *optional):
+            value = record.get(name)
+            if isinstance(value, str) or (value is None and name in optional):
+                continue
+            absent, advice = " or absent", ""
+            if name in required:
+                absent, advice = "", f"; give every record {' and '.join(map(repr, required))}"
+            kind = type(value).__name__
+            raise ValueError(f"record {number}: expected {name!r} to be a string{absent}, got {kind}{advice}")
+    return records

@@ -1,8 +1,10 @@
-"""Fitting a calibration on labelled rows: honest probabilities, and as many flags as a target precision allows.
+"""Calibration of an annotator: honest probabilities, and as many flags as a target precision allows.
 
-A sigmoid (Platt 1999) makes P(supported | factual) mean what it says on rows like these; then the threshold for
-"hallucinated" is the one with the most flags whose precision is at least the target by the lower end of an interval.
-What comes out is a ``Calibration``; the command is `mitigate calibrate`.
+P(supported) among factual labels goes through a sigmoid of its log-odds (Platt 1999), fitted on labelled rows, so that
+it means what it says on rows like these; then the threshold for "hallucinated" is the one with the most flags whose
+precision is at least the target by the lower end of an interval. What is neither flagged nor more likely supported than
+not gets the status "unsure". It works on scores alone, of whichever annotator has them; the command is `mitigate
+calibrate`.
 """
 
 from __future__ import annotations
@@ -22,29 +24,28 @@ from numpy.typing import NDArray
 from annotators.evaluation.metrics import ece, supported_score, two_way_gold
 from annotators.records import LABELS, SentenceAnnotation
 
-# ----------------------------------------------------------------------------------------------------
-# A calibration: what `mitigate calibrate` fits for one annotator, its file, and what it does to judgements.
-#
-# P(supported) among factual labels goes through a sigmoid of its log-odds (Platt 1999), and "hallucinated" needs a
-# threshold; what is neither that nor more likely supported than not gets the status "unsure". Works on scores alone, of
-# whichever annotator has them. Fitting is in ``annotators/operating.py``.
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 VERSION = 1
-CLIP = 1e-6
+CLIP = 1e-6  # shares are kept this far from 0 and 1, where log-odds are infinite
 UNSURE = -1
 SUPPORTED, CONTRADICTORY, UNVERIFIABLE, NO_FACT = range(len(LABELS))
+MIN_ROWS = 50
+"""Checked factual rows to fit on, with at least MIN_CLASS supported and as many hallucinated ones."""
+MIN_CLASS = 15
+MIN_FLAGGED = 20
+"""Flagged rows below which a precision is not trusted."""
+N_FOLDS = 5
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """What is fitted for one annotator.
+    """What `mitigate calibrate` fits for one annotator.
 
     Args:
         annotator: Fingerprint of the annotator whose scores were used.
-        slope: Of the sigmoid, above 0.
-        intercept: Of the sigmoid.
+        slope: Slope of the sigmoid, above 0.
+        intercept: Intercept of the sigmoid.
         hallucinated_at: Least probability of a hallucination that is flagged; None for the likelier of the two.
         report: n, figures, data and versions, for people.
     """
@@ -57,22 +58,15 @@ class Calibration:
 
     @property
     def fingerprint(self) -> str:
-        """Of what changes verdicts: 16 hex digits over annotator, sigmoid and threshold."""
+        """16 hex digits over all that changes verdicts: annotator, sigmoid and threshold."""
         parts = json.dumps([VERSION, self.annotator, self.slope, self.intercept, self.hallucinated_at])
         return hashlib.sha256(parts.encode()).hexdigest()[:16]
 
     def judge(self, probabilities: Floats, labels: Ints) -> tuple[Floats, Ints]:
-        """Calibrated probabilities and labels of sentences.
+        """Calibrated probabilities (n, 4), rows sum to 1, and labels (n,), positions in LABELS or UNSURE.
 
         P(no_fact) stays, as does a "no_fact" label; the rest is shared anew between supported and hallucinated, and
-        among the two kinds of hallucination as before.
-
-        Args:
-            probabilities: (n, 4) in the order of LABELS.
-            labels: (n,) the annotator's own labels, positions in LABELS.
-
-        Returns:
-            (n, 4) probabilities, rows sum to 1, and (n,) positions in LABELS, or UNSURE.
+        among the two kinds of hallucination as before. What comes in is the annotator's own, in the same form.
         """
         p = np.asarray(probabilities, dtype=np.float64)
         factual = 1.0 - p[:, NO_FACT]
@@ -80,9 +74,7 @@ class Calibration:
         wrong = p[:, [CONTRADICTORY, UNVERIFIABLE]]
         mass = wrong.sum(1, keepdims=True)
         split = np.where(mass > 1e-12, wrong / np.maximum(mass, 1e-12), 0.5)
-        out = np.column_stack(
-            [share * factual, split * ((1.0 - share) * factual)[:, None], p[:, NO_FACT]]
-        )  # in the order of LABELS
+        out = np.column_stack([share * factual, split * ((1.0 - share) * factual)[:, None], p[:, NO_FACT]])
         flagged = 1.0 - share >= (0.5 if self.hallucinated_at is None else self.hallucinated_at)
         judged = np.where(flagged, CONTRADICTORY + split.argmax(1), np.where(share > 0.5, SUPPORTED, UNSURE))
         return out, np.where(labels == NO_FACT, NO_FACT, judged)
@@ -96,15 +88,12 @@ class Calibration:
         )
         if labels[0] == UNSURE:
             return SentenceAnnotation(sentence.text, sentence.start, sentence.end, "unsure")
-        scores = {label: float(p) for label, p in zip(LABELS, chances[0], strict=True)}
-        return replace(sentence, label=LABELS[int(labels[0])], scores=scores)
+        return replace(
+            sentence, label=LABELS[int(labels[0])], scores=dict(zip(LABELS, chances[0].tolist(), strict=True))
+        )
 
     def for_annotator(self, fingerprint: str, name: str) -> Calibration:
-        """Itself, where it was fitted for this annotator.
-
-        Raises:
-            ValueError: It was fitted for another one.
-        """
+        """Itself, where it was fitted for this annotator; ValueError where it was fitted for another one."""
         if fingerprint != self.annotator:
             raise ValueError(
                 f"calibration: expected one fitted for {name} with fingerprint {fingerprint}, got one for "
@@ -127,10 +116,8 @@ class Calibration:
         """
         try:
             row = json.loads(Path(path).read_text(encoding="utf-8"))
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{path}: expected JSON in UTF-8; fit it again") from error
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{path}: expected JSON ({error}); fit it again") from error
+        except ValueError as error:  # not UTF-8, or not JSON
+            raise ValueError(f"{path}: expected JSON in UTF-8 ({error}); fit it again") from error
         if not isinstance(row, dict) or (row.get("kind"), row.get("version")) != ("calibration", VERSION):
             raise ValueError(f"{path}: expected a file of `mitigate calibrate` of this version; fit it again")
         at = row.get("hallucinated_at")
@@ -146,14 +133,6 @@ def sigmoid(share: Floats, slope: float, intercept: float) -> Floats:
     """1 / (1 + exp(−(slope · logit(share) + intercept))), shares clipped to [CLIP, 1 − CLIP]."""
     s = np.clip(share, CLIP, 1 - CLIP)
     return np.asarray(1 / (1 + np.exp(-(slope * np.log(s / (1 - s)) + intercept))))
-
-
-MIN_ROWS = 50
-"""Checked factual rows to fit on, with at least MIN_CLASS supported and as many hallucinated ones."""
-MIN_CLASS = 15
-MIN_FLAGGED = 20
-"""Flagged rows below which a precision is not trusted."""
-N_FOLDS = 5
 
 
 class OutOfReach(ValueError):
@@ -205,7 +184,7 @@ def fit_sigmoid(share: Floats, supported: NDArray[np.bool_]) -> tuple[float, flo
         z = x @ v
         return float((np.logaddexp(0, z) - target * z).sum())
 
-    for _ in range(100):
+    for _ in range(100):  # Newton's method with backtracking; a handful of steps is usual
         p = 1 / (1 + np.exp(-x @ w))
         gradient = x.T @ (p - target)
         hessian = (x.T * (p * (1 - p))) @ x + 1e-9 * np.eye(2)
@@ -236,7 +215,7 @@ def flaggings(
         hallucination: (n,) 1 − P(supported | factual), NaN where a row can't be flagged.
         hallucinated: (n,) whether people say so.
         groups: (n,) rows of one document or claim go together.
-        confidence: Of the one-sided lower limit, in (0.5, 1).
+        confidence: Confidence of the one-sided lower limit, in (0.5, 1).
 
     Source: Wilson 1927; Korn & Graubard 1998.
     """
@@ -271,14 +250,9 @@ def flaggings(
 
 
 def choose(found: Sequence[Flagging], target: float) -> Flagging:
-    """The flagging with most flags whose precision is at least the target by its lower limit.
-
-    Raises:
-        OutOfReach: There is none.
-    """
+    """The flagging with most flags whose precision is at least the target by its lower limit; else OutOfReach."""
     enough = [f for f in found if f.n_flagged >= MIN_FLAGGED]
-    good = [f for f in enough if f.low >= target]
-    if good:
+    if good := [f for f in enough if f.low >= target]:
         return max(good, key=lambda f: f.n_flagged)
     if not enough:
         raise OutOfReach(
@@ -311,10 +285,10 @@ def fit_calibration(
         scores: (n,) {label: probability}, or None where a row was not checked.
         labels: (n,) the annotator's labels.
         gold: (n,) people's: LABELS or "unsupported".
-        groups: (n,) groups of rows that belong together (``annotators/splits.group_rows``).
-        annotator: Its fingerprint.
-        target_precision: Wanted of flagged sentences, in (0, 1); None leaves the threshold out.
-        confidence: With which the precision is at least that, in (0.5, 1).
+        groups: (n,) groups of rows that belong together (``annotators/evaluation/splits.group_rows``).
+        annotator: Fingerprint of the annotator.
+        target_precision: Precision wanted of flagged sentences, in (0, 1); None leaves the threshold out.
+        confidence: Confidence with which the precision is at least that, in (0.5, 1).
 
     Raises:
         OutOfReach: The target precision cannot be reached.
@@ -330,7 +304,9 @@ def fit_calibration(
         )
     y, kept = truth[usable] == 1, np.flatnonzero(usable).tolist()
     slope, intercept = fit_sigmoid(share[usable], y)
-    fold = group_folds([groups[i] for i in kept])
+    # Folds for honest figures: whole groups together, dealt out in the order in which groups come.
+    dealt = {g: i % N_FOLDS for i, g in enumerate(dict.fromkeys(groups[i] for i in kept))}
+    fold = np.array([dealt[groups[i]] for i in kept])
     crossed = np.full(n, np.nan)
     for k in range(N_FOLDS):
         train = fold != k
@@ -357,9 +333,3 @@ def fit_calibration(
         "flagging": asdict(flagging) if flagging else None,
     }
     return Calibration(annotator, slope, intercept, flagging.threshold if flagging else None, report)
-
-
-def group_folds(groups: Sequence[Hashable]) -> Ints:
-    """(n,) fold 0 … N_FOLDS − 1 of each row, whole groups together, by the order in which groups come."""
-    number = {g: i % N_FOLDS for i, g in enumerate(dict.fromkeys(groups))}
-    return np.array([number[g] for g in groups], dtype=np.int64)

@@ -7,14 +7,13 @@ disk (JSON Lines) is what :meth:`Annotation.to_dict` returns. Reading and checki
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, get_args
 
 Label = Literal["supported", "contradictory", "unverifiable", "no_fact"]
 Status = Literal["checked", "no_reference", "language_unsupported", "too_long", "failed", "unsure"]
 LABELS: tuple[Label, ...] = get_args(Label)
-STATUSES: tuple[Status, ...] = get_args(Status)
 HALLUCINATED: frozenset[str] = frozenset({"contradictory", "unverifiable"})
 
 
@@ -127,74 +126,9 @@ class Annotation:
         }
 
 
-class Annotator(Protocol):
-    """What every annotator does: judge whole answers, or labelled sentences as they are given."""
-
-    name: str
-
-    @property
-    def fingerprint(self) -> str:
-        """Of all that its verdicts depend on."""
-
-    def annotate(
-        self, *, reference: str, answer: str, question: str | None = None, language: str | None = None
-    ) -> Annotation: ...
-
-    def annotate_batch(self, records: Iterable[Mapping[str, Any]]) -> list[Annotation]:
-        """Annotate records ({"question"?, "reference", "answer", "language"?, …}), keeping their order."""
-        ...
-
-    def predict(self, rows: Iterable[Mapping[str, Any]]) -> list[SentenceAnnotation]:
-        """Judge ``row["sentence"]`` as given (offsets from 0) against ``row["reference"]``, keeping order."""
-        ...
-
-
 def hallucination_rate(labels: Iterable[str | None]) -> float | None:
     """Share of contradictory or unverifiable among factual labels; None when there is none (None = unchecked)."""
     factual = [label for label in labels if label is not None and label != "no_fact"]
     if not factual:
         return None
     return sum(label in HALLUCINATED for label in factual) / len(factual)
-
-
-def input_record(
-    reference: str, answer: str, question: str | None = None, language: str | None = None
-) -> dict[str, Any]:
-    """The record of one answer, without what is None."""
-    record = {"reference": reference, "answer": answer, "question": question, "language": language}
-    return {name: text for name, text in record.items() if text is not None}
-
-
-def checked(records: Iterable[Any], fields: Sequence[str]) -> list[Mapping[str, Any]]:
-    """Records for annotation, or rows for prediction, that have their texts.
-
-    Args:
-        records: What came.
-        fields: Names of the texts that must be there.
-
-    Raises:
-        ValueError: One is no mapping, lacks a field, or has one that is no string; the message names its place.
-    """
-    records = list(records)
-    for number, record in enumerate(records):
-        _check(record, fields, number)
-    return records
-
-
-def _check(record: object, fields: Sequence[str], number: int) -> None:
-    if not isinstance(record, Mapping):
-        raise ValueError(
-            f"record {number}: expected a mapping with {' and '.join(map(repr, fields))}, got "
-            f"{type(record).__name__}; hand over a list of records"
-        )
-    for name in fields:
-        if not isinstance(record.get(name), str):
-            raise ValueError(
-                f"record {number}: expected {name!r} to be a string, got {type(record.get(name)).__name__}; "
-                f"give every record {' and '.join(map(repr, fields))}"
-            )
-    for name in ("question", "language"):
-        if record.get(name) is not None and not isinstance(record[name], str):
-            raise ValueError(
-                f"record {number}: expected {name!r} to be a string or absent, got {type(record[name]).__name__}"
-            )

@@ -21,7 +21,6 @@ from annotators import LABELS, Annotator, load_annotator
 from annotators.evaluation.evaluate import evaluate, labelled
 from annotators.evaluation.metrics import (
     Floats,
-    best_threshold,
     bootstrap,
     ece,
     mean_of,
@@ -62,6 +61,14 @@ def cosine(rows: Sequence[Row], embedder: Embedder) -> Floats:
     return np.array([float(values.max()) if len(values) else np.nan for values in near])
 
 
+def best_threshold(positive: np.ndarray, score: Floats, weights: Floats) -> float:
+    """The score at and above which "supported" has the best weighted balanced accuracy."""
+    from sklearn.metrics import roc_curve
+
+    false, true, thresholds = roc_curve(positive, score, sample_weight=weights, drop_intermediate=False)
+    return float(thresholds[np.argmax(true - false)])
+
+
 def with_threshold(rows: Sequence[Row], support: Floats) -> Judged:
     """Labels by the threshold with the best mean balanced accuracy over the trainable sources on fold 1."""
     truth = two_way_gold([r["label"] for r in rows])
@@ -70,9 +77,9 @@ def with_threshold(rows: Sequence[Row], support: Floats) -> Judged:
     sizes = Counter((rows[i]["source"], truth[i]) for i in dev)
     both = [sizes[rows[i]["source"], 0.0] and sizes[rows[i]["source"], 1.0] for i in dev]
     weights = np.array([1 / sizes[rows[i]["source"], truth[i]] if b else 0.0 for i, b in zip(dev, both, strict=True)])
-    threshold = best_threshold(truth[dev] == 1, support[dev], weights)
-    if threshold is None:
+    if not weights.any():
         raise ValueError("expected rows of fold 1 of trainable sources, of both classes; got none")
+    threshold = best_threshold(truth[dev] == 1, support[dev], weights)
     return support, [None if np.isnan(s) else "supported" if s >= threshold else "unsupported" for s in support]
 
 

@@ -21,15 +21,16 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import numpy as np
-from mitigate.pocket import Oracle, build_world, lm
-from mitigate.pocket.measure import judge, measure
-from mitigate.pocket.texts import COPIES, Question, ask, flawed_answer, questions
-from mitigate.pocket.world import Entity, World
 
+from annotators.records import Annotation
 from benchmarks.common import Row, parser, row, save
+from examples.pocket import Oracle, build_world, lm
+from examples.pocket.texts import COPIES, Question, ask, flawed_answer, questions
+from examples.pocket.world import Entity, World
 from fewl.score import FewlOptions, score_records
 from fewl.similarity import Similarity, cosine, each_once, new_words
 from mitigate.recipes.data import best_scored
+from mitigate.recipes.results import measure
 
 EXPERTS: dict[str, dict[str, float]] = {
     "expert in towns and novels": {"place": 0.97, "work": 0.97},
@@ -45,6 +46,15 @@ ASKED, DRAWN = 2, 8  # questions an entity, answers a question
 EPOCHS, RATE = 3, 6e-4
 PER_KIND = 25
 PICKS = ("random", "baseline", "fewl", "fewl new-words", "oracle")
+
+
+def judge(oracle: Oracle, asked: Sequence[Question], answers: Sequence[Sequence[str]]) -> list[Annotation]:
+    """Annotate the answers to each question, in order."""
+    return oracle.annotate_batch(
+        {"question": q.text, "reference": q.entity.document.text, "answer": text}
+        for q, texts in zip(asked, answers, strict=True)
+        for text in texts
+    )
 
 
 def pairs_of(world: World, rounds: int, truth: Callable[[str], float], seed: int) -> list[tuple[str, str]]:

@@ -1,10 +1,9 @@
-"""What selection, demonstrations and correction gain on labelled data, without an LLM at hand.
+"""What selection and demonstrations gain on labelled data, without an LLM at hand.
 
-    python -m benchmarks.mitigation --data ../shared/data [--only selection icl correction]
+    python -m benchmarks.mitigation --data ../shared/data [--only selection icl]
 
 Selection: the share of true answers among those picked. Demonstrations: how true the answers are that FEWL and the
-single-reference baseline would show to a model. Correction: the annotator's own verified corrections, no engine,
-against words that people marked and corrections that people wrote. Labels judge choices only. Fine-tuning on picks:
+single-reference baseline would show to a model. Labels judge choices only. Fine-tuning on picks is measured by
 benchmarks/label_free_sft.py.
 """
 
@@ -16,10 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rouge_score.rouge_scorer import RougeScorer
 
 from annotators import load_annotator
-from benchmarks.common import Row, load_rows, mean_row, parser, row, save
+from benchmarks.common import Row, mean_row, parser, save
 from benchmarks.fewl import (
     CHALE_KINDS,
     EQ4,
@@ -37,7 +35,6 @@ from benchmarks.fewl import (
 from fewl.score import FewlOptions, score_records
 from fewl.similarity import Encode, Similarity, char_tfidf, cosine, new_words, rouge_l
 from mitigate.icl import candidate_pool, demonstrations
-from mitigate.inference.correct import Mended, apply, correct, hallucinated
 from mitigate.recipes.data import best_scored
 
 Picks = list["int | None"]
@@ -200,74 +197,8 @@ def icl(data: Path, encode: Encode) -> list[Row]:
     return shown
 
 
-# --- correction -----------------------------------------------------------------------------------------------------
-
-
-def correction(data: Path, encode: Encode) -> list[Row]:
-    """Edited characters against marked errors, corrected sentences against written corrections, broken promises."""
-    annotator: Any = load_annotator()
-    rows = [r for r in load_rows(data) if r["file"] in SPANS or (r["file"] in (*HUMAN, *MADE) and r.get("correction"))]
-    records = [
-        {
-            "reference": r["reference"],
-            "answer": r["answer" if r["file"] in SPANS else "sentence"],
-            "question": r.get("question") or "",
-            "language": r["lang"],
-        }
-        for r in rows
-    ]
-    mended: list[Mended] = []
-    for start in range(0, len(records), 64):
-        mended += correct(records[start : start + 64], annotator)
-        print(f"{len(mended)} of {len(records)}", flush=True)
-    shown = []
-    scorer = RougeScorer(["rougeL"], use_stemmer=True)
-    for file in (*SPANS, *HUMAN, *MADE):
-        changed = [(r, m) for r, m in zip(rows, mended, strict=True) if r["file"] == file and m.action == "corrected"]
-        if file in SPANS:
-            gold = [{i for e in r["errors"] for i in range(e["start"], e["end"])} for r, _ in changed]
-            touched = [{i for c in m.changes for i in range(c.start, c.end)} for _, m in changed]
-            share = [len(g & t) / len(t) if t else np.nan for g, t in zip(gold, touched, strict=True)]
-            shown.append(
-                mean_row(f"{file}: edited characters that people marked, mean of corrected answers", np.array(share))
-            )
-        else:
-            gain = [
-                scorer.score(r["correction"], m.answer)["rougeL"].fmeasure
-                - scorer.score(r["correction"], r["sentence"])["rougeL"].fmeasure
-                for r, m in changed
-            ]
-            shown.append(
-                mean_row(f"{file}: ROUGE-L to the written correction, after − before", np.array(gain), unit="%")
-            )
-    return [
-        *shown,
-        row("answers changed outside flagged sentences, or with more flagged than before", len(mended), broken(mended)),
-    ]
-
-
-def broken(mended: Sequence[Mended]) -> int:
-    """How many break what `correct` promises; recomputed from the texts."""
-    bad = 0
-    for m in mended:
-        flagged = [m.before.sentences[i] for i in hallucinated(m.before)]
-        outside = any(not any(s.start <= c.start and c.end <= s.end for s in flagged) for c in m.changes)
-        torn = apply(str(m.before.record["answer"]), m.changes) != m.answer
-        bad += outside or torn or len(hallucinated(m.after)) > len(hallucinated(m.before))
-    return bad
-
-
-PARTS = {"selection": selection, "icl": icl, "correction": correction}
-SHOWN = (
-    "picked by FEWL without penalty",
-    "picked at random",
-    "picked by the",
-    "cosine, FEWL without penalty",
-    "ROUGE-L",
-    "outside",
-    "edited",
-)
-"""Beginnings or parts of the rows that the page shows; the JSON file has all."""
+PARTS = {"selection": selection, "icl": icl}
+SHOWN = ("picked by FEWL without penalty", "picked at random", "picked by the", "cosine, FEWL without penalty")
 
 
 def main() -> None:

@@ -24,8 +24,8 @@ from annotators.evaluation.metrics import bootstrap
 from annotators.records import HALLUCINATED, LABELS
 from annotators.text.normalise import clean, original_span
 from annotators.text.sentences import split_sentences
+from annotators.text.words import stem_set, words_of
 from annotators.verifier.annotator import DiscriminativeAnnotator
-from annotators.verifier.features import stem_set, words_of
 from annotators.verifier.judging import Item, Judge
 from annotators.verifier.spans import unsupported_spans
 from benchmarks.common import Row, load_rows, parser, row, save
@@ -97,7 +97,7 @@ def predicted(annotator: DiscriminativeAnnotator, items: Sequence[Sentence]) -> 
                 for k in range(len(words))
                 if words.content[k] and words.stems[k] not in known
             ]
-            own = unsupported_spans(item.sentence, verdict.met, verdict.weight, verdict.token_scores)
+            own = unsupported_spans(item.sentence, verdict.matched, verdict.weight, verdict.token_scores)
             out[i] = (
                 LABELS[verdict.label],
                 {

@@ -4,7 +4,7 @@ One SQLite file in WAL mode: several processes may use it at once, and a process
 at most its current answer unsaved. WAL needs a local disk (not NFS).
 
 The key is the sha256 of canonical JSON of the engine's identity, the messages and the sampling. The identity
-holds whatever the answers depend on: for a server its base URL, since two servers may serve different weights
+holds all that the answers depend on: for a server its base URL, since two servers may serve different weights
 under one name (a wrong answer is worse than a repeated question); for a local checkpoint its files' state, so
 that a retrained checkpoint in the same folder is asked anew. n and seed are part of the sampling; for greedy
 requests seed and top_p are left out, since nothing depends on them. A request without a seed is stored like
@@ -65,56 +65,49 @@ class ResponseCache:
         except sqlite3.Error as error:
             raise CacheError(f"response cache {self.path}: cannot be opened ({error})") from error
         try:
-            self._open()
+            with self._named_errors():
+                self._open()
         except BaseException:
             self._db.close()
             raise
 
     def _open(self) -> None:
-        with self._named_errors():
-            # BEGIN IMMEDIATE takes the write lock, so two processes that start together make one schema.
-            self._use_wal()
-            self._db.execute("PRAGMA synchronous=NORMAL")
-            self._db.execute("BEGIN IMMEDIATE")
-            (version,) = self._db.execute("PRAGMA user_version").fetchone()
-            (application,) = self._db.execute("PRAGMA application_id").fetchone()
-            (tables,) = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()
-            if tables == 0:
-                self._db.execute("CREATE TABLE answers (key TEXT PRIMARY KEY, result TEXT, saved REAL)")
-                self._db.execute(f"PRAGMA application_id={APPLICATION_ID}")
-                self._db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
-            elif application != APPLICATION_ID:
-                raise CacheError(
-                    f"{self.path} is an SQLite file but not a response cache; name another file for the cache"
-                )
-            elif version != SCHEMA_VERSION:
-                raise CacheError(
-                    f"response cache {self.path} has schema version {version}, this program knows "
-                    f"{SCHEMA_VERSION}; use the program that wrote it, or name another file"
-                )
-            self._db.execute("COMMIT")
-
-    def _use_wal(self) -> None:
-        """Turn WAL on, waiting by itself: SQLite does not wait here while another process makes the file."""
         deadline = time.monotonic() + BUSY_SECONDS
-        while True:
+        while True:  # SQLite itself does not wait here while another process makes the file
             try:
                 self._db.execute("PRAGMA journal_mode=WAL")
-                return
+                break
             except sqlite3.OperationalError as error:
                 if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
                     raise
                 time.sleep(0.02)
+        self._db.execute("PRAGMA synchronous=NORMAL")
+        self._db.execute("BEGIN IMMEDIATE")  # the write lock: two processes that start together make one schema
+        version, application, tables = (
+            self._db.execute(query).fetchone()[0]
+            for query in ("PRAGMA user_version", "PRAGMA application_id", "SELECT count(*) FROM sqlite_master")
+        )
+        if tables == 0:
+            self._db.execute("CREATE TABLE answers (key TEXT PRIMARY KEY, result TEXT, saved REAL)")
+            self._db.execute(f"PRAGMA application_id={APPLICATION_ID}")
+            self._db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+        elif application != APPLICATION_ID:
+            raise CacheError(f"{self.path} is an SQLite file but not a response cache; name another file for the cache")
+        elif version != SCHEMA_VERSION:
+            raise CacheError(
+                f"response cache {self.path} has schema version {version}, this program knows "
+                f"{SCHEMA_VERSION}; use the program that wrote it, or name another file"
+            )
+        self._db.execute("COMMIT")
 
     @contextmanager
     def _named_errors(self) -> Iterator[None]:
         try:
             yield
-        except sqlite3.OperationalError as error:  # locked, read-only, disk full: the file itself may be fine
-            if "malformed" not in str(error):
-                raise CacheError(f"response cache {self.path}: {error}") from error
-            raise self._damaged(error) from error
         except sqlite3.DatabaseError as error:
+            if isinstance(error, sqlite3.OperationalError) and "malformed" not in str(error):
+                # locked, read-only, disk full: the file itself may be fine
+                raise CacheError(f"response cache {self.path}: {error}") from error
             raise self._damaged(error) from error
 
     def _damaged(self, error: object) -> CacheError:
@@ -174,25 +167,16 @@ class CachedEngine:
     Attributes:
         hits: Chats answered from the cache, or by an equal chat of the same batch.
         misses: Chats the engine was asked.
-        failed: Those of them that have no answer; asked again the next time.
+        failed: How many of those have no answer; they are asked again the next time.
         last_error: Why the last of these has none.
     """
 
     def __init__(self, engine: Engine, cache: ResponseCache | str | Path) -> None:
         self.engine = engine
         self.cache = cache if isinstance(cache, ResponseCache) else ResponseCache(cache)
-        self.hits = 0
-        self.misses = 0
-        self.failed = 0
+        self.name, self.identity = engine.name, engine.identity
+        self.hits = self.misses = self.failed = 0
         self.last_error: str | None = None
-
-    @property
-    def name(self) -> str:
-        return self.engine.name
-
-    @property
-    def identity(self) -> Mapping[str, Any]:
-        return self.engine.identity
 
     def chat(
         self, chats: Sequence[Chat], sampling: Sampling | None = None, *, on_result: OnResult | None = None
@@ -200,10 +184,9 @@ class CachedEngine:
         """See :meth:`engines.types.Engine.chat`."""
         check_chats(chats)
         sampling = sampling or Sampling()
-        identity = self.engine.identity
         places: dict[str, list[int]] = {}
         for index, chat in enumerate(chats):
-            places.setdefault(request_key(identity, chat, sampling), []).append(index)
+            places.setdefault(request_key(self.identity, chat, sampling), []).append(index)
         results: dict[int, ChatResult] = {}
 
         def give(key: str, result: ChatResult) -> None:

@@ -5,7 +5,7 @@
     openai:MODEL@http://127.0.0.1:8000/v1          any OpenAI-compatible server (key: OPENAI_API_KEY)
     openai:MODEL                                   OpenAI itself, or the client's OPENAI_BASE_URL
 
-What stands behind ``KIND:`` is taken as it is, so a path may hold ``:`` and ``@``; only ``@http://`` and
+What follows ``KIND:`` is taken as it is, so a path may hold ``:`` and ``@``; only ``@http://`` and
 ``@https://`` begin a base URL.
 """
 
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from engines.cache import CachedEngine, ResponseCache
 from engines.types import Engine
 
 KINDS = ("transformers", "vllm", "openai")
@@ -36,10 +37,7 @@ class EngineSpec:
 
 
 def parse_engine(text: str) -> EngineSpec:
-    """Split an engine string.
-
-    Args:
-        text: ``KIND:MODEL[@BASE_URL]``.
+    """Split an engine string ``KIND:MODEL[@BASE_URL]``.
 
     Raises:
         ValueError: The string is not of that form; the message says what is wrong.
@@ -47,37 +45,30 @@ def parse_engine(text: str) -> EngineSpec:
     kind, colon, rest = text.partition(":")
     if not colon or kind not in KINDS:
         raise ValueError(f"engine {text!r}: expected {FORM}, for example transformers:./my-model")
-    model, at, url = rest, "", ""
-    if found := re.search(r"@(?=https?://)", rest):
-        model, at, url = rest[: found.start()], "@", rest[found.end() :]
+    found = re.search(r"@(?=https?://)", rest)
+    model, url = (rest[: found.start()], rest[found.end() :]) if found else (rest, None)
     if not model.strip() or model != model.strip():
         raise ValueError(f"engine {text!r}: the model after '{kind}:' is empty or has blanks around it")
-    if kind != "openai":
-        if at:
-            raise ValueError(f"engine {text!r}: {kind} runs in this process and takes no base URL ({url})")
-        return EngineSpec(kind, model)
-    if not at:
-        if re.search(r"@(localhost|[\w.-]+:\d+|\d+\.\d+\.\d+\.\d+)(/|$)", model):
+    if url is None:
+        if kind == "openai" and re.search(r"@(localhost|[\w.-]+:\d+|\d+\.\d+\.\d+\.\d+)(/|$)", model):
             raise ValueError(f"engine {text!r}: the base URL after '@' must begin with http:// or https://")
         return EngineSpec(kind, model)
-    return EngineSpec(kind, model, _checked_url(text, url))
-
-
-def _checked_url(text: str, url: str) -> str:
+    if kind != "openai":
+        raise ValueError(f"engine {text!r}: {kind} runs in this process and takes no base URL ({url})")
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port  # .port raises where it is not a number in 0 … 65535
     except ValueError as error:
         raise ValueError(f"engine {text!r}: {url!r} is not a URL ({error})") from None
-    if parts.username is not None:
+    if parts.username is not None:  # the message leaves the string out: it holds the password
         raise ValueError("engine: leave user and password out of the base URL; keys go into OPENAI_API_KEY")
     if not host or parts.query or parts.fragment or re.search(r"\s", url):
         raise ValueError(f"engine {text!r}: expected a base URL like http://127.0.0.1:8000/v1, got {url!r}")
-    return url.rstrip("/")
+    return EngineSpec(kind, model, url.rstrip("/"))
 
 
 def load_engine(spec: str, *, cache: str | Path | None = None, **options: Any) -> Engine:
-    """The engine of an engine string.
+    """Load the engine that an engine string names.
 
     Args:
         spec: ``KIND:MODEL[@BASE_URL]``, see :func:`parse_engine`.
@@ -95,27 +86,21 @@ def load_engine(spec: str, *, cache: str | Path | None = None, **options: Any) -
         CacheError: The cache file is damaged or is something else.
     """
     parsed = parse_engine(spec)
-    if cache is None:
-        return _load(parsed, options)
-    from engines.cache import CachedEngine, ResponseCache
-
-    store = ResponseCache(cache)  # first: a damaged file should not cost the loading of a model
-    try:
-        return CachedEngine(_load(parsed, options), store)
-    except BaseException:
-        store.close()
-        raise
-
-
-def _load(spec: EngineSpec, options: dict[str, Any]) -> Engine:
-    if spec.kind == "openai":
+    if cache is not None:
+        store = ResponseCache(cache)  # first: a damaged file should not cost the loading of a model
+        try:
+            return CachedEngine(load_engine(spec, **options), store)
+        except BaseException:
+            store.close()
+            raise
+    if parsed.kind == "openai":
         from engines.openai_engine import OpenAIEngine
 
-        return OpenAIEngine(spec.model, spec.base_url, **options)
-    if spec.kind == "vllm":
+        return OpenAIEngine(parsed.model, parsed.base_url, **options)
+    if parsed.kind == "vllm":
         from engines.vllm_engine import VllmEngine
 
-        return VllmEngine(spec.model, **options)
+        return VllmEngine(parsed.model, **options)
     from engines.transformers_engine import TransformersEngine
 
-    return TransformersEngine(spec.model, **options)
+    return TransformersEngine(parsed.model, **options)

@@ -11,16 +11,16 @@ from typing import Any
 
 from engines.types import Chat, canonical
 
-# ----------------------------------------------------------------------------------------------------
-# Models that judge stay whole while DeepSpeed ZeRO-3 divides the model that is trained in the same process.
-#
-# transformers divides every model that is loaded while a ZeRO-3 configuration is alive, and a divided one can't be run
-# outside DeepSpeed ("'weight' must be 2-D").
+WEIGHTS = frozenset({".safetensors", ".bin", ".pt", ".pth", ".gguf", ".onnx", ".msgpack", ".h5"})
 
 
 @contextmanager
-def undivided() -> Iterator[None]:
-    """Inside, models are loaded whole; imports neither transformers nor DeepSpeed."""
+def not_partitioned() -> Iterator[None]:
+    """Load models whole inside this block, also where DeepSpeed ZeRO-3 partitions the model in training.
+
+    transformers partitions every model that is loaded while a ZeRO-3 configuration is alive, and a partitioned
+    model cannot run outside DeepSpeed ("'weight' must be 2-D"). Imports neither of the two.
+    """
     module = sys.modules.get("transformers.integrations.deepspeed")
     if module is None or not module.is_deepspeed_zero3_enabled():
         yield
@@ -31,9 +31,6 @@ def undivided() -> Iterator[None]:
         yield
     finally:
         module.set_hf_deepspeed_config(config)
-
-
-WEIGHTS = frozenset({".safetensors", ".bin", ".pt", ".pth", ".gguf", ".onnx", ".msgpack", ".h5"})
 
 
 def locate(model: str) -> str:
@@ -53,9 +50,9 @@ def locate(model: str) -> str:
 def checkpoint_state(located: str) -> str:
     """What tells one state of a checkpoint from another, for the cache's key.
 
-    For a folder a sha256 over the size and time of change of each weight file and the content of every other
-    file: weights trained anew give another state, and no gigabytes are read. For a hub id the commit that is
-    in the local hub cache.
+    For a folder: a sha256 over the size and time of change of each weight file and the content of every other
+    file, so that retrained weights give another state without gigabytes being read. For a hub id: the commit
+    that is in the local hub cache.
     """
     folder = Path(located)
     if not folder.is_dir():
@@ -74,7 +71,7 @@ def checkpoint_state(located: str) -> str:
 
 
 def prompt_ids(tokenizer: Any, chat: Chat) -> list[int]:
-    """The token ids of a chat with the opening of the assistant's turn, by the checkpoint's template.
+    """The token ids of a chat and the opening of the assistant's turn, by the checkpoint's chat template.
 
     Control tokens written inside a message are encoded as ordinary text where transformers can do that
     (5.23; older versions hand the option to the template, which does not read it).

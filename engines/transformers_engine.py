@@ -1,9 +1,10 @@
 """A local checkpoint through ``transformers``: length-bucketed batches, left padding, the chat template.
 
 Only what :class:`~engines.types.Sampling` says shapes the draw: sampling defaults in the checkpoint's
-generation_config.json are left out (its end-of-text tokens are kept). A draw depends on seed, messages and
-sample number, not on the batch (see ``engines/transformers_engine.py``); in float32 nor does the greedy text. In
-bfloat16 the last bits of the logits change with the padding, so near-ties may fall the other way.
+generation_config.json are left out (its end-of-text tokens are kept). ``transformers`` draws a whole batch from
+one random stream, so that a row's text changes with its neighbours; here every row has a stream of its own (seed,
+messages, sample number), and in float32 neither the drawn nor the greedy text depends on the batch. In bfloat16
+the last bits of the logits change with the padding, so near-ties may fall the other way.
 
 Left out: several devices for one model and quantisation (use ``vllm`` or a server), JSON schemas.
 """
@@ -11,9 +12,8 @@ Left out: several devices for one model and quantisation (use ``vllm`` or a serv
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -27,131 +27,89 @@ from transformers import (
     TopPLogitsWarper,
 )
 
-from engines.checkpoint import checkpoint_state, locate, prompt_ids, undivided
+from engines.checkpoint import checkpoint_state, locate, not_partitioned, prompt_ids
 from engines.types import Chat, ChatResult, OnResult, Sample, Sampling, Token, chat_seed, check_chats
 
-# ----------------------------------------------------------------------------------------------------
-# Inside a decoding loop: draws that do not depend on the batch, choices, stop strings, log-probabilities.
-#
-# ``transformers`` draws a whole batch from one random stream, so a row's text changes with its neighbours.
-# Here every row has a stream of its own (seed, messages, sample number) and is drawn by inverting the
-# cumulative distribution, one number per token; ``generate`` then takes the arg max of what is left.
-
+log = logging.getLogger(__name__)
+Dtype = Literal["auto", "float32", "bfloat16"]
 Paths = dict[tuple[int, ...], list[int]]
 
 
-def choice_paths(tokenizer: Any, choices: tuple[str, ...], ends: list[int]) -> Paths:
-    """For each beginning of a choice's token ids the ids that may follow; after the whole the first end.
+class _Row(NamedTuple):
+    """One sequence to generate: sample ``place`` of chat ``index``, at most ``room`` new tokens after ``ids``."""
 
-    Raises:
-        ValueError: The checkpoint has no end-of-text token, so a choice could not end.
-    """
-    if choices and not ends:
-        raise ValueError("choices need a checkpoint with an end-of-text token, this one has none")
-    paths: Paths = {}
-    for choice in choices:
-        ids = [*tokenizer.encode(choice, add_special_tokens=False), ends[0]]
-        for place, token in enumerate(ids):
-            allowed = paths.setdefault(tuple(ids[:place]), [])
-            if token not in allowed:
-                allowed.append(token)
-    return paths
+    index: int
+    chat: Chat
+    place: int
+    ids: list[int]
+    room: int
 
 
-class Decoding(LogitsProcessor):
+class _Decoding(LogitsProcessor):
     """Turns logits (B, V) into scores whose arg max is the drawn token, and keeps log-probabilities.
 
-    Args:
-        sampling: Temperature, nucleus, seed, whether log-probabilities are wanted.
-        width: Tokens of the padded prompts.
-        rows: Chat and sample number of every row of the batch.
-        paths: What :func:`choice_paths` gave; empty for free text.
+    ``generate`` runs greedily on these scores, so the draw is made here: by inverting the cumulative distribution
+    at one number per row and token. ``paths`` holds, for each beginning of an allowed text, the ids that may
+    follow; it is empty for free text. ``width`` counts the tokens of the padded prompts.
     """
 
-    def __init__(
-        self, sampling: Sampling, width: int, rows: list[tuple[Chat, int]], paths: Paths | None = None
-    ) -> None:
-        self.sampling = sampling
-        self.width = width
-        self.paths = paths or {}
-        self.needed = bool(sampling.temperature > 0 or sampling.logprobs or self.paths)
+    def __init__(self, sampling: Sampling, width: int, rows: Sequence[_Row], paths: Paths) -> None:
+        self.sampling, self.width, self.paths = sampling, width, paths
         seed = sampling.seed
         self._streams = [
-            np.random.default_rng(None if seed is None else chat_seed(seed, chat, place)) for chat, place in rows
+            np.random.default_rng(None if seed is None else chat_seed(seed, row.chat, row.place)) for row in rows
         ]
         self._warper = TopPLogitsWarper(sampling.top_p) if sampling.top_p < 1 else None
         self._before_BV: torch.Tensor | None = None  # log-probabilities of the step whose token is not known yet
         self._known: list[torch.Tensor] = []
-        self._top: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self.top: list[list[list[tuple[int, float]]]] = []  # step, row: the likeliest tokens (id, log-probability)
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         """One step: ``input_ids`` (B, T) so far, ``scores`` (B, V) raw logits of the next token."""
         if self.sampling.logprobs:
             self._settle(input_ids)
             self._before_BV = torch.log_softmax(scores.float(), dim=-1)
-            if k := min(self.sampling.top_logprobs, scores.shape[-1]):
-                values_BK, ids_BK = self._before_BV.topk(k, dim=-1)
-                self._top.append((values_BK.cpu(), ids_BK.cpu()))
+            values_BK, ids_BK = self._before_BV.topk(min(self.sampling.top_logprobs, scores.shape[-1]), dim=-1)
+            pairs = zip(ids_BK.tolist(), values_BK.tolist(), strict=True)
+            self.top.append([list(zip(ids, values, strict=True)) for ids, values in pairs])
         if self.paths:
-            scores = self._only_choices(input_ids, scores)
+            allowed_BV = torch.zeros_like(scores, dtype=torch.bool)
+            for at, ids in enumerate(input_ids[:, self.width :].tolist()):
+                follow = self.paths.get(tuple(ids))
+                allowed_BV[at, slice(None) if follow is None else follow] = True  # None: this row has ended
+            scores = scores.masked_fill(~allowed_BV, -torch.inf)
         if self.sampling.temperature == 0:
             return scores
         scaled_BV = scores.float() / self.sampling.temperature
         if self._warper is not None:
             scaled_BV = self._warper(input_ids, scaled_BV)
-        drawn_B1 = self._draw(torch.softmax(scaled_BV, dim=-1))
-        return torch.full_like(scores, -torch.inf).scatter_(1, drawn_B1, 0.0)
-
-    def _draw(self, probs_BV: torch.Tensor) -> torch.Tensor:
-        """The first token at which the cumulative distribution exceeds the row's number in [0, 1)."""
-        cumulative_BV = probs_BV.double().cumsum(dim=-1)
+        # The drawn token is the first at which the cumulative distribution exceeds the row's number in [0, 1).
+        cumulative_BV = torch.softmax(scaled_BV, dim=-1).double().cumsum(dim=-1)
         numbers = [stream.random(dtype=np.float32) for stream in self._streams]
-        uniform_B1 = torch.tensor(numbers, dtype=torch.float64, device=probs_BV.device)[:, None]
+        uniform_B1 = torch.tensor(numbers, dtype=torch.float64, device=scores.device)[:, None]
         drawn_B1 = torch.searchsorted(cumulative_BV, uniform_B1 * cumulative_BV[:, -1:], right=True)
-        return drawn_B1.clamp_(max=probs_BV.shape[-1] - 1)
-
-    def _only_choices(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        allowed_BV = torch.zeros_like(scores, dtype=torch.bool)
-        for at, ids in enumerate(input_ids[:, self.width :].tolist()):
-            follow = self.paths.get(tuple(ids))
-            allowed_BV[at, slice(None) if follow is None else follow] = True  # None: this row has ended
-        return scores.masked_fill(~allowed_BV, -torch.inf)
+        drawn_B1 = drawn_B1.clamp_(max=scores.shape[-1] - 1)
+        return torch.full_like(scores, -torch.inf).scatter_(1, drawn_B1, 0.0)
 
     def _settle(self, input_ids: torch.Tensor) -> None:
         if self._before_BV is not None:
             self._known.append(self._before_BV.gather(1, input_ids[:, -1:]))
             self._before_BV = None
 
-    def top(self, row: int, place: int) -> list[tuple[int, float]]:
-        """The likeliest tokens (id, log-probability) of a row at a new token's place; none where not wanted."""
-        if not self._top:
-            return []
-        values_BK, ids_BK = self._top[place]
-        return list(zip(ids_BK[row].tolist(), values_BK[row].tolist(), strict=True))
-
-    def logprobs(self, output_ids: torch.Tensor) -> torch.Tensor | None:
-        """Log-probabilities (B, new tokens) of the finished ``output_ids``, None where not wanted.
-
-        They are of the model's own distribution: before temperature, nucleus and choices. What stands behind
-        a row's end means nothing.
-        """
-        if not self.sampling.logprobs:
-            return None
+    def logprobs(self, output_ids: torch.Tensor) -> torch.Tensor:
+        """Log-probabilities (B, new tokens) under the model itself; beyond a row's end they mean nothing."""
         self._settle(output_ids)
         return torch.cat(self._known, dim=1)
 
 
-class Stops(StoppingCriteria):
+class _Stops(StoppingCriteria):
     """Ends a row when one of the strings is in what was generated (never in the prompt).
 
-    Attributes:
-        ended: For each row the number of new tokens at which it stopped, or None.
+    ``ended`` holds for each row the number of new tokens at which it stopped, or None.
     """
 
     def __init__(self, tokenizer: Any, strings: tuple[str, ...], width: int, rows: int) -> None:
-        self.tokenizer = tokenizer
-        self.strings = strings
-        self.width = width
+        self.tokenizer, self.strings, self.width = tokenizer, strings, width
         # A character may take four tokens (its UTF-8 bytes); a few more so that the tail begins before it.
         self.tail = 4 * max(map(len, strings), default=0) + 4
         self.ended: list[int | None] = [None] * rows
@@ -164,20 +122,6 @@ class Stops(StoppingCriteria):
                 if any(string in text for string in self.strings):
                     self.ended[at] = new_BT.shape[1]
         return torch.tensor([end is not None for end in self.ended], device=input_ids.device)
-
-
-log = logging.getLogger(__name__)
-Dtype = Literal["auto", "float32", "bfloat16"]
-
-
-@dataclass(frozen=True)
-class _Row:
-    """One sequence to generate: sample ``place`` of chat ``chat``, at most ``room`` new tokens."""
-
-    chat: int
-    place: int
-    ids: list[int]
-    room: int
 
 
 class TransformersEngine:
@@ -214,12 +158,12 @@ class TransformersEngine:
                 f"checkpoint {model} has no chat template: use an instruction-tuned checkpoint, or save a "
                 "template with its tokenizer (chat_template.jinja)"
             )
-        with undivided():
+        with not_partitioned():
             loaded = AutoModelForCausalLM.from_pretrained(
                 where, dtype=self.dtype, trust_remote_code=False, use_safetensors=True
             )
         self.model: Any = loaded.to(self.device).eval()  # type: ignore[arg-type]
-        self._identity = {
+        self.identity = {
             "engine": "transformers",
             "model": where,
             "state": checkpoint_state(where),
@@ -232,10 +176,6 @@ class TransformersEngine:
         self._pad: int = pad if pad is not None else next(iter(self._ends), 0)
         self.model.generation_config = GenerationConfig()  # generate() would fill in the checkpoint's own
         self._context: int | None = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
-
-    @property
-    def identity(self) -> Mapping[str, Any]:
-        return self._identity
 
     def chat(
         self, chats: Sequence[Chat], sampling: Sampling | None = None, *, on_result: OnResult | None = None
@@ -254,26 +194,25 @@ class TransformersEngine:
 
         rows: list[_Row] = []
         for index, chat in enumerate(chats):
-            row = self._prepare(index, chat, sampling)
-            if isinstance(row, ChatResult):
-                finish(index, row)
-            else:
-                rows += [_Row(index, place, row.ids, row.room) for place in range(sampling.n)]
+            try:
+                ids = prompt_ids(self.tokenizer, chat)
+            except TemplateError as error:
+                finish(index, ChatResult(error=f"the checkpoint's chat template does not take this chat: {error}"))
+                continue
+            room = min(sampling.max_tokens, (self._context or len(ids) + sampling.max_tokens) - len(ids))
+            if room < 1:
+                text = f"the prompt has {len(ids)} tokens, the model holds {self._context}: shorten the chat"
+                finish(index, ChatResult(prompt_tokens=len(ids), error=text))
+                continue
+            rows += [_Row(index, chat, place, ids, room) for place in range(sampling.n)]
         samples: dict[int, dict[int, tuple[Sample, int]]] = {}
         for batch in self._batches(rows):
-            for row, sample, count in self._generate(batch, chats, sampling):
-                done = samples.setdefault(row.chat, {})
-                done[row.place] = (sample, count)
+            for row, made in zip(batch, self._generate(batch, sampling), strict=True):
+                done = samples.setdefault(row.index, {})
+                done[row.place] = made
                 if len(done) == sampling.n:
-                    ordered = [done[place] for place in range(sampling.n)]
-                    finish(
-                        row.chat,
-                        ChatResult(
-                            tuple(sample for sample, _ in ordered),
-                            prompt_tokens=len(row.ids),
-                            completion_tokens=sum(count for _, count in ordered),
-                        ),
-                    )
+                    in_order, counts = zip(*(done[place] for place in range(sampling.n)), strict=True)
+                    finish(row.index, ChatResult(in_order, len(row.ids), sum(counts)))
         return [results[index] for index in range(len(chats))]
 
     def close(self) -> None:
@@ -281,19 +220,6 @@ class TransformersEngine:
         self.model = None
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
-
-    def _prepare(self, index: int, chat: Chat, sampling: Sampling) -> _Row | ChatResult:
-        try:
-            ids = prompt_ids(self.tokenizer, chat)
-        except TemplateError as error:
-            return ChatResult(error=f"the checkpoint's chat template does not take this chat: {error}")
-        room = sampling.max_tokens if self._context is None else self._context - len(ids)
-        if room < 1:
-            return ChatResult(
-                prompt_tokens=len(ids),
-                error=f"the prompt has {len(ids)} tokens, the model holds {self._context}: shorten the chat",
-            )
-        return _Row(index, 0, ids, min(room, sampling.max_tokens))
 
     def _batches(self, rows: list[_Row]) -> Iterator[list[_Row]]:
         """Rows of like length and equal room together, the longest first, so that memory runs out early."""
@@ -307,77 +233,74 @@ class TransformersEngine:
         if batch:
             yield batch
 
-    def _generate(self, rows: list[_Row], chats: Sequence[Chat], sampling: Sampling) -> list[tuple[_Row, Sample, int]]:
-        """Generate one batch; halve it where the GPU's memory is too small for it."""
+    def _generate(self, rows: list[_Row], sampling: Sampling) -> list[tuple[Sample, int]]:
+        """Each row's sample and number of tokens; a batch too large for the GPU's memory is halved."""
         try:
-            return self._generate_fitting(rows, chats, sampling)
+            return self._generate_fitting(rows, sampling)
         except torch.OutOfMemoryError:
             if len(rows) == 1:
                 raise
         torch.cuda.empty_cache()
         log.info("%s: %d rows are too many for the memory, halving", self.name, len(rows))
         half = len(rows) // 2
-        return self._generate(rows[:half], chats, sampling) + self._generate(rows[half:], chats, sampling)
+        return self._generate(rows[:half], sampling) + self._generate(rows[half:], sampling)
 
     @torch.inference_mode()
-    def _generate_fitting(
-        self, rows: list[_Row], chats: Sequence[Chat], sampling: Sampling
-    ) -> list[tuple[_Row, Sample, int]]:
+    def _generate_fitting(self, rows: list[_Row], sampling: Sampling) -> list[tuple[Sample, int]]:
         width = max(len(row.ids) for row in rows)
         ids_BT = torch.tensor([[self._pad] * (width - len(row.ids)) + row.ids for row in rows])
         mask_BT = torch.tensor([[0] * (width - len(row.ids)) + [1] * len(row.ids) for row in rows])
-        decoding = Decoding(
-            sampling,
-            width,
-            [(chats[row.chat], row.place) for row in rows],
-            choice_paths(self.tokenizer, sampling.choices, self._ends),
-        )
-        stops = Stops(self.tokenizer, sampling.stop, width, len(rows))
+        decoding = _Decoding(sampling, width, rows, self._choice_paths(sampling.choices))
+        stops = _Stops(self.tokenizer, sampling.stop, width, len(rows))
         out_BT = self.model.generate(
             input_ids=ids_BT.to(self.device),
             attention_mask=mask_BT.to(self.device),
             generation_config=GenerationConfig(
                 max_new_tokens=rows[0].room,
-                do_sample=False,  # where there is a draw, Decoding has made it
+                do_sample=False,  # where there is a draw, _Decoding has made it
                 eos_token_id=self._ends or None,
                 pad_token_id=self._pad,
             ),
-            logits_processor=[decoding] if decoding.needed else [],
+            logits_processor=[decoding],
             stopping_criteria=[stops] if sampling.stop else [],
         )
-        logprobs = decoding.logprobs(out_BT)
-        return [
-            (row, *self._read(out_BT[at, width:].tolist(), stops.ended[at], sampling, logprobs, at, decoding))
-            for at, row in enumerate(rows)
-        ]
-
-    def _read(
-        self,
-        ids: list[int],
-        stopped: int | None,
-        sampling: Sampling,
-        logprobs: torch.Tensor | None,
-        at: int,
-        decoding: Decoding,
-    ) -> tuple[Sample, int]:
-        """Cut one row's new ids where its answer ended; returns the sample and its number of tokens."""
-        ends = [place + 1 for place, token in enumerate(ids) if token in self._ends]
-        count = min([len(ids), *ends[:1], *([stopped] if stopped is not None else [])])
-        ids = ids[:count]
-        text = self.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        cuts = [found for stop in sampling.stop if (found := text.find(stop)) >= 0]
-        text = text[: min(cuts)] if cuts else text
-        ended = stopped is not None or (ids and ids[-1] in self._ends)
-        if sampling.choices and text.strip() in sampling.choices:
-            text = text.strip()  # some tokenizers begin every text with a blank
-        tokens = None
-        if logprobs is not None:
-            tokens = tuple(
-                Token(
-                    self.tokenizer.decode([token]),
-                    float(value),
-                    tuple((self.tokenizer.decode([other]), p) for other, p in decoding.top(at, place)),
+        logprobs = decoding.logprobs(out_BT).tolist() if sampling.logprobs else None
+        made = []
+        for at, (new, stopped) in enumerate(zip(out_BT[:, width:].tolist(), stops.ended, strict=True)):
+            ends = [place + 1 for place, token in enumerate(new) if token in self._ends]
+            ids = new[: min([len(new), *ends[:1], *([stopped] if stopped is not None else [])])]
+            text = self.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+            cuts = [found for stop in sampling.stop if (found := text.find(stop)) >= 0]
+            text = text[: min(cuts)] if cuts else text
+            if sampling.choices and text.strip() in sampling.choices:
+                text = text.strip()  # some tokenizers begin every text with a blank
+            tokens = None
+            if logprobs is not None:
+                tokens = tuple(
+                    Token(
+                        self.tokenizer.decode([token]),
+                        value,
+                        tuple((self.tokenizer.decode([other]), p) for other, p in step[at]),
+                    )
+                    for token, value, step in zip(ids, logprobs[at], decoding.top, strict=False)
                 )
-                for place, (token, value) in enumerate(zip(ids, logprobs[at, :count].tolist(), strict=True))
-            )
-        return Sample(text, "stop" if ended else "length", tokens), count
+            ended = stopped is not None or (ids and ids[-1] in self._ends)
+            made.append((Sample(text, "stop" if ended else "length", tokens), len(ids)))
+        return made
+
+    def _choice_paths(self, choices: tuple[str, ...]) -> Paths:
+        """For each beginning of a choice's token ids the ids that may follow; the end of text follows a whole one.
+
+        Raises:
+            ValueError: The checkpoint has no end-of-text token, so a choice could not end.
+        """
+        if choices and not self._ends:
+            raise ValueError("choices need a checkpoint with an end-of-text token, this one has none")
+        paths: Paths = {}
+        for choice in choices:
+            ids = [*self.tokenizer.encode(choice, add_special_tokens=False), self._ends[0]]
+            for place, token in enumerate(ids):
+                allowed = paths.setdefault(tuple(ids[:place]), [])
+                if token not in allowed:
+                    allowed.append(token)
+        return paths

@@ -5,7 +5,7 @@ A program that uses it needs an ``if __name__ == "__main__":`` guard: vLLM may s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from engines.checkpoint import checkpoint_state, locate
@@ -42,17 +42,13 @@ class VllmEngine:
         self.name = f"vllm:{model}"
         where = locate(model)
         self._llm: Any = vllm.LLM(model=where, dtype=dtype, trust_remote_code=False, **options)
-        self._identity = {
+        self.identity = {
             "engine": "vllm",
             "model": where,
             "state": checkpoint_state(where),
             "dtype": dtype,
             "quantization": options.get("quantization"),
         }
-
-    @property
-    def identity(self) -> Mapping[str, Any]:
-        return self._identity
 
     def chat(
         self, chats: Sequence[Chat], sampling: Sampling | None = None, *, on_result: OnResult | None = None
@@ -90,7 +86,7 @@ class VllmEngine:
 
 
 def _params(sampling: Sampling, chat: Chat) -> Any:
-    """vLLM's sampling options of one chat; sample ``i`` of n gets ``seed + i`` from vLLM itself."""
+    """vLLM's sampling options for one chat; sample ``i`` of n gets ``seed + i`` from vLLM itself."""
     from vllm import SamplingParams
     from vllm.sampling_params import StructuredOutputsParams
 
@@ -116,15 +112,9 @@ def _read(output: Any, sampling: Sampling) -> ChatResult:
     for one in sorted(output.outputs, key=lambda one: one.index):
         tokens = None
         if sampling.logprobs and one.logprobs is not None:
-            drawn = [step[token] for step, token in zip(one.logprobs, one.token_ids, strict=True)]
-            others = [
-                tuple((entry.decoded_token or "", entry.logprob) for entry in step.values())
-                if sampling.top_logprobs
-                else ()
-                for step in one.logprobs
-            ]
             tokens = tuple(
-                Token(entry.decoded_token or "", entry.logprob, top) for entry, top in zip(drawn, others, strict=True)
+                _token(step[token], step.values() if sampling.top_logprobs else ())
+                for step, token in zip(one.logprobs, one.token_ids, strict=True)
             )
         samples.append(Sample(one.text, one.finish_reason, tokens))
     return ChatResult(
@@ -132,3 +122,8 @@ def _read(output: Any, sampling: Sampling) -> ChatResult:
         prompt_tokens=len(output.prompt_token_ids),
         completion_tokens=sum(len(one.token_ids) for one in output.outputs),
     )
+
+
+def _token(drawn: Any, others: Iterable[Any]) -> Token:
+    top = tuple((other.decoded_token or "", other.logprob) for other in others)
+    return Token(drawn.decoded_token or "", drawn.logprob, top)

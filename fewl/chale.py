@@ -21,34 +21,17 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from annotators.text.rouge import rouge_words
 from annotators.text.sentences import split_sentences
 from fewl.expertise import folded
 from fewl.neighbours import nearest, pair_cosine
-from fewl.similarity import Encode, words
+from fewl.similarity import Encode
 
 PARAGRAPH = re.compile(r"</?p\s*>", re.I)
 MARKUP = re.compile(r"</?[a-z][a-z0-9]*[^<>]*>|^\s*\|.*\||^\s*(?:[-*+]|\d+[.)])\s|^\s*#{1,6}\s|^```|\{\|", re.I | re.M)
 T = TypeVar("T")
 KINDS = ("non_hallucinated", "half_hallucinated", "hallucinated")
-
-
-@dataclass(frozen=True)
-class BuildOptions:
-    """How to build.
-
-    Args:
-        answers: Answers of each kind per question.
-        neighbours: How many nearest questions are looked at.
-        low: Least similarity of a nearby question.
-        high: Greatest similarity of a nearby question.
-        seed: Of every choice.
-    """
-
-    answers: int = 3
-    neighbours: int = 20
-    low: float = 0.2
-    high: float = 0.8
-    seed: int = 0
+NEIGHBOURS, LOW, HIGH = 20, 0.2, 0.8
 
 
 @dataclass(frozen=True)
@@ -60,32 +43,43 @@ class _Row:
 
 
 def build_benchmark(
-    rows: Sequence[Mapping[str, Any]], encode: Encode, options: BuildOptions | None = None
+    rows: Sequence[Mapping[str, Any]], encode: Encode, *, answers: int = 3, seed: int = 0
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Make the benchmark and its statistics.
 
     Args:
         rows: ``{"question", "short_answer", "long_answer"}``, other keys pass through.
         encode: Sentence embeddings of the questions.
-        options: None for the paper's settings.
+        answers: How many answers of each kind a question gets.
+        seed: Seed of every choice.
 
     Returns:
         FEWL records with ``answers`` (each with ``text``, ``kind``, ``label``, ``swapped`` ("short", "detail" or
         null) and ``from`` (the question that a swapped part is from, or null)); and statistics as in Table 8,
         with what was dropped and why.
     """
-    options = options or BuildOptions()
     dropped: Counter[str] = Counter()
     usable = [row for raw in rows if (row := _prepared(raw, dropped)) is not None]
-    nearby = _nearby(usable, encode, options)
+    nearby = _nearby(usable, encode)
     built = []
     for place, (row, others) in enumerate(zip(usable, nearby, strict=True)):
         if not others:
             dropped["no_neighbour"] += 1
             continue
-        generator = np.random.default_rng([options.seed, place])
-        built.append({**row.raw, "answers": _answers(row, [usable[o] for o in others], options, generator)})
-    return built, _statistics(len(rows), usable, nearby, built, dropped)
+        generator = np.random.default_rng([seed, place])
+        built.append({**row.raw, "answers": _answers(row, [usable[o] for o in others], answers, generator)})
+    made = [answer for row in built for answer in row["answers"]]
+    texts = {part: [str(row[f"{part}_answer"]) for row in built] for part in ("short", "long")}
+    texts |= {kind: [answer["text"] for answer in made if answer["kind"] == kind] for kind in KINDS}
+    return built, {
+        "rows": len(rows),
+        "questions": len(built),
+        "dropped": dict(dropped),
+        "sentences_per_answer": _mean([len(row.details) for row in usable]),
+        "usable_neighbours_per_question": _mean([len(others) for others in nearby]),
+        "swapped": dict(Counter(answer["swapped"] for answer in made if answer["kind"] == KINDS[1])),
+        "table": {kind: _sizes(group) for kind, group in texts.items()},
+    }
 
 
 def _prepared(raw: Mapping[str, Any], dropped: Counter[str]) -> _Row | None:
@@ -103,47 +97,44 @@ def _prepared(raw: Mapping[str, Any], dropped: Counter[str]) -> _Row | None:
     return None
 
 
-def _nearby(rows: Sequence[_Row], encode: Encode, options: BuildOptions) -> list[list[int]]:
+def _nearby(rows: Sequence[_Row], encode: Encode) -> list[list[int]]:
     """The nearby questions of each row that may lend a part."""
+    nearby: list[list[int]] = [[] for _ in rows]
     if not rows:
-        return []
+        return nearby
     questions = [row.question for row in rows]
     vectors = encode(questions)
-    near_QK = nearest(vectors, options.neighbours, texts=questions)
+    near_QK = nearest(vectors, NEIGHBOURS, texts=questions)
     row_P, place_P = np.nonzero(near_QK >= 0)
     other_P = near_QK[row_P, place_P]
     similar_P = pair_cosine(vectors, row_P, other_P)
-    kept_P = (similar_P >= options.low) & (similar_P <= options.high)
-    nearby: list[list[int]] = [[] for _ in rows]
-    for row, other in zip(row_P[kept_P].tolist(), other_P[kept_P].tolist(), strict=True):
-        if folded(rows[row].short) != folded(rows[other].short):
+    for row, other, similar in zip(row_P.tolist(), other_P.tolist(), similar_P.tolist(), strict=True):
+        if LOW <= similar <= HIGH and folded(rows[row].short) != folded(rows[other].short):
             nearby[row].append(other)
     return nearby
 
 
-def _answers(
-    row: _Row, others: Sequence[_Row], options: BuildOptions, generator: np.random.Generator
-) -> list[dict[str, Any]]:
-    """``options.answers`` answers of each kind; sentences and questions are repeated only when used up."""
-    own = _cycle(row.details, options.answers, generator)
-    answers = [_answer(KINDS[0], row.short, detail, True) for detail in own]
-    for other, detail in zip(_cycle(others, options.answers, generator), own, strict=True):
+def _answers(row: _Row, others: Sequence[_Row], n: int, generator: np.random.Generator) -> list[dict[str, Any]]:
+    """n answers of each kind; sentences and questions are repeated only when used up."""
+
+    def answer(kind: str, short: str, detail: str, swapped: str | None = None, source: str | None = None) -> None:
+        text, label = f"{short}. {detail}", kind == KINDS[0]
+        made.append({"text": text, "kind": kind, "label": label, "swapped": swapped, "from": source})
+
+    made: list[dict[str, Any]] = []
+    own = _cycle(row.details, n, generator)
+    for detail in own:
+        answer(KINDS[0], row.short, detail)
+    for other, detail in zip(_cycle(others, n, generator), own, strict=True):
         theirs = other.details[generator.integers(len(other.details))]
         if generator.random() < 0.5:
-            half = _answer(KINDS[1], other.short, detail, False, "short", other.question)
+            answer(KINDS[1], other.short, detail, "short", other.question)
         else:
-            half = _answer(KINDS[1], row.short, theirs, False, "detail", other.question)
-        answers.append(half)
-    for other in _cycle(others, options.answers, generator):
+            answer(KINDS[1], row.short, theirs, "detail", other.question)
+    for other in _cycle(others, n, generator):
         theirs = other.details[generator.integers(len(other.details))]
-        answers.append(_answer(KINDS[2], other.short, theirs, False, None, other.question))
-    return answers
-
-
-def _answer(
-    kind: str, short: str, detail: str, label: bool, swapped: str | None = None, source: str | None = None
-) -> dict[str, Any]:
-    return {"text": f"{short}. {detail}", "kind": kind, "label": label, "swapped": swapped, "from": source}
+        answer(KINDS[2], other.short, theirs, None, other.question)
+    return made
 
 
 def _cycle(items: Sequence[T], n: int, generator: np.random.Generator) -> list[T]:
@@ -152,39 +143,16 @@ def _cycle(items: Sequence[T], n: int, generator: np.random.Generator) -> list[T
     return [items[order[i % len(items)]] for i in range(n)]
 
 
-def _statistics(
-    total: int,
-    usable: Sequence[_Row],
-    nearby: Sequence[Sequence[int]],
-    built: Sequence[Mapping[str, Any]],
-    dropped: Counter[str],
-) -> dict[str, Any]:
-    """Table 8 (means of words, unique words and characters) and what was dropped."""
-    texts = {
-        "short": [str(row["short_answer"]) for row in built],
-        "long": [str(row["long_answer"]) for row in built],
-        **{kind: [a["text"] for row in built for a in row["answers"] if a["kind"] == kind] for kind in KINDS},
-    }
-
-    def mean(values: Sequence[float]) -> float | None:
-        return float(np.mean(values)) if values else None
-
-    table = {}
-    for kind, rows in texts.items():
-        cut = [words(text) for text in rows]
-        table[kind] = {
-            "n": len(rows),
-            "words": mean([len(w) for w in cut]),
-            "unique_words": mean([len(set(w)) for w in cut]),
-            "characters": mean([len(text) for text in rows]),
-        }
-    swapped = Counter(a["swapped"] for row in built for a in row["answers"] if a["kind"] == KINDS[1])
+def _sizes(texts: Sequence[str]) -> dict[str, Any]:
+    """One row of Table 8: means of words, unique words and characters."""
+    words = [rouge_words(text) for text in texts]
     return {
-        "rows": total,
-        "questions": len(built),
-        "dropped": dict(dropped),
-        "sentences_per_answer": mean([len(row.details) for row in usable]),
-        "usable_neighbours_per_question": mean([len(others) for others in nearby]),
-        "swapped": dict(swapped),
-        "table": table,
+        "n": len(texts),
+        "words": _mean([len(w) for w in words]),
+        "unique_words": _mean([len(set(w)) for w in words]),
+        "characters": _mean([len(text) for text in texts]),
     }
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return float(np.mean(values)) if values else None

@@ -1,7 +1,7 @@
 """FEWL as pure functions over arrays: divergences, expertise, truthfulness, laziness, aggregation.
 
 Source: Wei et al. 2024, "Measuring and Reducing LLM Hallucination without Gold-Standard Answers", Eq. 1-6 and
-Algorithm 1. No text, no model and no file here; ``fewl/score.py`` brings those.
+Algorithm 1. Leaves out texts, models and files; ``fewl/score.py`` brings those.
 
 Dimension suffixes: ``_A`` answers to score, ``_Q`` questions, ``_N`` references (an LLM with several texts
 holds several places), ``_K`` IW/CO pairs or neighbours, ``_D`` embedding. NaN means "not there" and never

@@ -1,8 +1,9 @@
-"""Intentionally wrong (IW) answers and their corrections (CO): asked for, parsed strictly, counted.
+"""What FEWL asks LLMs for: reference answers, intentionally wrong (IW) answers with corrections (CO), own expertise.
 
-A reply holds numbered pairs, ``1. Wrong Answer: …`` and ``1. Non-Wrong Answer: …`` (the paper's tags,
+A reply with pairs holds numbered lines, ``1. Wrong Answer: …`` and ``1. Non-Wrong Answer: …`` (the paper's tags,
 Appendix D.1). What can be read of a reply is kept, what is missing is asked for again, and everything else is
-counted by its reason. Leaves out whether a wrong answer is in fact wrong: nothing here can know that.
+counted by its reason. Leaves out whether a wrong answer is in fact wrong: nothing here can know that. Asking
+twice costs nothing where the engine has a response cache, which is how a killed run goes on.
 """
 
 from __future__ import annotations
@@ -14,15 +15,42 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from engines.types import ChatResult, Engine, Sampling
-from fewl.records import read_record
-from fewl.similarity import Similarity, checked
+from fewl.records import FewlRecord, read_record
+from fewl.similarity import Similarity, compare
 
 PAIRS = 25
 ROUNDS = 3
 TAG = re.compile(r"^[ \t*_#>-]*(\d+)[.)][ \t*_]*(Non-Wrong|Wrong)[ ]Answer[ \t*_]*:[ \t*_]*", re.I | re.M)
+YES = re.compile(r"^\W*(yes|是)\b|^\W*是", re.I)
+NO = re.compile(r"^\W*(no|not)\b|^\W*(否|不)", re.I)
+
+
+def reference_answers(engine: Engine, questions: Sequence[str], *, samples: int = 1, seed: int = 0) -> list[list[str]]:
+    """Ask a reference LLM the questions, for answers of at most 256 tokens.
+
+    Args:
+        engine: The LLM.
+        questions: One chat each.
+        samples: 1 is the greedy answer; more are drawn at temperature 1, each by a request with its own seed
+            (a server that ignores ``n`` then does no harm).
+        seed: Seed of the draws.
+
+    Returns:
+        Per question the answers that hold text, ``samples`` of them unless a request failed.
+
+    Raises:
+        EngineError: The engine cannot answer at all.
+    """
+    chats = [[{"role": "user", "content": f"Answer the question briefly.\n\n{question}"}] for question in questions]
+    answers: list[list[str]] = [[] for _ in questions]
+    for sample in range(samples):
+        drawn = Sampling(max_tokens=256, temperature=1.0, seed=seed + sample)
+        results = engine.chat(chats, Sampling(max_tokens=256) if samples == 1 else drawn)
+        for texts, result in zip(answers, results, strict=True):
+            if result.text is not None and result.text.strip():
+                texts.append(result.text.strip())
+    return answers
 
 
 @dataclass
@@ -34,8 +62,55 @@ class Pairs:
     replies: int = 0
     problems: Counter[str] = field(default_factory=Counter)
 
+    def add(self, answer: ChatResult, n: int) -> None:
+        """Take over what a reply has and this lacks, up to n pairs."""
+        self.replies += 1
+        if answer.text is None:
+            self.problems["failed"] += 1
+            return
+        new, problems = parse_pairs(answer.text, truncated=answer.samples[0].finish_reason == "length")
+        self.problems.update(problems)
+        known = {folded(text) for text in self.iw}
+        for wrong, corrected in new:
+            if folded(wrong) in known:
+                self.problems["duplicate"] += 1
+            elif len(self.iw) < n:
+                known.add(folded(wrong))
+                self.iw.append(wrong)
+                self.co.append(corrected)
 
-def prompt(question: str, n: int, known: Sequence[str] = ()) -> list[dict[str, str]]:
+
+def generate_pairs(
+    engine: Engine, questions: Sequence[str], *, n: int = PAIRS, rounds: int = ROUNDS, seed: int = 0
+) -> list[Pairs]:
+    """Ask an LLM for n pairs per question, and again for what is missing.
+
+    Args:
+        engine: The LLM.
+        questions: One chat each and round.
+        n: Pairs wanted per question.
+        rounds: How often a question is asked at most.
+        seed: Seed of the first round's draws; the next round has the next seed.
+
+    Returns:
+        Per question at most n pairs, without repeated wrong answers (case, spaces and punctuation aside).
+
+    Raises:
+        EngineError: The engine cannot answer at all.
+    """
+    results = [Pairs() for _ in questions]
+    for turn in range(rounds):
+        open_ = [q for q, pairs in enumerate(results) if len(pairs.iw) < n]
+        if not open_:
+            break
+        chats = [_pairs_chat(questions[q], n - len(results[q].iw), results[q].iw) for q in open_]
+        sampling = Sampling(max_tokens=100 * n, temperature=0.7, seed=seed + turn)
+        for q, answer in zip(open_, engine.chat(chats, sampling), strict=True):
+            results[q].add(answer, n)
+    return results
+
+
+def _pairs_chat(question: str, n: int, known: Sequence[str]) -> list[dict[str, str]]:
     """The chat that asks for n pairs; ``known`` wrong answers are to be avoided."""
     lines = [
         f"Question: {question}",
@@ -61,7 +136,7 @@ def parse_pairs(reply: str, *, truncated: bool = False) -> tuple[list[tuple[str,
 
     Args:
         reply: What the LLM wrote.
-        truncated: Whether the reply was cut at its token limit; its last answer is then dropped.
+        truncated: Whether the reply was cut off at its token limit; its last answer is then dropped.
 
     Returns:
         (wrong, corrected) pairs in order, and problems by name: ``no_pairs`` (nothing of the template),
@@ -87,7 +162,7 @@ def parse_pairs(reply: str, *, truncated: bool = False) -> tuple[list[tuple[str,
         wrong, corrected = pair.get("wrong"), pair.get("non-wrong")
         if wrong is None or corrected is None:
             problems["unpaired"] += 1
-        elif not wrong or not corrected or set(wrong + corrected) <= set("<>.… "):
+        elif not wrong or not corrected or set(wrong + corrected) <= set("<>.… "):  # the template's own "<…>"
             problems["empty"] += 1
         elif folded(wrong) == folded(corrected):
             problems["same_text"] += 1
@@ -98,58 +173,8 @@ def parse_pairs(reply: str, *, truncated: bool = False) -> tuple[list[tuple[str,
     return pairs, problems
 
 
-def generate_pairs(
-    engine: Engine, questions: Sequence[str], *, n: int = PAIRS, rounds: int = ROUNDS, seed: int = 0
-) -> list[Pairs]:
-    """Ask an LLM for n pairs per question, and again for what is missing.
-
-    Args:
-        engine: Who is asked.
-        questions: One chat each and round.
-        n: Pairs wanted per question.
-        rounds: How often a question is asked at most.
-        seed: Of the draws; each round has its own.
-
-    Returns:
-        Per question at most n pairs, without repeated wrong answers (case, spaces and punctuation aside).
-
-    Raises:
-        EngineError: The engine cannot answer at all.
-    """
-    results = [Pairs() for _ in questions]
-    for turn in range(rounds):
-        open_ = [q for q, pairs in enumerate(results) if len(pairs.iw) < n]
-        if not open_:
-            break
-        chats = [prompt(questions[q], n - len(results[q].iw), results[q].iw) for q in open_]
-        sampling = Sampling(max_tokens=100 * n, temperature=0.7, seed=seed + turn)
-        for q, answer in zip(open_, engine.chat(chats, sampling), strict=True):
-            _add(results[q], answer, n)
-    return results
-
-
-def _add(pairs: Pairs, answer: ChatResult, n: int) -> None:
-    pairs.replies += 1
-    if answer.text is None:
-        pairs.problems["failed"] += 1
-        return
-    new, problems = parse_pairs(answer.text, truncated=answer.samples[0].finish_reason == "length")
-    pairs.problems.update(problems)
-    known = {folded(text) for text in pairs.iw}
-    for wrong, corrected in new:
-        if folded(wrong) in known:
-            pairs.problems["duplicate"] += 1
-        elif len(pairs.iw) < n:
-            known.add(folded(wrong))
-            pairs.iw.append(wrong)
-            pairs.co.append(corrected)
-
-
 def report(results: Sequence[Pairs], n: int = PAIRS) -> dict[str, Any]:
     """How many pairs were wanted and read, over how many replies, and what went wrong how often."""
-    problems: Counter[str] = Counter()
-    for pairs in results:
-        problems.update(pairs.problems)
     return {
         "questions": len(results),
         "pairs_wanted": n * len(results),
@@ -157,8 +182,55 @@ def report(results: Sequence[Pairs], n: int = PAIRS) -> dict[str, Any]:
         "questions_with_all_pairs": sum(len(pairs.iw) >= n for pairs in results),
         "questions_without_pairs": sum(not pairs.iw for pairs in results),
         "replies": sum(pairs.replies for pairs in results),
-        "problems": dict(problems),
+        "problems": dict(sum((pairs.problems for pairs in results), Counter())),
     }
+
+
+def prompted_expertise(engine: Engine, name: str, records: Sequence[FewlRecord]) -> list[float | None]:
+    """r of one LLM by asking it: (CO answers it calls its own − IW answers it calls its own) / K_pairs.
+
+    Args:
+        engine: The LLM that gave the reference answers ``name``.
+        name: Its key in ``reference_answers``.
+        records: Records with ``iw`` and ``co``.
+
+    Returns:
+        r in [−1, 1] per record, higher is better: the share of CO minus the share of IW answers that it calls
+        its own, of those where it said yes or no. None where it has no answer, or said so of none.
+
+    Raises:
+        EngineError: The engine cannot answer at all.
+    """
+    asked = [
+        (q, kind, text)
+        for q, record in enumerate(records)
+        if record.references.get(name)
+        for kind, texts in (("co", record.co), ("iw", record.iw))
+        for text in texts
+    ]
+    chats = []
+    for q, _, text in asked:
+        content = (
+            f"Question: {records[q].question}\nYour answer: {records[q].references[name][0]}\nAnother answer: {text}\n\n"
+            "Does the other answer say the same as yours? Reply with Yes or No only."
+        )
+        chats.append([{"role": "user", "content": content}])
+    verdicts: Mapping[str, list[list[bool]]] = {kind: [[] for _ in records] for kind in ("co", "iw")}
+    for (q, kind, _), result in zip(asked, engine.chat(chats, Sampling(max_tokens=8)), strict=True):
+        verdict = yes_or_no(result.text or "")
+        if verdict is not None:
+            verdicts[kind][q].append(verdict)
+    return [
+        sum(co) / len(co) - sum(iw) / len(iw) if co and iw else None
+        for co, iw in zip(verdicts["co"], verdicts["iw"], strict=True)
+    ]
+
+
+def yes_or_no(reply: str) -> bool | None:
+    """True for a reply that begins with yes, False for no (是 and 否 or 不 in Chinese), None for neither."""
+    if NO.match(reply):
+        return False
+    return True if YES.match(reply) else None
 
 
 def agreement_counts(
@@ -168,32 +240,22 @@ def agreement_counts(
 
     Args:
         records: FEWL records with ``iw`` and ``co``; those without are passed over.
-        similarity: Of reference answer and IW or CO answer.
+        similarity: Compares a reference answer with an IW or CO answer.
         at_least: The similarity from which two answers are called the same. The paper does not state its own.
 
     Returns:
         {LLM: [(wrong, corrected), …]}; fewer wrong and more corrected ones speak for an LLM. Of several
         samples of one LLM the first counts.
     """
-    rows = []
-    for raw in records:
-        record = read_record(raw)
-        if record.iw and record.co:
-            rows += [(name, texts[0], record) for name, texts in record.references.items() if texts]
-    numbers: dict[str, int] = {}
-    pairs = [
-        [numbers.setdefault(part, len(numbers)) for part in (text, other, record.question)]
-        for _, text, record in rows
-        for other in (*record.iw, *record.co)
-    ]
-    values = checked(similarity(list(numbers)), np.array(pairs, dtype=np.int64).reshape(-1, 3))
+    read = [record for record in map(read_record, records) if record.iw and record.co]
+    rows = [(name, texts[0], record) for record in read for name, texts in record.references.items() if texts]
+    asked = [(text, other, record.question) for _, text, record in rows for other in (*record.iw, *record.co)]
+    candidates, references, questions = ([row[i] for row in asked] for i in range(3))
+    agreed = iter((compare(similarity, candidates, references, questions) >= at_least).tolist())
     counts: dict[str, list[tuple[int, int]]] = {}
-    place = 0
     for name, _, record in rows:
-        end = place + len(record.iw) + len(record.co)
-        agreed = values[place:end] >= at_least
-        counts.setdefault(name, []).append((int(agreed[: len(record.iw)].sum()), int(agreed[len(record.iw) :].sum())))
-        place = end
+        wrong, corrected = (sum(next(agreed) for _ in texts) for texts in (record.iw, record.co))
+        counts.setdefault(name, []).append((wrong, corrected))
     return counts
 
 

@@ -2,7 +2,7 @@
 
 Exact and blocked: the Q x Q matrix of similarities is never whole in memory. A question is never its own
 neighbour, nor is another of the same text. Equal similarities come in the order of the input, whatever the
-block size, since the last word on the order is a float64 product of each pair by itself.
+block size, since the order is settled by a float64 product of each pair by itself.
 """
 
 from __future__ import annotations
@@ -32,26 +32,22 @@ def nearest(vectors_QD: NDArray[np.float32], k: int, *, texts: Sequence[str] | N
     Raises:
         ValueError: k is below 1 or a vector is not finite.
     """
-    _check(vectors_QD, k)
-    same_Q = _text_numbers(texts, len(vectors_QD))
+    same_Q = _checked(vectors_QD, k, texts)
     found_QK = np.full((len(vectors_QD), k), -1, dtype=np.int64)
     for start in range(0, len(vectors_QD), ROWS):
         block_R = np.arange(start, min(start + ROWS, len(vectors_QD)))
         row_P, column_P, value_P = _survivors(vectors_QD, block_R, k, same_Q)
         order = np.lexsort((-value_P, row_P))
         row_P, column_P, value_P = row_P[order], column_P[order], value_P[order]
-        first_R = np.searchsorted(row_P, np.arange(len(block_R)))
-        last_R = np.append(first_R[1:], len(row_P))
-        # Only what reaches the k-th value within rounding is compared again.
         kth_R = np.full(len(block_R), -np.inf)
-        full_R = last_R - first_R >= k
-        kth_R[full_R] = value_P[first_R[full_R] + k - 1]
-        close_P = value_P >= kth_R[row_P] - SLACK
+        kth_P = _rank(row_P) == k - 1
+        kth_R[row_P[kth_P]] = value_P[kth_P]
+        close_P = value_P >= kth_R[row_P] - SLACK  # only what reaches the k-th within rounding is compared again
         row_P, column_P = row_P[close_P], column_P[close_P]
         exact_P = pair_cosine(vectors_QD, block_R[row_P], column_P)
         order = np.lexsort((column_P, -exact_P, row_P))
         row_P, column_P = row_P[order], column_P[order]
-        rank_P = np.arange(len(row_P)) - np.searchsorted(row_P, row_P)
+        rank_P = _rank(row_P)
         top_P = rank_P < k
         found_QK[start + row_P[top_P], rank_P[top_P]] = column_P[top_P]
     return found_QK
@@ -70,8 +66,7 @@ def random_dissimilar(
     Raises:
         ValueError: k is below 1 or a vector is not finite.
     """
-    _check(vectors_QD, k)
-    same_Q = _text_numbers(texts, len(vectors_QD))
+    same_Q = _checked(vectors_QD, k, texts)
     found_QK = np.full((len(vectors_QD), k), -1, dtype=np.int64)
     n = len(vectors_QD)
     for query in range(n):
@@ -104,7 +99,7 @@ def pair_cosine(
     changes = np.flatnonzero(np.diff(left_P)) + 1
     run = int(changes[0]) if len(changes) else max(1, len(left_P))
     if exact or len(left_P) % run or (left_P.reshape(-1, run) != left_P[::run, None]).any():
-        run = 1
+        run = 1  # a matrix product's value of one pair may depend on the others
     step = run * max(1, 2_000_000 // max(1, vectors.shape[1] * run))
     dtype: type[np.floating] = np.float64 if exact else np.float32
     for start in range(0, len(left_P), step):
@@ -116,6 +111,11 @@ def pair_cosine(
         else:
             values_P[start : start + step] = (right_RKD @ left_RD[:, :, None]).ravel()
     return values_P
+
+
+def _rank(row_P: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The place of each pair among those of its row, from 0; rows ascend."""
+    return np.arange(len(row_P)) - np.searchsorted(row_P, row_P)
 
 
 def _survivors(
@@ -136,18 +136,16 @@ def _survivors(
     return np.concatenate(rows), np.concatenate(columns), np.concatenate(values)
 
 
-def _text_numbers(texts: Sequence[str] | None, n: int) -> NDArray[np.int64]:
-    """Equal texts share a number; without texts every question has its own."""
+def _checked(vectors_QD: NDArray[np.float32], k: int, texts: Sequence[str] | None) -> NDArray[np.int64]:
+    """Numbers that equal texts share, after checking the arguments; without texts every question has its own."""
+    n = len(vectors_QD)
+    if k < 1:
+        raise ValueError(f"neighbours: expected a number of at least 1, got {k}")
+    if not np.isfinite(vectors_QD).all():
+        raise ValueError("vectors: expected finite numbers, got NaN or infinity; check the embedding model")
     if texts is None:
         return np.arange(n)
     if len(texts) != n:
         raise ValueError(f"texts: expected one per vector ({n}), got {len(texts)}")
     number: dict[str, int] = {}
     return np.array([number.setdefault(text, len(number)) for text in texts], dtype=np.int64)
-
-
-def _check(vectors_QD: NDArray[np.float32], k: int) -> None:
-    if k < 1:
-        raise ValueError(f"neighbours: expected a number of at least 1, got {k}")
-    if not np.isfinite(vectors_QD).all():
-        raise ValueError("vectors: expected finite numbers, got NaN or infinity; check the embedding model")

@@ -1,29 +1,24 @@
-"""The two figures: models by mean score with intervals, and agreement with wrong and corrected answers."""
+"""What scores are for: rank models by their mean score, pick the best answer to each question; two plots.
+
+Input are scored records (``fewl/score.py``). Intervals are percentile bootstraps over questions. A model's
+null scores are left out of its mean and counted beside it, never taken for 0.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from fewl.core import Float, nan_mean
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-
-# ----------------------------------------------------------------------------------------------------
-# What scores are for: rank models by their mean score, pick the best answer of each question.
-#
-# Input are scored records (``fewl/score.py``). Intervals are percentile bootstraps over questions. A model's
-# null scores are left out of its mean and counted beside it, never taken for 0.
-
 RESAMPLES = 2000
 BLOCK = 50
-"""Resamples computed at once."""
+"""Resamples computed at once: 50 x 100,000 questions are 40 MB of counts."""
 
 
 @dataclass(frozen=True)
@@ -77,117 +72,63 @@ def rank_models(
         truth: A number per model, higher is better, to compare the ranking with.
         truth_from_labels: Take the share of answers labelled true for it; resampled with the scores.
         resamples: Bootstrap resamples of questions.
-        seed: Of the bootstrap.
+        seed: Seed of the bootstrap.
 
     Raises:
         ValueError: No answer names a model, or the truth and the records share fewer than two models.
     """
-    names, scores_QM, labels_QM, missing_M, unnamed = _tables(scored)
+    rows = [(q, answer) for q, record in enumerate(scored) for answer in record["answers"]]
+    named = [(q, answer) for q, answer in rows if answer.get("model") is not None]
+    names = list(dict.fromkeys(answer["model"] for _, answer in named))
     if not names:
         raise ValueError('answers: expected a "model" on the answers to rank, got none')
+    scores_QM, labels_QM = (_table(named, names, key, len(scored)) for key in ("score", "label"))
+    missing = Counter(answer["model"] for _, answer in named if answer.get("score") is None)
+    n_M = (~np.isnan(scores_QM)).sum(axis=0)
     means_M = nan_mean(scores_QM.T)
     draws_BM = _bootstrap_means(scores_QM, resamples, seed)
-    rows = []
+    models = []
     for m, name in enumerate(names):
-        some = not np.isnan(means_M[m])
-        low, high = np.nanpercentile(draws_BM[:, m], [2.5, 97.5]) if some else (None, None)
-        rows.append(
-            ModelScore(
-                name,
-                float(means_M[m]) if some else None,
-                None if low is None else float(low),
-                None if high is None else float(high),
-                int((~np.isnan(scores_QM[:, m])).sum()),
-                int(missing_M[m]),
-            )
-        )
-    rows.sort(key=lambda row: -row.mean if row.mean is not None else np.inf)
-    wins, common = _win_table(names, scores_QM)
-    kendall = None
+        mean = low = high = None
+        if n_M[m]:
+            mean, (low, high) = float(means_M[m]), np.nanpercentile(draws_BM[:, m], [2.5, 97.5]).tolist()
+        models.append(ModelScore(name, mean, low, high, int(n_M[m]), missing[name]))
+    models.sort(key=lambda row: -row.mean if row.mean is not None else np.inf)
+    wins: dict[str, dict[str, float | None]] = {name: {} for name in names}
+    common: dict[str, dict[str, int]] = {name: {} for name in names}
+    for a, b in ((a, b) for a in range(len(names)) for b in range(len(names)) if a != b):
+        gap_Q = scores_QM[:, a] - scores_QM[:, b]
+        gap_Q = gap_Q[~np.isnan(gap_Q)]
+        common[names[a]][names[b]] = len(gap_Q)
+        wins[names[a]][names[b]] = float(((gap_Q > 0) + 0.5 * (gap_Q == 0)).mean()) if len(gap_Q) else None
     if truth_from_labels:
-        truth_M = nan_mean(labels_QM.T)
-        truth = {name: float(t) for name, t in zip(names, truth_M, strict=True) if not np.isnan(t)}
+        shares_M = nan_mean(labels_QM.T)
+        truth = {name: float(t) for name, t in zip(names, shares_M, strict=True) if not np.isnan(t)}
+    kendall = None
     if truth is not None:
-        kept = [m for m, name in enumerate(names) if name in truth and not np.isnan(means_M[m])]
+        kept = [m for m, name in enumerate(names) if name in truth and n_M[m]]
         if len(kept) < 2:
             raise ValueError(f"truth: expected at least two of the ranked models {names}, got {sorted(truth)}")
-        fixed_M = np.array([truth[names[m]] for m in kept])
-        truth_BM = _bootstrap_means(labels_QM, resamples, seed)[:, kept] if truth_from_labels else None
-        taus = [kendall_tau(draws_BM[b, kept], fixed_M if truth_BM is None else truth_BM[b]) for b in range(resamples)]
+        truth_M = np.array([truth[names[m]] for m in kept])
+        truth_BM = np.broadcast_to(truth_M, (resamples, len(kept)))
+        if truth_from_labels:
+            truth_BM = _bootstrap_means(labels_QM, resamples, seed)[:, kept]
+        taus = [kendall_tau(draws_M, t_M) for draws_M, t_M in zip(draws_BM[:, kept], truth_BM, strict=True)]
         known = [tau for tau in taus if tau is not None]
-        interval = np.percentile(known, [2.5, 97.5]).tolist() if known else [None, None]
-        kendall = {
-            "tau": kendall_tau(means_M[kept], fixed_M),
-            "low": interval[0],
-            "high": interval[1],
-            "models": len(kept),
-        }
-    return Ranking(rows, wins, common, kendall, None if truth is None else dict(truth), unnamed)
+        low, high = np.percentile(known, [2.5, 97.5]).tolist() if known else (None, None)
+        kendall = {"tau": kendall_tau(means_M[kept], truth_M), "low": low, "high": high, "models": len(kept)}
+    return Ranking(models, wins, common, kendall, None if truth is None else dict(truth), len(rows) - len(named))
 
 
-def kendall_tau(x: Float, y: Float) -> float | None:
-    """Kendall's τ-b in [−1, 1]; None where either side is all ties or a number is missing."""
-    if len(x) != len(y):
-        raise ValueError(f"kendall: expected two lists of one length, got {len(x)} and {len(y)}")
-    dx, dy = np.sign(x[:, None] - x[None, :]), np.sign(y[:, None] - y[None, :])
-    scale = np.sqrt((dx**2).sum() * (dy**2).sum())
-    return float((dx * dy).sum() / scale) if scale > 0 else None
-
-
-def pick_answers(scored: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The best-scored answer of each record: ``answer``, ``model``, ``score`` and where it stood.
-
-    Equal scores go to the first in input order, and ``ties`` says how many there were. Records without any
-    score get ``answer`` null. The other keys of the record but its answers and reference answers are kept.
-    """
-    rows = []
-    for record in scored:
-        rest = {k: v for k, v in record.items() if k not in ("answers", "reference_answers", "iw", "co", "lambda")}
-        places = [i for i, a in enumerate(record["answers"]) if a.get("score") is not None]
-        if not places:
-            rows.append({**rest, "answer": None, "model": None, "score": None, "index": None, "ties": 0})
-            continue
-        best = max(places, key=lambda i: record["answers"][i]["score"])  # max keeps the first of equals
-        answer = record["answers"][best]
-        ties = sum(record["answers"][i]["score"] == answer["score"] for i in places)
-        rows.append(
-            {
-                **rest,
-                "answer": answer["text"],
-                "model": answer.get("model"),
-                "score": answer["score"],
-                "index": best,
-                "ties": ties,
-            }
-        )
-    return rows
-
-
-def _tables(scored: Sequence[Mapping[str, Any]]) -> tuple[list[str], Float, Float, Float, int]:
-    """Scores and labels as question × model (mean of a model's answers to one question), NaN where none."""
-    names: dict[str, int] = {}
-    unnamed = 0
-    for record in scored:
-        for answer in record["answers"]:
-            if answer.get("model") is None:
-                unnamed += 1
-            else:
-                names.setdefault(answer["model"], len(names))
-    sums = np.zeros((4, len(scored), len(names)))  # score, its count, label, its count
-    missing_M = np.zeros(len(names))
-    for q, record in enumerate(scored):
-        for answer in record["answers"]:
-            if answer.get("model") is None:
-                continue
-            m = names[answer["model"]]
-            if answer.get("score") is None:
-                missing_M[m] += 1
-            else:
-                sums[:2, q, m] += answer["score"], 1
-            if answer.get("label") is not None:
-                sums[2:, q, m] += answer["label"], 1
+def _table(named: Sequence[tuple[int, Mapping[str, Any]]], names: Sequence[str], key: str, questions: int) -> Float:
+    """``key`` as question × model: the mean over a model's answers to one question, NaN where it has none."""
+    place = {name: m for m, name in enumerate(names)}
+    sums = np.zeros((2, questions, len(names)))
+    for q, answer in named:
+        if answer.get(key) is not None:
+            sums[:, q, place[answer["model"]]] += answer[key], 1
     with np.errstate(invalid="ignore"):
-        return list(names), sums[0] / sums[1], sums[2] / sums[3], missing_M, unnamed
+        return sums[0] / sums[1]
 
 
 def _bootstrap_means(values_QM: Float, resamples: int, seed: int) -> Float:
@@ -204,57 +145,54 @@ def _bootstrap_means(values_QM: Float, resamples: int, seed: int) -> Float:
     return np.concatenate(parts)
 
 
-def _win_table(
-    names: Sequence[str], scores_QM: Float
-) -> tuple[dict[str, dict[str, float | None]], dict[str, dict[str, int]]]:
-    wins: dict[str, dict[str, float | None]] = {name: {} for name in names}
-    common: dict[str, dict[str, int]] = {name: {} for name in names}
-    for a, first in enumerate(names):
-        for b, second in enumerate(names):
-            if a == b:
-                continue
-            gap_Q = scores_QM[:, a] - scores_QM[:, b]
-            gap_Q = gap_Q[~np.isnan(gap_Q)]
-            common[first][second] = len(gap_Q)
-            wins[first][second] = float(((gap_Q > 0) + 0.5 * (gap_Q == 0)).mean()) if len(gap_Q) else None
-    return wins, common
+def kendall_tau(x: Float, y: Float) -> float | None:
+    """Kendall's τ-b in [−1, 1]; None where either side is all ties or a number is missing."""
+    from scipy.stats import kendalltau
+
+    tau = float(kendalltau(x, y).statistic)
+    return None if np.isnan(tau) else tau
+
+
+def pick_answers(scored: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The best-scored answer of each record: ``answer``, ``model``, ``score`` and where it stood.
+
+    Equal scores go to the first in input order, and ``ties`` says how many there were. Records without any
+    score get ``answer`` null. The other keys of the record but its answers and reference answers are kept.
+    """
+    rows = []
+    for record in scored:
+        rest = {k: v for k, v in record.items() if k not in ("answers", "reference_answers", "iw", "co", "lambda")}
+        known = [(i, answer) for i, answer in enumerate(record["answers"]) if answer.get("score") is not None]
+        index, best = max(known, key=lambda pair: pair[1]["score"], default=(None, {}))  # max keeps the first of equals
+        ties = sum(answer["score"] == best["score"] for _, answer in known)
+        found = {"answer": best.get("text"), "model": best.get("model"), "score": best.get("score")}
+        rows.append({**rest, **found, "index": index, "ties": ties})
+    return rows
 
 
 def plot_ranking(ranking: Ranking, path: Path) -> None:
     """Write a PNG (or what the suffix says) of the ranking with its 95 % intervals."""
-    rows = [
-        (f"{row.model} (n={row.n})", row.mean, row.low, row.high)
-        for row in reversed(ranking.models)
-        if row.mean is not None and row.low is not None and row.high is not None
-    ]
-    figure = _figure(6.4, 1.2 + 0.32 * len(rows))
+    from matplotlib.figure import Figure
+
+    rows = [row for row in reversed(ranking.models) if row.mean is not None]
+    figure = Figure(figsize=(6.4, 1.2 + 0.32 * len(rows)), layout="constrained")
     axes = figure.add_subplot()
-    for place, (_, mean, low, high) in enumerate(rows):
-        axes.plot([low, high], [place, place], color="0.6", linewidth=2, zorder=1)
-        axes.scatter([mean], [place], color="C0", zorder=2)
-    axes.set_yticks(range(len(rows)), [name for name, *_ in rows])
+    places = range(len(rows))
+    axes.hlines(places, [row.low for row in rows], [row.high for row in rows], color="0.6", linewidth=2, zorder=1)
+    axes.scatter([row.mean for row in rows], places, color="C0", zorder=2)
+    axes.set_yticks(places, [f"{row.model} (n={row.n})" for row in rows])
     axes.set_xlabel("mean FEWL score, 95 % bootstrap interval (higher is better)")
     figure.savefig(path, dpi=150)
 
 
 def plot_agreement(counts: Mapping[str, Sequence[tuple[int, int]]], path: Path) -> None:
     """Write box plots of how many wrong and corrected answers each LLM agrees with (the paper's Figure 4)."""
-    figure = _figure(6.4, 4.0)
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
     axes = figure.add_subplot()
-    labels, values = [], []
-    for name, rows in counts.items():
-        labels += [f"{name}\nwrong", f"{name}\ncorrected"]
-        values += [[wrong for wrong, _ in rows], [corrected for _, corrected in rows]]
-    axes.boxplot(values)
+    axes.boxplot([column for rows in counts.values() for column in zip(*rows, strict=True)])
+    labels = [f"{name}\n{kind}" for name in counts for kind in ("wrong", "corrected")]
     axes.set_xticks(range(1, len(labels) + 1), labels)
     axes.set_ylabel("answers agreed with, per question")
     figure.savefig(path, dpi=150)
-
-
-def _figure(width: float, height: float) -> Figure:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure

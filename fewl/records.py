@@ -49,46 +49,36 @@ def read_record(raw: Mapping[str, Any]) -> FewlRecord:
     Raises:
         RecordError: Names the field, its value and what was expected.
     """
-    question = raw.get("question")
+    question, rows, references = raw.get("question"), raw.get("answers"), raw.get("reference_answers")
     if not isinstance(question, str) or not question.strip():
         raise RecordError("question", question, "a string with text in it")
+    if not isinstance(rows, list):
+        raise RecordError("answers", rows, 'a list of {"text", "model"?, "label"?}')
+    answers = []
+    for i, row in enumerate(rows):
+        if not isinstance(row, Mapping):
+            raise RecordError(f"answers[{i}]", row, 'an object {"text", "model"?, "label"?}')
+        for key, types, expected in (
+            ("text", str, "a string"),
+            ("model", str | None, "a string or null"),
+            ("label", bool | None, "true, false or null"),
+        ):
+            if not isinstance(row.get(key), types):
+                raise RecordError(f"answers[{i}].{key}", row.get(key), expected)
+        answers.append(Candidate(row["text"], row.get("model"), row.get("label")))
+    if not isinstance(references, Mapping | None):
+        raise RecordError("reference_answers", references, "an object of LLM name to text or list of texts")
     return FewlRecord(
         question=question.strip(),
-        answers=_answers(raw.get("answers")),
-        references=_references(raw.get("reference_answers")),
+        answers=tuple(answers),
+        references={
+            str(name): _texts(f"reference_answers.{name}", [texts] if isinstance(texts, str) else texts)
+            for name, texts in (references or {}).items()
+        },
         iw=_texts("iw", raw.get("iw")),
         co=_texts("co", raw.get("co")),
         raw=raw,
     )
-
-
-def _answers(value: object) -> tuple[Candidate, ...]:
-    if not isinstance(value, list):
-        raise RecordError("answers", value, 'a list of {"text", "model"?, "label"?}')
-    answers = []
-    for i, row in enumerate(value):
-        if not isinstance(row, Mapping):
-            raise RecordError(f"answers[{i}]", row, 'an object {"text", "model"?, "label"?}')
-        text, model, label = row.get("text"), row.get("model"), row.get("label")
-        if not isinstance(text, str):
-            raise RecordError(f"answers[{i}].text", text, "a string")
-        if model is not None and not isinstance(model, str):
-            raise RecordError(f"answers[{i}].model", model, "a string or null")
-        if label is not None and not isinstance(label, bool):
-            raise RecordError(f"answers[{i}].label", label, "true, false or null")
-        answers.append(Candidate(text, model, label))
-    return tuple(answers)
-
-
-def _references(value: object) -> dict[str, tuple[str, ...]]:
-    if value is None:
-        return {}
-    if not isinstance(value, Mapping):
-        raise RecordError("reference_answers", value, "an object of LLM name to text or list of texts")
-    return {
-        str(name): _texts(f"reference_answers.{name}", [texts] if isinstance(texts, str) else texts)
-        for name, texts in value.items()
-    }
 
 
 def _texts(field: str, value: object) -> tuple[str, ...]:

@@ -29,119 +29,7 @@ from fewl.neighbours import nearest, random_dissimilar
 from fewl.records import FewlRecord, read_record
 from fewl.similarity import Encode, OfPairs, Similarity, checked
 
-# ----------------------------------------------------------------------------------------------------
-# Records as arrays of text numbers: who answered what, with −1 where nobody did.
-#
-# Suffixes as in ``fewl/core.py``; here ``_Q`` counts records, and ``distinct_Q`` maps each to its question.
-
 Ints = NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Texts once each, and arrays that point at them.
-
-    Args:
-        texts: Distinct texts of answers, references and pairs.
-        slots: The LLM behind each place n; an LLM with several samples has several places.
-        weak_N: Whether place n is a weak LLM's, which is no reference.
-        questions: Distinct question texts.
-        distinct_Q: The question of each record, a place in ``questions``.
-        asked_Q: The question of each record, a place in ``texts``.
-        answer_A: Text of each answer; −1 for an empty one.
-        question_A: The record of each answer.
-        own_AN: Whether place n is the model that gave the answer.
-        reference_QN: Text of each reference answer.
-        pool_PN: The same for each distinct question: the first that any of its records has.
-        pairs: (co_QK, iw_QK) of the records.
-        ideal: The same made of answers labelled true and false.
-    """
-
-    texts: list[str]
-    slots: list[str]
-    weak_N: NDArray[np.bool_]
-    questions: list[str]
-    distinct_Q: Ints
-    asked_Q: Ints
-    answer_A: Ints
-    question_A: Ints
-    own_AN: NDArray[np.bool_]
-    reference_QN: Ints
-    pool_PN: Ints
-    pairs: tuple[Ints, Ints]
-    ideal: tuple[Ints, Ints]
-
-    def reference_of(self, neighbours_QK: Ints) -> Ints:
-        """Reference answers to neighbour questions, reference_QNK."""
-        reference_QKN = self.pool_PN[neighbours_QK]
-        reference_QKN[neighbours_QK < 0] = -1
-        return np.moveaxis(reference_QKN, -1, -2)
-
-
-def lay_out(records: Sequence[FewlRecord], names: Sequence[str], weak: Sequence[str] = ()) -> Layout:
-    """Number the texts of the records; only the reference LLMs named and the weak ones are laid out."""
-    number: dict[str, int] = {}
-
-    def numbers(texts: Iterable[str]) -> list[int]:
-        return [number.setdefault(text, len(number)) if text.strip() else -1 for text in texts]
-
-    slots = [
-        name
-        for name in (*names, *weak)
-        for _ in range(max((len(r.references.get(name, ())) for r in records), default=0))
-    ]
-    first = {name: slots.index(name) for name in slots}
-    reference_QN = np.full((len(records), len(slots)), -1, dtype=np.int64)
-    for q, record in enumerate(records):
-        for name in first:
-            found = numbers(record.references.get(name, ()))
-            reference_QN[q, first[name] : first[name] + len(found)] = found
-
-    question_number: dict[str, int] = {}
-    distinct_Q = np.array(
-        [question_number.setdefault(r.question, len(question_number)) for r in records], dtype=np.int64
-    )
-    pool_PN = np.full((len(question_number), len(slots)), -1, dtype=np.int64)
-    for q in reversed(range(len(records))):  # backwards, so that the first record of a question has the word
-        there_N = reference_QN[q] >= 0
-        pool_PN[distinct_Q[q], there_N] = reference_QN[q, there_N]
-    weak_N = np.array([slot in weak for slot in slots], dtype=bool)
-    pool_PN[:, weak_N] = -1  # they have no part in the penalty
-
-    answers = [(q, answer) for q, record in enumerate(records) for answer in record.answers]
-    answer_A = np.array(numbers(answer.text for _, answer in answers), dtype=np.int64)
-    own = [[answer.model == name for name in slots] for _, answer in answers]
-    asked_Q = np.array(numbers(r.question for r in records), dtype=np.int64)
-    pairs = (_ragged([numbers(r.co) for r in records]), _ragged([numbers(r.iw) for r in records]))
-    ideal = (
-        _ragged([numbers(a.text for a in r.answers if a.label is True) for r in records]),
-        _ragged([numbers(a.text for a in r.answers if a.label is False) for r in records]),
-    )
-    return Layout(
-        texts=list(number),
-        slots=slots,
-        weak_N=weak_N,
-        questions=list(question_number),
-        distinct_Q=distinct_Q,
-        asked_Q=asked_Q,
-        answer_A=answer_A,
-        question_A=np.array([q for q, _ in answers], dtype=np.int64),
-        own_AN=np.array(own, dtype=bool).reshape(len(answers), len(slots)),
-        reference_QN=reference_QN,
-        pool_PN=pool_PN,
-        pairs=pairs,
-        ideal=ideal,
-    )
-
-
-def _ragged(rows: Sequence[Sequence[int]]) -> Ints:
-    """Lists of unequal length as one array, padded with −1."""
-    padded = np.full((len(rows), max((len(row) for row in rows), default=0)), -1, dtype=np.int64)
-    for row, values in zip(padded, rows, strict=True):
-        row[: len(values)] = values
-    return padded
-
-
 Expertise = Literal["similarity", "prompted", "uniform", "ideal"]
 CHOICES: dict[str, tuple[str, ...]] = {
     "aggregation": core.AGGREGATIONS,
@@ -175,7 +63,7 @@ class FewlOptions:
         references: ``all``, or ``single:NAME``.
         weak: LLMs whose answers count against an answer (an extension): the mean of g*(s(y, h_j(x))) over them is
             taken off the score, as if their answers were intentionally wrong ones. They are no references.
-        seed: Of the random neighbours.
+        seed: Seed of the random neighbours.
     """
 
     aggregation: Aggregation = "paper"
@@ -216,6 +104,98 @@ class FewlReport:
     mean_lambda: dict[str, float | None] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Layout:
+    """The texts of records once each, and arrays of text numbers that say who answered what; −1 where nobody did.
+
+    Suffixes are those of ``fewl/core.py``; here ``_Q`` counts records and ``_P`` distinct questions.
+
+    Args:
+        texts: Distinct texts of answers, references and pairs.
+        slots: The LLM behind each place n; an LLM with several samples has several places.
+        weak_N: Whether place n is a weak LLM's, which is no reference.
+        questions: Distinct question texts.
+        distinct_Q: The question of each record, a place in ``questions``.
+        asked_Q: The question of each record, a place in ``texts``.
+        answer_A: Text of each answer; −1 for an empty one.
+        question_A: The record of each answer.
+        own_AN: Whether place n is the model that gave the answer.
+        reference_QN: Text of each reference answer.
+        pool_PN: The same for each distinct question: the first that any of its records has.
+        pairs: (co_QK, iw_QK) of the records.
+        ideal: The same made of answers labelled true and false.
+    """
+
+    texts: list[str]
+    slots: list[str]
+    weak_N: NDArray[np.bool_]
+    questions: list[str]
+    distinct_Q: Ints
+    asked_Q: Ints
+    answer_A: Ints
+    question_A: Ints
+    own_AN: NDArray[np.bool_]
+    reference_QN: Ints
+    pool_PN: Ints
+    pairs: tuple[Ints, Ints]
+    ideal: tuple[Ints, Ints]
+
+
+def lay_out(records: Sequence[FewlRecord], names: Sequence[str], weak: Sequence[str] = ()) -> Layout:
+    """Number the texts of the records; only the reference LLMs named and the weak ones are laid out."""
+    number: dict[str, int] = {}
+
+    def numbers(texts: Iterable[str]) -> list[int]:
+        return [number.setdefault(text, len(number)) if text.strip() else -1 for text in texts]
+
+    def ragged(rows: Iterable[Iterable[str]]) -> Ints:
+        numbered = [numbers(row) for row in rows]
+        padded = np.full((len(numbered), max(map(len, numbered), default=0)), -1, dtype=np.int64)
+        for row, values in zip(padded, numbered, strict=True):
+            row[: len(values)] = values
+        return padded
+
+    widths = {name: max((len(r.references.get(name, ())) for r in records), default=0) for name in (*names, *weak)}
+    slots = [name for name, width in widths.items() for _ in range(width)]
+    reference_QN = np.full((len(records), len(slots)), -1, dtype=np.int64)
+    for q, record in enumerate(records):
+        for name in dict.fromkeys(slots):
+            found, first = numbers(record.references.get(name, ())), slots.index(name)
+            reference_QN[q, first : first + len(found)] = found
+    question_number: dict[str, int] = {}
+    distinct_Q = np.array(
+        [question_number.setdefault(r.question, len(question_number)) for r in records], dtype=np.int64
+    )
+    pool_PN = np.full((len(question_number), len(slots)), -1, dtype=np.int64)
+    for q in reversed(range(len(records))):  # backwards, so that the first record of a question has the last word
+        there_N = reference_QN[q] >= 0
+        pool_PN[distinct_Q[q], there_N] = reference_QN[q, there_N]
+    weak_N = np.array([slot in weak for slot in slots], dtype=bool)
+    pool_PN[:, weak_N] = -1  # they have no part in the penalty
+    answers = [(q, answer) for q, record in enumerate(records) for answer in record.answers]
+    answer_A = np.array(numbers(answer.text for _, answer in answers), dtype=np.int64)
+    asked_Q = np.array(numbers(r.question for r in records), dtype=np.int64)
+    pairs = ragged(r.co for r in records), ragged(r.iw for r in records)
+    true, false = ([[a.text for a in r.answers if a.label is label] for r in records] for label in (True, False))
+    ideal = ragged(true), ragged(false)
+    own = [[answer.model == name for name in slots] for _, answer in answers]
+    return Layout(
+        texts=list(number),
+        slots=slots,
+        weak_N=weak_N,
+        questions=list(question_number),
+        distinct_Q=distinct_Q,
+        asked_Q=asked_Q,
+        answer_A=answer_A,
+        question_A=np.array([q for q, _ in answers], dtype=np.int64),
+        own_AN=np.array(own, dtype=bool).reshape(len(answers), len(slots)),
+        reference_QN=reference_QN,
+        pool_PN=pool_PN,
+        pairs=pairs,
+        ideal=ideal,
+    )
+
+
 def score_records(
     records: Sequence[Mapping[str, Any]],
     *,
@@ -228,7 +208,7 @@ def score_records(
 
     Args:
         records: FEWL records (see ``fewl/records.py``).
-        similarity: Of answer and reference answer (see ``fewl/similarity.py``).
+        similarity: Compares an answer with a reference answer (see ``fewl/similarity.py``).
         encode: Sentence embeddings of the questions, to find neighbours; may be None without penalty.
         options: None for the defaults.
         prompted: For ``expertise="prompted"``: r of each LLM, one mapping per record.
@@ -251,14 +231,11 @@ def score_records(
         alone_Q = np.asarray((neighbours_QK < 0).all(axis=1))[layout.distinct_Q]
         report.questions_without_neighbours = int(alone_Q.sum())
 
-    asked_A = layout.asked_Q[layout.question_A]
-    s_AN = _pairs(of_pairs, layout.answer_A[:, None], layout.reference_QN[layout.question_A], asked_A)
-    report.pairs_not_compared = int(
-        np.isnan(s_AN[(layout.answer_A[:, None] >= 0) & (layout.reference_QN[layout.question_A] >= 0)]).sum()
-    )
-    own_AN = layout.own_AN
-    report.own_references_left_out = int((own_AN & ~np.isnan(s_AN)).sum())
-    s_AN[own_AN] = np.nan
+    answer_A1, reference_AN = layout.answer_A[:, None], layout.reference_QN[layout.question_A]
+    s_AN = _pairs(of_pairs, answer_A1, reference_AN, layout.asked_Q[layout.question_A])
+    report.pairs_not_compared = int(np.isnan(s_AN[(answer_A1 >= 0) & (reference_AN >= 0)]).sum())
+    report.own_references_left_out = int((layout.own_AN & ~np.isnan(s_AN)).sum())
+    s_AN[layout.own_AN] = np.nan
 
     weights_QN = _weights(of_pairs, layout, options, prompted, report)
     weights_AN = weights_QN[layout.question_A]
@@ -271,12 +248,23 @@ def score_records(
         score_A = score_A - np.where(np.isnan(against_A), 0.0, against_A)
         report.questions_without_weak_answers = int((layout.reference_QN[:, layout.weak_N] < 0).all(axis=1).sum())
         s_AN[:, layout.weak_N] = np.nan
-    truth_A = core.truthfulness(s_AN, weights_AN)
-    lazy_A = np.full(len(score_A), np.nan)
-    if laziness_AN is not None:
-        lazy_A = core.nan_mean(np.where(np.isnan(s_AN), np.nan, laziness_AN))
+    lazy_AN = np.full(s_AN.shape, np.nan) if laziness_AN is None else np.where(np.isnan(s_AN), np.nan, laziness_AN)
     _count(report, layout, score_A, weights_QN)
-    return _written(read, layout, score_A, truth_A, lazy_A, weights_QN), report
+
+    values_A3 = np.stack([score_A, core.truthfulness(s_AN, weights_AN), core.nan_mean(lazy_AN)], axis=1)
+    values = iter(np.where(np.isnan(values_A3), None, values_A3).tolist())  # NaN becomes null
+    rows = []
+    for record, weights_N in zip(records, weights_QN.tolist(), strict=True):
+        answers = [
+            {**answer, **dict(zip(("score", "truthfulness", "laziness"), next(values), strict=True))}
+            for answer in record["answers"]
+        ]
+        shares: Counter[str] = Counter()
+        for name, weight in zip(layout.slots, weights_N, strict=True):
+            if not np.isnan(weight):
+                shares[name] += weight
+        rows.append({**record, "answers": answers, "lambda": dict(shares)})
+    return rows, report
 
 
 def _chosen(records: Sequence[FewlRecord], references: str, weak: Sequence[str]) -> list[str]:
@@ -296,7 +284,7 @@ def _chosen(records: Sequence[FewlRecord], references: str, weak: Sequence[str])
 
 
 def _neighbours(layout: Layout, encode: Encode | None, options: FewlOptions) -> Ints:
-    """neighbours_QK over the distinct questions; no column without a penalty."""
+    """neighbours_PK of the distinct questions; no column without a penalty."""
     if not options.penalty or not layout.questions:
         return np.empty((len(layout.questions), 0), dtype=np.int64)
     if encode is None:
@@ -321,20 +309,22 @@ def _pairs(of_pairs: OfPairs, left: Ints, right: Ints, asked: Ints) -> Float:
     return values
 
 
-def _laziness(of_pairs: OfPairs, layout: Layout, neighbours_QK: Ints, options: FewlOptions) -> Float:
-    """L_AN (Eq. 3), block by block."""
-    count, n = layout.reference_QN.shape[0], layout.reference_QN.shape[1]
-    k = neighbours_QK.shape[1]
-    step = max(1, BLOCK_PAIRS // max(1, n * k))
+def _laziness(of_pairs: OfPairs, layout: Layout, neighbours_PK: Ints, options: FewlOptions) -> Float:
+    """L_AN (Eq. 3), in blocks of answers (or questions) that keep memory small."""
     by_answer = options.penalty_of == "answer"
-    total = len(layout.answer_A) if by_answer else count
+    n = layout.reference_QN.shape[1]
+    total = len(layout.answer_A) if by_answer else len(layout.reference_QN)
+    step = max(1, BLOCK_PAIRS // max(1, n * neighbours_PK.shape[1]))
     lazy = np.empty((total, n))
     for start in range(0, total, step):
         block = np.arange(start, min(start + step, total))
         question_B = layout.question_A[block] if by_answer else block
-        reference_BNK = layout.reference_of(neighbours_QK[layout.distinct_Q[question_B]])
+        near_BK = neighbours_PK[layout.distinct_Q[question_B]]
+        reference_BKN = layout.pool_PN[near_BK]
+        reference_BKN[near_BK < 0] = -1
         left = layout.answer_A[block][:, None, None] if by_answer else layout.reference_QN[block][:, :, None]
-        lazy[block] = core.laziness(_pairs(of_pairs, left, reference_BNK, layout.asked_Q[question_B]))
+        right_BNK = np.moveaxis(reference_BKN, -1, -2)
+        lazy[block] = core.laziness(_pairs(of_pairs, left, right_BNK, layout.asked_Q[question_B]))
     return lazy if by_answer else lazy[layout.question_A]
 
 
@@ -347,28 +337,26 @@ def _weights(
 ) -> Float:
     """λ_QN by the chosen expertise."""
     there_QN = (layout.reference_QN >= 0) & ~layout.weak_N
-    reference_QN1 = layout.reference_QN[:, :, None]
     if options.expertise == "uniform":
         r_QN = np.zeros(there_QN.shape)
     elif options.expertise == "prompted":
         if prompted is None or len(prompted) != len(layout.reference_QN):
             raise ValueError("prompted: expected one mapping of LLM name to r per record")
-        r_QN = np.array(
-            [[row.get(name, np.nan) for name in layout.slots] for row in prompted], dtype=np.float64
-        ).reshape(there_QN.shape)
+        rows = [[row.get(name, np.nan) for name in layout.slots] for row in prompted]
+        r_QN = np.array(rows, dtype=np.float64).reshape(there_QN.shape)
     else:
-        co_QK, iw_QK = layout.ideal if options.expertise == "ideal" else layout.pairs
-        r_QN = core.expertise(
-            _pairs(of_pairs, reference_QN1, co_QK[:, None, :], layout.asked_Q),
-            _pairs(of_pairs, reference_QN1, iw_QK[:, None, :], layout.asked_Q),
+        to_CO, to_IW = (
+            _pairs(of_pairs, layout.reference_QN[:, :, None], texts_QK[:, None, :], layout.asked_Q)
+            for texts_QK in (layout.ideal if options.expertise == "ideal" else layout.pairs)
         )
+        r_QN = core.expertise(to_CO, to_IW)
     r_QN = np.where(there_QN, r_QN, np.nan)
     if options.expertise_scope == "dataset" and len(r_QN):
         r_QN = np.where(there_QN, core.dataset_expertise(r_QN)[None, :], np.nan)
     # A question without any r weighs its references equally; beside known ones an unknown r is their mean.
     unknown_Q = np.isnan(r_QN).all(axis=1) & there_QN.any(axis=1)
     report.questions_without_expertise = int(unknown_Q.sum())
-    mean_Q = np.where(np.isnan(core.nan_mean(r_QN)), 0.0, core.nan_mean(r_QN))
+    mean_Q = np.nan_to_num(core.nan_mean(r_QN))
     return core.expertise_weights(np.where(there_QN & np.isnan(r_QN), mean_Q[:, None], r_QN))
 
 
@@ -379,26 +367,6 @@ def _count(report: FewlReport, layout: Layout, score_A: Float, weights_QN: Float
     report.questions_without_reference = int((layout.reference_QN[:, ~layout.weak_N] < 0).all(axis=1).sum())
     for name in dict.fromkeys(layout.slots):
         columns = [i for i, slot in enumerate(layout.slots) if slot == name]
-        missing_Q = (layout.reference_QN[:, columns] < 0).all(axis=1)
-        report.missing_references[name] = int(missing_Q.sum())
-        mean = core.nan_mean(core.nan_sum(weights_QN[:, columns])[None, :])[0]
-        report.mean_lambda[name] = None if np.isnan(mean) else float(mean)
-
-
-def _written(
-    read: Sequence[FewlRecord], layout: Layout, score_A: Float, truth_A: Float, lazy_A: Float, weights_QN: Float
-) -> list[dict[str, Any]]:
-    rows, place = [], 0
-    values_A3 = np.stack([score_A, truth_A, lazy_A], axis=1)
-    for q, record in enumerate(read):
-        answers = []
-        for answer in record.raw["answers"]:
-            score, truth, lazy = (None if np.isnan(v) else float(v) for v in values_A3[place])
-            answers.append({**answer, "score": score, "truthfulness": truth, "laziness": lazy})
-            place += 1
-        shares: Counter[str] = Counter()
-        for name, weight in zip(layout.slots, weights_QN[q].tolist(), strict=True):
-            if not np.isnan(weight):
-                shares[name] += weight
-        rows.append({**record.raw, "answers": answers, "lambda": dict(shares)})
-    return rows
+        report.missing_references[name] = int((layout.reference_QN[:, columns] < 0).all(axis=1).sum())
+        mean = float(core.nan_mean(core.nan_sum(weights_QN[:, columns])))
+        report.mean_lambda[name] = None if np.isnan(mean) else mean

@@ -10,18 +10,14 @@ from __future__ import annotations
 import math
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from annotators.text.words import chinese_words
+from annotators.text import rouge
 from fewl.neighbours import pair_cosine
-
-if TYPE_CHECKING:
-    from rouge_score.tokenizers import Tokenizer
 
 Encode = Callable[[Sequence[str]], NDArray[np.float32]]
 """Texts to vectors of length 1, (n, D) float32; ``engines.embedding.Embedder.encode`` is one."""
@@ -52,27 +48,10 @@ def cosine(encode: Encode) -> Similarity:
 
 
 def rouge_l(texts: Sequence[str]) -> OfPairs:
-    """ROUGE-L F1 in [0, 1], equal to ``rouge-score`` with its stemmer; Chinese texts are cut by jieba.
-
-    Case and punctuation are ignored. Each text is cut once; the longest common subsequence is counted bit by
-    bit (Hyyrö 2004), which takes one addition per word instead of a table row.
-    """
-    tokens = [words(text) for text in texts]
-    places: dict[int, dict[str, int]] = {}
-
-    def of_pairs(pairs_P3: NDArray[np.int64]) -> NDArray[np.float64]:
-        values = np.zeros(len(pairs_P3))
-        for p, (candidate, reference, _) in enumerate(pairs_P3.tolist()):
-            if candidate not in places:  # word → the places where it stands, as bits
-                places[candidate] = {}
-                for place, word in enumerate(tokens[candidate]):
-                    places[candidate][word] = places[candidate].get(word, 0) | 1 << place
-            n, m = len(tokens[candidate]), len(tokens[reference])
-            common = _common_subsequence(places[candidate], n, tokens[reference])
-            values[p] = 2 * common / (n + m) if common else 0.0  # F1 of common/n and common/m
-        return values
-
-    return of_pairs
+    """ROUGE-L F1 of two texts, in [0, 1] (``annotators/text/rouge.py``); each text is cut into words once."""
+    words = [rouge.rouge_words(text) for text in texts]
+    against = lru_cache(maxsize=None)(lambda candidate: rouge.rouge_l(words[candidate]))
+    return lambda pairs_P3: np.array([against(c)(words[r]) for c, r, _ in pairs_P3.tolist()], dtype=np.float64)
 
 
 def new_words(texts: Sequence[str]) -> OfPairs:
@@ -83,18 +62,19 @@ def new_words(texts: Sequence[str]) -> OfPairs:
     says beyond the answer does no harm. The inverse document frequencies log((1 + n)/(1 + df)) are those of the
     n texts at hand. ``docs/results/fewl.md`` says what it is worth.
     """
-    bags = [frozenset(words(text)) for text in texts]
+    bags = [frozenset(rouge.rouge_words(text)) for text in texts]
     seen = Counter(word for bag in bags for word in bag)
     weight = {word: math.log((1 + len(texts)) / (1 + n)) for word, n in seen.items()}
-    added: dict[tuple[int, int], tuple[frozenset[str], float]] = {}
+
+    @cache
+    def added(candidate: int, question: int) -> tuple[frozenset[str], float]:
+        bag = bags[candidate] - bags[question]
+        return bag, math.fsum(weight[word] for word in bag)
 
     def of_pairs(pairs_P3: NDArray[np.int64]) -> NDArray[np.float64]:
         values = np.empty(len(pairs_P3))
         for p, (candidate, reference, question) in enumerate(pairs_P3.tolist()):
-            if (candidate, question) not in added:
-                bag = bags[candidate] - bags[question]
-                added[candidate, question] = bag, math.fsum(weight[word] for word in bag)
-            bag, total = added[candidate, question]
+            bag, total = added(candidate, question)
             found = math.fsum(weight[word] for word in bag & bags[reference])
             values[p] = (found + PRIOR / 2) / (total + PRIOR)
         return values
@@ -129,7 +109,11 @@ def from_function(function: Judge) -> Similarity:
 def compare(
     similarity: Similarity, candidates: Sequence[str], references: Sequence[str], questions: Sequence[str]
 ) -> NDArray[np.float64]:
-    """Similarity of aligned candidates and references, each distinct text handed on once."""
+    """Similarity of aligned candidates and references, each distinct text handed on once.
+
+    Raises:
+        ValueError: The similarity gives another number of values than pairs, or an infinite one.
+    """
     number: dict[str, int] = {}
     pairs = [
         [number.setdefault(text, len(number)) for text in row]
@@ -139,11 +123,7 @@ def compare(
 
 
 def checked(of_pairs: OfPairs, pairs_P3: NDArray[np.int64]) -> NDArray[np.float64]:
-    """The similarity of pairs, or what is wrong with it.
-
-    Raises:
-        ValueError: Another number of values than pairs, or an infinite one.
-    """
+    """The similarity of numbered pairs, refused as by :func:`compare`."""
     values_P = np.asarray(of_pairs(pairs_P3), dtype=np.float64)
     if values_P.shape != (len(pairs_P3),):
         raise ValueError(f"similarity: expected {len(pairs_P3)} values, one per pair, got {values_P.shape}")
@@ -181,43 +161,14 @@ def char_tfidf(dimension: int = 4096) -> Encode:
         vectors = np.zeros((len(texts), dimension), dtype=np.float32)
         for row, counts in zip(vectors, grams, strict=True):
             for gram, n in counts.items():
-                place, sign = _hash(gram, dimension)
-                row[place] += sign * (1 + np.log(n)) * (np.log((1 + len(texts)) / (1 + seen[gram])) + 1)
+                code = _hash(gram)  # the lowest bit is the sign, the others are the place
+                weight = (1 + np.log(n)) * (np.log((1 + len(texts)) / (1 + seen[gram])) + 1)
+                row[(code >> 1) % dimension] += (1 - 2 * (code & 1)) * weight
         norms = np.linalg.norm(vectors, axis=1, keepdims=True)
         norms[norms == 0] = 1
         return np.asarray(vectors / norms, dtype=np.float32)
 
     return encode
-
-
-def words(text: str) -> list[str]:
-    """The words ROUGE-L compares: jieba's where the text is Chinese, else rouge-score's stemmed ones."""
-    if is_chinese(text):
-        return [word for word in chinese_words(text) if any(ch.isalnum() for ch in word)]
-    return list(_english().tokenize(text))
-
-
-def is_chinese(text: str) -> bool:
-    """Whether Han characters are at least a fifth of the letters and digits."""
-    letters = [ch for ch in text if ch.isalnum()]
-    return bool(letters) and 5 * sum("\u4e00" <= ch <= "\u9fff" for ch in letters) >= len(letters)
-
-
-def _common_subsequence(places: Mapping[str, int], n: int, other: Sequence[str]) -> int:
-    """Length of the longest common subsequence of a text of n words (given as bit places) and ``other``."""
-    full = (1 << n) - 1
-    row = full  # a 0 bit marks a place where the common subsequence grows
-    for word in other:
-        match = row & places.get(word, 0)
-        row = ((row + match) | (row - match)) & full
-    return n - row.bit_count()
-
-
-@lru_cache(maxsize=1)
-def _english() -> Tokenizer:
-    from rouge_score.tokenizers import DefaultTokenizer
-
-    return DefaultTokenizer(use_stemmer=True)
 
 
 def _grams(text: str) -> list[str]:
@@ -226,6 +177,5 @@ def _grams(text: str) -> list[str]:
 
 
 @lru_cache(maxsize=1 << 20)
-def _hash(gram: str, dimension: int) -> tuple[int, int]:
-    code = zlib.crc32(gram.encode("utf-8", "surrogatepass"))
-    return (code >> 1) % dimension, 1 - 2 * (code & 1)
+def _hash(gram: str) -> int:
+    return zlib.crc32(gram.encode("utf-8", "surrogatepass"))

@@ -1,20 +1,21 @@
-"""What the `fewl` commands share: reading a file of records whole, provenance, safe writing and printing."""
+"""Reading and writing JSON Lines: checked lines, whole files, and jobs that continue after they were killed.
+
+One bad line never stops the others: it is reported with what was expected and goes to ``<output>.rejected.jsonl``.
+A file is either written whole in one step, or by a job that appends chunk by chunk and can be continued at any byte.
+Leaves out compressed files, pipes (a job reads its input twice) and Windows, which has no ``flock``.
+"""
 
 from __future__ import annotations
 
-import argparse
 import base64
-import hashlib
 import json
 import math
 import os
-import platform
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from io import FileIO
 from itertools import islice
 from pathlib import Path
@@ -22,66 +23,55 @@ from typing import Any, NoReturn, Protocol
 
 from fewl.records import RecordError, read_record
 
-# ----------------------------------------------------------------------------------------------------
-# The error a user can mend: it says what was expected, what came and what to do.
+Record = dict[str, Any]
+Check = Callable[[Record], "list[Problem]"]
+"""Finds what is wrong with a record."""
+Matches = Callable[[Record, Record], "str | None"]
+"""Why a record of the output is not a result of a record of the input; None when it is."""
+MAX_DEPTH = 100  # nested lists and objects; Python's own reader and writer give up near 1,000
+MAX_SHOWN = 80  # characters of a bad value in a message
+ADDED = ("sentences", "annotator", "hallucination_rate")  # what annotation adds to a record
+FAILED, REJECTED = 1, 3  # exit codes: a failure that is nobody's wrong usage; some input lines were rejected
 
 
 class UsageError(Exception):
     """A wrong option, file or value; the command line prints it as one line and exits with 2."""
 
 
-# ----------------------------------------------------------------------------------------------------
-# Files that are written whole or not at all.
+class OutputError(Exception):
+    """The output cannot be written (disk full, file gone); what was written before stays usable."""
 
 
-@contextmanager
-def whole_file(path: Path) -> Iterator[Path]:
-    """Gives the place to write to, beside the file; it takes the file's name when the block ends without an error.
-
-    An old file stays as it is until then, and for good where the block or the renaming fails.
-    """
-    part = path.with_name(path.name + ".part")
-    try:
-        yield part
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+def say(text: str) -> None:
+    """Print a line to standard error."""
+    print(f"mitigate: {text}", file=sys.stderr)
 
 
-# ----------------------------------------------------------------------------------------------------
-# Counts in words, and progress of long work.
-#
-# That is a bar in a terminal, else a line every tenth of the way, ten seconds apart at least.
+# --- progress of long work ----------------------------------------------------------------------------------------
 
 APART = 10.0
-"""Seconds between two lines: short work prints none."""
+"""Seconds between two lines of progress in a log: short work prints none."""
 
 
 class Tell(Protocol):
-    """Called with how much is done and, where there is one, a note to show beside it."""
+    """A function that is called with how much is done and, where there is one, a note to show beside it."""
 
     def __call__(self, done: int, note: str = "") -> None: ...
 
 
 def counted(n: int, one: str, many: str = "") -> str:
-    """A number before what it counts: "1 record", "2,000 records".
-
-    Args:
-        n: How many.
-        one: What a single one is called.
-        many: What all others are called; without it ``one`` and an s.
-    """
+    """A number before what it counts: "1 record", "2,000 records"; the plural is ``many``, or ``one`` and an s."""
     return f"{n:,} {one if n == 1 else many or one + 's'}"
 
 
 @contextmanager
 def progress(what: str, total: int, done: int = 0) -> Iterator[Tell]:
-    """Shows progress on standard error while the block runs.
+    """Show progress on standard error while the block runs: a bar in a terminal, else a line every tenth of the way.
 
     Args:
         what: The work, in a word or two.
-        total: Steps in all.
-        done: Of them done before.
+        total: The number of steps.
+        done: The number of steps that an earlier run has done.
     """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -108,19 +98,7 @@ def progress(what: str, total: int, done: int = 0) -> Iterator[Tell]:
     yield tell
 
 
-# ----------------------------------------------------------------------------------------------------
-# Reading JSON Lines: each line becomes a checked record or a list of problems; a bad one stops no other.
-#
-# What a record must look like is a function handed in (``check``). Lines end at ``\n``, blank ones are
-# passed over, a byte order mark is dropped. Bad are: text that is not UTF-8 or not one JSON object, the same
-# key twice, NaN and infinite numbers, more than :data:`MAX_DEPTH` levels, and whatever ``check`` finds.
-# Leaves out compressed files. Jobs that write results are in ``mitigate/io.py``.
-
-Record = dict[str, Any]
-Check = Callable[[Record], "list[Problem]"]
-MAX_DEPTH = 100  # nested lists and objects; Python's own reader and writer give up near 1,000
-MAX_SHOWN = 80  # characters of a bad value in a message
-ADDED = ("sentences", "annotator", "hallucination_rate")  # what annotation adds to a record
+# --- lines and records --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -154,16 +132,16 @@ def shown(value: object) -> str:
     return text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 1] + "…"
 
 
-def dump_line(record: Record) -> bytes:
+def dump_line(record: Record, indent: int | None = None) -> bytes:
     """A record as one UTF-8 line; lone surrogates, which UTF-8 cannot hold, make the line ASCII with escapes.
 
     Raises:
         ValueError: A number is NaN or infinite, which JSON cannot hold.
     """
     try:
-        return json.dumps(record, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+        return json.dumps(record, ensure_ascii=False, allow_nan=False, indent=indent).encode() + b"\n"
     except UnicodeEncodeError:
-        return json.dumps(record, allow_nan=False).encode() + b"\n"
+        return json.dumps(record, allow_nan=False, indent=indent).encode() + b"\n"
 
 
 class _BadValue(ValueError):
@@ -294,23 +272,146 @@ def rejected_row(path: Path, line: Line) -> Record:
     return row
 
 
-# ----------------------------------------------------------------------------------------------------
-# Jobs from JSON Lines to JSON Lines that go on after they were killed, without loss or repetition.
+def tell_rejected(source: Path, first: Sequence[Line], total: int, kept: Path | str | None) -> None:
+    """Say which lines are bad and why: the first ones, and how many there are in all."""
+    for line in first:
+        for problem in line.problems:
+            say(f"{source}:{line.number}: {problem} (line rejected)")
+    if total > len(first):
+        say(f"{counted(total - len(first), 'more line')} rejected" + (f", see {kept}" if kept else ""))
+
+
+def check_record(record: Record) -> list[Problem]:
+    """Problems of a FEWL record."""
+    try:
+        read_record(record)
+    except RecordError as error:
+        return [Problem(error.field, None if error.value is None else shown(error.value), error.expected)]
+    return []
+
+
+# --- whole files --------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """Give the place to write to, beside the file; it takes the file's name when the block ends without an error.
+
+    An old file stays as it is until then, and for good where the block or the renaming fails.
+    """
+    part = path.with_name(path.name + ".part")
+    try:
+        yield part
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write a file whole or not at all.
+
+    Raises:
+        UsageError: The path is wrong.
+        OutputError: The file cannot be written.
+    """
+    make_parent(path)
+    try:
+        with whole_file(path) as part:
+            part.write_bytes(data)
+    except OSError as error:
+        raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def write_lines(path: Path, rows: Iterable[Record]) -> None:
+    """Write a JSON Lines file, as :func:`write_bytes` does."""
+    write_bytes(path, b"".join(map(dump_line, rows)))
+
+
+def write_json(path: Path, value: Record) -> None:
+    """Write a JSON file, as :func:`write_bytes` does."""
+    write_bytes(path, dump_line(value, indent=2))
+
+
+def read_whole(path: Path, check: Check, output: Path | None) -> tuple[list[Record], int]:
+    """All good records of a file, and the number of bad lines; see :func:`set_aside`."""
+    good: list[Record] = []
+    bad: list[tuple[Path, Line]] = []
+    for line in read_lines(path, check):
+        if line.record is None:
+            bad.append((path, line))
+        else:
+            good.append(line.record)
+    set_aside(bad, output)
+    return good, len(bad)
+
+
+def set_aside(bad: Sequence[tuple[Path, Line]], output: Path | None) -> None:
+    """Tell the bad lines of some files and keep them beside the output; without any, an old rejected file goes."""
+    target = None if output is None else rejected_path(output)
+    for path in dict.fromkeys(path for path, _ in bad):
+        lines = [line for source, line in bad if source == path]
+        tell_rejected(path, lines[:10], len(lines), target)
+    if target is not None and bad:
+        write_lines(target, (rejected_row(path, line) for path, line in bad))
+    elif target is not None:
+        target.unlink(missing_ok=True)
+
+
+def rejected_path(output: Path) -> Path:
+    """Where the bad lines of an output's input go."""
+    return output.with_name(output.name + ".rejected.jsonl")
+
+
+def make_parent(path: Path) -> None:
+    """Make the folder of a file that is to be written.
+
+    Raises:
+        UsageError: That cannot be done, or the folder or the file cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot make the folder {path.parent}: {error.strerror or error}") from error
+    if path.is_dir():
+        raise UsageError(f"cannot write {path}: it is a folder; name a file")
+    if not os.access(path.parent, os.W_OK) or (path.exists() and not os.access(path, os.W_OK)):
+        raise UsageError(f"cannot write {path}: permission denied; name a place that you may write to")
+
+
+def check_paths(sources: Sequence[Path], output: Path | None) -> None:
+    """See that inputs can be read and the output can be written beside them, and make the output's folder.
+
+    Raises:
+        UsageError: With what to change.
+    """
+    for source in sources:
+        if not source.is_file():
+            reason = "it is not a regular file" if source.exists() else "no such file"
+            hint = f"; for all of its files give {source}/*.jsonl" if source.is_dir() else ""
+            raise UsageError(f"cannot read {source}: {reason}; --input takes a file of JSON Lines{hint}")
+        for path in () if output is None else (output, rejected_path(output)):
+            if path.resolve() == source.resolve() or (path.exists() and path.samefile(source)):
+                raise UsageError(f"{source} is the input and would be written over as {path}: choose another --output")
+    if output is not None:
+        make_parent(output)
+
+
+def check_new(output: Path, overwrite: bool) -> None:
+    """Refuse an output that exists, unless it may be overwritten.
+
+    Raises:
+        UsageError: With what to change.
+    """
+    if output.exists() and not overwrite:
+        raise UsageError(f"{output} is there already: choose another --output, or start again with --overwrite")
+
+
+# --- jobs ---------------------------------------------------------------------------------------------------------
 #
-# Results are appended in input order, one line per valid record, chunk by chunk. A second run with the same
-# input and output finds what is done, checks that it belongs to this input, cuts a half-written last line and
-# continues. Bad lines go to ``<output>.rejected.jsonl``, written whole before any model loads. Memory holds
-# one chunk of records, whatever the size of the file. A lock on the output keeps a second run away and dies
-# with its process. Leaves out pipes, since the input is read twice, and Windows, which has no ``flock``.
-#
-# with open_job(source, output, check=check_annotation_input, matches=same_record) as job:
-# job.run(process, chunk_size=32)
-
-Matches = Callable[[Record, Record], "str | None"]
-
-
-class OutputError(Exception):
-    """The output cannot be written (disk full, file gone); what was written before stays usable."""
+# Results are appended in input order, one line per valid record, chunk by chunk. A second run with the same input and
+# output finds what is done, checks that it belongs to this input, cuts a half-written last line and continues. Bad
+# lines are written to the rejected file before any model loads. Memory holds one chunk of records, whatever the size of
+# the file. A lock on the output keeps a second run away and ends with its process.
 
 
 @dataclass
@@ -449,27 +550,6 @@ def _write_all(file: FileIO, data: bytes) -> None:
         rest = rest[file.write(rest) :]
 
 
-def rejected_path(output: Path) -> Path:
-    """Where the bad lines of a job go."""
-    return output.with_name(output.name + ".rejected.jsonl")
-
-
-def make_parent(path: Path) -> None:
-    """Make the folder of a file that is to be written.
-
-    Raises:
-        UsageError: That cannot be done, or the folder or the file cannot be written.
-    """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"cannot make the folder {path.parent}: {error.strerror or error}") from error
-    if path.is_dir():
-        raise UsageError(f"cannot write {path}: it is a folder; name a file")
-    if not os.access(path.parent, os.W_OK) or (path.exists() and not os.access(path, os.W_OK)):
-        raise UsageError(f"cannot write {path}: permission denied; name a place that you may write to")
-
-
 def open_job(source: Path, output: Path, *, check: Check, matches: Matches, overwrite: bool = False) -> Job:
     """Lock the output, read the whole input once, write the rejected file, and see what is already done.
 
@@ -487,13 +567,7 @@ def open_job(source: Path, output: Path, *, check: Check, matches: Matches, over
         UsageError: A path is wrong, another run holds the output, or the output belongs to something else.
         OutputError: The rejected file cannot be written.
     """
-    if not source.is_file():
-        reason = "it is not a regular file" if source.exists() else "no such file"
-        raise UsageError(f"cannot read {source}: {reason}; --input takes a file of JSON Lines")
-    for path in (output, rejected_path(output)):
-        if path.resolve() == source.resolve() or (path.exists() and path.samefile(source)):
-            raise UsageError(f"{source} is the input and would be written over as {path}: choose another --output")
-    make_parent(output)
+    check_paths([source], output)
     job = Job(source, output, check, _open_locked(output))
     try:
         _scan(job, matches, overwrite)
@@ -571,108 +645,3 @@ def _foreign(job: Job, reason: str) -> NoReturn:
     raise UsageError(
         f"cannot continue {job.output}: {reason}; choose another --output, or start again with --overwrite"
     )
-
-
-REJECTED = 3
-
-
-def check_record(record: Record) -> list[Problem]:
-    """What is wrong with a FEWL record."""
-    try:
-        read_record(record)
-    except RecordError as error:
-        return [Problem(error.field, None if error.value is None else shown(error.value), error.expected)]
-    return []
-
-
-@contextmanager
-def whole_job(args: argparse.Namespace, check: Check) -> Iterator[tuple[Job, list[Record]]]:
-    """Lock the output and read all good records; bad lines are told and go to the rejected file.
-
-    FEWL needs all questions at once for the neighbours, so the output is written anew at the end and not
-    continued; what takes long are the LLMs' replies, and those are in the cache.
-    """
-    with open_job(args.input, args.output, check=check, matches=lambda _, __: None, overwrite=True) as job:
-        tell_rejected(job.source, job.first_rejected, job.rejected, str(job.rejected_path))
-        yield job, [line.record for line in read_lines(args.input, check) if line.record is not None]
-
-
-def write_all(job: Job, rows: Sequence[Record]) -> None:
-    """Write the results, one per good record."""
-    results = iter(rows)
-    job.run(lambda records: [next(results) for _ in records], chunk_size=1000)
-
-
-def read_whole(path: Path, check: Check, keep: Path | None = None) -> tuple[list[Record], int]:
-    """All good records of a file and the number of bad lines, which are told and, with ``keep``, written there."""
-    good: list[Record] = []
-    bad: list[Line] = []
-    for line in read_lines(path, check):
-        if line.record is not None:
-            good.append(line.record)
-        else:
-            bad.append(line)
-    tell_rejected(path, bad[:10], len(bad), str(keep) if keep else None)
-    if keep is not None and bad:
-        write_bytes(keep, b"".join(dump_line(rejected_row(path, line)) for line in bad))
-    elif keep is not None:
-        keep.unlink(missing_ok=True)
-    return good, len(bad)
-
-
-def tell_rejected(source: Path, first: Sequence[Line], total: int, kept: str | None) -> None:
-    """Say which lines are bad and why."""
-    for line in first:
-        for problem in line.problems:
-            say(f"{source}:{line.number}: {problem} (line rejected)")
-    if total > len(first):
-        say(f"{counted(total - len(first), 'more line')} rejected" + (f", see {kept}" if kept else ""))
-
-
-def provenance(args: argparse.Namespace) -> dict[str, Any]:
-    """All options, the input's sha256 and the versions, to be able to do it again."""
-    options = {k: str(v) if isinstance(v, Path) else v for k, v in vars(args).items() if k != "run"}
-    versions: dict[str, str | None] = {"python": platform.python_version()}
-    for package in ("hallucination-toolkit", "numpy", "torch", "sentence-transformers"):
-        try:
-            versions[package] = version(package)
-        except PackageNotFoundError:
-            versions[package] = None
-    with args.input.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return {"options": options, "input_sha256": digest, "versions": versions}
-
-
-def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Write a JSON file whole or not at all."""
-    write_bytes(path, json.dumps(value, ensure_ascii=False, indent=2, allow_nan=False).encode() + b"\n")
-
-
-def write_bytes(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all.
-
-    Raises:
-        UsageError: It cannot be written.
-    """
-    make_parent(path)
-    try:
-        with whole_file(path) as part:
-            part.write_bytes(data)
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror or error}") from error
-
-
-def plain(text: object) -> str:
-    """Text of a file, made safe to print: no terminal codes, no markup."""
-    from rich.markup import escape
-
-    return escape("".join(c if c.isprintable() else "\ufffd" for c in str(text)))
-
-
-def figure(value: float | None, digits: int = 3) -> str:
-    return "–" if value is None else f"{value:.{digits}f}"
-
-
-def say(text: str) -> None:
-    """A line to standard error."""
-    print(f"mitigate: {text}", file=sys.stderr)

@@ -1,4 +1,8 @@
-"""What FEWL records lack, asked from reference LLMs and put into the records."""
+"""Models by the names that commands and recipes take, and what FEWL records lack, asked from language models.
+
+Here FEWL and the annotators meet: an annotator becomes one of FEWL's similarities. Replies of language models are kept
+in a cache (`engines/cache.py`), so that whatever runs again asks only what has no answer yet.
+"""
 
 from __future__ import annotations
 
@@ -6,44 +10,27 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from pydantic import AfterValidator
 
-from annotators.records import Annotator, SentenceAnnotation
+from annotators.base import Annotator
+from annotators.records import SentenceAnnotation
+from annotators.text.rouge import is_chinese
 from annotators.text.sentences import split_sentences
 from engines.cache import CachedEngine
 from engines.chat import load_engine, parse_engine
 from engines.types import Engine
-from fewl.expertise import Pairs, generate_pairs
-from fewl.generate import prompted_expertise, reference_answers
+from fewl.expertise import Pairs, generate_pairs, prompted_expertise, reference_answers
 from fewl.records import read_record
 from fewl.score import Expertise
-from fewl.similarity import (
-    Encode,
-    Similarity,
-    char_tfidf,
-    cosine,
-    each_once,
-    from_function,
-    is_chinese,
-    new_words,
-    rouge_l,
-)
+from fewl.similarity import Encode, Similarity, char_tfidf, cosine, each_once, from_function, new_words, rouge_l
 from mitigate.io import Record, UsageError, counted
-
-if TYPE_CHECKING:
-    from engines.cache import CachedEngine
-    from engines.types import Engine
-
-
-# ----------------------------------------------------------------------------------------------------
-# Language models as commands and recipes use them: named, opened, and told about where requests failed.
-#
-# Replies are kept in a cache (`engines/cache.py`), so that whatever is run again asks only what has no answer yet.
 
 EngineName = Annotated[str, AfterValidator(lambda text: str(parse_engine(text)))]
 """An option of a recipe: KIND:MODEL[@BASE_URL]."""
+TFIDF = "character TF-IDF"
+Tell = Callable[[str], None]
 
 
 def open_engine(name: str, option: str, cache: Path | None = None, **options: Any) -> Engine:
@@ -65,8 +52,17 @@ def open_engine(name: str, option: str, cache: Path | None = None, **options: An
         raise UsageError(f"{option}: {error}") from error
 
 
-def open_annotator(name: str, options: Mapping[str, Any] | None = None) -> Annotator:
-    """The annotator of that name; what is wrong with the name is a usage error."""
+def failures(engines: Iterable[Engine]) -> str | None:
+    """Which engines with a cache left requests without an answer, how many and why; None where none did."""
+    failing = [engine for engine in engines if isinstance(engine, CachedEngine) and engine.failed]
+    said = [f"{e.name}: {counted(e.failed, 'request')} failed, the last: {e.last_error}" for e in failing]
+    return "; ".join(said) or None
+
+
+def open_annotator(
+    name: str, options: Mapping[str, Any] | None = None, option: str = "--annotator"
+) -> Annotator:  # fmt: skip
+    """The annotator of that name, as `load_annotator` gives it; what is wrong with the name is a usage error."""
     from rich.console import Console
 
     from annotators import load_annotator
@@ -75,21 +71,10 @@ def open_annotator(name: str, options: Mapping[str, Any] | None = None) -> Annot
         with Console(stderr=True).status("loading the annotator"):  # shown on a terminal only
             return load_annotator(name, **(options or {}))
     except (ValueError, OSError, ImportError) as error:
-        raise UsageError(f"--annotator {name}: {error}") from error
+        raise UsageError(f"{option} {name}: {error}") from error
 
 
-def failures(engines: Iterable[Engine]) -> str | None:
-    """Which engines with a cache left requests without an answer, how many and why; None where none did."""
-    failing = [engine for engine in engines if isinstance(engine, CachedEngine) and engine.failed]
-    said = [f"{e.name}: {counted(e.failed, 'request')} failed, the last: {e.last_error}" for e in failing]
-    return "; ".join(said) or None
-
-
-# ----------------------------------------------------------------------------------------------------
-# Similarities and encoders by name; here FEWL and the annotators meet.
-
-TFIDF = "character TF-IDF"
-NAMES = "cosine, rouge-l, new-words or annotator:NAME"
+# --- similarities and encoders ------------------------------------------------------------------------------------
 
 
 def check_similarity(name: str) -> None:
@@ -100,11 +85,23 @@ def check_similarity(name: str) -> None:
     """
     kind, _, rest = name.partition(":")
     if name not in ("cosine", "rouge-l", "new-words") and not (kind == "annotator" and rest):
-        raise UsageError(f"--similarity: expected {NAMES}, got {name!r}")
+        raise UsageError(f"--similarity: expected cosine, rouge-l, new-words or annotator:NAME, got {name!r}")
+
+
+def load_similarity(name: str, encode: Encode, options: Mapping[str, Any] | None = None) -> tuple[str, Similarity]:
+    """What the similarity of that name is called, and the similarity; an annotator is loaded with these options.
+
+    Raises:
+        UsageError: There is no such annotator.
+    """
+    if name.startswith("annotator:"):
+        annotator = open_annotator(name.partition(":")[2], options, "--similarity annotator:")
+        return f"annotator {annotator.name} {annotator.fingerprint[:12]}", annotator_similarity(annotator)
+    return name, {"cosine": cosine(encode), "rouge-l": rouge_l, "new-words": new_words}[name]
 
 
 def load_encoder(name: str, texts: Sequence[str]) -> tuple[str, Encode]:
-    """The encoder of that name, which encodes each text once, and what it is called.
+    """What the encoder of that name is called, and the encoder, which encodes each text once.
 
     Args:
         name: ``auto``, ``tfidf``, or a folder or hub id of a sentence-transformers model.
@@ -126,23 +123,6 @@ def load_encoder(name: str, texts: Sequence[str]) -> tuple[str, Encode]:
     return f"{embedder.name} {embedder.fingerprint[:12]}", each_once(embedder.encode)
 
 
-def load_similarity(name: str, encode: Encode) -> tuple[str, Similarity]:
-    """The similarity of that name and what it is called.
-
-    Raises:
-        UsageError: There is no such annotator.
-    """
-    if name.startswith("annotator:"):
-        from annotators import load_annotator
-
-        try:
-            annotator = load_annotator(name.partition(":")[2])
-        except (OSError, ValueError, ImportError) as error:
-            raise UsageError(f"--similarity {name}: {error}") from error
-        return f"annotator {annotator.name} {annotator.fingerprint[:12]}", annotator_similarity(annotator)
-    return name, {"cosine": cosine(encode), "rouge-l": rouge_l, "new-words": new_words}[name]
-
-
 def annotator_similarity(annotator: Annotator) -> Similarity:
     """How far a reference answer supports an answer, in [0, 1], judged by an annotator.
 
@@ -158,23 +138,17 @@ def annotator_similarity(annotator: Annotator) -> Similarity:
                 rows.append({"sentence": candidate[start:end], "reference": reference, "question": question})
                 owners.append(owner)
         supported, factual = [0.0] * len(candidates), [0.0] * len(candidates)
+        judged: SentenceAnnotation
         for owner, judged in zip(owners, annotator.predict(rows), strict=True):
-            if (parts := _parts(judged)) is not None:
-                supported[owner] += parts[0]
-                factual[owner] += parts[1]
+            if judged.status == "checked" and judged.scores is not None:
+                supported[owner] += judged.scores["supported"]
+                factual[owner] += 1.0 - judged.scores["no_fact"]
         return [s / f if f > 0 else None for s, f in zip(supported, factual, strict=True)]
 
     return from_function(judge)
 
 
-def _parts(judged: SentenceAnnotation) -> tuple[float, float] | None:
-    """P(supported) and P(a fact) of a judged sentence."""
-    if judged.status != "checked" or judged.scores is None:
-        return None
-    return judged.scores["supported"], 1.0 - judged.scores["no_fact"]
-
-
-Tell = Callable[[str], None]
+# --- what FEWL records lack ---------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -217,58 +191,30 @@ def fill(
     Args:
         records: FEWL records; what they lack is put into them.
         engines: The reference LLMs; the first one makes IW/CO pairs.
-        samples: Answers of each LLM.
-        seed: The seed of drawn answers and pairs.
+        samples: How many answers each LLM gives.
+        seed: The seed of sampled answers and pairs.
         expertise: Where λ is to come from; None for similarity, if there are pairs.
         tell: Called with a line about each thing asked.
     """
     asked = [Asked() for _ in records]
     for engine in engines:
-        add_references(records, engine, samples, seed, tell)
+        lacking = [record for record in records if not read_record(record).references.get(engine.name)]
+        tell(f"{engine.name}: answers {len(lacking):,} of {len(records):,} questions")
+        found = reference_answers(engine, [record["question"] for record in lacking], samples=samples, seed=seed)
+        for record, texts in zip(lacking, found, strict=True):
+            if texts:
+                record["reference_answers"] = {**(record.get("reference_answers") or {}), engine.name: texts}
     if engines and wants_pairs(expertise):
-        lacking = [place for place, record in enumerate(records) if not (record.get("iw") and record.get("co"))]
-        found = add_pairs([records[place] for place in lacking], engines[0], seed, tell)
-        for place, pairs in zip(lacking, found, strict=True):
+        bare = [place for place, record in enumerate(records) if not (record.get("iw") and record.get("co"))]
+        tell(f"{engines[0].name}: makes wrong and corrected answers to {counted(len(bare), 'question')}")
+        made = generate_pairs(engines[0], [records[place]["question"] for place in bare], seed=seed)
+        for place, pairs in zip(bare, made, strict=True):
+            records[place]["iw"], records[place]["co"] = pairs.iw, pairs.co
             asked[place].pairs = pairs
     if expertise == "prompted":
-        for one, row in zip(asked, ask_expertise(records, engines), strict=True):
-            one.prompted = row
+        read = [read_record(record) for record in records]
+        for engine in engines:
+            for one, r in zip(asked, prompted_expertise(engine, engine.name, read), strict=True):
+                if r is not None:
+                    one.prompted[engine.name] = r
     return asked
-
-
-def add_references(records: Sequence[Record], engine: Engine, samples: int, seed: int, tell: Tell) -> None:
-    """Ask an LLM the questions that lack its answer."""
-    lacking = [r for r in records if not read_record(r).references.get(engine.name)]
-    tell(f"{engine.name}: answers {len(lacking):,} of {len(records):,} questions")
-    found = reference_answers(engine, [r["question"] for r in lacking], samples=samples, seed=seed)
-    for record, texts in zip(lacking, found, strict=True):
-        if texts:
-            record["reference_answers"] = {**(record.get("reference_answers") or {}), engine.name: texts}
-
-
-def add_pairs(records: Sequence[Record], engine: Engine, seed: int, tell: Tell) -> list[Pairs]:
-    """Have an LLM make IW/CO pairs for these records; returns them."""
-    tell(f"{engine.name}: makes wrong and corrected answers to {counted(len(records), 'question')}")
-    found = generate_pairs(engine, [r["question"] for r in records], seed=seed)
-    for record, pairs in zip(records, found, strict=True):
-        record["iw"], record["co"] = pairs.iw, pairs.co
-    return found
-
-
-def ask_expertise(records: Sequence[Record], engines: Sequence[Engine]) -> list[dict[str, float]]:
-    """r of each reference LLM by asking it, {LLM: r} for each record."""
-    read = [read_record(record) for record in records]
-    rows: list[dict[str, float]] = [{} for _ in records]
-    for engine in engines:
-        for row, r in zip(rows, prompted_expertise(engine, engine.name, read), strict=True):
-            if r is not None:
-                row[engine.name] = r
-    return rows
-
-
-def fewl_filling_failures(engines: Sequence[Engine]) -> list[str]:
-    """Of each LLM that left requests without an answer: how many, and why the last one."""
-    from engines.cache import CachedEngine
-
-    failing: list[CachedEngine] = [e for e in engines if isinstance(e, CachedEngine) and e.failed]
-    return [f"{engine.name}: {counted(engine.failed, 'request')} failed ({engine.last_error})" for engine in failing]

@@ -31,7 +31,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from mitigate.io import Check, Record, UsageError, dump_line, parse_line, without_results
+from mitigate.io import Check, Record, UsageError, check_record, dump_line, parse_line, without_results
 
 if TYPE_CHECKING:
     import numpy as np
@@ -63,16 +63,19 @@ class Pool:
 def add_options(parser: argparse.ArgumentParser, per_worker: str) -> None:
     """Add the options of a pool to a command; ``per_worker`` says what each worker loads."""
     group = parser.add_argument_group("many machines, by Ray (extra `ray`)")
-    where = "finished parts are kept in OUTPUT.parts, and the same command goes on from there"
-    group.add_argument("--distributed", action="store_true", help=f"cut INPUT into parts for workers; {where}")
-    group.add_argument("--address", help="address of a Ray cluster, or auto (starts a local Ray)")
+    group.add_argument(
+        "--distributed", action="store_true",
+        help="INPUT is cut into parts for workers. Finished parts are kept in OUTPUT.parts, and the same command goes "
+        "on from there.",
+    )  # fmt: skip
+    group.add_argument("--address", help="The Ray cluster has this address; auto finds it (starts a local Ray).")
     for name, kind, default, text in (
-        ("workers", int, 1, f"each with {per_worker} of its own; 0 works in this process, without Ray"),
-        ("cpus-per-worker", float, 1.0, "CPUs that each worker takes"),
-        ("gpus-per-worker", float, 0.0, "GPUs that each worker takes; 0.5 is half of one"),
-        ("part-size", int, 1000, "records of a part"),
+        ("workers", int, 1, f"Each of N workers loads {per_worker}; 0 works in this process, without Ray"),
+        ("cpus-per-worker", float, 1.0, "Each worker takes N CPUs"),
+        ("gpus-per-worker", float, 0.0, "Each worker takes N GPUs; 0.5 is half of one"),
+        ("part-size", int, 1000, "A part has N records"),
     ):
-        group.add_argument(f"--{name}", type=kind, default=default, metavar="N", help=f"{text} (%(default)s)")
+        group.add_argument(f"--{name}", type=kind, default=default, metavar="N", help=f"{text} (%(default)s).")
 
 
 def pool_of(args: argparse.Namespace) -> Pool | None:
@@ -112,9 +115,8 @@ class Task:
     settings: str
 
     @classmethod
-    def of(cls, job: Job, settings: Mapping[str, Any]) -> Task:
-        text = json.dumps(settings, sort_keys=True, default=str)
-        return cls(job.source.resolve(), folder_of(job.output), job.check, text)
+    def of(cls, source: Path, output: Path, check: Check, settings: Mapping[str, Any]) -> Task:
+        return cls(source.resolve(), folder_of(output), check, json.dumps(settings, sort_keys=True, default=str))
 
     def cut(self, size: int) -> list[Part]:
         """Cut the input into parts of ``size`` good lines, holding no more than one line."""
@@ -312,7 +314,7 @@ def annotate(
         PartsError: Parts failed.
     """
     different = {k: v for k, v in options.items() if k not in ("cache", "concurrency")}
-    task = Task.of(job, {"annotator": name, "chunk": chunk, **different})
+    task = Task.of(job.source, job.output, job.check, {"annotator": name, "chunk": chunk, **different})
     # Whole chunks: results whose last digits depend on what is judged together are then those of one process.
     parts, before = task.cut(math.ceil(pool.part_size / chunk) * chunk), 0
     while parts and before + parts[0].records <= job.done:  # the output has them already
@@ -354,14 +356,15 @@ def _fingerprints(task: Task, parts: Sequence[Part]) -> set[str]:
 
 
 def fill(
-    job: Job, llms: Sequence[str], how: Mapping[str, Any], cache: Path | None, pool: Pool, tell: Tell
+    source: Path, output: Path, llms: Sequence[str], how: Mapping[str, Any], cache: Path | None, pool: Pool, tell: Tell
 ) -> tuple[list[Record], list[Asked]]:
-    """Ask reference LLMs what a job's FEWL records lack; returns what `mitigate.models.fill` makes of them.
+    """Ask reference LLMs what the FEWL records of a file lack; returns what `mitigate.models.fill` makes of them.
 
     The files of the parts stay, so that the same records are scored in another way without asking again.
 
     Args:
-        job: The job.
+        source: The records.
+        output: The file whose name the folder of the parts has.
         llms: Engine strings of the reference LLMs.
         how: Further arguments of `mitigate.models.fill`.
         cache: File of replies for all workers; None has each worker remember its own.
@@ -370,7 +373,7 @@ def fill(
     """
     from mitigate.models import Asked
 
-    task = Task.of(job, {"llms": llms, **how})
+    task = Task.of(source, output, check_record, {"llms": llms, **how})
     parts = task.cut(pool.part_size)
     do_parts(task, partial(_filler, llms, how, cache), parts, pool, tell)
     rows = list(task.rows(parts))
@@ -380,16 +383,16 @@ def fill(
 def _filler(llms: Sequence[str], how: Mapping[str, Any], cache: Path | None) -> Process:
     from engines.cache import CachedEngine
     from engines.chat import load_engine
-    from mitigate import models as fewl_filling
+    from mitigate.models import failures, fill
 
     engines = [CachedEngine(load_engine(spec), cache or ":memory:") for spec in llms]
 
     def process(records: list[Record]) -> list[Record]:
         for engine in engines:
             engine.failed = 0
-        asked = fewl_filling.fill(records, engines, **how)
-        if found := fewl_filling.failures(engines):
-            raise RuntimeError("; ".join(found))
+        asked = fill(records, engines, **how)
+        if failed := failures(engines):
+            raise RuntimeError(failed)
         return [{"record": r, "asked": a.to_dict()} for r, a in zip(records, asked, strict=True)]
 
     return process

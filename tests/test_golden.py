@@ -27,10 +27,10 @@ COMMANDS = {
     "correct-delete": ["correct --input IN/answers.jsonl --output OUT/o.jsonl --delete --abstain-above 0.9"],
     "best-of": ["best-of --input IN/several.jsonl --output OUT/o.jsonl"],
     "calibrate": [
-        "calibrate --data IN/labelled.jsonl --output OUT/c.json",
+        "calibrate --input IN/labelled.jsonl --output OUT/c.json",
         "annotate --input IN/answers.jsonl --output OUT/o.jsonl --calibration OUT/c.json",
     ],
-    "evaluate": ["evaluate annotator --data IN/labelled.jsonl --annotator embedded --output OUT/o.json"],
+    "evaluate": ["evaluate --input IN/labelled.jsonl --annotator embedded --output OUT/o.json"],
     "fewl": [
         "fewl score --input IN/fewl.jsonl --output OUT/s.jsonl --similarity rouge-l --neighbours 2 --json",
         "fewl rank --input OUT/s.jsonl --json --truth labels",
@@ -44,7 +44,7 @@ COMMANDS = {
     "preferences": [
         "annotate --input IN/answers.jsonl --output OUT/a.jsonl",
         "build-preferences --input OUT/a.jsonl --output OUT/o.jsonl",
-        "stats OUT/a.jsonl --resamples 100",
+        "stats --input OUT/a.jsonl --resamples 100",
     ],
     "recipes": ["recipes"],
     "usage": ["annotate", "annotate --input missing.jsonl --output OUT/o.jsonl", "run no/such", "fewl score --input x"],

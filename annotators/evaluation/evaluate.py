@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from annotators.base import Annotator
 from annotators.evaluation.metrics import (
     UNSUPPORTED,
     Statistic,
@@ -25,7 +26,7 @@ from annotators.evaluation.metrics import (
     summarise,
 )
 from annotators.evaluation.texts import text_figures
-from annotators.records import HALLUCINATED, Annotator, SentenceAnnotation
+from annotators.records import HALLUCINATED, SentenceAnnotation
 
 SHOWN_TO_ANNOTATOR = ("id", "question", "reference", "answer", "sentence", "start", "lang", "language")
 CHUNK = 256

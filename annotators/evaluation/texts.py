@@ -10,42 +10,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from typing import Any
 
 from annotators.evaluation.anah import edits_of
 from annotators.generative.tagged import write_tagged
 from annotators.records import HALLUCINATED, LABELS, SentenceAnnotation
+from annotators.text import rouge
 
 PAPER_MODELS = {"en": "roberta-large", "zh": "bert-base-chinese"}
 """bert-score's own choices for the two languages, which the paper used."""
 
 
-class Words:
-    """Words as ROUGE-L compares them; rouge-score calls ``tokenize``."""
-
-    def tokenize(self, text: str) -> list[str]:
-        """Lower-case words; of a text with Han characters jieba's, punctuation among them."""
-        if any("\u3400" <= c <= "\u9fff" for c in text):
-            from annotators.text.words import chinese_words
-
-            return [word.lower() for word in chinese_words(text) if word.strip()]
-        return re.findall(r"[a-z0-9]+", text.lower())
-
-
-@lru_cache(maxsize=1)
-def _scorer() -> Any:
-    from rouge_score.rouge_scorer import RougeScorer
-
-    return RougeScorer(["rougeL"], tokenizer=Words())
-
-
 def rouge_l(predicted: str, gold: str) -> float:
-    """F1 of the longest common subsequence of words, in [0, 1].
-
-    Source: Lin 2004; computed by rouge-score.
-    """
-    return float(_scorer().score(gold, predicted)["rougeL"].fmeasure)
+    """F1 of the longest common subsequence of words, in [0, 1]; see ``annotators/text/rouge.py``."""
+    return rouge.rouge_l(rouge.rouge_words(gold))(rouge.rouge_words(predicted))
 
 
 def ngram_precision(fragments: Sequence[str], reference: str, n: int, language: str) -> float | None:

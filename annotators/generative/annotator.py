@@ -1,9 +1,10 @@
 """The generative annotator: a language model writes, for every sentence, evidence, label and correction in tags.
 
-Path of a batch: split answers, set aside what can't be judged, choose what of the reference to show, ask in rounds
-(``generative_turns.py``), read the replies strictly (``tagged.py``, ``tagged_turns.py``), ask once more with six times
-the window where a sentence was found unverifiable, find fragments and corrections in reference and sentence. A sentence
-of which no reply could be read has the status "failed" and its ``problems`` say why; nothing is guessed.
+A batch is split into sentences, and those that cannot be judged are set aside. For the others it chooses what of the
+reference to show, asks in rounds and reads the replies strictly (``protocols.py``, ``tagged.py``), asks once more with
+six times the window where a sentence was found unverifiable, and looks fragments and corrections up in reference and
+sentence. A sentence of which no reply could be read has the status "failed" and its ``problems`` say why; nothing is
+guessed.
 
     annotator = GenerativeAnnotator.from_pretrained("openai:MODEL@http://127.0.0.1:8000/v1", protocol="three-turn")
     annotator.annotate(question=…, reference=…, answer=…)
@@ -15,16 +16,16 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from annotators.generative.protocols import TOP, Asking, Item, Options, Request, Said, Shown, Windows, converse, judge
+from annotators.base import Annotator, Sentence
+from annotators.generative.protocols import TOP, Item, Options, Request, Shown, Verdict, Windows, conversation, converse
 from annotators.generative.tagged import locate_fragments, locate_words, restored
-from annotators.records import Annotation, Edit, SentenceAnnotation, checked, input_record
-from annotators.text.language import language_of
+from annotators.records import Edit, SentenceAnnotation
+from annotators.text.language import declared_or_found, language_of
 from annotators.text.sentences import split_sentences
 from engines.types import ChatResult, Engine, canonical
 
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 
 VERSION = 1
-"""Of prompts' frame, windows and readers: part of the fingerprint."""
+"""Raised when the prompts' frame, the windows or the readers change: it is part of the fingerprint."""
 MAX_CHARACTERS = 4000
 """Sentences of more characters are not judged ("too_long")."""
 NO_DOCUMENT = {"en": "(No document is given. Judge by what you know.)", "zh": "（没有文档，请依据你自己的知识判断。）"}
@@ -41,16 +42,14 @@ NO_DOCUMENT = {"en": "(No document is given. Judge by what you know.)", "zh": "�
 _WORD = re.compile(r"[^\W_]")
 
 
-class GenerativeAnnotator:
+class GenerativeAnnotator(Annotator):
     """Judges sentences by asking a language model.
 
-    ``reads`` names all that a verdict depends on, for whoever keeps verdicts.
-
     Args:
-        engine: Answers; closed by ``close``.
+        engine: What answers; ``close`` closes it.
         options: How to ask; None takes the defaults.
         embedder: Chooses windows; None takes the packaged one, loaded when a reference does not fit.
-        device: Of that one; None takes cuda where there is one.
+        device: Where the packaged embedder runs; None takes cuda where there is one.
     """
 
     def __init__(
@@ -64,12 +63,25 @@ class GenerativeAnnotator:
         self.engine = engine
         self.options = options = options or Options()
         self.name = f"generative:{engine.name}"
-        self.reads: tuple[str, ...] = ("question", "reference", "sentence", "language")
         if options.window == "answer":
-            self.reads += ("answer",)
-        self._given, self._device = embedder, device
-        self._asking = Asking(options.max_retries, options.max_tokens, options.seed, options.logprobs)
-        self._windows = Windows(options.window, options.window_tokens, lambda: self._embedder)
+            self.reads = (*self.reads, "answer")
+
+        @lru_cache(maxsize=1)
+        def embeddings() -> Embedder:
+            from engines.embedding import Embedder
+
+            return embedder or Embedder(device=device)
+
+        self._windows = Windows(options.window, options.window_tokens, embeddings)
+        made_of: list[Any] = [VERSION, dict(engine.identity), options.chooser.identity, options.protocol]
+        made_of += [TOP, options.window, options.max_retries, options.max_tokens, options.logprobs]
+        if options.window != "whole":
+            from engines.embedding import PACKAGED_SHA256
+
+            made_of += [options.window_tokens, embedder.fingerprint if embedder else PACKAGED_SHA256]
+        if options.max_retries:
+            made_of.append(options.seed)
+        self.fingerprint = hashlib.sha256(canonical(made_of).encode()).hexdigest()[:16]
 
     @classmethod
     def from_pretrained(
@@ -87,10 +99,10 @@ class GenerativeAnnotator:
         Args:
             name: KIND:MODEL[@BASE_URL], see ``engines/chat.py``; "generative:" may stand before it.
             cache: File of replies, made where there is none: what is in it is not asked again.
-            concurrency: Requests in flight at once, of an openai engine; None for 16.
+            concurrency: Requests in flight at once, for an openai engine; None for 16.
             device: "cpu", "cuda"…; None takes cuda where there is one.
-            dtype: Of a model in this process.
-            **options: Of ``Options``.
+            dtype: Data type of a model in this process.
+            **options: Those of ``Options``.
 
         Raises:
             ValueError: The name or an option is wrong.
@@ -109,196 +121,87 @@ class GenerativeAnnotator:
         engine = load_engine(spec, cache=cache, **of_kind[parse_engine(spec).kind])
         return cls(engine, chosen, device=device)
 
-    @cached_property
-    def fingerprint(self) -> str:
-        """16 hex digits over engine, prompts and options: all that verdicts depend on."""
-        options = self.options
-        made_of: list[Any] = [VERSION, dict(self.engine.identity), options.chooser.identity, options.protocol]
-        made_of += [TOP, options.window, options.max_retries, options.max_tokens, options.logprobs]
-        if options.window != "whole":
-            from engines.embedding import PACKAGED_SHA256
-
-            made_of += [options.window_tokens, self._given.fingerprint if self._given else PACKAGED_SHA256]
-        if options.max_retries:
-            made_of.append(options.seed)
-        return hashlib.sha256(canonical(made_of).encode()).hexdigest()[:16]
-
-    @cached_property
-    def _embedder(self) -> Embedder:
-        from engines.embedding import Embedder
-
-        return self._given or Embedder(device=self._device)
-
     def close(self) -> None:
         """Close the engine and its cache."""
         self.engine.close()
 
-    def annotate(
-        self, *, reference: str, answer: str, question: str | None = None, language: str | None = None
-    ) -> Annotation:
-        """Judge one answer; see ``annotate_batch``."""
-        return self.annotate_batch([input_record(reference, answer, question, language)])[0]
-
-    def annotate_batch(self, records: Iterable[Mapping[str, Any]]) -> list[Annotation]:
-        """Judge every sentence of every answer.
-
-        Args:
-            records: {"reference": str, "answer": str, "question"?: str, "language"?: str}; other keys pass through.
-
-        Returns:
-            One annotation per record, in order.
+    def judge(self, sentences: Sequence[Sentence]) -> list[SentenceAnnotation]:
+        """One judgement per sentence, in order.
 
         Raises:
-            ValueError: A record lacks a reference or an answer, or one is not a string.
             EngineError: The engine can't answer anything.
         """
-        records = checked(records, ("reference", "answer"))
-        rows_of = [_rows(record, split_sentences(record["answer"])) for record in records]
-        judged = iter(self._judge([row for rows in rows_of for row in rows]))
-        who = {"name": self.name, "fingerprint": self.fingerprint}
-        return [
-            Annotation(dict(record), tuple(next(judged) for _ in rows), who)
-            for record, rows in zip(records, rows_of, strict=True)
-        ]
-
-    def annotate_spans(self, record: Mapping[str, Any], spans: Sequence[tuple[int, int]]) -> list[SentenceAnnotation]:
-        """Judge some sentences of one answer as ``annotate`` judges them, for whoever shows them one by one.
-
-        Args:
-            record: As for ``annotate_batch``.
-            spans: Offsets of sentences, of those that ``split_sentences`` finds in the answer.
-        """
-        checked([record], ("reference", "answer"))
-        return self._judge(_rows(record, spans))
-
-    def predict(self, rows: Iterable[Mapping[str, Any]]) -> list[SentenceAnnotation]:
-        """Judge ``row["sentence"]`` as it is given against ``row["reference"]``.
-
-        Args:
-            rows: {"reference": str, "sentence": str, "question"?: str, "language"? or "lang"?: str, "answer"?: str};
-                the answer is read with the window "answer" only.
-
-        Returns:
-            One judgement per row, in order, with offsets into the sentence.
-
-        Raises:
-            ValueError: A row lacks a reference or a sentence, or one is not a string.
-            EngineError: The engine can't answer anything.
-        """
-        found = []
-        for row in checked(rows, ("reference", "sentence")):
-            language = language_for({**row, "language": row.get("language") or row.get("lang")}, row["sentence"])
-            peers: tuple[str, ...] = ()
-            if self.options.window == "answer" and isinstance(row.get("answer"), str):
-                peers = tuple(row["answer"][a:b] for a, b in split_sentences(row["answer"]))
-            found.append(_Row(row["sentence"], 0, row, language, tuple(dict.fromkeys((*peers, row["sentence"])))))
-        return self._judge(found)
-
-    def _judge(self, rows: Sequence[_Row]) -> list[SentenceAnnotation]:
-        out: dict[int, SentenceAnnotation] = {}
-        items: dict[int, Item] = {}
-        for place, row in enumerate(rows):
-            settled = self._without_asking(row)
-            if settled is None:
-                items[place] = row.item
-            else:
-                out[place] = settled
+        items = {place: self._item(sentence) for place, sentence in enumerate(sentences)}
+        out = {p: found for p, item in items.items() if (found := self._without_asking(sentences[p], item))}
+        items = {place: item for place, item in items.items() if place not in out}
         known: dict[Request, ChatResult] = {}
         shown = dict(zip(items, self._windows.first(list(items.values())), strict=True))
-        said = self._ask(items, shown, known)
-        again = [p for p, one in said.items() if one.label == "unverifiable" and not shown[p].whole]
+        verdicts = self._ask(items, shown, known)
+        again = [p for p, verdict in verdicts.items() if verdict.label == "unverifiable" and not shown[p].whole]
         wider = dict(zip(again, self._windows.second([items[p] for p in again]), strict=True))
         for place, other in self._ask({p: items[p] for p in again}, wider, known).items():
-            if other.label is not None:
-                said[place], shown[place] = other, wider[place]
-        for place, one in said.items():
-            out[place] = _annotation(rows[place], one, shown[place])
-        return [out[place] for place in range(len(rows))]
+            if other.label is not None:  # else the first judgement stands
+                verdicts[place], shown[place] = other, wider[place]
+        for place, verdict in verdicts.items():
+            out[place] = _annotation(sentences[place], verdict, shown[place])
+        return [out[place] for place in range(len(sentences))]
 
     def _ask(
-        self, items: Mapping[int, Item], shown: Mapping[int, Shown], known: dict[Request, ChatResult]
-    ) -> dict[int, Said]:
-        talks = []
-        for place, item in items.items():
-            chosen = self.options.chooser(item.language, item.reference, item.question)
-            assert chosen is not None
-            talks.append(judge(item, shown[place], *chosen, self._asking))
+        self, items: dict[int, Item], shown: dict[int, Shown], known: dict[Request, ChatResult]
+    ) -> dict[int, Verdict]:
+        talks = [conversation(item, shown[place], self.options) for place, item in items.items()]
         return dict(zip(items, converse(self.engine, talks, known), strict=True))
 
-    def _without_asking(self, row: _Row) -> SentenceAnnotation | None:
+    def _item(self, sentence: Sentence) -> Item:
+        language = declared_or_found(sentence.language, sentence.answer)
+        if language == "none":
+            language = language_of(sentence.reference)
+        language = "en" if language == "none" else language
+        reference = sentence.reference
+        if sentence.record.get("parametric"):
+            reference = NO_DOCUMENT["zh" if language == "zh" else "en"]
+        answer = sentence.record.get("answer")
+        peers = _sentences(answer) if self.options.window == "answer" and isinstance(answer, str) else ()
+        return Item(sentence.text, reference, sentence.question, language, (*peers, sentence.text))
+
+    def _without_asking(self, sentence: Sentence, item: Item) -> SentenceAnnotation | None:
         """The annotation of a sentence about which nothing need or can be asked."""
-        text, end = row.text, row.start + len(row.text)
-        if not row.item.reference.strip():
-            return SentenceAnnotation(text, row.start, end, "no_reference")
-        if row.language not in self.options.chooser.languages:
-            return SentenceAnnotation(text, row.start, end, "language_unsupported")
-        if len(text) > MAX_CHARACTERS:
-            return SentenceAnnotation(text, row.start, end, "too_long")
-        if not _WORD.search(text):  # dashes, emoji: nothing is claimed
-            return SentenceAnnotation(text, row.start, end, "checked", "no_fact")
+        if not item.reference.strip():
+            return sentence.judged("no_reference")
+        if item.language not in self.options.chooser.languages:
+            return sentence.judged("language_unsupported")
+        if len(sentence.text) > MAX_CHARACTERS:
+            return sentence.judged("too_long")
+        if not _WORD.search(sentence.text):  # dashes, emoji: nothing is claimed
+            return sentence.judged("checked", "no_fact")
         return None
 
 
-@dataclass(frozen=True)
-class _Row:
-    """A sentence as it came: its text, its offset, the record it is of, its language, the sentences beside it."""
-
-    text: str
-    start: int
-    record: Mapping[str, Any]
-    language: str
-    peers: tuple[str, ...]
-
-    @property
-    def item(self) -> Item:
-        question = self.record.get("question") or ""
-        reference = self.record["reference"]
-        if self.record.get("parametric"):
-            reference = NO_DOCUMENT["zh" if self.language == "zh" else "en"]
-        return Item(self.text, reference, question, self.language, self.peers)
+@lru_cache(maxsize=64)  # asked for each sentence of an answer
+def _sentences(answer: str) -> tuple[str, ...]:
+    return tuple(answer[a:b] for a, b in split_sentences(answer))
 
 
-def _rows(record: Mapping[str, Any], spans: Sequence[tuple[int, int]]) -> list[_Row]:
-    answer = record["answer"]
-    peers = tuple(answer[a:b] for a, b in split_sentences(answer))
-    language = language_for(record, answer)
-    return [_Row(answer[a:b], a, record, language, peers) for a, b in spans]
-
-
-def language_for(record: Mapping[str, Any], text: str) -> str:
-    """The language to judge in: the declared one, else that of the text, else that of the reference, else English."""
-    declared = (record.get("language") or "").lower().replace("_", "-").partition("-")[0]
-    if declared:
-        return declared
-    found = language_of(text)
-    found = language_of(record["reference"]) if found == "none" else found
-    return "en" if found == "none" else found
-
-
-def _annotation(row: _Row, said: Said, shown: Shown) -> SentenceAnnotation:
-    end = row.start + len(row.text)
-    if said.label is None:
-        return SentenceAnnotation(row.text, row.start, end, "failed", problems=said.problems)
-    reference = row.record["reference"]
-    fragments, missing = locate_fragments(said.fragments, reference, shown.runs)
+def _annotation(sentence: Sentence, verdict: Verdict, shown: Shown) -> SentenceAnnotation:
+    if verdict.label is None:
+        return sentence.judged("failed", problems=verdict.problems)
+    text, reference, offset = sentence.text, sentence.reference, sentence.start
+    fragments, missing = locate_fragments(verdict.fragments, reference, shown.runs)
     edits: list[Edit] = []
-    for old, new in said.corrections:
-        place = locate_words(old, row.text)
-        target = restored(new, row.text, reference)
-        if place is None or any(e.start - row.start < place[1] and place[0] < e.end - row.start for e in edits):
+    for old, new in verdict.corrections:
+        place = locate_words(old, text)
+        target = restored(new, text, reference)
+        if place is None or text[slice(*place)] == target:
             continue
-        source = row.text[slice(*place)]
-        if source != target:
-            edits.append(Edit(source, target, row.start + place[0], row.start + place[1]))
-    return SentenceAnnotation(
-        text=row.text,
-        start=row.start,
-        end=end,
-        status="checked",
-        label=said.label,
-        scores=said.scores,
+        start, end = offset + place[0], offset + place[1]
+        if not any(edit.start < end and start < edit.end for edit in edits):
+            edits.append(Edit(text[slice(*place)], target, start, end))
+    return sentence.judged(
+        "checked",
+        verdict.label,
+        verdict.scores,
         fragments=tuple(fragments),
         correction=tuple(sorted(edits, key=lambda edit: edit.start)),
         not_verbatim=tuple(missing),
-        problems=said.problems,
+        problems=verdict.problems,
     )

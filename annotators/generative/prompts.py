@@ -15,7 +15,7 @@ before everything that differs from sentence to sentence, so that an engine with
 with three turns it is then in the first turn. "question-first" puts it behind the question, with three turns into the
 second turn: sentences without facts never pay for it. Single fields (``{reference}``, ``{question}``, ``{sentence}``
 and, in the turn `type`, ``{points}``) may be used instead, as published checkpoints need. Inputs go in as data: they
-hold no angle brackets (``annotators/generative/tagged.py: neutral``), so they can end no mark and forge no tag, and what looks
+hold no angle brackets (``tagged.py: neutral``), so they can end no mark and forge no tag, and what looks
 like a field in them stays text.
 """
 
@@ -59,13 +59,10 @@ class Template:
     turns: tuple[str, ...]
 
     def fill(self, turn: int, order: Order, inputs: Mapping[str, str]) -> str:
-        """The text of a turn.
+        """The text of a turn, counted from 0.
 
-        Args:
-            turn: Number from 0.
-            order: Where the document stands among ``{inputs}``.
-            inputs: ``reference``, ``question``, ``sentence`` as they came, and in the last of three turns ``points``,
-                joined by <SEP>.
+        ``inputs`` are ``reference``, ``question`` and ``sentence`` as they came, and in the last of three turns
+        ``points``, joined by <SEP>.
         """
         shown = {name: neutral(text) for name, text in inputs.items()}
         shown["points"] = shown.get("points", "").replace(neutral("<SEP>"), "<SEP>")
@@ -74,11 +71,10 @@ class Template:
         return re.sub(r"\n{3,}", "\n\n", text).strip() if not shown["inputs"] else text.strip()
 
     def _blocks(self, turn: int, order: Order, shown: Mapping[str, str]) -> str:
-        names = ["reference", "question", "sentence"]
-        if order == "question-first":
-            names = ["question", "reference", "sentence"]
+        first = order == "reference-first"
+        names = ["reference", "question", "sentence"] if first else ["question", "reference", "sentence"]
         if self.protocol == "three-turn":
-            early = names if order == "reference-first" else ["question", "sentence"]
+            early = names if first else ["question", "sentence"]
             names = (early, [name for name in names if name not in early], [])[turn]
         marks = MARKS[self.language]
         return "\n".join(f"<{marks[n]}>\n{shown[n].strip()}\n</{marks[n]}>" for n in names if shown.get(n, "").strip())
@@ -166,11 +162,11 @@ class Chooser:
     """Which wording and order a sentence gets: always the same, or at random.
 
     Args:
-        protocol: Of the templates to use.
+        protocol: Protocol of the templates to use.
         prompt: NAME, NAME/ORDER or "random"; NAME alone has the order "reference-first". "random" draws wording and
             order by ``seed``, reference and question: the sentences of one answer share them.
         templates: To choose from; None for our own.
-        seed: Of the draws.
+        seed: The seed of the draws.
 
     Raises:
         ValueError: There is no such name or order.

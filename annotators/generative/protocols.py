@@ -1,8 +1,8 @@
-"""The two protocols as conversations: what is asked, how a reply is read, when it is asked again.
+"""How a generative annotator asks: its options, what of a reference it shows, the two protocols, label scores.
 
-A conversation is a generator: it yields a request and is sent the engine's result, and returns what the model said.
-So a batch of sentences is asked in rounds (``converse``) and each goes its own way: done after one turn without a fact,
-after two without evidence, asked again where a reply could not be read.
+A conversation is a generator: it yields a request, is sent the engine's result, and returns a verdict. So a batch of
+sentences is asked in rounds (``converse``) and each goes its own way: done after one turn without a fact, after two
+without evidence, asked again where a reply could not be read.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar, get_args
 
-from annotators.generative.prompts import PROTOCOLS, Chooser, Order, Protocol, Template, load_templates
+from annotators.generative.prompts import PROTOCOLS, Chooser, Protocol, load_templates
 from annotators.generative.tagged import (
     TYPES,
     ParseFailure,
@@ -27,40 +27,364 @@ from annotators.generative.tagged import (
     parse_type,
 )
 from annotators.records import LABELS, Label
-from annotators.retrieval.passages import BUDGET, ReferenceIndex, index_references
+from annotators.retrieval.passages import ReferenceIndex, budget_of, index_references
 from annotators.retrieval.window import Window, second_pass, select
-from annotators.text.language import language_of
 from engines.types import ChatResult, Engine, Sample, Sampling, check_asked
 
 if TYPE_CHECKING:
     from engines.embedding import Embedder
 
 
-# ----------------------------------------------------------------------------------------------------
-# Label scores out of the log-probabilities of the words that decide a label.
+Mode = Literal["sentence", "answer", "whole"]
+T = TypeVar("T")
+AGAIN_AT = 0.7
+"""Temperature of the second and further requests: a greedy one would bring the same reply."""
+GAP = "\n[…]\n"
+"""Stands for text left out."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a generative annotator works; checked before any model loads.
+
+    Args:
+        protocol: "tagged" (one turn; ANAH) or "three-turn" (ANAH-v2; no corrections).
+        prompt: Wording, NAME or NAME/ORDER, or "random"; see ``prompts.py``.
+        templates: File of templates to use instead of our own.
+        window: What of the reference is shown: the passages that bear on the "sentence", the windows of all sentences
+            of the "answer" in one (so that their requests begin alike), or the "whole" reference.
+        window_tokens: Budget of a sentence's window, above 0; None for 400, and 540 where the reference is Chinese.
+        max_retries: Further attempts after a reply that can't be read, ≥ 0.
+        max_tokens: Limit of a reply; a model that thinks before it answers needs more.
+        seed: The seed of random prompts and of further attempts, in 0 … 2³¹ − 1.
+        logprobs: Whether to ask for log-probabilities, from which ``scores`` come.
+
+    Raises:
+        ValueError: A value is out of its range, the file of templates is wrong, or there is no such wording.
+    """
+
+    protocol: Protocol = "tagged"
+    prompt: str = "plain"
+    templates: str | Path | None = None
+    window: Mode = "sentence"
+    window_tokens: int | None = None
+    max_retries: int = 2
+    max_tokens: int = 768
+    seed: int = 0
+    logprobs: bool = True
+
+    def __post_init__(self) -> None:
+        for name, value, known in (("protocol", self.protocol, PROTOCOLS), ("window", self.window, get_args(Mode))):
+            if value not in known:
+                raise ValueError(f"{name}: expected one of {', '.join(known)}, got {value!r}")
+        numbers = {"max_retries": (self.max_retries, 0), "max_tokens": (self.max_tokens, 1), "seed": (self.seed, 0)}
+        if self.window_tokens is not None:
+            numbers["window_tokens"] = (self.window_tokens, 1)
+        for name, (number, least) in numbers.items():
+            if type(number) is not int or not least <= number < 2**31:
+                raise ValueError(f"{name}: expected a whole number of at least {least}, got {number!r}")
+        self.chooser  # noqa: B018  (read and checked now, before any model loads)
+
+    @cached_property
+    def chooser(self) -> Chooser:
+        """The prompts."""
+        templates = None if self.templates is None else load_templates(self.templates)
+        return Chooser(self.protocol, self.prompt, templates, self.seed)
+
+
+# --- what of a reference is shown ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Item:
+    """A sentence to judge, as it came."""
+
+    sentence: str
+    reference: str
+    question: str  # "" without one
+    language: str  # "en" or "zh": which prompts it gets
+    peers: tuple[str, ...]  # the sentences of its answer, itself among them; they share the window "answer"
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A part of a reference: its text, the spans [start, end) of the reference in it, whether it is all of it."""
+
+    text: str
+    runs: tuple[tuple[int, int], ...]
+    whole: bool
+
+
+class Windows:
+    """Chooses what of a reference to show, by the passages and ranking of ``annotators/retrieval/window.py``.
+
+    Tokens are counted by an embedder, since a server does not say how it counts. A reference with no more characters
+    than the budget has tokens is shown whole without loading that embedder.
+
+    ``mode`` and ``tokens`` are those of ``Options.window`` and ``window_tokens``; ``embedder`` gives the embedder that
+    counts tokens and ranks, and is called when that is needed.
+    """
+
+    def __init__(self, mode: Mode, tokens: int | None, embedder: Callable[[], Embedder]) -> None:
+        self.mode, self.tokens = mode, tokens
+        self._embedder = embedder
+        self._indexes: dict[str, ReferenceIndex] = {}
+
+    def first(self, items: Sequence[Item]) -> list[Shown]:
+        """What each item's request shows, in order."""
+        self._indexes = {}
+        return self._show(items, lambda pairs: [[window] for window in select(pairs)])
+
+    def second(self, items: Sequence[Item]) -> list[Shown]:
+        """What is shown to look once more for the evidence of sentences found unverifiable: six times as much.
+
+        References of the items of the last ``first`` are not cut and embedded again.
+        """
+        return self._show(items, second_pass)
+
+    def _show(
+        self, items: Sequence[Item], windows_of: Callable[[Sequence[tuple[ReferenceIndex, str]]], list[list[Window]]]
+    ) -> list[Shown]:
+        indexes = self._indexes
+        long = dict.fromkeys(
+            item.reference
+            for item in items
+            if self.mode != "whole" and len(item.reference) > (self.tokens or budget_of(item.reference))
+        )
+        if new := [reference for reference in long if reference not in indexes]:
+            model = self._embedder()
+            found = index_references(new, model.tokenize, (model,), self.tokens)
+            indexes.update(zip(new, found, strict=True))
+        peers = [item.peers if self.mode == "answer" else (item.sentence,) for item in items]
+        queries = list(
+            dict.fromkeys(
+                (item.reference, sentence)
+                for item, own in zip(items, peers, strict=True)
+                if item.reference in indexes
+                for sentence in own
+            )
+        )
+        windows = windows_of([(indexes[reference], sentence) for reference, sentence in queries])
+        window_of = dict(zip(queries, windows, strict=True))
+        shown = []
+        for item, own in zip(items, peers, strict=True):
+            index = indexes.get(item.reference)
+            if index is None or index.fits:
+                shown.append(Shown(item.reference, ((0, len(item.reference)),), whole=True))
+            else:
+                places = {p for s in own for window in window_of[item.reference, s] for p in window.places}
+                shown.append(show(index, sorted(places)))
+        return shown
+
+
+def show(index: ReferenceIndex, places: Sequence[int]) -> Shown:
+    """Passages of a reference in its order; neighbours keep the text between them, gaps are marked."""
+    runs: list[tuple[int, int]] = []
+    last = -2
+    for place in places:
+        passage = index.passages[place]
+        if place == last + 1:
+            runs[-1] = (runs[-1][0], passage.end)
+        else:
+            runs.append((passage.start, passage.end))
+        last = place
+    text = GAP.join(index.reference[start:end] for start, end in runs)
+    return Shown(text, tuple(runs), whole=len(places) == len(index.passages))
+
+
+# --- the protocols as conversations -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Request:
+    """One chat, as (role, content) pairs, and how to draw its reply."""
+
+    chat: tuple[tuple[str, str], ...]
+    sampling: Sampling
+
+    @property
+    def messages(self) -> list[dict[str, str]]:
+        return [{"role": role, "content": content} for role, content in self.chat]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a model wrote about a sentence; ``label`` is None where no reply could be read."""
+
+    label: Label | None
+    fragments: tuple[str, ...] = ()
+    corrections: tuple[tuple[str, str], ...] = ()
+    scores: Mapping[Label, float] | None = None
+    problems: tuple[str, ...] = ()
+
+
+Turn = Generator[Request, ChatResult, T]
+
+
+class Unreadable(Exception):
+    """No reply of a turn could be read; the problems of all attempts."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__(", ".join(problems))
+        self.problems = tuple(dict.fromkeys(problems))
+
+
+def conversation(item: Item, shown: Shown, options: Options) -> Turn[Verdict]:
+    """The conversation about one sentence."""
+    try:
+        if options.protocol == "three-turn":
+            return (yield from _three_turns(item, shown, options))
+        return (yield from _single_turn(item, shown, options))
+    except Unreadable as failure:
+        return Verdict(None, problems=failure.problems)
+
+
+def _ask(chat: Sequence[tuple[str, str]], read: Callable[[str, bool], T], options: Options) -> Turn[tuple[T, Sample]]:
+    """Ask until a reply can be read; ``read`` gets the reply and whether this was the last attempt.
+
+    Raises:
+        Unreadable: After the last attempt, or where the engine failed.
+    """
+    problems: list[str] = []
+    for attempt in range(options.max_retries + 1):
+        top = TOP if options.logprobs else 0
+        sampling = Sampling(options.max_tokens, logprobs=options.logprobs, top_logprobs=top)
+        if attempt:
+            sampling = replace(sampling, temperature=AGAIN_AT, seed=(options.seed + attempt) % 2**31)
+        result = yield Request(tuple(chat), sampling)
+        if result.error is not None or not result.samples:
+            raise Unreadable([*problems, "engine_error"])
+        sample = result.samples[0]
+        try:
+            if sample.finish_reason == "length":
+                raise ParseFailure("truncated" if sample.text.strip() else "empty")
+            return read(sample.text, attempt == options.max_retries), sample
+        except ParseFailure as failure:
+            problems.append(failure.name)
+    raise Unreadable(problems)
+
+
+def _single_turn(item: Item, shown: Shown, options: Options) -> Turn[Verdict]:
+    sources = (item.sentence, item.question, shown.text)
+
+    def read(reply: str, last: bool) -> Tagged:
+        tagged = parse_tagged(reply, sources)
+        if not last and any(locate_words(old, item.sentence) is None for old, _ in tagged.corrections):
+            raise ParseFailure("correction_not_in_sentence")
+        return tagged
+
+    template, order = options.chooser(item.language, item.reference, item.question)
+    chat = [("user", template.fill(0, order, _inputs(item, shown)))]
+    tagged, sample = yield from _ask(chat, read, options)
+    placed = tuple(c for c in tagged.corrections if locate_words(c[0], item.sentence) is not None)
+    return Verdict(
+        tagged.label,
+        tagged.fragments,
+        placed,
+        _scores(tagged.label, decision(sample, tagged.type_span, _WORDS)),
+        () if len(placed) == len(tagged.corrections) else ("correction_not_in_sentence",),
+    )
+
+
+def _three_turns(item: Item, shown: Shown, options: Options) -> Turn[Verdict]:
+    sources, inputs = (item.sentence, item.question, shown.text), _inputs(item, shown)
+    template, order = options.chooser(item.language, item.reference, item.question)
+    chat = [("user", template.fill(0, order, inputs))]
+    (states, span), sample = yield from _ask(chat, lambda reply, _: parse_facts(reply, sources), options)
+    sure = probability(sample, span)
+    if not states:
+        return Verdict("no_fact", scores=_scores("no_fact", {"no_fact": sure}))
+    no_fact = None if sure is None else 1 - sure
+    chat += [_said(sample), ("user", template.fill(1, order, inputs))]
+    points, sample = yield from _ask(chat, lambda reply, _: parse_points(reply), options)
+    if not points:
+        text = sample.text
+        reply = (len(text) - len(text[opening(text) :].lstrip()), len(text.rstrip()))  # without thoughts and blanks
+        last = probability(sample, reply)
+        return Verdict("unverifiable", scores=_scores("unverifiable", {"unverifiable": last}, no_fact))
+    inputs["points"] = "<SEP>".join(points)
+    chat += [_said(sample), ("user", template.fill(2, order, inputs))]
+    (label, span), sample = yield from _ask(chat, lambda reply, _: parse_type(reply, sources), options)
+    return Verdict(label, points, scores=_scores(label, decision(sample, span, _WORDS), no_fact))
+
+
+def _inputs(item: Item, shown: Shown) -> dict[str, str]:
+    return {"reference": shown.text, "question": item.question, "sentence": item.sentence}
+
+
+def _said(sample: Sample) -> tuple[str, str]:
+    """The reply as a message of the next turn, without thoughts."""
+    return "assistant", sample.text[opening(sample.text) :].strip()
+
+
+def converse(engine: Engine, conversations: Sequence[Turn[T]], known: dict[Request, ChatResult]) -> list[T]:
+    """Carry conversations on together, a round of requests at a time; what each returned, in order.
+
+    Equal requests are made once: ``known`` has the results of those made before, and new ones are added to it.
+
+    Raises:
+        EngineError: The engine can't answer anything more; what it has answered is in its cache, where it has one.
+    """
+    returned: dict[int, T] = {}
+    waiting: dict[int, Request] = {}
+
+    def go_on(number: int, result: ChatResult | None) -> None:
+        try:
+            talk = conversations[number]
+            waiting[number] = next(talk) if result is None else talk.send(result)
+        except StopIteration as stop:
+            returned[number] = stop.value
+
+    for number in range(len(conversations)):
+        go_on(number, None)
+    while waiting:
+        asked, waiting = waiting, {}
+        new = list(dict.fromkeys(request for request in asked.values() if request not in known))
+        for sampling in dict.fromkeys(request.sampling for request in new):
+            group = [request for request in new if request.sampling == sampling]
+            results = engine.chat([request.messages for request in group], sampling)
+            known.update(zip(group, results, strict=True))
+            check_asked(results)
+        for number, request in asked.items():
+            go_on(number, known[request])
+    return [returned[number] for number in range(len(conversations))]
+
+
+# --- label scores out of log-probabilities ------------------------------------------------------------------
 #
 # The label given gets the probability of its deciding words. What else could have been written there is read off the
 # likeliest alternatives to their tokens, as far as an engine tells them and as a beginning belongs to one label only
-# ("Con" to contradictory; 无 to 无 and 无法验证 alike, so that the next token is looked at, too). What remains is shared
-# equally by the other labels. These are no calibrated probabilities.
+# ("Con" to contradictory; 无 to 无 and 无法验证 alike, so that the next token is looked at, too). What remains is
+# shared equally by the other labels. These are no calibrated probabilities.
 
 CONTEXT = 12
 """Characters before the deciding words by which they are found among the tokens."""
 TOP = 8
 """Alternatives to ask an engine for."""
+_WORDS: dict[str, Label] = {**TYPES, **{f"<{word}>": label for word, label in TYPES.items()}}
+"""What the deciding words may be, with and without brackets."""
+
+
+def _scores(
+    label: Label, known: Mapping[Label, float | None] | None, no_fact: float | None = 0.0
+) -> Mapping[Label, float] | None:
+    """Scores out of a last turn's probabilities, where an earlier one gave "no fact" that of ``no_fact``."""
+    if known is None or no_fact is None or None in known.values():
+        return None
+    of_turn = {name: (1 - no_fact) * p for name, p in known.items() if p is not None}
+    return label_scores(label, {"no_fact": no_fact, **of_turn} if no_fact else of_turn)
 
 
 def decision(sample: Sample, span: tuple[int, int], words: Mapping[str, Label]) -> dict[Label, float] | None:
     """How likely each label was where a reply decides, in [0, 1]; the sum is at most 1.
 
     Args:
-        sample: With a log-probability a token, or without (then None).
+        sample: A reply with a log-probability per token.
         span: Where the deciding words stand in ``sample.text``, code points.
         words: What could stand there, in small letters and without blanks, and the label that it means.
 
     Returns:
-        Probability by label, or None where the words can't be found among the tokens (blanks do not count) or are
-        none of ``words``.
+        None without log-probabilities, or where the words are not found among the tokens or are none of ``words``.
     """
     found, given = _tokens(sample, span), words.get(_plain(sample.text[slice(*span)]))
     if found is None or given is None or sample.logprobs is None:
@@ -96,12 +420,7 @@ def probability(sample: Sample, span: tuple[int, int]) -> float | None:
 
 
 def label_scores(label: Label, known: Mapping[Label, float]) -> Mapping[Label, float]:
-    """Scores that sum to 1.
-
-    Args:
-        label: What was decided.
-        known: Probability by label as far as it is known; what is missing to 1 is shared by the labels not given.
-    """
+    """Scores that sum to 1: the known probabilities; what is missing to 1 is shared by the labels not decided for."""
     total = max(1.0, sum(known.values()))
     shares = {name: known.get(name, 0.0) / total for name in LABELS}
     rest = max(0.0, 1.0 - sum(shares.values())) / (len(LABELS) - 1)
@@ -135,377 +454,3 @@ def _tokens(sample: Sample, span: tuple[int, int]) -> tuple[int, int, str] | Non
 
 def _plain(text: str) -> str:
     return "".join(text.split()).casefold()
-
-
-# ----------------------------------------------------------------------------------------------------
-# What of a reference a generative annotator is shown: a window a sentence, one for the whole answer, or all of it.
-#
-# sentence   the passages that bear on the sentence, 400 tokens (Chinese: 540)
-# answer     the windows of all sentences of the answer in one: their requests begin alike
-# whole      the reference
-#
-# Passages, ranking and second pass are those of ``annotators/retrieval/window.py``; tokens are counted by the packaged embedder,
-# since a server does not say how it counts. A reference with no more characters than the budget has tokens is shown
-# whole without loading that embedder.
-
-Mode = Literal["sentence", "answer", "whole"]
-GAP = "\n[…]\n"
-"""What stands for text left out."""
-
-
-@dataclass(frozen=True)
-class Item:
-    """A sentence to judge.
-
-    Args:
-        sentence: As it came.
-        reference: As it came.
-        question: "" without one.
-        language: "en" or "zh": which prompts it gets.
-        peers: The sentences of its answer, itself among them; they share one window in the mode "answer".
-    """
-
-    sentence: str
-    reference: str
-    question: str
-    language: str
-    peers: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Shown:
-    """A part of a reference: its text, the spans [start, end) of the reference in it, whether it is all of it."""
-
-    text: str
-    runs: tuple[tuple[int, int], ...]
-    whole: bool
-
-
-class Windows:
-    """Chooses what to show.
-
-    Args:
-        mode: See above.
-        tokens: Budget of a sentence's window; None for 400, and 540 where the reference is Chinese.
-        embedder: Gives the embedder that counts tokens and ranks; called when it is needed first.
-    """
-
-    def __init__(self, mode: Mode, tokens: int | None, embedder: Callable[[], Embedder]) -> None:
-        self.mode, self.tokens = mode, tokens
-        self._embedder = embedder
-        self._indexes: dict[str, ReferenceIndex] = {}
-
-    def first(self, items: Sequence[Item]) -> list[Shown]:
-        """What each item's request shows, in order."""
-        self._indexes = {}
-        return self._show(items, second=False)
-
-    def second(self, items: Sequence[Item]) -> list[Shown]:
-        """What is shown to look once more for the evidence of sentences found unverifiable: six times as much.
-
-        References of the items of the last ``first`` are not cut and embedded again.
-        """
-        return self._show(items, second=True)
-
-    def _show(self, items: Sequence[Item], *, second: bool) -> list[Shown]:
-        indexes = self._indexes
-        long = dict.fromkeys(item.reference for item in items if not self._short(item.reference))
-        if new := [reference for reference in long if reference not in indexes]:
-            model = self._embedder()
-            found = index_references(new, model.tokenize, (model,), self.tokens)
-            indexes.update(zip(new, found, strict=True))
-        queries = {
-            (item.reference, sentence): None
-            for item in items
-            if item.reference in indexes
-            for sentence in (item.peers if self.mode == "answer" else (item.sentence,))
-        }
-        pairs = [(indexes[reference], sentence) for reference, sentence in queries]
-        windows = second_pass(pairs) if second else [[window] for window in select(pairs)]
-        window_of = dict(zip(queries, windows, strict=True))
-        return [self._shown(item, indexes.get(item.reference), window_of) for item in items]
-
-    def _shown(self, item: Item, index: ReferenceIndex | None, window_of: dict[tuple[str, str], list[Window]]) -> Shown:
-        if index is None or index.fits:
-            return Shown(item.reference, ((0, len(item.reference)),), whole=True)
-        sentences = item.peers if self.mode == "answer" else (item.sentence,)
-        places = {p for s in sentences for window in window_of[item.reference, s] for p in window.places}
-        return show(index, sorted(places))
-
-    def _short(self, reference: str) -> bool:
-        if self.mode == "whole":
-            return True
-        tokens = self.tokens or BUDGET["zh" if language_of(reference) == "zh" else "en"]
-        return len(reference) <= tokens
-
-
-def show(index: ReferenceIndex, places: Sequence[int]) -> Shown:
-    """Passages of a reference in its order; neighbours keep the text between them, gaps are marked."""
-    runs: list[tuple[int, int]] = []
-    last = -2
-    for place in places:
-        passage = index.passages[place]
-        if place == last + 1:
-            runs[-1] = (runs[-1][0], passage.end)
-        else:
-            runs.append((passage.start, passage.end))
-        last = place
-    text = GAP.join(index.reference[start:end] for start, end in runs)
-    return Shown(text, tuple(runs), whole=len(places) == len(index.passages))
-
-
-# ----------------------------------------------------------------------------------------------------
-# How a generative annotator works: protocol, prompts, window, retries; checked before any model loads.
-
-
-@dataclass(frozen=True)
-class Options:
-    """How a generative annotator works.
-
-    Args:
-        protocol: "tagged" (one turn; ANAH) or "three-turn" (ANAH-v2; no corrections).
-        prompt: Wording, NAME or NAME/ORDER, or "random"; see ``annotators/prompts``.
-        templates: File of templates to use instead of our own.
-        window: What of the reference is shown: "sentence", "answer" or "whole"; see ``generative_windows.py``.
-        window_tokens: Budget of a sentence's window, above 0; None for 400, and 540 where the reference is Chinese.
-        max_retries: Further attempts after a reply that can't be read, ≥ 0.
-        max_tokens: Limit of a reply; a model that thinks before it answers needs more.
-        seed: Of random prompts and of further attempts, in 0 … 2³¹ − 1.
-        logprobs: Whether to ask for log-probabilities, from which ``scores`` come.
-
-    Raises:
-        ValueError: A value is out of its range, the file of templates is wrong, or there is no such wording.
-    """
-
-    protocol: Protocol = "tagged"
-    prompt: str = "plain"
-    templates: str | Path | None = None
-    window: Mode = "sentence"
-    window_tokens: int | None = None
-    max_retries: int = 2
-    max_tokens: int = 768
-    seed: int = 0
-    logprobs: bool = True
-
-    def __post_init__(self) -> None:
-        for name, known in (("protocol", PROTOCOLS), ("window", get_args(Mode))):
-            if getattr(self, name) not in known:
-                raise ValueError(f"{name}: expected one of {', '.join(known)}, got {getattr(self, name)!r}")
-        for name, least in (("window_tokens", 1), ("max_retries", 0), ("max_tokens", 1), ("seed", 0)):
-            value = getattr(self, name)
-            if value is None and name == "window_tokens":
-                continue
-            if not isinstance(value, int) or isinstance(value, bool) or not least <= value < 2**31:
-                raise ValueError(f"{name}: expected a whole number of at least {least}, got {value!r}")
-        self.chooser  # noqa: B018  (read and checked now, before any model loads)
-
-    @cached_property
-    def chooser(self) -> Chooser:
-        """The prompts."""
-        templates: list[Template] | None = None if self.templates is None else load_templates(self.templates)
-        return Chooser(self.protocol, self.prompt, templates, self.seed)
-
-
-T = TypeVar("T")
-_WORDS: dict[str, Label] = {**TYPES, **{f"<{word}>": label for word, label in TYPES.items()}}
-"""What the deciding words may be, with and without brackets."""
-AGAIN_AT = 0.7
-"""Temperature of the second and further requests: a greedy one would bring the same reply."""
-
-
-@dataclass(frozen=True)
-class Request:
-    """One chat, as (role, content) pairs, and how to draw its reply."""
-
-    chat: tuple[tuple[str, str], ...]
-    sampling: Sampling
-
-    @property
-    def messages(self) -> list[dict[str, str]]:
-        return [{"role": role, "content": content} for role, content in self.chat]
-
-
-@dataclass(frozen=True)
-class Said:
-    """What a model said of a sentence; ``label`` is None where no reply could be read."""
-
-    label: Label | None
-    fragments: tuple[str, ...] = ()
-    corrections: tuple[tuple[str, str], ...] = ()
-    scores: Mapping[Label, float] | None = None
-    problems: tuple[str, ...] = ()
-
-
-Turn = Generator[Request, ChatResult, T]
-
-
-class Unreadable(Exception):
-    """No reply of a turn could be read; the problems of all attempts."""
-
-    def __init__(self, problems: Sequence[str]) -> None:
-        super().__init__(", ".join(problems))
-        self.problems = tuple(dict.fromkeys(problems))
-
-
-@dataclass(frozen=True)
-class Asking:
-    """How requests are made.
-
-    Args:
-        max_retries: Further attempts after a reply that could not be read.
-        max_tokens: Limit of a reply.
-        seed: Of the draws of further attempts.
-        logprobs: Whether to ask for log-probabilities.
-    """
-
-    max_retries: int
-    max_tokens: int
-    seed: int
-    logprobs: bool
-
-    def turn(self, chat: Sequence[tuple[str, str]], read: Callable[[str, bool], T]) -> Turn[tuple[T, Sample]]:
-        """Ask until a reply can be read.
-
-        Args:
-            chat: What to ask.
-            read: Gets the reply and whether this was the last attempt; raises ParseFailure.
-
-        Returns:
-            What was read, and the reply.
-
-        Raises:
-            Unreadable: After the last attempt, or where the engine failed.
-        """
-        problems: list[str] = []
-        for attempt in range(self.max_retries + 1):
-            top = TOP if self.logprobs else 0
-            sampling = Sampling(self.max_tokens, logprobs=self.logprobs, top_logprobs=top)
-            if attempt:
-                sampling = replace(sampling, temperature=AGAIN_AT, seed=(self.seed + attempt) % 2**31)
-            result = yield Request(tuple(chat), sampling)
-            if result.error is not None or not result.samples:
-                raise Unreadable([*problems, "engine_error"])
-            sample = result.samples[0]
-            try:
-                if sample.finish_reason == "length":
-                    raise ParseFailure("truncated" if sample.text.strip() else "empty")
-                return read(sample.text, attempt == self.max_retries), sample
-            except ParseFailure as failure:
-                problems.append(failure.name)
-        raise Unreadable(problems)
-
-
-def judge(item: Item, shown: Shown, template: Template, order: Order, asking: Asking) -> Turn[Said]:
-    """The conversation about one sentence."""
-    protocol = _three_turns if template.protocol == "three-turn" else _single_turn
-    try:
-        return (yield from protocol(item, shown, template, order, asking))
-    except Unreadable as failure:
-        return Said(None, problems=failure.problems)
-
-
-def _inputs(item: Item, shown: Shown) -> dict[str, str]:
-    return {"reference": shown.text, "question": item.question, "sentence": item.sentence}
-
-
-def _user(text: str) -> tuple[str, str]:
-    return "user", text
-
-
-def _single_turn(item: Item, shown: Shown, template: Template, order: Order, asking: Asking) -> Turn[Said]:
-    sources = (item.sentence, item.question, shown.text)
-
-    def read(reply: str, last: bool) -> Tagged:
-        tagged = parse_tagged(reply, sources)
-        if not last and any(locate_words(old, item.sentence) is None for old, _ in tagged.corrections):
-            raise ParseFailure("correction_not_in_sentence")
-        return tagged
-
-    chat = [_user(template.fill(0, order, _inputs(item, shown)))]
-    tagged, sample = yield from asking.turn(chat, read)
-    placed = tuple(c for c in tagged.corrections if locate_words(c[0], item.sentence) is not None)
-    return Said(
-        tagged.label,
-        tagged.fragments,
-        placed,
-        _scores(tagged.label, decision(sample, tagged.type_span, _WORDS)),
-        () if len(placed) == len(tagged.corrections) else ("correction_not_in_sentence",),
-    )
-
-
-def _three_turns(item: Item, shown: Shown, template: Template, order: Order, asking: Asking) -> Turn[Said]:
-    sources, inputs = (item.sentence, item.question, shown.text), _inputs(item, shown)
-    chat = [_user(template.fill(0, order, inputs))]
-    (states, span), sample = yield from asking.turn(chat, lambda reply, _: parse_facts(reply, sources))
-    sure = probability(sample, span)
-    if not states:
-        return Said("no_fact", scores=_scores("no_fact", {"no_fact": sure}))
-    no_fact = None if sure is None else 1 - sure
-    chat = [*chat, _reply(sample), _user(template.fill(1, order, inputs))]
-    points, sample = yield from asking.turn(chat, lambda reply, _: parse_points(reply))
-    if not points:
-        last: dict[Label, float | None] = {"unverifiable": probability(sample, _words(sample.text))}
-        return Said("unverifiable", scores=_scores("unverifiable", last, no_fact))
-    inputs["points"] = "<SEP>".join(points)
-    chat = [*chat, _reply(sample), _user(template.fill(2, order, inputs))]
-    (label, span), sample = yield from asking.turn(chat, lambda reply, _: parse_type(reply, sources))
-    return Said(label, points, scores=_scores(label, decision(sample, span, _WORDS), no_fact))
-
-
-def _scores(
-    label: Label, known: Mapping[Label, float | None] | None, no_fact: float | None = 0.0
-) -> Mapping[Label, float] | None:
-    """Scores out of a last turn's probabilities, where an earlier one gave "no fact" that of ``no_fact``."""
-    if known is None or no_fact is None or None in known.values():
-        return None
-    of_turn = {name: (1 - no_fact) * p for name, p in known.items() if p is not None}
-    return label_scores(label, {"no_fact": no_fact, **of_turn} if no_fact else of_turn)
-
-
-def _reply(sample: Sample) -> tuple[str, str]:
-    return "assistant", sample.text[opening(sample.text) :].strip()
-
-
-def _words(text: str) -> tuple[int, int]:
-    """The reply without blanks around it and thoughts before it."""
-    start = opening(text)
-    return start + len(text[start:]) - len(text[start:].lstrip()), len(text.rstrip())
-
-
-def converse(engine: Engine, conversations: Sequence[Turn[T]], known: dict[Request, ChatResult]) -> list[T]:
-    """Carry conversations on together, a round of requests at a time, until each has returned.
-
-    Args:
-        engine: Answers.
-        conversations: Not begun yet.
-        known: Results of requests made before; equal requests are made once, new results are added.
-
-    Returns:
-        What each returned, in order.
-
-    Raises:
-        EngineError: The engine can't answer anything more; what it has answered is in its cache, where it has one.
-    """
-    returned: dict[int, T] = {}
-    waiting: dict[int, Request] = {}
-
-    def go_on(number: int, result: ChatResult | None) -> None:
-        try:
-            talk = conversations[number]
-            waiting[number] = next(talk) if result is None else talk.send(result)
-        except StopIteration as stop:
-            returned[number] = stop.value
-
-    for number in range(len(conversations)):
-        go_on(number, None)
-    while waiting:
-        asked, waiting = waiting, {}
-        new = list(dict.fromkeys(request for request in asked.values() if request not in known))
-        for sampling in dict.fromkeys(request.sampling for request in new):
-            group = [request for request in new if request.sampling == sampling]
-            results = engine.chat([request.messages for request in group], sampling)
-            known.update(zip(group, results, strict=True))
-            check_asked(results)
-        for number, request in asked.items():
-            go_on(number, known[request])
-    return [returned[number] for number in range(len(conversations))]

@@ -2,8 +2,8 @@
 
 Source: ANAH (ACL 2024), §3.1: each sentence of an answer is a sample; beside annotation the tasks question generation,
 question selection, answer generation and general dialogue; prompts in several wordings with the document before or
-after the question. The wordings of annotation are those the annotator asks with (``annotators/prompts``), the windows
-too; the others are here. Everything is drawn by seed.
+after the question. Annotation is asked for as the annotator does it (``prompts.py``, ``protocols.py``); the wordings of
+the other tasks are here. Everything is drawn by seed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from annotators.evaluation.anah import edits_of
 from annotators.generative.prompts import Chooser, built_in
-from annotators.generative.protocols import Item, Windows
+from annotators.generative.protocols import Item, Shown, Windows
 from annotators.generative.tagged import neutral, write_tagged
 from annotators.records import HALLUCINATED, LABELS
 
@@ -57,13 +57,13 @@ WORDINGS: dict[str, dict[str, tuple[str, ...]]] = {
         ),
     },
 }
-"""Of the tasks beside annotation; with one wording only (no augmentation) the first is used."""
+"""Wordings of the tasks beside annotation; without augmentation the first is used."""
 
 
 def annotation_samples(
     rows: Sequence[Mapping[str, Any]], prompts: Sequence[str], windows: Windows, seed: int = 0
 ) -> list[Sample]:
-    """One sample a labelled sentence: what the annotator would ask, and the gold annotation in tags.
+    """One sample per labelled sentence: what the annotator would ask, and the gold annotation in tags.
 
     Where the window lacks a gold fragment, six times as much is shown, as in the annotator's second pass. Rows whose
     label is not one of the four are left out.
@@ -73,7 +73,7 @@ def annotation_samples(
         prompts: Names of wordings. One is used as it is, document first; of several one is drawn for each sentence, in
             either order.
         windows: What of the reference is shown.
-        seed: Of the draws.
+        seed: The seed of the draws.
 
     Raises:
         ValueError: There is no such wording.
@@ -88,23 +88,24 @@ def annotation_samples(
         for row in rows
     ]
     shown = windows.first(items)
-    short = [
-        n
-        for n, (row, one) in enumerate(zip(rows, shown, strict=True))
-        if not one.whole
-        and any(piece in row["reference"] and piece not in one.text for piece in row.get("fragments") or ())
-    ]
+    short = [n for n, (row, one) in enumerate(zip(rows, shown, strict=True)) if _lacks(one, row)]
     for n, wider in zip(short, windows.second([items[n] for n in short]), strict=True):
         shown[n] = wider
+    several = len(prompts) > 1
+    draw = Chooser("tagged", "random" if several else prompts[0], templates, seed)
     samples = []
     for n, (row, item, one) in enumerate(zip(rows, items, shown, strict=True)):
-        several = len(prompts) > 1
-        draw = Chooser("tagged", "random" if several else prompts[0], templates, seed)
         template, order = draw(item.language, item.reference, f"{n} {item.question}" if several else item.question)
         text = template.fill(0, order, {"reference": one.text, "question": item.question, "sentence": item.sentence})
         gold = write_tagged(row["label"], row.get("fragments") or (), edits(row), item.language)
         samples.append(_sample("annotation", [_user(text)], gold))
     return samples
+
+
+def _lacks(shown: Shown, row: Mapping[str, Any]) -> bool:
+    """Whether a gold fragment of the reference is not in what is shown of it."""
+    pieces = row.get("fragments") or ()
+    return not shown.whole and any(piece in row["reference"] and piece not in shown.text for piece in pieces)
 
 
 def edits(row: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -118,12 +119,9 @@ def edits(row: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def question_samples(topics: Sequence[Mapping[str, Any]], *, several: bool, seed: int = 0) -> dict[Task, list[Sample]]:
-    """Samples of question generation and question selection.
+    """Samples of question generation and question selection from {"reference", "questions", "lang"} of training topics.
 
-    Args:
-        topics: {"reference", "questions", "lang"} of training topics only.
-        several: Whether wordings are drawn; else the first is used.
-        seed: Of the draws.
+    Wordings are drawn by ``seed`` where ``several`` is true; else the first is used.
     """
     draw = random.Random(seed)
     out: dict[Task, list[Sample]] = {"question_generation": [], "question_selection": []}
@@ -134,10 +132,8 @@ def question_samples(topics: Sequence[Mapping[str, Any]], *, several: bool, seed
         gold = "\n".join(questions)
         text = _wording("question_generation", language, several, draw).format(document=document, n=str(len(questions)))
         out["question_generation"].append(_sample("question_generation", [_user(text)], gold))
-        others = [
-            q for other in topics if other is not topic and _language(other) == language for q in other["questions"]
-        ]
-        others = sorted(set(others) - set(questions))
+        asked = {q for other in topics if _language(other) == language for q in other["questions"]}
+        others = sorted(asked - set(questions))
         if not others:
             continue
         mixed = [*questions, *draw.sample(others, min(DISTRACTORS, len(others)))]
@@ -151,25 +147,20 @@ def question_samples(topics: Sequence[Mapping[str, Any]], *, several: bool, seed
 
 
 def answer_samples(rows: Sequence[Mapping[str, Any]], *, several: bool, seed: int = 0) -> list[Sample]:
-    """Samples of answer generation: the answers in which no sentence is hallucinated, so that none is taught.
+    """Samples of answer generation from labelled sentences with ``answer`` and ``question``.
 
-    Args:
-        rows: Labelled sentences with ``answer`` and ``question``.
-        several: Whether wordings are drawn; else the first is used.
-        seed: Of the draws.
+    Only answers in which no sentence is hallucinated are taken, so that none is taught. Wordings as above.
     """
     draw = random.Random(seed)
-    labels: dict[tuple[str, str, str], set[str]] = {}
-    language_of: dict[tuple[str, str, str], str] = {}
+    answers: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
     for row in rows:
         if row.get("answer") and row.get("question"):
-            key = (row["reference"], row["question"], row["answer"])
-            labels.setdefault(key, set()).add(row["label"])
-            language_of[key] = _language(row)
+            answers.setdefault((row["reference"], row["question"], row["answer"]), []).append(row)
     samples = []
-    for (reference, question, answer), found in labels.items():
-        if found <= {"supported", "no_fact"} and "supported" in found:
-            language = language_of[reference, question, answer]
+    for (reference, question, answer), own in answers.items():
+        labels = {row["label"] for row in own}
+        if labels <= {"supported", "no_fact"} and "supported" in labels:
+            language = _language(own[-1])
             text = _wording("answer_generation", language, several, draw).format(
                 document=_document(reference, language), question=neutral(question)
             )
@@ -195,12 +186,12 @@ def dialogue_samples(files: Iterable[Path]) -> Iterator[Sample]:
 
 
 def mix(samples: Mapping[Task, Sequence[Sample]], shares: Mapping[Task, float], seed: int = 0) -> list[Sample]:
-    """All annotation samples and of each other task so many that the shares hold, as far as there are any.
+    """All annotation samples and as many of each other task as its share asks for, as far as there are any.
 
     Args:
-        samples: Of each task.
-        shares: Of each task in the whole; that of annotation is above 0. They are taken relative to it.
-        seed: Of the draw and of the order.
+        samples: The samples of each task.
+        shares: Share of each task in the whole, taken relative to that of annotation, which is above 0.
+        seed: The seed of the draw and of the order.
 
     Raises:
         ValueError: The share of annotation is 0.

@@ -1,8 +1,21 @@
-"""Where the words of a tagged annotation stand: fragments in the reference, corrections in the sentence.
+"""Tagged annotations, read strictly: what an annotating model wrote, or the name of what is wrong with it.
 
-A fragment is looked for in the parts of the reference that the model was shown: as it is, then without regard to
-blanks, case, kinds of quotes and compatibility forms, then the most similar piece. What is less than ``LEAST``
-similar is not in the reference. A correction must be in the sentence, exactly but for the same small differences.
+    <Reference> copied text<SEP>more of it <Hallucination> Contradictory <Correction> "1935" to "1931"
+    <参考>原文<SEP>原文 <幻觉>矛盾 <改正>将“1935”改为“1931”            <No Fact>  <无事实>
+
+and the three turns of the later protocol:
+
+    <Facts Present>  <No Facts>
+    a point<SEP>another  <No Reference Information>
+    <No Hallucination>  <Contradictory>  <Unverifiable>
+
+Tags come in any order and in either language, with other case, blanks and the misspellings of public data. A reply that
+can be read in two ways is a failure, never a guess. Tags are written in ASCII angle brackets; text shown to a model has
+none (``neutral``), so text that it copies can't pass for a tag.
+
+What was read is then looked up. A fragment is searched for in the parts of the reference that the model was shown: as
+it is, then without regard to blanks, case, kinds of quotes and compatibility forms, then the most similar piece. A
+correction must be in the sentence, exactly but for the same small differences.
 """
 
 from __future__ import annotations
@@ -18,13 +31,9 @@ from rapidfuzz import fuzz
 from rapidfuzz.distance import OSA, Indel
 
 from annotators.records import Fragment, Label
+from annotators.text.sentences import end_of
 
-# ----------------------------------------------------------------------------------------------------
-# What the readers of tagged replies have in common: failures by name, tags, fragments and corrections.
-#
-# Tags are written in ASCII angle brackets; text shown to a model has none (``neutral``), so text that it copies can't
-# pass for a tag.
-
+T = TypeVar("T")
 FAILURES = {
     "empty": "the reply holds no text",
     "truncated": "the reply was cut off at its limit of tokens",
@@ -43,8 +52,7 @@ FAILURES = {
 }  # fmt: skip
 """Names of what can be wrong with a reply."""
 
-MAX_REPLY = 20_000
-"""Characters."""
+MAX_REPLY = 20_000  # characters
 TYPES: dict[str, Label] = {
     "none": "supported", "nohallucination": "supported", "无": "supported", "无幻觉": "supported",
     "contradictory": "contradictory", "contradiction": "contradictory", "矛盾": "contradictory",
@@ -52,6 +60,7 @@ TYPES: dict[str, Label] = {
     "nofact": "no_fact", "nofacts": "no_fact", "无事实": "no_fact",
 }  # fmt: skip
 NO_FACT = frozenset({"nofact", "nofacts", "无事实"})
+_NO_POINTS = frozenset({"noreferenceinformation", "无参考信息"})
 NOTHING = frozenset({"", "none", "无", "n/a", "na", "nil", "null", "nothing", "没有", "无需改正"})
 # Possessive (*+): white space is given back to nobody, or a "<" before a hundred blanks takes seconds.
 TAG = re.compile(r"<\s*+(/?+)\s*+([^<>\n]{1,40}?)\s*+/?+\s*+>")
@@ -85,14 +94,13 @@ class ParseFailure(ValueError):
 
 @dataclass(frozen=True)
 class Part:
-    """A tag: its kind, where the tag before it ended and whether text behind that one is its value, its own span, the
-    span of what follows it up to the next tag."""
+    """A tag of a reply."""
 
     kind: str
-    before: int
-    inside: bool
+    before: int  # where the tag before it ended
+    inside: bool  # whether the text before it is that tag's value
     tag: tuple[int, int]
-    value: tuple[int, int]
+    value: tuple[int, int]  # what follows it up to the next tag
 
 
 def neutral(text: str) -> str:
@@ -102,15 +110,14 @@ def neutral(text: str) -> str:
     """
     if text.isascii() and text.isprintable() and "<" not in text and ">" not in text:
         return text
-    return "".join(_neutral(char) for char in text)
-
-
-def _neutral(char: str) -> str:
-    if char in "<>":
-        return "‹" if char == "<" else "›"
-    if char in "\n\t\r" or char.isprintable():
-        return char
-    return " " if char.isspace() else "\ufffd" if unicodedata.category(char) == "Cs" else ""
+    shown = (
+        char if char in "\n\t\r" or char.isprintable()
+        else " " if char.isspace()
+        else "\ufffd" if unicodedata.category(char) == "Cs"
+        else ""
+        for char in text
+    )  # fmt: skip
+    return "".join(shown).replace("<", "‹").replace(">", "›")
 
 
 def opening(reply: str) -> int:
@@ -153,8 +160,8 @@ def not_copied(reply: str, part: Part, sources: Sequence[str]) -> None:
     line = reply[part.before : part.tag[0]].rstrip()[-24:].rsplit("\n", 1)[-1].lstrip()
     if len(line) < 4 or not any("<" in source for source in sources):
         return
-    wanted = _folded(line + reply[part.tag[0] : part.tag[1]])
-    if any(wanted in _folded(source) for source in sources if "<" in source):
+    wanted = _squashed(line + reply[slice(*part.tag)])
+    if any(wanted in _squashed(source) for source in sources if "<" in source):
         raise ParseFailure("forged_tag")
 
 
@@ -168,25 +175,24 @@ def stands_alone(reply: str, part: Part, *, behind: bool) -> None:
         raise ParseFailure("within_words")
 
 
-def _folded(text: str) -> str:
+def _squashed(text: str) -> str:
     return re.sub(r"\s+", "", text).casefold()
 
 
 def fragments_in(value: str) -> list[str]:
-    """The fragments in what follows a reference tag or stands between <SEP>s."""
-    pieces = [piece for part in _SEP.split(value) for piece in _NUMBERED.split(part)]
-    return [text for piece in pieces if plain(text := _bare(piece)) not in NOTHING]
+    """The fragments in what follows a reference tag or stands between <SEP>s.
 
-
-def _bare(piece: str) -> str:
-    """A fragment without code fences, list marks, opening phrases and a pair of quotes around it."""
-    text = piece.strip().strip("`").strip()
-    if opening := _OPENING.match(text):
-        text = text[opening.end() :]
-    text = text.rstrip(";；").strip()
-    if len(text) > 1 and re.fullmatch(_QUOTE, text[0]) and re.fullmatch(_QUOTE, text[-1]):
-        text = text[1:-1].strip()
-    return text
+    They come without the code fences, list marks, opening phrases and pair of quotes that models put around them.
+    """
+    found = []
+    for piece in (piece for part in _SEP.split(value) for piece in _NUMBERED.split(part)):
+        text = piece.strip().strip("`").strip()
+        text = text[end_of(_OPENING, text, 0) :].rstrip(";；").strip()
+        if len(text) > 1 and re.fullmatch(_QUOTE, text[0]) and re.fullmatch(_QUOTE, text[-1]):
+            text = text[1:-1].strip()
+        if plain(text) not in NOTHING:
+            found.append(text)
+    return found
 
 
 def corrections_in(value: str) -> list[tuple[str, str]]:
@@ -194,33 +200,17 @@ def corrections_in(value: str) -> list[tuple[str, str]]:
     if plain(value) in NOTHING:
         return []
     found: list[tuple[str, str]] = []
-    at = _skip(value, 0)
+    at = end_of(_BETWEEN, value, 0)
     while at < len(value):
         match = _CHANGE.match(value, at)
         if match is None or len(_ARROW.findall(match.group())) > 1:
             raise ParseFailure("bad_correction")
         found.append((match["old"], match["new"]))
-        at = _skip(value, match.end())
+        at = end_of(_BETWEEN, value, match.end())
     return found
 
 
-def _skip(value: str, at: int) -> int:
-    match = _BETWEEN.match(value, at)
-    return match.end() if match else at
-
-
-# ----------------------------------------------------------------------------------------------------
-# Tagged annotations, read strictly: what an annotating model wrote, or the name of what is wrong with it.
-#
-# <Reference> copied text<SEP>more of it <Hallucination> Contradictory <Correction> "1935" to "1931"
-# <参考>原文<SEP>原文 <幻觉>矛盾 <改正>将“1935”改为“1931”            <No Fact>  <无事实>
-#
-# Tags come in any order and in either language, with other case, blanks and the misspellings of public data. A reply that
-# can be read in two ways is a failure, never a guess. Leaves out the three turns of the later protocol
-# (``annotators/generative/tagged.py``), and where fragments and corrections stand (``annotators/generative/tagged.py``).
-
-__all__ = ["FAILURES", "ParseFailure", "Tagged", "neutral", "parse_tagged", "write_tagged"]
-
+# --- the single turn ------------------------------------------------------------------------------------
 
 WRITTEN = {
     "supported": ("None", "无"),
@@ -232,19 +222,12 @@ WRITTEN = {
 
 @dataclass(frozen=True)
 class Tagged:
-    """What a reply says.
-
-    Args:
-        label: Of the sentence.
-        fragments: Pieces of the reference, as the model wrote them.
-        corrections: Pairs (from, to); "" as the second deletes.
-        type_span: Where the words that decide the label stand in the reply.
-    """
+    """What a reply of the single turn says, in the model's own words."""
 
     label: Label
     fragments: tuple[str, ...] = ()
-    corrections: tuple[tuple[str, str], ...] = ()
-    type_span: tuple[int, int] = (0, 0)
+    corrections: tuple[tuple[str, str], ...] = ()  # (from, to); "" as the second deletes
+    type_span: tuple[int, int] = (0, 0)  # where the words that decide the label stand in the reply
 
 
 def parse_tagged(reply: str, sources: Sequence[str] = ()) -> Tagged:
@@ -255,7 +238,7 @@ def parse_tagged(reply: str, sources: Sequence[str] = ()) -> Tagged:
         sources: The texts that it was shown, as they came; a tag copied out of one of them is no tag.
 
     Raises:
-        ParseFailure: With the name of what is wrong.
+        ParseFailure: It can't be read; the failure's name says why.
     """
     start = opening(reply)
     parts = parts_of(reply, start, _single_kind)
@@ -310,14 +293,7 @@ def _label(reply: str, part: Part) -> tuple[Label, tuple[int, int]]:
 def write_tagged(
     label: Label, fragments: Sequence[str] = (), corrections: Sequence[tuple[str, str]] = (), language: str = "en"
 ) -> str:
-    """An annotation as the single-turn protocol writes it; ``parse_tagged`` reads it back.
-
-    Args:
-        label: Of the sentence.
-        fragments: Pieces of the reference.
-        corrections: Pairs (from, to).
-        language: "zh" for Chinese tags, else English ones.
-    """
+    """An annotation as the single-turn protocol writes it, in Chinese tags for "zh"; ``parse_tagged`` reads it back."""
     chinese = language == "zh"
     if label == "no_fact":
         return "<无事实>" if chinese else "<No Fact>"
@@ -332,24 +308,13 @@ def write_tagged(
     return "\n".join(lines)
 
 
-# ----------------------------------------------------------------------------------------------------
-# Replies of the three-turn protocol: is there a fact, which reference points bear on it, which type.
-#
-# <Facts Present>                 <No Facts>
-# a point<SEP>another             <No Reference Information>
-# <No Hallucination>              <Contradictory>                 <Unverifiable>
-#
-# Read as strictly as ``annotators/generative/tagged.py`` reads the single turn, in English and Chinese. A turn's words count without
-# brackets only if they are the whole reply.
-
-T = TypeVar("T")
-_FACTS = {**dict.fromkeys(NO_FACT, False), "factspresent": True, "factpresent": True, "有事实": True}
-_NO_POINTS = frozenset({"noreferenceinformation", "无参考信息"})
+# --- the three turns; words without brackets count only if they are the whole reply ---------------------------
 
 
 def parse_facts(reply: str, sources: Sequence[str] = ()) -> tuple[bool, tuple[int, int]]:
     """Read the first of three turns: whether the sentence states a fact, and where the reply says so."""
-    return _one_of(reply, _FACTS, sources)
+    facts = {**dict.fromkeys(NO_FACT, False), "factspresent": True, "factpresent": True, "有事实": True}
+    return _one_of(reply, facts, sources)
 
 
 def parse_points(reply: str) -> tuple[str, ...]:
@@ -394,6 +359,8 @@ def _one_of(reply: str, names: Mapping[str, T], sources: Sequence[str]) -> tuple
     return names[plain(body)], (begin, begin + len(body.strip(EDGES)))
 
 
+# --- where fragments and corrections stand ---------------------------------------------------------------------
+
 LEAST = 0.8
 """Indel similarity (rapidfuzz ``ratio`` / 100) from which on a piece of the reference counts as what was copied."""
 FEWEST = 8
@@ -411,12 +378,12 @@ def locate_fragment(fragment: str, reference: str, runs: Sequence[Run]) -> Fragm
     """The piece of the reference that a model copied, or None where there is none.
 
     Args:
-        fragment: As the model wrote it.
+        fragment: What the model wrote.
         reference: The whole text, as it came.
         runs: Spans of the reference that the model was shown.
 
     Returns:
-        The piece, ``match`` 1 where it was copied and else its similarity, at least ``LEAST``.
+        The piece; its ``match`` is 1 where it was copied and else its similarity, at least ``LEAST``.
     """
     for start, end in runs:
         if fragment and (at := reference.find(fragment, start, end)) >= 0:
@@ -429,28 +396,23 @@ def locate_fragment(fragment: str, reference: str, runs: Sequence[Run]) -> Fragm
         if (at := text.find(wanted)) >= 0:
             return _piece(reference, start, origin, at, at + len(wanted), 1.0)
     best: Fragment | None = None
-    for start, end in runs:
-        if len(wanted) < FEWEST:
-            break
+    for start, end in runs if len(wanted) >= FEWEST else ():
         text, origin = folded(reference[start:end])
         found = fuzz.partial_ratio_alignment(wanted, text, score_cutoff=100 * LEAST)
         if found is None or found.dest_start >= found.dest_end:
             continue
-        for a, b in _near(wanted, text, found.dest_start, found.dest_end):
+        a, b = found.dest_start, found.dest_end
+        # An alignment is never longer than what is looked for: all that the two share around it is tried as well.
+        pad = len(wanted) // 4 + len(wanted) - (b - a)
+        low = max(0, a - pad)
+        blocks = Indel.editops(wanted, text[low : b + pad]).as_matching_blocks()
+        shared = [(low + block.b, low + block.b + block.size) for block in blocks if block.size >= BLOCK]
+        spans = [(a, b), (shared[0][0], shared[-1][1])] if shared else [(a, b)]
+        for a, b in (_whole_words(text, *span) for span in spans):
             match = fuzz.ratio(wanted, text[a:b]) / 100
             if match >= LEAST and (best is None or match > best.match):
                 best = _piece(reference, start, origin, a, b, match)
     return best
-
-
-def _near(wanted: str, text: str, start: int, end: int) -> list[Run]:
-    """An alignment, which is never longer than what is looked for, and its extension to all that the two share."""
-    pad = len(wanted) // 4 + len(wanted) - (end - start)
-    low = max(0, start - pad)
-    blocks = Indel.editops(wanted, text[low : end + pad]).as_matching_blocks()
-    shared = [(low + block.b, low + block.b + block.size) for block in blocks if block.size >= BLOCK]
-    spans = [(start, end), *([(shared[0][0], shared[-1][1])] if shared else [])]
-    return [_whole_words(text, a, b) for a, b in spans]
 
 
 def locate_fragments(written: Sequence[str], reference: str, runs: Sequence[Run]) -> tuple[list[Fragment], list[str]]:
@@ -506,22 +468,14 @@ def folded(text: str) -> tuple[str, tuple[int, ...]]:
         elif char.isascii():
             piece = "'" if char == "`" else char.lower() if char.isprintable() else ""
         else:
-            piece = _tagged_places_folded(char)
+            shown = _QUOTES.get(char) or _BRACKETS.get(char) or ("-" if char in _DASHES else neutral(char).strip())
+            piece = "".join(c for c in unicodedata.normalize("NFKC", shown).casefold() if not c.isspace())
         kept.extend(piece)
         origin.extend([place] * len(piece))
     if kept and kept[-1] == " ":
         kept.pop()
         origin.pop()
     return "".join(kept), tuple(origin)
-
-
-def _tagged_places_folded(char: str) -> str:
-    if char in _QUOTES or char in _BRACKETS:
-        return _QUOTES.get(char) or _BRACKETS[char]
-    if char in _DASHES:
-        return "-"
-    shown = neutral(char).strip()
-    return "".join(c for c in unicodedata.normalize("NFKC", shown).casefold() if not c.isspace())
 
 
 def _piece(reference: str, offset: int, origin: Sequence[int], a: int, b: int, match: float) -> Fragment:

@@ -1,11 +1,10 @@
 """BM25 over the passages of one reference, for English and Chinese, many queries at once.
 
-The counts and the inverse document frequencies are those of ``rank_bm25.BM25Plus``: its idf, log((P + 1) /
-df), is positive for every word, while Okapi's is negative or flattened for a word that more than half of the
-passages have, which in a reference of a few sentences is the topic itself. What BM25Plus adds to every
-passage alike (δ · idf per word of the query) does not change the order and is left out, so that 0 means: no
-word in common. Scoring goes through postings instead of ``get_scores``, which looks every word up in every
-passage.
+Counts and inverse document frequencies are those of ``rank_bm25.BM25Plus``: its idf, log((P + 1) / df), is positive for
+every word, while Okapi's is negative or flattened for a word that more than half of the passages have, which in a
+reference of a few sentences is the topic itself. What BM25Plus adds to every passage alike (δ · idf per word of the
+query) does not change the order and is left out, so that 0 means: no word in common. Scoring goes through postings
+instead of ``get_scores``, which looks every word up in every passage.
 """
 
 from __future__ import annotations
@@ -32,18 +31,12 @@ def words(text: str) -> list[str]:
         elif word[0].isdigit():
             found.append(word.replace(",", "").lower())
         else:
-            found.append(_fold(word.lower()))
-    return found
-
-
-def _fold(word: str) -> str:
-    """Cut a light suffix, so that "release", "released" and "releases" meet; the rest need be no word."""
-    word = word.removesuffix("'s").removesuffix("’s")
-    for suffix in _SUFFIXES:
-        if word.endswith(suffix) and len(word) - len(suffix) >= 3:
+            word = word.lower().removesuffix("'s").removesuffix("’s")
+            # "release", "released" and "releases" become one; what is left need be no word
+            suffix = next((s for s in _SUFFIXES if word.endswith(s) and len(word) - len(s) >= 3), "")
             word = word.removesuffix(suffix)
-            break
-    return word.removesuffix("e") if len(word) > 4 else word
+            found.append(word.removesuffix("e") if len(word) > 4 else word)
+    return found
 
 
 class BM25:

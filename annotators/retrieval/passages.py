@@ -1,8 +1,8 @@
 """A reference cut into passages and made ready to be searched, once for all sentences to judge.
 
-A passage is a sentence of the reference; one over 128 tokens is cut at word boundaries. Passages are
-embedded only where the reference does not fit into one window. Chinese references are left to BM25 alone
-unless the embedder reads Chinese. The search itself is in ``annotators/retrieval/window.py``.
+A passage is a sentence of the reference; one over 128 tokens is cut at word boundaries. Passages are embedded only
+where the reference does not fit into one window. Chinese references are left to BM25 alone unless the embedder reads
+Chinese. The search itself is in ``window.py``.
 """
 
 from __future__ import annotations
@@ -20,8 +20,6 @@ from annotators.retrieval.bm25 import BM25, words
 from annotators.text.language import language_of
 from annotators.text.sentences import split_sentences
 
-BUDGET = {"en": 400, "zh": 540}
-"""Tokens of a window, by language of the reference; other languages count as "en"."""
 PASSAGE_TOKENS = 128
 _BREAKS = frozenset(" \t\n\r\u3000,;，；、")
 
@@ -54,12 +52,8 @@ class Passage:
 class ReferenceIndex:
     """One reference, cut and ready to be searched; made by :func:`index_references`.
 
-    Args:
-        reference: The text.
-        passages: P pieces in order, with only white space between them.
-        budget: Tokens of a window.
-        encoders: The embedders that rank here.
-        vectors: One (P, D) array per encoder; empty where the whole reference fits.
+    ``passages`` are P pieces in order, with only white space between them; ``budget`` is in tokens of a window;
+    ``vectors`` holds one (P, D) array per encoder and is empty where the whole reference fits.
     """
 
     reference: str
@@ -84,6 +78,11 @@ class ReferenceIndex:
         return np.cumsum([False, *breaks])
 
 
+def budget_of(reference: str) -> int:
+    """Tokens of a window where none are given: the paper's 400, and 540 for a Chinese reference."""
+    return 540 if language_of(reference) == "zh" else 400
+
+
 def index_references(
     references: Sequence[str], tokenize: Tokenize, encoders: Sequence[Encoder] = (), budget: int | None = None
 ) -> list[ReferenceIndex]:
@@ -101,18 +100,13 @@ def index_references(
     if budget is not None and budget <= 0:
         raise ValueError(f"budget: expected a number of tokens above 0, got {budget}")
     distinct = list(dict.fromkeys(references))
-    chinese = {text: language_of(text) == "zh" for text in distinct}
-    budgets = [budget or BUDGET["zh" if chinese[text] else "en"] for text in distinct]
-    cut = split_passages(distinct, tokenize, [min(PASSAGE_TOKENS, tokens) for tokens in budgets])
-    indexes = {
-        text: ReferenceIndex(
-            text,
-            tuple(passages),
-            tokens,
-            tuple(encoder for encoder in encoders if encoder.reads_chinese or not chinese[text]),
-        )
-        for text, passages, tokens in zip(distinct, cut, budgets, strict=True)
-    }
+    budgets = [budget or budget_of(text) for text in distinct]
+    cut = _split(distinct, tokenize, [min(PASSAGE_TOKENS, tokens) for tokens in budgets])
+    indexes: dict[str, ReferenceIndex] = {}
+    for text, passages, tokens in zip(distinct, cut, budgets, strict=True):
+        chinese = language_of(text) == "zh"
+        readers = tuple(encoder for encoder in encoders if encoder.reads_chinese or not chinese)
+        indexes[text] = ReferenceIndex(text, tuple(passages), tokens, readers)
     vectors: dict[str, list[np.ndarray]] = defaultdict(list)
     for encoder in encoders:
         long = [index for index in indexes.values() if not index.fits and encoder in index.encoders]
@@ -125,7 +119,7 @@ def index_references(
     return [indexes[text] for text in references]
 
 
-def split_passages(references: Sequence[str], tokenize: Tokenize, limits: Sequence[int]) -> list[list[Passage]]:
+def _split(references: Sequence[str], tokenize: Tokenize, limits: Sequence[int]) -> list[list[Passage]]:
     """The sentences of each reference, those over its limit of tokens cut at word boundaries if possible."""
     pieces = [(n, start, end) for n, text in enumerate(references) for start, end in split_sentences(text)]
     texts = [references[n][start:end] for n, start, end in pieces]

@@ -1,10 +1,9 @@
 """The window: the passages of a reference that bear on a sentence, within a budget of the annotator's tokens.
 
-A reference within the budget is its own window, and nothing is ranked. Otherwise each passage gets a
-reciprocal rank from BM25 and from each embedder; the sum of these, with a share of a neighbour's, orders the
-passages, and they are taken till the budget is full. Ranks rather than scores, so that unrelated text put
-around the evidence changes little. The second pass reads six times as much text, in several windows, in
-document order.
+A reference within the budget is its own window, and nothing is ranked. Otherwise each passage gets a reciprocal rank
+from BM25 and from each embedder; the sum of these, with a share of a neighbour's, orders the passages, and they are
+taken till the budget is full. Ranks rather than scores, so that unrelated text put around the evidence changes little.
+The second pass reads six times as much text, in several windows, in document order.
 """
 
 from __future__ import annotations
@@ -16,23 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from annotators.retrieval.bm25 import words
-from annotators.retrieval.passages import BUDGET, Encoder, Passage, ReferenceIndex, Tokenize, index_references
-
-__all__ = [
-    "BUDGET",
-    "Encoder",
-    "Passage",
-    "ReferenceIndex",
-    "Tokenize",
-    "Window",
-    "fuse",
-    "index_references",
-    "pack",
-    "second_pass",
-    "select",
-    "take",
-    "with_neighbours",
-]
+from annotators.retrieval.passages import Passage, ReferenceIndex
 
 # Chosen on fold 1, see docs/results/window-recall.md.
 RANK_OFFSET = 5
@@ -43,12 +26,9 @@ _CELLS = 4_000_000
 
 @dataclass(frozen=True)
 class Window:
-    """Passages of one reference in document order.
+    """Passages of one reference in document order; none where it is empty.
 
-    Args:
-        passages: What to read; none where the reference is empty.
-        places: The passages' numbers in ``ReferenceIndex.passages``.
-        whole: Whether this is the whole reference.
+    ``places`` are their numbers in ``ReferenceIndex.passages``; ``whole`` says that this is the whole reference.
     """
 
     passages: tuple[Passage, ...]
@@ -66,11 +46,7 @@ class Window:
 
 
 def select(pairs: Sequence[tuple[ReferenceIndex, str]]) -> list[Window]:
-    """The window of each (reference, query) pair, in order; queries of one reference are ranked together.
-
-    A query is the sentence to judge. The best passages go in till the budget is full; one that no longer fits
-    is passed over; the best one always goes in. Equal passages are taken once.
-    """
+    """The window of each (reference, sentence to judge) pair, in order; pairs of one reference are ranked together."""
     windows = {n: _window(index, take(index, order, index.budget)) for n, index, order in _orders(pairs)}
     for n, (index, _) in enumerate(pairs):
         if index.fits:
@@ -79,13 +55,10 @@ def select(pairs: Sequence[tuple[ReferenceIndex, str]]) -> list[Window]:
 
 
 def second_pass(pairs: Sequence[tuple[ReferenceIndex, str]], factor: int = 6) -> list[list[Window]]:
-    """More windows for sentences that the first one left unverifiable.
+    """More windows for sentences that the first one left unverifiable; none where that was the whole reference.
 
-    The best passages up to ``factor`` times the budget, the first window's among them (now beside their
-    neighbours), in document order, cut into at most ``factor`` windows within the budget each.
-
-    Returns:
-        The windows of each pair, in order; none where the first window was the whole reference.
+    The best passages up to ``factor`` times the budget, the first window's among them (now beside their neighbours), in
+    document order, cut into at most ``factor`` windows within the budget each.
     """
     windows: list[list[Window]] = [[] for _ in pairs]
     for n, index, order in _orders(pairs):
@@ -95,7 +68,7 @@ def second_pass(pairs: Sequence[tuple[ReferenceIndex, str]], factor: int = 6) ->
 
 
 def _orders(pairs: Sequence[tuple[ReferenceIndex, str]]) -> Iterator[tuple[int, ReferenceIndex, np.ndarray]]:
-    """Of each pair whose reference does not fit: its number, index and (P,) places, best first."""
+    """For each pair whose reference does not fit: its number, index and (P,) places, best first."""
     numbers_of: dict[int, list[int]] = defaultdict(list)
     for n, (index, _) in enumerate(pairs):
         if not index.fits:
@@ -139,8 +112,8 @@ def fuse(scores: Sequence[np.ndarray]) -> np.ndarray:
 def with_neighbours(support_QP: np.ndarray, index: ReferenceIndex) -> np.ndarray:
     """Add to each passage's support, (Q, P), ``LINE_SHARE`` of its best neighbour's.
 
-    Neighbours are passages of the same line with at most ``LINE_TOKENS`` tokens between: sentences around the
-    evidence say what "he" or "the album" is. Lines are left apart, since many references are lists of snippets.
+    Neighbours are passages of the same line with at most ``LINE_TOKENS`` tokens between: sentences around the evidence
+    say what "he" or "the album" is. Lines do not help each other, since many references are lists of snippets.
     """
     line_P = index.lines
     ends_P = np.cumsum([passage.tokens for passage in index.passages])
@@ -157,7 +130,10 @@ def with_neighbours(support_QP: np.ndarray, index: ReferenceIndex) -> np.ndarray
 
 
 def take(index: ReferenceIndex, order_P: np.ndarray, budget: int) -> list[int]:
-    """Places of the passages to read, best first, from all passages in their order, best first."""
+    """Places of the passages to read, best first, out of all places, best first.
+
+    A passage that no longer fits is passed over, the best one always taken; equal passages are taken once.
+    """
     smallest = min(passage.tokens for passage in index.passages)
     taken: list[int] = []
     seen: set[str] = set()

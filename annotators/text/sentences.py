@@ -14,8 +14,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-# ----------------------------------------------------------------------------------------------------
-# Word lists and character classes that :mod:`annotators.text.sentences` decides with; lower case, without the last stop.
+# --- word lists (lower case, without the last stop) and character classes -----------------------------------
 
 # Inside character classes of regular expressions.
 NL = r"\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029"  # what ends a line
@@ -96,8 +95,7 @@ HANGING = _words(
 MARKED_NAMES = _words("yahoo jeopardy mia rouge oklahoma panic joomla yum")
 
 
-# ----------------------------------------------------------------------------------------------------
-# Whether a stop (. ! ? … 。 and their kin) ends its sentence. The small decisions behind ``sentences.py``.
+# --- whether a stop (. ! ? … 。 and their kin) ends its sentence ----------------------------------------------
 
 # What follows a stop and still belongs to it: closing marks, emphasis, tags, citations, superscripts, "(see note)".
 TAIL = re.compile(
@@ -166,27 +164,16 @@ _HAN_LINK = re.compile(
 
 
 class Stop(NamedTuple):
-    """One run of stops and what is known about it.
-
-    Args:
-        text: The whole answer.
-        start: Where the sentence starts.
-        left: Where the run starts.
-        right: Where the run ends.
-        tail: Where the closing marks after it end.
-        opener: Where the bracket or quotation opens that closes right after the run; -1: none.
-        quoted: Whether a long straight quotation is open.
-        uncased: Whether the text has no capital at all.
-    """
+    """One run of stops in a text and what is known about it."""
 
     text: str
-    start: int
-    left: int
+    start: int  # where the sentence starts
+    left: int  # where the run starts and ends
     right: int
-    tail: int
-    opener: int
-    quoted: bool
-    uncased: bool
+    tail: int  # where the closing marks after it end
+    opener: int  # where the bracket or quotation opens that closes right after the run; -1: none
+    quoted: bool  # whether a long straight quotation is open
+    uncased: bool  # whether the text has no capital at all
 
 
 def end_of(pattern: re.Pattern[str], text: str, at: int) -> int:
@@ -541,7 +528,10 @@ def _cuts(text: str) -> list[int]:
                 continue
             span = _SPAN[char].match(text, i)
             quoted = span is None if char == '"' else quoted
-            if span is None or (char in _QUOTES and _long_han(text, i, span.end())):
+            if span is None:
+                continue
+            # A long Chinese quotation is cut inside.
+            if char in _QUOTES and span.end() - i > MAX_QUOTE_HAN and _HAN_STOP.search(text, i, span.end() - 2):
                 continue
             done = span.end()
             stop = _inner_stop(text, i, done)
@@ -582,11 +572,6 @@ def _opens(text: str, i: int, quoted: bool) -> bool:
     opens = not before or before.isspace() or before in "([{（【《：，。！？、；—–"
     closes = not after or after.isspace() or after in ".,;:!?)]}）。，！？、；："
     return opens if opens != closes else not quoted
-
-
-def _long_han(text: str, i: int, end: int) -> bool:
-    """Whether the quotation ``text[i:end]`` is Chinese and long enough to be cut inside."""
-    return end - i > MAX_QUOTE_HAN and _HAN_STOP.search(text, i, end - 2) is not None
 
 
 def _inner_stop(text: str, opener: int, end: int) -> tuple[int, int] | None:

@@ -1,19 +1,26 @@
-"""Chinese words by jieba, with its dictionary read from the package: no log lines, no cache file used or trusted."""
+"""The words of a text: English ones with stems, values and names, Chinese ones by jieba, and lists of English words.
+
+``words_of`` is the one cutter for comparing English texts word by word: Porter stems, numbers by value ("1,000" =
+"1000", "seven" = "7"), names by their capitals. Some places cut otherwise on purpose, since published or
+stored figures depend on it: ROUGE-L (``fewl/similarity.py``, ``annotators/evaluation/texts.py``) cuts as rouge-score
+does, BM25 folds suffixes instead of stemming, rewards (``mitigate/rewards/inputs.py``) count every Chinese character,
+and ``annotators/text/language.py`` reads letters of any script.
+"""
 
 from __future__ import annotations
 
+import re
 import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-# ----------------------------------------------------------------------------------------------------
-# English word lists that the lexical features use. Lower case; the lists are ours.
+import numpy as np
 
-MONTHS = frozenset(
-    """
-    april august december february january july june march may november october september
-    """.split()
-)
+# English word lists, all ours, in lower case.
+
+MONTHS = frozenset("april august december february january july june march may november october september".split())
 NEGATIONS = frozenset(
     """
     ain't aint aren't arent can't cannot cant contrary couldn't couldnt debunked denied denies deny didn't didnt
@@ -34,15 +41,9 @@ FUNCTION_WORDS = frozenset(
     where which while who whom whose why will with within would yet you your yours
     """.split()
 )
-PERSONAL = frozenset(
-    """
-    i i'd i'll i'm i've me mine my myself our ours us we you you'd you're your yours
-    """.split()
-)
+PERSONAL = frozenset("i i'd i'll i'm i've me mine my myself our ours us we you you'd you're your yours".split())
 HEDGES = frozenset(
-    """
-    appear appears could likely may might perhaps possibly probably seem suggest suggested suggests
-    """.split()
+    "appear appears could likely may might perhaps possibly probably seem suggest suggested suggests".split()
 )
 EXTREMES = frozenset(
     """
@@ -78,6 +79,123 @@ OPPOSITES = dict(
 )
 """Words whose exchange usually turns a statement false; the list is ours."""
 
+# A signed or grouped number, a word with its apostrophe ("weren't"), or a sign that changes what a number means.
+_WORD = re.compile(r"(?:(?<![\w.,)])[-−](?=\d))?\d+(?:[.,:]\d+)*|[^\W\d_]+(?:['’][^\W\d_]+)?|[%$€£¥]")
+
+
+@dataclass(frozen=True)
+class Words:
+    """The words of one text, in order; all tuples have one entry per word (_W).
+
+    ``stems`` are compared, ``starts``/``ends`` are code-point offsets, ``numbers`` is the value as text or None,
+    ``content`` is False for function words.
+    """
+
+    lower: tuple[str, ...]
+    stems: tuple[str, ...]
+    starts: tuple[int, ...]
+    ends: tuple[int, ...]
+    numbers: tuple[str | None, ...]
+    content: tuple[bool, ...]
+    names: tuple[bool, ...]
+
+    def __len__(self) -> int:
+        return len(self.lower)
+
+    def holding(self, places: np.ndarray) -> np.ndarray:
+        """(n,) position of the word that each of n code points lies in, −1 outside words."""
+        owner = np.searchsorted(self.starts, places, side="right") - 1
+        return np.where(places < np.array([*self.ends, 0])[owner], owner, -1)  # before the first word: −1, the 0
+
+
+@lru_cache(maxsize=1)
+def _stemmer() -> Callable[[str], str]:
+    from nltk.stem.porter import PorterStemmer  # comes with rouge-score, needs no data
+
+    return lru_cache(maxsize=65_536)(PorterStemmer().stem)
+
+
+def number_value(word: str) -> str | None:
+    """The value of a number in digits or as one English word, as canonical text; None for other words.
+
+    "1,000" is "1000", "3.50" is "3.5", "007" is "7"; longer digit strings keep their leading zeros.
+    """
+    if word[0] in "-−":
+        value = number_value(word[1:])
+        return value if value in {None, "0"} else f"-{value}"
+    if not word[0].isdigit():
+        return NUMBER_WORDS.get(word)
+    if not word.isascii():
+        return word
+    plain = word.replace(",", "")
+    if plain.count(".") == 1 and ":" not in plain:
+        plain = plain.rstrip("0").rstrip(".").lstrip("0")
+        return f"0{plain}" if not plain or plain[0] == "." else plain
+    return plain if plain[0] != "0" or len(plain) > 3 else plain.lstrip("0") or "0"
+
+
+@lru_cache(maxsize=4096)
+def words_of(text: str) -> Words:
+    """Cut a text into words; every capitalised word but a function word or a number counts as a name."""
+    stem = _stemmer()
+    rows: list[tuple[Any, ...]] = []
+    for match in _WORD.finditer(text):
+        raw = match.group()
+        word = raw.lower().replace("’", "'")
+        value = number_value(word)
+        content = word not in FUNCTION_WORDS or (raw == "May" and bool(rows))  # the month, where it opens no sentence
+        key = stem(word.removesuffix("'s")) if value is None else f"#{value}"
+        name = raw[0].isupper() and content and value is None
+        rows.append((word, key, match.start(), match.end(), value, content, name))
+    return Words(*(tuple(column) for column in zip(*rows, strict=True))) if rows else Words(*[()] * 7)
+
+
+@lru_cache(maxsize=4096)
+def stem_set(text: str) -> frozenset[str]:
+    """The distinct stems of a text."""
+    return frozenset(words_of(text).stems)
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A number, year, month or run of name words, with its stems and the stems beside it ("" at the edges)."""
+
+    kind: str
+    key: tuple[str, ...]
+    start: int
+    end: int
+    before: str
+    after: str
+
+
+def _kind(words: Words, i: int) -> str | None:
+    value = words.numbers[i]
+    if words.lower[i] in MONTHS and words.names[i]:
+        return "month"
+    if value is not None:
+        return "year" if re.fullmatch(r"1\d{3}|20\d\d", value) and words.lower[i].isdigit() else "number"
+    return "name" if words.names[i] else None
+
+
+@lru_cache(maxsize=4096)
+def units(text: str) -> tuple[Unit, ...]:
+    """Numbers, years, months and names of a text; a capital that only opens the text makes no name."""
+    words = words_of(text)
+    found: list[Unit] = []
+    i = 0
+    while i < len(words):
+        j, kind = i + 1, _kind(words, i)
+        if kind is None or (kind == "name" and i == 0 and len(words) > 1 and not words.names[1]):
+            i = j
+            continue
+        if kind == "name":
+            while j < len(words) and _kind(words, j) == "name" and text[words.ends[j - 1] : words.starts[j]] == " ":
+                j += 1
+        before, after = words.stems[i - 1] if i else "", words.stems[j] if j < len(words) else ""
+        found.append(Unit(kind, words.stems[i:j], words.starts[i], words.ends[j - 1], before, after))
+        i = j
+    return tuple(found)
+
 
 @lru_cache(maxsize=1)
 def _jieba() -> Any:
@@ -85,6 +203,7 @@ def _jieba() -> Any:
         warnings.simplefilter("ignore")  # old escapes in its sources, and pkg_resources
         import jieba
 
+    # The dictionary is read from the package: no log lines, and no cache file in a shared folder used or trusted.
     tokenizer = jieba.Tokenizer()
     tokenizer.FREQ, tokenizer.total = tokenizer.gen_pfdict(tokenizer.get_dict_file())
     tokenizer.initialized = True
@@ -92,5 +211,5 @@ def _jieba() -> Any:
 
 
 def chinese_words(text: str) -> list[str]:
-    """The words of a text, in order, punctuation among them; together they are the text."""
+    """The words of a text by jieba, in order, punctuation among them; together they are the text."""
     return list(_jieba().lcut(text))

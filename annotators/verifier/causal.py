@@ -4,9 +4,14 @@
     annotator.annotate(question=…, reference=…, answer=…)
 
 Source: ANAH (ACL 2024), §3.2: a pre-trained LM, its last layer replaced by a linear one of four classes. A sentence is
-read at its last token, so a verdict depends on question, reference and the answer up to there, on nothing after. What a
-row looks like is in ``annotators/verifier/causal.py``, the network in ``annotators/verifier/causal.py``, training in
-``mitigate/recipes/discriminative_annotator.py``. Gives labels and scores, no fragments and no corrections.
+read at its last token, so a verdict depends on question, reference and the answer up to there, on nothing after. This
+file holds the form of a row, the network and the annotator; training is in ``causal_training.py`` and
+``mitigate/recipes/discriminative_annotator.py``. It gives labels and scores, no fragments and no corrections.
+
+A row is ``[bos] Question: … [eos] Reference: … [eos] Answer: …``. Fields are parted by the end token's id, which no
+text can spell: control tokens inside a text are encoded as plain text. What is longer than the model reads is windowed:
+first the reference (``annotators/retrieval/window.py``, BM25 with the answer as query), then the answer is cut into
+runs of whole sentences.
 """
 
 from __future__ import annotations
@@ -21,26 +26,264 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from annotators.operating import Calibration
-from annotators.records import LABELS, Annotation, Label, SentenceAnnotation, Status, checked, input_record
-from annotators.retrieval.window import index_references, select
+from annotators.base import Annotator, Sentence
+from annotators.records import LABELS, Label, SentenceAnnotation, Status
+from annotators.retrieval.passages import index_references
+from annotators.retrieval.window import select
 from annotators.text.language import declared_or_found
-from annotators.text.sentences import split_sentences
 
 if TYPE_CHECKING:
     from torch import Tensor
     from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 
-# ----------------------------------------------------------------------------------------------------
-# What a token classifier reads: question, reference and answer as one row of token ids, and where sentences end.
-#
-# [bos] Question: … [eos] Reference: … [eos] Answer: …
-#
-# A sentence is read at the token that holds its last character, found by the tokenizer's character offsets; nothing is
-# tokenised twice. Fields are parted by the end token's id, which no text can spell: control tokens inside a text are
-# encoded as plain text. What is longer than the model reads is windowed: first the reference (``annotators/retrieval/window.py``,
-# BM25 with the answer as query), then the answer, cut into runs of whole sentences.
+MAX_TOKENS = 16_384
+"""Tokens of a row: the paper's 16k."""
+BATCH_TOKENS = {"cpu": 4_096, "cuda": 65_536}
+"""Padded tokens of a batch."""
+
+
+class CausalAnnotator(Annotator):
+    """Judges sentences with a decoder and a head of four classes.
+
+    Records and rows may have a true ``parametric``: they are judged without their reference.
+
+    Args:
+        model: A token classifier, or a sequence classifier of a decoder.
+        tokenizer: Its fast tokenizer.
+        name: What annotations call it.
+        languages: Codes of the languages it was trained on; others are not judged. None judges all.
+        max_tokens: Longest row; capped by the model's positions.
+    """
+
+    reads = ("question", "reference", "answer", "sentence", "language")
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        name: str = "causal",
+        languages: Sequence[str] | None = None,
+        max_tokens: int = MAX_TOKENS,
+    ) -> None:
+        control_ids(tokenizer)  # fails now rather than at the first answer
+        self.model = model.eval()
+        self.tokenizer = tokenizer
+        self.name = name
+        self.languages = None if languages is None else tuple(languages)
+        self.max_tokens = longest(model, max_tokens)
+        self._order = label_order(model.config.id2label or {}, name)
+        self.fingerprint = self._fingerprint()
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        name: str,
+        *,
+        device: str | None = None,
+        dtype: Literal["auto", "float32", "bfloat16"] = "auto",
+        max_tokens: int | None = None,
+    ) -> CausalAnnotator:
+        """Load a classifier: a folder written by ``save_pretrained`` or a trainer, or a hub id.
+
+        Args:
+            name: Folder or hub id.
+            device: "cpu", "cuda"…; None takes cuda where there is one.
+            dtype: Data type of the weights; "auto" is bfloat16 on cuda, float32 elsewhere.
+            max_tokens: Longest row; None for what it was saved with, else 16,384.
+
+        Raises:
+            OSError: There is no such checkpoint.
+            ValueError: Its classes are not the four labels, or it has no trained head or no fast tokenizer.
+        """
+        import torch
+
+        if dtype not in ("auto", "float32", "bfloat16"):
+            raise ValueError(f"dtype: expected 'auto', 'float32' or 'bfloat16', got {dtype!r}")
+        where = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        half = dtype == "bfloat16" or (dtype == "auto" and where.startswith("cuda"))
+        folder = _local_folder(name)
+        languages, saved_tokens = _read_settings(folder)
+        model = load_classifier(str(folder), dtype=torch.bfloat16 if half else torch.float32)
+        return cls(
+            model.to(where),  # type: ignore[arg-type]
+            load_tokenizer(str(folder)),
+            name=name,
+            languages=languages,
+            max_tokens=max_tokens or saved_tokens or MAX_TOKENS,
+        )
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Write model, tokenizer and annotator.json into a folder, which is made; weights as safetensors."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        self.model.save_pretrained(folder)
+        self.tokenizer.save_pretrained(folder)
+        write_settings(folder, self.languages, self.max_tokens)
+
+    def _fingerprint(self) -> str:
+        """sha256 over weights, tokenizer, row form and settings, 16 hex digits."""
+        import torch
+
+        digest = hashlib.sha256(
+            json.dumps([HEADINGS, self.languages, self.max_tokens, self._order, self.tokenizer.padding_side]).encode()
+        )
+        digest.update(self.tokenizer.backend_tokenizer.to_str().encode())
+        for key, tensor in sorted(self.model.state_dict().items()):
+            data = tensor.detach().contiguous().cpu().reshape(-1).view(torch.uint8).numpy()
+            digest.update(f"{key} {tuple(tensor.shape)} {tensor.dtype}".encode() + data.tobytes())
+        return digest.hexdigest()[:16]
+
+    def judge(self, sentences: Sequence[Sentence]) -> list[SentenceAnnotation]:
+        """One judgement per sentence, in order; sentences of one answer are read in one pass."""
+        rows: list[dict[str, Any]] = [{**s.record, "sentence": s.text} for s in sentences]
+        for row, s in zip(rows, sentences, strict=True):
+            if s.answer != s.text:  # else it is judged as given: its row may say where it stands in an answer
+                row["start"] = s.start
+        readings, places = readings_of(rows)
+        statuses = [self._unjudgeable(s, readings[n].answer) for s, (n, _) in zip(sentences, places, strict=True)]
+        asked = sorted({n for (n, _), status in zip(places, statuses, strict=True) if status is None})
+        found: dict[tuple[int, int], Status | np.ndarray] = {}  # by reading and sentence in it
+        encoded: list[tuple[int, Encoded]] = []
+        for n, one in zip(asked, encode(self.tokenizer, [readings[n] for n in asked], self.max_tokens), strict=True):
+            encoded += [(n, tokens) for tokens in one.rows if tokens.ends]
+            found |= {(n, number): status for number, status in one.left_out.items()}
+        chances = self._probabilities([tokens for _, tokens in encoded])
+        for (n, tokens), chances_S4 in zip(encoded, chances, strict=True):
+            found |= {(n, number): own for number, own in zip(tokens.ends, chances_S4, strict=True)}
+        return [
+            self._annotation(sentence, status or found.get(place, "failed"))
+            for sentence, status, place in zip(sentences, statuses, places, strict=True)
+        ]
+
+    def _unjudgeable(self, sentence: Sentence, answer: str) -> Status | None:
+        parametric = sentence.record.get("parametric")
+        if not sentence.reference.strip() and not parametric:
+            return "no_reference"
+        if self.languages is None:
+            return None
+        code = declared_or_found(sentence.language, answer)
+        return None if code == "none" or code in self.languages else "language_unsupported"
+
+    def _annotation(self, sentence: Sentence, found: Status | np.ndarray) -> SentenceAnnotation:
+        """From its status, or its probabilities (4,) in the order of LABELS."""
+        if isinstance(found, str):
+            return sentence.judged(found)
+        scores = {label: float(p) for label, p in zip(LABELS, found, strict=True)}
+        one = sentence.judged("checked", LABELS[int(found.argmax())], scores)
+        return one if self.calibration is None else self.calibration.apply(one)
+
+    def _probabilities(self, rows: Sequence[Encoded]) -> list[np.ndarray]:
+        """For each row (S, 4) probabilities at its sentence ends, in the order of ``ends`` and LABELS."""
+        import torch
+
+        device = next(self.model.parameters()).device
+        budget = BATCH_TOKENS["cuda" if device.type == "cuda" else "cpu"]
+        pad, side = self.tokenizer.pad_token_id, self.tokenizer.padding_side
+        out: list[np.ndarray] = [np.zeros((0, len(LABELS)))] * len(rows)
+        with torch.inference_mode():
+            for numbers in _batches([len(row.ids) for row in rows], budget):
+                batch = collate([rows[n].ids for n in numbers], pad if pad is not None else 0, side)
+                width = batch["input_ids"].shape[1]
+                logits_BTC = token_logits(self.model, {k: v.to(device) for k, v in batch.items()})
+                for b, n in enumerate(numbers):
+                    shift = width - len(rows[n].ids) if side == "left" else 0
+                    places = [shift + place for place in rows[n].ends.values()]
+                    out[n] = logits_BTC[b, places].double().softmax(-1)[:, self._order].cpu().numpy()
+        return out
+
+
+def _batches(lengths: Sequence[int], budget: int) -> list[list[int]]:
+    """Rows of like length together, at most ``budget`` padded tokens a batch (a single row may be over)."""
+    batches: list[list[int]] = []
+    for n in sorted(range(len(lengths)), key=lambda n: (lengths[n], n)):
+        if batches and lengths[n] * (len(batches[-1]) + 1) <= budget:
+            batches[-1].append(n)
+        else:
+            batches.append([n])
+    return batches
+
+
+# --- folders ----------------------------------------------------------------------------------------------
+
+
+def recognises(name: str) -> bool:
+    """Whether a name stands for a classifier of this module: a folder, or a hub id whose config.json says so."""
+    folder = Path(name).expanduser()
+    if folder.exists():
+        return _is_classifier(folder)
+    from huggingface_hub import snapshot_download
+
+    try:
+        return _is_classifier(
+            Path(snapshot_download(name, allow_patterns=["annotator.json", "config.json", "adapter_config.json"]))
+        )
+    except Exception:  # no such repository, no connection, no valid id: loading it will tell
+        return False
+
+
+def _is_classifier(folder: Path) -> bool:
+    """Whether a folder holds a token or sequence classifier, or what ``CausalAnnotator.save_pretrained`` wrote."""
+
+    def said(name: str, key: str) -> Any:
+        try:
+            found = json.loads((folder / name).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        return found.get(key, "") if isinstance(found, dict) else None
+
+    if (kind := said("annotator.json", "kind")) is not None:
+        return bool(kind == "causal")
+    architectures = said("config.json", "architectures")
+    names = architectures if isinstance(architectures, list) else ()
+    return said("adapter_config.json", "task_type") == "TOKEN_CLS" or any(
+        str(n).endswith(("ForTokenClassification", "ForSequenceClassification")) for n in names
+    )
+
+
+def _local_folder(name: str) -> Path:
+    """The folder of a classifier: a path, or a snapshot of a hub id (safetensors and JSON only)."""
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        if not _is_classifier(folder):
+            raise OSError(
+                f"annotator {name!r}: expected a token or sequence classifier (config.json names its architecture), "
+                "found none there"
+            )
+        return folder
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors", "*.model", "*.txt"]))
+    except Exception as error:
+        reason = " ".join(str(error).split())[:200]
+        raise OSError(
+            f"annotator {name!r}: expected a folder or a hub id; no such folder, and the hub says: {reason}"
+        ) from error
+
+
+def write_settings(folder: Path, languages: Sequence[str] | None, max_tokens: int) -> None:
+    """Write annotator.json beside a classifier's weights."""
+    settings = {"kind": "causal", "languages": languages, "max_tokens": max_tokens}
+    (folder / "annotator.json").write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
+
+
+def _read_settings(folder: Path) -> tuple[list[str] | None, int | None]:
+    """Languages and longest row of annotator.json; None for a checkpoint of another maker."""
+    path = folder / "annotator.json"
+    if not path.is_file():
+        return None, None
+    found = json.loads(path.read_text(encoding="utf-8"))
+    languages, tokens = found.get("languages"), found.get("max_tokens")
+    if not (languages is None or (isinstance(languages, list) and all(isinstance(c, str) for c in languages))):
+        raise ValueError(f"{path}: expected languages to be a list of codes or null, got {languages!r}")
+    if not (tokens is None or (isinstance(tokens, int) and tokens > 0)):
+        raise ValueError(f"{path}: expected max_tokens to be a whole number above 0, got {tokens!r}")
+    return languages, tokens
+
+
+# --- rows: question, reference and answer as token ids, and where sentences end -----------------------------
 
 HEADINGS = {"question": "Question: ", "reference": "Reference: ", "answer": "Answer: "}
 IGNORED = -100
@@ -76,7 +319,7 @@ class Rows:
 
 
 def readings_of(rows: Sequence[Mapping[str, Any]]) -> tuple[list[Reading], list[tuple[int, int]]]:
-    """Join labelled rows of one answer into one reading.
+    """Join rows of one answer into one reading.
 
     A row whose ``sentence`` stands in its ``answer`` (at ``start`` where that is given) is read there, with the other
     sentences of that answer; any other is an answer of its own.
@@ -86,7 +329,7 @@ def readings_of(rows: Sequence[Mapping[str, Any]]) -> tuple[list[Reading], list[
             the reference.
 
     Returns:
-        The readings, and of each row its reading and its sentence in it.
+        The readings and, for each row, the numbers of its reading and of its sentence in that.
     """
     spans_of: dict[tuple[str, str, str], dict[tuple[int, int], list[int]]] = {}
     for number, row in enumerate(rows):
@@ -131,14 +374,10 @@ def tokenize(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[t
 
 
 def last_tokens(offsets_T2: np.ndarray, spans: Iterable[tuple[int, int]]) -> list[int]:
-    """The token that holds the last character of each span; -1 where no token holds any of it.
+    """The token that holds the last character of each span (end > start); -1 where no token holds any of it.
 
     A character of several tokens (bytes) is held by the last of them. A token that runs over the end of a sentence is
     its last one all the same.
-
-    Args:
-        offsets_T2: (T, 2) character offsets, in order.
-        spans: (start, end), end > start.
     """
     found = []
     for start, end in spans:
@@ -148,20 +387,15 @@ def last_tokens(offsets_T2: np.ndarray, spans: Iterable[tuple[int, int]]) -> lis
 
 
 def encode(tokenizer: PreTrainedTokenizerBase, readings: Sequence[Reading], max_tokens: int) -> list[Rows]:
-    """Turn readings into rows of at most ``max_tokens`` ids.
-
-    Args:
-        tokenizer: A fast one, with an end or separator token.
-        readings: What to read.
-        max_tokens: What the model takes.
-    """
-    fields = [
-        tokenize(tokenizer, [HEADINGS[name] + getattr(reading, name) for reading in readings])
-        for name in ("question", "reference", "answer")
-    ]
+    """Turn readings into rows of at most ``max_tokens`` ids; the tokenizer is a fast one."""
+    questions = tokenize(tokenizer, [HEADINGS["question"] + reading.question for reading in readings])
+    references = tokenize(tokenizer, [HEADINGS["reference"] + reading.reference for reading in readings])
+    answers = tokenize(tokenizer, [HEADINGS["answer"] + reading.answer for reading in readings])
     return [
-        _rows(tokenizer, reading, question[0], reference[0], answer, max_tokens)
-        for reading, question, reference, answer in zip(readings, *fields, strict=True)
+        _rows(tokenizer, reading, question_T, reference_T, answer, max_tokens)
+        for reading, (question_T, _), (reference_T, _), answer in zip(
+            readings, questions, references, answers, strict=True
+        )
     ]
 
 
@@ -182,11 +416,10 @@ def _rows(
     ends = last_tokens(offsets_T2, spans)
     out = Rows(left_out={n: "failed" for n, end in enumerate(ends) if end < 0})
     has_reference = bool(reading.reference.strip())
-    middle = [*reference_T.tolist(), *between] if has_reference else []
-    if len(head) + len(middle) + len(ids_T) <= max_tokens:
-        row = [*head, *middle, *ids_T.tolist()]
-        shift = len(head) + len(middle)
-        out.rows.append(Encoded(row, {n: shift + end for n, end in enumerate(ends) if end >= 0}))
+    before = [*head, *reference_T.tolist(), *between] if has_reference else head
+    if len(before) + len(ids_T) <= max_tokens:
+        places = {n: len(before) + end for n, end in enumerate(ends) if end >= 0}
+        out.rows.append(Encoded([*before, *ids_T.tolist()], places))
         return out
 
     kept = min(len(reference_T), max(MIN_WINDOW, max_tokens // 2)) if has_reference else 0
@@ -198,19 +431,19 @@ def _rows(
         part_ends = last_tokens(part_T2, [(spans[n][0] - start, spans[n][1] - start) for n in numbers])
         budget = max_tokens - len(head) - len(part_T) - len(between)
         window = _window(tokenizer, reading.reference, text, budget) if has_reference else []
-        shift = len(head) + len(window) + (len(between) if window else 0)
-        row = [*head, *window, *(between if window else ()), *part_T.tolist()]
-        if len(row) > max_tokens:
+        before = [*head, *window, *between] if window else head
+        if len(before) + len(part_T) > max_tokens:
             out.left_out |= dict.fromkeys(numbers, "too_long")
             continue
-        out.rows.append(Encoded(row, {n: shift + end for n, end in zip(numbers, part_ends, strict=True) if end >= 0}))
+        places = {n: len(before) + end for n, end in zip(numbers, part_ends, strict=True) if end >= 0}
+        out.rows.append(Encoded([*before, *part_T.tolist()], places))
     return out
 
 
 def _runs(
     offsets_T2: np.ndarray, spans: Sequence[tuple[int, int]], ends: Sequence[int], room: int, out: Rows
 ) -> list[list[int]]:
-    """Sentences in runs whose tokens, with the heading's and what lies between, fit; others are too long."""
+    """Numbers of sentences, in runs whose tokens fit into ``room`` with the heading; others are left out of ``out``."""
     heading = 4 + int(np.searchsorted(offsets_T2[:, 0], len(HEADINGS["answer"])))
     runs: list[list[int]] = []
     first = 0
@@ -241,11 +474,7 @@ def _window(tokenizer: PreTrainedTokenizerBase, reference: str, query: str, budg
 
 
 def control_ids(tokenizer: PreTrainedTokenizerBase) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The id that opens a row, if the tokenizer has one, and the id between fields.
-
-    Raises:
-        ValueError: The tokenizer has neither a separator nor an end token.
-    """
+    """The id that opens a row, if the tokenizer has one, and the id between fields."""
     first = tokenizer.cls_token_id if tokenizer.cls_token_id is not None else tokenizer.bos_token_id
     between = tokenizer.sep_token_id if tokenizer.sep_token_id is not None else tokenizer.eos_token_id
     if between is None:
@@ -259,45 +488,30 @@ def control_ids(tokenizer: PreTrainedTokenizerBase) -> tuple[tuple[int, ...], tu
 def collate(
     rows: Sequence[Sequence[int]], pad: int, side: str, labels: Sequence[Mapping[int, int]] | None = None
 ) -> dict[str, Tensor]:
-    """Pad rows to one length, on the left or the right.
+    """Rows of token ids padded to one length on a side, "left" or "right"; (B, T) each.
 
-    Position ids count real tokens, so that a model with learned positions reads both sides alike; on the right they
-    are left to the model.
-
-    Args:
-        rows: Token ids of each row.
-        pad: What to pad with; it is masked.
-        side: "left" or "right".
-        labels: Of each row, position → class; every other token gets IGNORED.
-
-    Returns:
-        ``input_ids``, ``attention_mask``, ``position_ids`` (left only) and ``labels`` (if given), (B, T) each.
+    ``labels`` are {position: class} for each row; every other token gets IGNORED. Position ids count real tokens, so
+    that a model with learned positions reads both sides alike; on the right they are left to the model.
     """
     import torch
+    from torch.nn.utils.rnn import pad_sequence
 
-    width = max(map(len, rows))
-    shape = (len(rows), width)
-    ids_BT = torch.full(shape, pad)
-    mask_BT = torch.zeros(shape, dtype=torch.long)
-    labels_BT = torch.full(shape, IGNORED)
-    for b, row in enumerate(rows):
-        start = width - len(row) if side == "left" else 0
-        ids_BT[b, start : start + len(row)] = torch.tensor(row)
-        mask_BT[b, start : start + len(row)] = 1
-        for place, label in (labels[b] if labels else {}).items():
-            labels_BT[b, start + place] = label
-    batch = {"input_ids": ids_BT, "attention_mask": mask_BT}
+    def padded(rows: Iterable[Sequence[int]], value: int) -> Tensor:
+        return pad_sequence(
+            [torch.tensor(row) for row in rows], batch_first=True, padding_value=value, padding_side=side
+        )
+
+    mask_BT = padded([[1] * len(row) for row in rows], 0)
+    batch = {"input_ids": padded(rows, pad), "attention_mask": mask_BT}
     if side == "left":
         batch["position_ids"] = (mask_BT.cumsum(1) - 1).clamp(min=0)
-    return batch | ({"labels": labels_BT} if labels is not None else {})
+    if labels is not None:
+        classes = [[own.get(t, IGNORED) for t in range(len(row))] for row, own in zip(rows, labels, strict=True)]
+        batch["labels"] = padded(classes, IGNORED)
+    return batch
 
 
-# ----------------------------------------------------------------------------------------------------
-# The network of the causal-LM annotator: any decoder with a linear head of four classes instead of its last layer.
-#
-# A checkpoint is a language model (the head is new and must be trained), a token classifier, a sequence classifier
-# whose ``score`` layer is read at every token, or LoRA adapters over one of these, which are merged. Class names are
-# mapped to the labels and checked; a checkpoint without a trained head is refused where it is to judge.
+# --- the network: any decoder with a linear head of four classes instead of its last layer ------------------
 
 NAMES: dict[str, Label] = {
     **{label: label for label in LABELS},
@@ -310,11 +524,7 @@ NAMES: dict[str, Label] = {
 
 
 def label_order(id2label: Mapping[Any, str], where: str) -> list[int]:
-    """For each of LABELS the number of its class.
-
-    Args:
-        id2label: Class number → name, of the checkpoint's config.json.
-        where: The checkpoint, for the message.
+    """For each of LABELS the number of its class in a checkpoint's config.json; ``where`` is for the message.
 
     Raises:
         ValueError: The names are not one for each label.
@@ -331,11 +541,7 @@ def label_order(id2label: Mapping[Any, str], where: str) -> list[int]:
 
 
 def token_classifier(config: PreTrainedConfig) -> Any:
-    """The token classifier of an architecture; made from its decoder where transformers has none.
-
-    Raises:
-        ValueError: It is neither a token classifier nor a language model that transformers knows.
-    """
+    """The token classifier of an architecture; made from its decoder where transformers has none."""
     from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING, PreTrainedModel
     from transformers.modeling_layers import GenericForTokenClassification
 
@@ -355,7 +561,7 @@ def new_head(checkpoint: str, *, dtype: Any = None, seed: int = 0) -> PreTrained
     Args:
         checkpoint: Folder or hub id of a language model or of a token classifier.
         dtype: torch dtype of the weights; None takes float32.
-        seed: Of a new head's weights.
+        seed: The seed of a new head's weights.
 
     Raises:
         OSError: There is no such checkpoint.
@@ -376,16 +582,21 @@ def new_head(checkpoint: str, *, dtype: Any = None, seed: int = 0) -> PreTrained
 
 
 def load_classifier(folder: str, *, dtype: Any) -> PreTrainedModel:
-    """A trained token or sequence classifier with four classes, in evaluation mode.
+    """A trained token or sequence classifier with four classes, in evaluation mode; LoRA adapters are merged.
 
     Raises:
-        OSError: There is no such checkpoint.
         ValueError: It has no trained head, or no head that can be read at every token.
     """
     from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING, AutoConfig
 
     if (Path(folder) / "adapter_config.json").is_file():
-        return _with_adapters(folder, dtype)
+        from peft import PeftConfig, PeftModel
+
+        base = PeftConfig.from_pretrained(folder).base_model_name_or_path
+        if not base:
+            raise ValueError(f"{folder}: expected base_model_name_or_path in adapter_config.json, got none; add it")
+        merged: PreTrainedModel = PeftModel.from_pretrained(new_head(base, dtype=dtype), folder).merge_and_unload()
+        return merged.eval()
     config = AutoConfig.from_pretrained(folder)
     sequence = any(name.endswith("ForSequenceClassification") for name in config.architectures or ())
     kind: Any = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING[type(config)] if sequence else token_classifier(config)
@@ -404,17 +615,6 @@ def load_classifier(folder: str, *, dtype: Any) -> PreTrainedModel:
     return classifier
 
 
-def _with_adapters(folder: str, dtype: Any) -> PreTrainedModel:
-    from peft import PeftConfig, PeftModel
-
-    base = PeftConfig.from_pretrained(folder).base_model_name_or_path
-    if not base:
-        raise ValueError(f"{folder}: expected base_model_name_or_path in adapter_config.json, got none; add it")
-    adapters = PeftModel.from_pretrained(new_head(base, dtype=dtype), folder)
-    merged: PreTrainedModel = adapters.merge_and_unload()
-    return merged.eval()
-
-
 def token_logits(model: PreTrainedModel, batch: Mapping[str, Tensor]) -> Tensor:
     """(B, T, 4) logits at every token, also of a sequence classifier, whose own forward reads one."""
     if type(model).__name__.endswith("ForSequenceClassification"):
@@ -428,11 +628,7 @@ def token_logits(model: PreTrainedModel, batch: Mapping[str, Tensor]) -> Tensor:
 
 
 def load_tokenizer(folder: str) -> PreTrainedTokenizerBase:
-    """The checkpoint's tokenizer, which must be a fast one.
-
-    Raises:
-        ValueError: It gives no character offsets.
-    """
+    """The checkpoint's tokenizer; ValueError where it is not a fast one."""
     from transformers import AutoTokenizer
 
     tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(folder)
@@ -446,335 +642,6 @@ def load_tokenizer(folder: str) -> PreTrainedTokenizerBase:
 
 def longest(model: PreTrainedModel, wanted: int) -> int:
     """Tokens of a row: what is wanted, at most what the model has positions for."""
-    limit = getattr(model.config, "max_position_embeddings", None) or getattr(model.config, "n_positions", None)
+    config = model.config.to_dict()
+    limit = config.get("max_position_embeddings") or config.get("n_positions")
     return min(wanted, limit) if isinstance(limit, int) and limit > 0 else wanted
-
-
-def is_classifier(folder: Path) -> bool:
-    """Whether a folder holds a token or sequence classifier, or what ``CausalAnnotator.save_pretrained`` wrote."""
-    for name, key, fits in (
-        ("annotator.json", "kind", lambda value: value == "causal"),
-        ("config.json", "architectures", _classifies),
-        ("adapter_config.json", "task_type", lambda value: value == "TOKEN_CLS"),
-    ):
-        try:
-            found = json.loads((folder / name).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            continue
-        if isinstance(found, dict) and fits(found.get(key)):
-            return True
-        if name == "annotator.json":
-            return False
-    return False
-
-
-def _classifies(architectures: object) -> bool:
-    names: Sequence[object] = architectures if isinstance(architectures, list) else ()
-    return any(str(n).endswith(("ForTokenClassification", "ForSequenceClassification")) for n in names)
-
-
-MAX_TOKENS = 16_384
-"""Of a row: the paper's 16k."""
-BATCH_TOKENS = {"cpu": 4_096, "cuda": 65_536}
-"""Padded tokens of a batch."""
-Judged = tuple[Status, np.ndarray | None]
-
-
-class CausalAnnotator:
-    """Judges sentences with a decoder and a head of four classes.
-
-    ``reads`` names all that a verdict depends on, for whoever keeps verdicts.
-
-    Args:
-        model: A token classifier, or a sequence classifier of a decoder.
-        tokenizer: Its fast tokenizer.
-        name: What annotations call it.
-        languages: Codes of the languages it was trained on; others are not judged. None judges all.
-        max_tokens: Longest row; capped by the model's positions.
-    """
-
-    reads = ("question", "reference", "answer", "sentence", "language")
-
-    def __init__(
-        self,
-        model: PreTrainedModel,
-        tokenizer: PreTrainedTokenizerBase,
-        *,
-        name: str = "causal",
-        languages: Sequence[str] | None = None,
-        max_tokens: int = MAX_TOKENS,
-    ) -> None:
-        control_ids(tokenizer)
-        self.model = model.eval()
-        self.tokenizer = tokenizer
-        self.name = name
-        self.languages = None if languages is None else tuple(languages)
-        self.max_tokens = longest(model, max_tokens)
-        self._order = label_order(model.config.id2label or {}, name)
-        self.fingerprint = self._fingerprint()
-        self._calibration: Calibration | None = None
-
-    @classmethod
-    def from_pretrained(
-        cls,
-        name: str,
-        *,
-        device: str | None = None,
-        dtype: Literal["auto", "float32", "bfloat16"] = "auto",
-        max_tokens: int | None = None,
-    ) -> CausalAnnotator:
-        """Load a classifier: a folder written by ``save_pretrained`` or a trainer, or a hub id.
-
-        Args:
-            name: Folder or hub id.
-            device: "cpu", "cuda"…; None takes cuda where there is one.
-            dtype: Of the weights; "auto" is bfloat16 on cuda, float32 elsewhere.
-            max_tokens: Longest row; None for what it was saved with, else 16,384.
-
-        Raises:
-            OSError: There is no such checkpoint.
-            ValueError: Its classes are not the four labels, or it has no trained head or no fast tokenizer.
-        """
-        import torch
-
-        if dtype not in ("auto", "float32", "bfloat16"):
-            raise ValueError(f"dtype: expected 'auto', 'float32' or 'bfloat16', got {dtype!r}")
-        where = device or ("cuda" if torch.cuda.is_available() else "cpu")
-        half = dtype == "bfloat16" or (dtype == "auto" and where.startswith("cuda"))
-        folder = str(local_folder(name))
-        settings = _settings(Path(folder))
-        model = load_classifier(folder, dtype=torch.bfloat16 if half else torch.float32)
-        return cls(
-            model.to(where),  # type: ignore[arg-type]
-            load_tokenizer(folder),
-            name=name,
-            languages=settings.get("languages"),
-            max_tokens=max_tokens or settings.get("max_tokens") or MAX_TOKENS,
-        )
-
-    def calibrated(self, calibration: Calibration) -> CausalAnnotator:
-        """Itself, from now on with calibrated probabilities and thresholds, and the calibration's fingerprint."""
-        self._calibration = calibration.for_annotator(self.fingerprint, self.name)
-        self.fingerprint = calibration.fingerprint
-        return self
-
-    def save_pretrained(self, folder: str | Path) -> None:
-        """Write model, tokenizer and annotator.json into a folder, which is made; weights as safetensors."""
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        self.model.save_pretrained(folder)
-        self.tokenizer.save_pretrained(folder)
-        write_settings(folder, self.languages, self.max_tokens)
-
-    def _fingerprint(self) -> str:
-        """sha256 over weights, tokenizer, row form and settings, 16 hex digits."""
-        import torch
-
-        digest = hashlib.sha256(
-            json.dumps([HEADINGS, self.languages, self.max_tokens, self._order, self.tokenizer.padding_side]).encode()
-        )
-        digest.update(self.tokenizer.backend_tokenizer.to_str().encode())
-        for key, tensor in sorted(self.model.state_dict().items()):
-            data = tensor.detach().contiguous().cpu().reshape(-1).view(torch.uint8).numpy()
-            digest.update(f"{key} {tuple(tensor.shape)} {tensor.dtype}".encode() + data.tobytes())
-        return digest.hexdigest()[:16]
-
-    def annotate(
-        self, *, reference: str, answer: str, question: str | None = None, language: str | None = None
-    ) -> Annotation:
-        """Judge one answer; see ``annotate_batch``."""
-        return self.annotate_batch([input_record(reference, answer, question, language)])[0]
-
-    def annotate_batch(self, records: Iterable[Mapping[str, Any]]) -> list[Annotation]:
-        """Judge every sentence of every answer, each answer in one pass.
-
-        Args:
-            records: {"reference": str, "answer": str, "question"?: str, "language"?: str, "parametric"?: bool};
-                other keys pass through. A true ``parametric`` judges without the reference.
-
-        Returns:
-            One annotation per record, in order.
-
-        Raises:
-            ValueError: A record lacks a reference or an answer, or one is not a string.
-        """
-        records = checked(records, ("reference", "answer"))
-        readings = [
-            Reading(
-                record.get("question") or "",
-                "" if record.get("parametric") else record["reference"],
-                record["answer"],
-                tuple(split_sentences(record["answer"])),
-            )
-            for record in records
-        ]
-        judged = self._judge(readings, records)
-        who = {"name": self.name, "fingerprint": self.fingerprint}
-        return [
-            Annotation(
-                dict(record),
-                tuple(
-                    self._sentence(reading.answer[a:b], a, verdict)
-                    for (a, b), verdict in zip(reading.spans, verdicts, strict=True)
-                ),
-                who,
-            )
-            for record, reading, verdicts in zip(records, readings, judged, strict=True)
-        ]
-
-    def predict(self, rows: Iterable[Mapping[str, Any]]) -> list[SentenceAnnotation]:
-        """Judge ``row["sentence"]`` against ``row["reference"]``, at its place in ``row["answer"]`` where it is there.
-
-        Sentences of one answer are judged in one pass; see ``causal_input.readings_of``.
-
-        Args:
-            rows: {"reference", "sentence", "question"?, "answer"?, "start"?, "language"? or "lang"?, "parametric"?}.
-
-        Returns:
-            One judgement per row, in order, with offsets into the sentence.
-
-        Raises:
-            ValueError: A row lacks a reference or a sentence, or one is not a string.
-        """
-        rows = checked(rows, ("reference", "sentence"))
-        readings, places = readings_of(rows)
-        records: list[Mapping[str, Any]] = [{}] * len(readings)
-        for row, (reading, _) in zip(rows, places, strict=True):
-            records[reading] = row
-        judged = self._judge(readings, records)
-        return [
-            self._sentence(row["sentence"], 0, judged[reading][sentence])
-            for row, (reading, sentence) in zip(rows, places, strict=True)
-        ]
-
-    def _sentence(self, text: str, start: int, verdict: Judged) -> SentenceAnnotation:
-        sentence = _sentence(text, start, verdict)
-        return sentence if self._calibration is None else self._calibration.apply(sentence)
-
-    def _judge(self, readings: Sequence[Reading], records: Sequence[Mapping[str, Any]]) -> list[list[Judged]]:
-        """Of each reading's sentences status and probabilities (4,), in the order of LABELS."""
-        statuses = [self._unjudgeable(reading, record) for reading, record in zip(readings, records, strict=True)]
-        out: list[list[Judged]] = [
-            [(status or "failed", None)] * len(reading.spans)
-            for reading, status in zip(readings, statuses, strict=True)
-        ]
-        todo = [i for i, status in enumerate(statuses) if status is None and readings[i].spans]
-        rows: list[tuple[int, Encoded]] = []
-        for i, found in zip(todo, encode(self.tokenizer, [readings[i] for i in todo], self.max_tokens), strict=True):
-            rows += [(i, row) for row in found.rows if row.ends]
-            for number, status in found.left_out.items():
-                out[i][number] = (status, None)
-        probabilities = self._probabilities([row for _, row in rows])
-        for (i, row), scores_S4 in zip(rows, probabilities, strict=True):
-            for number, scores in zip(row.ends, scores_S4, strict=True):
-                out[i][number] = ("checked", scores)
-        return out
-
-    def _unjudgeable(self, reading: Reading, record: Mapping[str, Any]) -> Status | None:
-        if not reading.reference.strip() and not record.get("parametric"):
-            return "no_reference"
-        if self.languages is None:
-            return None
-        declared = record.get("language") or record.get("lang")
-        code = declared_or_found(None if declared is None else str(declared), reading.answer)
-        return None if code == "none" or code in self.languages else "language_unsupported"
-
-    def _probabilities(self, rows: Sequence[Encoded]) -> list[np.ndarray]:
-        """Of each row (S, 4) probabilities at its sentence ends, in the order of ``ends``."""
-        import torch
-
-        device = next(self.model.parameters()).device
-        budget = BATCH_TOKENS["cuda" if device.type == "cuda" else "cpu"]
-        pad = self.tokenizer.pad_token_id
-        out: list[np.ndarray] = [np.zeros((0, len(LABELS)))] * len(rows)
-        with torch.inference_mode():
-            for numbers in _batches([len(row.ids) for row in rows], budget):
-                side = self.tokenizer.padding_side
-                batch = collate([rows[n].ids for n in numbers], pad if pad is not None else 0, side)
-                width = batch["input_ids"].shape[1]
-                logits_BTC = token_logits(self.model, {k: v.to(device) for k, v in batch.items()})
-                for b, n in enumerate(numbers):
-                    shift = width - len(rows[n].ids) if side == "left" else 0
-                    places = [shift + place for place in rows[n].ends.values()]
-                    chances_SC = logits_BTC[b, places].double().softmax(-1)[:, self._order]
-                    out[n] = chances_SC.cpu().numpy()
-        return out
-
-
-def recognises(name: str) -> bool:
-    """Whether a name stands for a classifier of this module: a folder, or a hub id whose config.json says so."""
-    folder = Path(name).expanduser()
-    if folder.exists():
-        return is_classifier(folder)
-    from huggingface_hub import snapshot_download
-
-    try:
-        return is_classifier(
-            Path(snapshot_download(name, allow_patterns=["annotator.json", "config.json", "adapter_config.json"]))
-        )
-    except Exception:  # no such repository, no connection, no valid id: whoever loads it will tell
-        return False
-
-
-def local_folder(name: str) -> Path:
-    """The folder of a classifier: a path, or a snapshot of a hub id (safetensors and JSON only).
-
-    Raises:
-        OSError: There is none.
-    """
-    folder = Path(name).expanduser()
-    if folder.is_dir():
-        if not is_classifier(folder):
-            raise OSError(
-                f"annotator {name!r}: expected a token or sequence classifier (config.json names its architecture), "
-                "found none there"
-            )
-        return folder
-    from huggingface_hub import snapshot_download
-
-    try:
-        return Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors", "*.model", "*.txt"]))
-    except Exception as error:
-        reason = " ".join(str(error).split())[:200]
-        raise OSError(
-            f"annotator {name!r}: expected a folder or a hub id; no such folder, and the hub says: {reason}"
-        ) from error
-
-
-def write_settings(folder: Path, languages: Sequence[str] | None, max_tokens: int) -> None:
-    """Write annotator.json beside a classifier's weights; see ``CausalAnnotator``."""
-    settings = {"kind": "causal", "languages": languages, "max_tokens": max_tokens}
-    (folder / "annotator.json").write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
-
-
-def _settings(folder: Path) -> dict[str, Any]:
-    """What annotator.json says, {} for a checkpoint of another maker."""
-    path = folder / "annotator.json"
-    if not path.is_file():
-        return {}
-    found = json.loads(path.read_text(encoding="utf-8"))
-    languages, tokens = found.get("languages"), found.get("max_tokens")
-    if not (languages is None or (isinstance(languages, list) and all(isinstance(c, str) for c in languages))):
-        raise ValueError(f"{path}: expected languages to be a list of codes or null, got {languages!r}")
-    if not (tokens is None or (isinstance(tokens, int) and tokens > 0)):
-        raise ValueError(f"{path}: expected max_tokens to be a whole number above 0, got {tokens!r}")
-    return {"languages": languages, "max_tokens": tokens}
-
-
-def _sentence(text: str, start: int, verdict: Judged) -> SentenceAnnotation:
-    status, scores = verdict
-    if scores is None:
-        return SentenceAnnotation(text, start, start + len(text), status)
-    named = {label: float(p) for label, p in zip(LABELS, scores, strict=True)}
-    return SentenceAnnotation(text, start, start + len(text), status, LABELS[int(scores.argmax())], named)
-
-
-def _batches(lengths: Sequence[int], budget: int) -> list[list[int]]:
-    """Rows of like length together, at most ``budget`` padded tokens a batch (one row may be over)."""
-    batches: list[list[int]] = []
-    for n in sorted(range(len(lengths)), key=lambda n: (lengths[n], n)):
-        if batches and lengths[n] * (len(batches[-1]) + 1) <= budget:
-            batches[-1].append(n)
-        else:
-            batches.append([n])
-    return batches

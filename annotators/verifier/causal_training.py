@@ -1,9 +1,10 @@
 """What training the causal-LM annotator needs beside a trainer: rows with labels at sentence ends, losses, figures.
 
-Source: ANAH (ACL 2024), §3.2 and C.2. Labels stand at the last token of each sentence, every other token has -100. Rows
-of two-way sources ("unsupported") are a fifth class whose probability is P(contradictory) + P(unverifiable), so both
-kinds of data train one head. The loop itself is transformers' ``Trainer``
-(``mitigate/recipes/discriminative_annotator.py``).
+Labels stand at the last token of each sentence, every other token has -100. Rows of two-way sources ("unsupported") are
+a fifth class whose probability is P(contradictory) + P(unverifiable), so both kinds of data train one head. The loop
+itself is transformers' ``Trainer`` (``mitigate/recipes/discriminative_annotator.py``).
+
+Source: ANAH (ACL 2024), §3.2 and C.2.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from annotators.evaluation.metrics import four_way
-from annotators.records import LABELS
 from annotators.verifier.causal import IGNORED, collate, encode, readings_of
+from annotators.verifier.combiner import TARGET, UNSUPPORTED, log_chances
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
 
 
 Balance = Literal["none", "sqrt", "full"]
-UNSUPPORTED = len(LABELS)
-TARGET: dict[str, int] = {**{str(label): n for n, label in enumerate(LABELS)}, "unsupported": UNSUPPORTED}
 
 
 def training_rows(
@@ -34,44 +33,36 @@ def training_rows(
     """Labelled sentences as rows of ids, all sentences of one answer in one row.
 
     Args:
-        tokenizer: Of the model.
-        rows: Labelled sentences; two different labels of one sentence in one answer: the first counts.
-        max_tokens: Longest row.
+        tokenizer: The model's.
+        rows: Labelled sentences; where one sentence of one answer has two different labels, the first counts.
+        max_tokens: Length of the longest row.
 
     Returns:
-        [{"input_ids", "targets": {position: class}}] and the number of labelled sentences that are in none.
+        [{"input_ids", "targets": {position: class}}] and the number of labelled sentences that stand in none.
     """
     readings, places = readings_of(rows)
     target_of: dict[tuple[int, int], int] = {}
     for row, place in zip(rows, places, strict=True):
         target_of.setdefault(place, TARGET[row["label"]])
-    out: list[dict[str, Any]] = []
-    for number, found in enumerate(encode(tokenizer, readings, max_tokens)):
-        for encoded in found.rows:
-            targets = {place: target_of[number, sentence] for sentence, place in encoded.ends.items()}
-            if targets:
-                out.append({"input_ids": encoded.ids, "targets": targets})
+    out: list[dict[str, Any]] = [
+        {"input_ids": encoded.ids, "targets": {at: target_of[number, n] for n, at in encoded.ends.items()}}
+        for number, found in enumerate(encode(tokenizer, readings, max_tokens))
+        for encoded in found.rows
+        if encoded.ends
+    ]
     return out, len(target_of) - sum(len(row["targets"]) for row in out)
 
 
 def collator(tokenizer: PreTrainedTokenizerBase) -> Callable[[Sequence[Mapping[str, Any]]], dict[str, Tensor]]:
-    """Pads rows of :func:`training_rows` on the tokenizer's side."""
-    pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else 0
-
-    def batch(rows: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
-        return collate(
-            [row["input_ids"] for row in rows], pad, tokenizer.padding_side, [row["targets"] for row in rows]
-        )
-
-    return batch
+    """A function that pads rows of :func:`training_rows` on the tokenizer's side."""
+    pad, side = tokenizer.pad_token_id or 0, tokenizer.padding_side
+    return lambda rows: collate([row["input_ids"] for row in rows], pad, side, [row["targets"] for row in rows])
 
 
 def class_weights(targets: Iterable[int], balance: Balance) -> np.ndarray:
-    """Weights (5,) of the classes: 1 / n_c^p, scaled so that the mean over the given targets is 1.
+    """Weights (5,) of the classes 0 to 4: 1 / n_c^p, scaled so that their mean over the given targets is 1.
 
-    Args:
-        targets: Classes of the training sentences, 0 to 4.
-        balance: "none" p = 0, "sqrt" p = ½, "full" p = 1: every class weighs the same in total.
+    ``balance`` "none" is p = 0, "sqrt" p = ½, "full" p = 1: every class weighs the same in total.
     """
     power = {"none": 0.0, "sqrt": 0.5, "full": 1.0}[balance]
     count = Counter(targets)
@@ -88,19 +79,15 @@ def head_loss(
     Args:
         logits_BTC: (B, T, 4) in the order of LABELS.
         labels_BT: (B, T) classes 0 to 4, or -100.
-        weights_C: (5,) see :func:`class_weights`.
+        weights_C: (5,), see :func:`class_weights`.
         focal: γ ≥ 0; above 0 easy sentences count less.
         n_items: n, where it is not the number of labelled tokens here (gradient accumulation).
 
     Source: cross entropy; focal loss: Lin et al. 2017, equation 5.
     """
-    import torch
-
     kept = labels_BT != IGNORED
-    log_p_N4 = logits_BTC[kept].float().log_softmax(-1)
-    unsupported_N1 = torch.logsumexp(log_p_N4[:, 1:3], -1, keepdim=True)
     target_N = labels_BT[kept]
-    log_p_N = torch.cat([log_p_N4, unsupported_N1], -1).gather(-1, target_N[:, None])[:, 0]
+    log_p_N = log_chances(logits_BTC[kept].float()).gather(-1, target_N[:, None])[:, 0]
     loss_N = -log_p_N * weights_C.to(log_p_N.device)[target_N]
     if focal > 0:
         loss_N = loss_N * (1 - log_p_N.exp()).clamp(min=0) ** focal
@@ -109,11 +96,9 @@ def head_loss(
 
 
 def figures(predicted: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-    """Figures of labelled tokens: four-way ``accuracy``, ``macro_f1`` and ``balanced_accuracy_4way``.
+    """Four-way ``accuracy``, ``macro_f1`` and ``balanced_accuracy_4way`` of the labelled tokens, where there are any.
 
-    Args:
-        predicted: (B, T) classes.
-        labels: (B, T) classes 0 to 4, or -100; "unsupported" (4) enters none of them.
+    Both arrays are (B, T); labels are 0 to 4, or -100. "Unsupported" (4) enters no figure.
     """
     kept = (labels != IGNORED) & (labels != UNSUPPORTED)
     found = four_way(labels[kept].astype(np.int64), predicted[kept].astype(np.int64))

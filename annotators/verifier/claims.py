@@ -2,8 +2,8 @@
 
 A sentence is cut into clauses, and every clause must be one of the closed forms below; one clause that is not, such
 as "but Einstein was born in 1902", and the sentence is left to the annotator. So the rules only ever say "nothing is
-claimed here", and they say it by words and shape, never by a whole sentence. English, and Chinese by its own forms
-in ``annotators/verifier/claims.py``. What "no fact" looks like in training is in ``annotators/verifier/synthetic.py``.
+claimed here", and they say it by words and shape, never by a whole sentence. English, and Chinese by its own forms.
+All word lists are ours. What "no fact" looks like in training is in ``synthetic.py``.
 """
 
 from __future__ import annotations
@@ -13,55 +13,50 @@ import re
 from annotators.text.language import language_of
 from annotators.text.words import FUNCTION_WORDS, PERSONAL
 
-# ----------------------------------------------------------------------------------------------------
-# English word lists by which ``annotators/verifier/claims.py`` tells talk from claims. Lower case; the lists are ours.
-
 CHAT = frozenset(
     """
     able absolute another absolutely accurate additional advice advise afraid afternoon agree ah ahead ai aim align
     alright amazing answer answered answers anything anytime apologies apologise apologize apology appreciate
-    appreciated ask asked asking assist assistance assistant assure aware away awesome back bad based basis bear
-    begin believe best better beyond bit body break brief briefly bring bye call can't cannot care careful cause
-    caused certain certainly chat check clarification clarify clear clearer clears close closer comfortable
-    comment computer concern concise conclude conclusion confuse confused confusion congratulations consider
-    considered consult content context continue conversation cool correct couldn't course curious data day deal
-    dear decide decline deeper definite definitely delighted depends depth detail detailed details didn't discuss
-    doesn't don't done double doubt doubts earlier easier easy elaborate else end enjoy enough entirely error
-    errors especially evening everyone exact exactly example examples excellent exciting exhaustive expert explain
-    explained explanation fact facts fair fantastic feedback feel feelings final finally find fine finish first
-    focus follow following forgive form forward free friend full fun gave generate get give given glad gladly go
-    goes going good goodbye got great greetings guess guide hand handy happens happy hard haven't hear hello help
-    helped helpful helping helps hesitate hey hi hmm hold honest honestly hope hopefully i'd i'll i've idea
-    important inconvenience incorrect indeed information inquiries inquiry instance instead intend interest
-    interested interesting internet introduction issue keep key kind kindly know knowledge lack language last
-    later leave let let's like limitations limited list little live long longer look looking love lovely luck madam
-    made main make makes many matter mean meant meet mention message mind misread misspoke mistake mistakes
-    misunderstanding mix model moment moment's morning move moved moving name near necessary need next nice no
-    note notice offer oh ok okay oops open opinion opinions opportunity option order others otherwise overview
-    pardon part particular pass patience perfect person personal personally phrase pick place pleasant please
-    pleased pleasure point pointed pointing points political possible prefer preferences previous probably problem
-    proceed professional program prompt provide provided question questions quick quickly quite rather reach read
-    ready real really reason recheck refer regards regret reliable remember repeat rephrase replace reply request
-    response response's responses rest review right rude safe said sake say search second see sense senses share
-    short shortly show silent simple simplified simply sincere sincerely sir something soon sorry sort sound
-    sounds specific specify speculate start started stay step steps stop straight sufficient suggest suit
-    summarise summarised summarize summarized summary super support suppose sure tailor take takeaway takeaways
-    talk task tell term text thank thanks thing things think third thought thoughts time title today together told
-    tomorrow topic totally touch trained translate true try trying turn type understand understanding
-    unfortunately unsure update us use useful user verify version view views wait want wanted warm week weekend
-    welcome well what's whatever whenever whoops wish won't wonder wonderful wondering word words work worries
-    wouldn't wow write writing wrong yeah year's yes you'd you'll you're you've yourself
+    appreciated ask asked asking assist assistance assistant assure aware away awesome back bad based basis bear begin
+    believe best better beyond bit body break brief briefly bring bye call can't cannot care careful cause caused
+    certain certainly chat check clarification clarify clear clearer clears close closer comfortable comment computer
+    concern concise conclude conclusion confuse confused confusion congratulations consider considered consult content
+    context continue conversation cool correct couldn't course curious data day deal dear decide decline deeper
+    definite definitely delighted depends depth detail detailed details didn't discuss doesn't don't done double doubt
+    doubts earlier easier easy elaborate else end enjoy enough entirely error errors especially evening everyone exact
+    exactly example examples excellent exciting exhaustive expert explain explained explanation fact facts fair
+    fantastic feedback feel feelings final finally find fine finish first focus follow following forgive form forward
+    free friend full fun gave generate get give given glad gladly go goes going good goodbye got great greetings guess
+    guide hand handy happens happy hard haven't hear hello help helped helpful helping helps hesitate hey hi hmm hold
+    honest honestly hope hopefully i'd i'll i've idea important inconvenience incorrect indeed information inquiries
+    inquiry instance instead intend interest interested interesting internet introduction issue keep key kind kindly
+    know knowledge lack language last later leave let let's like limitations limited list little live long longer look
+    looking love lovely luck madam made main make makes many matter mean meant meet mention message mind misread
+    misspoke mistake mistakes misunderstanding mix model moment moment's morning move moved moving name near necessary
+    need next nice no note notice offer oh ok okay oops open opinion opinions opportunity option order others
+    otherwise overview pardon part particular pass patience perfect person personal personally phrase pick place
+    pleasant please pleased pleasure point pointed pointing points political possible prefer preferences previous
+    probably problem proceed professional program prompt provide provided question questions quick quickly quite
+    rather reach read ready real really reason recheck refer regards regret reliable remember repeat rephrase replace
+    reply request response response's responses rest review right rude safe said sake say search second see sense
+    senses share short shortly show silent simple simplified simply sincere sincerely sir something soon sorry sort
+    sound sounds specific specify speculate start started stay step steps stop straight sufficient suggest suit
+    summarise summarised summarize summarized summary super support suppose sure tailor take takeaway takeaways talk
+    task tell term text thank thanks thing things think third thought thoughts time title today together told tomorrow
+    topic totally touch trained translate true try trying turn type understand understanding unfortunately unsure
+    update us use useful user verify version view views wait want wanted warm week weekend welcome well what's
+    whatever whenever whoops wish won't wonder wonderful wondering word words work worries wouldn't wow write writing
+    wrong yeah year's yes you'd you'll you're you've yourself
     """.split()
 )
 """Words of talk about the conversation itself; a clause of nothing else claims nothing."""
 META_NOUNS = frozenset(
     """
-    analysis answer answers background bio biography breakdown bullet bullets comparison conclusion content
-    context details draft events example examples explanation explanations fact facts findings highlights idea
-    ideas information introduction items key list notes options outline overview paragraph part parts passage
-    points quote quotes reasons reply response responses result results review section sentence sentences solution
-    steps suggestions summary takeaway takeaways text thoughts timeline tips title topics translation version
-    versions ways
+    analysis answer answers background bio biography breakdown bullet bullets comparison conclusion content context
+    details draft events example examples explanation explanations fact facts findings highlights idea ideas
+    information introduction items key list notes options outline overview paragraph part parts passage points quote
+    quotes reasons reply response responses result results review section sentence sentences solution steps
+    suggestions summary takeaway takeaways text thoughts timeline tips title topics translation version versions ways
     """.split()
 )
 """What an announcement ("here is a …") announces."""
@@ -71,53 +66,50 @@ FILLERS = frozenset(
     absolutely | actually | additionally | again | ah | all right | alright | also | although | and | anyway | as
     always | as requested | as you asked | at last | because | but | by the way | certainly | dear | definitely |
     finally | first | first of all | firstly | for example | for instance | furthermore | good afternoon | good
-    evening | good morning | goodbye | great | greetings | hello | hello there | hey | hi | hi there | hmm |
-    however | if | in addition | in any case | in brief | in conclusion | in contrast | in other words | in short
-    | in summary | in that case | indeed | last | lastly | let me see | meanwhile | moreover | moving on | my
-    apologies | next | no | no problem | no worries | nope | note that | now | of course | oh | ok | okay | on the
-    contrary | on the one hand | on the other hand | once again | oops | or | overall | perfect | perhaps | please
-    | please note | please note that | regrettably | right | sadly | second | secondly | similarly | since | so |
-    sorry | step | step by step | still | sure | sure thing | thank you | thanks | that being said | that said |
-    then | third | thirdly | though | thus | to be honest | to begin with | to conclude | to sum up | to summarise
-    | to summarize | to the best of my knowledge | ultimately | unfortunately | well | while | with that said |
-    wow | yeah | yep | yes | yet | you are right | you're right
+    evening | good morning | goodbye | great | greetings | hello | hello there | hey | hi | hi there | hmm | however |
+    if | in addition | in any case | in brief | in conclusion | in contrast | in other words | in short | in summary |
+    in that case | indeed | last | lastly | let me see | meanwhile | moreover | moving on | my apologies | next | no |
+    no problem | no worries | nope | note that | now | of course | oh | ok | okay | on the contrary | on the one hand
+    | on the other hand | once again | oops | or | overall | perfect | perhaps | please | please note | please note
+    that | regrettably | right | sadly | second | secondly | similarly | since | so | sorry | step | step by step |
+    still | sure | sure thing | thank you | thanks | that being said | that said | then | third | thirdly | though |
+    thus | to be honest | to begin with | to conclude | to sum up | to summarise | to summarize | to the best of my
+    knowledge | ultimately | unfortunately | well | while | with that said | wow | yeah | yep | yes | yet | you are
+    right | you're right
     """.split("|")
 )
 """Words and phrases that only lead on to what follows."""
 PAST_FORMS = frozenset(
     """
     became began born bought brought built came chose died drew drove fell felt flew fought found founded gave got
-    grew held joined kept knew led left lost made married met moved ran rose said sang saw sent shot sold spent
-    spoke stood swam taught threw told took went won wore worked wrote
+    grew held joined kept knew led left lost made married met moved ran rose said sang saw sent shot sold spent spoke
+    stood swam taught threw told took went won wore worked wrote
     """.split()
 )
 """Forms of common verbs that state something; the regular ones are told by their ending."""
 
-
-# ----------------------------------------------------------------------------------------------------
-# Chinese sentences that claim nothing about the world, told by rule; see ``annotators/verifier/claims.py``.
-
-_MARKS = re.compile(r"^[\s#>*•·\-—]+|^\s*[（(]?[\d一二三四五六七八九十]{1,3}[）)、.．]\s*|[\s*]+$")
-_CLAUSE = re.compile(r"[，,。.！!？?；;：:…、\s]+")
-_NUMBER = re.compile(r"[0-9０-９]|[一二三四五六七八九十百千万亿零〇]{2,}|[二三四五六七八九十两]+[年月日岁个]")
-_SOURCE = (
+_ZH_MARKS = re.compile(r"^[\s#>*•·\-—]+|^\s*[（(]?[\d一二三四五六七八九十]{1,3}[）)、.．]\s*|[\s*]+$")
+_ZH_CLAUSE = re.compile(r"[，,。.！!？?；;：:…、\s]+")
+_ZH_NUMBER = re.compile(r"[0-9０-９]|[一二三四五六七八九十百千万亿零〇]{2,}|[二三四五六七八九十两]+[年月日岁个]")
+_ZH_SOURCE = (
     r"(?:根据)?(?:所?提供的?|上述|给定的?|以上|该|本|这段|这篇|此)?"
     r"(?:文章|文本|文中|文|资料|参考资料|材料|原文|段落|上下文|内容|信息|文档)(?:中|里|内|来看)?"
 )
-_OPENERS = re.compile(
+_ZH_REST = r"(?:(?!但|而是|因为|因此|所以|不过|然而).)*"  # all that follows, unless it turns to a statement
+_ZH_OPENERS = re.compile(
     "^(?:非常|十分|真的?|很)?(?:抱歉|对不起|不好意思|遗憾|谢谢|感谢|多谢|你好|您好|嗨|好的|好|当然|没问题|是的|不是|对|嗯|哦|"
     "首先|其次|最后|总之|综上所述|综上|另外|此外|不过|但是|但|所以|因此|而且|那么|请注意|注意|例如|比如|其实|早上好|上午好|下午好|"
     "晚上好|晚安|再见|欢迎|哇|啊)+"
 )
-_WHOLE = re.compile(
+_ZH_WHOLE = re.compile(
     "^(?:"
     r"(?:我|我们|本助手)?(?:目前|暂时|恐怕|也|还|真的?|并)*(?:无法|不能|没办法|没法|难以|不便|不方便)(?:为|给|向|帮|您|你|从|中|得到|"
-    r"文|这|在)*(?:回答|提供|确定|判断|访问|确认|得知|知道|告诉|告知|核实|给出|帮助|协助|透露|查询|评论|答案)(?:(?!但|而是|因为|因此|所以|不过|然而).)*|"
+    rf"文|这|在)*(?:回答|提供|确定|判断|访问|确认|得知|知道|告诉|告知|核实|给出|帮助|协助|透露|查询|评论|答案){_ZH_REST}|"
     r"(?:我|我们|本助手)(?:目前|暂时|恐怕|也|还|真的?|并)*(?:不知道|不清楚|不太清楚|不确定|不太确定|不了解|没有找到|没找到|找不到|查不到|"
-    r"没有查到|拒绝)(?:(?!但|而是|因为|因此|所以|不过|然而).)*|"
-    r"(?:我|我们)(?:没有|缺乏|缺少)(?:足够的?|相关的?|这方面的?|任何|个人)*(?:信息|资料|数据|观点|情感|意见|感受|看法|经历|身体|权限)(?:(?!但|而是|因为|因此|所以|不过|然而).)*|"
-    rf"(?:{_SOURCE})?(?:并|也|都)?(?:没有|没|未|并未|未曾)(?:明确)?(?:提到|提及|说明|给出|说|写明|涉及|包含|讨论|回答|指出)(?:(?!但|而是|因为|因此|所以|不过|然而).)*|"
-    rf"(?:根据)?{_SOURCE}|"
+    rf"没有查到|拒绝){_ZH_REST}|"
+    rf"(?:我|我们)(?:没有|缺乏|缺少)(?:足够的?|相关的?|这方面的?|任何|个人)*(?:信息|资料|数据|观点|情感|意见|感受|看法|经历|身体|权限){_ZH_REST}|"
+    rf"(?:{_ZH_SOURCE})?(?:并|也|都)?(?:没有|没|未|并未|未曾)(?:明确)?(?:提到|提及|说明|给出|说|写明|涉及|包含|讨论|回答|指出){_ZH_REST}|"
+    rf"(?:根据)?{_ZH_SOURCE}|"
     r"(?:该|这个|此|您的|你的)问题(?:无法|不能|难以)(?:(?!但|而是|因为|因此|所以|是).)*|"
     r"(?:作为|我(?:只|只不过|仅仅|就)?是)(?:一个|一款|一名|个)?(?:人工智能|AI|ai|大?语言模型|智能|大型语言模型|机器人|助手|程序|助理)*|"
     r"(?:我的)(?:回答|知识|信息|答案|理解|数据)(?:(?!但|而是|因为|因此|所以|是).)*(?:有误|有限|过时|不准确|不全)|"
@@ -133,8 +125,8 @@ _WHOLE = re.compile(
     r"(?:生平|主要|基本|个人|早年|背景|相关)?(?:成就|简介|概述|介绍|总结|结论|背景|要点|摘要|概要|前言|引言|答案|解释|说明|回答|注|生平|信息|资料|贡献|影响|步骤|结语)"
     ")$"
 )
-_QUESTION = re.compile("(?:什么|哪|谁|几|多少|怎么|怎样|如何|为何|为什么|吗|呢|么|是否|还是)")
-_LOADED = re.compile("知道|不是|难道|听说|对吧|是吧|对吗|是吗|了解到|没错吧|真的")
+_ZH_QUESTION = re.compile("(?:什么|哪|谁|几|多少|怎么|怎样|如何|为何|为什么|吗|呢|么|是否|还是)")
+_ZH_LOADED = re.compile("知道|不是|难道|听说|对吧|是吧|对吗|是吗|了解到|没错吧|真的")
 
 
 def claims_nothing_chinese(sentence: str) -> bool:
@@ -145,23 +137,23 @@ def claims_nothing_chinese(sentence: str) -> bool:
     """
     text = sentence.strip()
     for _ in range(3):
-        text = _MARKS.sub("", text).replace("**", "")
-    clauses = [clause for clause in _CLAUSE.split(text) if clause]
+        text = _ZH_MARKS.sub("", text).replace("**", "")
+    clauses = [clause for clause in _ZH_CLAUSE.split(text) if clause]
     if text.endswith(("?", "？")) and clauses:
         *clauses, last = clauses
-        if not _asks(last):
+        if not _zh_asks(last):
             return False
-    return all(_empty(clause) for clause in clauses)
+    return all(_zh_empty(clause) for clause in clauses)
 
 
-def _empty(clause: str) -> bool:
-    rest = _OPENERS.sub("", clause)
-    return not rest or (not _NUMBER.search(rest) and bool(_WHOLE.match(rest)))
+def _zh_empty(clause: str) -> bool:
+    rest = _ZH_OPENERS.sub("", clause)
+    return not rest or (not _ZH_NUMBER.search(rest) and bool(_ZH_WHOLE.match(rest)))
 
 
-def _asks(clause: str) -> bool:
-    return _empty(clause) or bool(
-        _QUESTION.search(clause) and not _LOADED.search(clause) and not _NUMBER.search(clause)
+def _zh_asks(clause: str) -> bool:
+    return _zh_empty(clause) or bool(
+        _ZH_QUESTION.search(clause) and not _ZH_LOADED.search(clause) and not _ZH_NUMBER.search(clause)
     )
 
 
@@ -169,10 +161,10 @@ VERSION = 2
 """Raised whenever a rule changes, since verdicts depend on it."""
 MAX_WORDS = 40
 _WORD = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)?")
-_claims_MARKS = re.compile(r"^(?:[\s#>*•·–—-]|\*\*|__|`)+|(?:[\s*`_]+)$")
+_MARKS = re.compile(r"^(?:[\s#>*•·–—-]|\*\*|__|`)+|(?:[\s*`_]+)$")
 _NUMBERING = re.compile(r"^\(?(?:\d{1,2}|[a-z]|[ivx]{1,5})[.)]+(?=\s|$|\*)", re.IGNORECASE)
-_claims_CLAUSE = re.compile(r"[.!?…]+[\s\"'”)]*|[,;:]\s+|\s[–—-]+\s|\s(?=but\b)|[,;:]$", re.IGNORECASE)
-_claims_NUMBER = re.compile(r"\d")
+_CLAUSE = re.compile(r"[.!?…]+[\s\"'”)]*|[,;:]\s+|\s[–—-]+\s|\s(?=but\b)|[,;:]$", re.IGNORECASE)
+_NUMBER = re.compile(r"\d")
 _NOTHING = re.compile(r"^(?:n/?a|none|nil|nothing|tbd)\W*$", re.IGNORECASE)
 _VERB = re.compile(
     r"\b(?:is|are|was|were|am|be|been|has|have|had|do|does|did|can|could|will|would|shall|should|may|might|must|"
@@ -180,7 +172,7 @@ _VERB = re.compile(
 )
 _ED = re.compile(r"\b[a-z]{2,}ed\b")
 
-_claims_SOURCE = (
+_SOURCE = (
     r"(?:(?:the|this|that|your|any|provided|given|supplied|above|available|current|reference|source|attached)\s+)*"
     r"(?:text|document|passage|source|reference|context|article|material|excerpt|paragraph|conversation|input|"
     r"biography|transcript|abstract|information)s?"
@@ -215,17 +207,17 @@ _REFUSAL = re.compile(
     r"(?:i|we) (?:must|have to|need to|would rather not|would prefer not to|decline|refuse)\b(?: \w+){0,3}? (?:answer|"
     r"decline|say|refuse|guess|help|comment)\b|"
     r"(?:i|we) would need (?:more|further|additional|some)\b|"
-    rf"{_claims_SOURCE} (?:\w+ ){{0,2}}?(?:does not|do not|did not|doesn't|don't|didn't|never) (?:\w+ ){{0,3}}?{_TOLD}s?\b|"
-    rf"it (?:is|remains) (?:un|not )clear from {_claims_SOURCE}|"
-    rf"{_claims_SOURCE} (?:says?|contains?|offers?|gives?|tells? (?:us )?|has|have) nothing\b|"
-    rf"{_claims_SOURCE} (?:is|are|remains?) silent\b|{_claims_SOURCE} (?:has|have|gives?|provides?|contains?) no |"
+    rf"{_SOURCE} (?:\w+ ){{0,2}}?(?:does not|do not|did not|doesn't|don't|didn't|never) (?:\w+ ){{0,3}}?{_TOLD}s?\b|"
+    rf"it (?:is|remains) (?:un|not )clear from {_SOURCE}|"
+    rf"{_SOURCE} (?:says?|contains?|offers?|gives?|tells? (?:us )?|has|have) nothing\b|"
+    rf"{_SOURCE} (?:is|are|remains?) silent\b|{_SOURCE} (?:has|have|gives?|provides?|contains?) no |"
     rf"it(?:'s| is| was) (?:not|never|un) ?(?:\w+ )?{_TOLD_PAST}\b|"
     r"there(?:'s| is| was) (?:no|not enough|not sufficient|insufficient|too little) (?:\w+ )?"
     r"(?:information|data|details?|context|answer|way (?:for me )?to (?:know|tell|say|verify|answer))\b|"
-    rf"there(?:'s| is) no mention of [\w' -]+ in {_claims_SOURCE}$|"
+    rf"there(?:'s| is) no mention of [\w' -]+ in {_SOURCE}$|"
     r"(?:no|not enough|insufficient) (?:\w+ )?(?:information|data|details|context|answer)\b[\w' ]*?"
     r"\b(?:is|are|was|were) (?:\w+ )?(?:given|available|provided|found|included|mentioned)\b|"
-    rf"(?:nothing|none|nowhere) (?:in|of) {_claims_SOURCE}\b|"
+    rf"(?:nothing|none|nowhere) (?:in|of) {_SOURCE}\b|"
     r"(?:this|that|the|your)(?: \w+)? question (?:cannot|can't|can not|could not|couldn't) be answered\b|"
     r"the (?:answer|information)(?: to \w+ question)? (?:is not|isn't|cannot be found|can't be found)\b"
     ")",
@@ -258,8 +250,7 @@ _TITLE = re.compile(
     rf"^(?:\w+ )?(?:{'|'.join(sorted(META_NOUNS))})(?: (?:of|on|about|from|for|to) .*)?$", re.IGNORECASE
 )
 _ACCORDING = re.compile(
-    rf"^(?:according to|based (?:only |solely )?on|from|judging (?:by|from)|in|given|using) {_claims_SOURCE}$",
-    re.IGNORECASE,
+    rf"^(?:according to|based (?:only |solely )?on|from|judging (?:by|from)|in|given|using) {_SOURCE}$", re.IGNORECASE
 )
 _EXCLAIMED = re.compile(r"^(?:what an?|how) [a-z ]+$", re.IGNORECASE)
 _EMBEDDED = re.compile(r"\b(?:when|where|who|whom|whose|what|which|whether|if|how|why)\b", re.IGNORECASE)
@@ -277,7 +268,7 @@ _POLAR = re.compile(
     r" (?:you|i|we|this|that|anything|any|my|your)\b|^(?:anything|any|need|want|ready|how (?:about|are|is))\b",
     re.IGNORECASE,
 )
-_claims_LOADED = re.compile(
+_LOADED = re.compile(
     r"\b(?:do|did) (?:you|we) (?:know|hear|remember|reali[sz]e|believe|notice|agree|learn)\b(?: \w+){2,}|"
     r"\b(?:know|known|aware|hear|heard|remember|reali[sz]e|true|agree|believe|notice|sure|learn|amazing|interesting)"
     r"(?: of the fact)? (?:that|how)\b(?: \w+){2,}|\bthink (?:of|that|about)\b(?: \w+){4,}",
@@ -303,27 +294,27 @@ def claims_nothing(sentence: str) -> bool:
         return False
     if bare.endswith("?"):
         *before, last = [part for part in re.split(r"(?<=[.!?])\s+", bare) if part]
-        return _claims_asks(last) and all(_empty_clauses(part) for part in before)
+        return _asks(last) and all(_empty_clauses(part) for part in before)
     return _is_heading(text, bare) or _empty_clauses(bare)
 
 
 def _bare(text: str) -> str:
     """Without list marks, numbering and emphasis."""
     for _ in range(3):
-        text = _NUMBERING.sub("", _claims_MARKS.sub("", text)).strip()
+        text = _NUMBERING.sub("", _MARKS.sub("", text)).strip()
     return text.replace("**", "").replace("__", "")
 
 
 def _empty_clauses(text: str) -> bool:
-    clauses = [clause.strip(" \"'“”()") for clause in _claims_CLAUSE.split(text)]
-    return all(_claims_empty(clause, text) for clause in clauses if clause)
+    clauses = [clause.strip(" \"'“”()") for clause in _CLAUSE.split(text)]
+    return all(_empty(clause, text) for clause in clauses if clause)
 
 
-def _claims_empty(clause: str, text: str) -> bool:
+def _empty(clause: str, text: str) -> bool:
     """Whether one clause claims nothing."""
     words = _WORD.findall(clause.lower())
     skip = _fillers(words)
-    if skip == len(words) and not _claims_NUMBER.search(clause):
+    if skip == len(words) and not _NUMBER.search(clause):
         return True
     rest = _from_word(clause, skip)
     for form, part in ((_REFUSAL, clause), (_REFUSAL, rest), (_NEXT, rest), (_PRESENTING, rest)):  # "no" also leads on
@@ -331,7 +322,7 @@ def _claims_empty(clause: str, text: str) -> bool:
             return _only_topic(part[found.end() :])
     if _ACCORDING.match(rest) or (_LEADING.match(rest) and not _has_name(rest)):
         return True
-    if _has_name(rest) or _claims_NUMBER.search(rest) or _OTHERS.search(rest):
+    if _has_name(rest) or _NUMBER.search(rest) or _OTHERS.search(rest):
         return False
     if _SELF.match(rest) or (_EXCLAIMED.match(rest) and text.endswith("!") and len(words) <= 6):
         return True
@@ -343,20 +334,15 @@ def _claims_empty(clause: str, text: str) -> bool:
 def _fillers(words: list[str]) -> int:
     """How many words at the start only lead on: "well", "of course", "first of all"."""
     skip = 0
-    while skip < len(words):
-        for size in (5, 4, 3, 2, 1):
-            if " ".join(words[skip : skip + size]) in FILLERS and skip + size <= len(words):
-                skip += size
-                break
-        else:
-            break
+    while size := next((n for n in range(5, 0, -1) if " ".join(words[skip:][:n]) in FILLERS), 0):
+        skip = min(skip + size, len(words))
     return skip
 
 
 def _from_word(clause: str, number: int) -> str:
     """The clause from its ``number``-th word on; the whole clause for 0."""
-    starts = [0, *(match.start() for match in _WORD.finditer(clause))][number > 0 :]
-    return clause[starts[number] :] if number < len(starts) else ""
+    starts = [match.start() for match in _WORD.finditer(clause)]
+    return clause if not number else clause[starts[number] :] if number < len(starts) else ""
 
 
 def _only_topic(rest: str) -> bool:
@@ -366,46 +352,43 @@ def _only_topic(rest: str) -> bool:
     in a statement.
     """
     before, *embedded = _EMBEDDED.split(rest, maxsplit=1)
-    if re.search(r"\bwhy\b", rest, re.IGNORECASE) and (_claims_NUMBER.search(rest) or _has_name(" " + embedded[0])):
+    if re.search(r"\bwhy\b", rest, re.IGNORECASE) and (_NUMBER.search(rest) or _has_name(" " + embedded[0])):
         return False  # "why" takes what follows for true
     if not (_VERB.search(before) or _ED.search(before)):
         return True
     return not (
         _has_name(" " + before)
-        or _claims_NUMBER.search(before)
-        or any(w not in FUNCTION_WORDS and w not in CHAT and w not in META_NOUNS for w in _WORD.findall(before.lower()))
+        or _NUMBER.search(before)
+        or set(_WORD.findall(before.lower())) - FUNCTION_WORDS - CHAT - META_NOUNS
     )
 
 
 def _has_name(clause: str) -> bool:
-    """A capital letter in a word that does not open the clause, but for "I" and "AI"."""
+    """A capital in a word that does not open the clause, but for "I" and "AI", or in an opening one that is no talk."""
     words = _WORD.findall(clause)
-    later = words if clause.startswith(" ") else words[1:]
-    opening = words[:1] if not clause.startswith(" ") else []
+    opening, later = ([], words) if clause.startswith(" ") else (words[:1], words[1:])
     return any(w[0].isupper() and not re.fullmatch(r"I|I'\w+|AI|LLM|OK", w) for w in later) or any(
-        w.lower() not in FUNCTION_WORDS and w.lower() not in CHAT and w[0].isupper() for w in opening
+        w[0].isupper() and w.lower() not in FUNCTION_WORDS | CHAT for w in opening
     )
 
 
-def _claims_asks(text: str) -> bool:
+def _asks(text: str) -> bool:
     """A question that hides no claim: none that starts from one ("did you know that …") or ends in a tag."""
     clauses = [c.strip() for c in re.split(r"[,;:]\s+|\s[–—-]+\s", text.rstrip("? "))]
     last = clauses[-1]
     body = _from_word(last, _fillers(_WORD.findall(last.lower())))
-    if not all(_empty_clauses(c) for c in clauses[:-1]):
+    if not all(map(_empty_clauses, clauses[:-1])):
         return False
     if _empty_clauses(last):
         return True
-    return bool(_OPEN.match(body) or _POLAR.match(body)) and not (
-        _claims_LOADED.search(body) or _claims_NUMBER.search(body)
-    )
+    return bool(_OPEN.match(body) or _POLAR.match(body)) and not (_LOADED.search(body) or _NUMBER.search(body))
 
 
 def _is_heading(text: str, bare: str) -> bool:
     """A line that names what follows: markdown heading, or a noun phrase with a colon, without number and verb."""
     body = bare.rstrip(": ")
     words = body.split()
-    if not 1 <= len(words) <= 8 or ":" in body or body.endswith((".", "!", "?")) or _claims_NUMBER.search(body):
+    if not 1 <= len(words) <= 8 or ":" in body or body.endswith((".", "!", "?")) or _NUMBER.search(body):
         return False
     if _VERB.search(body) or any(w not in CHAT for w in _ED.findall(body)) or re.search(r"[,;]", body):
         return False

@@ -18,31 +18,31 @@ if TYPE_CHECKING:
     import torch
 
 
+SUPPORTED, CONTRADICTORY, UNVERIFIABLE, NO_FACT, UNSUPPORTED = range(len(LABELS) + 1)
+"""Positions in LABELS; UNSUPPORTED is the target of a row known only to be contradictory or unverifiable."""
+TARGET: dict[str, int] = {**{str(label): i for i, label in enumerate(LABELS)}, "unsupported": UNSUPPORTED}
+"""The target of each label of a data file."""
 NOISE = 1.0
 """Standard deviation of what is added to each standardised feature of each row in training: what a network learns then
 rests on many features that agree, and carries over to sources it did not see."""
 DOUBT, SHARE = 3.0, 0.2
 """The pair encoder's log-probabilities count down to −DOUBT and SHARE times: on sources it did not see it is often sure
 and wrong, so how sure it is must not outvote the features (docs/LOG.md). So its vote is known to be without effect on
-many a label before it is asked (``Judge``)."""
-UNSUPPORTED = len(LABELS)
-"""Target of a row known only to be contradictory or unverifiable; other targets are positions in LABELS."""
+many a label before it is asked (``judging.foregone``)."""
+
+
+def log_chances(logits_N4: torch.Tensor) -> torch.Tensor:
+    """(N, 5) log-probabilities of the four labels and, last, of "contradictory or unverifiable"."""
+    import torch
+
+    log_p = logits_N4.log_softmax(-1)
+    return torch.cat([log_p, torch.logsumexp(log_p[:, 1:3], -1, keepdim=True)], -1)
 
 
 def multitask_loss(logits_B4: torch.Tensor, target_B: torch.Tensor, weight_B: torch.Tensor) -> torch.Tensor:
-    """Weighted cross-entropy where target UNSUPPORTED stands for "contradictory or unverifiable".
-
-    Args:
-        logits_B4: (B, 4), in the order of LABELS.
-        target_B: (B,) int64 in 0 … 4.
-        weight_B: (B,) ≥ 0.
-    """
-    import torch
-
-    log_p = logits_B4.log_softmax(-1)
-    either = torch.logsumexp(log_p[:, 1:3], -1)
-    exact = log_p.gather(1, target_B.clamp(max=UNSUPPORTED - 1)[:, None])[:, 0]
-    return -(torch.where(target_B == UNSUPPORTED, either, exact) * weight_B).sum() / weight_B.sum()
+    """Weighted mean cross-entropy; targets are int64 in 0 … 4, weights ≥ 0, logits in the order of LABELS."""
+    log_p_B = log_chances(logits_B4).gather(-1, target_B[:, None])[:, 0]
+    return -(log_p_B * weight_B).sum() / weight_B.sum()
 
 
 class Combiner:
@@ -72,18 +72,15 @@ class Combiner:
     def predict_proba(self, features: np.ndarray, votes: np.ndarray | None = None) -> np.ndarray:
         """Calibrated probabilities, (n, 4) in the order of LABELS, float64, rows sum to 1.
 
-        Args:
-            features: (n, F).
-            votes: (n, 4) or (4,) in [−DOUBT, 0], of the pair encoder (``votes_of``); None where there is none.
+        ``votes``, (n, 4) or (4,) in [−DOUBT, 0], are the pair encoder's (``votes_of``); None without one.
         """
-        if not len(features):
-            return np.zeros((0, len(LABELS)))
-        z = self.logits(features).astype(np.float64)
-        if votes is not None:
-            z += self.tensors["encoder"] * votes
-        z = z / self.tensors["temperature"] + self.tensors["bias"]
+        z = self._combined(features, votes) / self.tensors["temperature"] + self.tensors["bias"]
         z = np.exp(z - z.max(1, keepdims=True))
         return z / z.sum(1, keepdims=True)
+
+    def _combined(self, features: np.ndarray, votes: np.ndarray | None) -> np.ndarray:
+        z = self.logits(features).astype(np.float64)
+        return z if votes is None else z + self.tensors["encoder"] * votes
 
     def decide(self, probabilities: np.ndarray) -> np.ndarray:
         """Positions in LABELS, (n,): see :func:`decide`."""
@@ -103,8 +100,8 @@ class Combiner:
             members: Networks of the ensemble.
             hidden: Width of both hidden layers.
             epochs: Passes over the rows.
-            seed: Of initial weights and sampling.
-            unread: Columns of the features that are left out: their scale is infinite.
+            seed: Seed of initial weights and sampling.
+            unread: Columns of the features that are left out: their scale becomes infinite.
         """
         mean, scale = features.mean(0), features.std(0) + 1e-6
         scale[list(unread)] = np.inf
@@ -120,22 +117,13 @@ class Combiner:
     def calibrated(
         self, features: np.ndarray, target: np.ndarray, weight: np.ndarray, votes: np.ndarray | None = None
     ) -> Combiner:
-        """Fit temperature and class biases on rows kept apart.
-
-        Args:
-            features: (n, F).
-            target: (n,) positions in LABELS, or UNSUPPORTED.
-            weight: (n,) ≥ 0.
-            votes: (n, 4) of the pair encoder, or None.
+        """Fit temperature and class biases on held-out rows; arguments as for ``fit`` and ``predict_proba``.
 
         Source: between temperature and vector scaling of Guo et al. 2017, §4.2.
         """
         import torch
 
-        z = self.logits(features).astype(np.float64)
-        if votes is not None:
-            z += self.tensors["encoder"] * votes
-        logits = torch.tensor(z)
+        logits = torch.tensor(self._combined(features, votes))
         log_t = torch.zeros((), dtype=torch.float64, requires_grad=True)
         bias = torch.zeros(len(LABELS), dtype=torch.float64, requires_grad=True)
         targets, weights = torch.tensor(target), torch.tensor(weight, dtype=torch.float64)
@@ -148,8 +136,7 @@ class Combiner:
             return loss
 
         optimizer.step(closure)
-        fitted = {"temperature": log_t.exp(), "bias": bias}
-        return Combiner({**self.tensors, **{name: v.detach().numpy() for name, v in fitted.items()}})
+        return Combiner({**self.tensors, "temperature": log_t.exp().detach().numpy(), "bias": bias.detach().numpy()})
 
     def with_threshold(self, threshold: float) -> Combiner:
         """The same with another threshold for "supported"."""
@@ -177,12 +164,9 @@ def votes_of(logits: np.ndarray) -> np.ndarray:
 
 
 def decide(probabilities: np.ndarray, threshold: float) -> np.ndarray:
-    """The label of each row: no_fact where it is the most probable, else supported or the likelier hallucination.
+    """(n,) positions in LABELS: no_fact where it is the most probable, else supported or the likelier hallucination.
 
     Among factual labels "supported" needs P(supported) / (1 − P(no_fact)) ≥ threshold.
-
-    Returns:
-        (n,) positions in LABELS.
     """
     p = np.asarray(probabilities)
     share = p[:, 0] / np.maximum(1.0 - p[:, 3], 1e-9)
@@ -201,15 +185,15 @@ def _fit_member(
     import torch
     from torch import nn
 
-    generator = torch.Generator().manual_seed(seed)
-    torch.manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)  # rows and noise
+    torch.manual_seed(seed)  # initial weights and dropout
     net = nn.Sequential(
         nn.Linear(x.shape[1], hidden), nn.GELU("tanh"), nn.Dropout(0.4),
         nn.Linear(hidden, hidden), nn.GELU("tanh"), nn.Dropout(0.4), nn.Linear(hidden, len(LABELS)),
     )  # fmt: skip
     inputs, targets = torch.tensor(x, dtype=torch.float32), torch.tensor(target)
     weights = torch.tensor(weight, dtype=torch.float32)
-    read = inputs.abs().amax(0) > 0
+    read = inputs.abs().amax(0) > 0  # features left out get no noise either
     batch = min(256, len(x))
     steps = max(1, epochs * (len(x) // batch))
     optimizer = torch.optim.AdamW(net.parameters(), lr=3e-3, weight_decay=0.1)

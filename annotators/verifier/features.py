@@ -1,166 +1,34 @@
-"""The feature vector of one sentence against one window: lexical and embedded alignment, side by side.
+"""The feature vector of one sentence against one window: what the combiner reads.
 
-``Idf`` weighs words by how rare they are in the training documents; ``Evidence`` holds what all sentences judged
-against one window share.
+Three families, side by side: lexical features say which words stand in the passages (by Porter stem; numbers by value),
+alignment features how closely each word is matched by meaning (greedy matching of contextual token vectors, as in the
+recall of BERTScore, Zhang et al. 2020), conflict features what the evidence has in the place of a missing word. A
+missing number may just be unmentioned; one whose place in the evidence holds another number is a contradiction.
+Nothing is learned here but ``Idf``, which weighs words by how rare they are in the training documents.
 """
 
 from __future__ import annotations
 
-import re
 import zlib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
+from itertools import groupby
 
 import numpy as np
 
-from annotators.text.words import EXTREMES, FUNCTION_WORDS, HEDGES, MONTHS, NEGATIONS, NUMBER_WORDS, OPPOSITES, PERSONAL
+from annotators.text.words import (
+    EXTREMES,
+    HEDGES,
+    NEGATIONS,
+    OPPOSITES,
+    PERSONAL,
+    Unit,
+    Words,
+    stem_set,
+    units,
+    words_of,
+)
 from engines.embedding import TokenEmbeddings
-
-# ----------------------------------------------------------------------------------------------------
-# Words of a text and how the words of a sentence are found again in passages: the lexical half of the alignment.
-#
-# Pure Python and numpy, no model. Words are compared by Porter stem, numbers by value ("1,000" = "1000" =
-# "one thousand" word by word), names by their capital letters. Leaves paraphrase to ``annotators/verifier/features.py``.
-
-_WORD = re.compile(r"(?:(?<![\w.,)])[-−](?=\d))?\d+(?:[.,:]\d+)*|[^\W\d_]+(?:['’][^\W\d_]+)?|[%$€£¥]")
-
-
-@lru_cache(maxsize=1)
-def _stemmer() -> Callable[[str], str]:
-    from nltk.stem.porter import PorterStemmer  # comes with rouge-score, needs no data
-
-    return lru_cache(maxsize=65_536)(PorterStemmer().stem)
-
-
-@dataclass(frozen=True)
-class Words:
-    """The words of one text, in order; all tuples have one entry per word (_W).
-
-    ``stems`` are compared, ``starts``/``ends`` are code-point offsets, ``numbers`` is the value as text or None.
-    """
-
-    lower: tuple[str, ...]
-    stems: tuple[str, ...]
-    starts: tuple[int, ...]
-    ends: tuple[int, ...]
-    numbers: tuple[str | None, ...]
-    content: tuple[bool, ...]
-    names: tuple[bool, ...]
-
-    def __len__(self) -> int:
-        return len(self.lower)
-
-
-def number_value(word: str) -> str | None:
-    """The value of a number in digits or as one English word, as canonical text; None for other words.
-
-    "1,000" is "1000", "3.50" is "3.5", "007" is "7"; longer digit strings keep their leading zeros.
-    """
-    if word[0] in "-−":
-        value = number_value(word[1:])
-        return value if value in {None, "0"} else f"-{value}"
-    if word[0].isdigit():
-        if not word.isascii():
-            return word
-        plain = word.replace(",", "")
-        if plain.count(".") == 1 and ":" not in plain:
-            plain = plain.rstrip("0").rstrip(".").lstrip("0")
-            return f"0{plain}" if not plain or plain[0] == "." else plain
-        return plain if plain[0] != "0" or len(plain) > 3 else plain.lstrip("0") or "0"
-    return NUMBER_WORDS.get(word)
-
-
-@lru_cache(maxsize=4096)
-def words_of(text: str) -> Words:
-    """Cut a text into words; a capitalised word counts as a name unless it opens the text and is a function word."""
-    stem = _stemmer()
-    lower: list[str] = []
-    stems: list[str] = []
-    starts: list[int] = []
-    ends: list[int] = []
-    numbers: list[str | None] = []
-    content: list[bool] = []
-    names: list[bool] = []
-    for match in _WORD.finditer(text):
-        raw = match.group()
-        word = raw.lower().replace("’", "'")
-        value = number_value(word)
-        is_function = word in FUNCTION_WORDS and not (raw == "May" and lower)  # the month
-        bare = word[:-2] if word.endswith("'s") else word
-        lower.append(word)
-        numbers.append(value)
-        stems.append(f"#{value}" if value is not None else stem(bare))
-        starts.append(match.start())
-        ends.append(match.end())
-        content.append(not is_function)
-        names.append(raw[0].isupper() and not is_function and value is None)
-    return Words(tuple(lower), tuple(stems), tuple(starts), tuple(ends), tuple(numbers), tuple(content), tuple(names))
-
-
-@lru_cache(maxsize=12_288)
-def _ngrams(text: str, n: int) -> frozenset[tuple[str, ...]]:
-    stems = words_of(text).stems
-    return frozenset(zip(*(stems[i:] for i in range(n)), strict=False))
-
-
-@lru_cache(maxsize=4096)
-def stem_set(text: str) -> frozenset[str]:
-    """The distinct stems of a text."""
-    return frozenset(words_of(text).stems)
-
-
-@dataclass(frozen=True)
-class Unit:
-    """A number, month or run of name words: what another text may have its like of."""
-
-    kind: str
-    key: tuple[str, ...]
-    start: int
-    end: int
-    before: str
-    after: str
-
-
-def _kind(words: Words, i: int) -> str | None:
-    value = words.numbers[i]
-    if words.lower[i] in MONTHS and words.names[i]:
-        return "month"
-    if value is not None:
-        if re.fullmatch(r"1\d{3}|20\d\d", value) and words.lower[i].isdigit():
-            return "year"
-        return "number"
-    return "name" if words.names[i] else None
-
-
-@lru_cache(maxsize=4096)
-def units(text: str) -> tuple[Unit, ...]:
-    """Numbers, years, months and names of a text with their neighbouring words (stems, "" at the edges)."""
-    words = words_of(text)
-    found: list[Unit] = []
-    i = 0
-    while i < len(words):
-        kind = _kind(words, i)
-        if kind is None or (kind == "name" and i == 0 and len(words) > 1 and not words.names[1]):
-            i += 1
-            continue
-        j = i + 1
-        while (
-            kind == "name"
-            and j < len(words)
-            and _kind(words, j) == "name"
-            and text[words.ends[j - 1] : words.starts[j]] == " "
-        ):
-            j += 1
-        found.append(
-            Unit(
-                kind, words.stems[i:j], words.starts[i], words.ends[j - 1],
-                words.stems[i - 1] if i else "", words.stems[j] if j < len(words) else "",
-            )
-        )  # fmt: skip
-        i = j
-    return tuple(found)
-
 
 LEXICAL_FEATURES = (
     "cover_any", "cover_best", "cover_best3", "idf_any", "idf_best", "idf_best3",
@@ -170,15 +38,78 @@ LEXICAL_FEATURES = (
     "negated", "negation_best", "negation_differs", "hedged", "hedge_differs", "extreme", "extreme_missed",
     "length", "content_share", "question_mark", "personal", "second_best", "question_cover", "new_over_question",
 )  # fmt: skip
+ALIGNMENT_FEATURES = (
+    "cos_best", "cos_second", "cos_mean", "cos_question", "cos_question_best",
+    "align_mean", "align_best_mean", "align_min", "align_low", "align_q25", "align_miss_mean", "align_miss_min",
+    "align_hit_mean", "align_hit_min", "align_number_min", "align_name_min", "align_weak_idf",
+    "align_other_mean", "passage_share", "passage_entropy", "length_ratio_best", "negation_align",
+)  # fmt: skip
+CONFLICT_FEATURES = (
+    "swap_number", "swap_number_near", "swap_name", "swap_name_near", "opposite", "disorder", "name_disorder",
+    "negation_parity", "unit_differs",
+)  # fmt: skip
+FEATURES = (*LEXICAL_FEATURES, *ALIGNMENT_FEATURES, *CONFLICT_FEATURES)
+FORM = frozenset(
+    """numbers names negated hedged extreme length content_share question_cover cos_question cos_question_best
+    passage_share passage_entropy length_ratio_best""".split()
+)
+"""Features of a sentence's form, not of how it is matched: they tell sources apart rather than labels, so the combiner
+does not read them (docs/LOG.md). Question mark and personal words stay, for "no fact"."""
+VERSION = 3
+"""Raised whenever a feature, or what judging does with features and votes, changes its meaning: stored combiners depend
+on both."""
+N_BUCKETS = 1 << 16
+
+
+class Idf:
+    """Inverse document frequency of stems, hashed into a table of N_BUCKETS."""
+
+    def __init__(self, table: np.ndarray) -> None:
+        if table.shape != (N_BUCKETS,):
+            raise ValueError(f"idf table: expected shape ({N_BUCKETS},), got {table.shape}")
+        self.table = table.astype(np.float32)
+
+    def __call__(self, stem: str) -> float:
+        return float(self.table[_bucket(stem)])
+
+    @classmethod
+    def fit(cls, passages: Iterable[str]) -> Idf:
+        """idf(w) = log((n + 1) / (df(w) + 1)) over n passages."""
+        frequency = np.zeros(N_BUCKETS)
+        n = 0
+        for passage in passages:
+            n += 1
+            frequency[list({_bucket(stem) for stem in stem_set(passage)})] += 1
+        return cls(np.log((n + 1) / (frequency + 1)))
+
+
+def _bucket(stem: str) -> int:
+    return zlib.crc32(stem.encode("utf-8", "replace")) % N_BUCKETS
+
+
+class Evidence:
+    """The clean passages (_P) of one window in document order, stacked once for all sentences judged against it.
+
+    ``vectors`` (ΣT, D) of their tokens, ``lengths`` (_P,) tokens per passage, ``pooled`` (_P, D).
+    """
+
+    def __init__(self, texts: Sequence[str], embeddings: Sequence[TokenEmbeddings]) -> None:
+        self.texts = tuple(texts)
+        self.stems = frozenset[str]().union(*map(stem_set, texts))
+        self.lengths = np.array([len(p.ids) for p in embeddings], dtype=np.int64)
+        self.filled = np.flatnonzero(self.lengths)  # reduceat can't take empty stretches
+        self.edges = np.cumsum(self.lengths[self.filled]) - self.lengths[self.filled]
+        self.vectors = np.concatenate([p.vectors for p in embeddings if len(p.ids)] or [np.zeros((0, 1), np.float32)])
+        self.pooled = np.stack([p.pooled for p in embeddings]) if embeddings else np.zeros((0, 1), np.float32)
 
 
 def coverage(
     sentence: str, passages: Sequence[str], idf: Callable[[str], float]
 ) -> tuple[np.ndarray, np.ndarray, list[int]]:
-    """Which distinct content words of a sentence stand in which passage.
+    """Which distinct content words (_W) of a sentence stand in which passage (_P).
 
     Returns:
-        (found (_W, _P) bool, idf weight (_W,), position of each distinct content word in ``words_of(sentence)``).
+        (found (_W, _P) bool, idf weight (_W,), position of each in ``words_of(sentence)``).
     """
     words = words_of(sentence)
     position: dict[str, int] = {}
@@ -199,61 +130,52 @@ def _share(mask: np.ndarray, weight: np.ndarray | None = None) -> float:
 def _runs(hit: Sequence[bool]) -> tuple[int, int]:
     """Longest run of misses and of hits."""
     best = {True: 0, False: 0}
-    run = 0
-    for i, value in enumerate(hit):
-        run = run + 1 if i and hit[i - 1] == value else 1
-        best[value] = max(best[value], run)
+    for value, run in groupby(hit):
+        best[value] = max(best[value], len(list(run)))
     return best[False], best[True]
+
+
+@lru_cache(maxsize=12_288)
+def _ngrams(text: str, n: int) -> frozenset[tuple[str, ...]]:
+    stems = words_of(text).stems
+    return frozenset(zip(*(stems[i:] for i in range(n)), strict=False))
 
 
 def lexical_features(
     sentence: str, passages: Sequence[str], idf: Callable[[str], float], question: str = ""
 ) -> np.ndarray:
-    """Features of how a sentence's words are found in the passages of its window.
+    """(len(LEXICAL_FEATURES),) float64: how a sentence's words are found in its window's passages, in document order.
 
-    Args:
-        sentence: The judged sentence.
-        passages: The window's passages in document order; may be empty.
-        idf: Weight ≥ 0 of a stem, large for rare ones.
-        question: The question, or "".
-
-    Returns:
-        (len(LEXICAL_FEATURES),) float64; shares in [0, 1], 1 where there is nothing to find.
+    ``idf`` gives the weight ≥ 0 of a stem. Shares are in [0, 1], 1 where there is nothing to find.
     """
-    words = words_of(sentence)
+    words, passages = words_of(sentence), passages or [""]
     found, weight, at = coverage(sentence, passages, idf)
-    n_passages = len(passages)
-    any_ = np.asarray(found.any(1)) if n_passages else np.zeros(len(at), bool)
-    mass = (found * weight[:, None]).sum(0) if n_passages else np.zeros(1)
+    n_passages, any_ = len(passages), np.asarray(found.any(1))
+    mass = (found * weight[:, None]).sum(0)
     best = int(mass.argmax())
     second = float(np.partition(mass, -2)[-2] / max(weight.sum(), 1e-9)) if n_passages > 1 else 0.0
-    in_best = found[:, best] if n_passages else any_
-    if n_passages:
-        padded = np.pad(found, ((0, 0), (0, 2)))
-        triple = padded[:, :n_passages] | padded[:, 1 : n_passages + 1] | padded[:, 2 : n_passages + 2]
-        best3 = int((triple * weight[:, None]).sum(0).argmax())
-        in_best3 = triple[:, best3]
-        near = range(best3, min(best3 + 3, n_passages))
-    else:
-        best3, in_best3, near = 0, any_, range(0)
-    grams = []
+    in_best = found[:, best]
+    # The best three neighbouring passages: what a sentence sums up seldom stands in one.
+    padded = np.pad(found, ((0, 0), (0, 2)))
+    triple = padded[:, :n_passages] | padded[:, 1 : n_passages + 1] | padded[:, 2 : n_passages + 2]
+    best3 = int((triple * weight[:, None]).sum(0).argmax())
+    in_best3 = triple[:, best3]
+    near = passages[best3 : best3 + 3]
+    grams, grams_best = [], []
     for n in (2, 3, 4):
         own = _ngrams(sentence, n)
-        hit = own & frozenset().union(*(_ngrams(p, n) & own for p in passages)) if own else own
+        hit = frozenset[tuple[str, ...]]().union(*(_ngrams(p, n) & own for p in passages))
         grams.append(len(hit) / len(own) if own else _share(any_))
-    grams_best = []
-    for n in (2, 3):
-        own = _ngrams(sentence, n)
-        grams_best.append(len(own & _ngrams(passages[best], n)) / len(own) if own and n_passages else _share(in_best))
+        grams_best.append(len(own & _ngrams(passages[best], n)) / len(own) if own else _share(in_best))
     known = {words.stems[i] for i, hit in zip(at, any_, strict=True) if hit}
-    miss_run, hit_run = _runs([words.stems[i] in known for i in range(len(words)) if words.content[i]])
+    miss_run, hit_run = _runs([stem in known for stem, use in zip(words.stems, words.content, strict=True) if use])
     number = np.array([words.numbers[i] is not None for i in at], dtype=bool)
     name = np.array([words.names[i] and i > 0 for i in at], dtype=bool)
-    near_numbers = {s for p in near for s in stem_set(passages[p]) if s[0] == "#"}
+    near_numbers = {s for p in near for s in stem_set(p) if s[0] == "#"}
     miss = ~any_
     miss_idf = weight[miss]
-    best_words = set(words_of(passages[best]).lower) if n_passages else set()
-    near_words = {w for p in near for w in words_of(passages[p]).lower}
+    best_words = set(words_of(passages[best]).lower)
+    near_words = {w for p in near for w in words_of(p).lower}
     lower = set(words.lower)
     negated, best_negated = bool(lower & NEGATIONS), bool(best_words & NEGATIONS)
     asked = stem_set(question)
@@ -261,7 +183,7 @@ def lexical_features(
     values = (
         _share(any_), _share(in_best), _share(in_best3),
         _share(any_, weight), _share(in_best, weight), _share(in_best3, weight),
-        *grams, *grams_best, miss_run, hit_run,
+        *grams, *grams_best[:2], miss_run, hit_run,
         miss.sum(), miss_idf.sum(), miss_idf.max(initial=0.0),
         number.sum(), _share(any_[number]), _share(in_best3[number]),
         float((~in_best3[number]).any() and bool(near_numbers)),
@@ -276,62 +198,22 @@ def lexical_features(
     return np.array(values, dtype=np.float64)
 
 
-# ----------------------------------------------------------------------------------------------------
-# How the words of a sentence are met by meaning in the passages of its window: the embedded half of the alignment.
-#
-# Every word of the sentence is compared, by the contextual vectors of its tokens, with every token of the window
-# (greedy matching as in the recall of BERTScore, Zhang et al. 2020), so a paraphrase counts where the letters
-# differ. Works on vectors that were computed once per passage; costs one small matrix product per sentence.
-
-ALIGNMENT_FEATURES = (
-    "cos_best", "cos_second", "cos_mean", "cos_question", "cos_question_best",
-    "align_mean", "align_best_mean", "align_min", "align_low", "align_q25", "align_miss_mean", "align_miss_min",
-    "align_hit_mean", "align_hit_min", "align_number_min", "align_name_min", "align_weak_idf",
-    "align_other_mean", "passage_share", "passage_entropy", "length_ratio_best", "negation_align",
-)  # fmt: skip
-
-
-class PassageVectors:
-    """Token and sentence vectors of a window's passages, stacked once for all its sentences.
-
-    ``vectors`` (ΣT, D), ``lengths`` (_P,) tokens per passage, ``pooled`` (_P, D).
-    """
-
-    def __init__(self, passages: Sequence[TokenEmbeddings]) -> None:
-        self.lengths = np.array([len(p.ids) for p in passages], dtype=np.int64)
-        self.filled = np.flatnonzero(self.lengths)
-        self.vectors = np.concatenate([p.vectors for p in passages if len(p.ids)] or [np.zeros((0, 1), np.float32)])
-        self.edges = np.cumsum(self.lengths[self.filled]) - self.lengths[self.filled]
-        self.pooled = np.stack([p.pooled for p in passages]) if passages else np.zeros((0, 1), np.float32)
-
-    def __len__(self) -> int:
-        return len(self.lengths)
-
-
-def word_alignment(words: Words, own: TokenEmbeddings, passages: PassageVectors) -> tuple[np.ndarray, np.ndarray]:
-    """Best similarity of each word of a sentence to each passage.
-
-    Args:
-        words: The words of the sentence, _W of them.
-        own: Its token vectors (_T, D).
-        passages: The window's _P passages.
+def word_alignment(words: Words, own: TokenEmbeddings, evidence: Evidence) -> tuple[np.ndarray, np.ndarray]:
+    """Best similarity of each word (_W) of a sentence, with token vectors ``own``, to each passage (_P).
 
     Returns:
         ((_W, _P) mean over the word's tokens of the best cosine in that passage, (_W,) bool: the word has a token).
     """
-    n_words = len(words)
-    total = np.zeros((n_words, len(passages)), dtype=np.float32)
-    if not n_words or not len(passages.vectors) or not len(own.ids):
-        return total, np.zeros(n_words, bool)
-    best = np.full((len(own.ids), len(passages)), -1.0, dtype=np.float32)
-    best[:, passages.filled] = np.maximum.reduceat(own.vectors @ passages.vectors.T, passages.edges, axis=1)
-    starts = own.offsets[:, 0]
-    owner = np.searchsorted(np.array(words.starts), starts, side="right") - 1
-    inside = (owner >= 0) & (starts < np.array(words.ends)[np.maximum(owner, 0)])
-    has, first, count = np.unique(owner[inside], return_index=True, return_counts=True)
+    total = np.zeros((len(words), len(evidence.lengths)), dtype=np.float32)
+    mask = np.zeros(len(words), bool)
+    if not len(words) or not len(evidence.vectors) or not len(own.ids):
+        return total, mask
+    best = np.full((len(own.ids), len(evidence.lengths)), -1.0, dtype=np.float32)
+    best[:, evidence.filled] = np.maximum.reduceat(own.vectors @ evidence.vectors.T, evidence.edges, axis=1)
+    owner = words.holding(own.offsets[:, 0])
+    has, first, count = np.unique(owner[owner >= 0], return_index=True, return_counts=True)
     if len(has):
-        total[has] = np.add.reduceat(best[inside], first, axis=0) / count[:, None]
-    mask = np.zeros(n_words, bool)
+        total[has] = np.add.reduceat(best[owner >= 0], first, axis=0) / count[:, None]
     mask[has] = True
     return total, mask
 
@@ -344,31 +226,27 @@ def _mean(values: np.ndarray, weight: np.ndarray) -> float:
 def alignment_features(
     words: Words,
     own: TokenEmbeddings,
-    passages: PassageVectors,
+    evidence: Evidence,
     found: np.ndarray,
     weight: np.ndarray,
     question: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Features of how a sentence is met by meaning in the passages of its window.
+    """How a sentence (words _W, vectors ``own``) is matched by meaning in the passages (_P) of its window.
 
-    Args:
-        words: The words of the judged sentence, _W of them.
-        own: Its token vectors and pooled vector.
-        passages: Those of the window's _P passages.
-        found: (_W,) bool, whether each word stands literally in the window.
-        weight: (_W,) ≥ 0, the idf of each word.
-        question: Pooled vector (D,) of the question, or None.
+    ``found`` (_W,) says whether each word stands literally in the window, ``weight`` (_W,) ≥ 0 is the idf of each, and
+    ``question`` (D,) the pooled vector of the question, or None.
 
     Returns:
-        (len(ALIGNMENT_FEATURES),) float64, cosines in [-1, 1], 1 where there is nothing to meet; and (_P,) how much
-        of the sentence's weight each passage meets.
+        (len(ALIGNMENT_FEATURES),) float64, cosines in [-1, 1], 1 where there is nothing to match; and (_P,) how much
+        of the sentence's weight each passage matches.
     """
-    if not len(passages):
+    if not len(evidence.lengths):
         return np.zeros(len(ALIGNMENT_FEATURES)), np.zeros(0)
-    similarity = passages.pooled @ own.pooled
+    similarity = evidence.pooled @ own.pooled
     cosine = np.sort(similarity)[::-1]
-    sims, has_token = word_alignment(words, own, passages)
-    content = np.array(words.content, dtype=bool) & has_token
+    sims, has_token = word_alignment(words, own, evidence)
+    is_content = np.array(words.content, dtype=bool)
+    content = is_content & has_token
     weight = weight * content
     top = sims.max(1) if len(words) else np.zeros(0)
     mass = weight @ sims
@@ -381,44 +259,28 @@ def alignment_features(
     negation = np.array([w in NEGATIONS for w in words.lower], dtype=bool) & has_token
     share: np.ndarray = np.zeros(1)
     if content.any():
-        share = np.bincount(sims[content].argmax(1), weights=weight[content], minlength=len(passages))
+        share = np.bincount(sims[content].argmax(1), weights=weight[content], minlength=len(evidence.lengths))
         share = share[share > 0] / max(share.sum(), 1e-9)
     values = (
         cosine[0], cosine[1] if len(cosine) > 1 else 0.0, cosine[:3].mean(),
         float(question @ own.pooled) if question is not None else 0.0,
-        float(question @ passages.pooled[int(similarity.argmax())]) if question is not None else 0.0,
+        float(question @ evidence.pooled[int(similarity.argmax())]) if question is not None else 0.0,
         _mean(top, weight), _mean(in_best, weight),
         key[0], key[min(1, len(key) - 1)], key[(len(key) - 1) // 4],
         _mean(top, weight * miss), top[miss].min(initial=1.0),
         _mean(in_best, weight * hit), in_best[hit].min(initial=1.0),
         in_best[number].min(initial=1.0), in_best[name].min(initial=1.0),
         float((weight / (1.0 + np.exp((top - 0.55) / 0.04))).sum()),
-        _mean(in_best, (~np.array(words.content, dtype=bool) & has_token).astype(float)),
+        _mean(in_best, (~is_content & has_token).astype(float)),
         float(share.max(initial=0.0)), float(-(share * np.log(np.maximum(share, 1e-12))).sum()),
-        float(np.log1p(len(own.ids)) - np.log1p(passages.lengths[best])),
+        float(np.log1p(len(own.ids)) - np.log1p(evidence.lengths[best])),
         in_best[negation].min(initial=1.0),
     )  # fmt: skip
     return np.array(values, dtype=np.float64), mass
 
 
-# ----------------------------------------------------------------------------------------------------
-# Signs that a sentence says something else than its evidence, where both speak of the same: the conflict features.
-#
-# An absent number may just be unmentioned; an absent number whose place in the evidence holds another one is a
-# contradiction. The same for names, for words with an opposite, and for two names that changed places.
-
-CONFLICT_FEATURES = (
-    "swap_number", "swap_number_near", "swap_name", "swap_name_near", "opposite", "disorder", "name_disorder",
-    "negation_parity", "unit_differs",
-)  # fmt: skip
-
-
 def conflict_features(sentence: str, evidence: Sequence[str]) -> np.ndarray:
-    """Signs of a conflict between a sentence and the passages that speak of the same.
-
-    Args:
-        sentence: The judged sentence.
-        evidence: The one to three passages that meet it best, the best one first; may be empty.
+    """Signs that a sentence says something else than the passages that match it best, the best one first.
 
     Returns:
         (len(CONFLICT_FEATURES),) float64: numbers and names whose place in the evidence another one holds (and
@@ -447,20 +309,10 @@ def conflict_features(sentence: str, evidence: Sequence[str]) -> np.ndarray:
 
 
 def _counterpart(unit: Unit, others: Sequence[tuple[Unit, str]]) -> tuple[str, bool] | None:
-    """The text of the same kind that alone could stand in the unit's place; None where there is none or several.
-
-    Of several, the one with the same neighbouring word before or after decides, if only one has it.
-
-    Returns:
-        (text, whether a neighbouring word is the same).
-    """
-    texts = {text for other, text in others if other.kind == unit.kind}
-    near = {
-        text
-        for other, text in others
-        if other.kind == unit.kind
-        and ((other.after and other.after == unit.after) or (other.before and other.before == unit.before))
-    }
+    """The only text of the same kind, or the only one beside the same word, and whether it is beside the same word."""
+    alike = [(other, text) for other, text in others if other.kind == unit.kind]
+    texts = {text for _, text in alike}
+    near = {text for other, text in alike if unit.after == other.after != "" or unit.before == other.before != ""}
     if len(near) == 1:
         return near.pop(), True
     return (texts.pop(), False) if len(texts) == 1 and not near else None
@@ -510,87 +362,26 @@ def disorder(own: Words, other: Words, use: Sequence[bool]) -> float:
 
     Only words that occur once on both sides count; 0 with fewer than two of them.
     """
-    first = {s: i for i, s in enumerate(own.stems) if use[i] and own.stems.count(s) == 1}
-    places = [other.stems.index(s) for s in first if other.stems.count(s) == 1]
+    once = [stem for stem, used in zip(own.stems, use, strict=True) if used and own.stems.count(stem) == 1]
+    places = np.array([other.stems.index(stem) for stem in once if other.stems.count(stem) == 1])
     n = len(places)
     if n < 2:
         return 0.0
-    array = np.array(places)
-    later = np.triu(array[:, None] > array[None, :], 1)
-    return float(later.sum() / (n * (n - 1) / 2))
-
-
-FEATURES = (*LEXICAL_FEATURES, *ALIGNMENT_FEATURES, *CONFLICT_FEATURES)
-FORM = frozenset(
-    """numbers names negated hedged extreme length content_share question_cover cos_question cos_question_best
-    passage_share passage_entropy length_ratio_best""".split()
-)
-"""Features of a sentence's form, not of how it is met: they tell sources apart rather than labels, so the combiner does
-not read them (docs/LOG.md). Question mark and personal words stay, for "no fact"."""
-VERSION = 3
-"""Raised whenever a feature changes its meaning, or judging what it does with features and votes, since stored
-combiners depend on both."""
-N_BUCKETS = 1 << 16
-
-
-class Idf:
-    """Inverse document frequency of stems, hashed into a table of N_BUCKETS."""
-
-    def __init__(self, table: np.ndarray) -> None:
-        if table.shape != (N_BUCKETS,):
-            raise ValueError(f"idf table: expected shape ({N_BUCKETS},), got {table.shape}")
-        self.table = table.astype(np.float32)
-
-    def __call__(self, stem: str) -> float:
-        return float(self.table[zlib.crc32(stem.encode("utf-8", "replace")) % N_BUCKETS])
-
-    @classmethod
-    def fit(cls, passages: Iterable[str]) -> Idf:
-        """idf(w) = log((n + 1) / (df(w) + 1)) over n passages."""
-        frequency = np.zeros(N_BUCKETS)
-        n = 0
-        for passage in passages:
-            n += 1
-            for bucket in {zlib.crc32(stem.encode("utf-8", "replace")) % N_BUCKETS for stem in stem_set(passage)}:
-                frequency[bucket] += 1
-        return cls(np.log((n + 1) / (frequency + 1)))
-
-
-class Evidence:
-    """The passages of one window with their vectors.
-
-    Args:
-        texts: The passages' texts, clean, in document order.
-        embeddings: Their token embeddings.
-    """
-
-    def __init__(self, texts: Sequence[str], embeddings: Sequence[TokenEmbeddings]) -> None:
-        self.texts = tuple(texts)
-        self.vectors = PassageVectors(embeddings)
-        self.stems = frozenset().union(*(stem_set(text) for text in texts))
-
-    def found(self, sentence: str) -> np.ndarray:
-        """(_W,) bool: which words of the sentence stand in the window."""
-        return np.array([stem in self.stems for stem in words_of(sentence).stems], dtype=bool)
+    return float(np.triu(places[:, None] > places[None, :], 1).sum() / (n * (n - 1) / 2))
 
 
 def feature_vector(
     sentence: str, own: TokenEmbeddings, evidence: Evidence, idf: Idf, question: str, asked: TokenEmbeddings | None
 ) -> np.ndarray:
-    """All features of a sentence, (len(FEATURES),) float64, in the order of FEATURES.
+    """(len(FEATURES),) float64: all features of a clean sentence with embeddings ``own``, in the order of FEATURES.
 
-    Args:
-        sentence: The sentence, clean.
-        own: Its token embeddings.
-        evidence: Its window.
-        idf: Word weights.
-        question: The question, or "".
-        asked: Its embeddings, or None without a question.
+    ``question`` is "" and its embeddings ``asked`` are None where nothing was asked.
     """
     words = words_of(sentence)
     weight = np.array([idf(stem) for stem in words.stems])
+    found = np.array([stem in evidence.stems for stem in words.stems], dtype=bool)
     lexical = lexical_features(sentence, evidence.texts, idf, question)
     pooled = None if asked is None else asked.pooled
-    alignment, mass = alignment_features(words, own, evidence.vectors, evidence.found(sentence), weight, pooled)
-    best = sorted(range(len(mass)), key=lambda i: -mass[i])[:2]
+    alignment, mass = alignment_features(words, own, evidence, found, weight, pooled)
+    best = sorted(range(len(mass)), key=lambda i: -mass[i])[:2]  # more passages would find rivals everywhere
     return np.concatenate([lexical, alignment, conflict_features(sentence, [evidence.texts[i] for i in best])])

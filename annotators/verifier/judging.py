@@ -15,25 +15,25 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from annotators.records import LABELS, Fragment
-from annotators.retrieval.window import ReferenceIndex, Window, index_references, second_pass, select
+from annotators.retrieval.passages import ReferenceIndex, index_references
+from annotators.retrieval.window import Window, second_pass, select
 from annotators.text.normalise import clean_text
-from annotators.verifier.combiner import DOUBT, Combiner, votes_of
+from annotators.text.words import words_of
+from annotators.verifier.combiner import CONTRADICTORY, DOUBT, NO_FACT, SUPPORTED, UNVERIFIABLE, Combiner, votes_of
 from annotators.verifier.encoder import EXCERPT_TOKENS, LEAST_GAIN, excerpt
-from annotators.verifier.features import FEATURES, Evidence, Idf, coverage, feature_vector, word_alignment, words_of
+from annotators.verifier.features import FEATURES, Evidence, Idf, coverage, feature_vector, word_alignment
 
 if TYPE_CHECKING:
     from annotators.verifier.encoder import PairEncoder
     from engines.embedding import Embedder, TokenEmbeddings
 
 
-SUPPORTED, CONTRADICTORY, UNVERIFIABLE, NO_FACT = range(len(LABELS))
-CONFLICT_COVER = 0.6
-CONFLICT_CAP = 0.1
+CONFLICT_COVER, CONFLICT_CAP = 0.6, 0.1
 """See ``capped``."""
 MAX_FRAGMENTS = 3
-TokenScores = tuple[tuple[int, int, float], ...]
 MIN_GAIN = 0.12
 """Share of a sentence's word weight that a further fragment must add."""
+TokenScores = tuple[tuple[int, int, float], ...]
 
 
 @dataclass(frozen=True)
@@ -46,20 +46,35 @@ class Item:
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """A judgement: position in LABELS, probabilities (4,), and the window and passages that it rests on."""
+class Comparison:
+    """An item beside one window: features (F,), and how the window's _P passages match the sentence's _W words.
+
+    ``matched`` (_W, _P) is in [0, 1], 1 where the word stands in the passage literally; ``weight`` (_W,) is the idf of
+    content words, 0 of others.
+    """
 
     item: Item
-    label: int
-    probabilities: np.ndarray
     window: Window
     evidence: Evidence
-    met: np.ndarray
-    """(_W, _P) how well each passage meets each word, in [0, 1]; 1 where the word stands in it literally."""
+    features: np.ndarray
+    matched: np.ndarray
     weight: np.ndarray
-    """(_W,) idf of content words, 0 of others."""
+
+    def text(self) -> tuple[str, str, tuple[str, ...]]:
+        """What the encoder reads: question, sentence, and the passages that match most of it."""
+        tokens = [p.tokens for p in self.window.passages]
+        places = excerpt(self.matched, self.weight, tokens, EXCERPT_TOKENS, LEAST_GAIN)
+        return self.item.question, self.item.sentence, tuple(self.evidence.texts[i] for i in places)
+
+
+@dataclass(frozen=True)
+class Verdict(Comparison):
+    """A judgement: position in LABELS and probabilities (4,), with the comparison that it rests on."""
+
+    label: int
+    probabilities: np.ndarray
     token_scores: TokenScores = ()
-    """(start, end, P(unsupported)) of the encoder's tokens of the clean sentence; none without an encoder."""
+    """(start, end, P(unsupported)) of the encoder's tokens of the clean sentence; none where it was not asked."""
 
     @property
     def support(self) -> float:
@@ -92,7 +107,7 @@ class Memory:
 
 
 class Judge:
-    """Sentences to verdicts, through window, features and combiner."""
+    """Sentences to verdicts, through window, features, combiner and, where there is one, the pair encoder."""
 
     def __init__(
         self,
@@ -102,16 +117,16 @@ class Judge:
         window_tokens: int | None = None,
         encoder: PairEncoder | None = None,
     ) -> None:
-        self.encoder = encoder
-        self.window_tokens = window_tokens
         self.combiner = combiner
         self.idf = idf
         self.embedder = embedder
+        self.window_tokens = window_tokens
+        self.encoder = encoder
         self._memory: Memory | None = None
 
     @contextmanager
     def memory(self) -> Iterator[None]:
-        """Keep embeddings until the end of the block."""
+        """Keep embeddings until the end of the block; everything else is called inside one."""
         self._memory = Memory(self.embedder)
         try:
             yield
@@ -119,131 +134,89 @@ class Judge:
             self._memory = None
 
     def __call__(self, items: Sequence[Item]) -> list[Verdict]:
-        """Judge items, in order; call inside ``memory()``."""
-        if not items:
-            return []
-        indexes = self._index([item.reference for item in items])
-        windows = self._windows(items, indexes)
+        """Judge items, in order."""
+        indexes, windows = self._windows(items)
         verdicts = self.judge_in(items, windows)
         again = [i for i, verdict in enumerate(verdicts) if verdict.label == UNVERIFIABLE and not windows[i].whole]
         wider = second_pass([(indexes[items[i].reference], items[i].sentence) for i in again])
         further = [(i, window) for i, group in zip(again, wider, strict=True) for window in group]
-        for (i, _), other in zip(
-            further, self.judge_in([items[i] for i, _ in further], [w for _, w in further]), strict=True
-        ):
+        others = self.judge_in([items[i] for i, _ in further], [window for _, window in further])
+        for (i, _), other in zip(further, others, strict=True):
             if other.support > verdicts[i].support:
                 verdicts[i] = other
         return verdicts
 
-    def read(self, items: Sequence[Item]) -> tuple[np.ndarray, list[tuple[str, ...]]]:
-        """(n, F) features of items in their first windows, and what the encoder reads of these; for training.
-
-        Call inside ``memory()``.
-        """
-        windows = self._windows(items, self._index([item.reference for item in items]))
-        features, evidence = self._features(items, windows)
-        texts = zip(self._met(items, evidence), windows, evidence, strict=True)
-        return features, [self._excerpt(*met, window, e) for met, window, e in texts]
+    def read(self, items: Sequence[Item]) -> list[Comparison]:
+        """Items beside their first windows, for training."""
+        return self._compare(items, self._windows(items)[1])
 
     def judge_in(self, items: Sequence[Item], windows: Sequence[Window]) -> list[Verdict]:
         """Judge each item against the window given for it."""
         if not items:
             return []
-        features, evidence = self._features(items, windows)
-        met = self._met(items, evidence)
+        compared = self._compare(items, windows)
+        features = np.stack([comparison.features for comparison in compared])
         votes: np.ndarray | None = None
         tokens: list[TokenScores] = [()] * len(items)
         if self.encoder is not None:
             votes = foregone(self.combiner, features)
             asked = np.flatnonzero(np.isnan(votes[:, 0])).tolist()
-            texts = [
-                (items[i].question, items[i].sentence, self._excerpt(*met[i], windows[i], evidence[i])) for i in asked
-            ]
-            logits, read = self.encoder(texts)
+            logits, scores = self.encoder([compared[i].text() for i in asked])
             votes[asked] = votes_of(logits)
-            for i, scores in zip(asked, read, strict=True):
-                tokens[i] = scores
-        probabilities = capped(features, self.combiner.predict_proba(features, votes))
-        labels = self.combiner.decide(probabilities)
-        verdicts = [
-            Verdict(item, int(label), p, window, e, m[0], m[1], wrong)
-            for item, label, p, window, e, m, wrong in zip(
-                items, labels, probabilities, windows, evidence, met, tokens, strict=True
-            )
+            for i, found in zip(asked, scores, strict=True):
+                tokens[i] = found
+        chances = capped(features, self.combiner.predict_proba(features, votes))
+        labels = self.combiner.decide(chances).tolist()
+        return [
+            Verdict(**vars(comparison), label=label, probabilities=p, token_scores=scores)
+            for comparison, label, p, scores in zip(compared, labels, chances, tokens, strict=True)
         ]
-        return verdicts
 
     def marked(self, verdicts: Sequence[Verdict]) -> list[Verdict]:
         """The verdicts; the encoder's marks are added to hallucinated ones for which it was not asked.
 
-        For labels that changed after judging (a calibration); call inside ``memory()``.
+        For labels that changed after judging (a calibration).
         """
         out = list(verdicts)
         late = [i for i, v in enumerate(out) if v.label in (CONTRADICTORY, UNVERIFIABLE) and not v.token_scores]
         if self.encoder is not None and late:
-            texts = [
-                (v.item.question, v.item.sentence, self._excerpt(v.met, v.weight, v.window, v.evidence))
-                for v in (out[i] for i in late)
-            ]
-            for i, scores in zip(late, self.encoder(texts)[1], strict=True):
+            for i, scores in zip(late, self.encoder([out[i].text() for i in late])[1], strict=True):
                 out[i] = replace(out[i], token_scores=scores)
         return out
 
-    def _met(self, items: Sequence[Item], evidence: Sequence[Evidence]) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Of each item ``Verdict.met`` and ``Verdict.weight``."""
-        found_of = []
-        for item, e, own in zip(items, evidence, self._embed([item.sentence for item in items]), strict=True):
-            words = words_of(item.sentence)
-            sims, _ = word_alignment(words, own, e.vectors)
-            met = np.clip((sims - 0.3) / 0.6, 0.0, 0.9)
-            found, _, at = coverage(item.sentence, e.texts, self.idf)
-            met[at] = np.where(found, 1.0, met[at])
-            weight = np.zeros(len(words))
-            weight[at] = [self.idf(words.stems[j]) for j in at]
-            found_of.append((met, weight))
-        return found_of
-
-    def _excerpt(self, met: np.ndarray, weight: np.ndarray, window: Window, evidence: Evidence) -> tuple[str, ...]:
-        places = excerpt(met, weight, [p.tokens for p in window.passages], EXCERPT_TOKENS, LEAST_GAIN)
-        return tuple(evidence.texts[i] for i in places)
-
-    def _embed(self, texts: Sequence[str]) -> list[TokenEmbeddings]:
-        return self._remembered().encode_tokens(texts)
-
-    def _remembered(self) -> Memory:
+    def _remembering(self) -> Memory:
         if self._memory is None:
             raise RuntimeError("a Judge is called inside its memory() block")
         return self._memory
 
-    def _index(self, references: Sequence[str]) -> dict[str, ReferenceIndex]:
-        distinct = list(dict.fromkeys(references))
-        memory = self._remembered()
-        return dict(
-            zip(distinct, index_references(distinct, memory.tokenize, (memory,), self.window_tokens), strict=True)
-        )
+    def _windows(self, items: Sequence[Item]) -> tuple[dict[str, ReferenceIndex], list[Window]]:
+        """The index of each reference, and each item's first window."""
+        distinct = list(dict.fromkeys(item.reference for item in items))
+        memory = self._remembering()
+        found = index_references(distinct, memory.tokenize, (memory,), self.window_tokens)
+        indexes = dict(zip(distinct, found, strict=True))
+        return indexes, select([(indexes[item.reference], item.sentence) for item in items])
 
-    def _windows(self, items: Sequence[Item], indexes: dict[str, ReferenceIndex]) -> list[Window]:
-        return select([(indexes[item.reference], item.sentence) for item in items])
-
-    def _features(self, items: Sequence[Item], windows: Sequence[Window]) -> tuple[np.ndarray, list[Evidence]]:
-        texts = [[clean_text(p.text) for p in window.passages] for window in windows]
+    def _compare(self, items: Sequence[Item], windows: Sequence[Window]) -> list[Comparison]:
+        texts = [tuple(clean_text(p.text) for p in window.passages) for window in windows]
         wanted = [t for group in texts for t in group] + [
             s for item in items for s in (item.sentence, item.question) if s
         ]
-        embedded = dict(zip(wanted, self._embed(wanted), strict=True))
-        shared: dict[tuple[str, ...], Evidence] = {}
-        for group in texts:
-            key = tuple(group)
-            if key not in shared:
-                shared[key] = Evidence(group, [embedded[t] for t in group])
-        evidence = [shared[tuple(group)] for group in texts]
-        vectors = [
-            feature_vector(
-                item.sentence, embedded[item.sentence], e, self.idf, item.question, embedded.get(item.question)
-            )
-            for item, e in zip(items, evidence, strict=True)
-        ]
-        return np.stack(vectors), evidence
+        embedded = dict(zip(wanted, self._remembering().encode_tokens(wanted), strict=True))
+        shared = {group: Evidence(group, [embedded[t] for t in group]) for group in dict.fromkeys(texts)}
+        out = []
+        for item, window, group in zip(items, windows, texts, strict=True):
+            evidence, own, words = shared[group], embedded[item.sentence], words_of(item.sentence)
+            asked = embedded.get(item.question)
+            features = feature_vector(item.sentence, own, evidence, self.idf, item.question, asked)
+            # Cosines below 0.3 are chance, and no paraphrase counts as much as the word itself.
+            matched = np.clip((word_alignment(words, own, evidence)[0] - 0.3) / 0.6, 0.0, 0.9)
+            found, idf, at = coverage(item.sentence, evidence.texts, self.idf)
+            matched[at] = np.where(found, 1.0, matched[at])
+            weight = np.zeros(len(words))
+            weight[at] = idf
+            out.append(Comparison(item, window, evidence, features, matched, weight))
+        return out
 
 
 def foregone(combiner: Combiner, features: np.ndarray) -> np.ndarray:
@@ -268,18 +241,11 @@ def as_judged(combiner: Combiner, features: np.ndarray, votes: np.ndarray) -> np
 
 
 def capped(features: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
-    """Keep P(supported) low where the evidence has another number in the place of the sentence's.
+    """Probabilities (n, 4) with a low P(supported) where the evidence has another number in the sentence's place.
 
     Where a number that the evidence lacks has one counterpart beside the same word, and the best passage has most of
     the sentence's words, labelled sentences are almost never supported (docs/LOG.md); the smooth combiner does not
     follow so sharp a sign. What is taken off goes to "contradictory".
-
-    Args:
-        features: (n, F).
-        probabilities: (n, 4) in the order of LABELS.
-
-    Returns:
-        (n, 4), rows sum to 1.
     """
     near, cover = FEATURES.index("swap_number_near"), FEATURES.index("cover_best")
     conflict = (features[:, near] > 0) & (features[:, cover] >= CONFLICT_COVER)
@@ -291,21 +257,21 @@ def capped(features: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
 
 
 def fragments_of(verdict: Verdict) -> tuple[Fragment, ...]:
-    """The passages that decide a verdict: greedily those that meet most of the sentence's word weight.
+    """The passages that decide a verdict: greedily those that match most of the sentence's word weight.
 
-    None for "no fact", nor where not even the best passage meets a third of the sentence.
+    None for "no fact", nor where not even the best passage matches a third of the sentence.
     """
-    total = verdict.weight.sum()
-    if verdict.label == NO_FACT or total <= 0 or not verdict.met.shape[1]:
+    weight, matched = verdict.weight, verdict.matched
+    if verdict.label == NO_FACT or weight.sum() <= 0 or not matched.shape[1]:
         return ()
     chosen: list[int] = []
-    met = np.zeros(len(verdict.weight))
+    covered = np.zeros(len(weight))
     while len(chosen) < MAX_FRAGMENTS:
-        gain = verdict.weight @ np.maximum(verdict.met, met[:, None]) - verdict.weight @ met
+        gain = weight @ np.maximum(matched, covered[:, None]) - weight @ covered
         best = int(gain.argmax())
-        if gain[best] < (MIN_GAIN if chosen else 1 / 3) * total:
+        if gain[best] < (MIN_GAIN if chosen else 1 / 3) * weight.sum():
             break
         chosen.append(best)
-        met = np.maximum(met, verdict.met[:, best])
+        covered = np.maximum(covered, matched[:, best])
     passages = [verdict.window.passages[i] for i in sorted(chosen)]
     return tuple(Fragment(p.text, p.start, p.end) for p in passages)

@@ -1,6 +1,6 @@
 """Which words of a hallucinated sentence its evidence does not back: spans of the answer, word by word.
 
-Reads what the judge already has: how well each passage of the window meets each word, and, where the annotator has a
+Reads what the judge already has: how well each passage of the window matches each word, and, where the annotator has a
 pair encoder, its probability that a token is unsupported. Names and numbers are judged as whole units; words without
 content follow their neighbours. The constants were chosen on rows that docs/results/spans.md does not report.
 """
@@ -12,32 +12,29 @@ from itertools import pairwise
 
 import numpy as np
 
-from annotators.verifier.features import Words, units, words_of
+from annotators.text.words import Words, units, words_of
 
 VERSION = 1
 """Raised whenever a constant or rule changes, since records depend on it."""
 UNBACKED = 0.3
 """Doubt from which a word is unsupported."""
 NEAREST = 3
-"""Passages that count: those that meet most of the sentence. What stands elsewhere backs nothing."""
+"""Passages that count: those that match most of the sentence. What stands elsewhere backs nothing."""
 BRIDGE = 4
 """Most words without content between two unsupported ones that are taken along."""
 ENCODER_SHARE = 0.5
-"""Of the pair encoder in the doubt about a word; the rest is the alignment's."""
+"""Share of the pair encoder in the doubt about a word; the rest is the alignment's."""
+Tokens = Sequence[tuple[int, int, float]]
+"""(start, end, P(unsupported)) of the pair encoder's tokens, offsets into the sentence."""
 
 
-def doubts(words: Words, met: np.ndarray, tokens: Sequence[tuple[int, int, float]] = ()) -> np.ndarray:
-    """How little the evidence backs each word.
+def doubts(words: Words, matched: np.ndarray, tokens: Tokens = ()) -> np.ndarray:
+    """(_W,) how little the evidence backs each word, in [0, 1]; NaN for words without content.
 
-    Args:
-        words: The words of the sentence, _W of them.
-        met: (_W, _P) how well each passage meets each word, in [0, 1], 1 where it stands there.
-        tokens: (start, end, P(unsupported)) of the pair encoder's tokens, offsets into the sentence.
-
-    Returns:
-        (_W,) in [0, 1]; NaN for words without content.
+    ``matched`` (_W, _P) says how well each passage matches each word, in [0, 1]; ``tokens`` is () where the encoder was
+    not asked.
     """
-    doubt = 1.0 - met.max(1, initial=0.0)
+    doubt = 1.0 - matched.max(1, initial=0.0)
     if tokens:
         encoder = np.zeros(len(words))
         for start, end, p in tokens:
@@ -49,27 +46,21 @@ def doubts(words: Words, met: np.ndarray, tokens: Sequence[tuple[int, int, float
 
 
 def unsupported_spans(
-    sentence: str, met: np.ndarray, weight: np.ndarray, tokens: Sequence[tuple[int, int, float]] = ()
+    sentence: str, matched: np.ndarray, weight: np.ndarray, tokens: Tokens = ()
 ) -> list[tuple[int, int]]:
     """The unsupported stretches of a hallucinated sentence, in order, without overlap.
 
     The most doubtful word is always among them, unless there is no doubt about any: what is wrong then (an order, a
     negation) is no single word.
 
-    Args:
-        sentence: The clean sentence.
-        met: (_W, _P) of ``judging.Verdict``.
-        weight: (_W,) of ``judging.Verdict``.
-        tokens: Of ``judging.Verdict.token_scores``.
-
-    Returns:
-        (start, end) code points into the sentence; each begins and ends with a word.
+    The arguments are those of its ``judging.Verdict``. Returns (start, end), code points into the clean sentence, each
+    of which begins and ends with a word.
     """
     words = words_of(sentence)
     if not len(words):
         return []
-    nearest = np.argsort(-(weight @ met), kind="stable")[:NEAREST]
-    doubt = np.nan_to_num(doubts(words, met[:, nearest], tokens))
+    nearest = np.argsort(-(weight @ matched), kind="stable")[:NEAREST]
+    doubt = np.nan_to_num(doubts(words, matched[:, nearest], tokens))
     flagged = doubt >= min(UNBACKED, max(doubt.max(), 1e-9))
     for unit in units(sentence):
         inside = [i for i in range(len(words)) if unit.start <= words.starts[i] < unit.end]
@@ -80,15 +71,10 @@ def unsupported_spans(
         between = range(i + 1, j)
         if len(between) <= BRIDGE and not any(words.content[k] for k in between):
             flagged[i:j] = True
-    return [(words.starts[a], words.ends[b]) for a, b in _runs(flagged, sentence, words)]
-
-
-def _runs(flagged: np.ndarray, sentence: str, words: Words) -> list[tuple[int, int]]:
-    """First and last word of each run of flagged words with nothing but spaces between them."""
     runs: list[tuple[int, int]] = []
     for i in np.flatnonzero(flagged).tolist():
-        if runs and runs[-1][1] == i - 1 and sentence[words.ends[i - 1] : words.starts[i]].isspace():
-            runs[-1] = (runs[-1][0], i)
-        else:
-            runs.append((i, i))
+        start = words.starts[i]
+        if runs and flagged[i - 1] and sentence[words.ends[i - 1] : start].isspace():  # only spaces join two words
+            start, _ = runs.pop()
+        runs.append((start, words.ends[i]))
     return runs

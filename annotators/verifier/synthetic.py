@@ -1,10 +1,11 @@
-"""Synthetic rows for the pair encoder: sentences of documents, reworded and then, half of the time, made false.
+"""Synthetic rows for training: sentences of documents, reworded and then, half of the time, made false.
 
-What is false is mostly known to the character, so the token head learns from the same rows. Four families: one small
-edit that contradicts (``annotators/verifier/synthetic.py``, words in the same company), the same words in another order, beside a
-true sentence whose order differs too (``annotators/verifier/synthetic.py``), a clause of something else added (not verifiable), and
-a sentence whose own passage is taken out of the evidence (not verifiable). People's supported sentences are edited in
-the same ways, since their wording differs from the document's.
+What is false is mostly known to the character, so the encoder's token head learns from the same rows. Four families:
+one small edit that contradicts (another number, name, unit or opposite, a negation, a word that occurs between the
+same neighbours); the same words in another order, beside a true sentence whose order differs too; a clause of something
+else added (not verifiable); and a sentence whose own passage is taken out of the evidence (not verifiable). People's
+supported sentences are edited in the same ways: their wording differs from the document's as much before the edit as
+after it, so what is learned is the edit, not "verbatim means supported". All word lists and sentences are ours.
 """
 
 from __future__ import annotations
@@ -18,16 +19,13 @@ from itertools import combinations, pairwise
 from random import Random
 from typing import Any
 
-from annotators.records import LABELS
-from annotators.text.words import FUNCTION_WORDS, MONTHS, NEGATIONS, NUMBER_WORDS, OPPOSITES
-from annotators.verifier.features import Unit, stem_set, units, words_of
+from annotators.text.words import FUNCTION_WORDS, MONTHS, NEGATIONS, NUMBER_WORDS, OPPOSITES, stem_set, units, words_of
+from annotators.verifier.combiner import CONTRADICTORY, SUPPORTED, UNSUPPORTED, UNVERIFIABLE
 
-# ----------------------------------------------------------------------------------------------------
-# Synthetic contradictions: one small edit of a supported sentence that makes it false.
-#
-# A number or year is changed, a name exchanged for another one of the reference, a negation put in or taken out, a
-# word turned into its opposite. The sentences come from people, so their wording differs from the reference's as much
-# before the edit as after it: what is learned is the edit, not "verbatim means supported".
+Span = tuple[int, int]
+PER_DOCUMENT = 8
+
+# --- one edit of a supported sentence makes it false ---------------------------------------------------------------
 
 FRAMES = (
     "It is a myth that {}.",
@@ -53,12 +51,12 @@ def edit(sentence: str, reference: str, random: Random) -> str | None:
 
     Args:
         sentence: The supported sentence.
-        reference: Its reference; names are taken from it.
+        reference: Its reference; other names are taken from it.
         random: Decides which edit and which value.
     """
-    kinds = [_number, _number, _name, _name, _negation, _opposite, _unit]
+    kinds = [_number, _number, _name, _name, _negation, _opposite, _unit]  # numbers and names twice as often
     if random.random() < 0.08:
-        return random.choice(FRAMES).format(_decapitalised(sentence.rstrip(" .")))
+        return random.choice(FRAMES).format(decapitalised(sentence.rstrip(" .")))
     random.shuffle(kinds)
     for kind in kinds:
         edited = kind(sentence, reference, random)
@@ -67,27 +65,29 @@ def edit(sentence: str, reference: str, random: Random) -> str | None:
     return None
 
 
-def _put(sentence: str, unit: Unit, text: str) -> str:
-    return sentence[: unit.start] + text + sentence[unit.end :]
+def _put(sentence: str, start: int, end: int, text: str) -> str:
+    return sentence[:start] + text + sentence[end:]
 
 
 def _number(sentence: str, reference: str, random: Random) -> str | None:
+    """Another number, year or month, which the reference does not have."""
     found = [unit for unit in units(sentence) if unit.kind in {"number", "year", "month"}]
     if not found:
         return None
     unit = random.choice(found)
-    if unit.kind == "month":
-        return _put(sentence, unit, random.choice(sorted(MONTHS - {sentence[unit.start : unit.end].lower()})).title())
     text = sentence[unit.start : unit.end]
-    known = set(words_of(reference).stems)
+    if unit.kind == "month":
+        return _put(sentence, unit.start, unit.end, random.choice(sorted(MONTHS - {text.lower()})).title())
+    known = stem_set(reference)
     for _ in range(8):
-        value = _changed(text, unit.kind, random)
+        value = _other_number(text, unit.kind, random)
         if value is not None and value != text and words_of(value).stems[0] not in known:
-            return _put(sentence, unit, value)
+            return _put(sentence, unit.start, unit.end, value)
     return None
 
 
-def _changed(text: str, kind: str, random: Random) -> str | None:
+def _other_number(text: str, kind: str, random: Random) -> str | None:
+    """A number of the same form nearby: years within 40, others between half and three times as much."""
     if not text[0].isdigit():
         word = random.choice("two three four five six seven eight nine ten twelve twenty thirty".split())
         return word.title() if text[0].isupper() else word
@@ -103,36 +103,38 @@ def _changed(text: str, kind: str, random: Random) -> str | None:
 
 
 def _name(sentence: str, reference: str, random: Random) -> str | None:
+    """Another name of the reference in the place of one."""
     own = {stem for unit in units(sentence) for stem in unit.key}
     found = [unit for unit in units(sentence) if unit.kind == "name" and unit.start > 0]
     others = sorted({reference[u.start : u.end] for u in units(reference) if u.kind == "name" and not own & set(u.key)})
     if not found or not others:
         return None
-    return _put(sentence, random.choice(found), random.choice(others))
+    unit = random.choice(found)
+    return _put(sentence, unit.start, unit.end, random.choice(others))
 
 
 def _negation(sentence: str, reference: str, random: Random) -> str | None:
+    """The negation taken out, or one put in."""
     negated = re.search(r"\s+(?:not|never)\b|(?<=\w)n['’]t\b", sentence)
     if negated:
-        return sentence[: negated.start()] + sentence[negated.end() :]
+        return _put(sentence, *negated.span(), "")
     if NEGATIONS & set(words_of(sentence).lower):
         return None
-    places = list(_AUXILIARY.finditer(sentence))
-    if not places or random.random() < 0.5:
+    place = _AUXILIARY.search(sentence)
+    if place is None or random.random() < 0.5:
         return None
-    return sentence[: places[0].end()] + " not" + sentence[places[0].end() :]
+    return _put(sentence, place.end(), place.end(), " not")
 
 
 def _opposite(sentence: str, reference: str, random: Random) -> str | None:
+    """A word turned into its opposite."""
     words = words_of(sentence)
     found = [i for i, word in enumerate(words.lower) if word in OPPOSITES]
     if not found:
         return None
     i = random.choice(found)
     text = OPPOSITES[words.lower[i]]
-    if sentence[words.starts[i]].isupper():
-        text = text.title()
-    return sentence[: words.starts[i]] + text + sentence[words.ends[i] :]
+    return _put(sentence, words.starts[i], words.ends[i], text.title() if sentence[words.starts[i]].isupper() else text)
 
 
 def _unit(sentence: str, reference: str, random: Random) -> str | None:
@@ -142,44 +144,35 @@ def _unit(sentence: str, reference: str, random: Random) -> str | None:
     if not places:
         return None
     i = random.choice(places)
-    unit = random.choice([unit for unit in UNITS if unit != words.lower[i]])
-    return sentence[: words.starts[i]] + unit + sentence[words.ends[i] :]
+    return _put(
+        sentence, words.starts[i], words.ends[i], random.choice([unit for unit in UNITS if unit != words.lower[i]])
+    )
 
 
-def _decapitalised(sentence: str) -> str:
-    """For the middle of another sentence: a function word at the start loses its capital."""
-    first = sentence.split(" ", 1)[0]
-    return sentence[:1].lower() + sentence[1:] if first.lower() in FUNCTION_WORDS and first != "I" else sentence
-
-
-# ----------------------------------------------------------------------------------------------------
-# Rewordings that keep a sentence true: for synthetic rows whose supported sentences must not be copies.
+# --- rewordings that keep a sentence true --------------------------------------------------------------------------
 #
-# Each function takes a sentence and a random generator and gives another wording, or None where it does not apply.
-# They only leave things out, move them, or exchange words for words of the same meaning; the lists are ours.
+# Each takes a sentence and a random generator and gives another wording, or the sentence where it does not apply. They
+# only leave things out, move them, or exchange words for words of the same meaning.
 
-SYNONYMS = (
+SYNONYMS = " ".join(
     """
-    began|started;because of|due to|owing to;approximately|roughly;however|but;large|big;received|got
-    near|close to;died|passed away;built|constructed;located in|situated in|found in;also|too
-    company|firm;children|kids;film|movie;purchased|bought|acquired;became|turned into;many|numerous;including|such as
-    often|frequently;main|primary|principal;helps|assists|aids;shows|demonstrates|indicates;
-    showed|demonstrated
-    used|employed|utilised;important|significant;start|begin;ended|finished;large number of|great many
-    nearly|almost;whole|entire;usually|normally|generally;famous|well-known;quickly|rapidly;said|stated;
-    increase in|rise in;increased|grew|rose;decreased|fell|declined;get|obtain;needs|requires;need|require;lets|allows
-    requires|calls for;wrote|authored;several|a number of;until|till;United States|U.S.
-    study|research;people|persons;reduce|lower;reduces|lowers;difficult|hard;easy|simple;buy|purchase;job|occupation
-    doctor|physician;car|automobile;city|town;writer|author;child|kid;ill|sick;sea|ocean;road|street
-    produce|make;produces|makes;provide|give;provides|gives;provided|gave;allow|permit;allowed|let;show|reveal
-    won|was awarded;lives in|resides in;moved to|relocated to;left|departed from
-    consists of|is made up of;contains|includes;published|issued;discovered|found
-    """.strip()
-    .replace("\n", ";")
-    .split(";")
+    began|started; because of|due to|owing to; approximately|roughly; however|but; large|big; received|got; near|close
+    to; died|passed away; built|constructed; located in|situated in|found in; also|too; company|firm; children|kids;
+    film|movie; purchased|bought|acquired; became|turned into; many|numerous; including|such as; often|frequently;
+    main|primary|principal; helps|assists|aids; shows|demonstrates|indicates; showed|demonstrated;
+    used|employed|utilised; important|significant; start|begin; ended|finished; large number of|great many;
+    nearly|almost; whole|entire; usually|normally|generally; famous|well-known; quickly|rapidly; said|stated; increase
+    in|rise in; increased|grew|rose; decreased|fell|declined; get|obtain; needs|requires; need|require; lets|allows;
+    requires|calls for; wrote|authored; several|a number of; until|till; United States|U.S.; study|research;
+    people|persons; reduce|lower; reduces|lowers; difficult|hard; easy|simple; buy|purchase; job|occupation;
+    doctor|physician; car|automobile; city|town; writer|author; child|kid; ill|sick; sea|ocean; road|street;
+    produce|make; produces|makes; provide|give; provides|gives; provided|gave; allow|permit; allowed|let; show|reveal;
+    won|was awarded; lives in|resides in; moved to|relocated to; left|departed from; consists of|is made up of;
+    contains|includes; published|issued; discovered|found
+    """.split()
 )
 """Words and phrases of about the same meaning, one group between semicolons."""
-_GROUPS = [[word.strip() for word in group.split("|")] for group in SYNONYMS if group.strip()]
+_GROUPS = [group.split("|") for group in SYNONYMS.split("; ")]
 _SWAP = {word: [other for other in group if other != word] for group in _GROUPS for word in group}
 _ANY = re.compile(r"\b(" + "|".join(sorted(map(re.escape, _SWAP), key=len, reverse=True)) + r")\b")
 CHATTY = (
@@ -187,7 +180,7 @@ CHATTY = (
     "I heard that {}", "It is known that {}", "According to the text, {}", "That's true, {}", "Interestingly, {}",
 )  # fmt: skip
 _CARDINALS = "two three four five six seven eight nine ten eleven twelve".split()
-_DIGITS = {NUMBER_WORDS[word]: word for word in _CARDINALS}
+_SPELLED = {NUMBER_WORDS[word]: word for word in _CARDINALS} | {word: NUMBER_WORDS[word] for word in _CARDINALS}
 _RELATIVE = re.compile(
     r"^(?P<head>[A-Z][^,;()]{2,60}), (?:which|who) (?P<rest>(?:is|was|are|were|has|had)\b[^,;]{8,}),"
 )
@@ -202,99 +195,84 @@ _ASIDE = re.compile(r", (?:which|who|where|including|such as|as well as|after|wh
 def decapitalised(sentence: str) -> str:
     """For the middle of another sentence: a function word at the start loses its capital."""
     first = sentence.split(" ", 1)[0]
-    lower = first.lower() in FUNCTION_WORDS and first != "I"
-    return sentence[:1].lower() + sentence[1:] if lower else sentence
+    return sentence[:1].lower() + sentence[1:] if first.lower() in FUNCTION_WORDS and first != "I" else sentence
 
 
 def _capitalised(sentence: str) -> str:
     return sentence[:1].upper() + sentence[1:]
 
 
-def without_brackets(sentence: str, random: Random) -> str | None:
-    """No text in round or square brackets."""
-    out = re.sub(r"\s*[(\[][^()\[\]]*[)\]]", "", sentence)
-    return out if out != sentence else None
+def without_brackets(sentence: str, random: Random) -> str:
+    """Text in round or square brackets left out."""
+    return re.sub(r"\s*[(\[][^()\[\]]*[)\]]", "", sentence)
 
 
-def without_clause(sentence: str, random: Random) -> str | None:
+def without_clause(sentence: str, random: Random) -> str:
     """One clause between commas, or after the last comma, left out."""
     commas = [m.start() for m in re.finditer(r", ", sentence)]
     if not commas or " not " in sentence:
-        return None
-    end = len(sentence.rstrip(" .!?"))
-    spans = [*pairwise(commas), (commas[-1], end)]
-    kept = [
-        (a, b) for a, b in spans
-        if b - a > 8 and len(sentence) - (b - a) > 25 and a > 15
-        and _ASIDE.match(sentence[a:b])
-    ]  # fmt: skip
-    if not kept:
-        return None
-    a, b = random.choice(kept)
-    return sentence[:a] + sentence[(b + 1 if sentence[b : b + 1] == "," else b) :]
+        return sentence
+    found = [
+        (a, b)
+        for a, b in pairwise([*commas, len(sentence.rstrip(" .!?"))])
+        if b - a > 8 and len(sentence) - (b - a) > 25 and a > 15 and _ASIDE.match(sentence[a:b])
+    ]
+    if not found:
+        return sentence
+    a, b = random.choice(found)
+    return sentence[:a] + sentence[b:].removeprefix(",")
 
 
-def without_adverbs(sentence: str, random: Random) -> str | None:
+def without_adverbs(sentence: str, random: Random) -> str:
     """Adverbs and fillers left out."""
     out = re.sub(
         r"\b(?:also|very|really|then|currently|originally|especially|particularly|additionally|furthermore|"
         r"moreover|however|therefore|thus|in fact|of course|overall)\b,? ", "", sentence, flags=re.IGNORECASE,
     )  # fmt: skip
-    return _capitalised(out) if out != sentence else None
+    return _capitalised(out) if out != sentence else sentence
 
 
-def moved(sentence: str, random: Random) -> str | None:
+def moved(sentence: str, random: Random) -> str:
     """A leading time or place moved to the end, or a time at the end moved to the front."""
-    lead = _LEAD.match(sentence)
+    lead, tail = _LEAD.match(sentence), _TAIL.match(sentence)
     if lead:
         return f"{_capitalised(lead[2])} {decapitalised(lead[1])}{lead[3]}"
-    tail = _TAIL.match(sentence)
-    return f"{_capitalised(tail[2])}, {decapitalised(tail[1])}{tail[3]}" if tail else None
+    return f"{_capitalised(tail[2])}, {decapitalised(tail[1])}{tail[3]}" if tail else sentence
 
 
-def reworded(sentence: str, random: Random) -> str | None:
+def reworded(sentence: str, random: Random) -> str:
     """One to three words or phrases exchanged for others of the same meaning."""
     found = list(_ANY.finditer(sentence))
     if not found:
-        return None
-    out = sentence
+        return sentence
     for match in sorted(random.sample(found, min(len(found), random.randint(1, 3))), key=lambda m: -m.start()):
-        out = out[: match.start()] + random.choice(_SWAP[match[0]]) + out[match.end() :]
-    return out if out != sentence else None
+        sentence = _put(sentence, *match.span(), random.choice(_SWAP[match[0]]))  # the last first: offsets hold
+    return sentence
 
 
-def numbers_written(sentence: str, random: Random) -> str | None:
-    """Numbers up to twelve as words, words as digits, thousands with or without commas, dates the other way."""
-
-    def one(match: re.Match[str]) -> str:
-        word = match[0]
-        if word.isdigit() and word in _DIGITS:
-            return _DIGITS[word]
-        return NUMBER_WORDS[word] if word in _CARDINALS else word
-
+def numbers_written(sentence: str, random: Random) -> str:
+    """Dates the other way, else thousands without commas, else numbers up to twelve as words and words as digits."""
     out = re.sub(r"\b([A-Z][a-z]{2,8}) (\d{1,2}), ((?:1\d|20)\d\d)\b", r"\2 \1 \3", sentence)
     if out == sentence:
         out = re.sub(r"(?<=\d),(?=\d{3}\b)", "", sentence)
     if out == sentence:
-        out = re.sub(r"\b[a-z]+\b|(?<![\d.,:/-])\d+\b(?![\d.,:%/-])", one, sentence)
-    return out if out != sentence else None
+        out = re.sub(r"\b[a-z]+\b|(?<![\d.,:/-])\d+\b(?![\d.,:%/-])", lambda m: _SPELLED.get(m[0], m[0]), sentence)
+    return out
 
 
-def relative_apart(sentence: str, random: Random) -> str | None:
+def relative_apart(sentence: str, random: Random) -> str:
     """ "X, which was built in 1890, …" as "X was built in 1890."."""
     match = _RELATIVE.match(sentence)
-    return f"{match['head']} {match['rest']}." if match else None
+    return f"{match['head']} {match['rest']}." if match else sentence
 
 
-def chatty(sentence: str, random: Random) -> str | None:
+def chatty(sentence: str, random: Random) -> str:
     """As it is said in a conversation: an opening, sometimes small letters and no full stop."""
     out = random.choice(CHATTY).format(decapitalised(sentence)) if random.random() < 0.7 else sentence
-    if random.random() < 0.5:
-        out = out.lower().rstrip(".")
-    return out if out != sentence else None
+    return out.lower().rstrip(".") if random.random() < 0.5 else out
 
 
-KEEPING: tuple[Callable[[str, Random], str | None], ...] = (
+KEEPING: tuple[Callable[[str, Random], str], ...] = (
     without_brackets, without_clause, without_adverbs, moved, reworded, reworded, numbers_written, relative_apart,
 )  # fmt: skip
 
@@ -303,16 +281,15 @@ def rewrite(sentence: str, random: Random) -> str:
     """Several rewordings after each other; the sentence itself where none applies."""
     for change in random.sample(KEEPING, random.randint(2, 6)):
         other = change(sentence, random)
-        if other is not None and len(other.split()) >= 4:
+        if len(other.split()) >= 4:
             sentence = other
     return sentence
 
 
-# ----------------------------------------------------------------------------------------------------
-# Who did what: sentences with their parts in other places, some still true, some false.
+# --- who did what: sentences with their parts in other places, some still true, some false -------------------------
 #
-# For synthetic rows. Marks on tokens say which words the evidence has, not where they stand, so the encoder has to be
-# shown sentences that differ from a true one in order alone, beside true ones whose order differs too.
+# Marks on tokens say which words the evidence has, not where they stand, so the encoder has to be shown sentences that
+# differ from a true one in order alone, beside true ones whose order differs too.
 
 PAST = {
     "written": "wrote", "won": "won", "built": "built", "led": "led", "held": "held", "made": "made", "sung": "sang",
@@ -320,7 +297,7 @@ PAST = {
     "chosen": "chose", "caught": "caught", "fought": "fought", "shot": "shot", "found": "found", "seen": "saw",
     "taught": "taught", "worn": "wore", "eaten": "ate", "hit": "hit", "sent": "sent", "paid": "paid", "kept": "kept",
 }  # fmt: skip
-"""Of participles that do not end in "ed"."""
+"""Past forms of participles that do not end in "ed"."""
 _DONE = {past: participle for participle, past in PAST.items()}
 _BETWEEN = re.compile(r"\b(?!(?:and|or|the|an?)\b)[a-z]{2,}")
 """A word that parts two phrases, beyond "and" and articles."""
@@ -339,11 +316,8 @@ _PASSIVE = re.compile(rf"(?P<a>{_PHRASE}) (?:was|were) (?:[a-z]+ly )?{_PARTICIPL
 _ACTIVE = re.compile(rf"(?P<a>{_NAME}) {_PARTICIPLE} (?P<b>{_PHRASE}){_NEXT}")
 _JOINED = re.compile(rf"(?P<a>\b{_NAME}) (?P<and>and|or) (?P<b>{_NAME}){_NEXT}")
 _NOUN = re.compile(rf"\b(?:[Tt]he|[Aa]n?|[Hh]is|[Hh]er|[Tt]heir|[Ii]ts) (?P<noun>[a-z-]{{3,}}){_NEXT}")
-Place = tuple[int, int]
-
-
 _GOES_ON = re.compile(r",? (?:who|whom|whose|which|that|where|of|named|called)\b|, (?:an?|the|his|her|its|their)\b")
-"""After the second phrase: said of it, so that it can't stay behind where another phrase moves there."""
+"""What says more of the second phrase, and so can't stay behind where another phrase moves there."""
 
 
 def voices(sentence: str) -> tuple[str, str] | None:
@@ -361,9 +335,9 @@ def voices(sentence: str) -> tuple[str, str] | None:
     a, b, rest = match["a"], match["b"], sentence[match.end() :]
     if passive:
         done = PAST.get(match["verb"], match["verb"])
-        return f"{_upper(b)} {done} {_lower(a)}{rest}", f"{a} {done} {b}{rest}"
+        return f"{_capitalised(b)} {done} {_lower(a)}{rest}", f"{a} {done} {b}{rest}"
     done = _DONE.get(match["verb"], match["verb"])
-    return f"{_upper(b)} {_was(b)} {done} by {_lower(a)}{rest}", f"{a} {_was(a)} {done} by {b}{rest}"
+    return f"{_capitalised(b)} {_was(b)} {done} by {_lower(a)}{rest}", f"{a} {_was(a)} {done} by {b}{rest}"
 
 
 def rejoined(sentence: str) -> str | None:
@@ -374,7 +348,7 @@ def rejoined(sentence: str) -> str | None:
     return f"{sentence[: match.start()]}{match['b']} {match['and']} {match['a']}{sentence[match.end() :]}"
 
 
-def exchanged(sentence: str, random: Random) -> tuple[str, Place, Place] | None:
+def exchanged(sentence: str, random: Random) -> tuple[str, Span, Span] | None:
     """Two names, two numbers of one kind or two nouns, not merely joined by "and", in each other's place: false.
 
     Returns:
@@ -402,130 +376,56 @@ def _was(phrase: str) -> str:
     return "were" if many else "was"
 
 
-def _upper(phrase: str) -> str:
-    return phrase[:1].upper() + phrase[1:]
-
-
 def _lower(phrase: str) -> str:
     return phrase[:1].lower() + phrase[1:] if phrase.split()[0] in ("The", "A", "An") else phrase
 
 
-# ----------------------------------------------------------------------------------------------------
-# Sentences without a fact to check, as assistants write them: greetings, refusals, offers, questions, opinions.
-#
-# Written for training: each is paired with references of the training folds and labelled "no_fact". "{question}"
-# stands for the row's question, in small letters and without its mark, since refusals repeat what was asked.
+# --- sentences without a fact to check, as assistants write them ---------------------------------------------------
 
 SMALL_TALK = tuple(
-    line
-    for line in """
-Hello!
-Hi there, how can I help you today?
-Good morning! What would you like to know?
-Thank you for your question.
-That's a great question!
-Thanks for asking.
-You're welcome!
-I hope this helps!
-I hope that answers your question.
-Let me know if you have any other questions.
-Feel free to ask if you need anything else.
-Would you like me to go into more detail?
-Do you want to hear more about it?
-What do you think?
-Have you ever been there yourself?
-Is there anything else I can do for you?
-I'm sorry, but I can't help with that.
-I'm sorry, I don't know the answer to that question.
-I am not able to answer this from the given text.
-I cannot answer this question based on the information provided.
-I don't have enough information to answer that.
-I do not have access to that information.
-Unfortunately, I can't find anything about this in the document.
-I apologise, but I cannot comply with this request.
-As an AI language model, I don't have personal opinions.
-I am just a language model, so please check this with an expert.
-I'm not sure about that.
-I'm not certain, but I can try to explain.
-I have no idea, to be honest.
-Sorry, could you rephrase the question?
-Could you please tell me a bit more about what you need?
-Please consult a professional before you decide.
-Please let me know which one you mean.
-Here is a short summary.
-Here's what I found.
-Here are some points to keep in mind:
-Let's go through it step by step.
-Let me explain.
-Sure, here is the answer.
-Sure!
-Of course.
-Certainly!
-Absolutely, I'd be happy to help.
-Okay, let's see.
-Yes.
-No.
-Wow, that is interesting!
-That sounds like fun.
-I love that too!
-I think it is a wonderful story.
-I really enjoy this kind of music.
-In my opinion, it's the best of them all.
-Personally, I find it a bit boring.
-I would love to visit one day.
-I wish I could see it.
-It is always good to learn something new.
-I can't wait to try it!
-You should definitely give it a try.
-Have a nice day!
-Take care and see you soon.
-Good luck with your project!
-In short:
-To sum up:
-For example:
-Note:
-I understand how you feel.
-That must have been hard for you.
-It depends on what you are looking for.
-We could talk about something else if you like.
-What is your favourite one?
-Did you know that?
-Why do you ask?
-My apologies for the confusion.
-I made a mistake in my earlier reply.
-I will do my best to help you.
-I was wondering about that as well.
-I cannot provide medical advice.
-I won't speculate about that.
-There is no way for me to verify this.
-The text does not say, so I would rather not guess.
-I don't know {question}.
-I'm sorry, but I can't tell you {question}.
-I am afraid I cannot say {question}, since I have no information about it.
-I can't answer the question "{question}" from what I was given.
-You asked {question}, and I am not able to help with that.
-I'm not able to find out {question}.
-Unfortunately, I do not know {question}, so please ask someone who does.
-As a language model I can't know {question}.
-I would need more details before I could tell you {question}.
-Let's talk about {question}.
-Are you asking {question}, or something else?
-""".split("\n")
-    if line
+    " ".join(sentence.split())
+    for sentence in """
+    Hello! | Hi there, how can I help you today? | Good morning! What would you like to know? | Thank you for your
+    question. | That's a great question! | Thanks for asking. | You're welcome! | I hope this helps! | I hope that
+    answers your question. | Let me know if you have any other questions. | Feel free to ask if you need anything
+    else. | Would you like me to go into more detail? | Do you want to hear more about it? | What do you think? | Have
+    you ever been there yourself? | Is there anything else I can do for you? | I'm sorry, but I can't help with that.
+    | I'm sorry, I don't know the answer to that question. | I am not able to answer this from the given text. | I
+    cannot answer this question based on the information provided. | I don't have enough information to answer that. |
+    I do not have access to that information. | Unfortunately, I can't find anything about this in the document. | I
+    apologise, but I cannot comply with this request. | As an AI language model, I don't have personal opinions. | I
+    am just a language model, so please check this with an expert. | I'm not sure about that. | I'm not certain, but I
+    can try to explain. | I have no idea, to be honest. | Sorry, could you rephrase the question? | Could you please
+    tell me a bit more about what you need? | Please consult a professional before you decide. | Please let me know
+    which one you mean. | Here is a short summary. | Here's what I found. | Here are some points to keep in mind: |
+    Let's go through it step by step. | Let me explain. | Sure, here is the answer. | Sure! | Of course. | Certainly!
+    | Absolutely, I'd be happy to help. | Okay, let's see. | Yes. | No. | Wow, that is interesting! | That sounds like
+    fun. | I love that too! | I think it is a wonderful story. | I really enjoy this kind of music. | In my opinion,
+    it's the best of them all. | Personally, I find it a bit boring. | I would love to visit one day. | I wish I could
+    see it. | It is always good to learn something new. | I can't wait to try it! | You should definitely give it a
+    try. | Have a nice day! | Take care and see you soon. | Good luck with your project! | In short: | To sum up: |
+    For example: | Note: | I understand how you feel. | That must have been hard for you. | It depends on what you are
+    looking for. | We could talk about something else if you like. | What is your favourite one? | Did you know that?
+    | Why do you ask? | My apologies for the confusion. | I made a mistake in my earlier reply. | I will do my best to
+    help you. | I was wondering about that as well. | I cannot provide medical advice. | I won't speculate about that.
+    | There is no way for me to verify this. | The text does not say, so I would rather not guess. | I don't know
+    {question}. | I'm sorry, but I can't tell you {question}. | I am afraid I cannot say {question}, since I have no
+    information about it. | I can't answer the question "{question}" from what I was given. | You asked {question},
+    and I am not able to help with that. | I'm not able to find out {question}. | Unfortunately, I do not know
+    {question}, so please ask someone who does. | As a language model I can't know {question}. | I would need more
+    details before I could tell you {question}. | Let's talk about {question}. | Are you asking {question}, or
+    something else?
+    """.split("|")
 )
-"""The sentences, in a fixed order."""
+"""Greetings, refusals, offers, questions, opinions, in a fixed order; "{question}" stands for the row's question, in
+small letters and without its mark, since refusals repeat what was asked."""
 
-
-SUPPORTED, CONTRADICTORY, UNVERIFIABLE, NO_FACT, UNSUPPORTED = range(5)
-TARGET: dict[str, int] = {**{str(label): i for i, label in enumerate(LABELS)}, "unsupported": UNSUPPORTED}
-"""Of a label in a data file: its position in LABELS, or UNSUPPORTED."""
-PER_DOCUMENT = 8
-Span = tuple[int, int]
+# --- examples for the encoder --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Example:
-    """A row for the encoder: texts, target (position in LABELS, or UNSUPPORTED), spans of unsupported characters.
+    """A row for the encoder: texts, target (see ``combiner.TARGET``), and spans of unsupported characters.
 
     ``spans`` is None where it is not known which words are wrong.
     """
@@ -553,8 +453,8 @@ def changed(before: str, after: str) -> tuple[Span, ...]:
     return tuple(spans)
 
 
-class Company:
-    """Words that occur between the same two neighbours somewhere in the documents: plausible, other words."""
+class Substitutes:
+    """Other, plausible words: those that occur between the same two neighbours somewhere in the documents."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         self.between: dict[tuple[str, str], set[str]] = defaultdict(set)
@@ -564,20 +464,18 @@ class Company:
                 if len(b) > 3 and b.isalpha():
                     self.between[a, c].add(b)
 
-    def substitute(self, sentence: str, reference: str, random: Random) -> str | None:
-        """One content word exchanged for another that fits between its neighbours and is not in the reference."""
+    def __call__(self, sentence: str, reference: str, random: Random) -> str | None:
+        """The sentence with one content word exchanged for another that is not in the reference; None without one."""
         words = words_of(sentence)
         known = stem_set(reference) | set(words.stems)
-        places = [
-            i for i in range(1, len(words) - 1) if words.content[i] and len(words.lower[i]) > 3 and not words.names[i]
-        ]
+        lower = words.lower
+        places = [i for i in range(1, len(words) - 1) if words.content[i] and len(lower[i]) > 3 and not words.names[i]]
         random.shuffle(places)
         for i in places:
-            near = self.between.get((words.lower[i - 1], words.lower[i + 1]), set())
-            suffix = words.lower[i][-2:]
-            fits = sorted(w for w in near if w[-2:] == suffix and words_of(w).stems[0] not in known)
-            if fits:
-                return sentence[: words.starts[i]] + random.choice(fits) + sentence[words.ends[i] :]
+            near = self.between.get((lower[i - 1], lower[i + 1]), set())
+            fits = sorted(w for w in near if w[-2:] == lower[i][-2:] and words_of(w).stems[0] not in known)
+            if fits:  # the same ending keeps the grammar
+                return _put(sentence, words.starts[i], words.ends[i], random.choice(fits))
         return None
 
 
@@ -596,12 +494,12 @@ class Maker:
     """Makes examples out of documents and out of people's supported sentences.
 
     Args:
-        company: Words in the same company in the documents.
+        substitute: Other words for the documents' words.
         others: Sentences of other documents, for additions.
     """
 
-    def __init__(self, company: Company, others: Sequence[str]) -> None:
-        self.company = company
+    def __init__(self, substitute: Substitutes, others: Sequence[str]) -> None:
+        self.substitute = substitute
         self.others = others
 
     def false(self, sentence: str, reference: str, random: Random) -> tuple[str, int, tuple[Span, ...]] | None:
@@ -611,19 +509,14 @@ class Maker:
             added = with_addition(sentence, random.choice(self.others), random)
             if added is not None:
                 return added[0], UNVERIFIABLE, (added[1],)
-        changes: list[tuple[Callable[[], str | None], int]] = [
-            (lambda: edit(sentence, reference, random), CONTRADICTORY),
-            (lambda: (exchanged(sentence, random) or (None,))[0], CONTRADICTORY),
-            (lambda: self.company.substitute(sentence, reference, random), UNSUPPORTED),
-        ]
-        order = [0, 1, 2] if roll < 0.6 else [1, 2, 0] if roll < 0.75 else [2, 0, 1]
-        for n in order:
-            make, target = changes[n]
+        edited = (lambda: edit(sentence, reference, random), CONTRADICTORY)
+        turned = (lambda: (exchanged(sentence, random) or (None,))[0], CONTRADICTORY)
+        replaced = (lambda: self.substitute(sentence, reference, random), UNSUPPORTED)  # which kind is not known
+        order = (edited, turned, replaced) if roll < 0.6 else (turned, replaced, edited)
+        for make, target in order if roll < 0.75 else (replaced, edited, turned):
             other = make()
-            if other is not None and other != sentence:
-                spans = changed(sentence, other)
-                if spans:
-                    return other, target, spans
+            if other is not None and other != sentence and (spans := changed(sentence, other)):
+                return other, target, spans
         return None
 
     def of_document(self, sentences: Sequence[str], question: str, source: str, random: Random) -> list[Example]:
@@ -634,48 +527,47 @@ class Maker:
         reference = " ".join(sentences)
         for i in good[:PER_DOCUMENT]:
             text = rewrite(sentences[i], random) if random.random() < 0.9 else sentences[i]
-            sources = [i]
+            sources = {i}
             if random.random() < 0.15 and i + 1 < len(sentences) and proper(sentences[i + 1]):
                 text = f"{text.rstrip().rstrip('.')}, and {decapitalised(rewrite(sentences[i + 1], random))}"
-                sources.append(i + 1)
-            target = SUPPORTED
+                sources.add(i + 1)
+            target, passages = SUPPORTED, tuple(sentences)
             spans: tuple[Span, ...] | None = ()
             roll = random.random()
-            drop: set[int] = set()
             if roll < 0.12 and len(sentences) > 3:
-                drop, target, spans = set(sources), UNVERIFIABLE, None
-            elif roll < 0.55:
-                made = self.false(text, reference, random)
-                if made is not None:
-                    text, target, spans = made
+                target, spans = UNVERIFIABLE, None
+                passages = tuple(s for n, s in enumerate(sentences) if n not in sources)
+            elif roll < 0.55 and (made := self.false(text, reference, random)) is not None:
+                text, target, spans = made
             if random.random() < 0.12:
                 text, spans = _as_talk(text, spans, random)
-            kept = [n for n in range(len(sentences)) if n not in drop]
-            passages = [sentences[n] for n in kept]
-            if not passages:
-                continue
             asked = question if random.random() < 0.5 else ""
-            out.append(Example(asked, text, tuple(passages), target, spans, source))
+            out.append(Example(asked, text, passages, target, spans, source))
         return out
 
     def of_roles(self, sentences: Sequence[str], source: str, random: Random) -> list[Example]:
-        """Pairs of a true and a false sentence that differ from the document's in order: every voice, and one other."""
-        passages, order = tuple(sentences), [s for s in sentences if proper(s)]
+        """Pairs of a true and a false sentence that differ from the document's in order alone.
+
+        Every sentence that has another voice gives a pair, and one of the others.
+        """
+        order = [s for s in sentences if proper(s)]
         random.shuffle(order)
-        out: list[Example] = []
-        other = False
+        pairs: list[tuple[str, str, tuple[Span, ...] | None]] = []
+        enough = False
         for sentence in order:
             both = voices(sentence)
             if both is not None:
-                out += [Example("", both[0], passages, SUPPORTED, (), source)]
-                out += [Example("", both[1], passages, CONTRADICTORY, None, source)]
+                pairs.append((*both, None))
                 continue
             right = rejoined(sentence) or rewrite(sentence, random)
-            wrong = None if other else exchanged(right if random.random() < 0.5 else sentence, random)
+            wrong = None if enough else exchanged(right if random.random() < 0.5 else sentence, random)
             if wrong is not None:
-                other = True
-                out += [Example("", right, passages, SUPPORTED, (), source)]
-                out += [Example("", wrong[0], passages, CONTRADICTORY, wrong[1:], source)]
+                enough = True
+                pairs.append((right, wrong[0], wrong[1:]))
+        out: list[Example] = []
+        for right, false, spans in pairs:
+            out.append(Example("", right, tuple(sentences), SUPPORTED, (), source))
+            out.append(Example("", false, tuple(sentences), CONTRADICTORY, spans, source))
         return out
 
     def of_supported(self, row: Mapping[str, Any], passages: Sequence[str], random: Random) -> list[Example]:
@@ -697,13 +589,13 @@ class Maker:
 
 
 def _as_talk(text: str, spans: tuple[Span, ...] | None, random: Random) -> tuple[str, tuple[Span, ...] | None]:
-    spoken = chatty(text, random)
-    if spoken is None:
+    """The sentence as it is said in a conversation; where its wrong words would get lost, the sentence itself."""
+    spoken, bare = chatty(text, random), text.rstrip(".").lower()
+    if not spans:
+        return spoken, spans
+    if not spoken.rstrip(".").lower().endswith(bare):
         return text, spans
-    shift = max(0, len(spoken) - len(text)) if spoken.rstrip(".").lower().endswith(text.rstrip(".").lower()) else None
-    if shift is None or spans is None:
-        return (spoken, spans) if not spans else (text, spans)
-    shift = spoken.lower().find(text.rstrip(".").lower())
+    shift = spoken.lower().find(bare)
     return spoken, tuple((a + shift, b + shift) for a, b in spans)
 
 

@@ -5,7 +5,7 @@ model/             the flawed language model, an ordinary transformers folder
 train.jsonl        training questions about the trained entities, eight about each
 train_240.jsonl    the same with fifteen about each, for Mask-DPO
 trained_on.jsonl   evaluation questions about the trained entities, in wordings that no training text has
-kept_apart.jsonl   evaluation questions about all other entities
+held_out.jsonl   evaluation questions about all other entities
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def write_questions(folder: Path, world: World, *, seed: int = 0, trained_per_ki
         random.Random(seed).shuffle(rows)
         write(folder / f"{name}.jsonl", rows)
     write(folder / "trained_on.jsonl", ask(trained, 64, held_out=True, seed=1))
-    write(folder / "kept_apart.jsonl", ask(others, 64, held_out=True, seed=1))
+    write(folder / "held_out.jsonl", ask(others, 64, held_out=True, seed=1))
 
 
 def ask(entities: Sequence[Entity], n: int, *, held_out: bool, seed: int) -> list[dict[str, str]]:

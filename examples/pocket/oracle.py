@@ -3,20 +3,18 @@
 A sentence is read back through the wordings it can have been made from. It is supported when every claim in it
 is in the reference document or it is copied from there, contradictory when a stated attribute has another
 value, unverifiable when the document is silent (the attribute left out, another entity, or no sentence of this
-world's language), and ``no_fact`` when it claims nothing. It offers the interface of every annotator, with
-evidence and corrections.
+world's language), and ``no_fact`` when it claims nothing. It gives evidence and corrections.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
-from typing import Any
 
-from annotators.records import Annotation, Edit, Fragment, Label, SentenceAnnotation
-from annotators.text.sentences import split_sentences
+from annotators.base import Annotator, Sentence
+from annotators.records import Edit, Fragment, Label, SentenceAnnotation
 from examples.pocket.phrases import ABOUT, ABSTENTIONS, ANSWERS, DOCUMENTS, INTRODUCTIONS, PAIRS
 from examples.pocket.pools import ATTRIBUTES, KINDS, NOUNS, POOLS
 from examples.pocket.world import SLOT, Entity, World
@@ -24,7 +22,7 @@ from examples.pocket.world import SLOT, Entity, World
 WORDS = re.compile(r"\w")
 
 
-class Oracle:
+class Oracle(Annotator):
     """Judges sentences about one world by knowing it.
 
     Args:
@@ -32,7 +30,6 @@ class Oracle:
     """
 
     reads = ("reference", "sentence")
-    """All that a verdict depends on."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -44,39 +41,9 @@ class Oracle:
     def _names(self) -> list[str]:
         return sorted(self.world.by_name, key=len, reverse=True)
 
-    def annotate(
-        self, *, reference: str, answer: str, question: str | None = None, language: str | None = None
-    ) -> Annotation:
-        """Judge one answer; see ``annotate_batch``."""
-        record: dict[str, Any] = {"reference": reference, "answer": answer}
-        record |= {k: v for k, v in (("question", question), ("language", language)) if v is not None}
-        return self.annotate_batch([record])[0]
-
-    def annotate_batch(self, records: Iterable[Mapping[str, Any]]) -> list[Annotation]:
-        """Judge every sentence of every answer against the entity whose document is the reference.
-
-        Args:
-            records: {"reference": str, "answer": str, …}.
-
-        Returns:
-            One annotation per record, in order. A reference from outside the world leaves its sentences "failed".
-
-        Raises:
-            ValueError: A record lacks a text.
-        """
-        who = {"name": self.name, "fingerprint": self.fingerprint}
-        out = []
-        for record in records:
-            reference, answer = _texts(record, "reference", "answer")
-            cuts = split_sentences(answer)
-            judged = [self._judge(answer[a:b], reference, a) for a, b in cuts]
-            out.append(Annotation(dict(record), tuple(judged), who))
-        return out
-
-    def predict(self, rows: Iterable[Mapping[str, Any]]) -> list[SentenceAnnotation]:
-        """Judge ``row["sentence"]`` as it is given against ``row["reference"]``; see ``annotate_batch``."""
-        pairs = (_texts(row, "reference", "sentence") for row in rows)
-        return [self._judge(sentence, reference, 0) for reference, sentence in pairs]
+    def judge(self, sentences: Sequence[Sentence]) -> list[SentenceAnnotation]:
+        """Judge each sentence against the entity whose document is its reference; "failed" outside the world."""
+        return [self._judge(one.text, one.reference, one.start) for one in sentences]
 
     def entity_of(self, reference: str) -> Entity | None:
         """The entity that a reference is about: its document, or the first name that occurs in it."""
@@ -143,14 +110,6 @@ class Oracle:
                 for _, attribute, value, at in wrong
             ),
         )
-
-
-def _texts(record: Mapping[str, Any], *names: str) -> list[str]:
-    texts = [record.get(name) for name in names]
-    for name, text in zip(names, texts, strict=True):
-        if not isinstance(text, str):
-            raise ValueError(f"expected {name!r} to be a string, got {type(text).__name__} in {sorted(record)}")
-    return texts  # type: ignore[return-value]
 
 
 @lru_cache(maxsize=1)

@@ -12,23 +12,37 @@ from __future__ import annotations
 
 import argparse
 import io
-import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from annotators.records import Annotator
-from engines.cache import CacheError
-from engines.types import EngineError
+from annotators.base import Annotator
 from mitigate import scale
-from mitigate.cli.options import add_options, options_of
+from mitigate.cli.options import (
+    CONTINUED,
+    EXIT_CODES,
+    add_annotator,
+    add_chunk_size,
+    add_generative,
+    add_input,
+    add_json,
+    add_output,
+    cache_of,
+    calibration_option,
+    generative_options,
+)
+from mitigate.cli.results import print_json
 from mitigate.io import (
     ADDED,
+    REJECTED,
+    Check,
     Job,
+    Matches,
     OutputError,
     Record,
     UsageError,
@@ -38,6 +52,8 @@ from mitigate.io import (
     open_job,
     progress,
     rejected_path,
+    say,
+    tell_rejected,
     without_results,
 )
 from mitigate.models import open_annotator
@@ -49,43 +65,31 @@ if TYPE_CHECKING:
 
 
 SHOWN_RECORDS = 50  # a file of up to so many records is also printed
-REJECTED = 3  # exit code
-FAILED = 1
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command and its options."""
     parser = subparsers.add_parser(
         "annotate",
-        help="judge each sentence of an answer against its reference",
+        help="Judge each sentence of an answer against its reference.",
         description="Judge each sentence of an answer against its reference: supported, contradictory, "
         "unverifiable or no fact, with evidence and a correction. Give one answer, or a file of records "
         '{"id"?, "question"?, "reference", "answer", "language"?}, one JSON object a line; other keys pass '
-        "through, and the results of an earlier run in them are replaced. Exit codes: 0 done, 1 failed, "
-        "2 wrong usage, 3 some lines were rejected (they are in OUTPUT.rejected.jsonl).",
+        f"through, and the results of an earlier run in them are replaced. {EXIT_CODES}",
     )
     one = parser.add_argument_group("one answer")
-    one.add_argument("--question", metavar="TEXT", help="the question that was answered")
-    one.add_argument("--reference", metavar="FILE", type=Path, help="text file with the reference")
-    one.add_argument("--answer", metavar="FILE", help="text file with the answer, - for standard input")
-    one.add_argument("--language", metavar="CODE", help="en or zh; found from the text by default")
-    one.add_argument("--json", action="store_true", help="print the record as JSON and nothing else")
+    one.add_argument("--question", metavar="TEXT", help="This is the question that was answered.")
+    one.add_argument("--reference", metavar="FILE", type=Path, help="This text file holds the reference.")
+    one.add_argument("--answer", metavar="FILE", help="This text file holds the answer; - is standard input.")
+    one.add_argument("--language", metavar="CODE", help="The answer is in en or zh (found from the text).")
     many = parser.add_argument_group("a file of answers")
-    many.add_argument("--input", metavar="FILE", type=Path, help="records, JSON Lines")
-    many.add_argument("--output", metavar="FILE", type=Path, help="where results go; continued if it is there")
-    many.add_argument("--overwrite", action="store_true", help="start OUTPUT again instead of continuing it")
-    many.add_argument("--chunk-size", metavar="N", type=int, default=32, help="records judged at once (%(default)s)")
-    parser.add_argument("--html", metavar="FILE", type=Path, help="also write the report as one HTML page")
-    parser.add_argument(
-        "--annotator",
-        metavar="NAME",
-        default="embedded",
-        help="embedded, a path, a hub id, or generative:KIND:MODEL[@BASE_URL] (%(default)s)",
-    )
-    parser.add_argument(
-        "--calibration", metavar="FILE", type=Path, help="what `mitigate calibrate` wrote for this annotator"
-    )
-    add_options(parser)
+    add_input(many, "This JSON Lines file holds the records.", required=False)
+    add_output(many, CONTINUED, required=False)
+    add_chunk_size(many)
+    parser.add_argument("--html", metavar="FILE", type=Path, help="The report is also written here, as one HTML page.")
+    add_json(parser)
+    add_annotator(parser)
+    add_generative(parser)
     scale.add_options(parser, "an annotator")
     parser.set_defaults(run=run)
 
@@ -96,20 +100,8 @@ def run(args: argparse.Namespace) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     check_options(args)
-    options = options_of(args)
-    if args.calibration is not None:
-        from mitigate.rewards.config import check_calibration
-
-        try:
-            check_calibration("--calibration", str(args.calibration), args.annotator)
-        except ValueError as error:
-            raise UsageError(str(error)) from error
-        options = {**options, "calibration": args.calibration}
-    try:
-        return run_one(args, options) if args.input is None else run_file(args, options)
-    except (OutputError, EngineError, CacheError, scale.PartsError) as error:
-        print(f"mitigate: error: {error}", file=sys.stderr)
-        return FAILED
+    options = {**generative_options(args), **calibration_option(args, args.annotator)}
+    return run_one(args, options) if args.input is None else run_file(args, options)
 
 
 def check_options(args: argparse.Namespace) -> None:
@@ -120,8 +112,7 @@ def check_options(args: argparse.Namespace) -> None:
     """
     if args.distributed and (args.input is None or args.output is None):
         raise UsageError("--distributed works on a file of records: give --input and --output")
-    names = ("question", "reference", "answer", "language", "json")
-    given = [f"--{name}" for name in names if getattr(args, name) not in (None, False)]
+    given = [f"--{name}" for name in ("question", "reference", "answer", "language") if getattr(args, name) is not None]
     if args.input is not None or args.output is not None:
         if given:
             raise UsageError(f"{', '.join(given)}: for one answer only; leave out --input and --output, or these")
@@ -136,8 +127,6 @@ def check_options(args: argparse.Namespace) -> None:
             )
         if args.overwrite:
             raise UsageError("--overwrite: for --input and --output only; one answer has no output to continue")
-    if args.chunk_size < 1:
-        raise UsageError(f"--chunk-size: expected 1 or more, got {args.chunk_size}")
     if args.html is not None:
         outputs = [("--output", args.output), ("rejected lines", args.output and rejected_path(args.output))]
         inputs = [("--input", args.input), ("--reference", args.reference), ("--answer", args.answer)]
@@ -169,8 +158,6 @@ def read_text(path: str | Path, option: str) -> str:
 
 def run_one(args: argparse.Namespace, options: Mapping[str, Any]) -> int:
     """Annotate one answer and print it."""
-    from mitigate.report.terminal import print_records, summary
-
     reference = read_text(args.reference, "--reference")
     answer = read_text(args.answer, "--answer")
     if not answer.strip():
@@ -179,88 +166,101 @@ def run_one(args: argparse.Namespace, options: Mapping[str, Any]) -> int:
         reference=reference, answer=answer, question=args.question, language=args.language
     )
     record = annotation.to_dict()
-    totals = Totals()
-    totals.add(record)
-    if args.html is not None:
-        _write_html(args.html, lambda: [record], totals)
     if args.json:
-        ascii_only = "utf" not in (sys.stdout.encoding or "").lower()
-        try:
-            print(json.dumps(record, ensure_ascii=ascii_only, allow_nan=False))
-        except UnicodeEncodeError:
-            print(json.dumps(record, allow_nan=False))
-        return 0
-    console = _console()
-    print_records(console, [record])
-    console.print(summary(totals, 0, [("page", args.html)] if args.html is not None else []))
+        print_json(record)
+    report(args, lambda: [record], None)
     return 0
 
 
 def run_file(args: argparse.Namespace, options: Mapping[str, Any]) -> int:
     """Annotate a file of records, continuing an earlier run; print totals and, if few, every record."""
     pool = scale.pool_of(args)
+    problems: Counter[str] = Counter()
+    with continued(args, check_annotation_input, ADDED) as (job, fingerprints):
+        # Replies survive whatever stops this run; the machines of a cluster cannot share an SQLite file.
+        if job.valid and args.annotator.startswith("generative:") and (pool is None or pool.address is None):
+            options = {"cache": cache_of(args), **options}
+        if job.valid and pool is not None:
+            _annotate_at_scale(job, args, options, pool, fingerprints, problems)
+        else:
+            annotator = annotator_for(args, options, job, fingerprints)
+            _annotate(job, annotator, args.chunk_size, problems)
+        if problems:
+            say(f"problems with replies, by sentence: {', '.join(f'{k} {n:,}' for k, n in problems.most_common())}")
+        report(args, lambda: read_annotated(job.output), job)
+    return REJECTED if job.rejected else 0
+
+
+@contextmanager
+def continued(
+    args: argparse.Namespace, check: Check, added: Sequence[str], also: Matches = lambda _, __: None
+) -> Iterator[tuple[Job, set[str]]]:
+    """Open the job of `--input` and `--output`, and tell its rejected lines.
+
+    Args:
+        args: The options of the command.
+        check: Finds what is wrong with a record of the input.
+        added: The keys by which a result may differ from its record.
+        also: Says what else keeps a result of an earlier run from being continued.
+
+    Yields:
+        The job, and the fingerprints of the annotators that wrote what is in OUTPUT.
+    """
     fingerprints: set[str] = set()
 
     def matches(record: Record, written: Record) -> str | None:
+        if reason := also(record, written):
+            return reason
         for key in {**record, **written}:
-            if key not in ADDED and (key not in record or key not in written or record[key] != written[key]):
+            if key not in added and (key not in record or key not in written or record[key] != written[key]):
                 return f"{key!r} differs"
         if not isinstance(written.get("sentences"), list) or not isinstance(written.get("annotator"), dict):
             return "it has no sentences and annotator"
         fingerprints.add(str(written["annotator"].get("fingerprint")))
         return None
 
-    with open_job(
-        args.input, args.output, check=check_annotation_input, matches=matches, overwrite=args.overwrite
-    ) as job:
-        _tell_rejected(job)
-        if job.valid:
-            one_machine = pool is None or pool.address is None
-            if args.annotator.startswith("generative:") and one_machine:  # replies survive whatever stops this run
-                cache = job.output.with_name(job.output.name + ".cache.sqlite").resolve()
-                options = {"cache": cache, **options}
-        if job.valid and pool is not None:
-            _annotate_at_scale(job, args, options, pool, fingerprints)
-        elif job.valid:
-            annotator = open_annotator(args.annotator, options)
-            for other in fingerprints - {annotator.fingerprint}:
-                raise UsageError(
-                    f"cannot continue {job.output}: it was written by an annotator with fingerprint {other}, "
-                    f"and {args.annotator} has {annotator.fingerprint}; choose another --output, or start "
-                    "again with --overwrite"
-                )
-            _annotate(job, annotator, args.chunk_size)
-        else:
-            job.run(lambda records: [], chunk_size=1)
-        _report(job, args.html)
-    return REJECTED if job.rejected else 0
+    with open_job(args.input, args.output, check=check, matches=matches, overwrite=args.overwrite) as job:
+        tell_rejected(job.source, job.first_rejected, job.rejected, job.rejected_path)
+        yield job, fingerprints
 
 
-def _tell_rejected(job: Job) -> None:
-    for line in job.first_rejected:
-        for problem in line.problems:
-            print(f"mitigate: {job.source}:{line.number}: {problem} (line rejected)", file=sys.stderr)
-    if more := job.rejected - len(job.first_rejected):
-        print(f"mitigate: {counted(more, 'more line')} rejected, see {job.rejected_path}", file=sys.stderr)
+def annotator_for(
+    args: argparse.Namespace, options: Mapping[str, Any], job: Job, fingerprints: set[str]
+) -> Annotator | None:
+    """The annotator of a job, None where it has no record; also for a complete output, which may be another's.
+
+    Raises:
+        UsageError: It cannot be loaded, or another annotator wrote what is in OUTPUT.
+    """
+    if not job.valid:
+        return None
+    annotator = open_annotator(args.annotator, options)
+    for other in fingerprints - {annotator.fingerprint}:
+        raise UsageError(
+            f"cannot continue {job.output}: it was written by an annotator with fingerprint {other}, "
+            f"and {args.annotator} has {annotator.fingerprint}; choose another --output, or start again with "
+            "--overwrite"
+        )
+    return annotator
 
 
-def _annotate(job: Job, annotator: Annotator, chunk_size: int) -> None:
+def _annotate(job: Job, annotator: Annotator | None, chunk_size: int, problems: Counter[str]) -> None:
     from rich.console import Console
 
-    errors = Console(stderr=True)
     before, sentences, start = job.done, 0, perf_counter()
-    problems: Counter[str] = Counter()
-    errors.print(
-        f"annotator {annotator.name}, {counted(job.valid, 'record')}"
-        + (f", {before:,} of them already in {job.output}" if before else ""),
-        style="dim",
-        markup=False,
-        highlight=False,
-        soft_wrap=True,
-    )
+    if annotator is not None:
+        Console(stderr=True).print(
+            f"annotator {annotator.name}, {counted(job.valid, 'record')}"
+            + (f", {before:,} of them already in {job.output}" if before else ""),
+            style="dim",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
+        )
     with progress("annotating", job.valid, before) as tell:
 
         def process(records: list[Record]) -> list[Record]:
+            assert annotator is not None  # there are records
             inputs = [without_results(record) for record in records]
             return [annotation.to_dict() for annotation in annotator.annotate_batch(inputs)]
 
@@ -268,8 +268,7 @@ def _annotate(job: Job, annotator: Annotator, chunk_size: int) -> None:
             nonlocal sentences
             sentences += sum(len(row["sentences"]) for row in rows)
             problems.update(_problems(rows))
-            speed = sentences / (perf_counter() - start)
-            tell(job.done, f"{speed:,.1f} sentences/s")
+            tell(job.done, f"{sentences / (perf_counter() - start):,.1f} sentences/s")
 
         job.run(process, chunk_size=chunk_size, on_chunk=on_chunk)
     seconds = perf_counter() - start
@@ -279,27 +278,25 @@ def _annotate(job: Job, annotator: Annotator, chunk_size: int) -> None:
             f"({sentences / seconds:,.1f} sentences/s)",
             file=sys.stderr,
         )
-    _tell_problems(problems)
 
 
 def _annotate_at_scale(
-    job: Job, args: argparse.Namespace, options: Mapping[str, Any], pool: scale.Pool, known: set[str]
+    job: Job,
+    args: argparse.Namespace,
+    options: Mapping[str, Any],
+    pool: scale.Pool,
+    known: set[str],
+    problems: Counter[str],
 ) -> None:
-    problems: Counter[str] = Counter()
     if args.overwrite:
         scale.delete_parts(scale.folder_of(job.output))
-
-    def tell(text: str) -> None:
-        print(f"mitigate: {text}", file=sys.stderr)
-
-    rows = scale.annotate(job, args.annotator, options, args.chunk_size, pool, known, tell)
+    rows = scale.annotate(job, args.annotator, options, args.chunk_size, pool, known, say)
     job.run(
         lambda records: list(islice(rows, len(records))),
         chunk_size=args.chunk_size,
         on_chunk=lambda done: problems.update(_problems(done)),
     )
     scale.delete_parts(scale.folder_of(job.output))
-    _tell_problems(problems)
 
 
 def _problems(rows: Sequence[Record]) -> Iterable[str]:
@@ -307,37 +304,44 @@ def _problems(rows: Sequence[Record]) -> Iterable[str]:
     return (name for row in rows for one in row["sentences"] for name in one.get("problems", ()))
 
 
-def _tell_problems(problems: Counter[str]) -> None:
-    if problems:
-        counts = ", ".join(f"{name} {count:,}" for name, count in problems.most_common())
-        print(f"mitigate: problems with replies, by sentence: {counts}", file=sys.stderr)
-
-
-def _report(job: Job, page: Path | None) -> None:
+def report(args: argparse.Namespace, records: Callable[[], Iterable[Record]], job: Job | None) -> None:
+    """Write the page and print the records, if few, and the totals; with `--json` the totals of a job alone."""
     from mitigate.report.terminal import print_records, summary
 
     totals = Totals()
-    for record in read_annotated(job.output):
+    for record in records():
         totals.add(record)
-    paths = [("output", job.output)]
-    if job.rejected:
+    rejected = job.rejected if job else 0
+    paths = [("output", job.output)] if job else []
+    if job and job.rejected:
         paths.append(("rejected", job.rejected_path))
-    if page is not None:
-        _write_html(page, lambda: read_annotated(job.output), totals, job.rejected, job.output.name)
-        paths.append(("page", page))
+    if args.html is not None:
+        try:
+            write_page(args.html, records, totals, rejected=rejected, full_output=job.output.name if job else "")
+        except OSError as error:
+            raise OutputError(f"cannot write {args.html}: {error.strerror or error}") from error
+        paths.append(("page", args.html))
+    if args.json:
+        if job:
+            print_json({**totals_row(totals), "rejected_lines": rejected, **{word: str(path) for word, path in paths}})
+        return
     console = _console()
-    if 0 < totals.records <= SHOWN_RECORDS:
-        print_records(console, list(read_annotated(job.output)))
-    console.print(summary(totals, job.rejected, paths))
+    if job is None or 0 < totals.records <= SHOWN_RECORDS:
+        print_records(console, list(records()))
+    console.print(summary(totals, rejected, paths))
 
 
-def _write_html(
-    path: Path, records: Callable[[], Iterable[Record]], totals: Totals, rejected: int = 0, output: str = ""
-) -> None:
-    try:
-        write_page(path, records, totals, rejected=rejected, full_output=output)
-    except OSError as error:
-        raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
+def totals_row(totals: Totals) -> Record:
+    """The counts over all records as JSON values."""
+    return {
+        "records": totals.records,
+        "sentences": totals.sentences,
+        "labels": dict(totals.kinds),
+        "not_checked": dict(totals.reasons),
+        "hallucination_rate": totals.rate,
+        "interval": totals.interval,
+        "annotators": [{"name": name, "fingerprint": one} for one, name in totals.annotators.items()],
+    }
 
 
 def _console() -> Console:

@@ -1,6 +1,6 @@
 """`mitigate calibrate`: fit an annotator's probabilities and its threshold for "hallucinated" to your labelled rows.
 
-    mitigate calibrate --data my.jsonl --target-precision 0.9 --output calibration.json
+    mitigate calibrate --input my.jsonl --target-precision 0.9 --output calibration.json
     mitigate annotate --calibration calibration.json --input in.jsonl --output out.jsonl
 
 Rows are labelled sentences, or records that `mitigate annotate` wrote with "gold" added to sentences. The file belongs
@@ -10,58 +10,50 @@ to the annotator whose scores were used; another one refuses it.
 from __future__ import annotations
 
 import argparse
-import hashlib
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mitigate.io import (
-    OutputError,
-    UsageError,
-    dump_line,
-    make_parent,
-    progress,
-    rejected_path,
-    rejected_row,
-    whole_file,
-)
+from mitigate.cli.options import EXIT_CODES, WHOLE, add_annotator, add_input, add_json, add_output, check_files, number
+from mitigate.cli.results import figure, print_json, sha256, versions
+from mitigate.io import FAILED, REJECTED, OutputError, UsageError, progress, say, set_aside, whole_file
 from mitigate.models import open_annotator
 
 if TYPE_CHECKING:
+    from annotators.base import Annotator
     from annotators.operating import Calibration
-    from annotators.records import Annotator, SentenceAnnotation
-    from mitigate.labels import GoldRows
+    from annotators.records import SentenceAnnotation
 
 
 CHUNK = 256
-SHOWN_REJECTED = 10
-REJECTED, FAILED = 3, 1
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command and its options."""
     parser = subparsers.add_parser(
         "calibrate",
-        help="fit an annotator's probabilities and threshold to labelled rows",
+        help="Fit an annotator's probabilities and threshold to labelled rows.",
         description="Fit an annotator to your labelled rows: probabilities that mean what they say, and, with "
         '--target-precision, a threshold for "hallucinated" that keeps false alarms rare; sentences that are neither '
         'flagged nor likely supported then get the status "unsure". Rows: labelled sentences '
-        '{"reference", "sentence", "label", …}, or records of `mitigate annotate` with "gold" in sentences. Exit '
-        "codes: 0 done, 1 target out of reach or nothing could be written, 2 wrong usage, 3 lines were rejected.",
+        '{"reference", "sentence", "label", …}, or records of `mitigate annotate` with "gold" in sentences. '
+        f"{EXIT_CODES} A target precision out of reach is a failure.",
     )
-    add = parser.add_argument
-    add("--data", nargs="+", type=Path, required=True, metavar="FILE", help="labelled rows, JSON Lines")
-    add("--annotator", default="embedded", metavar="NAME", help="embedded, a folder or a hub id (%(default)s)")
-    add("--target-precision", type=float, metavar="P", help="of flagged sentences, between 0 and 1")
-    add(
-        "--confidence", type=float, default=0.9, metavar="C",
-        help="with which the precision is at least that, between 0.5 and 1 (%(default)s)",
+    add_input(parser, "These JSON Lines files hold labelled rows.", several=True)
+    add_output(parser, WHOLE)
+    add_json(parser)
+    add_annotator(parser, calibration=False)
+    parser.add_argument(
+        "--target-precision", metavar="P",
+        type=number("--target-precision", "a number between 0 and 1", lambda p: 0 < p < 1),
+        help="So many of the flagged sentences are hallucinated, between 0 and 1.",
     )  # fmt: skip
-    add("--output", type=Path, required=True, metavar="FILE", help="the calibration, JSON")
+    parser.add_argument(
+        "--confidence", metavar="C", default=0.9,
+        type=number("--confidence", "a number between 0.5 and 1", lambda c: 0.5 < c < 1),
+        help="The precision is at least P with this confidence, between 0.5 and 1 (%(default)s).",
+    )  # fmt: skip
     parser.set_defaults(run=run)
 
 
@@ -70,12 +62,12 @@ def run(args: argparse.Namespace) -> int:
     from annotators.operating import OutOfReach, fit_calibration
     from mitigate.labels import read_gold
 
-    check_options(args)
-    gold = read_gold(args.data)
+    check_files(args)
+    gold = read_gold(args.input)
+    set_aside(gold.rejected, args.output)
     if not gold.rows:
-        _tell_rejected(gold)
-        raise UsageError("--data: expected labelled rows, found none; see `mitigate calibrate --help` for their form")
-    annotator = open_annotator(args.annotator, {})
+        raise UsageError("--input: expected labelled rows, found none; see `mitigate calibrate --help` for their form")
+    annotator = open_annotator(args.annotator)
     judged = _judge(annotator, gold.rows)
     checked = [s if s.status == "checked" else None for s in judged]
     try:
@@ -89,43 +81,28 @@ def run(args: argparse.Namespace) -> int:
             confidence=args.confidence,
         )
     except OutOfReach as error:
-        _tell_rejected(gold)
-        print(f"mitigate: error: {error}", file=sys.stderr)
+        say(f"error: {error}")
         return FAILED
     except ValueError as error:
-        _tell_rejected(gold)
-        raise UsageError(f"--data: {error}") from error
-    _print(calibration, annotator)
+        raise UsageError(f"--input: {error}") from error
+    made = {
+        "annotator": annotator.name,
+        "data": [{"file": path.name, "sha256": sha256(path)} for path in args.input],
+        "versions": versions("torch", "transformers", "numpy"),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
     try:
-        _save(replace(calibration, report={**calibration.report, **_provenance(annotator, args.data)}), args.output)
-        _keep_rejected(gold, rejected_path(args.output))
+        with whole_file(args.output) as part:
+            replace(calibration, report={**calibration.report, **made}).save(part)
     except OSError as error:
-        print(
-            f"mitigate: error: {OutputError(f'cannot write {args.output}: {error.strerror or error}')}", file=sys.stderr
-        )
-        return FAILED
-    print(f"calibration         {args.output}")
-    _tell_rejected(gold)
+        raise OutputError(f"cannot write {args.output}: {error.strerror or error}") from error
+    if args.json:
+        fitted = {"fingerprint": annotator.fingerprint, **calibration.report, "rejected_lines": len(gold.rejected)}
+        print_json({"annotator": annotator.name, **fitted, "output": str(args.output)})
+    else:
+        _print(calibration, annotator)
+        print(f"calibration         {args.output}")
     return REJECTED if gold.rejected else 0
-
-
-def check_options(args: argparse.Namespace) -> None:
-    """Refuse wrong options before anything is loaded.
-
-    Raises:
-        UsageError: With what to change.
-    """
-    target, confidence = args.target_precision, args.confidence
-    if target is not None and not 0 < target < 1:
-        raise UsageError(f"--target-precision: expected a number between 0 and 1, got {target:g}")
-    if not 0.5 < confidence < 1:
-        raise UsageError(f"--confidence: expected a number between 0.5 and 1, got {confidence:g}")
-    for path in args.data:
-        if not path.is_file():
-            raise UsageError(f"--data: expected a JSON Lines file; {path} is not one")
-        if path.resolve() in {args.output.resolve(), rejected_path(args.output).resolve()}:
-            raise UsageError(f"--output: {path} is a data file and would be written over; name another file")
-    make_parent(args.output)
 
 
 def _judge(annotator: Annotator, rows: Sequence[dict[str, Any]]) -> list[SentenceAnnotation]:
@@ -147,47 +124,11 @@ def _print(calibration: Calibration, annotator: Annotator) -> None:
         f"{report['n_supported']:,} supported, {report['n_hallucinated']:,} hallucinated; "
         f"{report['n_no_fact']:,} no fact, {report['n_unchecked']:,} not checked"
     )
-    after = report["ece_after_cross_fitted"]
-    shown = "–" if after is None else f"{after:.3f}"
-    print(f"calibration error   {report['ece_before']:.3f} before, {shown} after (cross-fitted by groups)")
+    after = figure(report["ece_after_cross_fitted"])
+    print(f"calibration error   {report['ece_before']:.3f} before, {after} after (cross-fitted by groups)")
     if flagging:
         print(
             f"hallucinated        from probability {flagging['threshold']:.3f}: precision {flagging['precision']:.3f}, "
             f"at least {flagging['low']:.3f} with confidence {report['confidence']:g}; "
             f"recall {flagging['recall']:.3f}; {flagging['n_flagged']:,} rows flagged"
         )
-
-
-def _provenance(annotator: Annotator, paths: Sequence[Path]) -> dict[str, Any]:
-    versions: dict[str, str | None] = {}
-    for package in ("hallucination-toolkit", "torch", "transformers", "numpy"):
-        try:
-            versions[package] = version(package)
-        except PackageNotFoundError:
-            versions[package] = None
-    return {
-        "annotator": annotator.name,
-        "data": [{"file": path.name, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()} for path in paths],
-        "versions": versions,
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-    }
-
-
-def _save(calibration: Calibration, path: Path) -> None:
-    """Whole or not at all."""
-    with whole_file(path) as part:
-        calibration.save(part)
-
-
-def _tell_rejected(gold: GoldRows) -> None:
-    for path, line in gold.rejected[:SHOWN_REJECTED]:
-        print(f"mitigate: {path}:{line.number}: {'; '.join(map(str, line.problems))} (line rejected)", file=sys.stderr)
-    if more := len(gold.rejected[SHOWN_REJECTED:]):
-        print(f"mitigate: {more:,} more lines rejected", file=sys.stderr)
-
-
-def _keep_rejected(gold: GoldRows, target: Path) -> None:
-    if gold.rejected:
-        target.write_bytes(b"".join(dump_line(rejected_row(path, line)) for path, line in gold.rejected))
-    else:
-        target.unlink(missing_ok=True)

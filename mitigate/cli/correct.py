@@ -11,180 +11,156 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
-from contextlib import closing
-from pathlib import Path
+from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, Any
 
+from mitigate.cli.annotate import annotator_for, continued
+from mitigate.cli.options import (
+    CONTINUED,
+    EXIT_CODES,
+    add_annotator,
+    add_chunk_size,
+    add_engine,
+    add_input,
+    add_json,
+    add_output,
+    cache_of,
+    calibration_option,
+    check_cache,
+    number,
+)
+from mitigate.cli.results import print_json
 from mitigate.io import (
+    FAILED,
     REJECTED,
-    Job,
-    OutputError,
+    Check,
+    Matches,
     Problem,
     Record,
-    UsageError,
     check_annotation_input,
     check_text,
     counted,
-    make_parent,
-    open_job,
     progress,
     say,
     shown,
-    tell_rejected,
 )
-from mitigate.models import open_annotator, open_engine
+from mitigate.models import open_engine
+from mitigate.report.totals import percent, read_annotated
 
 if TYPE_CHECKING:
-    from annotators.records import Annotator
+    from annotators.base import Annotator
     from mitigate.inference.correct import Regenerate
 
-
-if TYPE_CHECKING:
-    from annotators.records import Annotator
-    from mitigate.inference.correct import Regenerate
-
-    Process = Callable[[list[Record], Annotator], Sequence[Record]]
-
-FAILED = 1  # exit code
 ERROR = "correction_error"
 CORRECTED = (
     "answer", "sentences", "annotator", "hallucination_rate", "action", "original_answer", "original_sentences",
-    "original_hallucination_rate", "changes", "correction_options", "correction_error",
+    "original_hallucination_rate", "changes", "correction_options", ERROR,
 )  # fmt: skip
 CHOSEN = ("answer", "model", "index", "sentences", "annotator", "hallucination_rate", "rates")
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add both commands and their options."""
-    parser = subparsers.add_parser(
+    correct = subparsers.add_parser(
         "correct",
-        help="correct the hallucinated sentences of answers",
-        description='Correct answers {"question"?, "reference", "answer"}: the corrections that a generative '
-        "annotator gives (the embedded one only marks sentences), sentences written anew by an engine, deletion, "
-        "abstention, as far as asked for. Only flagged sentences "
-        "change, and the number of hallucinated sentences never rises. Exit codes as of `mitigate annotate`; an answer "
-        "whose request to the engine failed has `correction_error` (exit code 1) and is done again by a second start.",
+        help="Correct the hallucinated sentences of answers.",
+        description='Correct answers {"question"?, "reference", "answer"}: the corrections that a generative annotator '
+        "gives (the embedded one only marks sentences), sentences written anew by an engine, deletion, abstention, as "
+        "far as asked for. Only flagged sentences change, and the number of hallucinated sentences never rises. "
+        f"{EXIT_CODES} An answer whose request to the engine failed has `correction_error` (exit code 1) and is done "
+        "again by a second start.",
     )
-    _add_files(parser)
-    parser.add_argument(
-        "--engine", metavar="KIND:MODEL[@URL]", help="writes flagged sentences anew from their evidence"
-    )
-    parser.add_argument("--cache", metavar="FILE", type=Path, help="of replies (OUTPUT.cache.sqlite)")
-    parser.add_argument("--delete", action="store_true", help="take out sentences that stay hallucinated")
-    parser.add_argument(
-        "--abstain-above", metavar="RATE", type=float,
-        help="replace an answer whose hallucination rate stays above RATE (0 to 1) by an abstention",
-    )  # fmt: skip
-    parser.set_defaults(run=run_correct)
-
     best = subparsers.add_parser(
         "best-of",
-        help="choose the least hallucinated of several answers",
+        help="Choose the least hallucinated of several answers.",
         description='Choose one of {"question"?, "reference", "answers": [{"text", "model"?}, …]}: the answer with the '
         "lowest hallucination rate, of equals the one with most supported sentences. (By FEWL, without a reference "
-        "document: `mitigate fewl score` and `mitigate fewl pick`.) Exit codes as of `mitigate annotate`.",
+        f"document: `mitigate fewl score` and `mitigate fewl pick`.) {EXIT_CODES}",
     )
-    _add_files(best)
-    best.set_defaults(run=run_best_of)
-
-
-def _add_files(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--input", metavar="FILE", type=Path, required=True, help="records, JSON Lines")
-    parser.add_argument(
-        "--output", metavar="FILE", type=Path, required=True, help="where results go; continued if it is there"
-    )
-    parser.add_argument("--overwrite", action="store_true", help="start OUTPUT again instead of continuing it")
-    parser.add_argument(
-        "--annotator", metavar="NAME", default="embedded", help="embedded, a path or a hub id (%(default)s)"
-    )
-    parser.add_argument("--chunk-size", metavar="N", type=int, default=32, help="records judged at once (%(default)s)")
+    for parser, run in ((correct, run_correct), (best, run_best_of)):
+        add_input(parser, "This JSON Lines file holds the records.")
+        add_output(parser, CONTINUED)
+        add_json(parser)
+        add_annotator(parser)
+        add_chunk_size(parser)
+        parser.set_defaults(run=run)
+    add_engine(correct, "This language model writes flagged sentences anew from their evidence.")
+    correct.add_argument("--delete", action="store_true", help="Sentences that stay hallucinated are taken out.")
+    correct.add_argument(
+        "--abstain-above", metavar="RATE",
+        type=number("--abstain-above", "a rate from 0 to below 1", lambda rate: 0 <= rate < 1),
+        help="An abstention replaces an answer whose hallucination rate stays above RATE, from 0 to 1.",
+    )  # fmt: skip
 
 
 def run_correct(args: argparse.Namespace) -> int:
     """Correct a file of answers; returns the exit code."""
-    above = args.abstain_above
-    if above is not None and not 0 <= above < 1:
-        raise UsageError(f"--abstain-above: expected a rate from 0 to below 1, got {above}")
-    if args.cache is not None and args.engine is None:
-        raise UsageError("--cache: the response cache of an engine; give --engine too")
-
-    asked = {"engine": args.engine, "delete": args.delete, "abstain_above": above}
+    check_cache(args)
+    options = calibration_option(args, args.annotator)
+    asked = {"engine": args.engine, "delete": args.delete, "abstain_above": args.abstain_above}
 
     def matches(record: Record, written: Record) -> str | None:
         if (was := written.get("correction_options")) != asked:
             return f"it was corrected with {was}, not {asked}"
-        if written.get("original_answer") != record["answer"]:
-            return "'original_answer' differs"
-        return _same_rest(record, written, CORRECTED)
+        return None if written.get("original_answer") == record["answer"] else "'original_answer' differs"
 
     def process(records: list[Record], annotator: Annotator) -> list[Record]:
         from mitigate.inference.correct import correct
 
         rows = [{k: v for k, v in record.items() if k == "answer" or k not in CORRECTED} for record in records]
-        mended = correct(rows, annotator, regenerate=regenerate, delete=args.delete, abstain_above=above)
+        mended = correct(
+            rows, annotator, regenerate=regenerate, delete=args.delete, abstain_above=args.abstain_above
+        )  # fmt: skip
         return [{**one.to_dict(), "correction_options": asked} for one in mended]
 
-    if args.engine is None:
+    with ExitStack() as stack:
         regenerate: Regenerate | None = None
-        return _run(args, check_annotation_input, matches, process, tell_correct)
-    from mitigate.inference.regenerate import with_engine
+        if args.engine is not None:
+            from mitigate.inference.regenerate import with_engine
 
-    cache = args.cache or Path(f"{args.output}.cache.sqlite")
-    make_parent(cache)
-    with closing(open_engine(args.engine, "--engine", cache)) as engine:
-        regenerate = with_engine(engine)
-        return _run(args, check_annotation_input, matches, process, tell_correct)
+            regenerate = with_engine(stack.enter_context(closing(open_engine(args.engine, "--engine", cache_of(args)))))
+        return _run(args, options, check_annotation_input, CORRECTED, matches, process, summary_of_corrected)
 
 
 def run_best_of(args: argparse.Namespace) -> int:
     """Choose among the answers of a file; returns the exit code."""
-
-    def matches(record: Record, written: Record) -> str | None:
-        return _same_rest(record, written, CHOSEN)
-
-    return _run(args, check_candidates, matches, choose, tell_best)
+    options = calibration_option(args, args.annotator)
+    return _run(args, options, check_candidates, CHOSEN, lambda _, __: None, choose, summary_of_chosen)
 
 
 def _run(
     args: argparse.Namespace,
-    check: Callable[[Record], list[Problem]],
-    matches: Callable[[Record, Record], str | None],
-    process: Process,
-    tell: Callable[[Sequence[Record]], str],
+    options: dict[str, Any],
+    check: Check,
+    added: Sequence[str],
+    matches: Matches,
+    process: Callable[[list[Record], Annotator], Sequence[Record]],
+    summarise: Callable[[Sequence[Record]], tuple[Record, str]],
 ) -> int:
-    if args.chunk_size < 1:
-        raise UsageError(f"--chunk-size: expected 1 or more, got {args.chunk_size}")
-    written_by: set[str] = set()
     failed = False
 
     def compare(record: Record, written: Record) -> str | None:
         nonlocal failed
-        written_by.add(str((written.get("annotator") or {}).get("fingerprint")))
         failed = failed or ERROR in written
         return matches(record, written)
 
-    try:
-        with open_job(args.input, args.output, check=check, matches=compare, overwrite=args.overwrite) as job:
-            tell_rejected(job.source, job.first_rejected, job.rejected, str(job.rejected_path))
-            if job.valid:
-                annotator = open_annotator(args.annotator)  # of a complete output too: it may be of another annotator
-                if other := written_by - {annotator.fingerprint}:
-                    raise UsageError(
-                        f"cannot continue {job.output}: it was written with an annotator of fingerprint {min(other)}, "
-                        f"and {args.annotator} has {annotator.fingerprint}; choose another --output, or --overwrite"
-                    )
-                if failed:  # at an earlier start; what has its replies by now is in the cache
-                    job.redo(lambda records: process(records, annotator), lambda row: ERROR in row,
-                             chunk_size=args.chunk_size)  # fmt: skip
-                _work(job, lambda records: process(records, annotator), args.chunk_size)
-            else:
-                job.run(lambda records: [], chunk_size=1)
-            rows = _rows(args.output)
-            print(tell(rows))
-            print(f"output: {args.output}" + (f"\nrejected: {job.rejected_path}" if job.rejected else ""))
-    except OutputError as error:
-        say(f"error: {error}")
-        return FAILED
+    with continued(args, check, added, compare) as (job, fingerprints):
+        annotator = annotator_for(args, options, job, fingerprints)
+
+        def work(records: list[Record]) -> Sequence[Record]:
+            assert annotator is not None  # there are records
+            return process(records, annotator)
+
+        if failed:  # at an earlier start; what has its replies by now is in the cache
+            job.redo(work, lambda row: ERROR in row, chunk_size=args.chunk_size)
+        with progress("judging", job.valid, job.done) as tell:
+            job.run(work, chunk_size=args.chunk_size, on_chunk=lambda _: tell(job.done))
+        rows = list(read_annotated(args.output))
+        summary, text = summarise(rows)
+    if args.json:
+        print_json({**summary, "rejected_lines": job.rejected, "output": str(args.output)})
+    else:
+        print(f"{text}\noutput: {args.output}" + (f"\nrejected: {job.rejected_path}" if job.rejected else ""))
     if unasked := [row[ERROR] for row in rows if ERROR in row]:
         say(
             f"error: {len(unasked)} of {len(rows)} answers have a request without a reply, the last: {unasked[-1]}; "
@@ -192,24 +168,6 @@ def _run(
         )
         return FAILED
     return REJECTED if job.rejected else 0
-
-
-def _work(job: Job, process: Callable[[list[Record]], Sequence[Record]], chunk_size: int) -> None:
-    with progress("judging", job.valid, job.done) as tell:
-        job.run(process, chunk_size=chunk_size, on_chunk=lambda _: tell(job.done))
-
-
-def _rows(path: Path) -> list[Record]:
-    from mitigate.report.totals import read_annotated
-
-    return list(read_annotated(path))
-
-
-def _same_rest(record: Record, written: Record, added: Sequence[str]) -> str | None:
-    for key in {**record, **written}:
-        if key not in added and (key not in record or key not in written or record[key] != written[key]):
-            return f"{key!r} differs"
-    return None if isinstance(written.get("sentences"), list) else "it has no sentences"
 
 
 def check_candidates(record: Record) -> list[Problem]:
@@ -256,33 +214,30 @@ def choose(records: Sequence[Record], annotator: Annotator) -> list[Record]:
     return rows
 
 
-def tell_correct(rows: Sequence[Record]) -> str:
-    """Totals before and after: hallucinated of factual sentences, and what was done."""
-    from mitigate.report.totals import percent
-
-    def share(key: str) -> tuple[int, int]:
+def summary_of_corrected(rows: Sequence[Record]) -> tuple[Record, str]:
+    """What was done, and hallucinated of factual sentences before and after: as JSON values and in words."""
+    shares = {}
+    for when, key in (("before", "original_sentences"), ("after", "sentences")):
         labels = [s["label"] for row in rows for s in row[key] if s["label"] not in (None, "no_fact")]
-        return sum(label in ("contradictory", "unverifiable") for label in labels), len(labels)
-
-    (was, of_was), (now, of_now) = share("original_sentences"), share("sentences")
+        bad = sum(label in ("contradictory", "unverifiable") for label in labels)
+        shares[when] = {"hallucinated": bad, "factual": len(labels), "rate": bad / len(labels) if labels else None}
     actions = {name: sum(row["action"] == name for row in rows) for name in ("unchanged", "corrected", "abstained")}
     by: dict[str, int] = {}
     for row in rows:
         for change in row["changes"] if row["action"] == "corrected" else []:
             by[change["by"]] = by.get(change["by"], 0) + 1
     how = ", ".join(f"{n} by {name}" if name != "deleted" else f"{n} deleted" for name, n in by.items())
-    return (
-        f"{counted(len(rows), 'answer')}: "
-        + ", ".join(f"{n} {name}" for name, n in actions.items())
+    parts = [f"{one['hallucinated']} of {one['factual']} ({percent(one['rate'])}) {w}" for w, one in shares.items()]
+    text = (
+        f"{counted(len(rows), 'answer')}: {', '.join(f'{n} {name}' for name, n in actions.items())}"
         + (f" ({how})" if how else "")
-        + f"\nhallucinated sentences: {was} of {of_was} ({percent(was / of_was if of_was else None)}) before, "
-        f"{now} of {of_now} ({percent(now / of_now if of_now else None)}) after, by the same annotator"
+        + f"\nhallucinated sentences: {', '.join(parts)}, by the same annotator"
     )
+    return {"answers": len(rows), **actions, "changes": by, **shares}, text
 
 
-def tell_best(rows: Sequence[Record]) -> str:
-    """Mean rate of all candidates and of the chosen."""
-    from mitigate.report.totals import percent
+def summary_of_chosen(rows: Sequence[Record]) -> tuple[Record, str]:
+    """The mean rates of all candidates and of the chosen: as JSON values and in words."""
 
     def mean(rates: list[float]) -> float | None:
         return sum(rates) / len(rates) if rates else None
@@ -290,9 +245,10 @@ def tell_best(rows: Sequence[Record]) -> str:
     every = mean([rate for row in rows for rate in row["rates"] if rate is not None])
     best = mean([row["hallucination_rate"] for row in rows if row["hallucination_rate"] is not None])
     none = sum(row["index"] is None for row in rows)
-    return (
+    text = (
         f"{counted(len(rows), 'question')}"
         + (f", {none} of them without an answer that could be judged" if none else "")
         + f"\nmean hallucination rate: {percent(every)} of all candidates, {percent(best)} of the chosen, "
         "by the same annotator"
     )
+    return {"questions": len(rows), "without_answer": none, "rate_of_all": every, "rate_of_chosen": best}, text

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 
-from mitigate.io import UsageError
+from annotators.base import Annotator
+from mitigate.cli.options import ENGINE, add_calibration, at_least, calibration_option, number
+from mitigate.io import UsageError, say
 
 AUTH = "MITIGATE_DEMO_AUTH"
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -22,48 +23,45 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add the command and its options."""
     parser = subparsers.add_parser(
         "demo",
-        help="annotate, compare and look at training runs in a browser",
+        help="Annotate, compare and look at training runs in a browser.",
         description="Serve a page that annotates answers, compares them with FEWL, works through files and shows "
         "training runs. See docs/demo.md.",
     )
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
-    parser.add_argument("--port", type=int, metavar="N", help="port to listen on (a free one from 7860 on)")
-    parser.add_argument(
-        "--auth",
-        metavar="NAME:PASSWORD",
-        action="append",
-        default=[],
-        help=f"ask for this name and password; several times for several people; {AUTH} does the same unseen",
-    )
-    parser.add_argument(
-        "--share", action="store_true", help="let Gradio tunnel the page to a public address (downloads its tunnel)"
-    )
-    parser.add_argument(
-        "--annotator",
-        metavar="NAME",
-        action="append",
-        default=[],
-        help="offered on the page, the first by default: embedded, a path, a hub id, or generative:KIND:MODEL[@URL]; "
-        "may be given several times (embedded)",
-    )
-    parser.add_argument(
-        "--runs", metavar="DIR", default="runs", help="folder of run folders for the Training tab (%(default)s)"
-    )
-    parser.add_argument("--max-characters", metavar="N", type=int, default=50_000, help="of one text (%(default)s)")
-    parser.add_argument(
-        "--max-records", metavar="N", type=int, default=1_000, help="of one uploaded file (%(default)s)"
-    )
+    add = parser.add_argument
+    add("--host", default="127.0.0.1", help="The page listens on this address (%(default)s).")
+    add(
+        "--port", metavar="N", type=number("--port", "1 to 65535", lambda port: 0 < port < 65536, int),
+        help="The page listens on this port (a free one from 7860 on).",
+    )  # fmt: skip
+    add(
+        "--auth", metavar="NAME:PASSWORD", action="append", default=[],
+        help="The page asks for this name and password. The option may be given several times, for several people; "
+        f"{AUTH} does the same unseen.",
+    )  # fmt: skip
+    add(
+        "--share", action="store_true",
+        help="Gradio tunnels the page to a public address, for which it downloads its tunnel.",
+    )  # fmt: skip
+    add(
+        "--annotator", metavar="NAME", action="append", default=[],
+        help=f"The page offers this annotator: embedded, a folder, a hub id, or generative:{ENGINE}. The option may be "
+        "given several times; the first is the default of the page (embedded).",
+    )  # fmt: skip
+    add_calibration(parser, "The first annotator")
+    add("--runs", metavar="DIR", default="runs", help="The Training tab shows the run folders in DIR (%(default)s).")
+    for name, default, text in (
+        ("--max-characters", 50_000, "A text has at most N characters (%(default)s)."),
+        ("--max-records", 1_000, "An uploaded file has at most N records (%(default)s)."),
+    ):
+        add(name, metavar="N", type=at_least(name, 1), default=default, help=text)
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Serve until interrupted."""
     people = _people(args.auth)
-    if args.port is not None and not 0 < args.port < 65536:
-        raise UsageError(f"--port: expected 1 to 65535, got {args.port}")
-    for name in ("max_characters", "max_records"):
-        if getattr(args, name) < 1:
-            raise UsageError(f"--{name.replace('_', '-')}: expected 1 or more, got {getattr(args, name)}")
+    names = args.annotator or ["embedded"]
+    calibration = calibration_option(args, names[0])
     try:
         import gradio  # noqa: F401
     except ImportError as error:
@@ -73,11 +71,16 @@ def run(args: argparse.Namespace) -> int:
     from mitigate.demo.page import build
     from mitigate.demo.service import Service, Shelf
 
+    def load(name: str) -> Annotator:
+        from annotators import load_annotator
+
+        return load_annotator(name, **(calibration if name == names[0] else {}))
+
     private = args.host in LOOPBACK and not args.share
     if not private and not people:
-        print(f"mitigate: others can reach this page and there is no --auth or {AUTH}", file=sys.stderr)
+        say(f"others can reach this page and there is no --auth or {AUTH}")
     limits = Limits(characters=args.max_characters, records=args.max_records)
-    shelf = Shelf(args.annotator or ["embedded"], open_choice=private)
+    shelf = Shelf(names, open_choice=private, load=load)
     shelf.warm()
     page = build(Service(shelf, limits), runs=args.runs, any_folder=private)
     try:

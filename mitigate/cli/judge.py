@@ -4,60 +4,60 @@
     mitigate judge --input pairs.jsonl --output judged.jsonl --annotator embedded
     mitigate judge --input pairs.jsonl --output judged.jsonl --similarity cosine
 
-The judge's rules and the form of pairs are in `mitigate/inference/judge.py`. With an engine the cost is estimated first, and
-asked about where a terminal is at hand.
+The judge's rules and the form of pairs are in `mitigate/inference/judge.py`. With an engine the cost is estimated
+first, and the command asks whether to go on where a terminal is at hand.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 from engines.types import EngineError
-from mitigate.io import (
-    REJECTED,
-    OutputError,
-    Problem,
-    Record,
-    UsageError,
-    check_text,
-    make_parent,
-    say,
-    shown,
-    whole_job,
-    write_all,
+from mitigate.cli.options import (
+    EXIT_CODES,
+    WHOLE,
+    add_annotator,
+    add_cache,
+    add_calibration,
+    add_engine,
+    add_input,
+    add_json,
+    add_output,
+    cache_of,
+    calibration_option,
+    check_cache,
+    check_files,
 )
-from mitigate.models import failures, open_engine
+from mitigate.cli.results import print_json
+from mitigate.io import FAILED, REJECTED, Problem, Record, UsageError, check_text, read_whole, say, shown, write_lines
+from mitigate.models import failures, load_encoder, load_similarity, open_annotator, open_engine
 from mitigate.report.totals import percent
-
-FAILED = 1
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command and its options."""
     parser = subparsers.add_parser(
         "judge",
-        help="compare two answers to each question: by an LLM in both orders, an annotator or a metric",
+        help="Compare two answers to each question by a language model, an annotator or a metric.",
         description='Compare {"question", "baseline", "method", "reference"?, "correct"?, "incorrect"?}. Gives the '
-        "shares of all pairs and the win rate of decided pairs with its 95 % interval. Exit codes as of `annotate`.",
+        f"shares of all pairs and the win rate of decided pairs with its 95 % interval. {EXIT_CODES}",
     )
-    parser.add_argument("--input", metavar="FILE", type=Path, required=True, help="pairs, JSON Lines")
-    parser.add_argument(
-        "--output", metavar="FILE", type=Path, required=True, help="where judged pairs go; written anew"
-    )
+    add_input(parser, "This JSON Lines file holds the pairs of answers.")
+    add_output(parser, WHOLE)
+    add_json(parser)
     judge = parser.add_mutually_exclusive_group(required=True)
-    judge.add_argument("--engine", metavar="KIND:MODEL[@URL]", help="an LLM as judge")
-    judge.add_argument("--annotator", metavar="NAME", help="the lower hallucination rate wins; needs references")
+    add_engine(judge, "This language model judges each pair in both orders.", cache=False)
+    add_annotator(judge, default=None, calibration=False)
     judge.add_argument(
-        "--similarity", metavar="NAME", help="nearer to correct than to incorrect answers wins (cosine, rouge-l)"
-    )
-    parser.add_argument("--cache", metavar="FILE", type=Path, help="of replies (OUTPUT.cache.sqlite)")
-    parser.add_argument("--yes", action="store_true", help="do not ask before an engine is used")
-    parser.add_argument("--json", action="store_true", help="print the result as JSON and nothing else")
+        "--similarity", metavar="NAME",
+        help="The answer that is nearer to correct than to incorrect answers wins, by cosine or rouge-l.",
+    )  # fmt: skip
+    add_calibration(parser)
+    add_cache(parser)
+    parser.add_argument("--yes", action="store_true", help="The command does not ask before it uses an engine.")
     parser.set_defaults(run=run)
 
 
@@ -74,45 +74,51 @@ def check_pair(record: Record) -> list[Problem]:
 
 def run(args: argparse.Namespace) -> int:
     """Judge a file of pairs; returns the exit code."""
-    if args.cache is not None and args.engine is None:
-        raise UsageError("--cache: the response cache of an engine; give --engine too")
-    try:
-        with whole_job(args, check_pair) as (job, pairs):
-            if not pairs:
-                raise UsageError(f"{args.input}: expected pairs of answers, found no good line")
-            failed: str | None = None
-            if args.engine is not None:
-                if not _agreed(args, pairs):
-                    say("nothing was asked")
-                    return FAILED
-                judged, failed = _by_engine(args, pairs)
-            else:
-                judged = _judge(args, pairs)
-            write_all(
-                job, [{**p, "outcome": outcome, **more} for p, (outcome, more) in zip(pairs, judged, strict=True)]
+    from mitigate.inference.judge import tally
+
+    check_cache(args)
+    options = calibration_option(args, args.annotator)
+    check_files(args)
+    pairs, rejected = read_whole(args.input, check_pair, args.output)
+    if not pairs:
+        raise UsageError(f"{args.input}: expected pairs of answers, found no good line")
+    failed: str | None = None
+    if args.engine is None:
+        judged = _judge(args, options, pairs)
+    elif _agreed(args, pairs):
+        judged, failed = _by_engine(args, pairs)
+    else:
+        say("nothing was asked")
+        return FAILED
+    write_lines(args.output, ({**p, "outcome": o, **more} for p, (o, more) in zip(pairs, judged, strict=True)))
+    result = tally([outcome for outcome, _ in judged])
+    if args.json:
+        print_json({**result.to_dict(), "rejected_lines": rejected, "output": str(args.output)})
+    else:
+        shares = ", ".join(f"{name} {percent(share)}" for name, share in result.shares.items())
+        print(f"{result.n} pairs: {shares} ({result.unsure} of the ties unsure or inconsistent)")
+        if result.win_rate is None:
+            print("win rate: no pair was decided")
+        else:
+            print(
+                f"win rate of the method over decided pairs: {percent(result.win_rate)} "
+                f"[{percent(result.low)}, {percent(result.high)}], n = {result.method + result.baseline}"
             )
-    except OutputError as error:
-        say(f"error: {error}")
-        return FAILED
-    _tell(args, [outcome for outcome, _ in judged], job.rejected)
+        print(f"output: {args.output}")
     if failed:
-        say(f"error: {failed}; their pairs count as unsure: the same command asks only these again")
+        say(f"error: {failed}; their pairs count as unsure: the same command with --overwrite asks only these again")
         return FAILED
-    return REJECTED if job.rejected else 0
+    return REJECTED if rejected else 0
 
 
-def _judge(args: argparse.Namespace, pairs: list[Record]) -> list[Any]:
+def _judge(args: argparse.Namespace, options: dict[str, Any], pairs: list[Record]) -> list[Any]:
     from mitigate.inference import judge
 
     if args.annotator is not None:
-        from mitigate.models import open_annotator
-
         missing = sum(not pair.get("reference") for pair in pairs)
         if missing:
             raise UsageError(f"--annotator: {missing} of {len(pairs)} pairs have no reference to judge against")
-        return judge.by_annotator(pairs, open_annotator(args.annotator))
-    from mitigate.models import load_encoder, load_similarity
-
+        return judge.by_annotator(pairs, open_annotator(args.annotator, options))
     if args.similarity not in ("cosine", "rouge-l"):
         raise UsageError(f"--similarity: expected cosine or rouge-l, got {args.similarity!r}")
     encode = load_encoder("auto", [pair["question"] for pair in pairs])[1]
@@ -138,29 +144,9 @@ def _by_engine(args: argparse.Namespace, pairs: list[Record]) -> tuple[list[Any]
     """Outcomes, and which requests failed."""
     from mitigate.inference.judge import by_engine
 
-    cache = args.cache or Path(f"{args.output}.cache.sqlite")
-    make_parent(cache)
+    cache = cache_of(args)
     with closing(open_engine(args.engine, "--engine", cache)) as engine:
         try:
             return by_engine(pairs, engine), failures([engine])
         except EngineError as error:
             raise EngineError(f"{error}; the same command continues from {cache}") from error
-
-
-def _tell(args: argparse.Namespace, outcomes: list[Any], bad: int) -> None:
-    from mitigate.inference.judge import tally
-
-    result = tally(outcomes)
-    if args.json:
-        print(json.dumps({**result.to_dict(), "rejected_lines": bad, "output": str(args.output)}))
-        return
-    shares = ", ".join(f"{name} {percent(share)}" for name, share in result.shares.items())
-    print(f"{result.n} pairs: {shares} ({result.unsure} of the ties unsure or inconsistent)")
-    if result.win_rate is None:
-        print("win rate: no pair was decided")
-    else:
-        print(
-            f"win rate of the method over decided pairs: {percent(result.win_rate)} "
-            f"[{percent(result.low)}, {percent(result.high)}], n = {result.method + result.baseline}"
-        )
-    print(f"output: {args.output}")

@@ -1,4 +1,4 @@
-"""The `mitigate` program: one sub-command per module of `mitigate/commands/`.
+"""The `mitigate` program: one sub-command for each module of `mitigate/cli`.
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 some input lines were rejected, 130 interrupted. A user's mistake
 is a :class:`UsageError` and prints one line, never a traceback.
@@ -6,9 +6,9 @@ is a :class:`UsageError` and prints one line, never a traceback.
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
+from argparse import ArgumentParser
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 from typing import TYPE_CHECKING
@@ -16,22 +16,26 @@ from typing import TYPE_CHECKING
 from engines.cache import CacheError
 from engines.types import EngineError
 from mitigate.cli import annotate, build_preferences, calibrate, correct, demo, evaluate, fewl, judge, run, serve, stats
-from mitigate.io import UsageError
+from mitigate.cli.options import Parser
+from mitigate.io import FAILED, OutputError, UsageError, say
+from mitigate.scale import PartsError
 
 if TYPE_CHECKING:
-    from annotators.records import Annotator
+    from annotators.base import Annotator
+
+COMMANDS = (annotate, build_preferences, calibrate, correct, demo, evaluate, fewl, judge, serve, stats)
 
 
-COMMANDS = (annotate, build_preferences, calibrate, correct, demo, evaluate, fewl, judge, run, serve, stats)
-
-
-def build_parser(program: str = "mitigate") -> argparse.ArgumentParser:
+def build_parser(
+    program: str = "mitigate", annotators: Mapping[str, Annotator] | None = None
+) -> ArgumentParser:  # fmt: skip
     """The whole command line; building it imports no model library."""
-    parser = argparse.ArgumentParser(prog=program, description="Find, score and reduce LLM hallucination.")
-    parser.add_argument("--version", action="version", version=_version())
+    parser: ArgumentParser = Parser(prog=program, description="Find, score and reduce LLM hallucination.")
+    parser.add_argument("--version", action="version", version=_version(), help="The program prints its version.")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for command in COMMANDS:
         command.add_parser(subparsers)
+    run.add_parser(subparsers, annotators or {})
     return parser
 
 
@@ -52,22 +56,17 @@ def main(
         program: What the user typed to get here, for messages.
         annotators: Annotators that the recipes of `run` may use under these names, besides those a string can name.
     """
-    args = build_parser(program).parse_args(argv)
-    args.program, args.annotators = program, annotators
     if not sys.stderr.isatty():  # bars of loading and downloading, each step a line of a log
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     try:
+        args = build_parser(program, annotators).parse_args(argv)
         return int(args.run(args))
     except UsageError as error:
-        print(f"mitigate: error: {error}", file=sys.stderr)
+        say(f"error: {error}")
         return 2
-    except (EngineError, CacheError) as error:
-        print(f"mitigate: error: {error}", file=sys.stderr)
-        return 1
+    except (EngineError, CacheError, OutputError, PartsError) as error:
+        say(f"error: {error}")
+        return FAILED
     except KeyboardInterrupt:
-        print("mitigate: interrupted; run the same command again to continue where it can", file=sys.stderr)
+        say("interrupted; run the same command again to continue where it can")
         return 130
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,82 +1,97 @@
-"""`mitigate run RECIPE`, its aliases `train annotator` and `build-dataset`, and `mitigate recipes`.
+"""`mitigate run RECIPE`, `train RECIPE` and `build-dataset RECIPE`, which are one command, and `mitigate recipes`.
 
     mitigate recipes
     mitigate run rlhf/small_gpu trainer.learning_rate=1e-4 --output out/runs/mine
-    mitigate run rlhf/small_gpu --output out/runs/mine --resume
 
-A recipe is a YAML file (mitigate/recipes/config.py). All of it is checked before a model is loaded; the resolved form is
-printed and kept in the run folder (mitigate/recipes/folder.py).
+A recipe is a YAML file (mitigate/recipes/config.py). All of it is checked before a model is loaded; the resolved form
+is printed and kept in the run folder (mitigate/recipes/folder.py). The same command continues an interrupted run.
 """
 
 from __future__ import annotations
 
 import argparse
 import shlex
-import sys
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from engines.cache import CacheError
 from engines.types import EngineError
-from mitigate.io import OutputError, UsageError
+from mitigate.cli.options import add_json, add_overwrite
+from mitigate.cli.results import print_json
+from mitigate.io import FAILED, OutputError, UsageError, say
 
-TRAIN_KINDS = {"annotator": ("embedded-annotator", "discriminative-annotator", "generative-annotator")}
-BUILD_KINDS = ("build-dataset",)
-Subparsers = argparse._SubParsersAction  # its public name does not exist
+if TYPE_CHECKING:
+    from annotators.base import Annotator
+
+EXIT_CODES = (
+    "The exit code is 0 when all is done, 1 after a failure, 2 for wrong usage, 3 when input lines were rejected, and "
+    "130 after an interruption."
+)
+COMMANDS: dict[str, tuple[str, str, tuple[str, ...]]] = {  # name → help, where, tasks of its recipes (any)
+    "run": ("Run a recipe.", "", ()),
+    "train": (
+        "Train an annotator.",
+        "Run a recipe that trains an annotator, as `mitigate run` does. ",
+        ("embedded-annotator", "discriminative-annotator", "generative-annotator"),
+    ),
+    "build-dataset": (
+        "Make an annotated data set from topics and documents.",
+        "Run a recipe that builds a data set, as `mitigate run` does. ",
+        ("build-dataset",),
+    ),
+}
 
 
-def add_parser(subparsers: Subparsers[argparse.ArgumentParser]) -> None:
-    """Add `run`, `train`, `build-dataset` and `recipes`."""
-    parser = subparsers.add_parser(
-        "run",
-        help="run a recipe",
-        description="Run a recipe: a YAML file, or the name of one that `mitigate recipes` lists. Writes a run "
-        "folder. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 some input lines were rejected, 130 interrupted.",
+def add_parser(
+    subparsers: argparse._SubParsersAction[argparse.ArgumentParser], annotators: Mapping[str, Annotator]
+) -> None:
+    """Add `run`, `train`, `build-dataset` and `recipes`; recipes may use these annotators by name."""
+    for name, (text, what, tasks) in COMMANDS.items():
+        parser = subparsers.add_parser(
+            name,
+            help=text,
+            description=f"{what or 'Run a recipe. '}RECIPE is a YAML file, or the name of one that `mitigate recipes` "
+            f"lists. {EXIT_CODES}",
+        )
+        parser.add_argument("recipe", metavar="RECIPE", help="This YAML file, or name such as rlhf/small_gpu, is run.")
+        parser.add_argument(
+            "overrides", metavar="KEY=VALUE", nargs="*", default=[],
+            help="The recipe's KEY, or KEY of a section as SECTION.KEY, gets this value.",
+        )  # fmt: skip
+        parser.add_argument(
+            "--output", metavar="DIR", type=Path,
+            help="Results go to this folder (out/runs/RECIPE). If it exists, the command continues it.",
+        )  # fmt: skip
+        add_overwrite(parser)
+        parser.add_argument("--check", action="store_true", help="The recipe is only checked and printed resolved.")
+        if name == "build-dataset":
+            parser.add_argument(
+                "--review", dest="more", action="store_const", const=["review=true"], default=[],
+                help="The command stops for a person to correct what was made (review=true).",
+            )  # fmt: skip
+        parser.set_defaults(run=partial(run, program=parser.prog, tasks=tasks, annotators=annotators))
+    recipes = subparsers.add_parser(
+        "recipes", help="List the recipes that come with the toolkit.", description="List the recipes by name."
     )
-    parser.add_argument("recipe", metavar="RECIPE", help="a YAML file, or a name such as rlhf/small_gpu")
-    _add_options(parser)
-    parser.set_defaults(run=run, kinds=None)
-
-    train = subparsers.add_parser("train", help="train an annotator")
-    what = train.add_subparsers(dest="what", required=True, metavar="WHAT")
-    for name, kinds in TRAIN_KINDS.items():
-        alias = what.add_parser(name, help=f"same as `mitigate run` with a recipe for an {name}")
-        _add_alias(alias, kinds)
-    alias = subparsers.add_parser("build-dataset", help="make an annotated data set from topics and documents")
-    _add_alias(alias, BUILD_KINDS)
-    alias.add_argument(
-        "--review", action="append_const", const="review=true", default=[], help="stop for a person to correct"
-    )
-
-    recipes = subparsers.add_parser("recipes", help="list the recipes that come with the toolkit")
+    add_json(recipes)
     recipes.set_defaults(run=print_recipes)
 
 
-def _add_alias(parser: argparse.ArgumentParser, kinds: tuple[str, ...]) -> None:
-    parser.add_argument("--config", dest="recipe", metavar="RECIPE", required=True, help="the recipe, a YAML file")
-    _add_options(parser)
-    parser.set_defaults(run=run, kinds=kinds)
-
-
-def _add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "overrides", metavar="KEY=VALUE", nargs="*", default=[], help="options to change; section.key=value"
-    )
-    parser.add_argument("--output", metavar="DIR", type=Path, help="run folder (default: out/runs/RECIPE)")
-    parser.add_argument("--resume", action="store_true", help="go on with an interrupted run in the same folder")
-    parser.add_argument("--check", action="store_true", help="only check the recipe and print it resolved")
-
-
-def run(args: argparse.Namespace) -> int:
-    """Run one recipe."""
+def run(
+    args: argparse.Namespace, *, program: str, tasks: tuple[str, ...], annotators: Mapping[str, Annotator]
+) -> int:  # fmt: skip
+    """Run one recipe; returns the exit code."""
     from mitigate.recipes.config import dump, find_recipe, load_recipe, recipes_folder
     from mitigate.recipes.folder import open_run
 
-    args.overrides += getattr(args, "review", [])  # of build-dataset
     path = find_recipe(args.recipe)
-    options, module = load_recipe(path, args.overrides, args.annotators)
-    if args.kinds and options.kind not in args.kinds:
+    overrides = [*args.overrides, *getattr(args, "more", [])]
+    options, module = load_recipe(path, overrides, annotators)
+    if tasks and options.task not in tasks:
         raise UsageError(
-            f"{path} is of kind {options.kind!r}; expected {' or '.join(args.kinds)}: use `mitigate run {path}`"
+            f"{path} is of task {options.task!r}; expected {' or '.join(tasks)}: use `mitigate run {path}`"
         )
     print(f"# {path}\n{dump(options)}", end="")
     if args.check:
@@ -84,45 +99,39 @@ def run(args: argparse.Namespace) -> int:
     inside = path.resolve().is_relative_to(recipes_folder().resolve())
     name = path.resolve().relative_to(recipes_folder().resolve()) if inside else Path(path.name)
     output = args.output or Path("out/runs") / "-".join(name.with_suffix("").parts)
-    with open_run(output, options, resume=args.resume) as folder:
+    with open_run(output, options, overwrite=args.overwrite) as folder:
         print(f"# run folder: {output}", flush=True)
         if folder.done is not None:
-            show = getattr(module, "show", None)  # a kind that prints more than figures
+            show = getattr(module, "show", None)  # of a task that prints more than figures
             print(f"complete since an earlier run{'' if show else f': {folder.done}'}", flush=True)
             if show:
                 show(folder)
             return 0
         try:
-            code = module.run(options, folder)
+            return int(module.run(options, folder) or 0)
         except UsageError:
             folder.discard()
             raise
         except (EngineError, CacheError, OutputError) as error:
-            return _stopped(args, output, f"error: {error}", 1)
+            why, code = f"error: {error}", FAILED
         except KeyboardInterrupt:
-            return _stopped(args, output, "interrupted", 130)
-    return int(code or 0)
-
-
-def _stopped(args: argparse.Namespace, output: Path, why: str, code: int) -> int:
-    """Say how to go on; returns the exit code."""
-    again = shlex.join(["run", args.recipe, *args.overrides, "--output", str(output), "--resume"])
-    print(f"mitigate: {why}; what is done is kept, go on with: {args.program} {again}", file=sys.stderr)
+            why, code = "interrupted", 130
+    again = shlex.join([args.recipe, *overrides, "--output", str(output)])
+    say(f"{why}; what is done is kept, go on with: {program} {again}")
     return code
 
 
-def print_recipes(_: argparse.Namespace) -> int:
+def print_recipes(args: argparse.Namespace) -> int:
     """One line a recipe: name, what it does, hardware and minutes."""
     from mitigate.recipes.config import list_recipes, read_yaml, recipes_folder
 
     folder = recipes_folder()
-    rows = []
-    for file in list_recipes(folder):
-        data = read_yaml(file)
-        minutes = data.get("minutes")
-        time = "time not measured" if minutes is None else f"{minutes:g} min"
-        name = str(file.relative_to(folder).with_suffix(""))
-        rows.append((name, f"{data.get('about', '')}  [{data.get('hardware', '')}; {time}]"))
-    width = max((len(name) for name, _ in rows), default=0)
-    print("\n".join(f"{name:<{width}}  {rest}" for name, rest in rows) or f"no recipes in {folder}")
+    rows = {str(file.relative_to(folder).with_suffix("")): read_yaml(file) for file in list_recipes(folder)}
+    if args.json:
+        print_json({name: {k: row.get(k) for k in ("about", "hardware", "minutes")} for name, row in rows.items()})
+        return 0
+    width = max(map(len, rows), default=0)
+    for name, row in rows.items():
+        time = "time not measured" if row.get("minutes") is None else f"{row['minutes']:g} min"
+        print(f"{name:<{width}}  {row.get('about', '')}  [{row.get('hardware', '')}; {time}]")
     return 0

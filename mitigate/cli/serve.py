@@ -11,11 +11,11 @@ from __future__ import annotations
 import argparse
 import os
 from contextlib import ExitStack, closing
-from pathlib import Path
 from socket import socket
 from urllib.parse import urlsplit
 
-from mitigate.io import UsageError
+from mitigate.cli.options import add_annotator, add_cache, add_engine, at_least, calibration_option, check_cache, number
+from mitigate.io import FAILED, UsageError
 from mitigate.models import open_annotator, open_engine
 
 TOKEN = "MITIGATE_SERVE_TOKEN"
@@ -26,23 +26,31 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add the command and its options."""
     parser = subparsers.add_parser(
         "serve",
-        help="proxy in front of an OpenAI-compatible endpoint that annotates or corrects answers",
-        description="An OpenAI-compatible proxy: requests that carry a reference get their answers annotated or "
+        help="Annotate or correct the answers of an OpenAI-compatible endpoint, as a proxy in front of it.",
+        description="Serve an OpenAI-compatible proxy: requests that carry a reference get their answers annotated or "
         f"corrected, everything else passes through. {TOKEN} sets a bearer token that clients must send; {KEY} is then "
         "sent upstream (without it, a client's own authorization is passed on when there is no token).",
     )
-    parser.add_argument("--upstream", metavar="URL", required=True, help="endpoint behind, http://HOST:PORT/v1")
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
-    parser.add_argument("--port", type=int, default=8710, help="port to listen on (%(default)s)")
-    parser.add_argument(
-        "--annotator", metavar="NAME", default="embedded", help="embedded, a path or a hub id (%(default)s)"
-    )
-    parser.add_argument("--engine", metavar="KIND:MODEL[@URL]", help="writes flagged sentences anew")
-    parser.add_argument("--cache", metavar="FILE", type=Path, help="response cache of the engine")
-    parser.add_argument("--max-bytes", type=int, default=10_000_000, help="largest request (%(default)s bytes)")
-    parser.add_argument(
-        "--timeout", type=float, default=300.0, help="seconds that the endpoint behind may stay silent (%(default)s)"
-    )
+    add = parser.add_argument
+    add("--upstream", metavar="URL", required=True, help="The endpoint behind the proxy is at http://HOST:PORT/v1.")
+    add("--host", default="127.0.0.1", help="The proxy listens on this address (%(default)s).")
+    add(
+        "--port", metavar="N", default=8710,
+        type=number("--port", "0 to 65535", lambda port: 0 <= port < 65536, int),
+        help="The proxy listens on this port (%(default)s).",
+    )  # fmt: skip
+    add_annotator(parser)
+    add_engine(parser, "This language model writes flagged sentences anew.", cache=False)
+    add_cache(parser, "no cache")
+    add(
+        "--max-bytes", metavar="N", type=at_least("--max-bytes", 1), default=10_000_000,
+        help="A request has at most N bytes (%(default)s).",
+    )  # fmt: skip
+    add(
+        "--timeout", metavar="N", default=300.0,
+        type=number("--timeout", "more than 0", lambda seconds: seconds > 0),
+        help="The endpoint behind the proxy may stay silent for N seconds (%(default)s).",
+    )  # fmt: skip
     parser.set_defaults(run=run)
 
 
@@ -50,12 +58,8 @@ def run(args: argparse.Namespace) -> int:
     """Serve until interrupted."""
     if not _is_base_url(args.upstream):
         raise UsageError(f"--upstream: expected a base URL like http://127.0.0.1:8000/v1, got {args.upstream!r}")
-    if not 0 <= args.port < 65536:
-        raise UsageError(f"--port: expected 0 to 65535, got {args.port}")
-    if args.max_bytes < 1 or not args.timeout > 0:
-        raise UsageError("--max-bytes and --timeout: expected more than 0")
-    if args.cache is not None and args.engine is None:
-        raise UsageError("--cache: the response cache of an engine; give --engine too")
+    check_cache(args)
+    options = calibration_option(args, args.annotator)
     try:
         import uvicorn
 
@@ -73,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
         if args.engine is not None:
             engine = stack.enter_context(closing(open_engine(args.engine, "--engine", args.cache)))
             regenerate = with_engine(engine)
-        annotator = open_annotator(args.annotator)
+        annotator = open_annotator(args.annotator, options)
         proxy = Proxy(
             args.upstream,
             annotator,
@@ -85,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
         )
 
         class Server(uvicorn.Server):
-            """Tells its base URL once it listens."""
+            """A server that tells its base URL once it listens."""
 
             async def startup(self, sockets: list[socket] | None = None) -> None:
                 await super().startup(sockets)
@@ -95,18 +99,15 @@ def run(args: argparse.Namespace) -> int:
                     print(f"annotator {annotator.name} in front of {args.upstream}", flush=True)
                     print(f"base URL: http://{host}:{port}/v1", flush=True)
 
-        server = Server(
-            uvicorn.Config(
-                proxy.app(), host=args.host, port=args.port, log_level="warning", timeout_graceful_shutdown=5
-            )
-        )
+        settings = {"host": args.host, "port": args.port, "log_level": "warning", "timeout_graceful_shutdown": 5}
+        server = Server(uvicorn.Config(proxy.app(), **settings))
         try:
             server.run()
         except SystemExit:  # uvicorn has said why, such as a port in use
-            return 1
+            return FAILED
         except KeyboardInterrupt:
             pass
-        return 0 if server.started else 1
+        return 0 if server.started else FAILED
 
 
 def _is_base_url(text: str) -> bool:

@@ -1,83 +1,87 @@
 """`mitigate stats`: figures of annotated data, and the agreement of two annotations.
 
-    mitigate stats out/annotated.jsonl --output statistics.md
+    mitigate stats --input out/annotated.jsonl --output statistics.md
     mitigate stats --agreement machine.jsonl human.jsonl
 
-Label shares by source and language, and whether hallucinations accumulate in an answer, with intervals. Reads both what
-`mitigate annotate` writes and labelled sentences. What the figures mean: annotators/evaluation/agreement.py, agreement.py.
+Label shares by source and language, and whether hallucinations accumulate in an answer, with intervals. Reads both
+what `mitigate annotate` writes and labelled sentences. annotators/evaluation/agreement.py says what the figures mean.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mitigate.io import UsageError
+from annotators.records import LABELS
+from mitigate.cli.options import WHOLE, add_input, add_json, add_output, at_least, number
+from mitigate.cli.results import print_json
+from mitigate.io import REJECTED, UsageError, check_new, check_paths, write_bytes
+from mitigate.report.totals import table
 
 if TYPE_CHECKING:
     from annotators.evaluation.agreement import Figure
     from mitigate.labels import JudgedAnswer
 
 
-REJECTED = 3
-
-
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command and its options."""
     parser = subparsers.add_parser(
         "stats",
-        help="label shares, accumulation and agreement of annotated data",
-        description="Figures of annotated answers or labelled sentences (JSON Lines). Exit codes: 0 done, "
-        "2 wrong usage, 3 some lines could not be read (they are told).",
+        help="Count labels, and measure accumulation and agreement of annotated data.",
+        description="Print figures of annotated answers or labelled sentences; OUTPUT gets the page as Markdown. The "
+        "exit code is 0 when all is done, 1 after a failure, 2 for wrong usage, and 3 when lines could not be read, "
+        "which are told.",
     )
-    parser.add_argument("files", metavar="FILE", nargs="*", type=Path, help="annotated answers or sentences")
+    add_input(parser, "These JSON Lines files hold annotated answers or sentences.", several=True, required=False)
     parser.add_argument(
-        "--agreement", metavar=("A", "B"), nargs=2, type=Path, help="compare A with B, which counts as right"
+        "--agreement", metavar=("A", "B"), nargs=2, type=Path, help="A is compared with B, which counts as right."
     )
+    add_output(parser, WHOLE, required=False)
+    add_json(parser)
     parser.add_argument(
-        "--whole", metavar="SHARE", type=float, default=0.9,
-        help="accumulation: least share of an answer's characters in judged sentences (%(default)s)",
+        "--whole", metavar="SHARE", default=0.9,
+        type=number("--whole", "a share from 0 to 1", lambda share: 0 <= share <= 1),
+        help="Accumulation counts answers with at least this share of characters in judged sentences (%(default)s).",
     )  # fmt: skip
-    parser.add_argument("--resamples", metavar="N", type=int, default=1000, help="bootstrap (%(default)s)")
-    parser.add_argument("--output", metavar="FILE", type=Path, help="also write the page there (Markdown)")
-    parser.add_argument("--json", metavar="FILE", type=Path, help="also write the figures there")
+    parser.add_argument(
+        "--resamples", metavar="N", type=at_least("--resamples", 0), default=1000,
+        help="Intervals come from N bootstrap draws (%(default)s).",
+    )  # fmt: skip
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Compute, print and write the figures; returns the exit code."""
-    from mitigate.io import write_bytes, write_json
     from mitigate.labels import read_answers
 
-    if bool(args.files) == bool(args.agreement):
-        raise UsageError("give files, or --agreement A B")
-    if not 0 <= args.whole <= 1 or args.resamples < 0:
-        raise UsageError(f"--whole takes 0 to 1 and --resamples 0 or more, got {args.whole} and {args.resamples}")
+    if bool(args.input) == bool(args.agreement):
+        raise UsageError("give --input FILE…, or --agreement A B")
+    check_paths(args.input or args.agreement, args.output)
+    if args.output:
+        check_new(args.output, args.overwrite)
     if args.agreement:
         found = [read_answers([path]) for path in args.agreement]
         rejected = sum(bad for _, bad in found)
         page, figures = agreement_page([answers for answers, _ in found], args)
     else:
-        answers, rejected = read_answers(args.files)
+        answers, rejected = read_answers(args.input)
         page, figures = statistics_page(answers, args)
-    print(page)
+    if args.json:
+        print_json(figures)
+    else:
+        print(page)
     if args.output:
         write_bytes(args.output, page.encode())
-    if args.json:
-        write_json(args.json, figures)
     return REJECTED if rejected else 0
 
 
 def statistics_page(answers: Sequence[JudgedAnswer], args: argparse.Namespace) -> tuple[str, dict[str, Any]]:
     """Label shares and accumulation, by source and language and over all."""
-    from collections import Counter
-
     from annotators.evaluation.agreement import FIGURES, accumulation
-    from annotators.records import LABELS
     from mitigate.labels import is_hallucinated
-    from mitigate.report.totals import table
 
     parts: dict[str, list[JudgedAnswer]] = {}
     for answer in answers:
@@ -104,15 +108,9 @@ def statistics_page(answers: Sequence[JudgedAnswer], args: argparse.Namespace) -
         "",
     ]  # fmt: skip
     head = [
-        "source",
-        "answers",
-        "P(H) first",
-        "P(H, none before)",
-        "P(H, some before)",
-        "difference",
-        "random order",
+        "source", "answers", "P(H) first", "P(H, none before)", "P(H, some before)", "difference", "random order",
         "order",
-    ]
+    ]  # fmt: skip
     rows = []
     for part, held in [*parts.items(), *([("all", list(answers))] if len(parts) > 1 else [])]:
         marks = [
@@ -134,7 +132,6 @@ def agreement_page(sides: Sequence[Sequence[JudgedAnswer]], args: argparse.Names
     """How far A agrees with B on the sentences that both have judged."""
     from annotators.evaluation.agreement import agreement
     from mitigate.labels import paired
-    from mitigate.report.totals import table
 
     pairs, groups, alone = paired(*sides)
     if not pairs:
@@ -145,32 +142,23 @@ def agreement_page(sides: Sequence[Sequence[JudgedAnswer]], args: argparse.Names
         f"{len(pairs):,} sentences of {len(set(groups)):,} answers judged by both; {alone[0]:,} only by the first, "
         f"{alone[1]:,} only by the second. 95 % intervals from {args.resamples:,} draws of answers.", "",
     ]  # fmt: skip
-    lines += table(
-        ["figure", "value, interval", "sentences"],
-        [
-            [
-                name.replace("_", " "),
-                f"{f.value:.3f}{_interval(f, 1, 3)}" if name == "kappa" and f.value is not None else shown(f),
-                f"{f.n:,}",
-            ]
-            for name, f in found.items()
-        ],
-    )
+    rows = [
+        [name.replace("_", " "), shown(f, 1, 3, 3) if name == "kappa" else shown(f), f"{f.n:,}"]
+        for name, f in found.items()
+    ]
+    lines += table(["figure", "value, interval", "sentences"], rows)
     return "\n".join(lines) + "\n", {**plain(found), "only_first": alone[0], "only_second": alone[1]}
 
 
-def shown(figure: Figure) -> str:
-    """A share in percent with its interval."""
+def shown(figure: Figure, scale: float = 100, digits: int = 2, interval_digits: int = 1) -> str:
+    """A figure with its interval; a share in percent."""
     if figure.value is None:
         return "–"
-    return f"{100 * figure.value:.2f}{_interval(figure, 100, 1)}"
-
-
-def _interval(figure: Figure, scale: float, digits: int) -> str:
-    if figure.interval is None:
-        return ""
-    low, high = (f"{scale * limit:.{digits}f}" for limit in figure.interval)
-    return f" ({low} to {high})"
+    text = f"{scale * figure.value:.{digits}f}"
+    if figure.interval is not None:
+        low, high = (f"{scale * limit:.{interval_digits}f}" for limit in figure.interval)
+        text += f" ({low} to {high})"
+    return text
 
 
 def plain(figures: Mapping[str, Figure]) -> dict[str, Any]:

@@ -1,6 +1,14 @@
-"""The page of figures: how much there is (ANAH's Table 2), label shares (Table 4), topics by category and domain.
+"""Stage 10: the finished data set as ANAH rows, as labelled sentences and as Parquet, and the page of its figures.
 
-Tokens are those of the packaged MiniLM's tokenizer (one a character in Chinese); "with references" counts question,
+anah.jsonl        one row per topic and pair of models, keys as in opencompass/anah; `models` says whose
+sentences.jsonl   one row per checked sentence, as `mitigate evaluate` and the training recipes read it
+anah.parquet, sentences.parquet and README.md, so that `datasets.load_dataset(FOLDER, "sentences")` reads them
+
+A sentence that was not checked has a null annotation in anah.jsonl and no row in sentences.jsonl; where no sentence of
+an answer was checked, the whole list is null.
+
+The page counts how much there is (ANAH's Table 2), label shares (Table 4), topics by category and domain (Figure 3).
+Tokens are those of the packaged MiniLM's tokenizer (one per character in Chinese); "with references" counts question,
 reference and answer of every answer, "without" question and answer. Shares are of checked sentences.
 """
 
@@ -13,20 +21,11 @@ from typing import Any
 
 from annotators.generative.tagged import write_tagged
 from annotators.records import LABELS
-from mitigate.dataset.answers import SOURCES
-from mitigate.dataset.stage import write_lines, write_whole
+from mitigate.dataset.questions import SOURCES
+from mitigate.dataset.stage import write_lines
 from mitigate.io import Record, whole_file
+from mitigate.recipes.folder import write_file
 from mitigate.report.totals import NOT_CHECKED, WORDS, kind_of, table
-
-# ----------------------------------------------------------------------------------------------------
-# Stage 10: the finished data set, as ANAH rows, as labelled sentences, and as Parquet through `datasets`.
-#
-# anah.jsonl        one row per topic and pair of models, keys as in opencompass/anah; `models` says whose
-# sentences.jsonl   one row per checked sentence, as `mitigate evaluate` and the training recipes read it
-# anah.parquet, sentences.parquet and README.md, so that `datasets.load_dataset(FOLDER, "sentences")` reads them
-#
-# A sentence that was not checked has a null annotation in anah.jsonl and no row in sentences.jsonl; where no sentence of
-# an answer was checked, the whole list is null.
 
 WITH, WITHOUT = "GPT3.5_answers_D", "InternLM_answers"
 ANNOTATED = {WITH: "human_GPT3.5_answers_D_ann", WITHOUT: "human_InternLM_answers_ann"}
@@ -39,6 +38,20 @@ SENTENCE_COLUMNS = (
     "id", "source", "lang", "question", "answer", "sentence", "label", "fragments", "correction", "topic", "category",
     "domain", "model", "reference",
 )  # fmt: skip
+
+
+COUNTS = ("topics", "questions", "answers", "sentences", "tokens with references", "tokens without")
+_NONE = "not given"
+_HAN_FONTS = ("Noto Sans CJK SC", "Noto Sans SC", "Source Han Sans SC", "WenQuanYi Zen Hei", "WenQuanYi Micro Hei",
+              "PingFang SC", "Microsoft YaHei", "SimHei", "Arial Unicode MS")  # fmt: skip
+_CARD = """\
+Answers of language models to questions on documents, each sentence labelled supported, contradictory, unverifiable or
+no_fact against its document, with evidence and correction. Made by `mitigate build-dataset`; the run's `config.yaml`
+says with which models, `statistics.md` how much of everything there is.
+
+- `sentences`: one row per checked sentence.
+- `anah`: one row per topic, with the columns of opencompass/anah; `models` names the models behind its columns.
+"""
 
 
 def corrected(sentence: Mapping[str, Any]) -> str:
@@ -131,7 +144,7 @@ def export(records: Sequence[Record], folder: Path) -> dict[str, int]:
     write_parquet(anah, folder / "anah.parquet", ANAH_COLUMNS)
     write_parquet(sentences, folder / "sentences.parquet", SENTENCE_COLUMNS)
     configs = "\n".join(f"- config_name: {name}\n  data_files: {name}.parquet" for name in ("sentences", "anah"))
-    write_whole(folder / "README.md", f"---\nconfigs:\n{configs}\n---\n\n{_CARD}".encode())
+    write_file(folder / "README.md", f"---\nconfigs:\n{configs}\n---\n\n{_CARD}".encode())
     return {"anah": len(anah), "sentences": len(sentences)}
 
 
@@ -151,22 +164,6 @@ def write_parquet(rows: Sequence[Record], path: Path, columns: Sequence[str]) ->
     features = Features({name: kinds.get(name, text) for name in columns})
     with whole_file(path) as part:
         Dataset.from_dict(values, features=features).to_parquet(str(part))
-
-
-_CARD = """\
-Answers of language models to questions on documents, each sentence labelled supported, contradictory, unverifiable or
-no_fact against its document, with evidence and correction. Made by `mitigate build-dataset`; the run's `config.yaml`
-says with which models, `statistics.md` how much of everything there is.
-
-- `sentences`: one row per checked sentence.
-- `anah`: one row per topic, with the columns of opencompass/anah; `models` names the models behind its columns.
-"""
-
-
-COUNTS = ("topics", "questions", "answers", "sentences", "tokens with references", "tokens without")
-_NONE = "not given"
-_HAN_FONTS = ("Noto Sans CJK SC", "Noto Sans SC", "Source Han Sans SC", "WenQuanYi Zen Hei", "WenQuanYi Micro Hei",
-              "PingFang SC", "Microsoft YaHei", "SimHei", "Arial Unicode MS")  # fmt: skip
 
 
 def counted(records: Sequence[Record], count_tokens: Callable[[Sequence[str]], list[int]]) -> dict[str, dict[str, int]]:

@@ -9,33 +9,21 @@ A file that is complete is never written again, so it may be read, and corrected
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from engines.types import Engine
-from mitigate.dataset import answers, questions, review, sources
-from mitigate.dataset import sources as matching
+from annotators.base import Annotator
+from mitigate.dataset import questions, review, sources
 from mitigate.dataset.export import counted, draw_topics, export, label_counts, page, topic_counts
-from mitigate.dataset.stage import (
-    CACHE,
-    Asked,
-    Process,
-    embedder,
-    opened,
-    read_rows,
-    run_stage,
-    say,
-    tell_rows,
-    write_json,
-    write_whole,
-)
+from mitigate.dataset.options import Asked, Options
+from mitigate.dataset.stage import CACHE, LLM, Process, embedder, extended, opened, read_rows, run_stage, say
 from mitigate.io import Check, Record, UsageError, rejected_path
-
-if TYPE_CHECKING:
-    from mitigate.recipes.build_dataset import Options
+from mitigate.recipes.folder import write_file
 
 
 @dataclass
@@ -53,25 +41,30 @@ class Build:
         self,
         source: str,
         output: str,
-        opening: Callable[[], AbstractContextManager[Process]],
+        process: Callable[..., Sequence[Record]],
+        asked: Asked | None = None,
         check: Check = lambda _: [],
+        **more: Any,
     ) -> str:
-        """Run one stage; returns the name of its file."""
+        """Run one stage from one file to the next; returns the name of that one.
+
+        ``process`` turns rows into rows; it gets ``more`` and, where ``asked`` says how, an LLM as ``llm``, which
+        is opened only where something is left to do. ``check`` says why a row can't be taken further.
+        """
+
+        @contextmanager
+        def opening() -> Iterator[Process]:
+            if asked is None:
+                yield partial(process, **more)
+                return
+            filled = asked.model_copy(update={"engine": asked.engine or self.options.engine})
+            with opened(filled, self.folder) as llm:
+                yield partial(process, llm=llm, **more)
+
         self.rejected[output] = run_stage(
             self.file(source), self.file(output), opening, check=check, chunk_size=self.options.chunk_size
         )
         return output
-
-    def asking(self, asked: Asked, process: Callable[[Engine, Asked], Process]) -> Callable[[], Any]:
-        """What opens a stage that asks an LLM: its own, or the recipe's."""
-        filled = asked.model_copy(update={"engine": asked.engine or self.options.engine})
-
-        @contextmanager
-        def opening() -> Iterator[Process]:
-            with opened(filled, self.folder) as engine:
-                yield process(engine, filled)
-
-        return opening
 
 
 def build(options: Options, folder: Path) -> dict[str, Any] | None:
@@ -90,13 +83,13 @@ def build(options: Options, folder: Path) -> dict[str, Any] | None:
     """
     run = Build(options, folder)
     _read(run)
-    name = _references(run)
+    apply = partial(review.apply_references, documents=run.file("02_documents"))
+    name = _reviewed(run, _references(run), "references", review.write_references, apply)
     if name is None:
         return None
-    name = _questions(run, name)
-    name = _annotated(run, _answers(run, name))
-    reviewed = _reviewed(run, name, review.write_annotations, _apply_annotations, "annotations")
-    return None if reviewed is None else _finish(run, reviewed)
+    name = _annotated(run, _answers(run, _questions(run, name)))
+    name = _reviewed(run, name, "annotations", review.write_annotations, review.apply_annotations)
+    return None if name is None else _finish(run, name)
 
 
 def _read(run: Build) -> None:
@@ -106,102 +99,85 @@ def _read(run: Build) -> None:
         ("02_documents", sources.read_corpus(corpus, run.file("02_documents"))),
     ):
         run.rejected[name] = bad
-        if bad:
-            tell_rows(read_rows(rejected_path(run.file(name))), bad)
         if not kept:
             raise UsageError(f"{name[3:]}: none is usable; see {rejected_path(run.file(name))}")
         say(f"{name}: {kept:,} usable, {bad:,} rejected")
 
 
-def _references(run: Build) -> str | None:
-    o, topics, documents = run.options, run.file("01_topics"), run.file("02_documents")
-    run.stage(
-        "01_topics", "03_candidates", lambda: matching.finding(topics, documents, o.matching.candidates, o.embedder)
-    )
+def _references(run: Build) -> str:
+    o, documents = run.options, run.file("02_documents")
 
-    @contextmanager
-    def judging() -> Iterator[Process]:
-        if not o.matching.judge:
-            with matching.judging(documents, o.matching, None) as process:
-                yield process
-            return
-        filled = o.matching.model_copy(update={"engine": o.matching.engine or o.engine})
-        with opened(filled, run.folder) as engine, matching.judging(documents, filled, engine) as process:
-            yield process
+    @cache
+    def found() -> dict[str, list[Record]]:
+        topics = read_rows(run.file("01_topics"))
+        return sources.find(topics, read_rows(documents), o.matching.candidates, o.embedder)
 
-    name = run.stage("03_candidates", "04_references", judging)
-    return _reviewed(run, name, review.write_references, _apply_references, "references")
+    @cache
+    def texts() -> dict[str, str]:
+        return {row["document"]: row["text"] for row in read_rows(documents)}
+
+    def add_candidates(topics: list[Record]) -> list[Record]:
+        return [extended(topic, candidates=found()[topic["topic"]]) for topic in topics]
+
+    def judge(topics: list[Record], llm: LLM | None = None) -> list[Record]:
+        return sources.judge(topics, texts(), llm)
+
+    name = run.stage("01_topics", "03_candidates", add_candidates)
+    return run.stage(name, "04_references", judge, o.matching if o.matching.judge else None)
 
 
 def _questions(run: Build, name: str) -> str:
-    o, shown = run.options, run.options.document_characters
-    q = o.questions
-
-    @contextmanager
-    def distinct() -> Iterator[Process]:
-        yield questions.making_distinct({"en": o.distinct.english, "zh": o.distinct.chinese}, o.embedder)
-
+    o = run.options
+    shown, q = o.document_characters, o.questions
     name = run.stage(
-        name, "05_questions",
-        run.asking(q, lambda e, a: questions.writing(e, a, per_topic=q.per_topic, rounds=q.rounds, characters=shown)),
-        matching.check_reference,
+        name, "05_questions", questions.write, q, sources.check_reference,
+        per_topic=q.per_topic, rounds=q.rounds, characters=shown,
     )  # fmt: skip
     name = run.stage(
-        name, "06_distinct", distinct, questions.check_questions("questions", "a question that could be read")
-    )
-    name = run.stage(
-        name, "07_filtered", run.asking(o.filters, lambda e, a: questions.filtering(e, a, characters=shown))
-    )
+        name, "06_distinct", questions.make_distinct, None,
+        questions.check_questions("questions", "a question that could be read"),
+        thresholds={"en": o.distinct.english, "zh": o.distinct.chinese}, model=o.embedder,
+    )  # fmt: skip
+    name = run.stage(name, "07_filtered", questions.keep_answerable, o.filters, characters=shown)
     return run.stage(
-        name, "08_selected",
-        run.asking(o.selection, lambda e, a: questions.selecting(e, a, keep=o.selection.keep)),
+        name, "08_selected", questions.select, o.selection,
         questions.check_questions("kept", "a question that is objective and that the document answers"),
+        keep=o.selection.keep,
     )  # fmt: skip
 
 
 def _answers(run: Build, name: str) -> str:
-    shown, keys = run.options.document_characters, []
-    for place, answer in enumerate(run.options.answers, start=1):
-        keys.append(f"answers_{place}")
-        opening = run.asking(
-            answer,
-            lambda e, a, key=keys[-1], given=answer.with_reference: answers.answering(  # type: ignore[misc]
-                e, a, key=key, with_reference=given, characters=shown
-            ),
-        )
-        name = run.stage(name, f"09_answers_{place}", opening)
-    kept, missing = answers.write_records(run.file(name), run.file("10_records"), keys)
-    run.rejected["10_records"] = missing
-    if missing:
-        tell_rows(read_rows(rejected_path(run.file("10_records"))), missing)
+    keys = [f"answers_{place}" for place in range(1, len(run.options.answers) + 1)]
+    for key, asked in zip(keys, run.options.answers, strict=True):
+        name = run.stage(
+            name, f"09_{key}", questions.answer, asked,
+            key=key, with_reference=asked.with_reference, characters=run.options.document_characters,
+        )  # fmt: skip
+    kept, run.rejected["10_records"] = questions.write_records(run.file(name), run.file("10_records"), keys)
     if not kept:
         raise UsageError(f"answers: there is none to annotate; see the .rejected.jsonl files in {run.folder}")
     return "10_records"
 
 
 def _annotated(run: Build, name: str) -> str:
-    @contextmanager
-    def opening() -> Iterator[Process]:
-        from annotators import load_annotator
+    annotator = cache(lambda: _annotator(run))
+    return run.stage(name, "11_annotated", lambda rows: [one.to_dict() for one in annotator().annotate_batch(rows)])
 
-        name = run.options.annotator
-        generative = name.startswith("generative:")  # its replies belong to those of the run
-        more = {"cache": run.folder / CACHE, **run.options.annotator_options} if generative else {}
-        try:
-            annotator = load_annotator(name, **more)
-        except (ValueError, ImportError, OSError) as error:
-            raise UsageError(f"annotator {name}: {error}") from error
-        yield answers.annotating(annotator)
 
-    return run.stage(name, "11_annotated", opening)
+def _annotator(run: Build) -> Annotator:
+    from annotators import load_annotator
+
+    name = run.options.annotator
+    generative = name.startswith("generative:")  # its replies belong to those of the run
+    more = {"cache": run.folder / CACHE, **run.options.annotator_options} if generative else {}
+    try:
+        return load_annotator(name, **more)
+    except (ValueError, ImportError, OSError) as error:
+        raise UsageError(f"annotator {name}: {error}") from error
 
 
 def _reviewed(
-    run: Build,
-    name: str,
-    write: Callable[[Path, Path], None],
-    apply: Callable[[Build, Path, Path, Path], tuple[int, int]],
-    what: str,
+    run: Build, name: str, what: str, write: Callable[[Path, Path], None], apply: Callable[..., tuple[int, int]]
 ) -> str | None:
     """The file with a person's corrections in; None where they are waited for, the file itself without review."""
     if not run.options.review:
@@ -211,40 +187,32 @@ def _reviewed(
     if not output.is_file():
         if not checked.is_file():
             write(run.file(name), table)
-            say(f"review: correct {table}, save it as {checked.name} beside it, and run this again with --resume")
+            say(f"review: correct {table}, save it as {checked.name} beside it, and give this command again")
             return None
-        used, bad = apply(run, run.file(name), checked, output)
+        used, bad = apply(run.file(name), checked, output)
         say(f"review: {used:,} corrections of {checked} put in, {bad:,} rows could not be used")
-    run.rejected[f"review/{checked.name}"] = (
-        len(read_rows(rejected_path(checked))) if rejected_path(checked).is_file() else 0
-    )
+    lost = rejected_path(checked)
+    run.rejected[f"review/{checked.name}"] = len(read_rows(lost)) if lost.is_file() else 0
     return output.stem
-
-
-def _apply_references(run: Build, source: Path, checked: Path, output: Path) -> tuple[int, int]:
-    return review.apply_references(source, checked, run.file("02_documents"), output)
-
-
-def _apply_annotations(run: Build, source: Path, checked: Path, output: Path) -> tuple[int, int]:
-    return review.apply_annotations(source, checked, output)
 
 
 def _finish(run: Build, name: str) -> dict[str, Any]:
     """Export, count and draw."""
-    records: list[Record] = read_rows(run.file(name))
+    records = read_rows(run.file(name))
     rows = export(records, run.folder / "dataset")
     held = {record["topic"] for record in records}
-    topics = [row for row in read_rows(run.file("01_topics")) if row["topic"] in held]
     table2 = counted(records, embedder(None).count_tokens)
-    table4, kinds = label_counts(records), topic_counts(topics)
-    write_whole(run.folder / "statistics.md", page(table2, table4, kinds, run.rejected).encode())
+    table4 = label_counts(records)
+    kinds = topic_counts([row for row in read_rows(run.file("01_topics")) if row["topic"] in held])
+    write_file(run.folder / "statistics.md", page(table2, table4, kinds, run.rejected).encode())
     figures = {
         "counts": table2,
-        "labels": [{"language": lang, "answers": src, **counter} for (lang, src), counter in table4.items()],
+        "labels": [{"language": lang, "answers": source, **counter} for (lang, source), counter in table4.items()],
         "topics": [{"category": c, "domain": d, "topics": n} for (c, d), n in kinds.items()],
         "rejected": run.rejected,
     }
-    write_json(run.folder / "statistics.json", figures)
+    text = json.dumps(figures, ensure_ascii=False, indent=1, allow_nan=False)
+    write_file(run.folder / "statistics.json", f"{text}\n".encode())
     draw_topics(kinds, run.folder / "topics.png")
     return {
         "topics": len(held),

@@ -22,14 +22,23 @@ from annotators.records import LABELS, hallucination_rate
 from annotators.retrieval.bm25 import BM25, words
 from annotators.text.sentences import split_sentences
 from mitigate.dataset.export import corrected
-from mitigate.dataset.stage import extended, read_rows, tell_rows, write_lines, write_whole
-from mitigate.io import Line, Problem, Record, UsageError, rejected_path, rejected_row, shown
+from mitigate.dataset.stage import extended, keep_rejected, read_rows, write_lines
+from mitigate.io import Line, Problem, Record, UsageError, rejected_row, shown
+from mitigate.recipes.folder import write_file
 
-# ----------------------------------------------------------------------------------------------------
-# What a reviewer is shown and writes: the sentences of a reference that bear on one, and an edit out of a new text.
-
+REFERENCE_COLUMNS = ("topic", "language", "category", "domain", "description", "document", "title", "verdicts",
+                     "beginning", "candidates", "new_document")  # fmt: skip
+SENTENCE_COLUMNS = ("record", "sentence", "label", "question", "text", "fragments", "corrected", "evidence",
+                    "new_label", "new_fragments", "new_sentence")  # fmt: skip
+NO_DOCUMENT = "none"
+SEPARATOR = "<SEP>"
 SHOWN = 6
 """Sentences of the reference beside a sentence to judge."""
+MAX_CELL = 30_000
+"""Characters; spreadsheets cut cells at 32,767."""
+_FORMULA = tuple("=+-@＝＋－＠\t\r\n'")
+_URGENCY = ("unverifiable", None, "contradictory", "no_fact", "supported")
+"""Labels in the order in which a person should look at their sentences."""
 
 
 def best_sentences(reference: str, sentence: str, n: int = SHOWN) -> list[str]:
@@ -65,18 +74,6 @@ def _inside(text: str, place: int) -> bool:
     return 0 < place < len(text) and all(c.isalnum() and ord(c) < 0x2E80 for c in text[place - 1 : place + 1])
 
 
-REFERENCE_COLUMNS = ("topic", "language", "category", "domain", "description", "document", "title", "verdicts",
-                     "beginning", "candidates", "new_document")  # fmt: skip
-SENTENCE_COLUMNS = ("record", "sentence", "label", "question", "text", "fragments", "corrected", "evidence",
-                    "new_label", "new_fragments", "new_sentence")  # fmt: skip
-NO_DOCUMENT = "none"
-SEPARATOR = "<SEP>"
-MAX_CELL = 30_000
-"""Characters; spreadsheets cut cells at 32,767."""
-_FORMULA = tuple("=+-@＝＋－＠\t\r\n'")
-_URGENCY = {"unverifiable": 0, None: 1, "contradictory": 2, "no_fact": 3, "supported": 4}
-
-
 def cell(value: object) -> str:
     """A value as a cell that no spreadsheet computes; :func:`uncell` is its inverse for texts that are short enough."""
     text = "" if value is None else str(value)[:MAX_CELL]
@@ -90,23 +87,19 @@ def uncell(text: str) -> str:
 
 def write_references(source: Path, output: Path) -> None:
     """Write the topics and their documents, those without one first."""
-    rows = sorted(read_rows(source), key=lambda row: row["document"] is not None)
-    _write(
-        output,
-        REFERENCE_COLUMNS,
-        [
-            {
-                **row,
-                "verdicts": ", ".join(f"{v['document']}: {v['verdict']}" for v in row["judged"]),
-                "beginning": (row["reference"] or "")[:400],
-                "candidates": ", ".join(f"{c['document']} ({c['title']})" for c in row["candidates"]),
-            }
-            for row in rows
-        ],
-    )
+    rows = [
+        {
+            **row,
+            "verdicts": ", ".join(f"{v['document']}: {v['verdict']}" for v in row["judged"]),
+            "beginning": (row["reference"] or "")[:400],
+            "candidates": ", ".join(f"{c['document']} ({c['title']})" for c in row["candidates"]),
+        }
+        for row in sorted(read_rows(source), key=lambda row: row["document"] is not None)
+    ]
+    _write(output, REFERENCE_COLUMNS, rows)
 
 
-def apply_references(source: Path, checked: Path, documents: Path, output: Path) -> tuple[int, int]:
+def apply_references(source: Path, checked: Path, output: Path, documents: Path) -> tuple[int, int]:
     """Put the reviewer's documents in; returns the numbers of corrections and of rows that could not be used."""
     texts = {row["document"]: row for row in read_rows(documents)}
     rows = {row["topic"]: row for row in read_rows(source)}
@@ -116,37 +109,34 @@ def apply_references(source: Path, checked: Path, documents: Path, output: Path)
         if topic is None:
             return [Problem("topic", shown(row["topic"]), "a topic of this run")]
         name = row["new_document"].strip()
-        if name == NO_DOCUMENT:
-            rows[row["topic"]] = extended(topic, document=None, title=None, reference=None)
-        elif name in texts:
-            found = texts[name]
-            rows[row["topic"]] = extended(topic, document=name, title=found["title"], reference=found["text"])
-        else:
+        if name != NO_DOCUMENT and name not in texts:
             return [Problem("new_document", shown(name), f"the name of a document of this run, or {NO_DOCUMENT!r}")]
+        found = texts.get(name, {"document": None, "title": None, "text": None})
+        rows[row["topic"]] = extended(topic, document=found["document"], title=found["title"], reference=found["text"])
         return []
 
     used, bad = _corrections(checked, REFERENCE_COLUMNS, correct)
-    write_lines(output, rows.values())
+    write_lines(output, list(rows.values()))
     return used, bad
 
 
 def write_annotations(source: Path, output: Path) -> None:
     """Write one row per sentence: unverifiable first, then not checked, contradictory, no fact, supported."""
-    rows = []
-    for record in read_rows(source):
-        for number, sentence in enumerate(record["sentences"]):
-            row = {
-                "record": record["id"],
-                "sentence": number,
-                "label": sentence["label"] or f"not checked ({sentence['status']})",
-                "question": record["question"],
-                "text": sentence["text"],
-                "fragments": SEPARATOR.join(f["text"] for f in sentence["fragments"]),
-                "corrected": corrected(sentence) if sentence["correction"] else None,
-                "evidence": "\n".join(best_sentences(record["reference"], sentence["text"])),
-            }
-            rows.append((_URGENCY[sentence["label"]], row))
-    _write(output, SENTENCE_COLUMNS, [row for _, row in sorted(rows, key=lambda pair: pair[0])])
+    found = [(record, *pair) for record in read_rows(source) for pair in enumerate(record["sentences"])]
+    rows = [
+        {
+            "record": record["id"],
+            "sentence": number,
+            "label": sentence["label"] or f"not checked ({sentence['status']})",
+            "question": record["question"],
+            "text": sentence["text"],
+            "fragments": SEPARATOR.join(f["text"] for f in sentence["fragments"]),
+            "corrected": corrected(sentence) if sentence["correction"] else None,
+            "evidence": "\n".join(best_sentences(record["reference"], sentence["text"])),
+        }
+        for record, number, sentence in sorted(found, key=lambda row: _URGENCY.index(row[2]["label"]))
+    ]
+    _write(output, SENTENCE_COLUMNS, rows)
 
 
 def apply_annotations(source: Path, checked: Path, output: Path) -> tuple[int, int]:
@@ -169,7 +159,7 @@ def apply_annotations(source: Path, checked: Path, output: Path) -> tuple[int, i
         return problems
 
     used, bad = _corrections(checked, SENTENCE_COLUMNS, correct)
-    write_lines(output, records.values())
+    write_lines(output, list(records.values()))
     return used, bad
 
 
@@ -191,8 +181,7 @@ def _judged(record: Record, sentence: Record, row: Mapping[str, str]) -> tuple[R
     correction = sentence["correction"]
     if new := row["new_sentence"].strip():
         edit = single_edit(sentence["text"], new)
-        correction = [edit and {**edit, **{k: edit[k] + sentence["start"] for k in ("start", "end")}}]
-        correction = [edit for edit in correction if edit]
+        correction = [{**edit, **{k: edit[k] + sentence["start"] for k in ("start", "end")}}] if edit else []
     if label in ("supported", "no_fact"):
         correction = []
     if label == "no_fact":
@@ -208,7 +197,7 @@ def _write(path: Path, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]
     writer = csv.writer(text, quoting=csv.QUOTE_ALL)
     writer.writerow(columns)
     writer.writerows([cell(row.get(column)) for column in columns] for row in rows)
-    write_whole(path, text.getvalue().encode("utf-8-sig", "replace"))  # the mark tells spreadsheets that it is UTF-8
+    write_file(path, text.getvalue().encode("utf-8-sig", "replace"))  # the mark tells spreadsheets that it is UTF-8
 
 
 def _corrections(
@@ -225,10 +214,7 @@ def _corrections(
             bad.append(rejected_row(path, Line(number, raw, None, tuple(problems))))
         else:
             used += 1
-    tell_rows(bad, len(bad))
-    if bad:
-        write_lines(rejected_path(path), bad)
-    return used, len(bad)
+    return used, keep_rejected(path, bad)
 
 
 def read_csv(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:

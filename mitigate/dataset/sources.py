@@ -1,4 +1,11 @@
-"""Stages 2 and 3: the document of each topic, from hard to soft matching.
+"""Stages 1 to 3: topics and documents as the user has them, and the document of each topic.
+
+Topics are JSON Lines: {"topic", "category"?, "domain"?, "description"?, "aliases"?, "language"?}. The corpus is any
+number of JSON Lines files ({"title", "text", "id"?, "language"?}) and folders of Markdown or text files, whose title is
+the first heading, or the file's name. What can't be used is told, kept in ``….rejected.jsonl`` with the reason, and
+stops nothing. Leaves out other formats: convert them to text first.
+
+A topic is matched with its document from hard to soft:
 
 1. Hard: documents whose title is the topic's name or an alias, a qualifier in brackets aside.
 2. Soft: all documents of the topic's language ranked by how near they are to name and description; those of the hard
@@ -14,8 +21,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -23,33 +29,17 @@ import numpy as np
 from annotators.retrieval.bm25 import BM25, words
 from annotators.retrieval.window import fuse
 from annotators.text.language import language_of
-from engines.types import Engine
-from fewl.generate import yes_or_no
+from fewl.expertise import yes_or_no
 from mitigate.dataset import prompts
-from mitigate.dataset.stage import (
-    Asked,
-    Process,
-    ask,
-    extended,
-    head_of,
-    read_rows,
-    reads,
-    text_of,
-    vectors_of,
-    write_lines,
-)
-from mitigate.io import Line, Problem, Record, UsageError, check_text, read_lines, rejected_path, rejected_row, shown
-
-# ----------------------------------------------------------------------------------------------------
-# Stage 1: topics and documents as the user has them, read, checked and put into the run folder.
-#
-# Topics are JSON Lines: {"topic", "category"?, "domain"?, "description"?, "aliases"?, "language"?}. The corpus is any
-# number of JSON Lines files ({"title", "text", "id"?, "language"?}) and folders of Markdown or text files, whose title is
-# the first heading, or the file's name. What can't be used is told, kept in ``….rejected.jsonl`` with the reason, and
-# stops nothing. Leaves out other formats: convert them to text first.
+from mitigate.dataset.stage import LLM, extended, head_of, keep_rejected, reads, text_of, vectors_of, write_lines
+from mitigate.io import Line, Problem, Record, UsageError, check_text, read_lines, rejected_row, shown
 
 LANGUAGES = ("en", "zh")
 SUFFIXES = (".md", ".markdown", ".txt")
+HEAD = 1000
+"""Characters of a document that are embedded and shown to the judge."""
+TURNS = 2
+"""How often a verdict that can't be read is asked for."""
 _HEADING = re.compile(r"^\s{0,3}#{1,6}[ \t]+(.+?)[ \t#]*$", re.M)
 _QUALIFIER = re.compile(r"\s*[(（][^()（）]*[)）]\s*$")
 
@@ -87,16 +77,12 @@ def check_document(record: Record) -> list[Problem]:
 
 
 def read_topics(path: Path, output: Path) -> tuple[int, int]:
-    """Write the usable topics of a file, one of each name.
-
-    Returns:
-        Numbers of topics kept and of lines rejected.
+    """Write the usable topics of a file, one of each name; returns the numbers of topics and of rejected lines.
 
     Raises:
         UsageError: The file can't be read.
     """
-    good: list[Record] = []
-    bad: list[Record] = []
+    good, bad = list[Record](), list[Record]()
     first: dict[str, int] = {}
     for line in read_lines(path, check_topic):
         if line.record is None:
@@ -105,8 +91,7 @@ def read_topics(path: Path, output: Path) -> tuple[int, int]:
         name = " ".join(line.record["topic"].split())
         if (other := first.setdefault(folded_name(name), line.number)) != line.number:
             expected = f'a name of its own (line {other} has the same); tell them apart, for example "{name} (place)"'
-            problem = Problem("topic", shown(name), expected)
-            bad.append(rejected_row(path, Line(line.number, line.raw, None, (problem,))))
+            bad.append(_rejected(path, line, "topic", shown(name), expected))
             continue
         good.append(
             {
@@ -116,67 +101,69 @@ def read_topics(path: Path, output: Path) -> tuple[int, int]:
                 "aliases": line.record.get("aliases") or [],
             }
         )
-    return _keep(output, good, bad)
+    write_lines(output, good)
+    return len(good), keep_rejected(output, bad)
 
 
 def read_corpus(paths: Sequence[Path], output: Path) -> tuple[int, int]:
-    """Write the usable documents of all files and folders.
-
-    Returns:
-        Numbers of documents kept and of those rejected.
+    """Write the usable documents of all files and folders; returns the numbers of documents and of those rejected.
 
     Raises:
         UsageError: A folder holds no document at all.
     """
-    good: list[Record] = []
-    bad: list[Record] = []
-    seen: set[str] = set()
+    good, bad, seen = list[Record](), list[Record](), set[str]()
     for path in paths:
-        for file, line in _folder(path) if path.is_dir() else _lines(path):
+        for file, line in _documents(path):
             if line.record is None:
                 bad.append(rejected_row(file, line))
                 continue
             name = str(line.record.get("id") or f"{file.name}:{line.number}")
             if name in seen:
-                problem = Problem("id", shown(name), "an id that no other document has")
-                bad.append(rejected_row(file, Line(line.number, line.raw, None, (problem,))))
+                bad.append(_rejected(file, line, "id", shown(name), "an id that no other document has"))
                 continue
             seen.add(name)
             title, text = " ".join(line.record["title"].split()), line.record["text"].strip()
             language = line.record.get("language") or language_of(text)
             good.append({"document": name, "title": title, "language": language, "text": text})
-    return _keep(output, good, bad)
+    write_lines(output, good)
+    return len(good), keep_rejected(output, bad)
 
 
-def _lines(path: Path) -> Iterator[tuple[Path, Line]]:
-    """Every line of a JSON Lines file; one that can't be read is one bad line."""
-    try:
-        yield from ((path, line) for line in read_lines(path, check_document))
-    except UsageError as error:
-        yield path, Line(1, b"", None, (Problem("", str(error), "a file that can be read"),))
+def _rejected(path: Path, line: Line, field: str, value: str, expected: str) -> Record:
+    return rejected_row(path, Line(line.number, line.raw, None, (Problem(field, value, expected),)))
 
 
-def _folder(folder: Path) -> Iterator[tuple[Path, Line]]:
-    """Every Markdown and text file below a folder, sorted, as a line with a record or with a problem."""
-    files = sorted(f for f in folder.rglob("*") if f.suffix.lower() in SUFFIXES and (f.is_file() or f.is_symlink()))
+def _documents(path: Path) -> Iterator[tuple[Path, Line]]:
+    """The lines of a JSON Lines file, or each Markdown and text file below a folder, sorted, as one line.
+
+    A line has a record or problems; a file that can't be read is one bad line.
+    """
+    if not path.is_dir():
+        try:
+            yield from ((path, line) for line in read_lines(path, check_document))
+        except UsageError as error:
+            yield path, Line(1, b"", None, (Problem("", str(error), "a file that can be read"),))
+        return
+    files = sorted(f for f in path.rglob("*") if f.suffix.lower() in SUFFIXES and (f.is_file() or f.is_symlink()))
     if not files:
-        raise UsageError(f"corpus: {folder} holds no file that ends in {', '.join(SUFFIXES)}")
+        raise UsageError(f"corpus: {path} holds no file that ends in {', '.join(SUFFIXES)}")
     for file in files:
-        name = file.relative_to(folder).as_posix()
+        raw = b""
         try:
             raw = file.read_bytes()
             text = raw.decode("utf-8-sig")
-        except OSError as error:
-            yield (file, Line(1, b"", None, (Problem("", error.strerror or str(error), "a file that can be read"),)))
-            continue
-        except UnicodeDecodeError as error:
-            problem = Problem("", f"a byte at {error.start + 1} that is not", "UTF-8 text")
+        except (OSError, UnicodeDecodeError) as error:
+            problem = (
+                Problem("", error.strerror or str(error), "a file that can be read")
+                if isinstance(error, OSError)
+                else Problem("", f"a byte at {error.start + 1} that is not", "UTF-8 text")
+            )
             yield file, Line(1, raw, None, (problem,))
             continue
         heading = _HEADING.search(text) if file.suffix.lower() != ".txt" else None
         title = heading[1] if heading else file.stem.replace("_", " ")
         body = text[: heading.start()] + text[heading.end() :] if heading else text
-        record = {"id": name, "title": title, "text": body}
+        record = {"id": file.relative_to(path).as_posix(), "title": title, "text": body}
         problems = check_document(record)
         yield file, Line(1, raw, None if problems else record, tuple(problems))
 
@@ -194,25 +181,10 @@ def _language(record: Record, name: str) -> str:
     return "en" if found == "none" else str(found)
 
 
-def _keep(output: Path, good: Sequence[Record], bad: Sequence[Record]) -> tuple[int, int]:
-    write_lines(output, good)
-    if bad:
-        write_lines(rejected_path(output), bad)
-    else:
-        rejected_path(output).unlink(missing_ok=True)
-    return len(good), len(bad)
-
-
-HEAD = 1000
-"""Characters of a document that are embedded and shown to the judge."""
-TURNS = 2
-"""How often a verdict that can't be read is asked for."""
-
-
 def hard_match(topic: Record, titles: Sequence[str]) -> list[bool]:
     """Whether each title is the topic's name or an alias, exactly or but for a qualifier in brackets.
 
-    A topic that has a qualifier itself ("Mercury (planet)") meets that very title, and titles without qualifier.
+    A topic that has a qualifier itself ("Mercury (planet)") matches that very title, and titles without qualifier.
     """
     names = [topic["topic"], *topic["aliases"]]
     exact = {folded_name(name) for name in names}
@@ -239,14 +211,9 @@ def order(hard: Sequence[bool], scores_D: np.ndarray, wanted: int) -> list[int]:
 def rank(
     queries: Sequence[str], titles: Sequence[str], texts: Sequence[str], language: str, model: str | None = None
 ) -> np.ndarray:
-    """(Q, D) how near documents are to queries of the same language, higher is nearer.
+    """(Q, D) how near documents are to queries of the same language ("en", "zh"), higher is nearer.
 
-    Args:
-        queries: Q texts.
-        titles: D titles.
-        texts: D whole documents; embedded are title and the first ``HEAD`` characters.
-        language: "en" or "zh".
-        model: Embedding model; None is the packaged one.
+    BM25 reads whole documents, the embedding model (None: the packaged one) title and first ``HEAD`` characters.
     """
     documents = [f"{title}\n{text}" for title, text in zip(titles, texts, strict=True)]
     if not documents or not queries:
@@ -258,21 +225,14 @@ def rank(
     return fuse(scores)
 
 
-@contextmanager
-def finding(topics: Path, documents: Path, wanted: int, model: str | None = None) -> Iterator[Process]:
-    """Topics in, topics with ranked candidates out.
-
-    Args:
-        topics: File of all topics.
-        documents: File of all documents; held in memory.
-        wanted: Candidates per topic.
-        model: Embedding model; None is the packaged one.
-    """
-    rows, queries = read_rows(documents), read_rows(topics)
+def find(
+    topics: Sequence[Record], documents: Sequence[Record], wanted: int, model: str | None = None
+) -> dict[str, list[Record]]:
+    """The ranked candidates of each topic, by its name; all topics and documents are ranked at once."""
     found = {}
-    for language in dict.fromkeys(topic["language"] for topic in queries):
-        here = [row for row in rows if row["language"] == language]
-        asked = [topic for topic in queries if topic["language"] == language]
+    for language in dict.fromkeys(topic["language"] for topic in topics):
+        here = [row for row in documents if row["language"] == language]
+        asked = [topic for topic in topics if topic["language"] == language]
         titles = [row["title"] for row in here]
         scores_QD = rank([query_of(t) for t in asked], titles, [row["text"] for row in here], language, model)
         for topic, scores in zip(asked, scores_QD, strict=True):
@@ -286,68 +246,54 @@ def finding(topics: Path, documents: Path, wanted: int, model: str | None = None
                 }
                 for place in order(hard, scores, wanted)
             ]
-    yield lambda batch: [extended(topic, candidates=found[topic["topic"]]) for topic in batch]
+    return found
 
 
-@contextmanager
-def judging(documents: Path, asked: Asked, engine: Engine | None) -> Iterator[Process]:
-    """Topics with candidates in, topics with their document out.
+def judge(topics: Sequence[Record], texts: Mapping[str, str], llm: LLM | None) -> list[Record]:
+    """Choose the document of topics that have candidates; without an LLM a single hard match.
 
     Adds ``judged`` ({"document", "verdict": "yes" | "no" | "unclear"} in the order asked), ``document``, ``title`` and
-    ``reference``, which are null where no candidate was confirmed.
+    ``reference``, which are null where no candidate was confirmed. ``texts`` are those of all documents, by name.
     """
-    texts = {row["document"]: row["text"] for row in read_rows(documents)}
 
-    def process(topics: list[Record]) -> list[Record]:
-        judged: list[list[Record]] = [[] for _ in topics]
-        chosen: list[Record | None] = [None] * len(topics)
-        if engine is None:
-            for n, topic in enumerate(topics):
-                hard = [c for c in topic["candidates"] if c["match"] == "title"]
-                chosen[n] = hard[0] if len(hard) == 1 else None
-        else:
-            _judge(engine, asked, topics, texts, judged, chosen)
-        return [
-            extended(
-                topic,
-                judged=verdicts,
-                document=document and document["document"],
-                title=document and document["title"],
-                reference=document and texts[document["document"]],
-            )
-            for topic, verdicts, document in zip(topics, judged, chosen, strict=True)
-        ]
+    def shown_of(candidate: Record) -> tuple[str, str]:
+        return candidate["title"], head_of(texts[candidate["document"]], HEAD)
 
-    yield process
-
-
-def _judge(
-    engine: Engine,
-    asked: Asked,
-    topics: Sequence[Record],
-    texts: dict[str, str],
-    judged: list[list[Record]],
-    chosen: list[Record | None],
-) -> None:
-    """Ask about the first candidate of every topic at once, then about the second of those left, and so on."""
-    for rank in range(max((len(topic["candidates"]) for topic in topics), default=0)):
-        open_ = [n for n, t in enumerate(topics) if chosen[n] is None and rank < len(t["candidates"])]
-        verdicts: dict[int, bool | None] = dict.fromkeys(open_)
+    judged: list[list[Record]] = [[] for _ in topics]
+    chosen: list[Record | None] = [None] * len(topics)
+    if llm is None:
+        for n, topic in enumerate(topics):
+            hard = [c for c in topic["candidates"] if c["match"] == "title"]
+            chosen[n] = hard[0] if len(hard) == 1 else None
+    # The first candidates of all topics are asked about at once, then the second ones of the topics left, and so on.
+    rounds = 0 if llm is None else max((len(topic["candidates"]) for topic in topics), default=0)
+    for place in range(rounds):
+        candidates = {
+            n: t["candidates"][place]
+            for n, t in enumerate(topics)
+            if chosen[n] is None and place < len(t["candidates"])
+        }
+        verdicts: dict[int, bool | None] = dict.fromkeys(candidates)
         for turn in range(TURNS):
-            unclear = [n for n in open_ if verdicts[n] is None]
-            chats = []
-            for n in unclear:
-                candidate = topics[n]["candidates"][rank]
-                text = head_of(texts[candidate["document"]], HEAD)
-                chats.append(prompts.judge_document(topics[n], candidate["title"], text))
-            for n, result in zip(unclear, ask(engine, chats, asked, turn=turn), strict=True):
+            unclear = [n for n, verdict in verdicts.items() if verdict is None]
+            chats = [prompts.judge_document(topics[n], *shown_of(candidates[n])) for n in unclear]
+            for n, result in zip(unclear, llm.ask(chats, turn), strict=True):  # type: ignore[union-attr]
                 verdicts[n] = yes_or_no(text_of(result))
-        for n in open_:
-            candidate = topics[n]["candidates"][rank]
-            word = {True: "yes", False: "no", None: "unclear"}[verdicts[n]]
-            judged[n].append({"document": candidate["document"], "verdict": word})
-            if verdicts[n]:
-                chosen[n] = candidate
+        for n, verdict in verdicts.items():
+            word = {True: "yes", False: "no", None: "unclear"}[verdict]
+            judged[n].append({"document": candidates[n]["document"], "verdict": word})
+            if verdict:
+                chosen[n] = candidates[n]
+    return [
+        extended(
+            topic,
+            judged=verdicts,
+            document=document and document["document"],
+            title=document and document["title"],
+            reference=document and texts[document["document"]],
+        )
+        for topic, verdicts, document in zip(topics, judged, chosen, strict=True)
+    ]
 
 
 def check_reference(row: Record) -> list[Problem]:

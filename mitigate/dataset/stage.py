@@ -1,4 +1,4 @@
-"""What every stage shares: a job from one file of the run folder to the next, its engine, its progress bar.
+"""What the stages share: a job from one file of the run folder to the next, its LLM, how near texts are.
 
 A stage is resumable twice over: rows already written are not made again (``mitigate/io.py``), and what an LLM has
 said for a row that was not finished is in the response cache. An LLM that stops answering stops the stage, with all
@@ -7,124 +7,56 @@ that it did say kept; a single question that it can't answer stops nothing.
 
 from __future__ import annotations
 
-import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from pydantic import Field
 
 from engines.types import Chat, ChatResult, Engine, Sampling, check_asked
-from mitigate.io import (
-    Check,
-    Line,
-    OutputError,
-    Record,
-    UsageError,
-    dump_line,
-    open_job,
-    progress,
-    read_lines,
-    whole_file,
-)
-from mitigate.models import EngineName, open_engine
-from mitigate.recipes.config import Section
+from mitigate.dataset.options import Asked
+from mitigate.io import Check, Problem, Record, UsageError, dump_line, open_job, progress, read_lines, rejected_path
+from mitigate.models import open_engine
+from mitigate.recipes.folder import write_file
 
 if TYPE_CHECKING:
     from engines.embedding import Embedder
 
-
-# ----------------------------------------------------------------------------------------------------
-# How near texts are: sentence embeddings where the model reads the language, else character TF-IDF.
-#
-# The packaged embedding model knows hardly any Chinese; there the cosine is that of character 1-2-grams, weighted over
-# the texts of one call. A model that reads Chinese can be named in the recipe.
-
-_NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
-_ASKED = {
-    name: re.compile(pattern, re.I)
-    for name, pattern in {
-        "time": r"\b(when|(what|which) (time|year|date|day|month|century))\b"
-        r"|何时|什么时候|[哪何]一?[年天月]|什么年份|几[年月点号]",
-        "place": r"\b(where|(what|which) place)\b|哪里|哪儿|何处|什么地方",
-        "person": r"\b(who|whom|whose|(what|which) person)\b|谁|哪位|何人",
-        "reason": r"\b(why|(what|which) reason|how come)\b|为什么|为何|什么原因",
-        "amount": r"\bhow (many|much)\b|\bwhat number\b|多少|几[个次人位种座]",
-    }.items()
-}
-
-
-def ask_apart(first: str, second: str) -> bool:
-    """Whether two questions can't be the same: other numbers in them, or one asks when and the other where.
-
-    Embeddings hardly see such a difference (docs/results/dataset.md).
-    """
-    if sorted(_NUMBER.findall(first)) != sorted(_NUMBER.findall(second)):
-        return True
-    a, b = ({name for name, pattern in _ASKED.items() if pattern.search(text)} for text in (first, second))
-    return bool(a and b) and not a & b
-
-
-@lru_cache(maxsize=1)
-def embedder(model: str | None) -> Embedder:
-    """The embedding model, loaded once; None is the packaged one."""
-    from engines.embedding import Embedder
-
-    return Embedder(model, dtype="float32")  # the same figures on every machine
-
-
-def reads(model: str | None, language: str) -> bool:
-    """Whether a model can embed texts in a language ("en", "zh"); the packaged one reads no Chinese."""
-    return language != "zh" or (model is not None and embedder(model).reads_chinese)
-
-
-def vectors_of(texts: Sequence[str], language: str, model: str | None = None) -> np.ndarray:
-    """(n, D) vectors of length 1 of texts in one language.
-
-    Args:
-        texts: All texts that are to be compared.
-        language: "en" or "zh".
-        model: Embedding model; None is the packaged one.
-    """
-    if reads(model, language):
-        return embedder(model).encode(list(texts))
-    from fewl.similarity import char_tfidf
-
-    return np.asarray(char_tfidf()(list(texts)))
-
-
-def head_of(text: str, characters: int) -> str:
-    """The beginning of a text, cut at white space or after a Chinese stop where that is not far back."""
-    if len(text) <= characters:
-        return text
-    head = text[:characters]
-    cut = max(head.rfind(stop) + 1 for stop in (" ", "\n", "。", "！", "？"))
-    return head[: cut if cut > characters // 2 else characters].rstrip()
-
-
 Process = Callable[[list[Record]], Sequence[Record]]
 CACHE = "responses.sqlite"
 _THOUGHT = re.compile(r"<think>.*?(</think>|\Z)", re.S)
-_SHOWN = 10
+_SHOWN = 10  # rejected rows that are told; the file holds all of them
 
 
-class Asked(Section):
-    """An LLM and how it is asked."""
+@dataclass
+class LLM:
+    """An engine and how a stage asks it."""
 
-    engine: EngineName | None = Field(default=None, description="KIND:MODEL[@BASE_URL]; null: the recipe's engine")
-    temperature: float = Field(default=0.0, ge=0, le=2)
-    max_tokens: int = Field(default=1024, ge=1, description="longest reply; thinking counts")
-    concurrency: int = Field(default=16, ge=1, description="requests in flight (openai engines)")
+    engine: Engine
+    asked: Asked
+
+    def ask(self, chats: Sequence[Chat], turn: int = 0) -> list[ChatResult]:
+        """The replies; later turns of the same question are drawn, since a greedy reply would only come again.
+
+        Raises:
+            EngineError: The LLM stopped answering; what it said before is in the cache.
+        """
+        if not chats:
+            return []
+        temperature = self.asked.temperature if turn == 0 else max(self.asked.temperature, 0.7)
+        results = self.engine.chat(chats, Sampling(self.asked.max_tokens, temperature, seed=turn))
+        check_asked(results)
+        return results
 
 
 @contextmanager
-def opened(asked: Asked, folder: Path) -> Iterator[Engine]:
-    """The engine of a stage behind the run's response cache.
+def opened(asked: Asked, folder: Path) -> Iterator[LLM]:
+    """The LLM of a stage behind the run's response cache.
 
     Raises:
         UsageError: It can't be loaded.
@@ -132,22 +64,7 @@ def opened(asked: Asked, folder: Path) -> Iterator[Engine]:
     name = asked.engine or ""
     options = {"concurrency": asked.concurrency} if name.startswith("openai:") else {}
     with closing(open_engine(name, "engine", folder / CACHE, **options)) as engine:
-        yield engine
-
-
-def ask(engine: Engine, chats: Sequence[Chat], asked: Asked, *, turn: int = 0) -> list[ChatResult]:
-    """Ask an LLM; later turns of the same question are drawn, since a greedy reply would only come again.
-
-    Raises:
-        EngineError: The LLM stopped answering; what it said before is in the cache.
-    """
-    if not chats:
-        return []
-    temperature = asked.temperature if turn == 0 else max(asked.temperature, 0.7)
-    sampling = Sampling(max_tokens=asked.max_tokens, temperature=temperature, seed=turn)
-    results = engine.chat(chats, sampling)
-    check_asked(results)
-    return results
+        yield LLM(engine, asked)
 
 
 def text_of(result: ChatResult) -> str:
@@ -175,17 +92,16 @@ def run_stage(
     check: Check = lambda _: [],
     chunk_size: int = 16,
 ) -> int:
-    """Turn the rows of one file into those of the next, going on where an earlier run was.
+    """Turn the rows of one file into those of the next, going on where an earlier run was; returns the rejected ones.
+
+    Each row of the output holds what its source row holds, and more.
 
     Args:
         source: File of the stage before.
-        output: File of this stage; each row holds what its source row holds, and more.
+        output: File of this stage.
         opening: Gives the function that turns rows into rows; entered only where something is left to do.
         check: Why a row can't be taken further; such rows go to ``<output>.rejected.jsonl`` and are told.
         chunk_size: Rows handed over at once.
-
-    Returns:
-        Number of rows rejected.
 
     Raises:
         UsageError: ``output`` was made from another ``source``.
@@ -202,9 +118,9 @@ def run_stage(
         how, _, _ = str(error).partition("; choose another --output")
         raise UsageError(f"{how}; delete the files of this stage and of all later ones to make them again") from error
     with opened_job as job:
-        tell(job.source, job.first_rejected, job.rejected)
+        tell_rejected(output)
         if job.done == job.valid:
-            job.run(lambda _: [], chunk_size=1)
+            job.run(lambda _: [], chunk_size=1)  # cuts off a half-written line
             return job.rejected
         before = f", {job.done:,} of them done before" if job.done else ""
         say(f"{output.stem}: {job.valid:,} rows{before}")
@@ -213,27 +129,25 @@ def run_stage(
         return job.rejected
 
 
-def tell(source: Path, first: Sequence[Line], total: int) -> None:
-    """Say which rows go no further and why."""
-    for line in first[:_SHOWN]:
-        for problem in line.problems:
-            say(f"{source}:{line.number}: {problem}")
-    if total > _SHOWN:
-        say(f"{total - _SHOWN:,} more lines of {source} go no further; see the .rejected.jsonl of the next stage")
+def keep_rejected(output: Path, rows: Sequence[Record]) -> int:
+    """Write ``<output>.rejected.jsonl``, or remove it where there is nothing to reject; tells and counts the rows."""
+    if rows:
+        write_lines(rejected_path(output), rows)
+    else:
+        rejected_path(output).unlink(missing_ok=True)
+    return tell_rejected(output)
 
 
-def tell_rows(rows: Iterable[Mapping[str, Any]], total: int) -> None:
-    """The same for rows of a rejected file."""
-    for row, _ in zip(rows, range(_SHOWN), strict=False):
-        for p in row["problems"]:
-            say(f"{row['file']}:{row['line']}: {_problem(p)}")
-    if total > _SHOWN:
-        say(f"{total - _SHOWN:,} more rejected")
-
-
-def _problem(problem: Mapping[str, Any]) -> str:
-    name = f"{problem['field']}: " if problem["field"] else ""
-    return f"{name}expected {problem['expected']}, got {problem['value'] or 'nothing'}"
+def tell_rejected(output: Path) -> int:
+    """Say which rows went no further than this file and why; returns their number."""
+    path = rejected_path(output)
+    rows = read_rows(path) if path.is_file() else []
+    for row in rows[:_SHOWN]:
+        for problem in row["problems"]:
+            say(f"{row['file']}:{row['line']}: {Problem(**problem)}")
+    if len(rows) > _SHOWN:
+        say(f"{len(rows) - _SHOWN:,} more rejected; see {path}")
+    return len(rows)
 
 
 def read_rows(path: Path) -> list[Record]:
@@ -241,36 +155,72 @@ def read_rows(path: Path) -> list[Record]:
     return [line.record for line in read_lines(path, lambda _: []) if line.record is not None]
 
 
-def write_lines(path: Path, rows: Iterable[Record]) -> None:
-    """Write a file of rows whole or not at all.
-
-    Raises:
-        OutputError: It can't be written.
-    """
-    write_whole(path, b"".join(map(dump_line, rows)))
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Write JSON whole or not at all."""
-    write_whole(path, json.dumps(value, ensure_ascii=False, indent=1, allow_nan=False).encode() + b"\n")
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all, and only if it changes.
-
-    Raises:
-        OutputError: It can't be written.
-    """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if path.is_file() and path.read_bytes() == data:
-            return
-        with whole_file(path) as part:
-            part.write_bytes(data)
-    except OSError as error:
-        raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
+def write_lines(path: Path, rows: Sequence[Record]) -> None:
+    """Write a file of rows whole or not at all."""
+    write_file(path, b"".join(map(dump_line, rows)))
 
 
 def say(text: str) -> None:
     """A line to standard error, made safe to print."""
     print("mitigate: " + "".join(c if c.isprintable() else "\ufffd" for c in text), file=sys.stderr)
+
+
+_NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
+_ASKED = {
+    name: re.compile(pattern, re.I)
+    for name, pattern in {
+        "time": r"\b(when|(what|which) (time|year|date|day|month|century))\b"
+        r"|何时|什么时候|[哪何]一?[年天月]|什么年份|几[年月点号]",
+        "place": r"\b(where|(what|which) place)\b|哪里|哪儿|何处|什么地方",
+        "person": r"\b(who|whom|whose|(what|which) person)\b|谁|哪位|何人",
+        "reason": r"\b(why|(what|which) reason|how come)\b|为什么|为何|什么原因",
+        "amount": r"\bhow (many|much)\b|\bwhat number\b|多少|几[个次人位种座]",
+    }.items()
+}
+
+
+def ask_apart(first: str, second: str) -> bool:
+    """Whether two questions can't be the same: other numbers in them, or one asks when and the other where.
+
+    Embeddings hardly see such a difference (docs/results/dataset.md).
+    """
+    if sorted(_NUMBER.findall(first)) != sorted(_NUMBER.findall(second)):
+        return True
+    a, b = ({name for name, pattern in _ASKED.items() if pattern.search(text)} for text in (first, second))
+    return bool(a and b) and not a & b
+
+
+# How near texts are: sentence embeddings where the model reads the language, else character TF-IDF. The packaged
+# embedding model knows hardly any Chinese; there the cosine is that of character 1-2-grams, weighted over the texts of
+# one call. A model that reads Chinese can be named in the recipe.
+
+
+@lru_cache(maxsize=1)
+def embedder(model: str | None) -> Embedder:
+    """The embedding model, loaded once; None is the packaged one."""
+    from engines.embedding import Embedder
+
+    return Embedder(model, dtype="float32")  # the same figures on every machine
+
+
+def reads(model: str | None, language: str) -> bool:
+    """Whether a model can embed texts in a language ("en", "zh"); the packaged one reads no Chinese."""
+    return language != "zh" or (model is not None and embedder(model).reads_chinese)
+
+
+def vectors_of(texts: Sequence[str], language: str, model: str | None = None) -> np.ndarray:
+    """(n, D) vectors of length 1 of all texts that are to be compared, in one language ("en", "zh")."""
+    if reads(model, language):
+        return embedder(model).encode(list(texts))
+    from fewl.similarity import char_tfidf
+
+    return np.asarray(char_tfidf()(list(texts)))
+
+
+def head_of(text: str, characters: int) -> str:
+    """The beginning of a text, cut at white space or after a Chinese stop where that is not far back."""
+    if len(text) <= characters:
+        return text
+    head = text[:characters]
+    cut = max(head.rfind(stop) + 1 for stop in (" ", "\n", "。", "！", "？"))
+    return head[: cut if cut > characters // 2 else characters].rstrip()

@@ -10,7 +10,8 @@ from functools import cached_property
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from annotators.records import Annotator, SentenceAnnotation, hallucination_rate
+from annotators.base import Annotator
+from annotators.records import SentenceAnnotation, hallucination_rate
 from annotators.text.sentences import split_sentences
 from fewl.records import RecordError, read_record
 from mitigate.demo.limits import Limits, Refusal, check_answer
@@ -141,8 +142,8 @@ class Partial:
 def annotate_stepwise(shelf: Shelf, name: str | None, record: Mapping[str, Any]) -> Iterator[Partial]:
     """Judge an answer, yielding after every step; the last is the whole annotation.
 
-    An annotator with ``annotate_spans`` is given one sentence, then more at a time as long as a step is quick; any
-    other judges the whole answer in one step. Sentences and order are those of ``annotate``.
+    It judges one sentence, then more at a time as long as a step is quick. Sentences and order are those of
+    ``annotate``.
 
     Raises:
         Refusal: The annotator can't be had, or fails.
@@ -150,18 +151,14 @@ def annotate_stepwise(shelf: Shelf, name: str | None, record: Mapping[str, Any])
     spans = tuple(split_sentences(record["answer"]))
     yield Partial(_record(record, [], {}), spans)  # shown while the annotator loads
     annotator = shelf.annotator(name)
-    who = {"name": annotator.name, "fingerprint": annotator.fingerprint}
-    by_span = getattr(annotator, "annotate_spans", None)
     judged: list[SentenceAnnotation] = []
     size = 1
     most = max(8, len(spans) // 8)
     while len(judged) < len(spans):
         start = perf_counter()
         with shelf.turn(annotator.name):
-            judged += _judge(annotator, record, spans[len(judged) : len(judged) + size], by_span)
-        if by_span is None:  # sentences are the annotator's own
-            spans = spans[: len(judged)]
-        yield Partial(_record(record, judged, who), spans[len(judged) :])
+            judged += _judge(annotator, record, spans[len(judged) : len(judged) + size])
+        yield Partial(_record(record, judged, annotator.who), spans[len(judged) :])
         seconds = max(perf_counter() - start, 1e-3)
         size = max(1, min(most, 4 * size, int(size * STEP_SECONDS / seconds)))
 
@@ -174,17 +171,15 @@ def annotate_whole(shelf: Shelf, name: str | None, record: Mapping[str, Any]) ->
     """
     annotator = shelf.annotator(name)
     with shelf.turn(annotator.name):
-        judged = _judge(annotator, record, (), None)
-    return _record(record, judged, {"name": annotator.name, "fingerprint": annotator.fingerprint})
+        judged = _judge(annotator, record, split_sentences(record["answer"]))
+    return _record(record, judged, annotator.who)
 
 
 def _judge(
-    annotator: Annotator, record: Mapping[str, Any], spans: tuple[tuple[int, int], ...], by_span: Any
+    annotator: Annotator, record: Mapping[str, Any], spans: Sequence[tuple[int, int]]
 ) -> list[SentenceAnnotation]:
     try:
-        if by_span is not None:
-            return list(by_span(record, spans))
-        return list(annotator.annotate_batch([record])[0].sentences)
+        return annotator.annotate_spans(record, spans)
     except Exception as error:
         detail = " ".join(str(error).split())[:400] or type(error).__name__
         raise Refusal(f"The annotator {annotator.name!r} failed: {detail}") from error
@@ -302,7 +297,8 @@ def _check(records: Sequence[Mapping[str, Any]], limits: Limits) -> None:
 
 
 def _encoder(shelf: Shelf, questions: Sequence[str]) -> tuple[str, Encode]:
-    from fewl.similarity import char_tfidf, each_once, is_chinese
+    from annotators.text.rouge import is_chinese
+    from fewl.similarity import char_tfidf, each_once
 
     if any(is_chinese(question) for question in questions):
         return f"character TF-IDF ({shelf.embedder.name} can't read Chinese)", char_tfidf()

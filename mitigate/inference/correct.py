@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from annotators.records import HALLUCINATED, Annotation, Annotator, Edit, SentenceAnnotation
+from annotators.base import Annotator
+from annotators.records import HALLUCINATED, Annotation, Edit, SentenceAnnotation
 from mitigate.inference.regenerate import Request, Unanswered
 
 Regenerate = Callable[[Sequence[Request]], Sequence["str | Unanswered | None"]]
@@ -208,7 +209,10 @@ def _still_flagged(one: Mended, changes: Sequence[Change], after: Annotation) ->
 
 
 def _delete(mended: Sequence[Mended], annotator: Annotator, *, rest_only: bool) -> None:
-    """Take out flagged sentences; white space around them stays, so that what stands beside is unchanged."""
+    """Take out flagged sentences.
+
+    White space around them stays, so that what stands beside is unchanged; only a new start of the answer has none.
+    """
     trials: list[Trial] = []
     for one in mended:
         if hallucinated(one.after):
@@ -216,9 +220,20 @@ def _delete(mended: Sequence[Mended], annotator: Annotator, *, rest_only: bool) 
             changed = {one.owner(change) for change in kept}
             flagged = [one.before.sentences[i] for i in hallucinated(one.before) if i not in changed]
             cuts = [Change(s.text, "", s.start, s.end, "deleted") for s in flagged]
-            trials.append((one, (*kept, *cuts), []))
+            trials.append((one, _without_leading_blanks(str(one.before.record["answer"]), (*kept, *cuts)), []))
     for (one, changes, _), annotation in _judged(trials, annotator):
         one.keep(changes, annotation)
+
+
+def _without_leading_blanks(answer: str, changes: Sequence[Change]) -> tuple[Change, ...]:
+    """The same changes, but deletions at the start of the answer also take the white space behind them."""
+    out, place = [], 0  # all before ``place`` is deleted
+    for change in sorted(changes, key=lambda c: c.start):
+        if change.start == place and not change.target:
+            place = len(answer) - len(answer[change.end :].lstrip())
+            change = replace(change, end=place, source=answer[change.start : place])
+        out.append(change)
+    return tuple(out)
 
 
 def _abstain(one: Mended) -> None:

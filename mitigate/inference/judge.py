@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from annotators.records import Annotator
+from annotators.base import Annotator
 from engines.types import Chat, Engine, Sampling, check_asked
 from fewl.similarity import Similarity
 from mitigate.inference.regenerate import fenced

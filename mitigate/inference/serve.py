@@ -36,7 +36,7 @@ from mitigate.io import UsageError
 from mitigate.recipes.config import Section, check
 
 if TYPE_CHECKING:
-    from annotators.records import Annotator
+    from annotators.base import Annotator
     from mitigate.inference.correct import Regenerate
 
 log = logging.getLogger(__name__)

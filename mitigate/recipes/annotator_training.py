@@ -1,13 +1,11 @@
 """What the recipes of both trained annotators share: annotated data, its splits, figures of what was trained.
 
-Kinds: ``mitigate/recipes/discriminative_annotator.py`` (transformers' Trainer) and ``…/generative_annotator.py`` (TRL's
-SFTTrainer). The paper's hyper-parameters stand with the kinds, the trainer's settings in ``mitigate/recipes/trainer.py``.
+The paper's hyper-parameters stand with the tasks `discriminative-annotator` and `generative-annotator`.
 """
 
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -17,11 +15,10 @@ from pydantic import Field
 from mitigate.io import UsageError
 from mitigate.recipes.config import Section
 from mitigate.recipes.folder import RunFolder
-from mitigate.recipes.trainer import Lora, Training, check_paths
 
 ANNOTATOR = "annotator"
 """Where in the run folder the trained annotator goes."""
-SPLIT_FILE = "{}.jsonl"
+Rows = list[dict[str, Any]]
 
 
 class Data(Section):
@@ -36,19 +33,12 @@ class Data(Section):
     limit: int | None = Field(default=None, ge=1, description="most training sentences; null: all")
 
 
-def check_training(base: str, data: Data, training: Training, lora: Lora | None) -> None:
-    """What types can't say; loads nothing.
-
-    Raises:
-        UsageError: A file is not there or an extra is not installed.
-    """
-    for name, extra in (("trl", "trl"), ("datasets", "trl"), *((("peft", "trl"),) if lora else ())):
-        if importlib.util.find_spec(name) is None:
-            raise UsageError(f"training needs {name}: pip install 'hallucination-toolkit[{extra}]'")
-    check_paths([base, *data.sources], training)
+def language_of(row: Mapping[str, Any]) -> str:
+    """The language that a labelled sentence states; English where it states none."""
+    return str(row.get("language") or row.get("lang") or "en")
 
 
-def load_splits(data: Data, folder: RunFolder) -> dict[str, list[dict[str, Any]]]:
+def load_splits(data: Data, folder: RunFolder) -> dict[str, Rows]:
     """Rows of each split, written to the run folder as `train.jsonl`, `unseen_topic.jsonl`, ….
 
     ANAH rows are flattened and split by topic and question; labelled sentences by their folds: 2 to 4 train, 1 is
@@ -70,9 +60,9 @@ def load_splits(data: Data, folder: RunFolder) -> dict[str, list[dict[str, Any]]
     else:
         splits = _fold_splits(found)
     for name, part in splits.items():
-        part = [row for row in part if (row.get("language") or row.get("lang") or "en") in data.languages]
+        part = [row for row in part if language_of(row) in data.languages]
         splits[name] = part[: data.limit] if name == "train" else part
-        folder.write_rows(SPLIT_FILE.format(name), ({**row, "split": name} for row in splits[name]))
+        folder.write_rows(f"{name}.jsonl", ({**row, "split": name} for row in splits[name]))
         labels = ", ".join(f"{label} {n}" for label, n in sorted(Counter(r["label"] for r in splits[name]).items()))
         print(f"# {name}: {len(splits[name])} sentences ({labels})", flush=True)
     if not splits["train"]:
@@ -80,15 +70,14 @@ def load_splits(data: Data, folder: RunFolder) -> dict[str, list[dict[str, Any]]
     return splits
 
 
-def _anah_splits(rows: Sequence[dict[str, Any]], data: Data) -> dict[str, list[dict[str, Any]]]:
+def _anah_splits(rows: Rows, data: Data) -> dict[str, Rows]:
     from annotators.evaluation.anah import SPLITS, leaks, split_rows
 
     try:
         assigned, dropped = split_rows(rows, share=data.test_share, seed=data.split_seed)
     except ValueError as error:
         raise UsageError(f"data: {error}") from error
-    gone = set(dropped)
-    kept = [n for n in range(len(rows)) if n not in gone]
+    kept = sorted(set(range(len(rows))) - set(dropped))
     if found := leaks([rows[n] for n in kept], [assigned[n] for n in kept]):
         raise UsageError(f"data: the splits leak: {'; '.join(found)}")
     if dropped:
@@ -96,7 +85,7 @@ def _anah_splits(rows: Sequence[dict[str, Any]], data: Data) -> dict[str, list[d
     return {split: [rows[n] for n in kept if assigned[n] == split] for split in SPLITS}
 
 
-def _fold_splits(rows: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+def _fold_splits(rows: Rows) -> dict[str, Rows]:
     from annotators.evaluation.splits import FOLD_NAMES, assign_folds
     from mitigate.labels import check_labelled
 
@@ -105,30 +94,28 @@ def _fold_splits(rows: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any
         print(f"# data: {len(rows) - len(good)} of {len(rows)} rows are no labelled sentences and were left out")
     folds = assign_folds(good)
     return {
-        name: [row for row, fold in zip(good, folds, strict=True) if fold in numbers]
-        for name, numbers in (("train", FOLD_NAMES["train"]), ("dev", FOLD_NAMES["dev"]), ("test", FOLD_NAMES["test"]))
+        name: [row for row, fold in zip(good, folds, strict=True) if fold in FOLD_NAMES[name]]
+        for name in ("train", "dev", "test")
     }
 
 
-def watched(splits: Mapping[str, Sequence[dict[str, Any]]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def watched(splits: Mapping[str, Rows]) -> tuple[Rows, Rows]:
     """Rows to train on and rows whose loss is watched meanwhile: fold 1, or a tenth of the training topics of ANAH.
 
     The unseen parts of ANAH data are for the end only.
     """
-    train = list(splits["train"])
     if "dev" in splits:
-        return train, list(splits["dev"])
-    apart = [int(hashlib.sha256(str(row["topic"]).encode()).hexdigest(), 16) % 10 == 0 for row in train]
-    return (
-        [row for row, out in zip(train, apart, strict=True) if not out],
-        [row for row, out in zip(train, apart, strict=True) if out],
-    )
+        return list(splits["train"]), list(splits["dev"])
+    parts: tuple[Rows, Rows] = ([], [])
+    for row in splits["train"]:  # by a hash of the topic, so that a topic stays whole and every run takes the same
+        parts[int(hashlib.sha256(str(row["topic"]).encode()).hexdigest(), 16) % 10 == 0].append(row)
+    return parts
 
 
 def evaluate_splits(folder: RunFolder, splits: Mapping[str, Sequence[dict[str, Any]]]) -> dict[str, Any]:
     """Judge each split with the trained annotator: accuracy, F1 and two-way figures of each.
 
-    All figures are what `mitigate evaluate annotator` gives for the files of the splits.
+    All figures are what `mitigate evaluate` gives for the files of the splits.
     """
     from annotators import load_annotator
     from annotators.evaluation.evaluate import evaluate, labelled, predict
@@ -142,5 +129,5 @@ def evaluate_splits(folder: RunFolder, splits: Mapping[str, Sequence[dict[str, A
         rows = labelled(part, [name] * len(part), group_rows(part))
         found = evaluate(rows, predict(annotator, rows), n_resamples=200)["overall"]
         keys = ("n", "coverage", "accuracy", "macro_f1", "balanced_accuracy_4way", "balanced_accuracy", "auc")
-        out[name] = {key: found[key] for key in keys} | {"intervals": found["intervals"]}
+        out[name] = {key: found[key] for key in (*keys, "intervals")}
     return out

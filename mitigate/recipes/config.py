@@ -1,13 +1,16 @@
 """Recipes: YAML files whose keys are typed and checked as a whole before anything is loaded.
 
-    kind: rlhf                       # which program; see mitigate/kinds/
+    task: rlhf                       # which program runs, one of TASKS
     about: GRPO on my own questions  # one line for `mitigate recipes`
     hardware: a 2-core CPU machine
     minutes: 8
-    learning_rate: 1e-5              # the options of that kind
+    learning_rate: 1e-5              # an option of that task
     reward: {annotator: embedded}    # a section
 
-Each kind has its `Options(Recipe)` in a module of its own (`KINDS`), pydantic models that forbid unknown keys.
+A task is a module with three names: `Options(Recipe)`, pydantic models that forbid unknown keys; `check(options)`,
+which raises `UsageError` for what types can't say (a file or an extra that is missing) and loads nothing heavy; and
+`run(options, folder)`, which works in a `RunFolder`. Importing it imports no model library.
+
 `key=value` on the command line overrides a key, `reward.annotator=…` one of a section; values are read as YAML.
 A YAML is data: it can't name code to run.
 """
@@ -23,33 +26,20 @@ from typing import TYPE_CHECKING, Any, TypeVar, Union, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
-from pydantic.fields import FieldInfo
 
 from mitigate.io import UsageError
 
 if TYPE_CHECKING:
-    from annotators.records import Annotator
+    from annotators.base import Annotator
 
-
-# ----------------------------------------------------------------------------------------------------
-# The kinds of recipes: each is a module with `Options`, `check(options)` and `run(options, folder)`.
-#
-# `Options` is a `mitigate.recipes.config.Recipe`; `check` raises `UsageError` for what types can't say (a file that is not
-# there, an extra that is not installed) and loads nothing heavy; `run` does the work in a `RunFolder`. Importing such a
-# module imports no model library.
-
-KINDS: dict[str, str] = {
-    "build-dataset": "mitigate.recipes.build_dataset",
-    "discriminative-annotator": "mitigate.recipes.discriminative_annotator",
-    "generative-annotator": "mitigate.recipes.generative_annotator",
-    "embedded-annotator": "mitigate.recipes.embedded_annotator",
-    "icl": "mitigate.recipes.icl",
-    "inference": "mitigate.recipes.inference",
-    "mask-dpo": "mitigate.recipes.mask_dpo",
-    "rlhf": "mitigate.recipes.rlhf",
-    "sft": "mitigate.recipes.sft",
-}
-"""What `kind:` may say, and the module that it means."""
+TASKS: dict[str, str] = {
+    name: f"mitigate.recipes.{name.replace('-', '_')}"
+    for name in (
+        "build-dataset", "discriminative-annotator", "generative-annotator", "embedded-annotator", "icl", "inference",
+        "mask-dpo", "rlhf", "sft",
+    )
+}  # fmt: skip
+"""What `task:` may say, and the module that it means."""
 
 
 class Section(BaseModel):
@@ -59,9 +49,9 @@ class Section(BaseModel):
 
 
 class Recipe(Section):
-    """What every recipe has, whatever its kind."""
+    """What every recipe has, whatever its task."""
 
-    kind: str
+    task: str
     about: str = Field(min_length=1, max_length=160, description="one line for `mitigate recipes`")
     hardware: str = Field(min_length=1, description="the smallest machine that it is meant for")
     minutes: float | None = Field(
@@ -81,11 +71,13 @@ class _Loader(yaml.SafeLoader):
         seen: set[Hashable] = set()
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
-            if isinstance(key, Hashable) and key in seen:
+            if not isinstance(key, Hashable):  # the SafeLoader says so in its own words
+                continue
+            if key in seen:
                 raise yaml.constructor.ConstructorError(
                     None, None, f"the key {key!r} is there twice", key_node.start_mark
                 )
-            seen.add(key) if isinstance(key, Hashable) else None
+            seen.add(key)
         found: dict[Hashable, Any] = super().construct_mapping(node, deep)
         return found
 
@@ -124,7 +116,7 @@ def override(data: Mapping[str, Any], assignments: Sequence[str]) -> dict[str, A
     """A copy of `data` with `key=value` and `section.key=value` put in; values are read as YAML.
 
     Raises:
-        UsageError: Not of that form, or a part of the path is a value and no section.
+        UsageError: An assignment is not of that form, or a part of its path is a value and no section.
     """
     full = dict(data)
     for assignment in assignments:
@@ -144,12 +136,7 @@ def override(data: Mapping[str, Any], assignments: Sequence[str]) -> dict[str, A
 
 
 def check(model: type[SectionT], data: Mapping[str, Any], where: str) -> SectionT:
-    """Check keys and values against a model and fill in its defaults.
-
-    Args:
-        model: The options to check against.
-        data: What was read.
-        where: The file, for messages.
+    """Check keys and values against a model and fill in its defaults; ``where`` is the file, for messages.
 
     Raises:
         UsageError: Names every wrong key and value: what was expected, what came, the nearest known key.
@@ -170,28 +157,18 @@ def _problem(model: type[BaseModel], problem: Mapping[str, Any]) -> str:
         return f"the key {name!r} is missing"
     if problem["type"] == "value_error":  # of a check of ours, whose words say what came
         return f"{name}: {str(problem['ctx']['error']).removeprefix(f'{path[-1]}: ')}"
-    message = problem["msg"]
-    return f"{name}: {message[0].lower()}{message[1:]}, got {_shown(problem['input'])}"
+    message, got = problem["msg"], repr(problem["input"])
+    return f"{name}: {message[0].lower()}{message[1:]}, got {got if len(got) <= 80 else got[:77] + '…'}"
 
 
 def _known(model: type[BaseModel], path: Sequence[str]) -> list[str]:
     """The keys of the section that a path leads to; union members' names in the path are passed over."""
     for part in path:
-        field = model.model_fields.get(part)
-        if field is not None:
-            model = _section_of(field) or model
+        if (field := model.model_fields.get(part)) is not None:
+            type_ = field.annotation
+            members = get_args(type_) if get_origin(type_) in (Union, UnionType) else (type_,)
+            model = next((m for m in members if isinstance(m, type) and issubclass(m, BaseModel)), model)
     return list(model.model_fields)
-
-
-def _section_of(field: FieldInfo) -> type[BaseModel] | None:
-    kind = field.annotation
-    options = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
-    return next((o for o in options if isinstance(o, type) and issubclass(o, BaseModel)), None)
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "…"
 
 
 def recipes_folder() -> Path:
@@ -200,41 +177,25 @@ def recipes_folder() -> Path:
     return beside if (beside / "README.md").is_file() else Path(__file__).parent / "files"
 
 
+def list_recipes(folder: Path) -> list[Path]:
+    """The recipes below a folder, sorted; `accelerate/` holds launcher files and is left out."""
+    return sorted(f for f in folder.rglob("*.yaml") if "accelerate" not in f.relative_to(folder).parts)
+
+
 def find_recipe(name: str | Path) -> Path:
     """The file of a recipe: a path, or the name of one that comes with the toolkit (`rlhf/small_gpu`).
 
     Raises:
         UsageError: There is neither; the nearest name is given.
     """
-    path = Path(name)
-    if path.is_file():
-        return path
+    if Path(name).is_file():
+        return Path(name)
     folder = recipes_folder()
-    known = {
-        str(file.relative_to(folder).with_suffix("")): file
-        for file in list_recipes(folder)
-    }  # fmt: skip
+    known = {str(file.relative_to(folder).with_suffix("")): file for file in list_recipes(folder)}
     short = str(name).removeprefix("recipes/").removesuffix(".yaml")
     if short in known:
         return known[short]
     raise UsageError(f"no recipe {str(name)!r}: expected a YAML file{nearest(short, known)}")
-
-
-def list_recipes(folder: Path) -> list[Path]:
-    """The recipes below a folder, sorted; `accelerate/` holds launcher files and is left out."""
-    files = (f for f in folder.rglob("*.yaml") if "accelerate" not in f.relative_to(folder).parts)
-    return sorted(files)
-
-
-def kind_module(kind: object, where: str) -> ModuleType:
-    """The module of a kind: it has `Options`, `check(options)` and `run(options, folder)`.
-
-    Raises:
-        UsageError: There is no such kind.
-    """
-    if not isinstance(kind, str) or kind not in KINDS:
-        raise UsageError(f"{where}: unknown kind {kind!r}{nearest(kind, KINDS)}")
-    return import_module(KINDS[kind])
 
 
 def load_recipe(
@@ -248,16 +209,19 @@ def load_recipe(
         annotators: Annotators of the calling program, under the names that the recipe may use for them.
 
     Returns:
-        Its options, and the module of its kind.
+        Its options, and the module of its task.
 
     Raises:
         UsageError: The file, a key or a value is wrong.
     """
     path = find_recipe(name)
     data = override(read_yaml(path), assignments)
-    if "kind" not in data:
-        raise UsageError(f"{path}: the key 'kind' is missing; expected one of {', '.join(KINDS)}")
-    module = kind_module(data["kind"], str(path))
+    task = data.get("task")
+    if "task" not in data:
+        raise UsageError(f"{path}: the key 'task' is missing; expected one of {', '.join(TASKS)}")
+    if not isinstance(task, str) or task not in TASKS:
+        raise UsageError(f"{path}: unknown task {task!r}{nearest(task, TASKS)}")
+    module = import_module(TASKS[task])
     options = check(module.Options, data, str(path))
     options._annotators.update(annotators or {})
     module.check(options)

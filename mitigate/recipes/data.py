@@ -1,6 +1,13 @@
-"""Which answer of each question FEWL picks, which a baseline, which the labels: the start of ICL and label-free SFT.
+"""What recipes read: questions with their references, and FEWL records with the answers that FEWL picks.
 
-The baseline of the paper is one reference LLM without penalty (§5). Records are those of `mitigate fewl score`.
+Questions are JSON Lines or a hub data set, other keys are dropped:
+
+    {"question": "…", "reference": "…", "id"?, "prompt"?: [{"role", "content"}, …], "language"?, "points"?: ["…", …]}
+
+Training and evaluation never share a reference, unless the recipe names files for evaluation (`evaluation.data`),
+which are asked as they are. FEWL records are those of `mitigate fewl score`; in-context examples and label-free SFT
+start from the picks of FEWL and of the paper's baseline, one reference LLM without penalty (§5). Bad lines go to the
+run folder's rejected.jsonl and stop no other.
 """
 
 from __future__ import annotations
@@ -17,30 +24,23 @@ from fewl.core import Aggregation, Divergence
 from fewl.score import FewlOptions, score_records
 from fewl.similarity import Encode, Similarity
 from mitigate.io import (
-    Line,
+    Check,
     Problem,
     Record,
     UsageError,
     check_record,
     check_text,
-    dump_line,
     read_lines,
     rejected_row,
     shown,
+    tell_rejected,
 )
 from mitigate.recipes.config import Section
+from mitigate.recipes.folder import REJECTED, RunFolder
 from mitigate.recipes.options import Base, Columns
 
-# ----------------------------------------------------------------------------------------------------
-# Questions with their references: from a JSON Lines file or a hub data set.
-#
-# {"question": "…", "reference": "…", "id"?, "prompt"?: [{"role", "content"}, …], "language"?, "points"?: ["…", …]}
-#
-# One object a line, other keys pass through. Training and evaluation never share a reference, unless the recipe names
-# files for evaluation (`evaluation.data`), which are asked as they are. Bad lines go to the run folder's rejected.jsonl
-# and stop no other.
-
-APART = "kept apart"
+HELD_OUT = "held-out"
+"""Name of the evaluation set that is divided off the data."""
 KEPT = ("id", "question", "reference", "prompt", "language", "points")
 
 
@@ -50,7 +50,7 @@ class Questions:
 
     Attributes:
         train: Rows {"prompt": chat, "question", "reference", …} that training asks, in order.
-        evaluation: Set → rows asked before and after; "kept apart", the part that was divided off, shares no reference
+        evaluation: Set → rows asked before and after; "held-out", the part that was divided off, shares no reference
             with ``train``.
         rejected: Input lines that could not be used.
     """
@@ -60,35 +60,30 @@ class Questions:
     rejected: int = 0
 
 
-def read_questions(options: Base, rejected_to: Path | None) -> Questions:
+def read_questions(options: Base, folder: RunFolder | None) -> Questions:
     """Read and divide the data of a run.
 
     Args:
         options: The recipe.
-        rejected_to: Where bad lines go; None: nowhere.
+        folder: The run folder, which gets the bad lines; None keeps them nowhere.
 
     Raises:
-        UsageError: There is nothing to read, or too little to keep a part away from training.
+        UsageError: There is nothing to read, or too little to hold a part out of training.
     """
     how = options.evaluation
-    if Path(options.data).is_file():
-        train, bad = read_file(options.data, options.columns)
-    else:
-        train, bad = read_hub(options.data, options.split, options.columns)
-    train = train[: options.max_questions]
-    read = {options.data: train}
-    sets = {}
-    for name, path in (how.data or {}).items():
-        read[path], more = read_file(path, options.columns)
-        sets[name] = read[path][: how.questions]
-        bad += more
-    _write(rejected_to, bad)
-    for path, rows in read.items():
+    sources = {"": options.data, **(how.data or {})}
+    bad: list[Record] = []
+    read = {name: _read(options, path, bad) for name, path in sources.items()}
+    if folder is not None:
+        keep_rejected(folder, bad)
+    for name, rows in read.items():
         if not rows:
-            raise UsageError(f"data: no usable question in {path}; {len(bad)} lines were rejected")
+            raise UsageError(f"data: no usable question in {sources[name]}; {len(bad)} lines were rejected")
+    train = read.pop("")[: options.max_questions]
+    sets = {name: rows[: how.questions] for name, rows in read.items()}
     if not sets:
         n = len(train)
-        train, sets[APART] = divide(train, how.questions, options.seed)
+        train, sets[HELD_OUT] = divide(train, how.questions, options.seed)
         if not train:
             raise UsageError(
                 f"evaluation.questions: {how.questions} leave nothing to train on of {n} questions (questions on one "
@@ -101,76 +96,83 @@ def read_questions(options: Base, rejected_to: Path | None) -> Questions:
     return Questions(chats(train), {name: chats(rows) for name, rows in sets.items()}, len(bad))
 
 
+def keep_rejected(folder: RunFolder, rows: Sequence[Record], name: str = REJECTED) -> None:
+    """Write what is said of bad lines, in place of what an earlier start said."""
+    if rows or (folder / name).exists():
+        folder.write_rows(name, rows)
+
+
+def _read(options: Base, name: str, bad: list[Record]) -> list[Record]:
+    """The good rows of a JSON Lines file, or else of a hub data set, which is downloaded; bad ones join ``bad``.
+
+    Raises:
+        UsageError: There is none.
+    """
+    rows: list[Record] = []
+    if Path(name).is_file():
+        for line in read_lines(Path(name), lambda record: check_question(named(record, options.columns))):
+            if line.record is None:
+                bad.append(rejected_row(Path(name), line))
+            else:
+                rows.append(named(line.record, options.columns))
+        return rows
+    from datasets import load_dataset
+
+    try:
+        found: Iterable[Any] = load_dataset(name, split=options.split)
+    except Exception as error:  # the library raises many kinds
+        raise UsageError(f"data: cannot load {name!r}, split {options.split!r}: {error}") from error
+    for number, record in enumerate(found):
+        row = named(record, options.columns)
+        if problems := check_question(row):
+            bad.append({"row": number, "problems": [str(problem) for problem in problems]})
+        else:
+            rows.append(row)
+    return rows
+
+
 def check_question(record: Record) -> list[Problem]:
     """Problems of one line of question data."""
     problems = check_text(record, "question", required="prompt" not in record)
     problems += check_text(record, "reference", required=True)
     problems += check_text(record, "language", required=False)
-    for name, good in (("prompt", _is_chat), ("points", _is_texts)):
+    for name, good, expected in (
+        ("prompt", _is_chat, '[{"role": …, "content": …}, …], the last by the user'),
+        ("points", _is_texts, "a list of texts"),
+    ):
         if record.get(name) is not None and not good(record[name]):
-            expected = '[{"role": …, "content": …}, …], the last by the user' if name == "prompt" else "a list of texts"
             problems.append(Problem(name, shown(record[name]), expected))
     return problems
 
 
-def read_file(path: str, columns: Columns) -> tuple[list[Record], list[bytes]]:
-    """The good rows of a JSON Lines file, and what to write of its bad lines."""
+def _is_chat(value: object) -> bool:
+    def is_message(message: object) -> bool:
+        return isinstance(message, dict) and all(isinstance(message.get(key), str) for key in ("role", "content"))
 
-    def check(record: Record) -> list[Problem]:
-        return check_question(named(record, columns))
-
-    rows, bad = [], []
-    for line in read_lines(Path(path), check):
-        if line.record is None:
-            bad.append(dump_line(rejected_row(Path(path), line)))
-        else:
-            rows.append(named(line.record, columns))
-    return rows, bad
+    return isinstance(value, list) and bool(value) and all(map(is_message, value)) and value[-1]["role"] == "user"
 
 
-def read_hub(name: str, split: str, columns: Columns) -> tuple[list[Record], list[bytes]]:
-    """The good rows of a hub data set, and what to write of its bad ones; downloads it.
-
-    Raises:
-        UsageError: It can't be loaded.
-    """
-    from datasets import load_dataset
-
-    try:
-        found: Iterable[Any] = load_dataset(name, split=split)
-    except Exception as error:  # the library raises many kinds
-        raise UsageError(f"data: cannot load {name!r}, split {split!r}: {error}") from error
-    rows, bad = [], []
-    for number, record in enumerate(found):
-        row = named(record, columns)
-        problems = check_question(row)
-        if problems:
-            bad.append(dump_line({"row": number, "problems": [str(problem) for problem in problems]}))
-        else:
-            rows.append(row)
-    return rows, bad
+def _is_texts(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(t, str) and t.strip() for t in value)
 
 
 def named(record: Mapping[str, Any], columns: Columns) -> Record:
     """A record under the names used here, without empty fields."""
-    own = {"question": columns.question, "reference": columns.reference}
+    own = columns.model_dump()
     return {k: v for k in KEPT if (v := record.get(own.get(k, k))) is not None}
 
 
 def divide(rows: Sequence[Record], n: int, seed: int) -> tuple[list[Record], list[Record]]:
-    """(train, kept apart): whole references are kept apart, at random, until there are ``n`` questions."""
+    """(train, held-out): whole references are held out, at random, until there are ``n`` questions."""
     order = list(dict.fromkeys(row["reference"] for row in rows))
     random.Random(seed).shuffle(order)
-    count = {reference: 0 for reference in order}
-    for row in rows:
-        count[row["reference"]] += 1
-    apart: set[str] = set()
+    out: set[str] = set()
     for reference in order:
-        if sum(count[r] for r in apart) >= n:
+        if sum(row["reference"] in out for row in rows) >= n:
             break
-        apart.add(reference)
-    train = [row for row in rows if row["reference"] not in apart]
-    return train, [row for row in rows if row["reference"] in apart][:n]
+        out.add(reference)
+    train = [row for row in rows if row["reference"] not in out]
+    return train, [row for row in rows if row["reference"] in out][:n]
 
 
 def as_row(row: Record, with_reference: bool) -> Record:
@@ -180,33 +182,7 @@ def as_row(row: Record, with_reference: bool) -> Record:
     return {**row, "question": question, "prompt": row.get("prompt") or [{"role": "user", "content": text}]}
 
 
-def _is_chat(value: object) -> bool:
-    return (
-        isinstance(value, list)
-        and bool(value)
-        and all(
-            isinstance(m, dict) and isinstance(m.get("role"), str) and isinstance(m.get("content"), str) for m in value
-        )
-        and value[-1]["role"] == "user"
-    )
-
-
-def _is_texts(value: object) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(t, str) and t.strip() for t in value)
-
-
-def _write(path: Path | None, lines: Sequence[bytes]) -> None:
-    if path is None:
-        return
-    if lines:
-        path.write_bytes(b"".join(lines))
-    else:
-        path.unlink(missing_ok=True)
-
-
 By = Literal["fewl", "baseline", "labels"]
-# Numbers of the picked answers, one per record; None where there is none.
-Picks = list["int | None"]
 
 
 class Scoring(Section):
@@ -225,31 +201,54 @@ class Scoring(Section):
         """As FEWL takes them."""
         return FewlOptions(**self.model_dump(exclude={"similarity", "embedding"}))
 
+    def load(self, questions: Sequence[str]) -> tuple[str, Encode, Similarity]:
+        """The embedding's name, the encoder, and the similarity of answers.
 
-def read_records(path: Path) -> tuple[list[Record], list[Line]]:
-    """The good records of a file of FEWL records, and its bad lines.
+        Raises:
+            UsageError: There is no such model.
+        """
+        from mitigate.models import load_encoder, load_similarity
+
+        named, encode = load_encoder(self.embedding, questions)
+        return named, encode, load_similarity(self.similarity, encode)[1]
+
+
+def read_good(
+    path: Path, check: Check, folder: RunFolder, expected: str, rejected: str = REJECTED
+) -> tuple[list[Record], int]:
+    """The good records of a file, by place where they have no id, and the number of bad lines, which are told.
+
+    Args:
+        path: The file.
+        check: Problems of a record.
+        folder: The run folder.
+        expected: What the file should hold, for the message.
+        rejected: The file of the folder that gets the bad lines.
 
     Raises:
         UsageError: The file can't be read or has no good record.
     """
-    if not path.is_file():
-        raise UsageError(f"cannot read {path}: no such file; expected FEWL records, JSON Lines")
-    lines = list(read_lines(path, check_record))
-    good = [line.record for line in lines if line.record is not None]
+    lines = list(read_lines(path, check))
+    good = [{"id": str(place), **line.record} for place, line in enumerate(lines) if line.record is not None]
+    bad = [line for line in lines if line.record is None]
+    tell_rejected(path, bad[:10], len(bad), str(folder / rejected))
+    keep_rejected(folder, [rejected_row(path, line) for line in bad], rejected)
     if not good:
-        raise UsageError(f"{path}: expected FEWL records (question, answers, reference_answers), found no good line")
-    return good, [line for line in lines if line.record is None]
+        raise UsageError(f"{path}: expected {expected}, found no good line")
+    return good, len(bad)
 
 
-def check_baseline(records: Sequence[Record], name: str) -> None:
-    """Refuse a baseline that no record has an answer of.
+def read_records(path: Path, baseline: str, folder: RunFolder) -> tuple[list[Record], int]:
+    """FEWL records, see :func:`read_good`.
 
     Raises:
-        UsageError: Names the reference LLMs that there are.
+        UsageError: Also: no record has an answer of the baseline; names the reference LLMs that there are.
     """
+    records, bad = read_good(path, check_record, folder, "FEWL records (question, answers, reference_answers)")
     names = sorted({llm for record in records for llm in record["reference_answers"]})
-    if name not in names:
-        raise UsageError(f"baseline: expected one of the reference LLMs {', '.join(names)}, got {name!r}")
+    if baseline not in names:
+        raise UsageError(f"baseline: expected one of the reference LLMs {', '.join(names)}, got {baseline!r}")
+    return records, bad
 
 
 def picks(
@@ -260,7 +259,7 @@ def picks(
     baseline: str,
     similarity: Similarity,
     encode: Encode,
-) -> Picks:
+) -> list[int | None]:
     """The answer that each record's question gets.
 
     Args:
@@ -269,8 +268,8 @@ def picks(
             correct, the ceiling.
         scoring: How FEWL scores.
         baseline: Name of a reference LLM.
-        similarity: Of answers and reference answers.
-        encode: Embeddings of questions.
+        similarity: Compares answers with reference answers.
+        encode: Embeds questions.
 
     Returns:
         Numbers of answers, one per record; the first of equals; None where no answer has a score or a right label.

@@ -1,4 +1,4 @@
-"""Kind `discriminative-annotator`: train a causal LM with a head of four classes (docs/annotators.md).
+"""Task `discriminative-annotator`: train a causal LM with a head of four classes (docs/annotators.md).
 
 Source: ANAH (ACL 2024), C.2: 2 epochs, batch 8, learning rate 1e-5, AdamW, linear schedule, 16k tokens. The run folder
 gets the splits, checkpoints, metrics.jsonl and `annotator/`, which `--annotator` of every command takes.
@@ -11,19 +11,19 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from mitigate.recipes.annotator_training import ANNOTATOR, Data, check_training, evaluate_splits, load_splits, watched
+from mitigate.recipes.annotator_training import (
+    ANNOTATOR,
+    Data,
+    Rows,
+    evaluate_splits,
+    language_of,
+    load_splits,
+    watched,
+)
 from mitigate.recipes.config import Recipe
 from mitigate.recipes.folder import RunFolder
-from mitigate.recipes.trainer import (
-    CHECKPOINTS,
-    Lora,
-    Training,
-    callbacks,
-    checkpoint_activations,
-    lora_config,
-    train_on,
-    trainer_settings,
-)
+from mitigate.recipes.options import Lora, Training, check_training
+from mitigate.recipes.trainer import checkpoint_activations, fit, lora_config, save_merged, training_arguments
 
 
 class DiscriminativeTraining(Training):
@@ -35,7 +35,7 @@ class DiscriminativeTraining(Training):
 
 
 class Options(Recipe):
-    kind: Literal["discriminative-annotator"]
+    task: Literal["discriminative-annotator"]
     base: str = Field(min_length=1, description="folder or hub id of a decoder, or of a token classifier")
     data: Data
     training: DiscriminativeTraining = DiscriminativeTraining()
@@ -47,28 +47,27 @@ class Options(Recipe):
 
 
 def check(options: Options) -> None:
-    """Files and extras are there."""
-    check_training(options.base, options.data, options.training, options.lora)
+    """Refuse missing files and extras."""
+    check_training(options.task, [options.base, *options.data.sources], options.training, options.lora)
 
 
 def run(options: Options, folder: RunFolder) -> None:
     """Train, save the annotator, and judge the unseen parts with it."""
     splits = load_splits(options.data, folder)
-    languages = sorted({str(row.get("language") or row.get("lang") or "en") for row in splits["train"]})
-    if not train(options, folder, splits, languages):
+    if not train(options, folder, splits, sorted({language_of(row) for row in splits["train"]})):
         return  # not the first of several processes: that one judges
     figures = evaluate_splits(folder, {k: v for k, v in splits.items() if k not in ("train", "test")})
     folder.finish(figures)
     print(json.dumps(figures, indent=1))
 
 
-def train(options: Options, folder: RunFolder, splits: dict[str, list[dict[str, Any]]], languages: list[str]) -> bool:
+def train(options: Options, folder: RunFolder, splits: dict[str, Rows], languages: list[str]) -> bool:
     """Train and write `annotator/`; returns whether this is the first of the processes that train together."""
     import numpy as np
     import torch
-    from transformers import PrinterCallback, Trainer, TrainingArguments
+    from transformers import Trainer, TrainingArguments
 
-    from annotators.verifier.causal import load_tokenizer, longest, new_head
+    from annotators.verifier.causal import load_tokenizer, longest, new_head, write_settings
     from annotators.verifier.causal_training import class_weights, collator, figures, head_loss, training_rows
 
     training = options.training
@@ -79,9 +78,8 @@ def train(options: Options, folder: RunFolder, splits: dict[str, list[dict[str, 
     rows, lost = training_rows(tokenizer, to_train, tokens)
     watched_rows, _ = training_rows(tokenizer, to_watch, tokens)
     print(f"# {len(rows)} training rows of at most {tokens} tokens, {lost} sentences too long", flush=True)
-    weights_C = torch.tensor(
-        class_weights([t for row in rows for t in row["targets"].values()], options.balance), dtype=torch.float32
-    )
+    weights = class_weights([t for row in rows for t in row["targets"].values()], options.balance)
+    weights_C = torch.tensor(weights, dtype=torch.float32)
     print(f"# weights of the classes: {[round(w, 2) for w in weights_C.tolist()]}", flush=True)
     if training.gradient_checkpointing:
         checkpoint_activations(model)
@@ -89,11 +87,10 @@ def train(options: Options, folder: RunFolder, splits: dict[str, list[dict[str, 
         from peft import get_peft_model
 
         model = get_peft_model(model, lora_config(options.lora, "TOKEN_CLS", model))
+    arguments = training_arguments(training, folder, evaluate=bool(watched_rows))
     trainer = Trainer(
         model=model,
-        args=TrainingArguments(
-            **trainer_settings(training, folder, evaluate=bool(watched_rows)), label_names=["labels"]
-        ),
+        args=TrainingArguments(**arguments, label_names=["labels"]),
         train_dataset=rows,
         eval_dataset=watched_rows or None,
         processing_class=tokenizer,
@@ -103,27 +100,9 @@ def train(options: Options, folder: RunFolder, splits: dict[str, list[dict[str, 
         ),
         preprocess_logits_for_metrics=lambda logits, _: logits.argmax(-1),
         compute_metrics=lambda found: figures(np.asarray(found.predictions), np.asarray(found.label_ids)),
-        callbacks=callbacks(training, folder),
     )
-    trainer.remove_callback(PrinterCallback)
-    train_on(trainer, folder / CHECKPOINTS)
-    save(trainer, tokenizer, folder, languages, tokens, sharded=bool(training.deepspeed or training.fsdp))
-    trainer.accelerator.wait_for_everyone()
-    return bool(trainer.is_world_process_zero())
-
-
-def save(trainer: Any, tokenizer: Any, folder: RunFolder, languages: list[str], tokens: int, *, sharded: bool) -> None:
-    """Write `annotator/`: whole weights, adapters merged; of a sharded run what the trainer gathers, unmerged."""
-    from annotators.verifier.causal import CausalAnnotator, write_settings
-
-    target = folder / ANNOTATOR
-    if sharded:
-        trainer.save_model(str(target))
-        if trainer.is_world_process_zero():
-            tokenizer.save_pretrained(target)
-            write_settings(target, languages, tokens)
-        return
-    model = trainer.accelerator.unwrap_model(trainer.model)
-    merged = model.merge_and_unload() if hasattr(model, "merge_and_unload") else model
-    if trainer.is_world_process_zero():
-        CausalAnnotator(merged, tokenizer, languages=languages, max_tokens=tokens).save_pretrained(target)
+    fit(trainer, folder, training.early_stop)
+    save_merged(trainer, tokenizer, training, folder / ANNOTATOR)
+    if folder.writes:
+        write_settings(folder / ANNOTATOR, languages, tokens)
+    return folder.writes

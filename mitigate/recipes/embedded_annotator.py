@@ -1,7 +1,7 @@
-"""Kind `embedded-annotator`: train the annotator that comes with the toolkit (docs/results/embedded-annotator.md).
+"""Task `embedded-annotator`: train the annotator that comes with the toolkit (docs/results/embedded-annotator.md).
 
 The recipe that comes with the toolkit makes the shipped weights. Any encoder of transformers can be the base. The run
-folder gets the stages' results (`work/`, from which `--resume` goes on) and `annotator/`, which `--annotator` takes.
+folder gets the stages' results (`work/`, from which a second run goes on) and `annotator/`, which `--annotator` takes.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ from mitigate.io import UsageError
 from mitigate.recipes.config import Recipe, Section
 from mitigate.recipes.folder import RunFolder
 
-FOLDERS = ("sentences", "binary")
-
 
 class Stage(Section):
     """One stage of the pair encoder."""
@@ -27,7 +25,7 @@ class Stage(Section):
 
 
 class Options(Recipe):
-    kind: Literal["embedded-annotator"]
+    task: Literal["embedded-annotator"]
     data: Path = Field(description="folder with sentences/ and binary/: labelled sentences, JSON Lines")
     sources: list[str] = Field(min_length=1, description="of `data`, the ones to train on; English rows")
     base: str | None = Field(default=None, description="of the pair encoder: hub id or folder; null: MiniLM")
@@ -39,13 +37,13 @@ class Options(Recipe):
 
 
 def check(options: Options) -> None:
-    """The data is there."""
-    missing = [name for name in FOLDERS if not (options.data / name).is_dir()]
-    if missing:
-        raise UsageError(
-            f"data: expected a folder with sentences/ and binary/, {options.data} has no {missing[0]}/; "
-            "give another one with data=FOLDER"
-        )
+    """Refuse data that is not there."""
+    for name in ("sentences", "binary"):
+        if not (options.data / name).is_dir():
+            raise UsageError(
+                f"data: expected a folder with sentences/ and binary/, {options.data} has no {name}/; "
+                "give another one with data=FOLDER"
+            )
 
 
 def run(options: Options, folder: RunFolder) -> None:

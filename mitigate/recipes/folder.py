@@ -1,22 +1,24 @@
 """The folder of one run of a recipe: what was asked, with what, and what came out.
 
     config.yaml      the resolved recipe
-    versions.json    Python, packages, git revision, machine, command, one entry a start
-    metrics.jsonl    {"step": …, name: value, …}, one object a line
+    versions.json    Python, packages, git revision, machine, command, one entry per start
+    metrics.jsonl    {"step": …, name: value, …}, one object per line
     samples.jsonl    annotated answers, {"when": "before" | "after", …record}
     done.json        the final figures; there only when the run is complete
 
-A folder is used once: a second run refuses, `resume` goes on with the same recipe. A lock keeps a second run away and
-dies with its process. Of several processes that a launcher started (RANK), the first writes and the others only read.
-Leaves out what a kind adds for itself (checkpoints/, curves.png, report.html).
+A folder belongs to one resolved recipe: a second run of it goes on where the first one stopped, a run of another
+recipe is refused. A lock keeps a second process away and dies with its process. Of several processes that a launcher
+started (RANK), the first one writes and the others only read. Leaves out what a task adds (checkpoints/, curves.png).
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import math
 import os
 import platform
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -26,6 +28,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from mitigate.io import OutputError, UsageError, dump_line, whole_file
 from mitigate.recipes.config import Section, dump
 
@@ -33,6 +37,7 @@ CONFIG = "config.yaml"
 VERSIONS = "versions.json"
 METRICS = "metrics.jsonl"
 SAMPLES = "samples.jsonl"
+REJECTED = "rejected.jsonl"
 DONE = "done.json"
 LOCK = ".lock"
 PACKAGES = (
@@ -42,17 +47,17 @@ PACKAGES = (
 
 
 class RunFolder:
-    """An open run folder; see :func:`open_run`.
+    """An open run folder; :func:`open_run` makes it.
 
     Attributes:
         path: The folder.
-        resumed: Whether an earlier start left something to go on from.
+        writes: Whether this process writes into it.
     """
 
-    def __init__(self, path: Path, resumed: bool, lock: int | None) -> None:
+    def __init__(self, path: Path, lock: int | None = None, *, writes: bool = True) -> None:
         self.path = path
-        self.resumed = resumed
-        self._lock = lock  # None in a process that doesn't write
+        self.writes = writes
+        self._lock = lock
 
     def __truediv__(self, name: str) -> Path:
         return self.path / name
@@ -64,47 +69,37 @@ class RunFolder:
         return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
 
     def log(self, step: int, **values: float | int | str | None) -> None:
-        """Append one line to metrics.jsonl.
-
-        Args:
-            step: Training or work step, from 0.
-            values: Figures of that step; None where there is none (NaN and infinities become None).
-        """
+        """Append the figures of a step, from 0, to metrics.jsonl; NaN and infinities become None."""
         broken = {k for k, v in values.items() if isinstance(v, float) and not math.isfinite(v)}
-        self.append(METRICS, [{"step": step, **{k: None if k in broken else v for k, v in values.items()}}])
+        self.append(METRICS, [{"step": step, **values, **dict.fromkeys(broken)}])
 
     def append(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
         """Append rows to a JSON Lines file of the folder, whole lines at once.
 
         Raises:
-            OutputError: It can't be written; a line torn by that is cut when the run goes on.
+            OutputError: It can't be written; a line that was cut off by that is dropped when the run goes on.
         """
         data = b"".join(dump_line(dict(row)) for row in rows)
-        if self._lock is None:
-            return
-        with _written(self.path / name), (self.path / name).open("ab") as file:
-            file.write(data)
+        if self.writes:
+            with writing(self / name), (self / name).open("ab") as file:
+                file.write(data)
 
     def rows(self, name: str = METRICS) -> list[dict[str, Any]]:
         """The rows of a JSON Lines file of the folder."""
-        return list(read_rows(self.path / name))
+        return list(read_rows(self / name))
 
-    def cut(self, step: int, name: str = METRICS) -> None:
-        """Drop the rows after a step, so that a run resumed from its checkpoint writes them once."""
-        self.write_rows(name, [row for row in self.rows(name) if row.get("step", 0) <= step])
+    def cut(self, step: int) -> None:
+        """Drop the metrics after a step, so that a run resumed from its checkpoint writes them once."""
+        self.write_rows(METRICS, [row for row in self.rows() if row.get("step", 0) <= step])
 
-    def write_rows(self, name: str, rows: Iterable[Mapping[str, Any]]) -> Path:
-        """Write a whole JSON Lines file of the folder, as :meth:`write` does."""
-        return self.write(name, b"".join(dump_line(dict(row)) for row in rows).decode())
+    def write_rows(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Write a whole JSON Lines file of the folder."""
+        self.write(name, b"".join(dump_line(dict(row)) for row in rows).decode())
 
-    def write(self, name: str, text: str) -> Path:
-        """Write a whole file of the folder, so that it is either the old or the new one; returns its path."""
-        path = self.path / name
-        if self._lock is None:
-            return path
-        with _written(path), whole_file(path) as part:
-            part.write_text(text, encoding="utf-8")
-        return path
+    def write(self, name: str, text: str) -> None:
+        """Write a whole file of the folder, as :func:`write_file` does."""
+        if self.writes:
+            write_file(self / name, text.encode())
 
     def finish(self, figures: Mapping[str, Any]) -> None:
         """Mark the run complete and keep its final figures."""
@@ -112,10 +107,8 @@ class RunFolder:
 
     def discard(self) -> None:
         """Remove a folder in which nothing was done yet, so that the same command can be given again."""
-        if self._lock is not None and {file.name for file in self.path.iterdir()} <= {CONFIG, VERSIONS, LOCK}:
-            for name in (CONFIG, VERSIONS, LOCK):
-                (self.path / name).unlink(missing_ok=True)
-            self.path.rmdir()
+        if self.writes and {file.name for file in self.path.iterdir()} <= {CONFIG, VERSIONS, REJECTED, LOCK}:
+            shutil.rmtree(self.path)
 
     def close(self) -> None:
         """Let other processes have the folder."""
@@ -130,12 +123,24 @@ class RunFolder:
 
 
 @contextmanager
-def _written(path: Path) -> Iterator[None]:
+def writing(path: Path) -> Iterator[None]:
     """Turns what keeps a file from being written into an error that commands tell in one line."""
     try:
         yield
     except OSError as error:
         raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Write a whole file, so that it is either the old or the new one; its folder is made.
+
+    Raises:
+        OutputError: It can't be written.
+    """
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with whole_file(path) as part:
+            part.write_bytes(data)
 
 
 def read_rows(path: Path) -> Iterator[dict[str, Any]]:
@@ -148,58 +153,67 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
                 yield json.loads(line)
 
 
-def open_run(path: Path, options: Section, *, resume: bool = False) -> RunFolder:
-    """Make a run folder, or open the one that an interrupted run of the same recipe left.
+def open_run(path: Path, options: Section, *, overwrite: bool = False) -> RunFolder:
+    """Make a run folder, or open the one that an earlier run of the same recipe left.
 
     Args:
         path: The folder.
         options: The resolved recipe.
-        resume: Go on in a folder that is there.
+        overwrite: Begin anew in a run folder that is there; all that is in it is deleted.
 
     Raises:
-        UsageError: The folder is there already and `resume` is off, holds another recipe, belongs to a running
-            process, or can't be written.
+        UsageError: The folder holds another recipe or something else than a run, belongs to a running process, or
+            can't be written.
     """
     if os.environ.get("RANK", "0") != "0":
-        return RunFolder(path, resume, None)
-    there = path.exists() and (not path.is_dir() or any(path.iterdir()))
-    if there and not resume:
-        raise UsageError(
-            f"{path} is there already: add --resume to go on with it, or choose another folder with --output"
-        )
+        return RunFolder(path, writes=False)
     try:
         path.mkdir(parents=True, exist_ok=True)
-        lock = _lock(path)
+        folder = RunFolder(path, _lock(path))
     except OSError as error:
         raise UsageError(f"cannot write to {path}: {error.strerror or error}") from error
-    folder = RunFolder(path, (path / CONFIG).is_file(), lock)
     try:
-        text = dump(options)
-        if folder.resumed:
-            _same_config(path, text)
-            for file in path.glob("*.jsonl"):
-                _cut_torn_line(file)
-        elif there and any(file.name != LOCK for file in path.iterdir()):
-            raise UsageError(f"{path} is no run folder (it has no {CONFIG}): choose another folder with --output")
-        else:
-            folder.write(CONFIG, text)
-        starts = json.loads((path / VERSIONS).read_text()) if (path / VERSIONS).is_file() else []
-        folder.write(VERSIONS, json.dumps([*starts, versions()], indent=1) + "\n")
-    except OutputError as error:
+        _begin(folder, dump(options), overwrite)
+    except BaseException as error:
         folder.close()
-        raise UsageError(str(error)) from error
-    except OSError as error:
-        folder.close()
-        raise UsageError(f"cannot write to {path}: {error.strerror or error}") from error
-    except BaseException:
-        folder.close()
+        if isinstance(error, OutputError):
+            raise UsageError(str(error)) from error
         raise
     return folder
 
 
-def _lock(path: Path) -> int:
-    import fcntl
+def _begin(folder: RunFolder, config: str, overwrite: bool) -> None:
+    """Compare the folder's recipe with this one, or write it; drop lines that were cut off; note this start."""
+    others = [file for file in folder.path.iterdir() if file.name != LOCK]
+    if others and not (folder / CONFIG).is_file():
+        raise UsageError(f"{folder.path} is no run folder (it has no {CONFIG}): choose another folder with --output")
+    if overwrite:
+        with writing(folder.path):
+            for file in others:
+                shutil.rmtree(file) if file.is_dir() and not file.is_symlink() else file.unlink()
+    elif others:
+        _same_recipe(folder, config)
+        for file in folder.path.glob("*.jsonl"):
+            with writing(file):
+                data = file.read_bytes()
+                if not data.endswith(b"\n"):
+                    os.truncate(file, data.rfind(b"\n") + 1)
+    folder.write(CONFIG, config)
+    starts = json.loads((folder / VERSIONS).read_text()) if (folder / VERSIONS).is_file() else []
+    folder.write(VERSIONS, json.dumps([*starts, versions()], indent=1) + "\n")
 
+
+def _same_recipe(folder: RunFolder, config: str) -> None:
+    was, now = yaml.safe_load((folder / CONFIG).read_text(encoding="utf-8")), yaml.safe_load(config)
+    if changed := [key for key in {**was, **now} if was.get(key) != now.get(key)]:
+        parts = ", ".join(f"{key} was {was.get(key)!r} and is {now.get(key)!r}" for key in changed)
+        raise UsageError(
+            f"{folder.path} holds a run of another recipe: {parts}; choose another folder with --output, or add "
+            "--overwrite to delete that run"
+        )
+
+
+def _lock(path: Path) -> int:
     lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -207,23 +221,6 @@ def _lock(path: Path) -> int:
         os.close(lock)
         raise UsageError(f"{path} is being written by another run: wait for it, or choose another --output") from error
     return lock
-
-
-def _cut_torn_line(file: Path) -> None:
-    """Drop a last line that was cut while it was written."""
-    data = file.read_bytes()
-    if not data.endswith(b"\n"):
-        os.truncate(file, data.rfind(b"\n") + 1)
-
-
-def _same_config(path: Path, text: str) -> None:
-    import yaml
-
-    was, now = yaml.safe_load((path / CONFIG).read_text(encoding="utf-8")), yaml.safe_load(text)
-    changed = [key for key in {**was, **now} if was.get(key) != now.get(key)]
-    if changed:
-        parts = ", ".join(f"{key} was {was.get(key)!r} and is {now.get(key)!r}" for key in changed)
-        raise UsageError(f"cannot resume {path}: {parts}; choose another folder with --output")
 
 
 def versions() -> dict[str, Any]:
@@ -249,9 +246,10 @@ def git_revision() -> str | None:
     if not (checkout / ".git").exists():
         return None
     try:
-        git = ["git", "-C", str(checkout)]
-        commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True, timeout=20)
-        state = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True, check=True, timeout=20)
+        commit, changes = (
+            subprocess.run(["git", "-C", str(checkout), *asked], capture_output=True, text=True, check=True, timeout=20)
+            for asked in (["rev-parse", "HEAD"], ["status", "--porcelain"])
+        )
     except (OSError, subprocess.SubprocessError):
         return None
-    return commit.stdout.strip() + ("+changes" if state.stdout.strip() else "")
+    return commit.stdout.strip() + ("+changes" if changes.stdout.strip() else "")

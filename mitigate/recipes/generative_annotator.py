@@ -1,4 +1,4 @@
-"""Kind `generative-annotator`: fine-tune a language model to write annotations in tags (docs/annotators.md).
+"""Task `generative-annotator`: fine-tune a language model to write annotations in tags (docs/annotators.md).
 
 Source: ANAH (ACL 2024), C.1: 1 epoch, batch 2, learning rate 4e-5, AdamW, linear schedule, 16k tokens; each sentence a
 sample, other tasks mixed in, prompts in several wordings. The loop is TRL's SFTTrainer with the loss on replies only.
@@ -16,26 +16,17 @@ from typing import Any, Literal
 from pydantic import Field, field_validator
 
 from mitigate.io import UsageError
-from mitigate.recipes.annotator_training import ANNOTATOR, Data, check_training, load_splits, watched
+from mitigate.recipes.annotator_training import ANNOTATOR, Data, Rows, load_splits, watched
 from mitigate.recipes.config import Recipe, Section
 from mitigate.recipes.folder import RunFolder
-from mitigate.recipes.trainer import (
-    CHECKPOINTS,
-    Lora,
-    Training,
-    callbacks,
-    checkpoint_activations,
-    lora_config,
-    train_on,
-    trainer_settings,
-    unchecked,
-)
+from mitigate.recipes.options import Lora, Training, check_training
+from mitigate.recipes.trainer import fit, load_lm, losses, save_merged, sft_trainer
 
 TEMPLATE = (
     "{% for message in messages %}{{ message['content'] }}"
     "{% if message['role'] == 'assistant' %}{{ eos_token }}{% else %}{{ '\n\n' }}{% endif %}{% endfor %}"
 )
-"""Of a checkpoint that has no chat template; saved with the annotator, so that it is asked as it was trained."""
+"""For a checkpoint without a chat template; saved with the annotator, so that it is asked as it was trained."""
 
 
 class GenerativeTraining(Training):
@@ -57,7 +48,7 @@ class Mix(Section):
 
 
 class Options(Recipe):
-    kind: Literal["generative-annotator"]
+    task: Literal["generative-annotator"]
     base: str = Field(min_length=1, description="folder or hub id of a causal LM")
     data: Data
     training: GenerativeTraining = GenerativeTraining()
@@ -84,113 +75,80 @@ class Options(Recipe):
 
 
 def check(options: Options) -> None:
-    """Files and extras are there."""
-    check_training(options.base, options.data, options.training, options.lora)
+    """Refuse missing files and extras, and a mix that does not sum to 1."""
+    check_training(options.task, [options.base, *options.data.sources], options.training, options.lora)
     if missing := [str(path) for path in options.dialogue if not path.is_file()]:
         raise UsageError(f"dialogue: no such file: {', '.join(missing)}")
     if options.mix.dialogue and not options.dialogue:
         raise UsageError("mix.dialogue: expected files under `dialogue`, got none; name some or set it to 0")
-    if abs(sum(options.mix.model_dump().values()) - 1) > 1e-6:
-        raise UsageError(f"mix: expected shares that sum to 1, got {sum(options.mix.model_dump().values()):g}")
+    if abs((total := sum(options.mix.model_dump().values())) - 1) > 1e-6:
+        raise UsageError(f"mix: expected shares that sum to 1, got {total:g}")
 
 
 def run(options: Options, folder: RunFolder) -> None:
     """Build samples, train, save the annotator."""
-    from datasets import Dataset
-    from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback
-    from trl import SFTConfig, SFTTrainer
-
     training = options.training
     splits = load_splits(options.data, folder)
     to_train, to_watch = watched(splits)
     samples = build_samples(options, to_train)
-    held = build_samples(options, to_watch, tasks=False)
-    tokenizer = AutoTokenizer.from_pretrained(options.base)
-    if tokenizer.pad_token is None:
-        tokenizer.pad_token = tokenizer.eos_token
+    model, tokenizer = load_lm(options.base)
     if not tokenizer.chat_template:
         tokenizer.chat_template = TEMPLATE
     rows, long = in_form(samples, tokenizer, training.max_tokens)
-    held_rows, _ = in_form(held, tokenizer, training.max_tokens)
+    watched_rows, _ = in_form(build_samples(options, to_watch, tasks=False), tokenizer, training.max_tokens)
     counts = Counter(sample["task"] for sample in samples)
     print(f"# {len(rows)} samples ({dict(counts)}), {long} too long and left out", flush=True)
     if not rows:
         raise UsageError("data: no training sample is left; see what was left out above")
     folder.write_rows("samples.jsonl", samples[:50])
-    model: Any = AutoModelForCausalLM.from_pretrained(options.base, dtype="float32", use_safetensors=True)
-    if training.gradient_checkpointing:
-        checkpoint_activations(model)
-    settings = trainer_settings(training, folder, evaluate=bool(held_rows)) | {"remove_unused_columns": True}
-    trainer = SFTTrainer(
-        model=model,
-        args=SFTConfig(
-            **settings,
-            max_length=None,  # longer samples were left out, not cut: a cut annotation teaches a wrong one
-            packing=False,
-            completion_only_loss=True,
-            **unchecked(),
-        ),
-        train_dataset=Dataset.from_list(rows),
-        eval_dataset=Dataset.from_list(held_rows) if held_rows else None,
-        processing_class=tokenizer,
-        peft_config=None if options.lora is None else lora_config(options.lora, "CAUSAL_LM"),
-        callbacks=callbacks(training, folder),
+    # Longer samples were left out, not cut: a cut annotation teaches a wrong one.
+    trainer = sft_trainer(
+        model, tokenizer, rows, training, options.lora, folder, watched=watched_rows, max_length=None, packing=False
     )
-    trainer.remove_callback(PrinterCallback)
-    train_on(trainer, folder / CHECKPOINTS)
-    _save(trainer, tokenizer, folder, options)
-    trainer.accelerator.wait_for_everyone()
-    losses = [row["loss"] for row in folder.rows() if "loss" in row]
+    fit(trainer, folder, training.early_stop)
+    target = folder / ANNOTATOR
+    save_merged(trainer, tokenizer, training, target)
+    settings = {"kind": "generative", "protocol": "tagged", "prompts": options.prompts}
+    folder.write(f"{ANNOTATOR}/annotator.json", json.dumps(settings, indent=1) + "\n")
     figures = {
         "samples": len(rows), "too_long": long, **{f"samples_{task}": n for task, n in sorted(counts.items())},
-        "first_loss": losses[0] if losses else None, "last_loss": losses[-1] if losses else None,
+        **losses(folder),
         "eval_loss": next((row["eval_loss"] for row in reversed(folder.rows()) if "eval_loss" in row), None),
     }  # fmt: skip
     folder.finish(figures)
     print(json.dumps(figures, indent=1))
     files = " ".join(str(folder / f"{name}.jsonl") for name in splits if name not in ("train", "test"))
-    name = f"generative:transformers:{folder / ANNOTATOR}"
-    print(f"# judge it: mitigate evaluate annotator --annotator {name} --data {files}")
+    name = f"generative:transformers:{target}"
+    print(f"# judge it: mitigate evaluate --annotator {name} --input {files}")
 
 
-def build_samples(options: Options, rows: list[dict[str, Any]], *, tasks: bool = True) -> list[dict[str, Any]]:
-    """Samples of the mix; with ``tasks`` off those of annotation alone.
-
-    Args:
-        options: Of the run.
-        rows: Labelled sentences.
-        tasks: Whether the other tasks are mixed in.
-    """
+def build_samples(options: Options, rows: Rows, *, tasks: bool = True) -> Rows:
+    """Samples of the mix from labelled sentences; with ``tasks`` off those of annotation alone."""
+    from annotators.generative import samples
     from annotators.generative.protocols import Windows
-    from annotators.generative.samples import (
-        annotation_samples,
-        answer_samples,
-        dialogue_samples,
-        mix,
-        question_samples,
-    )
     from engines.embedding import Embedder
 
     several, seed = len(options.prompts) > 1, options.training.seed
     windows = Windows(options.window, options.window_tokens, Embedder)
-    found: dict[Any, Any] = {"annotation": annotation_samples(rows, options.prompts, windows, seed)}
+    annotation = list(samples.annotation_samples(rows, options.prompts, windows, seed))
     if not tasks:
-        return list(found["annotation"])
+        return annotation
     topics: dict[str, dict[str, Any]] = {}
     for row in rows:
         if row.get("question"):
-            topic = topics.setdefault(
-                row["reference"], {"reference": row["reference"], "questions": [], "lang": row.get("lang")}
-            )
-            topic["questions"].append(row["question"])
-    found |= question_samples(list(topics.values()), several=several, seed=seed)
-    found["answer_generation"] = answer_samples(rows, several=several, seed=seed)
-    found["dialogue"] = list(dialogue_samples(options.dialogue)) if options.mix.dialogue else []
+            blank = {"reference": row["reference"], "questions": [], "lang": row.get("lang")}
+            topics.setdefault(row["reference"], blank)["questions"].append(row["question"])
+    found: dict[Any, Any] = {
+        "annotation": annotation,
+        **samples.question_samples(list(topics.values()), several=several, seed=seed),
+        "answer_generation": samples.answer_samples(rows, several=several, seed=seed),
+        "dialogue": list(samples.dialogue_samples(options.dialogue)) if options.mix.dialogue else [],
+    }
     shares: dict[Any, float] = options.mix.model_dump()
-    return mix(found, shares, seed)
+    return samples.mix(found, shares, seed)
 
 
-def in_form(samples: list[dict[str, Any]], tokenizer: Any, max_tokens: int) -> tuple[list[dict[str, Any]], int]:
+def in_form(samples: Rows, tokenizer: Any, max_tokens: int) -> tuple[Rows, int]:
     """Prompt and completion of each sample whose tokens, with the chat template around them, are not too many.
 
     Returns:
@@ -203,17 +161,3 @@ def in_form(samples: list[dict[str, Any]], tokenizer: Any, max_tokens: int) -> t
         if len(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]) <= max_tokens:
             rows.append(row)
     return rows, len(samples) - len(rows)
-
-
-def _save(trainer: Any, tokenizer: Any, folder: RunFolder, options: Options) -> None:
-    """Write `annotator/`: whole weights, adapters merged; of a sharded run what the trainer gathers."""
-    target = folder / ANNOTATOR
-    model = trainer.accelerator.unwrap_model(trainer.model)
-    if options.training.deepspeed or options.training.fsdp:
-        trainer.save_model(str(target))
-    elif trainer.is_world_process_zero():
-        (model.merge_and_unload() if hasattr(model, "merge_and_unload") else model).save_pretrained(target)
-    if trainer.is_world_process_zero():
-        tokenizer.save_pretrained(target)
-        settings = {"kind": "generative", "protocol": "tagged", "prompts": options.prompts}
-        (target / "annotator.json").write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")

@@ -1,6 +1,6 @@
-"""Kind `icl`: demonstrations chosen by FEWL, prompts for any engine, and its answers with and without them.
+"""Task `icl`: demonstrations chosen by FEWL, prompts for any engine, and its answers with and without them.
 
-Writes pool.jsonl, prompts.jsonl (three chats a question: none, baseline, fewl) and, with an engine, answers.jsonl and
+Writes pool.jsonl, prompts.jsonl (three chats per question: none, baseline, fewl) and, with an engine, answers.jsonl and
 pairs-fewl.jsonl and pairs-baseline.jsonl for `mitigate judge`.
 """
 
@@ -13,17 +13,17 @@ from typing import Any, Literal
 from pydantic import Field
 
 from engines.types import EngineError, Sampling, check_asked
-from mitigate.io import Problem, Record, UsageError, check_text, read_lines
+from mitigate.io import Problem, Record, UsageError, check_text
 from mitigate.models import EngineName, failures, open_engine
 from mitigate.recipes.config import Recipe
-from mitigate.recipes.data import Scoring, check_baseline, read_records
+from mitigate.recipes.data import Scoring, picks, read_good, read_records
 from mitigate.recipes.folder import RunFolder
 
 VARIANTS = ("none", "baseline", "fewl")
 
 
 class Options(Recipe):
-    kind: Literal["icl"]
+    task: Literal["icl"]
     pool: Path = Field(description="FEWL records with answers and reference_answers, JSON Lines")
     questions: Path | None = Field(
         default=None, description="questions to answer, JSON Lines; null: those of the pool, each left out for itself"
@@ -39,7 +39,7 @@ class Options(Recipe):
 
 
 def check(options: Options) -> None:
-    """Files are there."""
+    """Refuse missing files."""
     from mitigate.models import check_similarity
 
     for path in (options.pool, options.questions):
@@ -52,27 +52,21 @@ def run(options: Options, folder: RunFolder) -> int:
     """Score, choose, prompt, ask."""
     from mitigate.icl import candidate_pool, chat, demonstrations
     from mitigate.inference.judge import about_tokens
-    from mitigate.models import load_encoder, load_similarity
-    from mitigate.recipes.data import picks
 
-    records, bad = read_records(options.pool)
-    check_baseline(records, options.baseline)
-    tests, bad_tests = _questions(options, records)
-    bad += bad_tests
-    named, encode = load_encoder(options.scoring.embedding, [record["question"] for record in records])
+    records, bad = read_records(options.pool, options.baseline, folder)
+    tests = records
+    if options.questions is not None:
+        tests, more = read_good(options.questions, _check_question, folder, "questions", "questions.rejected.jsonl")
+        bad += more
+    named, encode, similarity = options.scoring.load([record["question"] for record in records])
     print(f"{len(records)} records, {len(tests)} questions, embeddings: {named}", flush=True)
-    how: Any = {
-        "scoring": options.scoring,
-        "baseline": options.baseline,
-        "similarity": load_similarity(options.scoring.similarity, encode)[1],
-        "encode": encode,
-    }
+    how: Any = {"scoring": options.scoring, "baseline": options.baseline, "similarity": similarity, "encode": encode}
     pool = candidate_pool(records, picks(records, "fewl", **how), picks(records, "baseline", **how))
     folder.write_rows("pool.jsonl", [example.to_dict() for example in pool])
     print(f"pool: {len(pool)} questions that FEWL and {options.baseline} answer differently", flush=True)
-    found = demonstrations([test["question"] for test in tests], pool, encode, options.demonstrations)
+    chosen = demonstrations([test["question"] for test in tests], pool, encode, options.demonstrations)
     prompts = []
-    for test, neighbours in zip(tests, found, strict=True):
+    for test, neighbours in zip(tests, chosen, strict=True):
         for variant in VARIANTS:
             shown = [] if variant == "none" else [(n.example.question, getattr(n.example, variant)) for n in neighbours]
             messages, kept = chat(test["question"], shown, budget=options.prompt_tokens, count=about_tokens)
@@ -82,32 +76,20 @@ def run(options: Options, folder: RunFolder) -> int:
                  "demonstrations": used if shown else [], "messages": messages}
             )  # fmt: skip
     folder.write_rows("prompts.jsonl", prompts)
-    figures: dict[str, Any] = {"records": len(records), "rejected_lines": len(bad), "questions": len(tests)}
+    figures: dict[str, Any] = {"records": len(records), "rejected_lines": bad, "questions": len(tests)}
     figures |= {"pool": len(pool), "prompts": len(prompts)}
     print(f"prompts: {folder / 'prompts.jsonl'}")
     if options.engine is not None:
-        figures |= _ask(options, options.engine, folder, prompts)
+        figures |= _ask(options.engine, options.answer_tokens, folder, prompts)
     folder.finish(figures)
-    for line in bad[:10]:
-        print(f"line {line.number}: {'; '.join(map(str, line.problems))} (left out)")
     return 3 if bad else 0
 
 
-def _questions(options: Options, records: list[Record]) -> tuple[list[Record], list[Any]]:
-    if options.questions is None:
-        return records, []
-
-    def check_question(record: Record) -> list[Problem]:
-        return check_text(record, "question", required=True)
-
-    lines = list(read_lines(options.questions, check_question))
-    good = [{"id": str(i), **line.record} for i, line in enumerate(lines) if line.record is not None]
-    if not good:
-        raise UsageError(f"{options.questions}: expected questions, found no good line")
-    return good, [line for line in lines if line.record is None]
+def _check_question(record: Record) -> list[Problem]:
+    return check_text(record, "question", required=True)
 
 
-def _ask(options: Options, name: str, folder: RunFolder, prompts: list[Record]) -> dict[str, Any]:
+def _ask(name: str, tokens: int, folder: RunFolder, prompts: list[Record]) -> dict[str, Any]:
     """Answers of the engine; a second run takes them from the cache of the run folder.
 
     Raises:
@@ -115,7 +97,7 @@ def _ask(options: Options, name: str, folder: RunFolder, prompts: list[Record]) 
     """
     with closing(open_engine(name, "engine", folder / "replies.sqlite")) as engine:
         print(f"asking {name}: {len(prompts)} prompts", flush=True)
-        results = engine.chat([p["messages"] for p in prompts], Sampling(max_tokens=options.answer_tokens))
+        results = engine.chat([p["messages"] for p in prompts], Sampling(max_tokens=tokens))
         check_asked(results)
         why = failures([engine])
     answers: list[Record] = []
@@ -131,11 +113,10 @@ def _ask(options: Options, name: str, folder: RunFolder, prompts: list[Record]) 
             for row in answers
             if row["none"] and row[variant]
         ]
-        folder.write_rows(f"pairs-{variant}.jsonl", pairs)
+        file = f"pairs-{variant}.jsonl"
+        folder.write_rows(file, pairs)
         counts[f"pairs_{variant}"] = len(pairs)
-        print(
-            f"judge with: mitigate judge --input {folder / f'pairs-{variant}.jsonl'} --output judged.jsonl --engine …"
-        )
+        print(f"judge with: mitigate judge --input {folder / file} --output judged.jsonl --engine …")
     if why:
         failed = sum(result.error is not None for result in results)
         raise EngineError(f"{failed} of {len(prompts)} prompts have no answer ({why})")

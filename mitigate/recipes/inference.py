@@ -1,13 +1,12 @@
-"""Kind `inference`: several answers a question from any engine, the best chosen, corrected, or withheld.
+"""Task `inference`: several answers per question from any engine, the best chosen, corrected, or withheld.
 
 Writes results.jsonl (the answer as given, its annotation, what it would have been without this), report.html and the
-rates of the first, the chosen and the corrected answers. Resumed runs go on where the last one stopped; replies are
-cached. A question that a request failed for is kept with its `error`, and its chunk is done again by a resumed run.
+rates of the first, the chosen and the corrected answers. A second run goes on where the first one stopped; replies are
+cached. A question that a request failed for is kept with its `error`, and the next run does its chunk again.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -16,10 +15,10 @@ from typing import Any, Literal
 from pydantic import Field
 
 from engines.types import ChatResult, Engine, EngineError, Sampling, check_asked, check_chats
-from mitigate.io import Problem, Record, UsageError, check_text, read_lines, rejected_row, shown
+from mitigate.io import Problem, Record, UsageError, check_text, shown
 from mitigate.models import EngineName, failures, open_engine
 from mitigate.recipes.config import Recipe
-from mitigate.recipes.data import Scoring, best_scored
+from mitigate.recipes.data import Scoring, best_scored, read_good
 from mitigate.recipes.folder import RunFolder
 
 RESULTS = "results.jsonl"
@@ -27,7 +26,7 @@ STAGES = ("first", "chosen", "given")
 
 
 class Options(Recipe):
-    kind: Literal["inference"]
+    task: Literal["inference"]
     engine: EngineName = Field(description="KIND:MODEL[@BASE_URL] that answers")
     data: Path = Field(description='questions, JSON Lines: {"question", "reference", "prompt"?: chat, "id"?}')
     reference_in_prompt: bool = Field(default=True, description="show the model the reference with the question")
@@ -49,7 +48,7 @@ class Options(Recipe):
 
 
 def check(options: Options) -> None:
-    """Options go together, the data is there."""
+    """Refuse options that do not go together, and data that is not there."""
     from mitigate.models import check_similarity
 
     if not options.data.is_file():
@@ -79,12 +78,7 @@ def run(options: Options, folder: RunFolder) -> int:
     """Ask, choose, correct, chunk by chunk; then the figures and the page."""
     from mitigate.models import open_annotator
 
-    lines = list(read_lines(options.data, check_question))
-    rows = [{"id": str(i), **line.record} for i, line in enumerate(lines) if line.record is not None]
-    bad = [line for line in lines if line.record is None]
-    if not rows:
-        raise UsageError(f'{options.data}: expected {{"question", "reference"}}, found no good line')
-    folder.write_rows("rejected.jsonl", [rejected_row(options.data, line) for line in bad])
+    rows, bad = read_good(options.data, check_question, folder, '{"question", "reference"}')
     results = _written(options, folder, rows)
     annotator = open_annotator(options.annotator)
     with ExitStack() as stack:
@@ -107,7 +101,7 @@ def run(options: Options, folder: RunFolder) -> int:
         why = failures(engines.values())
     figures = _figures(folder)
     _page(folder)
-    _tell(figures, folder, bad)
+    _tell(figures, folder)
     if figures["failed"]:
         raise EngineError(f"{figures['failed']} of {len(rows)} questions have a request without a reply ({why})")
     folder.finish(figures)
@@ -115,13 +109,13 @@ def run(options: Options, folder: RunFolder) -> int:
 
 
 def _written(options: Options, folder: RunFolder, rows: Sequence[Record]) -> list[Record]:
-    """The results of an earlier start, whole chunks only: one that was cut while it was written begins again."""
+    """The results of an earlier start, whole chunks only: one that was cut off while it was written begins again."""
     written = folder.rows(RESULTS)
     for i, found in enumerate(written):
         if i >= len(rows) or any(found.get(k) != rows[i][k] for k in ("id", "question", "reference")):
             raise UsageError(
-                f"cannot resume {folder.path}: row {i + 1} of {RESULTS} is not of question {i + 1} of {options.data}, "
-                "which has changed; choose another folder with --output"
+                f"cannot go on in {folder.path}: row {i + 1} of {RESULTS} is not of question {i + 1} of "
+                f"{options.data}, which has changed; choose another folder with --output"
             )
     whole = len(written) if len(written) == len(rows) else len(written) - len(written) % options.chunk
     if whole < len(written):
@@ -130,7 +124,7 @@ def _written(options: Options, folder: RunFolder, rows: Sequence[Record]) -> lis
 
 
 def _chunk(options: Options, engines: Mapping[str, Engine], rows: Sequence[Record], annotator: Any) -> list[Record]:
-    """The results of some questions, with `error` where a request failed.
+    """One result per question, with `answer` null where there is none and `error` where a request failed.
 
     What is asked for a whole chunk (reference answers, whose neighbours are found among its questions, and sentences
     written anew) concerns all of its questions.
@@ -138,17 +132,13 @@ def _chunk(options: Options, engines: Mapping[str, Engine], rows: Sequence[Recor
     Raises:
         EngineError: An engine answers nothing more; its replies so far are in the cache.
     """
-    from mitigate.inference.regenerate import with_engine
-
     asked = _ask(options, engines[options.engine], rows)
-    own = [result.error for result in asked]
     candidates = [[text.strip() for text in result.texts if text.strip()] for result in asked]
     before = failures(engines.values())
-    regenerate = with_engine(engines[options.regenerate]) if options.regenerate else None
-    results = _finish(options, engines, rows, candidates, annotator, regenerate)
+    results = _finish(options, engines, rows, candidates, annotator)
     after = failures(engines.values())
     shared = None if after == before else f"a request of its chunk failed ({after})"
-    return [{**result, "error": error or shared} for result, error in zip(results, own, strict=True)]
+    return [{**result, "error": one.error or shared} for result, one in zip(results, asked, strict=True)]
 
 
 def _ask(options: Options, engine: Engine, rows: Sequence[Record]) -> list[ChatResult]:
@@ -163,38 +153,44 @@ def _ask(options: Options, engine: Engine, rows: Sequence[Record]) -> list[ChatR
 def _prompt(options: Options, row: Record) -> list[dict[str, str]]:
     if row.get("prompt"):
         return list(row["prompt"])
-    question = str(row["question"])
-    if not options.reference_in_prompt:
-        return [{"role": "user", "content": question}]
-    text = f"Answer the question from the text below, and say so where it does not tell.\n\nText:\n{row['reference']}"
-    return [{"role": "user", "content": f"{text}\n\nQuestion: {question}"}]
+    text = str(row["question"])
+    if options.reference_in_prompt:
+        rule = "Answer the question from the text below, and say so where it does not tell."
+        text = f"{rule}\n\nText:\n{row['reference']}\n\nQuestion: {text}"
+    return [{"role": "user", "content": text}]
 
 
 def _finish(
-    options: Options, engines: Mapping[str, Any], rows: Sequence[Record], candidates: Sequence[Sequence[str]],
-    annotator: Any, regenerate: Any,
-) -> list[Record]:  # fmt: skip
-    """One result per question; a question without any answer gets `answer` null."""
+    options: Options,
+    engines: Mapping[str, Engine],
+    rows: Sequence[Record],
+    candidates: Sequence[Sequence[str]],
+    annotator: Any,
+) -> list[Record]:
+    """Judge the candidates, choose one per question and correct it."""
     from mitigate.inference.correct import best_of, correct
+    from mitigate.inference.regenerate import with_engine
 
-    asked = [{**_context(row), "answer": text} for row, texts in zip(rows, candidates, strict=True) for text in texts]
+    contexts = [{k: row[k] for k in ("question", "reference", "language") if k in row} for row in rows]
+    asked = [{**context, "answer": text} for context, texts in zip(contexts, candidates, strict=True) for text in texts]
     judged = iter(annotator.annotate_batch(asked))
     annotations = [[next(judged) for _ in texts] for texts in candidates]
+    picked: list[int | None] = [None] * len(rows)
     if options.select == "fewl":
-        picked: list[int | None] = _by_fewl(options, engines, rows, candidates)
-    else:
-        picked = [best_of(a) if options.select == "annotator" else (0 if a else None) for a in annotations]
+        picked = _by_fewl(options, engines, rows, candidates)
+    elif options.select == "annotator":
+        picked = [best_of(a) for a in annotations]
+    # Where nothing tells the answers apart, the first is taken.
     places = [p if p is not None or not a else 0 for p, a in zip(picked, annotations, strict=True)]
     chosen = {i: annotations[i][p] for i, p in enumerate(places) if p is not None}
-    given: dict[int, Record]
+    given = {i: annotation.to_dict() for i, annotation in chosen.items()}
     if options.correct:
         mended = correct(
             [annotation.record for annotation in chosen.values()], annotator,
-            regenerate=regenerate, delete=options.delete, abstain_above=options.abstain_above,
+            regenerate=with_engine(engines[options.regenerate]) if options.regenerate else None,
+            delete=options.delete, abstain_above=options.abstain_above,
         )  # fmt: skip
         given = {i: one.to_dict() for i, one in zip(chosen, mended, strict=True)}
-    else:
-        given = {i: annotation.to_dict() for i, annotation in chosen.items()}
     return [
         {
             **row,
@@ -211,41 +207,36 @@ def _finish(
     ]
 
 
-def _context(row: Record) -> Record:
-    return {k: row[k] for k in ("question", "reference", "language") if k in row}
-
-
 def _labels(record: Record | None) -> list[str | None]:
     return [] if record is None else [sentence["label"] for sentence in record["sentences"]]
 
 
 def _by_fewl(
-    options: Options, engines: Mapping[str, Any], rows: Sequence[Record], candidates: Sequence[Sequence[str]]
+    options: Options, engines: Mapping[str, Engine], rows: Sequence[Record], candidates: Sequence[Sequence[str]]
 ) -> list[int | None]:
-    from fewl.generate import reference_answers
+    """The best-scored candidate of each question, None where none has a score."""
+    from fewl.expertise import reference_answers
     from fewl.score import score_records
-    from mitigate.models import load_encoder, load_similarity
 
     questions = [row["question"] for row in rows]
     references = {
         name: reference_answers(engines[engine], questions) for name, engine in options.reference_llms.items()
     }
-    records = [
-        {
+    records = {
+        q: {
             "id": row["id"],
             "question": row["question"],
             "answers": [{"text": text} for text in texts],
             "reference_answers": {name: texts_Q[q][0] for name, texts_Q in references.items() if texts_Q[q]},
         }
         for q, (row, texts) in enumerate(zip(rows, candidates, strict=True))
-    ]
-    there = [q for q, record in enumerate(records) if record["answers"]]
-    _, encode = load_encoder(options.scoring.embedding, questions)
-    _, similarity = load_similarity(options.scoring.similarity, encode)
+        if texts
+    }
+    _, encode, similarity = options.scoring.load(questions)
     scored, _ = score_records(
-        [records[q] for q in there], similarity=similarity, encode=encode, options=options.scoring.options()
+        list(records.values()), similarity=similarity, encode=encode, options=options.scoring.options()
     )
-    best = {q: best_scored(record["answers"]) for q, record in zip(there, scored, strict=True)}
+    best = {q: best_scored(record["answers"]) for q, record in zip(records, scored, strict=True)}
     return [best.get(q) for q in range(len(rows))]
 
 
@@ -262,19 +253,17 @@ def _figures(folder: RunFolder) -> dict[str, Any]:
     }
     for stage in STAGES:
         factual = [[label for label in row["stages"][stage] if label not in (None, "no_fact")] for row in rows]
-        wrong = [sum(label in HALLUCINATED for label in labels) for labels in factual]
+        counts = [(sum(label in HALLUCINATED for label in labels), len(labels)) for labels in factual]
 
-        def rate(weights: Any, wrong: Any = wrong, factual: Any = factual) -> float | None:
-            n = sum(w * len(labels) for w, labels in zip(weights, factual, strict=True))
-            return float(sum(w * k for w, k in zip(weights, wrong, strict=True)) / n) if n else None
+        def rate(weights: Any, counts: Any = counts) -> float | None:
+            n = sum(w * total for w, (_, total) in zip(weights, counts, strict=True))
+            return float(sum(w * wrong for w, (wrong, _) in zip(weights, counts, strict=True)) / n) if n else None
 
-        n = sum(map(len, factual))
-        interval = bootstrap({"rate": rate}, list(range(len(rows))))["rate"] if rows else None
         out[stage] = {
-            "hallucinated": sum(wrong),
-            "factual": n,
-            "rate": sum(wrong) / n if n else None,
-            "interval": interval,
+            "hallucinated": sum(wrong for wrong, _ in counts),
+            "factual": sum(total for _, total in counts),
+            "rate": rate([1] * len(rows)),
+            "interval": bootstrap({"rate": rate}, list(range(len(rows))))["rate"] if rows else None,
         }
     return out
 
@@ -290,7 +279,7 @@ def _page(folder: RunFolder) -> None:
     write_page(folder / "report.html", lambda: rows, totals, full_output=RESULTS)
 
 
-def _tell(figures: Mapping[str, Any], folder: RunFolder, bad: Sequence[Any]) -> None:
+def _tell(figures: Mapping[str, Any], folder: RunFolder) -> None:
     from mitigate.report.totals import percent
 
     for stage in STAGES:
@@ -300,5 +289,3 @@ def _tell(figures: Mapping[str, Any], folder: RunFolder, bad: Sequence[Any]) -> 
     print("all by the same annotator, which also chose and corrected: judge with another one as well")
     print(f"questions: {figures['questions']}, without an answer: {figures['unanswered']}, failed: {figures['failed']}")
     print(f"results: {folder / RESULTS}\npage: {folder / 'report.html'}")
-    for line in bad[:10]:
-        print(f"line {line.number}: {json.dumps([str(p) for p in line.problems])} (left out)")

@@ -1,24 +1,22 @@
-"""Kind `mask-dpo`: sampled answers, judged, paired best against worst, and DPO on the sentences that differ."""
+"""Task `mask-dpo`: sampled answers, judged, paired best against worst, and DPO on the sentences that differ."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
 from mitigate.io import UsageError
+from mitigate.recipes import options as shared
+from mitigate.recipes import runner
 from mitigate.recipes.config import Section
+from mitigate.recipes.data import Questions
 from mitigate.recipes.folder import RunFolder
-from mitigate.recipes.options import Base, check_base
-
-if TYPE_CHECKING:
-    from mitigate.recipes.data import Questions
-    from mitigate.recipes.runner import Log
-
+from mitigate.recipes.results import ask, without_prompt
 
 SAMPLED, PAIRS = "sampled.jsonl", "pairs.jsonl"
 CHUNK = 32  # questions sampled and judged between two writes
+show = runner.show
 
 
 class Sampling(Section):
@@ -30,25 +28,18 @@ class Sampling(Section):
     min_gap: float = Field(default=0.0, ge=0, le=1, description="smallest difference of the two rates of a pair")
 
 
-class Trainer(Section):
+class Trainer(shared.Trainer):
     """DPO. ``masked`` false is plain DPO with the same losses."""
 
     masked: bool = True
     epochs: float = Field(default=1.0, gt=0)
-    batch: int = Field(default=16, ge=1, description="pairs a step, on all devices")
-    per_device_batch: int | None = Field(default=None, ge=1, description="pairs at once; null: all of a step")
-    learning_rate: float = Field(default=1e-6, gt=0)
-    schedule: Literal["constant", "constant_with_warmup", "linear", "cosine"] = "constant_with_warmup"
-    warmup_steps: int = Field(default=0, ge=0)
-    max_grad_norm: float = Field(default=1.0, gt=0)
+    batch: int = Field(default=16, ge=1, description="pairs per step, on all devices")
     beta: float = Field(default=0.1, gt=0)
     max_length: int | None = Field(default=None, ge=16, description="tokens of prompt and answer; null: all")
-    gradient_checkpointing: bool = False
-    save_every: int = Field(default=50, ge=1, description="steps between checkpoints")
 
 
-class Options(Base):
-    kind: Literal["mask-dpo"]
+class Options(shared.Base):
+    task: Literal["mask-dpo"]
     sampling: Sampling = Sampling()
     trainer: Trainer = Trainer()
 
@@ -59,30 +50,21 @@ def check(options: Options) -> None:
     Raises:
         UsageError: See ``check_base``; also a batch that does not divide.
     """
-    check_base(options)
-    processes = options.launch.processes if options.launch else 1
-    if options.trainer.batch % ((options.trainer.per_device_batch or 1) * processes):
+    shared.check_base(options)
+    once, processes = options.trainer.per_device_batch or 1, options.processes
+    if options.trainer.batch % (once * processes):
         raise UsageError(
-            f"trainer.batch: expected a multiple of per_device_batch × processes = "
-            f"{options.trainer.per_device_batch or 1} × {processes}, got {options.trainer.batch}"
+            f"trainer.batch: expected a multiple of per_device_batch × processes = {once} × {processes}, "
+            f"got {options.trainer.batch}"
         )
 
 
 def run(options: Options, folder: RunFolder) -> int:
     """Sample, pair and train, with answers before and after; 3 where input lines were rejected."""
-    from mitigate.recipes.runner import run_recipe
-
-    return run_recipe(options, folder, train, prepare)
+    return runner.run(options, folder, train, prepare)
 
 
-def show(folder: RunFolder) -> None:
-    """Print the table of a complete run again."""
-    from mitigate.recipes.runner import show as print_run
-
-    print_run(folder)
-
-
-def prepare(options: Options, questions: Questions, model: str, folder: RunFolder) -> None:
+def prepare(options: Options, questions: Questions, folder: RunFolder) -> None:
     """Write the folder's pairs.jsonl from answers of the starting model; goes on where it stopped.
 
     Raises:
@@ -90,23 +72,18 @@ def prepare(options: Options, questions: Questions, model: str, folder: RunFolde
     """
     if (folder / PAIRS).is_file():
         return
-    from mitigate.recipes.results import ask
     from mitigate.rl.preferences import build_pairs
 
     how, judge = options.sampling, options.load_annotator(options.reward.annotator)
     done = folder.rows(SAMPLED)
-    rest = questions.train[done[-1]["place"] + 1 if done else 0 :]
-    first = len(questions.train) - len(rest)
+    first = done[-1]["place"] + 1 if done else 0
+    rows = [{**row, "place": place} for place, row in enumerate(questions.train)]
     asked = ask(
-        model, rest, options, n=how.per_question, seed=options.seed + 1,
+        options.model, rows[first:], options, n=how.per_question, seed=options.seed + 1,
         temperature=how.temperature, max_tokens=how.max_new_tokens, chunk=CHUNK,
     )  # fmt: skip
-    for start, chunk in asked:
-        records = [
-            {**{k: v for k, v in row.items() if k != "prompt"}, "place": first + start + i, "answer": text}
-            for i, (row, texts) in enumerate(chunk)
-            for text in texts
-        ]
+    for chunk in asked:
+        records = [{**without_prompt(row), "answer": text} for row, texts in chunk for text in texts]
         folder.append(SAMPLED, (one.to_dict() for one in judge.annotate_batch(records)))
     pairs = build_pairs(folder.rows(SAMPLED), min_gap=how.min_gap)
     if not pairs:
@@ -114,39 +91,34 @@ def prepare(options: Options, questions: Questions, model: str, folder: RunFolde
     chats = {(row["question"], row["reference"]): row["prompt"] for row in questions.train}
     for pair in pairs:  # the prompt as it was asked
         pair["prompt"] = chats[pair["prompt"][-1]["content"], pair["reference"]]
-    folder.append(PAIRS + ".part", pairs)
-    (folder / (PAIRS + ".part")).rename(folder / PAIRS)
+    folder.write_rows(PAIRS, pairs)
 
 
-def train(options: Options, questions: Questions, model: str, folder: Path, log: Log) -> None:
-    """DPO from ``model`` to ``folder``/model on pairs.jsonl, going on from ``folder``/checkpoints."""
+def train(options: Options, questions: Questions, folder: RunFolder) -> None:
+    """DPO on pairs.jsonl, from the recipe's model to ``folder``/model, going on from ``folder``/checkpoints."""
     from datasets import Dataset
     from transformers import AutoTokenizer
     from trl import DPOConfig, DPOTrainer
 
-    from mitigate.recipes.folder import read_rows
-    from mitigate.recipes.runner import adapters, common_arguments, fit, load_options
-    from mitigate.rl.dpo import MASK_DPO, MaskedPreferenceCollator
+    from mitigate.recipes.trainer import fit_and_save, lora_config, rl_arguments
+    from mitigate.rl.dpo import MASK_DPO, MaskDPOCollator
 
-    tokenizer: Any = AutoTokenizer.from_pretrained(model, trust_remote_code=False)
-    chosen = options.trainer
-    processes = options.launch.processes if options.launch else 1
+    tokenizer: Any = AutoTokenizer.from_pretrained(options.model, trust_remote_code=False)
+    chosen, processes = options.trainer, options.processes
     batch = chosen.per_device_batch or chosen.batch // processes
     args = DPOConfig(
-        **{**common_arguments(options, chosen, folder), **MASK_DPO},
-        model_init_kwargs=load_options(options),
+        **rl_arguments(options, chosen, folder) | MASK_DPO,
         num_train_epochs=chosen.epochs,
         per_device_train_batch_size=batch,
         gradient_accumulation_steps=chosen.batch // (batch * processes),
         max_length=chosen.max_length,
     )
-    collator = MaskedPreferenceCollator(tokenizer, max_length=chosen.max_length) if chosen.masked else None
     trainer = DPOTrainer(
-        model,
+        options.model,
         args=args,
-        train_dataset=Dataset.from_list(list(read_rows(folder / PAIRS))),
+        train_dataset=Dataset.from_list(folder.rows(PAIRS)),
         processing_class=tokenizer,
-        data_collator=collator,
-        peft_config=adapters(options),
+        data_collator=MaskDPOCollator(tokenizer, max_length=chosen.max_length) if chosen.masked else None,
+        peft_config=lora_config(options.lora),
     )
-    fit(trainer, folder, log)
+    fit_and_save(trainer, folder)

@@ -1,8 +1,12 @@
-"""Options that the recipes `rlhf` and `mask-dpo` share, and what of them can be checked before anything is loaded."""
+"""Options that several tasks share, and what of them can be checked before anything is loaded.
+
+`Training` and `Lora` are sections of SFT and of the annotators; `Base` is what `rlhf` and `mask-dpo` have in common.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -11,14 +15,42 @@ from pydantic import Field
 
 from mitigate.io import UsageError
 from mitigate.recipes.config import Recipe, Section, recipes_folder
-from mitigate.recipes.trainer import Lora
 from mitigate.rewards.config import Reward, check_calibration
 
 if TYPE_CHECKING:
-    from annotators.records import Annotator
-
+    from annotators.base import Annotator
 
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+
+
+class Training(Section):
+    """Settings of the trainer; batch sizes are for one device."""
+
+    epochs: float = Field(gt=0)
+    batch_size: int = Field(ge=1)
+    learning_rate: float = Field(gt=0)
+    accumulate: int = Field(default=1, ge=1, description="batches for one optimiser step")
+    warmup: float = Field(default=0.0, ge=0, lt=1, description="share of the steps")
+    weight_decay: float = Field(default=0.0, ge=0)
+    max_steps: int | None = Field(default=None, ge=1, description="instead of epochs")
+    max_tokens: int = Field(default=16_384, ge=64, description="longest row")
+    gradient_checkpointing: bool = False
+    evaluate_every: int = Field(default=100, ge=1, description="steps; checkpoints are written as often")
+    keep: int = Field(default=2, ge=1, description="checkpoints that are kept")
+    early_stop: int | None = Field(default=None, ge=1, description="evaluations without a lower loss; null: never")
+    deepspeed: str | None = Field(default=None, description="a DeepSpeed JSON, see recipes/accelerate/")
+    fsdp: str | None = Field(default=None, description="as transformers' --fsdp, e.g. 'full_shard auto_wrap'")
+    fsdp_config: str | None = Field(default=None, description="a JSON beside fsdp")
+    seed: int = Field(default=0, ge=0)
+
+
+class Lora(Section):
+    """Low-rank adapters in place of training all weights."""
+
+    rank: int = Field(default=16, ge=1)
+    alpha: int = Field(default=32, ge=1)
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+    targets: str | list[str] = Field(default="all-linear", description="modules, or all-linear")
 
 
 class Columns(Section):
@@ -32,7 +64,7 @@ class Evaluation(Section):
     """Answers before and after, to questions whose references training never saw, or to sets of questions as given."""
 
     data: dict[str, str] | None = Field(
-        default=None, min_length=1, description="set → JSON Lines file; null: a part of the data is kept apart"
+        default=None, min_length=1, description="set → JSON Lines file; null: a part of the data is held out"
     )
     questions: int = Field(default=64, ge=2, description="of each set")
     engine: Literal["transformers", "vllm"] = "transformers"
@@ -41,8 +73,22 @@ class Evaluation(Section):
     max_new_tokens: int = Field(default=512, ge=1)
 
 
+class Trainer(Section):
+    """What GRPO and DPO have in common."""
+
+    per_device_batch: int | None = Field(
+        default=None, ge=1, description="answers or pairs at once; null: all of a step"
+    )
+    learning_rate: float = Field(default=1e-6, gt=0)
+    schedule: Literal["constant", "constant_with_warmup", "linear", "cosine"] = "constant_with_warmup"
+    warmup_steps: int = Field(default=0, ge=0)
+    max_grad_norm: float = Field(default=1.0, gt=0)
+    gradient_checkpointing: bool = False
+    save_every: int = Field(default=50, ge=1, description="steps between checkpoints")
+
+
 class Launch(Section):
-    """Training in several processes, one a GPU; null in a recipe: in this process."""
+    """Training in several processes, one per GPU; null in a recipe: in this process."""
 
     config: str = Field(description="of recipes/accelerate/ (zero3), or the path of an accelerate YAML")
     processes: int = Field(ge=1)
@@ -53,7 +99,7 @@ class Launch(Section):
 
 
 class Base(Recipe):
-    """The options of both kinds."""
+    """The options of both tasks."""
 
     model: str = Field(min_length=1, description="folder or hub id of a chat model")
     data: str = Field(min_length=1, description="JSON Lines file or hub id")
@@ -74,6 +120,10 @@ class Base(Recipe):
         """The annotator of the answers before and after."""
         return self.evaluation.annotator or self.reward.annotator
 
+    @property
+    def processes(self) -> int:
+        return self.launch.processes if self.launch else 1
+
     def load_annotator(self, name: str) -> Annotator:
         """The annotator of that name: one that the program handed in, or what ``load_annotator`` finds.
 
@@ -91,14 +141,45 @@ class Base(Recipe):
             raise UsageError(f"annotator {name}: {error}") from error
 
 
+def check_packages(task: str, lora: Lora | None) -> None:
+    """Refuse to train without the libraries for it.
+
+    Raises:
+        UsageError: One is missing.
+    """
+    for name in ("trl", "datasets", *(("peft",) if lora else ())):
+        if find_spec(name) is None:
+            raise UsageError(f"{task} needs {name}: pip install 'hallucination-toolkit[trl]'")
+
+
+def check_training(task: str, sources: Sequence[str], training: Training, lora: Lora | None) -> None:
+    """Refuse missing libraries, local paths and trainer files that are not there; hub ids pass.
+
+    Raises:
+        UsageError: A file is not there or an extra is not installed.
+    """
+    check_packages(task, lora)
+    for source in sources:
+        path = Path(source).expanduser()
+        looks_local = source.startswith((".", "/", "~")) or path.suffix in {".parquet", ".json", ".jsonl"}
+        if looks_local and not path.exists():
+            raise UsageError(f"{source}: no such file or folder")
+    for key, file in (("deepspeed", training.deepspeed), ("fsdp_config", training.fsdp_config)):
+        if file is not None and not Path(file).is_file():
+            raise UsageError(f"training.{key}: expected a JSON file, there is none at {file}")
+    if training.deepspeed is not None and find_spec("deepspeed") is None:
+        raise UsageError("training.deepspeed needs DeepSpeed: DS_BUILD_OPS=0 pip install deepspeed")
+    if training.fsdp_config is not None and training.fsdp is None:
+        raise UsageError("training.fsdp_config: expected training.fsdp beside it, got none")
+
+
 def check_base(options: Base) -> None:
     """Refuse what types can't say; loads nothing.
 
     Raises:
         UsageError: A file or package is missing, or options do not go together.
     """
-    if find_spec("trl") is None or (options.lora is not None and find_spec("peft") is None):
-        raise UsageError(f"{options.kind} needs TRL and peft: pip install 'hallucination-toolkit[trl]'")
+    check_packages(options.task, options.lora)
     own = options._annotators
     for name, annotator in (("reward.annotator", options.reward.annotator), ("evaluation.annotator", options.judge)):
         if annotator in own and options.launch is not None:
@@ -116,9 +197,8 @@ def check_base(options: Base) -> None:
             check_calibration("reward.calibration", calibration, options.reward.annotator)
         except ValueError as error:
             raise UsageError(str(error)) from error
-    if not Path(options.data).is_file() and (
-        not HUB_ID.fullmatch(options.data) or Path(options.data).suffix in {".jsonl", ".json"}
-    ):
+    data = Path(options.data)
+    if not data.is_file() and (not HUB_ID.fullmatch(options.data) or data.suffix in {".jsonl", ".json"}):
         raise UsageError(f"data: no such file {options.data!r}; expected JSON Lines or a hub id")
     for name, path in (options.evaluation.data or {}).items():
         if not Path(path).is_file():
@@ -131,7 +211,7 @@ def check_base(options: Base) -> None:
 
 
 def _check_place(name: str, value: str, known: tuple[str, ...]) -> None:
-    """A known word, a folder that is there, or something that looks like a hub id."""
+    """Refuse what is no known word, no folder that is there, and does not look like a hub id."""
     if not value.startswith(known) and not Path(value).is_dir() and not HUB_ID.fullmatch(value):
         words = "".join(word.rstrip(":") + ", " for word in known)
         raise UsageError(f"{name}: no such folder {value!r}, and it is no hub id; expected {words}a folder or a hub id")

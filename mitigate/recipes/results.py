@@ -1,7 +1,11 @@
-"""report.html of a run: the table, the curves, and each question's answers before and after, marked by label.
+"""Answers before and after training: asked, judged and kept in samples.jsonl, the final table, and report.html.
 
-Built like the page of `mitigate annotate` (``mitigate/report/html.py``): self-contained, no scripts, everything from
-samples escaped. The first questions of each set are shown, not chosen ones.
+    {"when": "before", "set": "held-out", "question", "reference", "answer", "sentences", …, "by_reward": {…}}
+
+Both times the same questions, the same seed and the same judge. ``by_reward`` is what the reward's annotator says where
+it is not the judge: the gap between the two is what a policy may have learned to exploit. ``JudgeLog`` follows the same
+gap during training. The page is self-contained, without scripts, with everything from samples escaped; it shows the
+first questions of each set, not chosen ones.
 """
 
 from __future__ import annotations
@@ -14,7 +18,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from annotators.records import Annotation, Annotator, hallucination_rate
+from annotators.base import Annotator
+from annotators.records import Annotation, hallucination_rate
 from mitigate.io import progress, whole_file
 from mitigate.recipes.data import Questions
 from mitigate.recipes.folder import SAMPLES, RunFolder
@@ -23,31 +28,24 @@ from mitigate.report.html import bar, escape, marked, page_start, tag
 from mitigate.report.totals import MARKS, MEANING, WORDS, Totals, kind_of, percent, printable
 from mitigate.rewards.inputs import completion_text
 
-# ----------------------------------------------------------------------------------------------------
-# Answers before and after training: asked, judged and kept in samples.jsonl, and the figures of the final table.
-#
-# {"when": "before", "set": "kept apart", "question", "reference", "answer", "sentences", …, "by_reward": {…}}
-#
-# Both times the same questions, the same seed and the same judge. ``by_reward`` is what the reward's annotator says
-# where it is not the judge: the gap between the two is what a policy may have learned to exploit. ``JudgeLog`` follows
-# the same gap during training.
-
 Row = Mapping[str, Any]
 BEFORE, AFTER = "before", "after"
 CHUNK = 64  # questions asked at once
+HEADINGS = ("questions", "when", "answers", "hallucinated", "95 % interval", "supported", "sentences", "silent")
+WIDTH = 100  # columns where the output is no terminal
 
 
 def ask(
     model: str, rows: Sequence[Row], options: Base, *, n: int, seed: int, chunk: int = CHUNK, **how: Any
-) -> Iterator[tuple[int, list[tuple[Row, list[str]]]]]:
-    """Yield, chunk by chunk, (number of the first row, [(row, its ``n`` answers; fewer where it has none), …]).
+) -> Iterator[list[tuple[Row, list[str]]]]:
+    """Yield, chunk by chunk, the rows with their ``n`` answers each; fewer where a row has none.
 
     Args:
         model: Folder or hub id.
         rows: With ``prompt``, a chat.
         options: Names the engine.
-        n: Answers a question.
-        seed: Of the draws; each chat has its own stream, so answers do not depend on their neighbours.
+        n: Answers per question.
+        seed: The seed of the draws; each chat has its own stream, so answers do not depend on their neighbours.
         chunk: Rows asked at once.
         **how: ``temperature`` and ``max_tokens``.
     """
@@ -56,16 +54,20 @@ def ask(
 
     if not rows:
         return
-    sampling = Sampling(n=n, seed=seed, **how)
     with (
         closing(load_engine(f"{options.evaluation.engine}:{model}", dtype=options.dtype)) as engine,
         progress("answers", len(rows)) as tell,
     ):
         for start in range(0, len(rows), chunk):
             asked = rows[start : start + chunk]
-            found = engine.chat([row["prompt"] for row in asked], sampling)
-            yield start, [(row, [s.text for s in one.samples]) for row, one in zip(asked, found, strict=True)]
+            found = engine.chat([row["prompt"] for row in asked], Sampling(n=n, seed=seed, **how))
+            yield [(row, list(one.texts)) for row, one in zip(asked, found, strict=True)]
             tell(start + len(asked))
+
+
+def without_prompt(row: Row) -> dict[str, Any]:
+    """A row as it is annotated and kept."""
+    return {key: value for key, value in row.items() if key != "prompt"}
 
 
 def answer_and_judge(when: str, model: str, questions: Questions, options: Base, folder: RunFolder) -> None:
@@ -77,12 +79,7 @@ def answer_and_judge(when: str, model: str, questions: Questions, options: Base,
     asked = ask(
         model, rows, options, n=1, seed=options.seed, temperature=how.temperature, max_tokens=how.max_new_tokens
     )
-    records = [
-        {**{k: v for k, v in row.items() if k != "prompt"}, "answer": texts[0]}
-        for _, chunk in asked
-        for row, texts in chunk
-        if texts
-    ]
+    records = [{**without_prompt(row), "answer": text} for chunk in asked for row, texts in chunk for text in texts]
     judged = options.load_annotator(options.judge).annotate_batch(records)
     out = [{"when": when, **one.to_dict()} for one in judged]
     if options.reward.annotator != options.judge:
@@ -93,12 +90,12 @@ def answer_and_judge(when: str, model: str, questions: Questions, options: Base,
     folder.append(SAMPLES, out)
 
 
-def figures(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+def figures(rows: Iterable[Row]) -> dict[str, Any]:
     """Figures of judged answers.
 
     Returns:
         ``answers``; ``rate`` (hallucinated / judged factual sentences, lower is better, None without any) with its 95 %
-        ``interval`` over answers and ``factual`` sentences; ``supported`` and ``sentences`` an answer (repeats of a
+        ``interval`` over answers and ``factual`` sentences; ``supported`` and ``sentences`` per answer (repeats of a
         supported sentence counted once); ``silent``: share of answers without a factual sentence; ``by_reward``: the
         rate by the reward's annotator, where it is not the judge.
     """
@@ -121,7 +118,7 @@ def figures(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def compare(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def compare(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """The final table: for each set, before and after."""
     sets = dict.fromkeys(row["set"] for row in rows)
     return [
@@ -163,11 +160,11 @@ class JudgeLog:
 
 
 def measure(annotations: Sequence[Annotation]) -> dict[str, float | None]:
-    """Figures over all sentences of some answers.
+    """Figures over all sentences of some answers, cheap enough for every training step.
 
     Returns:
         ``hallucination_rate``: hallucinated / factual sentences, lower is better, None without factual ones;
-        ``supported``: true sentences an answer, repeats of one counted once; ``sentences`` an answer; ``no_fact``:
+        ``supported``: true sentences per answer, repeats of one counted once; ``sentences`` per answer; ``no_fact``:
         share of sentences that claim nothing, abstentions among them. None where there are no answers or sentences.
     """
     labels = [sentence.label for one in annotations for sentence in one.sentences]
@@ -181,14 +178,7 @@ def measure(annotations: Sequence[Annotation]) -> dict[str, float | None]:
     }
 
 
-# ----------------------------------------------------------------------------------------------------
-# The final table on the terminal: before and after, with n and interval.
-
-HEADINGS = ("questions", "when", "answers", "hallucinated", "95 % interval", "supported", "sentences", "silent")
-WIDTH = 100  # columns where the output is no terminal
-
-
-def cells(row: Mapping[str, Any]) -> list[str]:
+def cells(row: Row) -> list[str]:
     """One row of the table, in the order of HEADINGS."""
     low_high = row["interval"]
     return [
@@ -202,13 +192,13 @@ def cells(row: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def judges(samples: Sequence[Mapping[str, Any]]) -> list[str]:
+def judges(samples: Sequence[Row]) -> list[str]:
     """ "name (fingerprint)" of every annotator that judged."""
     found = [row["annotator"] for row in samples]
     return list(dict.fromkeys(f"{who.get('name', '')} ({who.get('fingerprint', '')})" for who in found))
 
 
-def by_reward(table: Sequence[Mapping[str, Any]]) -> str:
+def by_reward(table: Sequence[Row]) -> str:
     """What the reward's annotator says where it is not the judge, "" where it is."""
     rates = [
         f"{row['set']}, {row['when']}: {percent(row['by_reward'])}" for row in table if row["by_reward"] is not None
@@ -216,12 +206,12 @@ def by_reward(table: Sequence[Mapping[str, Any]]) -> str:
     return f"Hallucinated by the annotator of the reward: {'; '.join(rates)}." if rates else ""
 
 
-def print_table(table: Sequence[Mapping[str, Any]], judged_by: Sequence[str]) -> None:
+def print_table(table: Sequence[Row], judged_by: Sequence[str]) -> None:
     """Print the table with what it means.
 
     Args:
-        table: Of ``judging.compare``.
-        judged_by: Of ``judges``.
+        table: Made by :func:`compare`.
+        judged_by: Made by :func:`judges`.
     """
     from rich.console import Console
     from rich.table import Table
@@ -235,9 +225,9 @@ def print_table(table: Sequence[Mapping[str, Any]], judged_by: Sequence[str]) ->
     console = Console(width=None if sys.stdout.isatty() else WIDTH)
     console.print(shown)
     note = (
-        f"Judged by {printable('; '.join(judged_by))}. Hallucinated: of factual sentences. Supported (repeats "
-        f"once) and sentences: an answer's mean. Silent: answers without a fact. Interval over "
-        f"answers. {by_reward(table)}"
+        f"Judged by {printable('; '.join(judged_by))}. Hallucinated: of factual sentences. Supported (repeats count "
+        f"once) and sentences: mean per answer. Silent: answers without a fact. Interval over answers. "
+        f"{by_reward(table)}"
     )
     console.print(Text(note.strip()))
 

@@ -1,91 +1,57 @@
-"""Ctrl-C while training: the step under way is finished and kept, a second one stops at once."""
+"""What all training shares: arguments of transformers and TRL, the loop with its checkpoints, the saved model.
+
+SFT and the annotators have float32 weights, computed in bfloat16 where a GPU has it; GRPO and DPO choose by `dtype`.
+Leaves out options (mitigate/recipes/options.py), data, losses and rewards.
+
+The first Ctrl-C lets the step under way finish and keeps its checkpoint, the second one stops at once. A later run goes
+on from the last whole checkpoint.
+"""
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any, Literal
 
-from pydantic import Field
-
-from mitigate.io import UsageError
-from mitigate.recipes.config import Section
+from mitigate.io import progress
 from mitigate.recipes.folder import RunFolder
-
-# ----------------------------------------------------------------------------------------------------
-# What kinds that train with transformers or TRL share: the section `training`, LoRA, trainer arguments, checkpoints.
-#
-# Weights are float32, computed in bfloat16 where a GPU has it. Leaves out data (`mitigate/recipes/annotator_training.py`,
-# `mitigate/recipes/sft.py`) and what RL needs more (`mitigate/recipes/runner.py`).
+from mitigate.recipes.options import Base, Lora, Training
 
 CHECKPOINTS = "checkpoints"
+MODEL = "model"
 
 
-class Training(Section):
-    """Settings of the trainer; batch sizes are for one device."""
-
-    epochs: float = Field(gt=0)
-    batch_size: int = Field(ge=1)
-    learning_rate: float = Field(gt=0)
-    accumulate: int = Field(default=1, ge=1, description="batches for one optimiser step")
-    warmup: float = Field(default=0.0, ge=0, lt=1, description="share of the steps")
-    weight_decay: float = Field(default=0.0, ge=0)
-    max_steps: int | None = Field(default=None, ge=1, description="instead of epochs")
-    max_tokens: int = Field(default=16_384, ge=64, description="longest row")
-    gradient_checkpointing: bool = False
-    evaluate_every: int = Field(default=100, ge=1, description="steps; checkpoints are written as often")
-    keep: int = Field(default=2, ge=1, description="checkpoints that are kept")
-    early_stop: int | None = Field(default=None, ge=1, description="evaluations without a lower loss; null: never")
-    deepspeed: str | None = Field(default=None, description="a DeepSpeed JSON, see recipes/accelerate/")
-    fsdp: str | None = Field(default=None, description="as transformers' --fsdp, e.g. 'full_shard auto_wrap'")
-    fsdp_config: str | None = Field(default=None, description="a JSON beside fsdp")
-    seed: int = Field(default=0, ge=0)
+# ----------------------------------------------------------------------------------------------------
+# Arguments of the trainers.
 
 
-class Lora(Section):
-    """Low-rank adapters in place of training all weights."""
-
-    rank: int = Field(default=16, ge=1)
-    alpha: int = Field(default=32, ge=1)
-    dropout: float = Field(default=0.0, ge=0, lt=1)
-    targets: str | list[str] = Field(default="all-linear", description="modules, or all-linear")
-
-
-def check_paths(sources: Sequence[str], training: Training) -> None:
-    """Refuse local paths and trainer files that are not there; hub ids pass.
-
-    Raises:
-        UsageError: A file is not there or an extra is not installed.
-    """
-    for source in sources:
-        path = Path(source).expanduser()
-        looks_local = source.startswith((".", "/", "~")) or path.suffix in {".parquet", ".json", ".jsonl"}
-        if looks_local and not path.exists():
-            raise UsageError(f"{source}: no such file or folder")
-    for key in ("deepspeed", "fsdp_config"):
-        path = getattr(training, key)
-        if path is not None and not Path(path).is_file():
-            raise UsageError(f"training.{key}: expected a JSON file, there is none at {path}")
-    if training.deepspeed is not None and importlib.util.find_spec("deepspeed") is None:
-        raise UsageError("training.deepspeed needs DeepSpeed: DS_BUILD_OPS=0 pip install deepspeed")
-    if training.fsdp_config is not None and training.fsdp is None:
-        raise UsageError("training.fsdp_config: expected training.fsdp beside it, got none")
-
-
-def trainer_settings(training: Training, folder: RunFolder, *, evaluate: bool) -> dict[str, Any]:
-    """Keyword arguments for ``TrainingArguments`` and its subclasses."""
+def _common(folder: RunFolder) -> dict[str, Any]:
+    """Arguments of every trainer: it prints and reports nothing itself, and sees all columns of its rows."""
     import torch
 
     cuda = torch.cuda.is_available()
-    settings: dict[str, Any] = {
+    return {
         "output_dir": str(folder / CHECKPOINTS),
+        "use_cpu": not cuda,
+        "dataloader_pin_memory": cuda,
+        "remove_unused_columns": False,
+        "report_to": "none",
+        "disable_tqdm": True,
+    }
+
+
+def training_arguments(training: Training, folder: RunFolder, *, evaluate: bool) -> dict[str, Any]:
+    """Keyword arguments for ``TrainingArguments`` and its subclasses."""
+    import torch
+
+    settings = _common(folder) | {
         "num_train_epochs": training.epochs,
         "max_steps": training.max_steps or -1,
         "per_device_train_batch_size": training.batch_size,
@@ -96,51 +62,71 @@ def trainer_settings(training: Training, folder: RunFolder, *, evaluate: bool) -
         "warmup_steps": training.warmup,  # below 1: a share of the steps
         "weight_decay": training.weight_decay,
         "optim": "adamw_torch",
-        "bf16": cuda and torch.cuda.is_bf16_supported(),
-        "use_cpu": not cuda,
+        "bf16": torch.cuda.is_available() and torch.cuda.is_bf16_supported(),
         "save_steps": training.evaluate_every,
         "save_total_limit": training.keep,
         "logging_steps": max(1, min(10, training.evaluate_every)),
-        "report_to": [],
-        "disable_tqdm": True,
         "seed": training.seed,
         "data_seed": training.seed,
-        "remove_unused_columns": False,
-        "dataloader_pin_memory": cuda,
     }
     if evaluate:
         settings |= {"eval_strategy": "steps", "eval_steps": training.evaluate_every}
         if training.early_stop is not None:
             settings |= {"load_best_model_at_end": True, "metric_for_best_model": "eval_loss"}
-    for key in ("deepspeed", "fsdp", "fsdp_config"):
-        if getattr(training, key) is not None:
-            settings[key] = getattr(training, key)
-    return settings
+    sharding = {key: getattr(training, key) for key in ("deepspeed", "fsdp", "fsdp_config")}
+    return settings | {key: value for key, value in sharding.items() if value is not None}
 
 
-def callbacks(training: Training, folder: RunFolder) -> list[Any]:
-    """Trainer callbacks: figures into metrics.jsonl, a progress line, early stop."""
-    from transformers import EarlyStoppingCallback, TrainerCallback
+def rl_arguments(options: Base, trainer: Any, folder: RunFolder) -> dict[str, Any]:
+    """Keyword arguments for ``GRPOConfig`` and ``DPOConfig`` alike; weights from safetensors only, no remote code."""
+    import torch
 
-    class Log(TrainerCallback):
-        """Every log of the trainer as a line of metrics.jsonl; a resumed run writes no step twice."""
+    cuda = torch.cuda.is_available()
+    bfloat16 = options.dtype == "bfloat16" or (options.dtype == "auto" and cuda)
+    return _common(folder) | {
+        "model_init_kwargs": {
+            "dtype": "bfloat16" if bfloat16 else "float32", "trust_remote_code": False, "use_safetensors": True,
+        },
+        "seed": options.seed,
+        "bf16": cuda and options.dtype != "float32",
+        "gradient_checkpointing": trainer.gradient_checkpointing,
+        "learning_rate": trainer.learning_rate,
+        "lr_scheduler_type": trainer.schedule,
+        "warmup_steps": trainer.warmup_steps,
+        "max_grad_norm": trainer.max_grad_norm,
+        "beta": trainer.beta,
+        "save_steps": trainer.save_every,
+        "save_total_limit": 2,
+        "logging_steps": 1,
+    }  # fmt: skip
 
-        def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            if state.is_world_process_zero:
-                folder.cut(state.global_step)
 
-        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
-            if state.is_world_process_zero:
-                found = {k: v for k, v in (logs or {}).items() if isinstance(v, int | float)}
-                folder.log(state.global_step, **found)
-                shown = " ".join(
-                    f"{k}={v:.4g}" for k, v in found.items() if k in ("loss", "eval_loss", "eval_macro_f1")
-                )
-                if shown:
-                    print(f"step {state.global_step} of {state.max_steps}: {shown}", flush=True)
+def lora_config(lora: Lora | None, task: Literal["TOKEN_CLS", "CAUSAL_LM"] = "CAUSAL_LM", model: Any = None) -> Any:
+    """A peft config, None without LoRA.
 
-    stop = [] if training.early_stop is None else [EarlyStoppingCallback(training.early_stop)]
-    return [Log(), *stop]
+    peft's "all-linear" needs the model for TOKEN_CLS, where it would take the new head for a layer.
+    """
+    if lora is None:
+        return None
+    from peft import LoraConfig
+
+    targets: Any = lora.targets
+    if task == "TOKEN_CLS" and targets == "all-linear":
+        linear = [name for name, m in model.named_modules() if type(m).__name__ in ("Linear", "Conv1D")]
+        targets = sorted({name.rpartition(".")[2] for name in linear} - {"score", "classifier", "lm_head"})
+    return LoraConfig(
+        task_type=task, r=lora.rank, lora_alpha=lora.alpha, lora_dropout=lora.dropout, target_modules=targets
+    )
+
+
+def load_lm(name: str) -> tuple[Any, Any]:
+    """A causal LM in float32 and its tokenizer, which gets a padding token where it has none."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(name)
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return AutoModelForCausalLM.from_pretrained(name, dtype="float32", use_safetensors=True), tokenizer
 
 
 def checkpoint_activations(model: Any) -> None:
@@ -149,12 +135,42 @@ def checkpoint_activations(model: Any) -> None:
     enable({"use_reentrant": False})
 
 
-def unchecked() -> dict[str, Any]:
-    """TRL checkpoints activations by default: the argument of SFTConfig that leaves it to us, by its newer name."""
-    from trl import SFTConfig
+def sft_trainer(
+    model: Any,
+    tokenizer: Any,
+    rows: list[dict[str, Any]],
+    training: Training,
+    lora: Lora | None,
+    folder: RunFolder,
+    *,
+    watched: list[dict[str, Any]] | None = None,
+    **config: Any,
+) -> Any:
+    """TRL's SFTTrainer on rows {"prompt", "completion"}, with the loss on completions only.
 
-    names = SFTConfig.__dataclass_fields__
-    return {"activation_checkpointing" if "activation_checkpointing" in names else "gradient_checkpointing": False}
+    The loss of the ``watched`` rows is evaluated meanwhile; ``config`` are more arguments of ``SFTConfig``.
+    """
+    from datasets import Dataset
+    from trl import SFTConfig, SFTTrainer
+
+    if training.gradient_checkpointing:
+        checkpoint_activations(model)
+    # TRL would checkpoint activations by default; newer releases call the argument so.
+    newer = "activation_checkpointing" in SFTConfig.__dataclass_fields__
+    config["activation_checkpointing" if newer else "gradient_checkpointing"] = False
+    settings = training_arguments(training, folder, evaluate=bool(watched)) | {"remove_unused_columns": True}
+    return SFTTrainer(
+        model=model,
+        args=SFTConfig(**settings | {"completion_only_loss": True} | config),
+        train_dataset=Dataset.from_list(rows),
+        eval_dataset=Dataset.from_list(watched) if watched else None,
+        processing_class=tokenizer,
+        peft_config=lora_config(lora),
+    )
+
+
+# ----------------------------------------------------------------------------------------------------
+# The loop, and what is left of it.
 
 
 def last_checkpoint(folder: Path) -> Path | None:
@@ -163,56 +179,127 @@ def last_checkpoint(folder: Path) -> Path | None:
     for state in folder.glob("checkpoint-*/trainer_state.json"):
         try:
             found.append((int(json.loads(state.read_text(encoding="utf-8"))["global_step"]), state.parent))
-        except (ValueError, KeyError):  # cut while it was written
+        except (ValueError, KeyError):  # cut off while it was written
             continue
     return max(found)[1] if found else None
 
 
-def train_on(trainer: Any, checkpoints: Path) -> None:
-    """Train, going on from the last checkpoint where there is one."""
-    found = last_checkpoint(checkpoints)
-    trainer.train(resume_from_checkpoint=str(found) if found else None)
+def fit(trainer: Any, folder: RunFolder, early_stop: int | None = None) -> None:
+    """Train from the last checkpoint, if any; figures go to metrics.jsonl, progress is shown.
+
+    Args:
+        trainer: A trainer of transformers or TRL.
+        folder: The run folder.
+        early_stop: Evaluations without a lower loss that end the training; None: never.
+
+    Raises:
+        KeyboardInterrupt: The user asked to stop; a checkpoint of the last step is there.
+    """
+    from transformers import EarlyStoppingCallback, PrinterCallback, ProgressCallback
+
+    for printing in (PrinterCallback, ProgressCallback):
+        trainer.remove_callback(printing)
+    if early_stop is not None:
+        trainer.add_callback(EarlyStoppingCallback(early_stop))
+    watch = _watch(folder)
+    trainer.add_callback(watch)
+    found = last_checkpoint(folder / CHECKPOINTS)
+    with _first_ctrl_c(watch):
+        try:
+            trainer.train(resume_from_checkpoint=str(found) if found else None)
+        finally:
+            watch.close()
+    if watch.asked_to_stop:
+        raise KeyboardInterrupt
 
 
-def lora_config(lora: Lora, task: Literal["TOKEN_CLS", "CAUSAL_LM"], model: Any = None) -> Any:
-    """A peft config; peft's "all-linear" needs the model for TOKEN_CLS, where it would take the head for a layer."""
-    from peft import LoraConfig
+def _watch(folder: RunFolder) -> Any:
+    from transformers import TrainerCallback
 
-    targets: Any = lora.targets
-    if task == "TOKEN_CLS" and targets == "all-linear":
-        names = {
-            name.rpartition(".")[2]
-            for name, module in model.named_modules()
-            if type(module).__name__ in ("Linear", "Conv1D")
-        }
-        targets = sorted(names - {"score", "classifier", "lm_head"})
-    return LoraConfig(
-        task_type=task, r=lora.rank, lora_alpha=lora.alpha, lora_dropout=lora.dropout, target_modules=targets
-    )
+    class Watch(TrainerCallback):
+        """Writes what the trainer logs to the run folder, shows progress, and stops after a step when asked to."""
 
+        asked_to_stop = False
+        bar: Any = None
 
-class Interrupt:
-    """Whether the user asked to stop."""
+        def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            if state.is_world_process_zero:
+                folder.cut(state.global_step)  # a run resumed from a checkpoint writes no step twice
+                self.spent = time.process_time()
+                self.bar = progress("training", state.max_steps, state.global_step)
+                self.tell = self.bar.__enter__()
 
-    asked = False
+        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
+            if not state.is_world_process_zero or not logs or "train_runtime" in logs:
+                return
+            numbers = {name: value for name, value in logs.items() if isinstance(value, int | float)}
+            before, self.spent = self.spent, time.process_time()
+            folder.log(state.global_step, **numbers, cpu_seconds=self.spent - before)
+            shown = [name for name in ("reward", "loss", "eval_loss", "eval_macro_f1") if name in numbers]
+            note = " ".join(f"{name} {numbers[name]:.3f}" for name in shown)
+            self.tell(state.global_step, note)
+            if "eval_loss" in numbers:
+                print(f"step {state.global_step} of {state.max_steps}: {note}", flush=True)
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            if self.asked_to_stop:
+                control.should_save = control.should_training_stop = True
+
+        def close(self) -> None:
+            if self.bar is not None:
+                self.bar.__exit__(None, None, None)
+
+    return Watch()
 
 
 @contextmanager
-def interruptible() -> Iterator[Interrupt]:
-    """Turns the first Ctrl-C of the block into ``interrupt.asked``; the second raises KeyboardInterrupt."""
-    interrupt = Interrupt()
-    if threading.current_thread() is not threading.main_thread():  # signals belong to the main thread
-        yield interrupt
-        return
+def _first_ctrl_c(watch: Any) -> Iterator[None]:
+    """Turns the first Ctrl-C of the block into ``asked_to_stop``; the second raises KeyboardInterrupt."""
 
     def note(number: int, frame: FrameType | None) -> None:
-        if interrupt.asked:
+        if watch.asked_to_stop:
             raise KeyboardInterrupt
-        interrupt.asked = True
+        watch.asked_to_stop = True
         print("stopping after this step; Ctrl-C again to stop at once", file=sys.stderr, flush=True)
 
+    if threading.current_thread() is not threading.main_thread():  # signals belong to the main thread
+        yield
+        return
     before = signal.signal(signal.SIGINT, note)
     try:
-        yield interrupt
+        yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def losses(folder: RunFolder) -> dict[str, float | None]:
+    """The first and the last logged loss of a run."""
+    found = [row["loss"] for row in folder.rows() if "loss" in row]
+    return {"first_loss": found[0] if found else None, "last_loss": found[-1] if found else None}
+
+
+def fit_and_save(trainer: Any, folder: RunFolder) -> None:
+    """As :func:`fit`, then `model/`, which is there only when it is whole."""
+    fit(trainer, folder)
+    part = folder / f"{MODEL}.part"
+    trainer.save_model(str(part))  # on every rank: the parts of divided weights are gathered
+    if trainer.is_world_process_zero():
+        part.rename(folder / MODEL)
+
+
+def save_merged(trainer: Any, tokenizer: Any, training: Training, target: Path) -> Any:
+    """Write the whole weights, adapters merged, or what a sharded trainer gathers, unmerged; returns the model.
+
+    Every process of a run has to call it; it returns when the files are there.
+    """
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    if training.deepspeed or training.fsdp:
+        trainer.save_model(str(target))  # gathers the parts of all processes
+    else:
+        model = model.merge_and_unload() if hasattr(model, "merge_and_unload") else model
+        if trainer.is_world_process_zero():
+            model.save_pretrained(target)
+    if trainer.is_world_process_zero():
+        tokenizer.save_pretrained(target)
+    trainer.accelerator.wait_for_everyone()
+    return model

@@ -1,6 +1,6 @@
 """A reward described by YAML, and rewards that TRL's command line takes by their dotted name, without any code:
 
-    trl grpo --reward_funcs mitigate.rewards.config.factuality --model_name_or_path … --dataset_name …
+    trl grpo --reward_funcs mitigate.factuality --model_name_or_path … --dataset_name …
 
 The data set needs a column ``reference``; ``question`` and ``points`` are read where they are there.
 ``MITIGATE_REWARD_CONFIG=FILE`` names a YAML, which is checked as a whole when the plug-in is looked up; TRL does so

@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 
-from annotators.records import LABELS, Annotator, Label, Status, hallucination_rate
+from annotators.base import Annotator
+from annotators.records import LABELS, Label, Status, hallucination_rate
 from annotators.text.language import declared_or_found, language_of
 from annotators.text.sentences import split_sentences
 from mitigate.rewards.aspects import (
@@ -93,7 +94,7 @@ class Verdicts:
 
     def __init__(self, annotator: Annotator, size: int) -> None:
         self.annotator = annotator
-        self.reads: tuple[str, ...] = tuple(getattr(annotator, "reads", READS))
+        self.reads = annotator.reads
         self._kept: _Memo[bytes, tuple[Label | None, Status]] = _Memo(size)
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> tuple[list[Label | None], int]:
@@ -388,7 +389,7 @@ class SentenceReward:
 
     def _reads(self, answer: Answer) -> bool:
         """Whether the annotator judges the language of the answer as a whole."""
-        languages = getattr(self.annotator, "languages", None)
+        languages = self.annotator.languages
         return languages is None or declared_or_found(answer.language, answer.text) in (*languages, "none")
 
     def _similar(self, answers: Sequence[Answer], labels: Sequence[Sequence[Label | None]]) -> list[Similar | None]:
@@ -400,7 +401,7 @@ class SentenceReward:
             if self._vectors is None:
                 from engines.embedding import Embedder
 
-                mine = self._embedder or getattr(self.annotator, "embedder", None)
+                mine = self._embedder or self.annotator.embedder
                 self._vectors = Vectors(mine or Embedder(device=self._device), VECTORS_KEPT)
             if not answer.question:
                 raise ValueError(

@@ -1,7 +1,7 @@
 """Mask-DPO on TRL: the preference counts only where it is about facts.
 
     DPOTrainer(model, args=DPOConfig(**MASK_DPO, ...), train_dataset=..., processing_class=tokenizer,
-               data_collator=MaskedPreferenceCollator(tokenizer))
+               data_collator=MaskDPOCollator(tokenizer))
 
 Plain DPO also pushes down the true sentences of the rejected answer and pulls up the wrong ones of the chosen one.
 Here only supported sentences of the chosen and hallucinated ones of the rejected answer enter the loss (Gu et al.,
@@ -34,7 +34,7 @@ side, under which the summed log-ratios of plain "sigmoid" collapse: "sigmoid_no
 chosen sentences up. With ``remove_unused_columns`` the sentences would never reach the collator."""
 
 
-class MaskedPreferenceCollator(DataCollatorForPreference):
+class MaskDPOCollator(DataCollatorForPreference):
     """TRL's collator with ``completion_mask`` zeroed outside the sentences that count.
 
     The end-of-sequence token of the chosen answer counts too.

@@ -55,14 +55,11 @@ def test_fit_beside_scikit_learn() -> None:
     assert intercept == pytest.approx(float(other.intercept_[0]), abs=0.01)
 
 
-def test_scores_against_the_labels_are_refused() -> None:
+def test_separable_rows_and_wrong_scores() -> None:
+    share, y = np.repeat([0.2, 0.8], 30), np.repeat([False, True], 30)
+    assert sigmoid(np.array([0.2, 0.8]), *fit_sigmoid(share, y)) == pytest.approx([1 / 32, 31 / 32])  # finite
     with pytest.raises(ValueError, match="a higher score does not mean supported"):
-        fit_sigmoid(np.repeat([0.2, 0.8], 30), np.repeat([True, False], 30))
-
-
-def test_separable_rows_end_at_finite_values() -> None:
-    slope, intercept = fit_sigmoid(np.repeat([0.2, 0.8], 30), np.repeat([False, True], 30))
-    assert sigmoid(np.array([0.2, 0.8]), slope, intercept) == pytest.approx([1 / 32, 31 / 32])
+        fit_sigmoid(share, ~y)
 
 
 def test_flaggings_by_hand() -> None:
@@ -146,25 +143,23 @@ def test_fit_improves_calibration_and_reaches_the_target() -> None:
     assert (report["n_supported"], report["n_hallucinated"]) == (200, 200)
     with pytest.raises(OutOfReach, match=r"target precision 0\.95 cannot be reached"):
         fit_calibration(scores, labels, gold, groups, annotator="f", target_precision=0.95)
+    with pytest.raises(ValueError, match=r"at least 50 labelled factual rows.*got 49, 25 and 24"):
+        fit_calibration(scores[:49], labels[:49], gold[:49], groups[:49], annotator="f")
 
 
 def test_false_alarms_on_no_fact_count() -> None:
     scores, gold, groups = rows(100)
     labels = ["supported" if s["supported"] > 0.5 else "contradictory" for s in scores]
     talk = [{"supported": 0.0, "contradictory": 1.0, "unverifiable": 0.0, "no_fact": 0.0}] * 50
-    more = ([*scores, *talk], [*labels, *["contradictory"] * 50], [*gold, *["no_fact"] * 50])
-    everybody = [*groups, *[f"t{i}" for i in range(50)]]
-    assert fit_calibration(scores, labels, gold, groups, annotator="f", target_precision=0.9).hallucinated_at
+    groups += [f"t{i}" for i in range(50)]
+
+    def fitted(called: str) -> Calibration:
+        more = [*scores, *talk], [*labels, *[called] * 50], [*gold, *["no_fact"] * 50]
+        return fit_calibration(*more, groups, annotator="f", target_precision=0.9)
+
+    assert fitted("no_fact").hallucinated_at
     with pytest.raises(OutOfReach):
-        fit_calibration(*more, everybody, annotator="f", target_precision=0.9)
-    called_talk = ([*scores, *talk], [*labels, *["no_fact"] * 50], [*gold, *["no_fact"] * 50])
-    assert fit_calibration(*called_talk, everybody, annotator="f", target_precision=0.9).hallucinated_at
-
-
-def test_too_few_rows() -> None:
-    scores, gold, groups = rows(49)
-    with pytest.raises(ValueError, match=r"at least 50 labelled factual rows.*got 49, 25 and 24"):
-        fit_calibration(scores, ["supported"] * 49, gold, groups, annotator="f")
+        fitted("contradictory")
 
 
 def test_file(tmp_path: Path) -> None:
@@ -204,13 +199,17 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_calibrate_then_annotate(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "new" / "c.json"
-    assert main(["calibrate", "--data", str(data), "--target-precision", "0.6", "--output", str(out)]) == 0
+    assert main(["calibrate", "--input", str(data), "--target-precision", "0.6", "--output", str(out)]) == 0
     printed = capsys.readouterr().out
     assert "60 factual and checked in 60 groups: 30 supported, 30 hallucinated" in printed
     plain = load_annotator("embedded")
     calibration = Calibration.load(out)
     assert calibration.annotator == plain.fingerprint
     assert calibration.report["data"][0]["file"] == "my.jsonl"
+    unreachable = ["--target-precision", "0.999", "--output", str(tmp_path / "none.json")]
+    assert main(["calibrate", "--data", str(data), *unreachable]) == 1
+    assert "target precision 0.999 cannot be reached on these rows; the best is" in capsys.readouterr().err
+    assert not (tmp_path / "none.json").exists()
     annotator = load_annotator("embedded", calibration=out)
     assert annotator.fingerprint == calibration.fingerprint != plain.fingerprint
     row = {"reference": REFERENCE.format(1850, "R", 7), "sentence": "It was built in 1850."}
@@ -232,7 +231,7 @@ def test_calibrate_then_annotate(data: Path, tmp_path: Path, capsys: pytest.Capt
 
 def test_a_target_out_of_reach_writes_nothing(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "c.json"
-    assert main(["calibrate", "--data", str(data), "--target-precision", "0.999", "--output", str(out)]) == 1
+    assert main(["calibrate", "--input", str(data), "--target-precision", "0.999", "--output", str(out)]) == 1
     assert "target precision 0.999 cannot be reached on these rows; the best is" in capsys.readouterr().err
     assert not out.exists()
 
@@ -242,13 +241,13 @@ def test_a_target_out_of_reach_writes_nothing(data: Path, tmp_path: Path, capsys
     [
         (["--target-precision", "1.5"], "--target-precision: expected a number between 0 and 1, got 1.5"),
         (["--confidence", "0.3"], "--confidence: expected a number between 0.5 and 1, got 0.3"),
-        (["--data", "nowhere.jsonl"], "--data: expected a JSON Lines file; nowhere.jsonl is not one"),
+        (["--input", "nowhere.jsonl"], "cannot read nowhere.jsonl: no such file; --input takes a file of JSON Lines"),
     ],
 )
 def test_wrong_options(
     data: Path, tmp_path: Path, options: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["calibrate", "--data", str(data), "--output", str(tmp_path / "c.json"), *options]) == 2
+    assert main(["calibrate", "--input", str(data), "--output", str(tmp_path / "c.json"), *options]) == 2
     assert message in capsys.readouterr().err
 
 
@@ -258,7 +257,7 @@ def test_few_and_bad_rows(data: Path, tmp_path: Path, capsys: pytest.CaptureFixt
            '{"reference": "y", "answer": "x", "sentences": [{"text": "x", "gold": "true"}]}']  # fmt: skip
     path = tmp_path / "few.jsonl"
     path.write_text("\n".join([*good, *bad]))
-    assert main(["calibrate", "--data", str(path), "--output", str(tmp_path / "c.json")]) == 2
+    assert main(["calibrate", "--input", str(path), "--output", str(tmp_path / "c.json")]) == 2
     err = capsys.readouterr().err
     assert "got 4, 2 and 2" in err
     assert "few.jsonl:5: label: expected one of supported, contradictory, unverifiable, no_fact, unsupported" in err

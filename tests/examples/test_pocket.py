@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from annotators.records import Annotator
+from annotators.base import Annotator
 from examples.pocket import Document, Entity, Oracle, World, build_world, lm
 from examples.pocket.__main__ import main
 from examples.pocket.make import write_questions
@@ -216,11 +216,11 @@ def test_the_folder_holds_what_a_recipe_takes(tmp_path: Path, capsys: pytest.Cap
     }
     # 4 trained entities, 8 and 15 questions about each; 64 of evaluation about these and about the other 8
     assert {name: len(found) for name, found in rows.items()} == {
-        "train": 32, "train_240": 60, "trained_on": 64, "kept_apart": 64,
+        "train": 32, "train_240": 60, "trained_on": 64, "held_out": 64,
     }  # fmt: skip
     ids = {name: {row["id"] for row in found} for name, found in rows.items()}
     assert ids["train"] == ids["train_240"] == ids["trained_on"] == {e.name for e in small.entities[:4]}
-    assert ids["kept_apart"] == {e.name for e in small.entities[4:]}
+    assert ids["held_out"] == {e.name for e in small.entities[4:]}
     asked = {name: {row["question"] for row in found} for name, found in rows.items()}
     assert not asked["train"] & asked["trained_on"]
     assert all(row["reference"] in small.by_document for found in rows.values() for row in found)

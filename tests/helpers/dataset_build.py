@@ -31,7 +31,7 @@ def rows(path: Path) -> Rows:
 def recipe(folder: Path, url: str, **options: Any) -> Path:
     path = folder / "recipe.yaml"
     config = {
-        "kind": "build-dataset", "about": "a test", "hardware": "any", "engine": f"openai:m@{url}",
+        "task": "build-dataset", "about": "a test", "hardware": "any", "engine": f"openai:m@{url}",
         "topics": str(EXAMPLE / "topics.jsonl"),
         "corpus": [str(EXAMPLE / "documents"), str(EXAMPLE / "documents.zh.jsonl")],
         "answers": [{"with_reference": True}, {"with_reference": False}],

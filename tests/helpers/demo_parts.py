@@ -32,15 +32,7 @@ CONTRAST = """() => {
 FILLED = "Array.from(document.querySelectorAll('textarea')).every(e => e.value || !e.offsetParent)"
 
 
-class SpanRule(RuleAnnotator):
-    """As the rule annotator, and able to judge some sentences of an answer."""
-
-    def annotate_spans(self, record: Any, spans: Any) -> list[Any]:
-        self.calls += 1
-        return [self._judge(record, start, end) for start, end in spans]
-
-
-class Slow(SpanRule):
+class Slow(RuleAnnotator):
     """A second a sentence, or a record of a file: a starved machine, too, comes in time to stop hundreds of them."""
 
     name = "slow"
@@ -92,7 +84,7 @@ def sentence(text: str, start: int, end: int, **more: Any) -> dict[str, Any]:
 def write_run(folder: Path) -> Path:
     """A run folder with a curve, a half-written line and one question before and after."""
     folder.mkdir(parents=True)
-    (folder / "config.yaml").write_text("kind: rlhf\nabout: <b>bold</b>\n")
+    (folder / "config.yaml").write_text("task: rlhf\nabout: <b>bold</b>\n")
     rows = [{"step": i, "reward": i / 2, "factuality/hallucination_rate": None if i == 1 else 0.5} for i in range(3)]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"step": 3, "rew')
     annotator = RuleAnnotator()

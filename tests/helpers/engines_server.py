@@ -13,6 +13,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 
+def user(text: str) -> list[dict[str, str]]:
+    """A chat of one message."""
+    return [{"role": "user", "content": text}]
+
+
 @dataclass
 class Reply:
     """What to send: a status with JSON, or other bytes; ``delay`` seconds late; cut after ``cut`` bytes."""

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from annotators import LABELS, Fragment, SentenceAnnotation
+from annotators import LABELS, Annotator, Fragment, SentenceAnnotation
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 
 
-class StandIn:
+class StandIn(Annotator):
     """Reads its answer from the row's id, e.g. "3 supported 0.8" (the rest of the probability spread evenly).
 
     An id that ends in a status ("4 too_long") gives a row that was not checked.

@@ -6,7 +6,6 @@ from typing import Any
 from annotators.generative.annotator import GenerativeAnnotator
 from annotators.generative.protocols import Options
 from annotators.generative.tagged import FAILURES
-from engines.embedding import Embedder
 from engines.openai_engine import OpenAIEngine
 from tests.helpers.engines_server import Server
 
@@ -29,7 +28,7 @@ LABELS = [
 ]  # fmt: skip
 
 
-def annotator(server: Server, embedder: Embedder | None = None, **options: Any) -> GenerativeAnnotator:
+def annotator(server: Server, embedder: Any = None, **options: Any) -> GenerativeAnnotator:
     engine = OpenAIEngine("m", server.url, max_retries=0, timeout=60.0)
     return GenerativeAnnotator(engine, Options(**options), embedder=embedder)
 

@@ -11,7 +11,7 @@ from mitigate.recipes.folder import RunFolder, open_run
 
 
 def killed_and_resumed(kind: Any, options: Any, path: Path, step: int) -> RunFolder:
-    """Run a recipe until its first checkpoint at or after a step, then again with resume.
+    """Run a recipe until its first checkpoint at or after a step, then again.
 
     Args:
         kind: Its module.
@@ -32,6 +32,6 @@ def killed_and_resumed(kind: Any, options: Any, path: Path, step: int) -> RunFol
         patched.setattr(Trainer, "_save_checkpoint", save_and_die)
         with open_run(path, options) as cut, pytest.raises(KeyboardInterrupt):
             kind.run(options, cut)
-    with open_run(path, options, resume=True) as cut:
+    with open_run(path, options) as cut:
         kind.run(options, cut)
     return cut

@@ -7,18 +7,17 @@ the correction is B. A sentence without a digit or a capital inside is no fact. 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Sequence
 
-from annotators.records import Annotation, Edit, Fragment, Label, SentenceAnnotation
-from annotators.text.sentences import split_sentences
+from annotators.base import Annotator, Sentence
+from annotators.records import Edit, Fragment, Label, SentenceAnnotation
 
 REFERENCE = "The tower has 12 floors.\nIt opened in May 1901.\n14 floors -> 12 floors\nPaul built -> Anna built\n"
 RIGHT, WRONG, LOST = "The tower has 12 floors.", "The tower has 14 floors.", "It cost 30 Marks."
 """Sentences that are supported by REFERENCE, contradicted with a correction, and not mentioned."""
 
 
-class RuleAnnotator:
+class RuleAnnotator(Annotator):
     name = "rule"
     fingerprint = "rule"
     reads = ("reference", "sentence")
@@ -28,30 +27,15 @@ class RuleAnnotator:
         self.sentences = 0
         self.scores = scores
 
-    def annotate(
-        self, *, reference: str, answer: str, question: str | None = None, language: str | None = None
-    ) -> Annotation:
-        return self.annotate_batch([{"reference": reference, "answer": answer, "question": question}])[0]
-
-    def annotate_batch(self, records: Iterable[Mapping[str, Any]]) -> list[Annotation]:
+    def judge(self, sentences: Sequence[Sentence]) -> list[SentenceAnnotation]:
         self.calls += 1
-        return [
-            Annotation(
-                dict(record),
-                tuple(self._judge(record, start, end) for start, end in split_sentences(record["answer"])),
-                {"name": self.name, "fingerprint": self.fingerprint},
-            )
-            for record in records
-        ]
+        self.sentences += len(sentences)
+        return [self._judge(sentence) for sentence in sentences]
 
-    def predict(self, rows: Iterable[Mapping[str, Any]]) -> list[SentenceAnnotation]:
-        return [self._judge({**row, "answer": row["sentence"]}, 0, len(row["sentence"])) for row in rows]
-
-    def _judge(self, record: Mapping[str, Any], start: int, end: int) -> SentenceAnnotation:
-        self.sentences += 1
-        reference, text = record["reference"], record["answer"][start:end]
+    def _judge(self, sentence: Sentence) -> SentenceAnnotation:
+        reference, text, start = sentence.reference, sentence.text, sentence.start
         if not reference.strip():
-            return SentenceAnnotation(text, start, end, "no_reference")
+            return sentence.judged("no_reference")
         swaps = dict(line.split(" -> ") for line in reference.splitlines() if " -> " in line)
         found = reference.find(text)
         label: Label = "unverifiable"
@@ -67,4 +51,4 @@ class RuleAnnotator:
             label = "no_fact"
         names: tuple[Label, ...] = ("supported", "contradictory", "unverifiable", "no_fact")
         scores = {name: 0.7 if name == label else 0.1 for name in names} if self.scores else None
-        return SentenceAnnotation(text, start, end, "checked", label, scores, fragments, edits)
+        return sentence.judged("checked", label, scores, fragments=fragments, correction=edits)

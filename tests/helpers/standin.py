@@ -14,16 +14,16 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from annotators.base import Annotator, Sentence
 from annotators.records import Annotation, Edit, Fragment, Label, SentenceAnnotation
 
-SENTENCE = re.compile(r"\S[^.!?]*[.!?]?")
 NUMBER = re.compile(r"\d+")
 
 
-class ExactAnnotator:
+class ExactAnnotator(Annotator):
     """Judges by exact words; ``delay`` seconds pass for every batch, as they would with a model.
 
     A batch with a record whose id is ``hold`` or more never ends: whoever stops the program comes in time.
@@ -36,41 +36,25 @@ class ExactAnnotator:
         self.hold = hold
         self.batches: list[int] = []
 
-    def annotate(
-        self, *, reference: str, answer: str, question: str | None = None, language: str | None = None
-    ) -> Annotation:
-        record = {"question": question, "reference": reference, "answer": answer, "language": language}
-        return self.annotate_batch([{k: v for k, v in record.items() if v is not None}])[0]
-
     def annotate_batch(self, records: Iterable[Mapping[str, Any]]) -> list[Annotation]:
         records = list(records)
         self.batches.append(len(records))
         time.sleep(self.delay)
         if self.hold < math.inf and any(record["id"] >= self.hold for record in records):
             time.sleep(600)
-        annotator = {"name": self.name, "fingerprint": self.fingerprint}
-        return [
-            Annotation(
-                record,
-                tuple(
-                    self._judge(m.group(), m.start(), record["reference"]) for m in SENTENCE.finditer(record["answer"])
-                ),
-                annotator,
-            )
-            for record in records
-        ]
+        return super().annotate_batch(records)
 
-    def predict(self, rows: Iterable[Mapping[str, Any]]) -> list[SentenceAnnotation]:
-        return [self._judge(row["sentence"], 0, row["reference"]) for row in rows]
+    def judge(self, sentences: Sequence[Sentence]) -> list[SentenceAnnotation]:
+        return [self._judge(sentence) for sentence in sentences]
 
-    def _judge(self, text: str, start: int, reference: str) -> SentenceAnnotation:
-        end = start + len(text)
+    def _judge(self, sentence: Sentence) -> SentenceAnnotation:
+        text, reference = sentence.text, sentence.reference
         if not reference.strip():
-            return SentenceAnnotation(text, start, end, "no_reference")
-        label, at, edits = self._label(text, start, reference)
+            return sentence.judged("no_reference")
+        label, at, edits = self._label(text, sentence.start, reference)
         scores = {name: 0.0 for name in ("supported", "contradictory", "unverifiable", "no_fact")} | {label: 1.0}
         fragments = () if at < 0 else (Fragment(reference[at : at + len(text)], at, at + len(text)),)
-        return SentenceAnnotation(text, start, end, "checked", label, scores, fragments, edits)  # type: ignore[arg-type]
+        return sentence.judged("checked", label, scores, fragments=fragments, correction=edits)
 
     def _label(self, text: str, start: int, reference: str) -> tuple[Label, int, tuple[Edit, ...]]:
         if text.endswith("!"):

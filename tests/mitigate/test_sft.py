@@ -81,7 +81,7 @@ def recipe(folder: Path, base: Path, **more: Any) -> Path:
     data.write_text("".join(json.dumps(row) + "\n" for row in records()))
     training = {"epochs": 10, "batch_size": 8, "learning_rate": 0.01, "evaluate_every": 10, "max_tokens": 64}
     options: dict[str, Any] = {
-        "kind": "sft", "about": "a", "hardware": "h", "model": str(base), "data": str(data), "baseline": "one",
+        "task": "sft", "about": "a", "hardware": "h", "model": str(base), "data": str(data), "baseline": "one",
         "form": "plain", "answer_tokens": 8,
         "scoring": {"similarity": "rouge-l", "penalty": False, "embedding": "tfidf"},
         "training": {**training, **more.pop("training", {})}, **more,
@@ -133,7 +133,7 @@ def test_resumed_equals_uninterrupted_and_lora_merges(
     with monkeypatch.context() as patch:
         patch.setattr(transformers.Trainer, "training_step", killed)
         assert main(["run", str(path), "--output", str(broken)]) == 130
-    assert main(["run", str(path), "--output", str(broken), "--resume"]) == 0
+    assert main(["run", str(path), "--output", str(broken)]) == 0
     one, two = (load_file(folder / "model" / "model.safetensors") for folder in (whole, broken))
     assert one.keys() == two.keys()
     assert not any("lora" in name for name in one)
@@ -161,7 +161,7 @@ def test_drawn_questions_are_counted_once(tmp_path: Path, base: Path) -> None:
         ({"pick": "labels", "weight_temperature": 1.0}, "labels have no score"),
         ({"model": "./nowhere"}, "./nowhere: no such file"),
         ({"baseline": "four"}, "expected one of the reference LLMs one, three, two, got 'four'"),
-        ({"test_share": 1e-9}, "leave 30 to train on and 0 apart"),
+        ({"test_share": 1e-9}, "leave 30 to train on and 0 held out"),
         ({"training": {"epochs": 0}}, "training.epochs: .*greater than 0"),
     ],
 )

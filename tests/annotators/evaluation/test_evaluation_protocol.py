@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from sklearn import metrics as sk
 
-from annotators import LABELS, Edit, Fragment, SentenceAnnotation
+from annotators import LABELS, Annotator, Edit, Fragment, SentenceAnnotation
 from annotators.evaluation.anah import flatten
 from annotators.evaluation.evaluate import compare, evaluate, labelled, predict
 from annotators.evaluation.texts import bert_scores, gold_text, ngram_precision, predicted_text, rouge_l, text_figures
@@ -23,7 +23,7 @@ from tests.helpers.anah_fixture import TOPICS, write_topics
 ROWS, _ = flatten(TOPICS)
 
 
-class Gold:
+class Gold(Annotator):
     """Says what it was given as gold, but for the rows it is told to get wrong, or not to check."""
 
     name = "gold"
@@ -181,7 +181,7 @@ def data(tmp_path: Path) -> Path:
 
 def run(monkeypatch: pytest.MonkeyPatch, annotators: Mapping[str, Any], *args: object) -> int:
     monkeypatch.setattr("annotators.load_annotator", lambda name, **options: annotators[name])
-    return main(["evaluate", "annotator", *map(str, args)])
+    return main(["evaluate", *map(str, args)])
 
 
 def test_the_command_writes_everything(
@@ -189,7 +189,7 @@ def test_the_command_writes_everything(
 ) -> None:
     paths = {name: tmp_path / "out" / name for name in ("figures.json", "said.jsonl", "matrix.png")}
     code = run(
-        monkeypatch, {"a": Gold()}, "--data", data, "--annotator", "a", "--texts", "--output", paths["figures.json"],
+        monkeypatch, {"a": Gold()}, "--input", data, "--annotator", "a", "--texts", "--output", paths["figures.json"],
         "--judgements", paths["said.jsonl"], "--confusion", paths["matrix.png"],
     )  # fmt: skip
     assert code == 0
@@ -213,7 +213,7 @@ def test_without_reference_hides_it_and_marks_the_rows(
 ) -> None:
     blind = Gold()
     code = run(
-        monkeypatch, {"a": blind}, "--data", data, "--annotator", "a", "--without-reference", "--output",
+        monkeypatch, {"a": blind}, "--input", data, "--annotator", "a", "--without-reference", "--output",
         tmp_path / "f.json", "--judgements", tmp_path / "s.jsonl", "--json",
     )  # fmt: skip
     assert code == 0
@@ -236,7 +236,7 @@ def test_compare_two(
 ) -> None:
     worse = Gold(wrong=[r["id"] for r in ROWS if r["label"] == "supported"][:4])
     code = run(
-        monkeypatch, {"a": Gold(), "b": worse}, "--data", data, "--compare", "a", "b", "--output", tmp_path / "f.json",
+        monkeypatch, {"a": Gold(), "b": worse}, "--input", data, "--compare", "a", "b", "--output", tmp_path / "f.json",
         "--confusion", tmp_path / "m.png",
     )  # fmt: skip
     assert code == 0
@@ -259,7 +259,7 @@ def test_a_wording_that_was_not_trained_on(tmp_path: Path, monkeypatch: pytest.M
     asked: list[dict[str, Any]] = []
     monkeypatch.setattr("annotators.load_annotator", lambda name, **options: asked.append(options) or Gold())
     name = f"generative:transformers:{tmp_path}"
-    code = main(["evaluate", "annotator", "--data", str(data), "--annotator", name, "--disturbed-prompts", "--json"])
+    code = main(["evaluate", "--input", str(data), "--annotator", name, "--disturbed-prompts", "--json"])
     assert code == 0
     assert asked == [{"prompt": "rules/question-first"}]
 
@@ -276,21 +276,25 @@ def test_a_wording_that_was_not_trained_on(tmp_path: Path, monkeypatch: pytest.M
 def test_wrong_usage(args: list[str], message: str, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     import re
 
-    assert main(["evaluate", "annotator", "--data", str(data), *[a.format(data=data) for a in args]]) == 2
+    assert main(["evaluate", "--input", str(data), *[a.format(data=data) for a in args]]) == 2
     assert re.search(message, capsys.readouterr().err)
 
 
 def test_one_of_annotator_and_compare(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        main(["evaluate", "annotator", "--data", str(data), "--annotator", "a", "--compare", "a", "b"])
+        main(["evaluate", "--input", str(data), "--annotator", "a", "--compare", "a", "b"])
     assert "not allowed with" in capsys.readouterr().err
     with pytest.raises(SystemExit):
-        main(["evaluate", "annotator", "--data", str(data)])
+        main(["evaluate", "--input", str(data)])
 
 
 def test_a_generative_annotator_is_asked_without_the_document() -> None:
-    from annotators.generative.annotator import NO_DOCUMENT, _Row
+    from annotators.generative.annotator import NO_DOCUMENT
+    from tests.helpers.annotator_server import annotating, correct
+    from tests.helpers.generative_cases import annotator
 
-    record = {**ROWS[0], "parametric": True}
-    row = _Row(record["sentence"], 0, record, "en", (record["sentence"],))
-    assert row.item.reference == NO_DOCUMENT["en"]
+    with annotating(correct) as server:
+        annotator(server).predict([{**ROWS[0], "parametric": True}])
+        prompt = server.requests[0]["messages"][0]["content"]
+    assert NO_DOCUMENT["en"] in prompt
+    assert ROWS[0]["reference"] not in prompt

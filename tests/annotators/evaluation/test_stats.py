@@ -119,7 +119,7 @@ def write(path: Path, rows: list[dict[str, object]]) -> Path:
     return path
 
 
-def test_both_kinds_of_files_are_read(tmp_path: Path) -> None:
+def test_both_kinds_of_files_are_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     records = write(
         tmp_path / "a.jsonl",
         [
@@ -145,12 +145,13 @@ def test_both_kinds_of_files_are_read(tmp_path: Path) -> None:
     assert (second.source, second.language, second.ordered) == ("s", "zh", True)
     assert not third.ordered
     page = tmp_path / "page.md"
-    code = main(["stats", str(records), str(rows), "--output", str(page), "--resamples", "0", "--whole", "0.5",
-                 "--json", str(tmp_path / "f.json")])  # fmt: skip
+    files = ["--input", str(records), str(rows), "--output", str(page)]
+    capsys.readouterr()
+    code = main(["stats", *files, "--resamples", "0", "--whole", "0.5", "--json"])
     assert code == 3
     text = page.read_text("utf-8")
     assert "| with&#124;out (en) | 1 | 2 | 50.00 | 50.00 | 0.00 | 0.00 | 1 |" in text
-    figures = json.loads((tmp_path / "f.json").read_text())
+    figures = json.loads(capsys.readouterr().out)
     # (supported, contradictory) and (supported, unsupported): both second sentences come after none
     assert figures["all"]["accumulation"]["after_none"] == {"value": 1.0, "interval": None, "n": 2}
 
@@ -171,7 +172,7 @@ def test_agreement_of_two_files(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert main(["stats", "--agreement", str(a), str(b)]) == 2
     assert "no judged sentence of the same answer in common" in capsys.readouterr().err
     assert main(["stats"]) == 2
-    assert main(["stats", str(tmp_path / "none.jsonl")]) == 2
+    assert main(["stats", "--input", str(tmp_path / "none.jsonl")]) == 2
 
 
 def test_whole_answers_of_the_data(capsys: pytest.CaptureFixture[str]) -> None:
@@ -187,7 +188,7 @@ def test_whole_answers_of_the_data(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_record_that_was_not_annotated_is_told_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "in.jsonl").write_text('{"reference": "It opened in 1931.", "answer": "It opened in 1932."}\n')
-    assert main(["stats", str(tmp_path / "in.jsonl")]) == 3
+    assert main(["stats", "--input", str(tmp_path / "in.jsonl")]) == 3
     told = capsys.readouterr().err
     assert "in.jsonl:1: sentences: expected the list that `mitigate annotate` writes, got nothing" in told
     assert "label:" not in told

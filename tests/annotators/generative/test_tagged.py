@@ -4,6 +4,7 @@
 import re
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -126,45 +127,33 @@ def test_a_tag_copied_with_its_surroundings_is_not_the_models() -> None:
     assert read(both) == "repeated_type"
 
 
-@pytest.mark.parametrize(
-    ("reply", "expected"),
-    [("<Facts Present>", True), ("< facts present >.", True), ("<No Facts>", False), ("<NoFact>", False), ("<有事实>", True),
-     ("<无事实>", False), ("Facts Present", True), ("<No Facts>\nIt greets.", False), ("<No Facts> <Facts Present>", "repeated_type"),
-     ("There are <No Facts> here", "within_words"), ("I see facts present here", "no_tags"), ("", "empty")],
-)  # fmt: skip
-def test_first_turn(reply: str, expected: object) -> None:
+TURNS = [
+    (parse_facts, {
+        "<Facts Present>": True, "< facts present >.": True, "<No Facts>": False, "<NoFact>": False, "<有事实>": True,
+        "<无事实>": False, "Facts Present": True, "<No Facts>\nIt greets.": False, "<No Facts> <Facts Present>": "repeated_type",
+        "There are <No Facts> here": "within_words", "I see facts present here": "no_tags", "": "empty",
+    }),
+    (parse_points, {
+        "A b.<SEP>C d.": ("A b.", "C d."), "<No Reference Information>": (), "<无参考信息>。": (), "No Reference Information": (),
+        "无": (), "<Reference> A": ("<Reference> A",), "A <No Reference Information>": "points_and_none", "<SEP>": "empty",
+        "参考1：甲\n参考2：乙": ("甲", "乙"),
+    }),
+    (parse_type, {
+        "<No Hallucination>": "supported", "<Contradictory>": "contradictory", "<unverifiable>": "unverifiable",
+        "<无幻觉>": "supported", "<矛盾>": "contradictory", "<无法验证>": "unverifiable", "Contradictory.": "contradictory",
+        "<无>": "no_tags", "<None>": "no_tags", "<矛盾><无法验证>": "repeated_type", "It is not <Contradictory>": "within_words",
+    }),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("parse", "reply", "expected"), [(p, *case) for p, cases in TURNS for case in cases.items()])
+def test_each_of_three_turns_is_read(parse: Any, reply: str, expected: object) -> None:
     try:
-        found: object = parse_facts(reply)[0]
+        found = parse(reply)
     except ParseFailure as failure:
         found = failure.name
-    assert found == expected
-
-
-@pytest.mark.parametrize(
-    ("reply", "expected"),
-    [("A b.<SEP>C d.", ("A b.", "C d.")), ("<No Reference Information>", ()), ("<无参考信息>。", ()), ("No Reference Information", ()),
-     ("无", ()), ("<Reference> A", ("<Reference> A",)), ("A <No Reference Information>", "points_and_none"), ("<SEP>", "empty"),
-     ("参考1：甲\n参考2：乙", ("甲", "乙"))],
-)  # fmt: skip
-def test_second_turn(reply: str, expected: object) -> None:
-    try:
-        found: object = parse_points(reply)
-    except ParseFailure as failure:
-        found = failure.name
-    assert found == expected
-
-
-@pytest.mark.parametrize(
-    ("reply", "expected"),
-    [("<No Hallucination>", "supported"), ("<Contradictory>", "contradictory"), ("<unverifiable>", "unverifiable"),
-     ("<无幻觉>", "supported"), ("<矛盾>", "contradictory"), ("<无法验证>", "unverifiable"), ("Contradictory.", "contradictory"),
-     ("<无>", "no_tags"), ("<None>", "no_tags"), ("<矛盾><无法验证>", "repeated_type"), ("It is not <Contradictory>", "within_words")],
-)  # fmt: skip
-def test_third_turn(reply: str, expected: str) -> None:
-    try:
-        found = str(parse_type(reply)[0])
-    except ParseFailure as failure:
-        found = failure.name
+    else:
+        found = found if parse is parse_points else found[0]
     assert found == expected
 
 

@@ -15,15 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from annotators.retrieval.bm25 import BM25, words
-from annotators.retrieval.window import (
-    ReferenceIndex,
-    Window,
-    fuse,
-    index_references,
-    second_pass,
-    select,
-    with_neighbours,
-)
+from annotators.retrieval.passages import ReferenceIndex, index_references
+from annotators.retrieval.window import Window, fuse, second_pass, select, with_neighbours
 
 
 def tokenize(texts: Sequence[str]) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -134,31 +127,24 @@ def test_passages_are_sentences_with_offsets_and_lines() -> None:
     assert index.lines.tolist() == [0, 1, 1, 2]
 
 
-def test_long_sentence_is_cut_at_words() -> None:
-    text = "It lists " + " ".join(f"item{i}" for i in range(300)) + "."
-    index = index_one(text)
-    check_passages(index)
-    assert [passage.tokens for passage in index.passages] == [128, 128, 47]  # 303 tokens
-    assert all(re.fullmatch(r"(It lists )?(item\d+ )*item\d+\.?", p.text) for p in index.passages)
+def test_long_sentences_are_cut_at_words_if_possible() -> None:
+    listed = index_one("It lists " + " ".join(f"item{i}" for i in range(300)) + ".")  # 303 tokens
+    unbroken = index_one("北京是中国的首都" * 50)  # 400 characters, 400 tokens
+    for index, expected in ((listed, [128, 128, 47]), (unbroken, [128, 128, 128, 16])):
+        check_passages(index)
+        assert [passage.tokens for passage in index.passages] == expected
+    assert all(re.fullmatch(r"(It lists )?(item\d+ )*item\d+\.?", p.text) for p in listed.passages)
 
 
-def test_text_without_any_break_is_cut_between_tokens() -> None:
-    index = index_one("北京是中国的首都" * 50)  # 400 characters, 400 tokens
-    check_passages(index)
-    assert [passage.tokens for passage in index.passages] == [128, 128, 128, 16]
-
-
-def test_characters_of_several_tokens_are_not_cut_nor_counted_wrong() -> None:
+def test_characters_of_several_tokens_stay_whole() -> None:
     def bytes_of(texts: Sequence[str]) -> list[tuple[np.ndarray, np.ndarray]]:
         spans = [[(i, i + 1) for i, char in enumerate(text) for _ in char.encode()] for text in texts]
         return [(np.arange(len(s)), np.asarray(s, dtype=np.int64).reshape(-1, 2)) for s in spans]
 
-    index = index_references(["京" * 10], bytes_of, budget=8)[0]  # 3 tokens each, so 2 fit
-    check_passages(index)
-    assert [(passage.text, passage.tokens) for passage in index.passages] == [("京京", 6)] * 5
-    small = index_references(["京" * 10], bytes_of, budget=2)[0]  # none fits
-    check_passages(small)
-    assert [passage.text for passage in small.passages] == ["京"] * 10
+    for budget, expected in ((8, ["京京"] * 5), (2, ["京"] * 10)):  # 3 tokens each: two fit, or none
+        index = index_references(["京" * 10], bytes_of, budget=budget)[0]
+        check_passages(index)
+        assert [(p.text, p.tokens) for p in index.passages] == [(text, 3 * len(text)) for text in expected]
 
 
 @settings(max_examples=60, deadline=None)
@@ -180,7 +166,7 @@ def test_fusion_by_hand() -> None:
     np.testing.assert_allclose(found, [[1 / 6 + 1 / 8, 1 / 8 + 1 / 6, 1 / 6 + 1 / 7]], rtol=1e-6)
 
 
-def test_fusion_does_not_change_when_worse_passages_are_added() -> None:
+def test_worse_passages_do_not_change_fusion() -> None:
     rng = np.random.default_rng(1)
     a, b = rng.random((2, 4, 6)) + 1
     more = np.zeros((4, 9))
@@ -208,7 +194,7 @@ def test_neighbours_of_a_line_end_after_128_tokens() -> None:
 # Windows
 
 
-def test_reference_that_fits_is_the_window_and_nothing_is_ranked() -> None:
+def test_fitting_reference_is_the_window_unranked() -> None:
     encoder = Letters()
     index = index_one("One is here. Two is here. One is here.", [encoder])
     window = select([(index, "Two?")])[0]
@@ -220,7 +206,7 @@ def test_reference_that_fits_is_the_window_and_nothing_is_ranked() -> None:
     assert "bm25" not in vars(index)
 
 
-def test_window_holds_the_evidence_in_document_order_within_the_budget() -> None:
+def test_window_holds_evidence_in_document_order() -> None:
     index = index_one(LONG, budget=60)
     query = "What of glaciers in 1745 and of violins in 1584?"
     window = select([(index, query)])[0]
@@ -232,26 +218,24 @@ def test_window_holds_the_evidence_in_document_order_within_the_budget() -> None
     assert [index.passages[place] for place in window.places] == list(window.passages)
 
 
-def test_a_passage_that_no_longer_fits_is_passed_over_whole() -> None:
-    reference = "Zebra zebra zebra runs. " + "Zebra " + "word " * 6 + "end. Zebra. " + "None of it. " * 3
-    index = index_one(reference, budget=8)
-    window = select([(index, "zebra")])[0]
-    assert texts_of(window) == ["Zebra zebra zebra runs.", "Zebra."]  # 5 + 2 tokens; the one of 8 + 1 is left out
+@pytest.mark.parametrize(
+    ("reference", "budget", "query", "expected"),
+    [
+        # 5 + 2 tokens; the passage of 8 + 1 no longer fits and is passed over whole
+        ("Zebra zebra zebra runs. Zebra " + "word " * 6 + "end. Zebra. " + "None of it. " * 3, 8, "zebra",
+         ["Zebra zebra zebra runs.", "Zebra."]),
+        # a budget smaller than a sentence still gets the best piece
+        ("Some words stand here first of all. The rare zebra ran off today again.", 4, "zebra", ["The rare zebra ran"]),
+        # equal passages are taken once: 3 + 5 + 3 tokens
+        ("Zebras run. " * 30 + "Zebras sleep at night. " + "Lions eat. " * 30, 12, "Do zebras sleep or run?",
+         ["Zebras run.", "Zebras sleep at night.", "Lions eat."]),
+    ],
+)  # fmt: skip
+def test_passages_are_taken_till_the_budget(reference: str, budget: int, query: str, expected: list[str]) -> None:
+    assert texts_of(select([(index_one(reference, budget=budget), query)])[0]) == expected
 
 
-def test_budget_smaller_than_a_sentence_still_gets_the_best_piece() -> None:
-    index = index_one("Some words stand here first of all. The rare zebra ran off today again.", budget=4)
-    window = select([(index, "zebra")])[0]
-    assert texts_of(window) == ["The rare zebra ran"]
-
-
-def test_equal_passages_are_taken_once() -> None:
-    index = index_one("Zebras run. " * 30 + "Zebras sleep at night. " + "Lions eat. " * 30, budget=12)
-    found = texts_of(select([(index, "Do zebras sleep or run?")])[0])  # 3 + 5 + 3 tokens
-    assert found == ["Zebras run.", "Zebras sleep at night.", "Lions eat."]
-
-
-def test_embeddings_and_bm25_are_both_heard() -> None:
+def test_embeddings_and_bm25_both_count() -> None:
     reference = "The qqq zzz jjj. " + "Common words are here. " * 10 + "Quick fox jumps."
     alone = index_one(reference, budget=5)
     assert texts_of(select([(alone, "quick")])[0]) == ["Quick fox jumps."]
@@ -284,7 +268,7 @@ def test_many_pairs_give_what_each_gives_alone(monkeypatch: pytest.MonkeyPatch) 
     assert [window.whole for window in together[0][:5]] == [False, True, False, True, False]
 
 
-def test_second_pass_reads_six_times_as_much_in_document_order() -> None:
+def test_second_pass_reads_six_times_as_much() -> None:
     index = index_one(LONG, [Letters()], budget=52)
     query = "glaciers in 1745"
     windows = second_pass([(index, query)])[0]
@@ -294,9 +278,11 @@ def test_second_pass_reads_six_times_as_much_in_document_order() -> None:
     assert [window.tokens for window in windows] == [52] * 6  # four of 13 each
     assert not any(window.whole for window in windows)
     assert len(second_pass([(index, query)], factor=3)[0]) == 3
+    middling = second_pass([(index_one(LONG, budget=100), "orchids")])[0]  # 520 tokens: all of it
+    assert [place for window in middling for place in window.places] == list(range(40))
 
 
-def test_second_pass_makes_room_where_windows_have_gaps() -> None:
+def test_second_pass_makes_room_for_gaps() -> None:
     lines = [f"Line {n} has " + "words " * (n % 5) + "in it." for n in range(80)]  # 6 to 10 tokens
     index = index_one("\n".join(lines), budget=17)
     first = select([(index, "Line 33 has words")])[0]
@@ -307,13 +293,7 @@ def test_second_pass_makes_room_where_windows_have_gaps() -> None:
     assert lines[33] in texts_of(first)
 
 
-def test_second_pass_over_a_middling_reference_reads_all_of_it() -> None:
-    index = index_one(LONG, budget=100)  # 520 tokens
-    places = [place for window in second_pass([(index, "orchids")])[0] for place in window.places]
-    assert places == list(range(40))
-
-
-def test_chinese_is_left_to_bm25_unless_the_embedder_reads_it() -> None:
+def test_chinese_needs_an_embedder_that_reads_it() -> None:
     cities = "北京 上海 广州 成都 杭州 西安 南京 武汉 苏州 天津".split()
     reference = "".join(f"第{n}年他住在{cities[n % 10]}，那时他写了很多关于城市的文章和诗歌。" for n in range(40))
     blind, able = Letters(reads_chinese=False), Letters(reads_chinese=True)
@@ -326,9 +306,6 @@ def test_chinese_is_left_to_bm25_unless_the_embedder_reads_it() -> None:
     assert sum(map(len, blind.calls)) == 0
     assert sum(map(len, able.calls)) == 41  # 40 passages, 1 query
     assert index_one(LONG).budget == 400
-
-
-def test_a_budget_of_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="expected a number of tokens above 0, got 0"):
         index_one("Text.", budget=0)
 
@@ -359,7 +336,7 @@ def test_hostile_references_are_survived(name: str) -> None:
         assert "Sentence 4711 of the book says 55 things." in select(pairs)[0].text
 
 
-def test_evidence_is_found_by_minilm_wherever_unrelated_text_is_put() -> None:
+def test_minilm_finds_evidence_among_unrelated_text() -> None:
     from engines.embedding import Embedder
 
     embedder = Embedder(device="cpu", dtype="float32")

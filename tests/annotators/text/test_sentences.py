@@ -54,21 +54,17 @@ def test_line_ends_of_windows_change_nothing(text: str) -> None:
 def test_offsets_are_code_points() -> None:
     #         0123 4 567
     assert split_sentences("😀 A.\n好。") == [(0, 4), (5, 7)]
+    assert split_sentences("") == split_sentences(" \n\t\u3000\r\n") == []
 
 
-def test_nothing_gives_nothing() -> None:
-    assert split_sentences("") == []
-    assert split_sentences(" \n\t\u3000\r\n") == []
-
-
-def test_a_short_quotation_stays_whole_and_a_longer_one_is_cut() -> None:
+def test_only_long_quotations_are_cut() -> None:
     short = "a" * (MAX_QUOTE - 5) + ". Be."  # MAX_QUOTE characters
     assert len(short) == MAX_QUOTE
     assert pieces(f'"{short}" Then.') == [f'"{short}"', "Then."]
     assert pieces(f'"a{short}" Then.') == [f'"a{short[:-4]}', 'Be."', "Then."]
 
 
-def test_an_unclosed_bracket_or_quote_does_not_swallow_the_rest() -> None:
+def test_unclosed_marks_do_not_swallow_the_rest() -> None:
     for opener in ("(", '"', "“", "「", "[", "（", "《", "`", "```\n"):
         text = f"One {opener}two. Three. " + "Four. " * 50
         assert len(pieces(text)) >= 51, opener
@@ -106,26 +102,19 @@ WORDS = st.lists(st.sampled_from("river bridge water stone light seven north qui
 PROSE = st.lists(st.tuples(WORDS, st.sampled_from(".!?")), min_size=1, max_size=8)
 
 
-@settings(max_examples=200, deadline=None)
-@given(PROSE)
-def test_plain_prose_is_cut_at_every_stop_and_only_once(sentences: list[tuple[list[str], str]]) -> None:
-    expected = [" ".join(words).capitalize() + stop for words, stop in sentences]
-    text = " ".join(expected)
-    assert pieces(text) == expected
-    for piece in expected:
-        assert pieces(piece) == [piece]
-
-
 HAN = st.text(alphabet="山水木石田土火光明白", min_size=2, max_size=12)
+HAN_PROSE = st.lists(st.tuples(HAN, st.sampled_from("。！？")), min_size=1, max_size=8)
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.lists(st.tuples(HAN, st.sampled_from("。！？")), min_size=1, max_size=8))
-def test_plain_chinese_prose_is_cut_at_every_stop_and_only_once(sentences: list[tuple[str, str]]) -> None:
-    expected = [words + stop for words, stop in sentences]
-    assert pieces("".join(expected)) == expected
-    for piece in expected:
-        assert pieces(piece) == [piece]
+@given(PROSE, HAN_PROSE)
+def test_plain_prose_is_cut_at_every_stop(english: list[tuple[list[str], str]], chinese: list[tuple[str, str]]) -> None:
+    for gap, expected in (
+        (" ", [" ".join(words).capitalize() + stop for words, stop in english]),
+        ("", [words + stop for words, stop in chinese]),
+    ):
+        assert pieces(gap.join(expected)) == expected
+        assert all(pieces(piece) == [piece] for piece in expected)
 
 
 # unit, and how many sentences 50,000 characters of it are (None: only the shape of the time is looked at)

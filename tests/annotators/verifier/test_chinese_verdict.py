@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from annotators.base import Sentence
 from annotators.text.normalise import clean
 from annotators.verifier.annotator import SCORES, judged_chinese, plainly_supported
 from annotators.verifier.claims import claims_nothing_chinese
@@ -56,16 +59,20 @@ def test_not_called_supported(sentence: str) -> None:
 
 
 def test_judgement() -> None:
-    row = {"sentence": "大桥高134米。", "reference": REFERENCE}
-    found = judged_chinese(row, 7)
+    def judged(
+        text: str = "大桥高134米。", reference: str = REFERENCE, language: str | None = None, start: int = 0
+    ) -> Any:
+        return judged_chinese(Sentence(text, start, text, {"reference": reference}, language))
+
+    found = judged(start=7)
     assert found is not None
     assert (found.status, found.label, found.start, found.end) == ("checked", "supported", 7, 15)
     assert found.scores == SCORES
     assert sum(SCORES.values()) == pytest.approx(1.0)
-    assert judged_chinese({**row, "sentence": "大桥高135米。"}, 0) is None
-    assert judged_chinese({**row, "language": "en"}, 0) is None
-    assert judged_chinese({**row, "reference": "The bridge is 134 metres high."}, 0) is None
-    talk = judged_chinese({**row, "sentence": "抱歉，我无法回答这个问题。"}, 0)
+    assert judged("大桥高135米。") is None
+    assert judged(language="en") is None
+    assert judged(reference="The bridge is 134 metres high.") is None
+    talk = judged("抱歉，我无法回答这个问题。")
     assert talk is not None
     assert talk.label == "no_fact"
 

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from annotators.verifier.combiner import UNSUPPORTED, Combiner, decide, multitask_loss, votes_of
-from annotators.verifier.training import best_threshold, row_weights
+from annotators.verifier.combiner import SHARE, UNSUPPORTED, Combiner, decide, multitask_loss, votes_of
 
 
 def test_loss_by_hand() -> None:
@@ -104,15 +103,16 @@ def test_decision_by_hand() -> None:
     assert decide(p, 0.4).tolist() == [0, 3, 2, 0]
 
 
-def test_row_weights_by_hand() -> None:
-    # source a: 4 rows, 1 supported, 3 hallucinated; source b: 1 supported. power ½: a cell weighs 4^½ / its rows
-    weights = row_weights(["a", "a", "a", "a", "b"], np.array([0, 1, 2, UNSUPPORTED, 0]))
-    raw = np.array([2 / 1, 2 / 3, 2 / 3, 2 / 3, 1.0])
-    assert weights == pytest.approx(raw / raw.mean())
-
-
-def test_best_threshold_balances_sources() -> None:
-    # supported rows score 0.7, others 0.4 in both sources: any threshold in (0.4, 0.7] is perfect
-    p = np.array([[0.7, 0.3, 0.0, 0.0], [0.4, 0.6, 0.0, 0.0]] * 2)
-    chosen = best_threshold(p, np.array([0, 1, 0, 2]), ["a", "a", "b", "b"])
-    assert 0.4 < chosen <= 0.7
+def test_votes_of_the_encoder_are_added() -> None:
+    rng = np.random.default_rng(0)
+    target = rng.integers(0, 4, 400)
+    x = rng.normal(size=(400, 3))  # says nothing
+    beside = 2.0 * np.eye(4)[target] + rng.normal(size=(400, 4)) * 0.3
+    combiner = Combiner.fit(x, target, np.ones(400), members=1, epochs=1, hidden=8)
+    votes = votes_of(beside)
+    calibrated = combiner.calibrated(x, target, np.ones(400), votes)
+    assert (calibrated.predict_proba(x, votes).argmax(1) == target).mean() > 0.95
+    t = calibrated.tensors
+    z = (calibrated.logits(x) + SHARE * votes) / t["temperature"] + t["bias"]
+    expected = np.exp(z) / np.exp(z).sum(1, keepdims=True)
+    assert calibrated.predict_proba(x, votes) == pytest.approx(expected, abs=1e-5)

@@ -13,11 +13,11 @@ import pytest
 from annotators import LABELS, load_annotator
 from annotators.retrieval.passages import index_references
 from annotators.retrieval.window import second_pass, select
+from annotators.text.words import words_of
 from annotators.verifier.annotator import EMBEDDED, DiscriminativeAnnotator
 from annotators.verifier.combiner import Combiner, votes_of
-from annotators.verifier.features import FEATURES, words_of
+from annotators.verifier.features import FEATURES
 from annotators.verifier.judging import Item, Judge, Memory, as_judged, capped, foregone
-from engines.embedding import cpu_has_bfloat16
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "records.jsonl"
 REFERENCE = (
@@ -28,7 +28,9 @@ REFERENCE = (
 
 @pytest.fixture(scope="module")
 def records() -> list[dict[str, object]]:
-    return [json.loads(line) for line in EXAMPLES.read_text(encoding="utf-8").splitlines()]
+    """The shorter of the examples, and the one with the longest reference, which has windows and a second pass."""
+    rows = sorted(map(json.loads, EXAMPLES.read_text(encoding="utf-8").splitlines()), key=lambda r: len(r["reference"]))
+    return [*rows[:7], rows[-1]]
 
 
 @pytest.fixture(scope="module")
@@ -40,41 +42,33 @@ def all_scores(annotations: list) -> np.ndarray:
     return np.array([[s.scores[x] for x in LABELS] for a in annotations for s in a.sentences if s.scores])
 
 
-def test_batch_equals_single_in_float32(float32: DiscriminativeAnnotator, records: list) -> None:
+def test_shuffled_batch_equals_single_in_float32(float32: DiscriminativeAnnotator, records: list) -> None:
+    records = records[:]
+    random.Random(1).shuffle(records)
     batch = float32.annotate_batch(records)
-    single = [float32.annotate_batch([record])[0] for record in records]
+    single = [float32.annotate(**{k: record[k] for k in ("reference", "answer", "question") if k in record})
+              for record in records]  # fmt: skip
     assert np.abs(all_scores(batch) - all_scores(single)).max() < 1e-5
-    for a, b in zip(batch, single, strict=True):
-        assert [s.label for s in a.sentences] == [s.label for s in b.sentences]
-        assert [s.fragments for s in a.sentences] == [s.fragments for s in b.sentences]
+    for a, b, record in zip(batch, single, records, strict=True):
+        assert a.record == record
+        assert [(s.label, s.fragments) for s in a.sentences] == [(s.label, s.fragments) for s in b.sentences]
+        for s in a.sentences:
+            assert record["answer"][s.start : s.end] == s.text
+            assert all(record["reference"][f.start : f.end] == f.text for f in s.fragments)
+            assert s.correction == ()  # it marks, and proposes nothing
 
 
 def test_batch_equals_single_in_bfloat16(records: list) -> None:
-    """A CPU without bfloat16 is slow at it: with the shorter references there."""
-    if not cpu_has_bfloat16():
-        records = [record for record in records if len(str(record["reference"])) < 640]
-        assert len(records) == 10
+    records = records[3:6]  # English and short: a CPU without bfloat16 is slow at it
     annotator = DiscriminativeAnnotator.from_pretrained("embedded", dtype="bfloat16")
     batch = annotator.annotate_batch(records)
     single = [annotator.annotate_batch([record])[0] for record in records]
     first, second = all_scores(batch), all_scores(single)
+    assert len(first) > 5
     assert np.abs(first - second).max() < 1e-2
     labels = [[s.label for a in each for s in a.sentences if s.scores] for each in (batch, single)]
     margin = np.abs(first[:, 0] / np.maximum(1 - first[:, 3], 1e-9) - float(annotator.combiner.tensors["threshold"]))
     assert all(a == b for a, b, m in zip(*labels, margin, strict=True) if m > 2e-2)
-
-
-def test_order_of_input_is_kept(float32: DiscriminativeAnnotator, records: list) -> None:
-    shuffled = records[:]
-    random.Random(1).shuffle(shuffled)
-    annotations = float32.annotate_batch(shuffled)
-    assert [a.record["id"] for a in annotations] == [r["id"] for r in shuffled]
-    for annotation in annotations:
-        answer, reference = annotation.record["answer"], annotation.record["reference"]
-        for s in annotation.sentences:
-            assert answer[s.start : s.end] == s.text
-            assert all(reference[f.start : f.end] == f.text for f in s.fragments)
-            assert s.correction == ()  # it marks, and proposes nothing
 
 
 def test_predict_judges_the_sentence_as_given(float32: DiscriminativeAnnotator) -> None:
@@ -95,7 +89,7 @@ def test_verdicts_and_evidence(float32: DiscriminativeAnnotator) -> None:
     assert (talk.label, talk.fragments) == ("no_fact", ())
 
 
-def test_unverifiable_sentences_get_the_best_supported_window(float32: DiscriminativeAnnotator) -> None:
+def test_unverifiable_sentences_get_the_best_window(float32: DiscriminativeAnnotator) -> None:
     """A combiner that calls everything unverifiable sends every sentence into the second pass."""
     tensors = dict(float32.combiner.tensors)
     tensors["bias"] = np.array([0.0, 0.0, 20.0, 0.0], np.float32)
@@ -113,7 +107,7 @@ def test_unverifiable_sentences_get_the_best_supported_window(float32: Discrimin
     assert verdict.support == pytest.approx(max(v.support for v in [first, *others]))
 
 
-def test_a_number_in_the_place_of_another_caps_support() -> None:
+def test_another_number_caps_support() -> None:
     features = np.zeros((3, len(FEATURES)))
     near, cover = FEATURES.index("swap_number_near"), FEATURES.index("cover_best")
     features[:, near], features[:, cover] = [1, 1, 0], [0.6, 0.59, 1.0]
@@ -124,7 +118,7 @@ def test_a_number_in_the_place_of_another_caps_support() -> None:
     assert capped(features, p * 0 + 0.05)[0] == pytest.approx([0.05] * 4)
 
 
-def test_what_the_encoder_is_not_asked_it_could_not_change(float32: DiscriminativeAnnotator) -> None:
+def test_skipped_encoder_calls_could_change_nothing(float32: DiscriminativeAnnotator) -> None:
     rng = np.random.default_rng(0)
     t = float32.combiner.tensors
     features = t["mean"] + 4 * rng.normal(size=(3000, len(FEATURES))) * np.where(np.isinf(t["scale"]), 1, t["scale"])
@@ -144,7 +138,7 @@ def test_what_the_encoder_is_not_asked_it_could_not_change(float32: Discriminati
         assert np.array_equal(mixed[~asked], votes[~asked])
 
 
-def test_a_label_changed_after_judging_gets_the_marks_of_the_encoder(float32: DiscriminativeAnnotator) -> None:
+def test_changed_labels_get_the_encoders_marks(float32: DiscriminativeAnnotator) -> None:
     judge = Judge(float32.combiner, float32.idf, float32.embedder, encoder=float32.encoder)
     assert float32.encoder is not None
     items = [Item("The lighthouse at Cape Farewell was built in 1870.", REFERENCE)] * 2
@@ -152,7 +146,7 @@ def test_a_label_changed_after_judging_gets_the_marks_of_the_encoder(float32: Di
         first, second = judge(items)
         assert (first.label, first.token_scores) == (0, ())  # supported whatever the encoder says: not asked
         changed, kept = judge.marked([replace(first, label=1), second])
-        _, (passages, _) = judge.read(items)
+        _, _, passages = judge.read(items)[0].text()
     assert kept is second
     assert changed.label == 1
     (expected,) = float32.encoder([("", items[0].sentence, passages)])[1]
@@ -169,6 +163,7 @@ def test_judge_is_called_inside_its_memory(float32: DiscriminativeAnnotator) -> 
 def test_save_and_load(tmp_path: Path, float32: DiscriminativeAnnotator) -> None:
     float32.save_pretrained(tmp_path / "mine")
     again = load_annotator(str(tmp_path / "mine"), dtype="float32")
+    assert isinstance(again, DiscriminativeAnnotator)
     assert again.fingerprint == float32.fingerprint
     sentence = {"reference": REFERENCE, "sentence": "It stands 27 metres high."}
     assert again.predict([sentence]) == float32.predict([sentence])
@@ -200,24 +195,21 @@ def test_wrong_names_and_folders(tmp_path: Path) -> None:
         load_annotator("no such thing")
 
 
-@pytest.mark.parametrize("text", ["[]", "{", '{"kind": "generative"}'])
-def test_broken_configuration(tmp_path: Path, text: str) -> None:
-    (tmp_path / "annotator.json").write_text(text, encoding="utf-8")
-    with pytest.raises(ValueError, match=r"annotator\.json: expected"):
-        load_annotator(str(tmp_path))
-
-
-def test_broken_weights(tmp_path: Path, float32: DiscriminativeAnnotator) -> None:
+def test_damaged_files_are_refused(tmp_path: Path, float32: DiscriminativeAnnotator) -> None:
     float32.save_pretrained(tmp_path)
     whole = (tmp_path / "combiner.safetensors").read_bytes()
     (tmp_path / "combiner.safetensors").write_bytes(whole[:1000])
     with pytest.raises(ValueError, match=r"expected whole combiner\.safetensors"):
         load_annotator(str(tmp_path))
+    for text in ("[]", "{", '{"kind": "generative"}'):
+        (tmp_path / "annotator.json").write_text(text, encoding="utf-8")
+        with pytest.raises(ValueError, match=r"annotator\.json: expected"):
+            load_annotator(str(tmp_path))
 
 
 def test_results_page_is_of_these_weights(float32: DiscriminativeAnnotator) -> None:
-    page = Path(__file__).parents[3] / "docs" / "results" / "embedded-annotator.md"
-    assert f"Annotator fingerprint {float32.fingerprint}" in page.read_text(encoding="utf-8")
+    page = Path(__file__).parents[3] / "docs" / "results" / "annotator.md"
+    assert f"annotator fingerprint {float32.fingerprint}" in page.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
@@ -247,8 +239,8 @@ def test_verdict_words_align_with_evidence(float32: DiscriminativeAnnotator) -> 
     with judge.memory():
         (verdict,) = judge([Item(sentence, REFERENCE)])
     words = words_of(sentence)
-    assert verdict.met.shape == (len(words), 3)
-    assert verdict.met[words.lower.index("wilson")].tolist()[2] == 1.0  # literally in the third passage
+    assert verdict.matched.shape == (len(words), 3)
+    assert verdict.matched[words.lower.index("wilson")].tolist()[2] == 1.0  # literally in the third passage
     assert verdict.weight[words.lower.index("at")] == 0.0
     assert verdict.probabilities.sum() == pytest.approx(1.0)
     pieces = [sentence[a:b] for a, b, _ in verdict.token_scores]

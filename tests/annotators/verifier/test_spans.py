@@ -10,8 +10,8 @@ from rich.console import Console
 
 from annotators import Annotator, load_annotator
 from annotators.records import HALLUCINATED
-from annotators.verifier.features import words_of
-from annotators.verifier.spans import UNBACKED, doubts, unsupported_spans
+from annotators.text.words import words_of
+from annotators.verifier.spans import doubts, unsupported_spans
 from mitigate.report.terminal import render_record
 
 REFERENCE = (
@@ -25,55 +25,46 @@ def annotator() -> Annotator:
     return load_annotator("embedded")
 
 
-def met(sentence: str, missing: str) -> np.ndarray:
-    """One passage that holds every word but some."""
-    lost = missing.split()
-    return np.array([[float(word not in lost)] for word in words_of(sentence).lower])
+@pytest.mark.parametrize(
+    ("missing", "marked"),
+    [
+        ("", []),
+        ("1870", ["1870"]),
+        ("smith", ["John Smith"]),  # a name is judged as a whole
+        ("lamp lighthouse", ["lamp of the lighthouse"]),  # "of the" goes along
+        ("lighthouse john smith", ["lighthouse", "John Smith"]),  # "was lit by" does not
+        ("red green", ["Red", "green"]),  # only spaces join
+    ],
+)
+def test_spans_of_missing_words(missing: str, marked: list[str]) -> None:
+    sentence = "The lamp of the lighthouse was lit by John Smith in 1870: Red, green and blue."
+    words = words_of(sentence)
+    matched = np.array([[float(word not in missing.split())] for word in words.lower])  # one passage
+    assert [sentence[a:b] for a, b in unsupported_spans(sentence, matched, np.ones(len(words)))] == marked
 
 
-def marked(sentence: str, missing: str) -> list[str]:
-    return [
-        sentence[a:b] for a, b in unsupported_spans(sentence, met(sentence, missing), np.ones(len(words_of(sentence))))
-    ]
-
-
-def test_by_hand() -> None:
-    sentence = "The lamp of the lighthouse was lit by John Smith in 1870."
-    assert marked(sentence, "") == []
-    assert marked(sentence, "1870") == ["1870"]
-    assert marked(sentence, "smith") == ["John Smith"]  # a name is judged as a whole
-    assert marked(sentence, "lamp lighthouse") == ["lamp of the lighthouse"]  # "of the" goes along
-    assert marked(sentence, "lighthouse john smith") == ["lighthouse", "John Smith"]  # "was lit by" does not
-    assert marked("Red, green and blue.", "red green") == ["Red", "green"]  # only spaces join
+@pytest.mark.parametrize(
+    ("matched", "spans"),
+    [
+        (np.zeros((3, 0)), [(0, 14)]),  # without passages everything is unsupported
+        # only the three nearest passages back a word; the last one matches the least of the sentence
+        ([[1, 1, 1, 0], [1, 1, 1, 0], [0, 0, 0, 1]], [(9, 14)]),
+        ([[1, 0], [1, 0], [0, 1]], []),
+        ([[0.9], [0.8], [1]], [(4, 8)]),  # the most doubtful word, though no doubt reaches UNBACKED, 0.3
+    ],
+)
+def test_spans_by_hand(matched: list[list[float]], spans: list[tuple[int, int]]) -> None:
+    assert unsupported_spans("red lamp zebra", np.array(matched, float), np.ones(3)) == spans
     assert unsupported_spans("…", np.zeros((0, 0)), np.zeros(0)) == []
 
 
-def test_without_passages_everything_with_content_is_unsupported() -> None:
-    sentence = "The red lamp was lit."
-    assert [sentence[a:b] for a, b in unsupported_spans(sentence, np.zeros((5, 0)), np.ones(5))] == ["red lamp was lit"]
-
-
-def test_only_the_nearest_passages_back_a_word() -> None:
-    met_ = np.array([[1.0, 1, 1, 0], [1, 1, 1, 0], [0, 0, 0, 1]])  # the last passage meets the least of the sentence
-    assert unsupported_spans("red lamp zebra", met_, np.ones(3)) == [(9, 14)]
-    assert unsupported_spans("red lamp zebra", met_[:, 2:], np.ones(3)) == []
-
-
-def test_the_most_doubtful_word_is_marked() -> None:
-    low = np.array([[0.9], [0.8], [1.0]])
-    assert UNBACKED > 0.2
-    assert unsupported_spans("red lamp zebra", low, np.ones(3)) == [(4, 8)]
-
-
 def test_best_passage_and_encoder_count() -> None:
-    words = words_of("red lamp")
-    assert doubts(words, np.array([[0.2, 0.9], [0.0, 0.4]])).tolist() == pytest.approx([0.1, 0.6])
+    words, matched = words_of("red lamp"), np.array([[0.2, 0.9], [0.0, 0.4]])
+    assert doubts(words, matched).tolist() == pytest.approx([0.1, 0.6])
     # encoder: the pieces "re" 0.2 and "d" 0.8 of the first word, half and half with the alignment
-    tokens = [(0, 2, 0.2), (2, 3, 0.8), (4, 8, 0.4)]
-    both = doubts(words, np.array([[0.2, 0.9], [0.0, 0.4]]), tokens)
+    both = doubts(words, matched, [(0, 2, 0.2), (2, 3, 0.8), (4, 8, 0.4)])
     assert both.tolist() == pytest.approx([(0.1 + 0.8) / 2, (0.6 + 0.4) / 2])
     assert np.isnan(doubts(words_of("of the"), np.ones((2, 1)))).all()
-    assert 0 < UNBACKED < 1
 
 
 def test_spans_of_records(annotator: Annotator) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mitigate.cli import correct as command
+from mitigate.cli import annotate as command
 from mitigate.cli.main import main
 from tests.helpers.engines_server import Reply, completion, error, serving
 from tests.helpers.rule_annotator import LOST, REFERENCE, RIGHT, WRONG, RuleAnnotator
@@ -18,7 +18,7 @@ from tests.helpers.rule_annotator import LOST, REFERENCE, RIGHT, WRONG, RuleAnno
 def annotator(monkeypatch: pytest.MonkeyPatch) -> RuleAnnotator:
     """In place of a trained one, so that verdicts are known; what is tested here is the command."""
     rule = RuleAnnotator()
-    monkeypatch.setattr(command, "open_annotator", lambda name: rule)
+    monkeypatch.setattr(command, "open_annotator", lambda name, options: rule)
     return rule
 
 
@@ -182,4 +182,4 @@ def test_best_of_chooses_and_says_why(
     assert read(out) == [first, second]
     annotator.fingerprint = "another"
     assert run("best-of", "--input", source, "--output", out) == 2
-    assert "choose another --output, or --overwrite" in capsys.readouterr().err
+    assert "choose another --output, or start again with --overwrite" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""`mitigate evaluate annotator`: tables, JSON, rejected lines, folds, mistakes."""
+"""`mitigate evaluate`: tables, JSON, rejected lines, folds, mistakes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sklearn import metrics as sk
 
 from annotators.evaluation.splits import assign_folds
 from mitigate.cli.main import main
-from mitigate.io import UsageError
+from mitigate.io import OutputError
 from mitigate.labels import read_labelled
 from tests.helpers.evaluation_cases import FOUR_WAY, TWO_WAY, StandIn, labelled_row, linked_data, write_rows
 
@@ -21,12 +21,12 @@ from tests.helpers.evaluation_cases import FOUR_WAY, TWO_WAY, StandIn, labelled_
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> StandIn:
     """What `--annotator` names is the stand-in; the command itself is the real one."""
     annotator = StandIn()
-    monkeypatch.setattr("annotators.load_annotator", lambda name: annotator, raising=False)
+    monkeypatch.setattr("annotators.load_annotator", lambda name, **options: annotator, raising=False)
     return annotator
 
 
 def _run(*args: object) -> int:
-    return main(["evaluate", "annotator", *map(str, args)])
+    return main(["evaluate", *map(str, args)])
 
 
 def test_command_prints_a_table_and_writes_the_figures(
@@ -34,7 +34,7 @@ def test_command_prints_a_table_and_writes_the_figures(
 ) -> None:
     one, two = write_rows(tmp_path / "one.jsonl", FOUR_WAY), write_rows(tmp_path / "two.jsonl", TWO_WAY)
     output = tmp_path / "out" / "metrics.json"
-    assert _run("--data", one, two, "--annotator", "any", "--output", output, "--seed", 3) == 0
+    assert _run("--input", one, two, "--annotator", "any", "--output", output, "--seed", 3) == 0
     captured = capsys.readouterr()
     assert "stand-in, fold all, 9 rows" in captured.out
     lines = captured.out.splitlines()
@@ -51,7 +51,7 @@ def test_command_prints_a_table_and_writes_the_figures(
     run = result["run"]
     assert run["annotator"] == {"name": "stand-in", "fingerprint": "f00d"}
     assert run["data"][0] == {"file": str(one), "sha256": hashlib.sha256(one.read_bytes()).hexdigest()}
-    assert run["command"] == (f"mitigate evaluate annotator --data {one} {two} --annotator any --fold all --seed 3")
+    assert run["command"] == (f"mitigate evaluate --input {one} {two} --annotator any --fold all --seed 3")
     assert run["versions"]["python"] == ".".join(map(str, sys.version_info[:3]))
     assert set(run["versions"]) == {"python", "torch", "transformers", "hallucination-toolkit"}
     assert (run["fold"], run["seed"], run["limit"]) == ("all", 3, None)
@@ -63,7 +63,7 @@ def test_command_prints_a_table_and_writes_the_figures(
 
 def test_command_prints_json(tmp_path: Path, stand_in: StandIn, capsys: pytest.CaptureFixture[str]) -> None:
     data = write_rows(tmp_path / "one.jsonl", FOUR_WAY)
-    assert _run("--data", data, data, "--annotator", "any", "--json") == 0  # a file given twice counts once
+    assert _run("--input", data, data, "--annotator", "any", "--json") == 0  # a file given twice counts once
     result = json.loads(capsys.readouterr().out)
     assert result["overall"]["n"] == 6
     assert result["labels"]["contradictory"]["coverage"] == 0.5
@@ -74,9 +74,9 @@ def test_command_reports_and_keeps_rejected_lines(
 ) -> None:
     data = write_rows(tmp_path / "one.jsonl", [*FOUR_WAY, {**FOUR_WAY[0], "label": "true"}])
     output = tmp_path / "metrics.json"
-    assert _run("--data", data, "--annotator", "any", "--output", output) == 3
+    assert _run("--input", data, "--annotator", "any", "--output", output) == 3
     error = capsys.readouterr().err
-    assert f"rejected {data}:7: label: expected one of supported, contradictory, unverifiable" in error
+    assert f"{data}:7: label: expected one of supported, contradictory, unverifiable" in error
     assert 'got "true"' in error
     rejected = tmp_path / "metrics.json.rejected.jsonl"
     (kept,) = map(json.loads, rejected.read_text("utf-8").splitlines())
@@ -84,7 +84,9 @@ def test_command_reports_and_keeps_rejected_lines(
     result = json.loads(output.read_text("utf-8"))
     assert (result["n_rejected"], result["overall"]["n"]) == (1, 6)
     write_rows(data, FOUR_WAY)
-    assert _run("--data", data, "--annotator", "any", "--output", output) == 0
+    assert _run("--input", data, "--annotator", "any", "--output", output) == 2  # the figures are there
+    assert "metrics.json is there already: choose another --output, or start again" in capsys.readouterr().err
+    assert _run("--input", data, "--annotator", "any", "--output", output, "--overwrite") == 0
     assert not rejected.exists()
 
 
@@ -96,7 +98,7 @@ def test_command_says_over_what_it_computed_the_folds(
         rows = [json.loads(line) for line in file.read_text("utf-8").splitlines()]
         write_rows(file, [{**row, "id": f"{row['id']} supported 0.5"} for row in rows])
     expected = read_labelled([files[0]], (2, 3, 4)).rows
-    assert _run("--data", files[0], "--annotator", "any", "--fold", "train", "--json") == 0
+    assert _run("--input", files[0], "--annotator", "any", "--fold", "train", "--json") == 0
     captured = capsys.readouterr()
     assert json.loads(captured.out)["overall"]["n"] == len(expected)
     assert f"fold train: {len(expected)} of 41 rows; folds computed over 3 files of" in captured.err
@@ -108,7 +110,7 @@ def test_limit_draws_rows_by_seed(tmp_path: Path, stand_in: StandIn) -> None:
     drawn = []
     for seed in (1, 1, 2):
         stand_in.seen.clear()
-        assert _run("--data", data, "--annotator", "any", "--limit", 10, "--seed", seed, "--json") == 0
+        assert _run("--input", data, "--annotator", "any", "--limit", 10, "--seed", seed, "--json") == 0
         drawn.append([row["id"] for row in stand_in.seen])
     assert len(drawn[0]) == 10
     assert drawn[0] == drawn[1] != drawn[2]
@@ -119,12 +121,12 @@ def test_hostile_names_do_no_harm_in_the_table(
     tmp_path: Path, stand_in: StandIn, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = [{**row, "source": "[red]x[/nope]\x1b[31m", "lang": "\ud800"} for row in FOUR_WAY]
-    assert _run("--data", write_rows(tmp_path / "one.jsonl", []), "--annotator", "any") == 2
+    assert _run("--input", write_rows(tmp_path / "one.jsonl", []), "--annotator", "any") == 2
     path = tmp_path / "hostile.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     output = tmp_path / "metrics.json"
     assert (
-        _run("--data", path, write_rows(tmp_path / "b.jsonl", FOUR_WAY), "--annotator", "any", "--output", output) == 0
+        _run("--input", path, write_rows(tmp_path / "b.jsonl", FOUR_WAY), "--annotator", "any", "--output", output) == 0
     )
     out = capsys.readouterr().out
     assert "[red]x[/nope]\ufffd[31m" in out
@@ -136,13 +138,13 @@ def test_hostile_names_do_no_harm_in_the_table(
     ("options", "message"),
     [
         (["--fold", "tst"], "--fold: expected test, dev, train, all, or 0 to 4; got 'tst'"),
-        (["--limit", "0"], "--limit: expected a number of rows from 1 up; got 0"),
-        (["--seed", "-1"], "--seed: expected a number from 0 up; got -1"),
-        (["--output", "{data}"], "is one of the data files and would be written over"),
+        (["--limit", "0"], "--limit: expected 1 or more, got 0"),
+        (["--seed", "-1"], "--seed: expected 0 or more, got -1"),
+        (["--output", "{data}"], "is the input and would be written over as"),
         (["--output", "{folder}"], "it is a folder"),
-        (["--data", "{folder}"], "is not one; for all of its files give"),
-        (["--data", "{folder}/none.jsonl"], "expected a JSON Lines file"),
-        (["--data", "{empty}"], "expected labelled sentences; found none"),
+        (["--input", "{folder}"], "takes a file of JSON Lines; for all of its files give"),
+        (["--input", "{folder}/none.jsonl"], "none.jsonl: no such file"),
+        (["--input", "{empty}"], "expected labelled sentences; found none"),
     ],
 )
 def test_mistakes_are_found_before_the_annotator_loads(
@@ -158,11 +160,11 @@ def test_mistakes_are_found_before_the_annotator_loads(
     monkeypatch.setattr("annotators.load_annotator", load, raising=False)
     data, empty = write_rows(tmp_path / "one.jsonl", FOUR_WAY), write_rows(tmp_path / "empty.jsonl", [])
     filled = [o.format(data=data, folder=tmp_path, empty=empty) for o in options]
-    given = [] if "--data" in options else ["--data", data]
+    given = [] if "--input" in options else ["--input", data]
     assert _run(*given, "--annotator", "any", *filled) == 2
     assert message in capsys.readouterr().err
     with pytest.raises(RuntimeError, match="loaded"):
-        _run("--data", data, "--annotator", "any")
+        _run("--input", data, "--annotator", "any")
 
 
 def test_an_unknown_annotator_is_a_usage_error(
@@ -172,21 +174,21 @@ def test_an_unknown_annotator_is_a_usage_error(
         raise ValueError(f"no annotator {name!r}")
 
     monkeypatch.setattr("annotators.load_annotator", load, raising=False)
-    assert _run("--data", write_rows(tmp_path / "one.jsonl", FOUR_WAY), "--annotator", "nobody") == 2
-    assert "--annotator: no annotator 'nobody'" in capsys.readouterr().err
+    assert _run("--input", write_rows(tmp_path / "one.jsonl", FOUR_WAY), "--annotator", "nobody") == 2
+    assert "--annotator nobody: no annotator 'nobody'" in capsys.readouterr().err
 
 
 def test_a_fold_without_rows_is_said(tmp_path: Path, stand_in: StandIn, capsys: pytest.CaptureFixture[str]) -> None:
     data = write_rows(tmp_path / "one.jsonl", FOUR_WAY[:1])
     (fold,) = assign_folds(FOUR_WAY[:1])
-    assert _run("--data", data, "--annotator", "any", "--fold", (fold + 1) % 5) == 2
+    assert _run("--input", data, "--annotator", "any", "--fold", (fold + 1) % 5) == 2
     assert f"found none in fold {(fold + 1) % 5}" in capsys.readouterr().err
 
 
 def test_a_file_that_cannot_be_written_is_a_usage_error(tmp_path: Path) -> None:
     from mitigate.io import write_bytes
 
-    with pytest.raises(UsageError, match="cannot write"):
+    with pytest.raises(OutputError, match="cannot write"):
         write_bytes(tmp_path / ("m" * 252), b"{}")  # too long a name with what is added until it is whole
 
 
@@ -199,7 +201,7 @@ def test_the_embedded_annotator_end_to_end(tmp_path: Path, capsys: pytest.Captur
     ]
     data = write_rows(tmp_path / "omar.jsonl", [{"reference": reference, **row} for row in rows])
     output = tmp_path / "metrics.json"
-    assert _run("--data", data, "--annotator", "embedded", "--output", output) == 0
+    assert _run("--input", data, "--annotator", "embedded", "--output", output) == 0
     assert "fold all, 3 rows" in capsys.readouterr().out
     result = json.loads(output.read_text("utf-8"))
     assert result["statuses"] == {"checked": 2, "language_unsupported": 1}

@@ -120,7 +120,7 @@ def test_prompted_expertise_asks_the_reference_llm(tmp_path, monkeypatch):
         def close(self):
             pass
 
-    monkeypatch.setattr("mitigate.cli.fewl._engine", lambda spec, args: Agreeable(spec))
+    monkeypatch.setattr("mitigate.cli.fewl.open_engine", lambda spec, option, cache: Agreeable(spec))
     rows = [{**row, "iw": ["wrong"], "co": ["right"]} for row in questions(2)]
     source, scored = write(tmp_path / "q.jsonl", rows), tmp_path / "s.jsonl"
     options = ["--expertise", "prompted", "--reference-llm", "one", "--reference-llm", "two"]
@@ -289,10 +289,11 @@ def test_failed_requests_are_told_by_the_exit_code_and_asked_again(tmp_path, cap
         said = capsys.readouterr().err
         assert "2 requests failed" in said
         assert "not today" in said
-        assert "run the same command again" in said
+        assert "the same command with --overwrite asks only these again" in said
         assert len(read(scored)) == 4
         broken, before = False, len(server.requests)
-        assert main([str(a) for a in argv]) == 0
+        assert main([str(a) for a in argv]) == 2  # the scores are there
+        assert main([*map(str, argv), "--overwrite"]) == 0
         assert len(server.requests) == before + 2
     assert all(row["reference_answers"] for row in read(scored))
 

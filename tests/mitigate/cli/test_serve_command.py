@@ -40,7 +40,7 @@ import sys
 import mitigate.cli.serve as serve
 from mitigate.cli.main import main
 from tests.helpers.rule_annotator import RuleAnnotator
-serve.load = lambda name: RuleAnnotator()
+serve.open_annotator = lambda name, options: RuleAnnotator()
 sys.exit(main(["serve", "--upstream", "http://h/v1", "--port", *sys.argv[1:]]))
 """
 

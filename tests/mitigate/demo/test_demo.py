@@ -12,7 +12,7 @@ from mitigate.cli.main import main
 from mitigate.demo.limits import Limits, Refusal
 from mitigate.demo.page import run_batch
 from mitigate.demo.service import Service, Shelf, annotate_stepwise, fewl_record
-from tests.helpers.demo_parts import ANSWER, REFERENCE, SpanRule
+from tests.helpers.demo_parts import ANSWER, REFERENCE
 from tests.helpers.rule_annotator import RuleAnnotator
 
 
@@ -51,13 +51,12 @@ def test_only_offered_annotators_are_loaded_unless_any_may_be() -> None:
         Shelf(["one"], open_choice=True, load=load).annotator("broken")
 
 
-@pytest.mark.parametrize(("kind", "steps"), [(SpanRule, [4, 3, 0]), (RuleAnnotator, [4, 0])])
-def test_an_answer_is_judged_in_steps_that_add_up_to_the_whole(kind: type[RuleAnnotator], steps: list[int]) -> None:
-    annotator = kind(scores=True)
+def test_an_answer_is_judged_in_steps_that_add_up_to_the_whole() -> None:
+    annotator = RuleAnnotator(scores=True)
     record = {"reference": REFERENCE, "answer": ANSWER}
     found = list(annotate_stepwise(Shelf(["rule"], load=lambda _: annotator), "rule", record))
-    assert [len(part.waiting) for part in found] == steps
-    whole = kind(scores=True).annotate(**record).to_dict()
+    assert [len(part.waiting) for part in found] == [4, 3, 0]
+    whole = RuleAnnotator(scores=True).annotate(**record).to_dict()
     assert found[-1].record["sentences"] == whole["sentences"]
     assert found[-1].record["hallucination_rate"] == whole["hallucination_rate"] == pytest.approx(2 / 3)
 
@@ -105,7 +104,7 @@ def test_a_generative_annotator_streams_chinese_as_it_judges_it_whole() -> None:
 
 def test_a_failing_annotator_is_a_refusal() -> None:
     class Failing(RuleAnnotator):
-        def annotate_batch(self, records: Any) -> Any:
+        def judge(self, sentences: Any) -> Any:
             raise RuntimeError("the server\nwent away")
 
     with pytest.raises(Refusal, match="'rule' failed: the server went away"):

@@ -19,7 +19,8 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.demo_parts import ANSWER, CONTRAST, FILLED, HOSTILE, REFERENCE, Slow, SpanRule, write_run
+from tests.helpers.demo_parts import ANSWER, CONTRAST, FILLED, HOSTILE, REFERENCE, Slow, write_run
+from tests.helpers.rule_annotator import RuleAnnotator
 
 gr = pytest.importorskip("gradio", reason="skipped: gradio is not installed (the demo extra)")
 
@@ -58,7 +59,7 @@ class Served:
             return load_annotator()
         if name == "broken":
             raise OSError("no <b>folder</b>")
-        return self.slow if name == "slow" else SpanRule(scores=True)
+        return self.slow if name == "slow" else RuleAnnotator(scores=True)
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +106,7 @@ def test_it_listens_on_loopback_and_names_two_endpoints(served: Served, client: 
 def test_annotate_by_client_is_annotate(client: Any) -> None:
     record = {"question": "Who?", "reference": REFERENCE, "answer": ANSWER}
     found = client.predict(**record, annotator="rule", api_name="/annotate")
-    assert found == {**SpanRule(scores=True).annotate(**record).to_dict()}
+    assert found == {**RuleAnnotator(scores=True).annotate(**record).to_dict()}
     assert client.predict("", REFERENCE, ANSWER, api_name="/annotate")["sentences"] == found["sentences"]
 
 

@@ -34,7 +34,8 @@ def check(mended: Mended) -> None:
     if mended.action != "abstained":
         sentences = [mended.before.sentences[i] for i in hallucinated(mended.before)]
         for change in mended.changes:
-            assert any(s.start <= change.start and change.end <= s.end for s in sentences)
+            end = change.start + len(change.source.rstrip())  # a deletion at the start of the answer takes blanks too
+            assert any(s.start <= change.start and end <= s.end for s in sentences)
     assert (mended.action == "unchanged") == (mended.changes == ())
 
 
@@ -60,6 +61,9 @@ def test_deletion_takes_only_what_stays_flagged() -> None:
     assert [change.by for change in mended.changes] == ["annotator", "deleted"]
     assert mended.after.hallucination_rate == 0
     check(mended)
+    (opening,) = correct([record(f"{LOST}  {RIGHT}")], RuleAnnotator(), delete=True)
+    assert opening.answer == RIGHT  # a new start of the answer has no blanks
+    check(opening)
 
 
 def test_an_edit_that_does_not_help_is_taken_back_alone() -> None:
@@ -130,17 +134,8 @@ def test_abstention_above_the_threshold_only() -> None:
         correct(rows, RuleAnnotator(), abstain_above=1.0)
 
 
-PIECES = [
-    RIGHT,
-    WRONG,
-    LOST,
-    "Paul built it in 1899.",
-    "It opened in May 1901.",
-    "so it goes",
-    "它高 99 米。",
-    "\n\n- ",
-    "  ",
-]
+SENTENCES = [RIGHT, WRONG, LOST, "Paul built it in 1899.", "It opened in May 1901."]
+PIECES = [*SENTENCES, "so it goes", "它高 99 米。", "\n\n- ", "  "]
 
 
 @settings(max_examples=150, deadline=None)

@@ -146,7 +146,7 @@ def test_the_command_with_an_engine(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "8 requests to openai:m@" in errors
     assert "in.jsonl:5: baseline" in errors
     assert "2 requests failed" in errors
-    assert "the same command asks only these again" in errors
+    assert "the same command with --overwrite asks only these again" in errors
     assert "method 25 %, baseline 25 %, tie 50 % (2 of the ties unsure" in shown
     assert "win rate of the method over decided pairs: 50 % [9 %, 91 %], n = 2" in shown
 

@@ -55,7 +55,7 @@ def train(kind, model, folder, reward, *, conversational=True, **options):
 
 @pytest.fixture
 def plugin(monkeypatch):
-    """`mitigate.rewards.config.factuality` as the command line finds it, and anew for each test."""
+    """`mitigate.factuality` as the command line finds it, and anew for each test."""
     monkeypatch.delenv(plugins.CONFIG_VARIABLE, raising=False)
     plugins.__dict__.pop("factuality", None)
     yield lambda: plugins.factuality
@@ -120,7 +120,7 @@ def test_the_command_line_takes_the_plugin(plugin, model, tmp_path, monkeypatch,
     config = tmp_path / "reward.yaml"
     config.write_text("aspects: {factuality: 1.0, length: 0.2}\ndevice: cpu\n", encoding="utf-8")
     arguments = f"""
-        --reward_funcs mitigate.rewards.config.factuality --model_name_or_path {model} --dataset_name {data}
+        --reward_funcs mitigate.factuality --model_name_or_path {model} --dataset_name {data}
         --output_dir {tmp_path / "out"} --use_cpu true --bf16 false --dtype float32 --max_steps 1 --logging_steps 1
         --num_generations 4 --per_device_train_batch_size 4 --max_completion_length 64 --report_to none
         --save_strategy no --beta 0

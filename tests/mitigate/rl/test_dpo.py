@@ -94,30 +94,30 @@ REJECTED = [0, 0, 0, 0, 0, 1, 1, 0]  # Q | E f . _ G . end
 
 
 def test_mask_by_hand(tokenizer: Any) -> None:
-    from mitigate.rl.dpo import MaskedPreferenceCollator
+    from mitigate.rl.dpo import MaskDPOCollator
 
-    out = MaskedPreferenceCollator(tokenizer)([pair_of(tokenizer)])
+    out = MaskDPOCollator(tokenizer)([pair_of(tokenizer)])
     assert out["completion_mask"].tolist() == [CHOSEN, REJECTED + [0] * 5]
     assert out["attention_mask"].sum(1).tolist() == [13, 8]  # attention is as ever
 
 
 def test_mask_is_cut_as_trl_cuts(tokenizer: Any) -> None:
-    from mitigate.rl.dpo import MaskedPreferenceCollator
+    from mitigate.rl.dpo import MaskDPOCollator
 
     pair = pair_of(tokenizer)
-    start = MaskedPreferenceCollator(tokenizer, max_length=6)([pair])
+    start = MaskDPOCollator(tokenizer, max_length=6)([pair])
     assert start["completion_mask"].tolist() == [CHOSEN[:6], REJECTED[:6]]
-    end = MaskedPreferenceCollator(tokenizer, max_length=6, truncation_mode="keep_end")([pair])
+    end = MaskDPOCollator(tokenizer, max_length=6, truncation_mode="keep_end")([pair])
     assert end["completion_mask"].tolist() == [CHOSEN[-6:], REJECTED[-6:]]
 
 
 def test_missing_sentences_are_explained(tokenizer: Any) -> None:
-    from mitigate.rl.dpo import MaskedPreferenceCollator
+    from mitigate.rl.dpo import MaskDPOCollator
 
     pair = pair_of(tokenizer)
     del pair["chosen_sentences"]
     with pytest.raises(ValueError, match=r"expected a column chosen_sentences.*remove_unused_columns=False"):
-        MaskedPreferenceCollator(tokenizer)([pair])
+        MaskDPOCollator(tokenizer)([pair])
 
 
 @pytest.mark.filterwarnings("ignore:.*gradient_checkpointing.* is deprecated:FutureWarning")
@@ -128,14 +128,14 @@ def test_steps_move_what_the_mask_keeps(tokenizer: Any, tmp_path: Path) -> None:
     from trl import DPOConfig, DPOTrainer
 
     from examples.pocket import lm
-    from mitigate.rl.dpo import MASK_DPO, MaskedPreferenceCollator
+    from mitigate.rl.dpo import MASK_DPO, MaskDPOCollator
 
     torch.set_num_threads(1)
     lm.save(lm.build_model(tokenizer, width=32, layers=2, heads=2), tokenizer, tmp_path / "lm")
     model, _ = lm.load(tmp_path / "lm")  # TRL reads the reference model from where the model came from
     pair = pair_of(tokenizer)
     rows = [{k: pair[k] for k in pair if not k.endswith("_ids")} | {"prompt": [{"role": "user", "content": "Q"}]}]
-    batch = MaskedPreferenceCollator(tokenizer)([pair])
+    batch = MaskDPOCollator(tokenizer)([pair])
 
     def kept_logps() -> tuple[float, float]:
         with torch.no_grad():
@@ -153,7 +153,7 @@ def test_steps_move_what_the_mask_keeps(tokenizer: Any, tmp_path: Path) -> None:
     )  # fmt: skip
     trainer = DPOTrainer(
         model, args=config, train_dataset=Dataset.from_list(rows * 4), processing_class=tokenizer,
-        data_collator=MaskedPreferenceCollator(tokenizer),
+        data_collator=MaskDPOCollator(tokenizer),
     )  # fmt: skip
     trainer.train()
     losses = [row["loss"] for row in trainer.state.log_history if "loss" in row]

@@ -1,0 +1,47 @@
+"""Clean text and the way back from it to the text as it came."""
+
+from __future__ import annotations
+
+import pytest
+
+from annotators.text.normalise import clean, original_span
+
+
+def test_clean_drops_what_is_invisible_and_keeps_offsets() -> None:
+    text = "In 19\u200b99 ２０ \x00b\u202ead ﬁn"
+    cleaned, origin = clean(text)
+    assert cleaned == "In 1999 20 bad fin"
+    assert [text[i] for i in origin[:7]] == list("In 1999")
+    start = cleaned.index("1999")
+    assert text[slice(*original_span(text, origin, start, start + 4))] == "19\u200b99"
+    with pytest.raises(ValueError, match="start < end"):
+        original_span(text, origin, 3, 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "cleaned"),
+    [
+        ("n\u034fot", "not"),
+        ("n\ufe0fot", "not"),
+        ("n\u043et", "not"),  # a Cyrillic letter
+        ("isn\u02bct isn`t isn\u2032t isn\u2019t", "isn't isn't isn't isn't"),
+        ("<b>n</b>ot <p>one</p>two", "not  one two"),
+        ("AT&amp;T is&nbsp;not", "AT&T is not"),
+        ("13\u2074 metres", "13^4 metres"),
+        ("Cafe\u0301 Zu\u0308rich", "Café Zürich"),
+        ("s\u0336i\u0336x", "six"),
+        ("a\u3164b", "ab"),
+        ("5 < 6 and 7 > 6", "5 < 6 and 7 > 6"),
+        ("Москва", "Москва"),
+    ],
+)
+def test_clean(text: str, cleaned: str) -> None:
+    assert clean(text)[0] == cleaned
+    assert len(clean(text)[1]) == len(cleaned)
+
+
+def test_original_span_keeps_combining_marks() -> None:
+    text = "the Cafe\u0301 there"
+    cleaned, origin = clean(text)
+    start = cleaned.index("Café")
+    assert text[slice(*original_span(text, origin, start, start + 4))] == "Cafe\u0301"

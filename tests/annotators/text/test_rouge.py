@@ -1,0 +1,40 @@
+"""ROUGE-L against rouge-score, in English and by hand in Chinese."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from rouge_score import rouge_scorer
+
+from annotators.text.rouge import is_chinese, rouge_l, rouge_words
+
+SENTENCES = [
+    "Water boils at 100 degrees Celsius at sea level.",
+    "At sea level, water boils at one hundred degrees.",
+    "Camels store fat, not water, in their humps",
+    "The humps of camels store water!",
+    "",
+    "the the the water water",
+]
+LETTERS = [" ".join(np.random.default_rng(n).choice(list("abcdef"), size=n)) for n in (70, 150, 200)]
+
+
+@pytest.mark.parametrize("texts", [SENTENCES, LETTERS], ids=["sentences", "long"])
+def test_rouge_l_equals_rouge_score(texts):
+    scorer = rouge_scorer.RougeScorer(["rougeL"], use_stemmer=True)
+    want = [scorer.score(b, a)["rougeL"].fmeasure for a in texts for b in texts]
+    got = [rouge_l(rouge_words(a))(rouge_words(b)) for a in texts for b in texts]
+    np.testing.assert_allclose(got, want, atol=1e-12)
+    assert len({round(v, 6) for v in want}) > len(texts)
+
+
+def test_rouge_l_cuts_chinese_into_words():
+    # 北京 | 是 | 中国 | 的 | 首都 and 上海 | 是 | 中国 | 的 | 城市: 3 in common, F1 = 2·3/(5+5) = 0.6
+    assert rouge_l(rouge_words("北京是中国的首都。"))(rouge_words("上海是中国的城市")) == pytest.approx(0.6)
+
+
+@pytest.mark.parametrize(
+    ("text", "chinese"), [("北京是首都", True), ("Paris", False), ("GPT-4是什么模型", True), ("!", False), ("", False)]
+)
+def test_chinese_needs_a_fifth_of_han(text, chinese):
+    assert is_chinese(text) is chinese

@@ -1,0 +1,206 @@
+"""Synthetic rows: what is true stays true, what is false differs by what is said."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+
+import pytest
+
+from annotators.text.words import words_of
+from annotators.verifier.synthetic import (
+    CONTRADICTORY,
+    FRAMES,
+    SUPPORTED,
+    Maker,
+    Substitutes,
+    changed,
+    chatty,
+    edit,
+    exchanged,
+    moved,
+    numbers_written,
+    rejoined,
+    rewrite,
+    voices,
+    with_addition,
+    without_brackets,
+)
+
+REFERENCE = (
+    "The Alder Bridge was opened in May 1902 by Queen Maud. It is 134 metres long and was not painted until 1950."
+)
+DOCUMENT = (
+    "The Alder Bridge was opened in May 1902 by Queen Maud of Norland.",
+    "In 1950, Anna Berg painted the bridge, which was grey before, in green.",
+    "It is 134 metres long and carries about 2,000 cars a day (most of them in summer).",
+    "Robert Wilson began to repair the northern arch because of a flood in 1987.",
+)
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "The bridge was opened in 1902.",
+        "The bridge was opened by Queen Maud.",
+        "The bridge is 134 metres long.",
+        "It was first opened in May.",
+        "The bridge was not painted until 1950.",
+    ],
+)
+def test_edits_change_one_thing(sentence: str) -> None:
+    made = {edit(sentence, REFERENCE, Random(seed)) for seed in range(60)} - {None}
+    assert len(made) >= 2
+    before = words_of(sentence).lower
+    for text in made:
+        assert text not in (None, sentence)
+        after = words_of(str(text)).lower
+        # framed, or one word (or a name of some words) exchanged, put in or taken out
+        assert any(set(words_of(f.format("")).lower) <= set(after) for f in FRAMES) or (
+            abs(len(after) - len(before)) <= 2 and sum(word in after for word in before) >= len(before) - 2
+        )
+
+
+def test_numbers_in_edits_are_not_in_the_reference() -> None:
+    for seed in range(200):
+        text = edit("It has 134 rooms.", "The house has 134 rooms, 150 windows and 99 doors.", Random(seed))
+        if text is not None and "134" not in text and text.startswith("It has "):
+            assert words_of(text).numbers[2] not in {"134", "150", "99"}
+
+
+def test_only_a_frame_where_no_edit_applies() -> None:
+    made = {edit("They walked slowly.", "They walked slowly.", Random(seed)) for seed in range(50)}
+    assert made - {None} <= {frame.format("they walked slowly") for frame in FRAMES}
+
+
+def test_changed_words_by_hand() -> None:
+    before, after = "It was opened in 1902 by Maud.", "It was closed in 1903 by Maud."
+    assert [after[a:b] for a, b in changed(before, after)] == ["closed", "1903"]
+    assert changed(before, before) == ()
+    cut = "It was opened by Maud."  # "in 1902" is gone: the words around it
+    assert [cut[a:b] for a, b in changed(before, cut)] == ["opened by"]
+
+
+def test_additions() -> None:
+    made = with_addition("It is long.", "Fish swim, birds fly south in winter.", Random(0))
+    assert made is not None
+    text, (a, b) = made
+    assert text[a:b] == "birds fly south in winter"
+    assert text.startswith("It is long")
+
+
+def test_rewordings_only_leave_out_move_or_exchange() -> None:
+    assert without_brackets("It is old (very old) and big.", Random(0)) == "It is old and big."
+    assert moved("In 1950, Anna Berg painted the bridge in green.", Random(0)) == (
+        "Anna Berg painted the bridge in green in 1950."
+    )
+    assert numbers_written("It opened on May 5, 1902 here.", Random(0)) == "It opened on 5 May 1902 here."
+    for sentence in DOCUMENT:
+        for seed in range(20):
+            text = rewrite(sentence, Random(seed))
+            digits = {w for w in words_of(text).stems if w[0] == "#"}
+            assert digits <= {w for w in words_of(sentence).stems if w[0] == "#"}
+    assert chatty("It is long.", Random(3)).lower().rstrip(".").endswith("it is long")
+
+
+def test_made_examples_say_what_is_wrong() -> None:
+    maker = Maker(Substitutes(DOCUMENT), ["Fish swim in the deep lake, birds fly south."])
+    seen = set()
+    for seed in range(60):
+        for example in maker.of_document(DOCUMENT, "What is it?", "made", Random(seed)):
+            seen.add(example.target)
+            if example.target == 0:
+                assert example.spans == ()
+            elif example.spans is not None:
+                assert example.spans
+                assert all(0 <= a < b <= len(example.sentence) for a, b in example.spans)
+            else:  # its own passage was taken out
+                assert example.target == 2
+                assert len(example.passages) < len(DOCUMENT)
+    assert {0, 1, 2} <= seen
+
+
+@pytest.mark.parametrize(
+    ("sentence", "true", "false"),
+    [
+        ("Ostby was bought by Norland Mills in 1906, at last.", "Norland Mills bought Ostby in 1906, at last.",
+         "Ostby bought Norland Mills in 1906, at last."),
+        ("Anna Berg wrote the novel.", "The novel was written by Anna Berg.", "Anna Berg was written by the novel."),
+        ("The bridge was quickly painted by Anna Berg.", "Anna Berg painted the bridge.",
+         "The bridge painted Anna Berg."),
+        ("Anna Berg repaired the old mills.", "The old mills were repaired by Anna Berg.",
+         "Anna Berg was repaired by the old mills."),
+        ("The Beatles praised the bus.", "The bus was praised by the Beatles.", "The Beatles were praised by the bus."),
+    ],
+)  # fmt: skip
+def test_voices_by_hand(sentence: str, true: str, false: str) -> None:
+    assert voices(sentence) == (true, false)
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "The mill was bought by Anna Berg, who was born in Ostby.",  # said of her, not of the mill
+        "The mill was bought by Anna Berg, a painter.",
+        "Anna Berg painted the bridge that led to Ostby.",
+        "Anna Berg walked home in the rain.",  # nothing is done to anything
+        "She praised Robert Wilson.",  # "by she"
+        "The mill announced Wednesday that it closes.",
+        "Anna Berg painted the big old bridge railing twice.",  # the phrase goes on
+    ],
+)
+def test_no_other_voice(sentence: str) -> None:
+    assert voices(sentence) is None
+
+
+def test_rejoined_by_hand() -> None:
+    assert rejoined("In 1950 Anna Berg and Robert Wilson painted it.") == (
+        "In 1950 Robert Wilson and Anna Berg painted it."
+    )
+    assert rejoined("The Ostby and Norland railway closed.") is None  # "Norland and The Ostby railway"
+    assert rejoined("Anna Berg painted and repaired it.") is None
+
+
+def test_exchanged_by_hand() -> None:
+    for seed in range(5):
+        made = exchanged("Anna Berg praised Robert Wilson in 1950.", Random(seed))
+        assert made is not None
+        text, (a, b), (c, d) = made
+        assert text == "Robert Wilson praised Anna Berg in 1950."
+        assert (text[a:b], text[c:d]) == ("Robert Wilson", "Anna Berg")
+    assert exchanged("Anna Berg and Robert Wilson met.", Random(0)) is None  # the same thing said
+    assert exchanged("Anna praised Anna.", Random(0)) is None
+    nouns = exchanged("The dog bit the man.", Random(0))
+    assert nouns is None  # "dog bit" is not known to be a whole phrase: the verb has no ending to tell it
+    nouns = exchanged("The dog was bitten in the house.", Random(0))
+    assert nouns is not None
+    assert nouns[0] == "The house was bitten in the dog."
+
+
+def test_role_pairs_of_a_document() -> None:
+    document = [
+        "Ostby Works was bought by Norland Mills in the dry summer of 1906.",
+        "Anna Berg praised Robert Wilson in a long letter of May 1950.",
+        "Robert Wilson thanked Anna Berg in a short letter of June 1950.",
+        "Nothing else ever happened there, as far as anybody knows today.",
+    ]
+    maker = Maker(Substitutes(document), document)
+    for seed in range(8):
+        made = maker.of_roles(document, "made", Random(seed))
+        assert Counter(e.target for e in made)[SUPPORTED] == len(made) // 2
+        assert made[0].passages == tuple(document)
+        bags = [Counter(words_of(s).lower) for s in document]
+        for example in made:
+            if example.target == CONTRADICTORY:
+                assert example.sentence not in document
+                names = Counter(w for w in words_of(example.sentence).lower if w not in ("was", "by"))
+                assert any(not names - bag for bag in bags)  # no word that the document's sentence lacks
+        turned = {(e.target, e.sentence) for e in made if "Norland" in e.sentence}
+        assert turned == {
+            (SUPPORTED, "Norland Mills bought Ostby Works in the dry summer of 1906."),
+            (CONTRADICTORY, "Ostby Works bought Norland Mills in the dry summer of 1906."),
+        }
+        assert {e.sentence for e in made if e.target == CONTRADICTORY and "letter" in e.sentence} == {
+            "Anna Berg was praised by Robert Wilson in a long letter of May 1950.",
+            "Robert Wilson was thanked by Anna Berg in a short letter of June 1950.",
+        }

@@ -1,0 +1,350 @@
+"""The response cache: keys, reruns, several processes at once, kill -9, damaged files."""
+
+import hashlib
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engines import CachedEngine, CacheError, ChatResult, ResponseCache, Sample, Sampling, load_engine
+from engines.cache import request_key
+from engines.types import Chat, OnResult
+from tests.helpers.engines_server import Reply, completion, error, serving, user
+
+ROOT = Path(__file__).parents[2]
+IDENTITY = {"engine": "test", "model": "m"}
+
+
+class Counting:
+    """An engine that numbers its answers and fails where the chat says "fail"."""
+
+    name, identity = "test:m", IDENTITY
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.closed = False
+
+    def chat(
+        self, chats: Sequence[Chat], sampling: Sampling | None = None, *, on_result: OnResult | None = None
+    ) -> list[ChatResult]:
+        results = []
+        for index, chat in enumerate(chats):
+            text = chat[-1]["content"]
+            self.asked.append(text)
+            if text == "die":
+                raise KeyboardInterrupt
+            answer = Sample(f"{text} {len(self.asked)}", "stop")
+            results.append(ChatResult(error="no luck") if text == "fail" else ChatResult((answer,), 3, 2))
+            if on_result is not None:
+                on_result(index, results[-1])
+        return results
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "sub" / "cache.sqlite"
+
+
+def test_rerun_asks_nothing(path: Path) -> None:
+    first = CachedEngine(Counting(), path)
+    results = first.chat([user("a"), user("b"), user("a")])
+    assert [result.text for result in results] == ["a 1", "b 2", "a 1"]  # equal chats are asked once
+    assert (first.hits, first.misses) == (1, 2)
+    first.close()
+    assert first.engine.closed
+    told: dict[int, str | None] = {}
+    with closing(CachedEngine(Counting(), path)) as second:
+        chats = [user("b"), user("c"), user("a")]
+        again = second.chat(chats, on_result=lambda i, result: told.update({i: result.text}))
+        assert [result.text for result in again] == ["b 2", "c 1", "a 1"]
+        assert told == {0: "b 2", 1: "c 1", 2: "a 1"}
+        assert second.engine.asked == ["c"]
+        assert (second.hits, second.misses, len(second.cache)) == (2, 1, 3)
+        assert (second.name, second.identity) == ("test:m", IDENTITY)
+
+
+def test_failures_are_not_stored(path: Path) -> None:
+    with closing(CachedEngine(Counting(), path)) as cached:
+        assert cached.chat([user("fail"), user("a")])[0].error == "no luck"
+        cached.chat([user("fail"), user("a")])
+        assert cached.engine.asked == ["fail", "a", "fail"]
+        assert (len(cached.cache), cached.failed, cached.last_error) == (1, 2, "no luck")
+
+
+def test_interrupted_batch_keeps_its_answers(path: Path) -> None:
+    with closing(CachedEngine(Counting(), path)) as cached:
+        with pytest.raises(KeyboardInterrupt):
+            cached.chat([user("a"), user("b"), user("die"), user("c")])
+        assert len(cached.cache) == 2
+
+
+def test_key_by_hand() -> None:
+    text = (
+        '[{"engine":"test","model":"m"},[{"content":"\\u95ee","role":"user"}],{"choices":[],"json_schema":null,'
+        '"logprobs":false,"max_tokens":512,"n":1,"seed":3,"stop":["x"],"temperature":1.0,"top_p":1.0}]'
+    )
+    key = request_key(IDENTITY, user("问"), Sampling(temperature=1, seed=3, stop=("x",)))
+    assert key == hashlib.sha256(text.encode()).hexdigest()
+
+
+def test_key_follows_everything_that_changes_answers() -> None:
+    base, chat = {"temperature": 1.0, "seed": 1}, user("a")
+    changes: list[dict[str, Any]] = [
+        {}, {"temperature": 1.1}, {"seed": 2}, {"seed": None}, {"top_p": 0.9}, {"n": 2}, {"max_tokens": 9},
+        {"stop": ("a", "b")}, {"stop": ("b", "a")}, {"logprobs": True}, {"json_schema": {"type": "object"}},
+        {"choices": ("a",)}, {"temperature": 0.0},
+    ]  # fmt: skip
+    keys = {request_key(IDENTITY, chat, Sampling(**{**base, **change})) for change in changes}
+    others = [user("b"), [{"role": "system", "content": "a"}], [*chat, *chat]]
+    keys |= {request_key(IDENTITY, other, Sampling(**base)) for other in others}
+    keys.add(request_key({**IDENTITY, "model": "m2"}, chat, Sampling(**base)))
+    assert len(keys) == len(changes) + 4
+
+
+def test_key_ignores_what_changes_no_answer() -> None:
+    key = request_key(IDENTITY, user("a"), Sampling())
+    assert request_key(IDENTITY, user("a"), Sampling(temperature=0, seed=5, top_p=0.5)) == key
+    reordered = [{"content": "a", "role": "user"}]
+    assert request_key(dict(reversed(IDENTITY.items())), reordered, Sampling()) == key
+
+
+def test_everything_survives_the_file(path: Path) -> None:
+    row = {
+        "samples": [{"text": "\ud800 \x00 問", "finish_reason": None, "logprobs": [{"text": "a", "logprob": -1e-9}]}],
+        "prompt_tokens": None,
+        "completion_tokens": 0,
+        "error": None,
+        "ignored": ["n"],
+    }
+    result = ChatResult.from_dict(row)
+    with closing(ResponseCache(path)) as cache:
+        assert cache.put("k", result) is result
+    with closing(ResponseCache(path)) as cache:
+        assert cache.get(["k", "other"]) == {"k": result}
+        assert cache.put("k", ChatResult((Sample("late"),))) == result  # the first answer stays
+
+
+def test_threads_share_one_cache(path: Path) -> None:
+    failures: list[BaseException] = []
+
+    def work(name: int) -> None:
+        try:
+            for number in range(50):
+                cache.put(f"{name}-{number}", ChatResult((Sample("x"),)))
+                assert cache.get([f"{name}-{number}"])
+        except BaseException as error:
+            failures.append(error)
+
+    with closing(ResponseCache(path)) as cache:
+        threads = [threading.Thread(target=work, args=(name,)) for name in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert failures == []
+        assert len(cache) == 200
+
+
+def start(code: str, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *arguments],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+ASK = """
+import json, sys
+from engines import load_engine
+engine = load_engine(f"openai:m@{sys.argv[1]}", cache=sys.argv[2], concurrency=4)
+chats = [[{"role": "user", "content": f"q{n}"}] for n in range(int(sys.argv[3]))]
+print(json.dumps([result.text for result in engine.chat(chats)]))
+engine.close()
+"""
+
+
+def ask(url: str, path: Path, chats: int) -> list[str | None]:
+    """What ``ASK`` does, in this process."""
+    with closing(load_engine(f"openai:m@{url}", cache=path)) as engine:
+        return [result.text for result in engine.chat([user(f"q{number}") for number in range(chats)])]
+
+
+def test_two_processes_agree_on_answers(path: Path) -> None:
+    count = iter(range(10_000))
+
+    def script(body: dict[str, Any]) -> Reply:  # no two answers are equal, as with a drawing server
+        reply = completion(f"{body['messages'][0]['content']} {next(count)}")
+        reply.delay = 0.01
+        return reply
+
+    with serving(script) as server:
+        both = [start(ASK, server.url, str(path), "40") for _ in range(2)]
+        answers = [json.loads(process.communicate()[0]) for process in both]
+        assert [process.returncode for process in both] == [0, 0]
+        asked = len(server.requests)
+        assert ask(server.url, path, 40) == answers[0] == answers[1]  # both report what the cache holds
+        assert len(server.requests) == asked
+    assert len(set(answers[0])) == 40
+    assert 40 <= asked <= 80
+
+
+def test_killed_run_asks_only_the_rest(path: Path) -> None:
+    killed, lock, taken = threading.Event(), threading.Lock(), iter(range(10_000))
+
+    def script(body: dict[str, Any]) -> Reply:
+        with lock:
+            number = next(taken)
+        if number >= 30:  # the rest are on their way until the process is dead
+            killed.wait(120)
+        return completion(body["messages"][0]["content"])
+
+    with serving(script) as server:
+        process = start(ASK, server.url, str(path), "60")
+        deadline = time.monotonic() + 120
+        while len(server.requests) < 34:  # thirty answered, four on their way
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        killed.set()
+        with closing(ResponseCache(path)) as cache:
+            assert len(cache) == 30  # an answer is saved before the next chat is asked
+        before = len(server.requests)
+        assert ask(server.url, path, 60) == [f"q{number}" for number in range(60)]
+    assert len(server.requests) - before == 60 - 30
+
+
+WRITE = """
+import sys
+from engines import ChatResult, ResponseCache, Sample
+cache = ResponseCache(sys.argv[1])
+for number in range(10**9):
+    cache.put(f"{sys.argv[2]}-{number}", ChatResult((Sample("x" * 2000),)))
+    print(f"{sys.argv[2]}-{number}", flush=True)
+"""
+
+
+def test_killed_writers_lose_nothing_reported(path: Path) -> None:
+    """Three rounds of two writers, killed in the middle: whatever was reported as stored is there."""
+    promised: list[str] = []
+    for round_ in range(3):
+        writers = [start(WRITE, str(path), f"{round_}{name}") for name in "ab"]
+        for writer in writers:
+            for _ in range(40):
+                promised.append(writer.stdout.readline().strip())
+        for writer in writers:
+            writer.send_signal(signal.SIGKILL)
+        for writer in writers:
+            promised += writer.communicate()[0].split("\n")[:-1]
+    with closing(ResponseCache(path)) as cache:
+        found = cache.get(promised)
+    assert len(promised) >= 240
+    assert set(found) == set(promised)
+    assert all(result.text == "x" * 2000 for result in found.values())
+    with closing(sqlite3.connect(path)) as database:
+        assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+def test_many_processes_create_one_file(path: Path) -> None:
+    code = "import sys; from engines import ResponseCache; ResponseCache(sys.argv[1]).close(); print('ok')"
+    processes = [start(code, str(path)) for _ in range(6)]
+    assert [process.communicate()[0].strip() for process in processes] == ["ok"] * 6
+
+
+def test_file_in_the_making_is_waited_for(path: Path) -> None:
+    path.parent.mkdir()
+    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    other.execute("CREATE TABLE made (x)")
+    other.execute("BEGIN IMMEDIATE")  # SQLite itself refuses WAL at once then, whatever its timeout
+    timer = threading.Timer(0.5, lambda: [other.execute(step) for step in ("DROP TABLE made", "COMMIT")])
+    timer.start()
+    with closing(ResponseCache(path)) as cache:
+        assert not other.in_transaction  # it waited
+        assert len(cache) == 0
+    timer.join()
+    other.close()
+
+
+def test_damaged_file_is_named_before_loading(path: Path) -> None:
+    path.parent.mkdir()
+    path.write_bytes(b"not a database, " * 500)
+    with pytest.raises(CacheError, match=f"damaged .*delete {path}"):
+        load_engine("transformers:./no-such-folder", cache=path)
+    path.unlink()
+    with pytest.raises(FileNotFoundError):  # and the other way round nothing stays open
+        load_engine("transformers:./no-such-folder", cache=path)
+
+
+def test_damage_in_the_middle_is_named(path: Path) -> None:
+    keys = [f"{number:064d}" for number in range(300)]
+    with closing(ResponseCache(path)) as cache:
+        for key in keys:
+            cache.put(key, ChatResult((Sample("x" * 500),)))
+    data = bytearray(path.read_bytes())
+    data[4096:] = b"\xa5" * (len(data) - 4096)  # the first page, with the schema, stays
+    path.write_bytes(data)
+    with closing(ResponseCache(path)) as cache, pytest.raises(CacheError, match=f"damaged .*delete {path}"):
+        cache.get(keys)
+
+
+def execute(path: Path, command: str) -> None:
+    with closing(sqlite3.connect(path)) as database:
+        database.execute(command)
+        database.commit()
+
+
+def test_unreadable_entry_is_named(path: Path) -> None:
+    ResponseCache(path).close()
+    execute(path, "INSERT INTO answers VALUES ('k', '{\"samples\": 1}', 0)")
+    with closing(ResponseCache(path)) as cache, pytest.raises(CacheError, match=f"damaged .*delete {path}"):
+        cache.get(["k"])
+
+
+def test_other_files_are_refused(path: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.sqlite"
+    execute(other, "CREATE TABLE mine (x)")
+    ResponseCache(path).close()
+    execute(path, "PRAGMA user_version=9")
+    for file, message in (
+        (other, "not a response cache; name another file"),
+        (path, "schema version 9, this program knows 1"),
+        (tmp_path, "cannot be opened"),
+    ):
+        with pytest.raises(CacheError, match=message):
+            ResponseCache(file)
+
+
+def test_two_servers_do_not_share_answers(path: Path) -> None:
+    with serving(lambda body: completion("one")) as one, serving(lambda body: completion("two")) as two:
+        for server, expected in ((one, "one"), (two, "two"), (one, "one")):
+            assert ask(server.url, path, 1) == [expected]
+        assert (len(one.requests), len(two.requests)) == (1, 1)
+
+
+def test_only_failed_chats_are_asked_again(path: Path) -> None:
+    broken = True
+
+    def script(body: dict[str, Any]) -> Reply:
+        text = body["messages"][0]["content"]
+        return error(400) if broken and text == "q3" else completion(text)
+
+    with serving(script) as server:
+        assert ask(server.url, path, 6) == ["q0", "q1", "q2", None, "q4", "q5"]
+        broken = False
+        assert ask(server.url, path, 6) == [f"q{number}" for number in range(6)]
+        assert len(server.requests) == 7

@@ -1,0 +1,95 @@
+"""Engine strings, and what loading an engine says about missing things."""
+
+import subprocess
+import sys
+
+import pytest
+
+from engines import EngineSpec, load_engine, parse_engine
+
+GOOD = [
+    ("transformers:./ckpt", EngineSpec("transformers", "./ckpt")),
+    ("transformers:org/model", EngineSpec("transformers", "org/model")),
+    ("transformers:/runs/lr=1e-5:step@200", EngineSpec("transformers", "/runs/lr=1e-5:step@200")),
+    (r"transformers:C:\models\a", EngineSpec("transformers", r"C:\models\a")),
+    ("vllm:org/model@main", EngineSpec("vllm", "org/model@main")),
+    ("vllm:me@127.0.0.1:8000", EngineSpec("vllm", "me@127.0.0.1:8000")),  # an odd folder name, but a name
+    ("openai:gpt-x", EngineSpec("openai", "gpt-x")),
+    ("openai:claude@20250101", EngineSpec("openai", "claude@20250101")),
+    ("openai:qwen:7b@http://127.0.0.1:11434/v1", EngineSpec("openai", "qwen:7b", "http://127.0.0.1:11434/v1")),
+    ("openai:/models/a@b@https://host/v1/", EngineSpec("openai", "/models/a@b", "https://host/v1")),
+    ("openai:@cf/m@http://[::1]:80/v1", EngineSpec("openai", "@cf/m", "http://[::1]:80/v1")),
+]
+
+BAD = [
+    ("", "expected KIND:MODEL"),
+    ("gpt-x", "expected KIND:MODEL"),
+    ("./ckpt", "expected KIND:MODEL"),
+    ("Transformers:x", "expected KIND:MODEL"),
+    ("ollama:x", "KIND one of transformers, vllm, openai"),
+    ("transformers:", "is empty"),
+    ("transformers: x", "blanks"),
+    ("openai:@http://127.0.0.1:8000/v1", "is empty"),
+    ("transformers:x@http://127.0.0.1:8000/v1", "takes no base URL"),
+    ("openai:x@127.0.0.1:8000/v1", "must begin with http"),
+    ("openai:x@localhost/v1", "must begin with http"),
+    ("openai:x@gpu-node:8000", "must begin with http"),
+    ("openai:x@http://", "expected a base URL like"),
+    ("openai:x@http://:8000", "expected a base URL like"),
+    ("openai:x@http://host:port/v1", "is not a URL"),
+    ("openai:x@http://host:99999/v1", "is not a URL"),
+    ("openai:x@http://host/v1?key=1", "expected a base URL like"),
+    ("openai:x@http://host/v 1", "expected a base URL like"),
+]
+
+
+@pytest.mark.parametrize(("text", "spec"), GOOD)
+def test_engine_string_is_split(text: str, spec: EngineSpec) -> None:
+    assert parse_engine(text) == spec
+    assert str(spec) == text.rstrip("/") or text.endswith("/")
+
+
+@pytest.mark.parametrize(("text", "message"), BAD)
+def test_bad_engine_string_is_explained(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        parse_engine(text)
+
+
+def test_password_in_url_is_not_repeated() -> None:
+    with pytest.raises(ValueError, match="OPENAI_API_KEY") as caught:
+        parse_engine("openai:x@http://me:hunter2@host/v1")
+    assert "hunter2" not in str(caught.value)
+
+
+def test_missing_vllm_names_its_extra() -> None:
+    try:
+        import vllm  # noqa: F401
+    except ImportError:
+        with pytest.raises(ImportError, match=r"hallucination-toolkit\[vllm\]"):
+            load_engine("vllm:org/model")
+    else:
+        pytest.skip("skipped: vLLM is installed here")
+
+
+def test_missing_openai_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "openai", None)  # what "not installed" looks like to import
+    with pytest.raises(ImportError, match=r"hallucination-toolkit\[openai\]"):
+        load_engine("openai:x@http://127.0.0.1:1/v1")
+
+
+def test_openai_itself_needs_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with pytest.raises(ValueError, match="set OPENAI_API_KEY"):
+        load_engine("openai:gpt-x")
+
+
+@pytest.mark.parametrize("path", ["./nowhere", "/no/where", "~/no-such-checkpoint", "a/b/c"])
+def test_missing_folder_is_named(path: str) -> None:
+    with pytest.raises(FileNotFoundError, match=f"no checkpoint folder at {path}"):
+        load_engine(f"transformers:{path}")
+
+
+def test_import_is_light() -> None:
+    code = "import sys, engines; print({'torch', 'transformers', 'openai', 'vllm', 'numpy'} & set(sys.modules))"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "set()"

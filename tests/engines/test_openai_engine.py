@@ -1,0 +1,324 @@
+"""The openai engine against a scripted local server: good, thin, failing and broken ones."""
+
+import asyncio
+import json
+import logging
+import socket
+import threading
+from collections import defaultdict
+from typing import Any
+
+import pytest
+
+from engines import ChatResult, EngineError, Sampling, Token
+from engines.openai_engine import OpenAIEngine
+from engines.types import chat_seed
+from tests.helpers.engines_server import Reply, Server, completion, error, serving, user
+
+
+def asked(body: dict[str, Any]) -> str:
+    return body["messages"][-1]["content"]
+
+
+def echo(body: dict[str, Any]) -> Reply:
+    return completion(*[f"{asked(body)}!"] * body.get("n", 1))
+
+
+def engine(server: Server, **options: Any) -> OpenAIEngine:
+    return OpenAIEngine("m", server.url, **{"max_retries": 1, "timeout": 60.0, **options})
+
+
+CHATS = [user(f"q{number}") for number in range(12)]
+
+
+def test_order_holds_under_concurrency() -> None:
+    three, told, others_told = threading.Barrier(3), [], threading.Event()
+
+    def script(body: dict[str, Any]) -> Reply:
+        number = int(asked(body)[1:])
+        if number < 3:
+            three.wait(60)  # broken, and so an error, unless three are asked at once
+        if number == 0:
+            others_told.wait(60)  # the first answer comes last
+        return echo(body)
+
+    def tell(index: int, result: ChatResult) -> None:
+        told.append(index)
+        if len(told) == 11:
+            others_told.set()
+
+    with serving(script) as server:
+        results = engine(server, concurrency=3).chat(CHATS, on_result=tell)
+    assert [result.text for result in results] == [f"q{number}!" for number in range(12)]
+    assert server.most == 3
+    assert sorted(told) == list(range(12))
+    assert told[-1] == 0
+    assert results[0] == ChatResult(results[0].samples, prompt_tokens=7, completion_tokens=3)
+    assert results[0].samples[0].finish_reason == "stop"
+
+
+def test_only_set_options_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    chat = [{"role": "system", "content": "short"}, *user("q")]
+    with serving(echo) as server:
+        engine(server).chat([chat])
+        base = {"model": "m", "messages": chat, "max_tokens": 512, "temperature": 0.0, "top_p": 1.0}
+        assert server.requests.pop() == base
+        assert server.headers.pop()["authorization"] == "Bearer none"
+        monkeypatch.setenv("OPENAI_API_KEY", "secret")
+        schema = {"type": "object", "properties": {"a": {"type": "string"}}}
+        sampling = Sampling(9, 0.5, 0.9, 2, 7, stop=("\n",), logprobs=True, top_logprobs=3, json_schema=schema)
+        engine(server).chat([chat], sampling)
+        form = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema, "strict": True}}
+        options = {"max_tokens": 9, "temperature": 0.5, "top_p": 0.9, "n": 2, "seed": chat_seed(7, chat)}
+        more = {"stop": ["\n"], "logprobs": True, "top_logprobs": 3, "response_format": form}
+        assert server.requests.pop() == base | options | more
+        assert server.headers.pop()["authorization"] == "Bearer secret"
+        engine(server).chat([chat], Sampling(choices=("q!", "no")))
+        assert server.requests.pop()["structured_outputs"] == {"choice": ["q!", "no"]}
+
+
+def test_lone_surrogate_is_sent_as_question_mark() -> None:
+    with serving(echo) as server:
+        results = engine(server).chat([user("a\ud83d b"), user("c")])
+    assert [result.text for result in results] == ["a? b!", "c!"]
+
+
+def test_busy_server_is_asked_again() -> None:
+    tries: dict[str, int] = defaultdict(int)
+
+    def script(body: dict[str, Any]) -> Reply:
+        tries[asked(body)] += 1
+        return error(429 if tries[asked(body)] == 1 else 503) if tries[asked(body)] < 3 else echo(body)
+
+    with serving(script) as server:
+        results = engine(server, max_retries=2).chat(CHATS)
+    assert all(result.error is None for result in results)
+    assert set(tries.values()) == {3}
+
+
+def check_one_bad(reply: Reply, expected: str, tries: int, **options: Any) -> None:
+    """Chat q5 is answered badly for good; the eleven others must come back whole."""
+    with serving(lambda body: reply if asked(body) == "q5" else echo(body)) as server:
+        results = engine(server, **options).chat(CHATS)
+    for number, result in enumerate(results):
+        assert result.text == (None if number == 5 else f"q{number}!")
+    assert results[5].error is not None
+    assert expected in results[5].error
+    assert sum(asked(body) == "q5" for body in server.requests) == tries
+
+
+@pytest.mark.parametrize(
+    ("reply", "expected", "tries"),
+    [
+        (error(500, "boom"), "answered 500 (boom): the server failed", 2),
+        (error(503), "the server failed", 2),
+        (error(429, "slow down"), "rate limit; lower concurrency or raise max_retries", 2),
+        (error(400, "too many tokens"), "answered 400 (too many tokens): the request was rejected", 1),
+        (error(403, "moderated"), "answered 403 (moderated)", 1),
+        (Reply({"detail": "model pinned"}, 400), "answered 400 (model pinned)", 1),
+        (Reply(raw=b'{"id": "x", "choi'), "cannot be read (JSONDecodeError", 1),
+        (Reply(raw=b"\xff\xfe{"), "cannot be read", 1),
+        (Reply(raw=b"<html>hello</html>", content_type="text/html"), "not answer with a chat completion", 1),
+        (Reply(["a"]), "not answer with a chat completion", 1),
+        (Reply({"object": "chat.completion"}), "without choices", 1),
+        (Reply({"choices": []}), "without choices", 1),
+        (Reply({"choices": [{"index": 0}]}), "holds no text", 1),
+        (Reply({"choices": ["x"]}), "holds no text", 1),
+        (completion(None, finish="length"), "finish reason 'length'); is max_tokens too small?", 1),
+    ],
+)
+def test_bad_reply_fails_its_chat_only(reply: Reply, expected: str, tries: int) -> None:
+    check_one_bad(reply, expected, tries)
+
+
+def test_reply_cut_off_midway_fails_alone() -> None:
+    good = echo({"messages": user("q5")})
+    good.cut = 40
+    check_one_bad(good, "broke the connection off", 2)
+
+
+def test_slow_reply_fails_alone() -> None:
+    # The limit holds for the eleven others too, so it is long enough for a busy machine.
+    check_one_bad(Reply({}, delay=8), "did not answer in time; raise timeout", 1, timeout=3.5, max_retries=0)
+
+
+@pytest.mark.parametrize(
+    ("reply", "expected"),
+    [
+        (error(401, "bad key"), r"answered 401 \(bad key\): the key was refused; set OPENAI_API_KEY"),
+        (error(404, "no such model"), "is 'm' a model of this server .*usually /v1"),
+        (error(402), "no credit left"),
+        (error(429, code="insufficient_quota"), "no credit left"),
+    ],
+)
+def test_error_of_every_request_is_raised(reply: Reply, expected: str) -> None:
+    with serving(lambda body: reply) as server:
+        with pytest.raises(EngineError, match=expected):
+            engine(server, max_retries=0, concurrency=2).chat(CHATS)
+        assert len(server.requests) <= 2
+
+
+def test_unreachable_server_is_explained() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound and not listening: connections are refused
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}/v1"
+        with pytest.raises(EngineError, match=f"cannot connect to {url} .*is the server running"):
+            OpenAIEngine("m", url, max_retries=0).chat(CHATS)
+
+
+def test_key_expiring_midway_keeps_earlier_answers(caplog: pytest.LogCaptureFixture) -> None:
+    with serving(lambda body: echo(body) if int(asked(body)[1:]) < 4 else error(401, "expired")) as server:
+        results = engine(server, concurrency=1).chat(CHATS)
+    assert [result.text for result in results[:4]] == ["q0!", "q1!", "q2!", "q3!"]
+    assert "OPENAI_API_KEY" in results[4].error
+    assert all(result.error.startswith("not asked: ") for result in results[5:])
+    assert len(server.requests) == 5
+    assert "8 of 12 chats failed; the first: " in caplog.text
+
+
+def test_server_that_only_fails_is_left_alone() -> None:
+    chats = [user(f"q{number}") for number in range(60)]
+    with serving(lambda body: error(500)) as server:
+        results = engine(server, concurrency=1, max_retries=0).chat(chats)
+    assert len(server.requests) == 20
+    assert "not asked: 20 requests in a row failed" in results[20].error
+    assert not any(result.text for result in results)
+
+
+def test_ignored_n_is_asked_one_by_one(caplog: pytest.LogCaptureFixture) -> None:
+    sampling = Sampling(temperature=1.0, n=3, seed=5)
+
+    def thin(body: dict[str, Any]) -> Reply:
+        return completion(f"{asked(body)} {body['seed']}")
+
+    with serving(thin) as server:
+        results = engine(server, concurrency=1).chat(CHATS[:2], sampling)
+    for chat, result in zip(CHATS, results, strict=False):
+        expected = [f"{chat[0]['content']} {chat_seed(5, chat, place)}" for place in range(3)]
+        assert list(result.texts) == expected
+        assert (result.ignored, result.completion_tokens, result.prompt_tokens) == (("n",), 9, 7)
+    # 3 samples in the first reply, then 2 more; the second chat is asked one by one from the start.
+    assert [body.get("n", 1) for body in server.requests] == [3, 1, 1, 1, 1, 1]
+    assert caplog.text.count("ignores 'n'") == 1
+
+
+def test_rejected_n_and_equal_draws_are_named(caplog: pytest.LogCaptureFixture) -> None:
+    with serving(lambda body: error(400, "n must be 1") if body.get("n") else echo(body)) as server:
+        result = engine(server).chat(CHATS[:1], Sampling(temperature=1.0, n=3))[0]
+    assert result.texts == ("q0!",) * 3
+    assert result.ignored == ("n",)
+    assert "3 samples of one chat are equal at temperature 1" in caplog.text
+
+
+def test_failed_sample_keeps_the_others() -> None:
+    sampling = Sampling(temperature=1.0, n=3, seed=5)
+    last = chat_seed(5, CHATS[0], 2)
+    with serving(lambda body: error(400, "odd") if body["seed"] == last else completion("a")) as server:
+        result = engine(server).chat(CHATS[:1], sampling)[0]
+    assert result.texts == ("a", "a")
+    assert "odd" in result.error
+
+
+def test_ignored_options_are_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    with serving(lambda body: completion("well, no. END more")) as server:
+        e = engine(server)
+        first = e.chat(CHATS[:3], Sampling(logprobs=True, json_schema={"type": "object"}))
+        assert [result.ignored for result in first] == [("json_schema", "logprobs")] * 3
+        assert first[0].samples[0].logprobs is None
+        second = e.chat(CHATS[:3], Sampling(choices=("yes", "no"), stop=("END",)))
+        assert {(result.text, result.ignored) for result in second} == {("well, no. ", ("choices", "stop"))}
+    for name in ("logprobs", "json_schema", "choices", "stop"):
+        assert caplog.text.count(f"ignores '{name}'") == 1
+
+
+def test_token_logprobs_and_alternatives_are_read(caplog: pytest.LogCaptureFixture) -> None:
+    top = [{"token": "{}", "logprob": -0.25, "bytes": None}, {"token": "r", "logprob": -2.5, "bytes": None}]
+    given = {"content": [{"token": "{}", "logprob": -0.25, "bytes": None, "top_logprobs": top}]}
+    sampling = Sampling(logprobs=True, top_logprobs=2, json_schema={"type": "object"})
+    with serving(lambda body: completion("{}", logprobs=given)) as server:
+        result = engine(server).chat(CHATS[:1], sampling)[0]
+    assert result.samples[0].logprobs == (Token("{}", -0.25, (("{}", -0.25), ("r", -2.5))),)
+    assert (result.ignored, caplog.text) == ((), "")
+    assert ChatResult.from_dict(json.loads(json.dumps(result.to_dict()))) == result
+
+
+def test_answer_cut_off_is_no_schema_failure() -> None:
+    with serving(lambda body: completion('{"a": ', finish="length")) as server:
+        result = engine(server).chat(CHATS[:1], Sampling(json_schema={"type": "object"}))[0]
+    assert (result.text, result.ignored) == ('{"a": ', ())
+
+
+def test_requests_in_flight_learn_max_completion_tokens() -> None:
+    four = threading.Barrier(4)
+
+    def script(body: dict[str, Any]) -> Reply:
+        if "max_tokens" not in body:
+            return echo(body)
+        four.wait(60)  # none is refused before all four are in flight
+        return error(400, "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead.")
+
+    with serving(script) as server:
+        results = engine(server, concurrency=4).chat(CHATS, Sampling(max_tokens=9))
+    assert [result.text for result in results] == [f"q{number}!" for number in range(12)]
+    sent = [body.get("max_completion_tokens") for body in server.requests]
+    assert (sent.count(None), sent.count(9)) == (4, 12)
+
+
+def test_refused_logprobs_are_left_out() -> None:
+    def script(body: dict[str, Any]) -> Reply:
+        return error(400, "'logprobs' is not supported with this model") if "logprobs" in body else echo(body)
+
+    with serving(script) as server:
+        results = engine(server, concurrency=1).chat(CHATS[:3], Sampling(logprobs=True))
+    assert [result.text for result in results] == ["q0!", "q1!", "q2!"]
+    assert [result.ignored for result in results] == [("logprobs",)] * 3
+    assert [body.get("logprobs") for body in server.requests] == [True, None, None, None]
+
+
+def test_refusal_is_an_answer() -> None:
+    reply = completion(None)
+    reply.body["choices"][0]["message"]["refusal"] = "I will not."
+    with serving(lambda body: reply) as server:
+        assert engine(server).chat(CHATS[:1])[0].text == "I will not."
+
+
+def test_runs_inside_an_event_loop() -> None:
+    async def notebook(e: OpenAIEngine) -> list[ChatResult]:
+        return e.chat(CHATS)
+
+    with serving(echo) as server:
+        results = asyncio.run(notebook(engine(server)))
+    assert len(results) == 12
+    assert all(result.error is None for result in results)
+
+
+def test_error_of_on_result_ends_the_batch() -> None:
+    def listener(index: int, result: ChatResult) -> None:
+        raise RuntimeError("disk full")
+
+    with serving(echo) as server, pytest.raises(RuntimeError, match="disk full"):
+        engine(server).chat(CHATS, on_result=listener)
+
+
+def test_empty_and_malformed_batches_ask_nothing() -> None:
+    with serving(echo) as server:
+        assert engine(server).chat([]) == []
+        with pytest.raises(ValueError, match="chat 0, message 0"):
+            engine(server).chat([[{"role": "user"}]])
+        assert server.requests == []
+
+
+@pytest.mark.parametrize("options", [{"concurrency": 0}, {"timeout": 0}, {"max_retries": -1}])
+def test_engine_options_are_checked(options: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="expected concurrency"):
+        OpenAIEngine("m", "http://127.0.0.1:1/v1", **options)
+
+
+def test_key_is_never_shown(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
+    caplog.set_level(logging.DEBUG)
+    with serving(lambda body: error(500)) as server:
+        e = engine(server, max_retries=0)
+        result = e.chat(CHATS[:1])[0]
+    assert "very-secret" not in caplog.text + result.error + e.name + json.dumps(dict(e.identity))

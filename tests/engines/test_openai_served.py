@@ -1,0 +1,91 @@
+"""The openai engine against a real server: ``transformers serve`` on a tiny checkpoint built here."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from engines import EngineError, Sampling, load_engine
+from tests.helpers.engines_server import user
+from tests.helpers.tiny_chat import build_tiny_chat
+from tests.helpers.transformers_server import Served, served
+
+pytestmark = pytest.mark.slow  # the server needs half a minute to come up
+CHATS = [
+    user("Is the river longer than the road?"),
+    [{"role": "system", "content": "Pack my box."}, *user("red or blue?")],
+    user("no"),
+]
+
+
+def load(server: Served, **options: Any) -> Any:
+    return load_engine(server.name, max_retries=0, timeout=60, **options)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    from transformers import GenerationConfig
+
+    folder = build_tiny_chat(tmp_path_factory.mktemp("served"))
+    GenerationConfig(do_sample=True, top_k=0, eos_token_id=1, pad_token_id=0).save_pretrained(folder)
+    with served(folder) as running:
+        yield running
+
+
+def test_greedy_text_equals_the_local_engine(server: Served) -> None:
+    torch.set_num_threads(1)
+    local = load_engine(f"transformers:{server.folder}", device="cpu")
+    sampling = Sampling(max_tokens=20)
+    remote = load(server).chat(CHATS, sampling)
+    for here, there in zip(local.chat(CHATS, sampling), remote, strict=True):
+        assert there.text == here.text
+        assert there.samples[0].finish_reason == here.samples[0].finish_reason
+        assert (there.prompt_tokens, there.completion_tokens) == (here.prompt_tokens, here.completion_tokens)
+
+
+def test_ignored_options_are_named_and_made_up(server: Served, caplog: pytest.LogCaptureFixture) -> None:
+    # One at a time: this server sets one seed for the whole process.
+    engine = load(server, concurrency=1)
+    sampling = Sampling(max_tokens=12, temperature=1.0, n=3, seed=4, logprobs=True)
+    results = engine.chat(CHATS, sampling)
+    for result in results:
+        assert result.error is None
+        assert len(set(result.texts)) == 3
+        assert result.ignored == ("logprobs", "n")
+        assert all(sample.logprobs is None for sample in result.samples)
+    assert [result.texts for result in engine.chat(CHATS, sampling)] == [result.texts for result in results]
+    assert engine.chat(CHATS[:1], Sampling(max_tokens=5, json_schema={"type": "object"}))[0].error is None
+    for name in ("n", "logprobs"):
+        assert caplog.text.count(f"ignores '{name}'") == 1
+
+
+def test_stop_strings_end_the_text(server: Served) -> None:
+    engine = load(server)
+    text = engine.chat(CHATS[:1], Sampling(max_tokens=20))[0].text
+    stop = text[7:10]
+    result = engine.chat(CHATS[:1], Sampling(max_tokens=20, stop=(stop,)))[0]
+    assert result.text == text[: text.index(stop)]
+
+
+def test_wrong_model_and_path_are_explained(server: Served) -> None:
+    result = load_engine(f"openai:other@{server.host}/v1", max_retries=0).chat(CHATS[:1])[0]
+    assert result.text is None
+    assert "answered 400 (Server is pinned to" in result.error
+    engine = load_engine(f"openai:{server.folder}@{server.host}", max_retries=0)
+    with pytest.raises(EngineError, match="does the base URL have its path, usually /v1"):
+        engine.chat(CHATS[:1])
+
+
+def test_rerun_needs_no_server(server: Served, tmp_path: Path) -> None:
+    """Last in this file: it stops the server."""
+    engine = load(server, cache=tmp_path / "cache.sqlite")
+    results = engine.chat(CHATS, Sampling(max_tokens=8))
+    server.process.terminate()
+    server.process.wait()
+    assert engine.chat(CHATS, Sampling(max_tokens=8)) == results
+    assert (engine.hits, engine.misses) == (3, 3)
+    with pytest.raises(EngineError, match="is the server running"):
+        engine.chat([user("something new")])
+    engine.close()

@@ -1,0 +1,281 @@
+"""The transformers engine on a tiny checkpoint, against plain forward passes without padding or cache."""
+
+import inspect
+import math
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+
+from engines import Sampling, load_engine
+from engines.transformers_engine import TransformersEngine
+from tests.helpers.engines_server import user
+from tests.helpers.tiny_chat import SPECIAL, build_tiny_chat
+
+CHATS = [
+    user("Is the river longer than the road?"),
+    user("no"),
+    [{"role": "system", "content": "Pack my box with five dozen jugs. " * 3}, *user("red or blue?")],
+    user("The quick brown fox jumps over the lazy dog."),
+    user("Which one is older, yes or no"),
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.set_num_threads(1)
+    return build_tiny_chat(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture(scope="module")
+def engine(folder: Path) -> TransformersEngine:
+    return load_engine(f"transformers:{folder}", device="cpu")  # type: ignore[return-value]
+
+
+def prompt(engine: TransformersEngine, chat: list[dict[str, str]]) -> list[int]:
+    """The template by hand: <|role|>content<|end|> for each message, then <|assistant|>."""
+    text = "".join(f"<|{m['role']}|>{m['content']}<|end|>" for m in chat) + "<|assistant|>"
+    return engine.tokenizer.encode(text, add_special_tokens=False)
+
+
+@torch.inference_mode()
+def next_logits(engine: TransformersEngine, ids: list[int]) -> torch.Tensor:
+    return engine.model(torch.tensor([ids])).logits[0, -1].float()
+
+
+def greedy(engine: TransformersEngine, chat: list[dict[str, str]], steps: int) -> tuple[list[int], list[float]]:
+    """Arg max by whole forward passes: new ids (with the end token) and their log-probabilities."""
+    ids, new, logprobs = prompt(engine, chat), [], []
+    for _ in range(steps):
+        logprob = torch.log_softmax(next_logits(engine, ids + new), dim=-1)
+        token = int(logprob.argmax())
+        new.append(token)
+        logprobs.append(float(logprob[token]))
+        if token == engine.tokenizer.eos_token_id:
+            break
+    return new, logprobs
+
+
+def test_greedy_batch_equals_the_plain_loop(engine: TransformersEngine) -> None:
+    results = engine.chat(CHATS, Sampling(max_tokens=24, logprobs=True))
+    for chat, result in zip(CHATS, results, strict=True):
+        ids, logprobs = greedy(engine, chat, 24)
+        sample = result.samples[0]
+        assert sample.text == engine.tokenizer.decode(ids, skip_special_tokens=True)
+        assert sample.finish_reason == ("stop" if ids[-1] == engine.tokenizer.eos_token_id else "length")
+        assert result.prompt_tokens == len(prompt(engine, chat))
+        assert result.completion_tokens == len(ids)
+        assert [token.text for token in sample.logprobs] == [engine.tokenizer.decode([i]) for i in ids]
+        assert [token.logprob for token in sample.logprobs] == pytest.approx(logprobs, abs=1e-4)
+        assert result.error is None
+
+
+def test_text_does_not_depend_on_the_batch(folder: Path, engine: TransformersEngine) -> None:
+    alone = TransformersEngine(str(folder), device="cpu", batch_tokens=1)
+    for sampling in (Sampling(max_tokens=24), Sampling(max_tokens=24, temperature=1.0, n=3, seed=11)):
+        together = [result.texts for result in engine.chat(CHATS, sampling)]
+        assert [result.texts for result in alone.chat(CHATS, sampling)] == together
+        assert [result.texts for result in engine.chat(CHATS[::-1], sampling)] == together[::-1]
+        assert engine.chat(CHATS[1:2], sampling)[0].texts == together[1]
+
+
+def test_batches_are_bucketed_by_length(
+    folder: Path, engine: TransformersEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = TransformersEngine(str(folder), device="cpu", batch_tokens=100)
+    generate, shapes = small.model.generate, []
+
+    def watched(**options: torch.Tensor) -> torch.Tensor:
+        shapes.append(tuple(options["input_ids"].shape))
+        return generate(**options)
+
+    monkeypatch.setattr(small.model, "generate", watched)
+    chats = [user("x " * words) for words in (1, 40, 2, 39, 3, 30, 4, 1)]
+    sampling = Sampling(max_tokens=10)
+    assert small.chat(chats, sampling) == engine.chat(chats, sampling)
+    assert all(rows == 1 or rows * (width + 10) <= 100 for rows, width in shapes)
+    widths = [width for _, width in shapes]
+    assert widths == sorted(widths, reverse=True)
+    assert sum(rows for rows, _ in shapes) == 8
+    assert max(rows for rows, _ in shapes) > 2
+
+
+def test_seed_fixes_the_draws(engine: TransformersEngine) -> None:
+    def draw(seed: int | None) -> list[tuple[str, ...]]:
+        sampling = Sampling(max_tokens=24, temperature=1.0, n=3, seed=seed)
+        return [result.texts for result in engine.chat(CHATS, sampling)]
+
+    first = draw(5)
+    assert first == draw(5)
+    assert first != draw(6)
+    assert draw(None) != draw(None)  # 15 texts of 24 tokens: equal by chance practically never
+    assert all(len(set(texts)) == 3 for texts in first)
+
+
+def test_draws_follow_the_tempered_nucleus(engine: TransformersEngine) -> None:
+    chat, temperature, top_p, n = CHATS[0], 1.5, 0.7, 3000
+    probs = torch.softmax(next_logits(engine, prompt(engine, chat)) / temperature, dim=-1)
+    ordered = probs.argsort(descending=True).tolist()
+    kept, mass = [], 0.0
+    for token in ordered:  # the smallest set whose probability reaches top_p
+        kept.append(token)
+        mass += float(probs[token])
+        if mass >= top_p:
+            break
+    result = engine.chat([chat], Sampling(max_tokens=1, temperature=temperature, top_p=top_p, n=n, seed=1))[0]
+    counts = Counter(result.texts)
+    assert len(kept) > 5
+    assert set(counts) <= {engine.tokenizer.decode([token]) for token in kept}
+    for token in kept:
+        expected = float(probs[token]) / mass
+        spread = math.sqrt(expected * (1 - expected) / n)  # standard error of a share
+        assert abs(counts[engine.tokenizer.decode([token])] / n - expected) < 4.5 * spread + 1e-6
+
+
+def test_logprobs_are_the_models_own(engine: TransformersEngine) -> None:
+    ids_of = {engine.tokenizer.decode([i]): i for i in range(len(engine.tokenizer))}
+    sampling = Sampling(max_tokens=16, temperature=1.7, top_p=0.9, n=2, seed=3, logprobs=True, top_logprobs=3)
+    for chat, result in zip(CHATS, engine.chat(CHATS, sampling), strict=True):
+        for sample in result.samples:
+            ids = prompt(engine, chat)
+            for token in sample.logprobs:
+                expected = torch.log_softmax(next_logits(engine, ids), dim=-1)  # before temperature, top_p
+                assert token.logprob == pytest.approx(float(expected[ids_of[token.text]]), abs=1e-4)
+                values, likeliest = expected.topk(3)
+                assert [text for text, _ in token.top] == [engine.tokenizer.decode([i]) for i in likeliest.tolist()]
+                assert [value for _, value in token.top] == pytest.approx(values.tolist(), abs=1e-4)
+                ids = [*ids, ids_of[token.text]]
+
+
+def test_end_token_ends_a_row(engine: TransformersEngine) -> None:
+    results = engine.chat(CHATS, Sampling(max_tokens=60, temperature=2.0, n=20, seed=1, logprobs=True))
+    samples = [sample for result in results for sample in result.samples]
+    ended = [sample for sample in samples if sample.finish_reason == "stop"]
+    assert 10 < len(ended) < len(samples)
+    for sample in samples:
+        texts = [token.text for token in sample.logprobs]
+        assert ("<|end|>" in texts) == (sample.finish_reason == "stop")
+        assert "<|end|>" not in texts[:-1]
+        assert len(texts) == 60 or sample.finish_reason == "stop"
+        assert not any(special in sample.text for special in SPECIAL)
+    assert sum(len(sample.logprobs) for sample in samples) == sum(r.completion_tokens for r in results)
+
+
+def test_stop_strings_end_the_text(engine: TransformersEngine) -> None:
+    plain = [result.text for result in engine.chat(CHATS, Sampling(max_tokens=30))]
+    first, second = plain[0][8:11], plain[1][12:14]
+    stopped = engine.chat(CHATS, Sampling(max_tokens=30, stop=(first, second, "never said")))
+    for text, result in zip(plain, stopped, strict=True):
+        cut = min((at for stop in (first, second) if (at := text.find(stop)) >= 0), default=None)
+        assert result.text == (text if cut is None else text[:cut])
+        assert result.samples[0].finish_reason == ("length" if cut is None else "stop")
+    assert stopped[0].completion_tokens < 30  # it did end there, it was not only cut
+
+
+def test_stop_string_in_prompt_does_not_stop(engine: TransformersEngine) -> None:
+    text = engine.chat([user("no")], Sampling(max_tokens=12))[0].text
+    # "<|assistant|>" ends the prompt: a stop string that begins there and goes on in the answer is not one.
+    result = engine.chat([user("no")], Sampling(max_tokens=12, stop=("|>" + text[:2], "user")))[0]
+    assert result.text == text
+
+
+def test_only_choices_are_answered(engine: TransformersEngine) -> None:
+    choices = ("red", "blue", "yes", "yesterday")
+    results = engine.chat(CHATS, Sampling(max_tokens=10, choices=choices))
+    for chat, result in zip(CHATS, results, strict=True):
+        left = {c: [*engine.tokenizer.encode(c), engine.tokenizer.eos_token_id] for c in choices}
+        ids, place = prompt(engine, chat), 0
+        while len(left) > 1:  # follow the best token among those that keep a choice possible
+            logits = next_logits(engine, ids)
+            best = max({path[place] for path in left.values()}, key=lambda token: float(logits[token]))
+            left = {c: path for c, path in left.items() if path[place] == best}
+            ids, place = [*ids, best], place + 1
+        assert result.text == next(iter(left))
+        assert result.samples[0].finish_reason == "stop"
+    drawn = engine.chat(CHATS, Sampling(max_tokens=10, choices=choices, temperature=2.0, n=10, seed=0))
+    texts = {text for result in drawn for text in result.texts}
+    assert texts <= set(choices)
+    assert len(texts) > 1
+
+
+def test_too_long_prompt_fails_alone(engine: TransformersEngine) -> None:
+    long, near = user("x " * 400), user("y " * 115)
+    results = engine.chat([CHATS[0], long, near], Sampling(max_tokens=40))
+    assert results[1].text is None
+    assert "the model holds 256" in results[1].error
+    assert results[0].text == engine.chat([CHATS[0]], Sampling(max_tokens=40))[0].text
+    room = 256 - len(prompt(engine, near))
+    assert 0 < room < 40
+    assert (results[2].completion_tokens, results[2].samples[0].finish_reason) == (room, "length")
+
+
+def test_control_tokens_in_messages_are_text(engine: TransformersEngine) -> None:
+    if "sanitize_control_tokens" not in inspect.signature(engine.tokenizer.apply_chat_template).parameters:
+        pytest.skip("skipped: this transformers cannot encode control tokens as text")
+    ids = engine.tokenizer.encode("<|end|>", split_special_tokens=True)
+    harmless = len(prompt(engine, user("a"))) - 1 + len(ids)  # "a" is one token
+    result = engine.chat([user("<|end|>")], Sampling(max_tokens=1))[0]
+    assert result.prompt_tokens == harmless
+
+
+def test_on_result_gets_every_result(engine: TransformersEngine) -> None:
+    told: dict[int, str | None] = {}
+    sampling = Sampling(max_tokens=4, temperature=1, n=2, seed=0)
+    results = engine.chat(CHATS, sampling, on_result=lambda index, result: told.update({index: result.texts}))
+    assert told == {index: result.texts for index, result in enumerate(results)}
+    assert engine.chat([]) == []
+
+
+def test_batch_too_large_for_memory_is_halved(engine: TransformersEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = engine.chat(CHATS, Sampling(max_tokens=8))
+    generate, sizes = engine.model.generate, []
+
+    def small(**options: torch.Tensor) -> torch.Tensor:
+        sizes.append(len(options["input_ids"]))
+        if sizes[-1] > 2:
+            raise torch.OutOfMemoryError
+        return generate(**options)
+
+    monkeypatch.setattr(engine.model, "generate", small)
+    assert engine.chat(CHATS, Sampling(max_tokens=8)) == expected
+    assert sizes == [5, 2, 3, 1, 2]
+
+
+def test_bfloat16_runs_on_the_cpu(folder: Path) -> None:
+    engine = TransformersEngine(str(folder), device="cpu", dtype="bfloat16")
+    assert engine.identity["dtype"] == "bfloat16"
+    result = engine.chat(CHATS[:1], Sampling(max_tokens=8, logprobs=True))[0]
+    assert result.completion_tokens == 8
+    assert all(token.logprob <= 0 for token in result.samples[0].logprobs)
+
+
+def test_identity_changes_with_the_checkpoint(tmp_path: Path) -> None:
+    build_tiny_chat(tmp_path)
+    first, same = (TransformersEngine(str(tmp_path), device="cpu").identity for _ in range(2))
+    build_tiny_chat(tmp_path, seed=1)
+    assert first == same != TransformersEngine(str(tmp_path), device="cpu").identity
+
+
+def test_unsupported_options_are_named(folder: Path, tmp_path: Path, engine: TransformersEngine) -> None:
+    with pytest.raises(ValueError, match="no JSON schemas"):
+        engine.chat(CHATS, Sampling(json_schema={"type": "object"}))
+    with pytest.raises(ValueError, match="dtype must be"):
+        load_engine(f"transformers:{folder}", dtype="int3")
+    with pytest.raises(ValueError, match="batch_tokens must be"):
+        load_engine(f"transformers:{folder}", batch_tokens=0)
+    bare = build_tiny_chat(tmp_path / "bare")
+    (bare / "chat_template.jinja").unlink()
+    with pytest.raises(ValueError, match="no chat template"):
+        load_engine(f"transformers:{bare}")
+
+
+def test_chat_refused_by_template_fails_alone(folder: Path) -> None:
+    engine = TransformersEngine(str(folder), device="cpu")
+    engine.tokenizer.chat_template = (
+        "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system message') }}{% endif %}"
+        + engine.tokenizer.chat_template
+    )
+    results = engine.chat(CHATS, Sampling(max_tokens=4))
+    assert "no system message" in results[2].error
+    assert [result.error is None for result in results] == [True, True, False, True, True]

@@ -1,0 +1,180 @@
+"""FEWL's equations against numbers worked out by hand and against an independent loop."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fewl import core
+
+NAN = float("nan")
+TOLERANCE = 1e-12
+
+# --- an implementation that shares nothing with core.py: plain floats and loops, None for "missing" ---
+
+LOOP_G = {
+    "tv": lambda v: 0.5 * math.tanh(v),
+    "kl": lambda v: v,
+    "reverse-kl": lambda v: -math.exp(-v),
+    "pearson": lambda v: v,
+    "hellinger": lambda v: 1 - math.exp(-v),
+    "js": lambda v: math.log(2) - math.log(1 + math.exp(-v)),
+}
+LOOP_F = {
+    "tv": lambda u: u,
+    "kl": lambda u: math.exp(u - 1),
+    "reverse-kl": lambda u: -1 - math.log(-u),
+    "pearson": lambda u: u * u / 4 + u,
+    "hellinger": lambda u: u / (1 - u),
+    "js": lambda u: -math.log(2 - math.exp(u)),
+}
+
+
+def loop_score(similarity, expertise, neighbours, aggregation, divergence):
+    """One answer; similarity and expertise per reference, neighbours: a list per reference."""
+    g, f = LOOP_G[divergence], LOOP_F[divergence]
+    there = [i for i, s in enumerate(similarity) if s is not None]
+    if not there:
+        return None
+    total = sum(math.exp(expertise[i]) for i in there)
+    weights = {i: math.exp(expertise[i]) / total for i in there}
+    n = len(there)
+    gain, cost, cost_weight = 0.0, 0.0, 0.0
+    for i in there:
+        if aggregation == "paper":
+            gain += g(weights[i] * similarity[i]) / n
+        else:
+            gain += weights[i] * g(similarity[i])
+        known = [s for s in neighbours[i] if s is not None]
+        if known:
+            share = weights[i] if aggregation == "eq6" else 1 / n
+            cost += share * f(g(sum(known) / len(known)))
+            cost_weight += share
+    return gain - (cost / cost_weight if cost_weight else 0.0)
+
+
+def to_array(values):
+    return np.array([NAN if v is None else v for v in values])
+
+
+maybe = st.one_of(st.none(), st.floats(-1, 1))
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data(), n=st.integers(1, 4), k=st.integers(1, 3))
+@pytest.mark.parametrize("divergence", core.DIVERGENCES)
+@pytest.mark.parametrize("aggregation", core.AGGREGATIONS)
+def test_aggregate_equals_the_loop(data, n, k, divergence, aggregation):
+    similarity = data.draw(st.lists(maybe, min_size=n, max_size=n))
+    expertise = data.draw(st.lists(st.floats(-2, 2), min_size=n, max_size=n))
+    neighbours = data.draw(st.lists(st.lists(maybe, min_size=k, max_size=k), min_size=n, max_size=n))
+    got = core.aggregate(
+        to_array(similarity)[None],
+        core.expertise_weights(np.array([expertise])),
+        core.laziness(np.array([[to_array(row) for row in neighbours]])),
+        aggregation=aggregation,
+        divergence=divergence,
+    )[0]
+    want = loop_score(similarity, expertise, neighbours, aggregation, divergence)
+    if want is None:
+        assert math.isnan(got)
+    else:
+        assert got == pytest.approx(want, abs=1e-9)
+
+
+@pytest.mark.parametrize("divergence", core.DIVERGENCES)
+def test_penalty_is_the_conjugate_of_g(divergence):
+    v = np.linspace(-1.5, 0.6, 50)  # log 2 bounds the domain of squared Hellinger's and JS's f*
+    g, penalty, conjugate = core.VARIATIONAL[divergence]
+    np.testing.assert_allclose(penalty(v), conjugate(g(v)), atol=1e-12)
+    np.testing.assert_allclose(penalty(v), [LOOP_F[divergence](LOOP_G[divergence](x)) for x in v], atol=1e-12)
+    assert np.all(np.diff(g(v)) > 0)
+
+
+@pytest.mark.parametrize("divergence", core.DIVERGENCES)
+def test_large_values_do_not_overflow(divergence):
+    for function in core.VARIATIONAL[divergence][:2]:
+        assert np.isfinite(function(np.array([-50.0, 50.0]))).all()
+
+
+def test_paper_score_by_hand():
+    # one LLM: λ = 1, s = 0.8, L = (0.2 + 0.4)/2 = 0.3
+    # ½ tanh 0.8 − ½ tanh 0.3 = 0.5·0.664036770 − 0.5·0.291312612 = 0.332018385 − 0.145656306 = 0.186362079
+    score = core.aggregate(np.array([[0.8]]), np.array([[1.0]]), core.laziness(np.array([[[0.2, 0.4]]])))
+    assert score[0] == pytest.approx(0.186362079, abs=1e-8)
+
+
+def test_both_aggregations_by_hand():
+    # two LLMs, r = (log 3, 0): λ = (3/4, 1/4); s = (0.4, 0.8); L = (0.2, 0.6)
+    # Pearson: g* = v, f*(g*(v)) = v²/4 + v; penalties: 0.01 + 0.2 = 0.21 and 0.09 + 0.6 = 0.69
+    weights = core.expertise_weights(np.array([[math.log(3), 0.0]]))
+    np.testing.assert_allclose(weights, [[0.75, 0.25]], atol=TOLERANCE)
+    s, lazy = np.array([[0.4, 0.8]]), np.array([[0.2, 0.6]])
+    by_name = {
+        name: core.aggregate(s, weights, lazy, aggregation=name, divergence="pearson")[0] for name in core.AGGREGATIONS
+    }
+    # paper: ½[(0.3 − 0.21) + (0.2 − 0.69)] = ½(0.09 − 0.49) = −0.2
+    # eq6: 0.75(0.4 − 0.21) + 0.25(0.8 − 0.69) = 0.1425 + 0.0275 = 0.17
+    assert by_name == {"paper": pytest.approx(-0.2), "eq6": pytest.approx(0.17)}
+    # Eq. 1: 0.75·0.4 + 0.25·0.8 = 0.5
+    assert core.truthfulness(s, weights)[0] == pytest.approx(0.5)
+
+
+def test_expertise_by_hand_with_ragged_pairs():
+    # LLM 0: max CO 0.9, max IW 0.5 → 0.4; LLM 1: CO only 0.1 (the rest is padding), IW 0.7 → −0.6
+    co = np.array([[[0.2, 0.9], [0.1, NAN]]])
+    iw = np.array([[[0.5, -0.2, 0.1], [0.7, NAN, NAN]]])
+    np.testing.assert_allclose(core.expertise(co, iw), [[0.4, -0.6]], atol=TOLERANCE)
+    assert np.isnan(core.expertise(co, np.full((1, 2, 3), NAN))).all()
+    assert np.isnan(core.expertise(np.empty((1, 2, 0)), iw)).all()
+
+
+def test_weights_are_stable_and_renormalised():
+    np.testing.assert_allclose(core.expertise_weights(np.array([[1000.0, 1000.0]])), [[0.5, 0.5]])
+    weights = core.expertise_weights(np.array([[0.0, NAN, math.log(4)]]))
+    np.testing.assert_allclose(weights, [[0.2, NAN, 0.8]], atol=TOLERANCE)
+    assert np.isnan(core.expertise_weights(np.full((1, 2), NAN))).all()
+
+
+def test_dataset_expertise_is_the_mean():
+    r = np.array([[0.2, 0.6], [0.4, NAN]])  # means 0.3 and 0.6
+    np.testing.assert_allclose(core.dataset_expertise(r), [0.3, 0.6])
+
+
+def test_missing_reference_is_left_out():
+    s, weights = np.array([[0.8, NAN]]), np.array([[0.5, 0.5]])
+    lazy = np.array([[0.3, 0.9]])
+    alone = core.aggregate(np.array([[0.8]]), np.array([[1.0]]), np.array([[0.3]]))
+    for name in core.AGGREGATIONS:
+        np.testing.assert_allclose(core.aggregate(s, weights, lazy, aggregation=name), alone, atol=TOLERANCE)
+    assert core.truthfulness(s, weights)[0] == pytest.approx(0.8)
+
+
+def test_missing_neighbours_take_off_no_penalty():
+    s, weights = np.array([[0.8, 0.4]]), np.array([[0.5, 0.5]])
+    without = core.aggregate(s, weights, None)
+    np.testing.assert_allclose(core.aggregate(s, weights, np.full((1, 2), NAN)), without)
+    one = core.aggregate(s, weights, np.array([[0.3, NAN]]))
+    np.testing.assert_allclose(one, without - 0.5 * math.tanh(0.3), atol=TOLERANCE)
+
+
+def test_no_reference_gives_nan_without_warning():
+    nothing = np.full((1, 2), NAN)
+    for name in core.AGGREGATIONS:
+        assert np.isnan(core.aggregate(nothing, np.array([[0.5, 0.5]]), nothing, aggregation=name)).all()
+    assert np.isnan(core.truthfulness(nothing, np.array([[0.5, 0.5]]))).all()
+
+
+@pytest.mark.parametrize("divergence", core.DIVERGENCES)
+@pytest.mark.parametrize("aggregation", core.AGGREGATIONS)
+def test_laziness_lowers_and_similarity_raises_the_score(aggregation, divergence):
+    weights, s, lazy = np.array([[0.3, 0.7]]), np.array([[0.4, 0.5]]), np.array([[0.1, 0.2]])
+
+    def score(s, lazy):
+        return core.aggregate(s, weights, lazy, aggregation=aggregation, divergence=divergence)[0]
+
+    assert score(s + 0.1, lazy) > score(s, lazy) > score(s, lazy + 0.1)

@@ -1,0 +1,140 @@
+"""What LLMs are asked for: reference answers, IW/CO pairs parsed strictly and counted, own expertise, agreement."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from engines.types import ChatResult, Sample
+from fewl.expertise import (
+    agreement_counts,
+    generate_pairs,
+    parse_pairs,
+    prompted_expertise,
+    reference_answers,
+    report,
+    yes_or_no,
+)
+from fewl.records import read_record
+from fewl.similarity import from_function
+
+
+class Scripted:
+    """An engine that answers by a function of the last message; it keeps what it was asked."""
+
+    name, identity = "scripted:test", {}
+
+    def __init__(self, reply):
+        self.reply, self.asked = reply, []
+
+    def chat(self, chats, sampling=None, *, on_result=None):
+        results = []
+        for chat in chats:
+            self.asked.append((chat[-1]["content"], sampling))
+            text = self.reply(chat[-1]["content"], len(self.asked))
+            results.append(ChatResult(error="gone") if text is None else ChatResult((Sample(text, "stop"),)))
+        return results
+
+    def close(self):
+        pass
+
+
+def template(*numbers):
+    return "\n".join(f"{i}. Wrong Answer: wrong {i}\n{i}. Non-Wrong Answer: right {i}" for i in numbers)
+
+
+@pytest.mark.parametrize(
+    ("reply", "pairs", "problems"),
+    [
+        (template(1, 2, 3), [("wrong 1", "right 1"), ("wrong 2", "right 2"), ("wrong 3", "right 3")], {}),
+        ("I cannot do that.", [], {"no_pairs": 1}),
+        ("", [], {"no_pairs": 1}),
+        ("**1. Wrong Answer:** a\n**1. Non-Wrong Answer:** b", [("a", "b")], {}),
+        ("Sure!\n1. Wrong Answer: a\nand more\n1. Non-Wrong Answer: b\n", [("a and more", "b")], {}),
+        ("1. Wrong Answer: a\n2. Wrong Answer: c\n2. Non-Wrong Answer: d", [("c", "d")], {"unpaired": 1}),
+        ("1. Wrong Answer:\n1. Non-Wrong Answer: b", [], {"empty": 1}),
+        ("1. Wrong Answer: <...>\n1. Non-Wrong Answer: <>", [], {"empty": 1}),
+        ("1. Wrong Answer: A.\n1. Non-Wrong Answer: a", [], {"same_text": 1}),
+        (template(1) + "\n" + template(1), [("wrong 1", "right 1")], {"repeated_number": 2}),
+        ("Wrong Answer: a\nNon-Wrong Answer: b", [], {"no_pairs": 1}),
+        ("1. Non-Wrong Answer: b\n1. Wrong Answer: a", [("a", "b")], {}),
+        ("1. Wrong Answer: 月亮是奶酪\n1. Non-Wrong Answer: 月亮由岩石构成", [("月亮是奶酪", "月亮由岩石构成")], {}),
+    ],
+)
+def test_readable_pairs_are_kept_and_problems_named(reply, pairs, problems):
+    assert parse_pairs(reply) == (pairs, problems)
+
+
+def test_truncated_reply_loses_its_last_answer():
+    expected = {"truncated": 1, "unpaired": 1}
+    assert parse_pairs(template(1, 2), truncated=True) == ([("wrong 1", "right 1")], expected)
+
+
+def test_missing_pairs_are_asked_for_again():
+    replies = {1: template(1, 2), 2: "1. Wrong Answer: WRONG 2!\n1. Non-Wrong Answer: x\n" + template(3, 4)}
+    engine = Scripted(lambda text, call: replies[call])
+    (pairs,) = generate_pairs(engine, ["Why?"], n=4, rounds=3)
+    assert pairs.iw == ["wrong 1", "wrong 2", "wrong 3", "wrong 4"]
+    assert pairs.co[2] == "right 3"
+    assert pairs.problems == {"duplicate": 1}
+    (first, first_sampling), (second, second_sampling) = engine.asked
+    assert "Invent 4 " in first
+    assert "Invent 2 " in second
+    assert "- wrong 1" in second  # told what it has
+    assert first_sampling.seed != second_sampling.seed
+
+
+def test_rounds_end_and_failures_are_counted():
+    engine = Scripted(lambda text, call: None if call == 1 else "no")
+    counted = report(generate_pairs(engine, ["Why?", "How?"], n=2, rounds=2), 2)
+    assert counted["problems"] == {"failed": 1, "no_pairs": 3}
+    assert (counted["pairs_wanted"], counted["pairs"], counted["replies"]) == (4, 0, 4)
+    assert counted["questions_without_pairs"] == 2
+
+
+def test_agreement_counts_by_hand():
+    raw = {
+        "question": "q",
+        "answers": [],
+        "reference_answers": {"m": "red", "n": ["blue", "red"]},
+        "iw": ["red", "blue", "green"],
+        "co": ["red", "red!"],
+    }
+    same = from_function(lambda c, r, q: [float(a[:3] == b[:3]) for a, b in zip(c, r, strict=True)])
+    # m = red: one of three wrong ones, both corrected; n = blue: one wrong, none corrected
+    assert agreement_counts([raw, {**raw, "iw": []}], same) == {"m": [(1, 2)], "n": [(1, 0)]}
+    assert agreement_counts([{**raw, "iw": []}], same) == {}
+
+
+def test_prompted_expertise_by_hand():
+    pairs = {"iw": ["w1", "w2"], "co": ["c1", "c2", "c3", "c4"]}
+    record = read_record({"question": "q", "answers": [], "reference_answers": {"m": "own"}, **pairs})
+    says = {"c1": "Yes.", "c2": "yes", "c3": "No", "c4": "Perhaps", "w1": "No.", "w2": "Yes, it does"}
+
+    def reply(text, _):
+        assert "Your answer: own" in text
+        return says[re.search(r"Another answer: (\w+)", text).group(1)]
+
+    # of the CO answered with yes or no: 2 of 3; of the IW: 1 of 2
+    assert prompted_expertise(Scripted(reply), "m", [record]) == [pytest.approx(2 / 3 - 1 / 2)]
+    assert prompted_expertise(Scripted(reply), "other", [record]) == [None]
+
+
+VERDICTS = {True: ["Yes", " **Yes**, both", "是的"], False: ["No.", "Not quite", "不是"]}
+VERDICTS[None] = ["Maybe", "", "Nothing", "Yesterday"]
+
+
+@pytest.mark.parametrize(("reply", "verdict"), [(reply, v) for v, replies in VERDICTS.items() for reply in replies])
+def test_yes_or_no(reply, verdict):
+    assert yes_or_no(reply) is verdict
+
+
+def test_reference_answers_are_greedy_or_drawn():
+    engine = Scripted(lambda text, call: f" answer {call} ")
+    assert reference_answers(engine, ["a", "b"]) == [["answer 1"], ["answer 2"]]
+    assert engine.asked[0][1].temperature == 0
+    drawn = reference_answers(engine, ["a"], samples=3, seed=7)
+    assert drawn == [["answer 3", "answer 4", "answer 5"]]
+    assert [sampling.seed for _, sampling in engine.asked[2:]] == [7, 8, 9]
+    assert reference_answers(Scripted(lambda text, call: None), ["a"]) == [[]]

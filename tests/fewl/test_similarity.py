@@ -1,0 +1,101 @@
+"""Similarities: cosine, ROUGE-L, hashed TF-IDF against an exact one, functions."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from fewl.similarity import char_tfidf, compare, cosine, each_once, from_function, new_words, rouge_l
+
+
+def test_rouge_l_of_numbered_texts_by_hand():
+    # stems: water boil hot | hot water | camel; the longest common subsequence of the first two has 1 word: 2·1/(3+2)
+    values = rouge_l(["Water boils hot", "hot water", "Camels!"])(np.array([[0, 1, 2], [0, 2, 1], [1, 1, 0]]))
+    np.testing.assert_allclose(values, [0.4, 0.0, 1.0])
+    assert rouge_l([])(np.empty((0, 3), dtype=np.int64)).shape == (0,)
+
+
+def test_cosine_encodes_each_text_once():
+    seen = []
+
+    def encode(texts):
+        seen.extend(texts)
+        return np.array([[1.0, 0.0] if "a" in t else [0.6, 0.8] for t in texts], dtype=np.float32)
+
+    values = compare(cosine(encode), ["a", "a", "b", "a"], ["b", "b", "b", "a"], ["b"] * 4)
+    np.testing.assert_allclose(values, [0.6, 0.6, 1.0, 1.0], atol=1e-6)
+    assert sorted(seen) == ["a", "b"]
+
+
+def test_function_is_asked_once_per_triple():
+    asked = []
+
+    def judge(candidates, references, questions):
+        asked.extend(zip(candidates, references, questions, strict=True))
+        return [None if c == "?" else len(c) - len(r) for c, r in zip(candidates, references, strict=True)]
+
+    of_pairs = from_function(judge)(["aaa", "?", "a", "q"])
+    np.testing.assert_array_equal(of_pairs(np.array([[0, 2, 3], [0, 2, 3], [1, 2, 3]])), [2, 2, np.nan])
+    np.testing.assert_array_equal(of_pairs(np.array([[1, 2, 3], [2, 2, 3]])), [np.nan, 0])  # a later block
+    assert asked == [("aaa", "a", "q"), ("?", "a", "q"), ("a", "a", "q")]
+
+
+def test_wrong_similarities_are_named():
+    with pytest.raises(ValueError, match=r"expected 2 values, one per pair, got \(1,\)"):
+        compare(lambda texts: lambda pairs: np.zeros(1), ["a", "b"], ["c", "c"], ["q", "q"])
+    with pytest.raises(ValueError, match="got infinity"):
+        compare(from_function(lambda c, r, q: [math.inf] * len(c)), ["a"], ["b"], ["q"])
+    with pytest.raises(ValueError, match="check the embedding model"):
+        compare(cosine(lambda texts: np.full((len(texts), 2), np.nan, dtype=np.float32)), ["a"], ["b"], ["q"])
+
+
+def test_new_words_by_hand():
+    # five texts; words of y beyond the question: red, blue. red is in y and h (df 2), blue in y (df 1):
+    # idf red = log(6/3) = 0.693147, idf blue = log(6/2) = 1.098612
+    # s = (0.693147 + 3) / (0.693147 + 1.098612 + 6) = 3.693147 / 7.791759 = 0.473981
+    y, h, x = "sky red blue", "red green", "what sky"
+    texts = [y, h, x, "sky", "sky what"]
+    pairs = np.array([[0, 1, 2], [3, 1, 2]])
+    np.testing.assert_allclose(new_words(texts)(pairs), [0.473981, 0.5], atol=1e-6)  # "sky" adds nothing
+
+
+def test_each_once_encodes_a_text_once():
+    asked = []
+
+    def encode(texts):
+        asked.extend(texts)
+        return np.array([[len(text), 1.0] for text in texts], dtype=np.float32)
+
+    remembered = each_once(encode)
+    np.testing.assert_array_equal(remembered(["a", "bb", "a"]), [[1, 1], [2, 1], [1, 1]])
+    np.testing.assert_array_equal(remembered(["ccc", "bb"]), [[3, 1], [2, 1]])
+    assert asked == ["a", "bb", "ccc"]
+
+
+def exact_tfidf(texts):
+    """Independent: a dense vocabulary instead of hashing."""
+    bags = []
+    for text in texts:
+        letters = [ch.lower() for ch in text if ch.isalnum()]
+        bags.append(letters + [a + b for a, b in itertools.pairwise(letters)])
+    vocabulary = sorted({g for bag in bags for g in bag})
+    frequency = {g: sum(g in bag for bag in bags) for g in vocabulary}
+    rows = [
+        [
+            (1 + math.log(bag.count(g))) * (math.log((1 + len(texts)) / (1 + frequency[g])) + 1) if g in bag else 0
+            for g in vocabulary
+        ]
+        for bag in bags
+    ]
+    return np.array([np.array(r) / (np.linalg.norm(r) or 1) for r in rows])
+
+
+def test_char_tfidf_is_close_to_the_exact_one():
+    texts = ["北京是中国的首都。", "中国首都是北京", "上海是一座城市，位于长江口。", "水在一百度沸腾", "……"]
+    exact = exact_tfidf(texts)
+    hashed = char_tfidf(1 << 16)(texts)
+    np.testing.assert_allclose(hashed @ hashed.T, exact @ exact.T, atol=0.02)
+    assert not hashed[4].any()  # punctuation only: a zero vector, similar to nothing

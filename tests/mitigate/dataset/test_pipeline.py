@@ -1,0 +1,244 @@
+"""The data set pipeline end to end, with a model that plays along and one that does not, and with bad inputs."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import annotators
+from annotators import load_annotator
+from annotators.evaluation.anah import flatten
+from annotators.generative.tagged import parse_tagged
+from mitigate.cli.main import main
+from tests.helpers.annotator_server import correct
+from tests.helpers.dataset_build import build, recipe, rows, some_topics
+from tests.helpers.dataset_llm import TRUTH, bad, good, replying, stage_of, texts
+from tests.helpers.engines_server import Reply, completion, serving
+from tests.helpers.standin import ExactAnnotator
+from tests.helpers.tiny_models import save_decoder
+
+
+@pytest.fixture(scope="module")
+def good_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(annotators, "load_annotator", lambda name: ExactAnnotator())
+        code, out = build(tmp_path_factory.mktemp("good"), replying(good))
+    assert code == 0
+    return out
+
+
+def test_every_topic_gets_its_own_document_among_namesakes(good_run: Path) -> None:
+    found = {row["topic"]: row["document"] for row in rows(good_run / "04_references.jsonl")}
+    assert found == TRUTH
+    namesakes: Counter[str] = Counter()
+    for row in rows(good_run / "03_candidates.jsonl"):
+        matches = [c["match"] for c in row["candidates"]]
+        assert matches == sorted(matches, key=["title", "similar"].index)  # hard matches first
+        namesakes[row["topic"]] = matches.count("title")
+    assert namesakes.pop("Ada Kirwan") == 1  # her own document is called "Kirwan, Ada": found by the soft match
+    assert min(namesakes.values()) >= 2
+
+
+def test_the_data_set_holds_what_was_made(good_run: Path) -> None:
+    from datasets import Dataset
+
+    sentences, anah = rows(good_run / "dataset/sentences.jsonl"), rows(good_run / "dataset/anah.jsonl")
+    annotated = rows(good_run / "11_annotated.jsonl")
+    assert len(anah) == len(TRUTH) == 14
+    assert len(annotated) == 14 * 3 * 2
+    assert len(sentences) == sum(len(record["sentences"]) for record in annotated)
+    for record in annotated:
+        for s in record["sentences"]:
+            assert record["answer"][s["start"] : s["end"]] == s["text"]
+    by_source = Counter((s["source"], s["label"]) for s in sentences)
+    # 3 questions per topic, 8 English topics and 6 Chinese ones. Answers with reference: two copied sentences; without:
+    # two made up, and a remark in English.
+    assert by_source["with reference", "supported"] == (8 + 6) * 3 * 2
+    assert by_source["without reference", "no_fact"] == 8 * 3
+    assert by_source["without reference", "unverifiable"] == (8 + 6) * 3 * 2
+    assert by_source["with reference", "unverifiable"] == 0
+    for row in anah:
+        for column, notes in (
+            ("GPT3.5_answers_D", "human_GPT3.5_answers_D_ann"),
+            ("InternLM_answers", "human_InternLM_answers_ann"),
+        ):
+            assert len(row[column]) == len(row[notes]) == len(row["selected_questions"]) == 3
+            labels = [parse_tagged(note).label for notes_of in row[notes] for note in notes_of]
+            held = [s["label"] for s in sentences if s["topic"] == row["name"] and s["source"].startswith(
+                "with ref" if "GPT" in column else "without")]  # fmt: skip
+            assert labels == held
+    read = Dataset.from_parquet(
+        str(good_run / "dataset/sentences.parquet"), cache_dir=str(good_run / "cache"), keep_in_memory=True
+    )
+    assert read.to_list() == sentences
+
+
+def test_statistics_count_and_chart(good_run: Path) -> None:
+    figures = json.loads((good_run / "statistics.json").read_text())
+    assert {k: figures["counts"]["en"][k] for k in ("topics", "questions", "answers", "sentences")} == {
+        "topics": 8, "questions": 24, "answers": 48, "sentences": 48 + 24 * 3,
+    }  # fmt: skip
+    counts = figures["counts"]["zh"]
+    assert counts["tokens with references"] > counts["tokens without"] > 0
+    assert sum(row["topics"] for row in figures["topics"]) == 14
+    page = (good_run / "statistics.md").read_text("utf-8")
+    assert "| en | with reference | 48 | 100.00 | 0.00 | 0.00 | 0.00 | 0 |" in page
+    assert (good_run / "topics.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_bad_model_is_read_strictly_and_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = ("Harrow Bridge", "Nettle cloth", "青石桥", "竹纸")
+    code, out = build(tmp_path, replying(bad), topics=some_topics(tmp_path, *names))
+    assert code == 3
+    by_topic = {row["topic"]: row for row in rows(out / "07_filtered.jsonl")}
+    # "是的，没错。" and a verdict behind thinking are read
+    assert {name: row["document"] for name, row in by_topic.items()} == {name: TRUTH[name] for name in names}
+    harrow = by_topic["Harrow Bridge"]
+    assert harrow["question_problems"] == {
+        "markup": 1, "no_question": 1, "repeated": 2, "several_questions": 1, "too_short": 1, "wrong_language": 1,
+    }  # fmt: skip
+    verdicts = {v["question"]: (v["objective"], v["answerable"]) for v in harrow["verdicts"]}
+    assert verdicts["What do you think about the future of all this?"] == (False, None)
+    assert len(harrow["kept"]) == 3
+    assert by_topic["青石桥"]["kept"] == []  # "可以回答。" is neither yes nor no
+    lost = rows(out / "08_selected.jsonl.rejected.jsonl")
+    assert [json.loads(row["raw"])["topic"] for row in lost] == ["青石桥", "竹纸"]
+    assert "a question that is objective" in capsys.readouterr().err
+    answered = rows(out / "10_records.jsonl")
+    assert {r["source"] for r in answered} == {"with reference"}  # the other thought till the limit
+    assert all(r["topic"] != "Harrow Bridge" for r in answered)
+    missing = rows(out / "10_records.jsonl.rejected.jsonl")
+    assert len(missing) == 2 * 3 + 3
+    assert "an empty reply" in missing[0]["problems"][0]["expected"]
+
+
+def test_a_broken_or_stopping_server_loses_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    down = {"on": True}
+
+    def script(body: dict[str, Any]) -> Reply:
+        prompt = body["messages"][-1]["content"]
+        if stage_of(prompt) == "write" and "望海楼" in prompt:
+            return Reply({"error": {"message": "too long", "code": None}}, 400)
+        if stage_of(prompt) == "answerable" and down["on"]:
+            return Reply({"error": {"message": "wrong key", "code": None}}, 401)
+        return completion(good(prompt))
+
+    topics = some_topics(tmp_path, "Harrow Bridge", "Nettle cloth", "望海楼")
+    with serving(script) as server:
+        path, out = recipe(tmp_path, server.url, topics=topics), tmp_path / "run"
+        assert main(["run", str(path), "--output", str(out)]) == 1
+        assert "go on with: mitigate run" in capsys.readouterr().err
+        assert len(rows(out / "06_distinct.jsonl")) == 2
+        down["on"] = False
+        assert main(["run", str(path), "--output", str(out)]) == 3
+    assert "a question that could be read for the topic '望海楼'" in capsys.readouterr().err
+    assert len(rows(out / "dataset/anah.jsonl")) == 2
+
+
+def test_bad_inputs_are_named_and_the_rest_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    corpus = tmp_path / "corpus"
+    corpus.mkdir()
+    (corpus / "blue.md").write_text(f"# Blue Lantern\n\n{texts()['blue-lantern-lamp.md']}", encoding="utf-8")
+    (corpus / "empty.md").write_text("# Harrow Bridge\n\n  \n")
+    (corpus / "latin.txt").write_bytes("Caf\xe9".encode("latin-1"))
+    (corpus / "gone.txt").symlink_to(tmp_path / "nowhere")
+    (corpus / "picture.png").write_bytes(b"no document")
+    topics = tmp_path / "topics.jsonl"
+    lines = [
+        '{"topic": "Blue Lantern", "category": "thing"}',
+        '{"topic": "blue  lantern", "category": "comet"}',
+        '{"topic": "Harrow Bridge"}',
+        '{"topic": ""}',
+        "not json",
+        '{"topic": "Ada Kirwan", "aliases": "A. K."}',
+    ]
+    topics.write_text("\n".join(lines))
+    script = replying(lambda p: "No" if "Harrow" in p.split("<title>")[0] and "<title>" in p else good(p))
+    code, out = build(tmp_path, script, topics=str(topics), corpus=[str(corpus)])
+    assert code == 3
+    said = capsys.readouterr().err
+    assert "topics.jsonl:2: topic: expected a name of its own (line 1 has the same)" in said
+    assert "empty.md:1: text: expected a string with text in it" in said
+    assert "latin.txt:1: expected UTF-8 text" in said
+    assert "gone.txt:1: expected a file that can be read, got No such file" in said
+    assert "a document for the topic 'Harrow Bridge' (candidates: Blue Lantern)" in said
+    assert [row["line"] for row in rows(out / "01_topics.jsonl.rejected.jsonl")] == [2, 4, 5, 6]
+    kept = [json.loads(row["raw"])["topic"] for row in rows(out / "05_questions.jsonl.rejected.jsonl")]
+    assert kept == ["Harrow Bridge"]
+    assert len(rows(out / "02_documents.jsonl.rejected.jsonl")) == 3
+    assert {row["topic"] for row in rows(out / "11_annotated.jsonl")} == {"Blue Lantern"}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"topics": "nowhere.jsonl"}, "topics: no such file nowhere.jsonl"),
+        ({"corpus": ["nowhere"]}, "corpus: no such file or folder nowhere"),
+        ({"engine": None}, "matching, answers.0"),
+        ({"engine": "gpt:4"}, "expected KIND:MODEL"),
+        ({"answers": []}, "answers: "),
+        ({"annotator_options": {"prompt": "plain"}}, "annotator_options: for generative"),
+        ({"annotator": "generative:openai:m", "annotator_options": {"window": "wide"}}, "expected one of sentence"),
+        ({"questions": {"per_topics": 3}}, "did you mean 'per_topic'"),
+    ],
+)  # fmt: skip
+def test_a_wrong_recipe_is_refused_before_anything_is_asked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: dict[str, Any], message: str
+) -> None:
+    if options.get("engine", 0) is None:
+        options = {**options, "questions": {"engine": "transformers:x"}, "filters": {"engine": "transformers:x"},
+                   "selection": {"engine": "transformers:x"}}  # fmt: skip
+    assert (
+        main(["run", str(recipe(tmp_path, "http://127.0.0.1:9/v1", **options)), "--output", str(tmp_path / "o")]) == 2
+    )
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "o").exists()
+
+
+def test_a_generative_annotator_and_a_model_in_this_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One run with an LLM that annotates both languages, and answers of a tiny local checkpoint."""
+    monkeypatch.setattr(annotators, "load_annotator", load_annotator)
+    tiny = save_decoder(tmp_path / "tiny", max_position_embeddings=2048)
+
+    def script(body: dict[str, Any]) -> Reply:
+        prompt = body["messages"][0]["content"]
+        return completion(correct(body) if "<sentence>" in prompt or "<句子>" in prompt else good(prompt))
+
+    with serving(script) as server:
+        path = recipe(
+            tmp_path, server.url, topics=some_topics(tmp_path, "Blue Lantern", "竹纸"),
+            annotator=f"generative:openai:judge@{server.url}", annotator_options={"logprobs": False},
+            answers=[
+                {"with_reference": True}, {"with_reference": False},
+                {"with_reference": False, "engine": f"transformers:{tiny}", "max_tokens": 12},
+            ],
+        )  # fmt: skip
+        out = tmp_path / "run"
+        assert main(["run", str(path), "--output", str(out)]) in (0, 3)  # 3: the tiny model may say nothing
+        asked = len(server.requests)
+        for name in ("11_annotated.jsonl", "done.json"):
+            (out / name).unlink()
+        assert main(["run", str(path), "--output", str(out)]) in (0, 3)
+        assert len(server.requests) == asked
+    models = {row["model"] for row in rows(out / "10_records.jsonl")}
+    assert f"transformers:{tiny}" in models
+    annotated = rows(out / "11_annotated.jsonl")
+    labels = Counter(
+        (r["language"], r["source"], s["label"]) for r in annotated for s in r["sentences"] if "openai" in r["model"]
+    )
+    assert labels["zh", "with reference", "supported"] == labels["en", "with reference", "supported"] == 3 * 2
+    assert labels["zh", "without reference", "no_fact"] == labels["en", "without reference", "no_fact"] == 3
+    # What the loader of the public data makes of the export is what was labelled.
+    flat, report = flatten(rows(out / "dataset/anah.jsonl"))
+    here = [r for r in rows(out / "dataset/sentences.jsonl")]
+    keys = ("topic", "question", "answer", "sentence", "label", "fragments", "correction", "lang", "reference")
+    assert not report.left_out or set(report.left_out) == {"without annotations"}
+    assert sorted(json.dumps([r[k] for k in keys]) for r in flat) == sorted(
+        json.dumps([r[k] for k in keys]) for r in here
+    )

@@ -1,0 +1,167 @@
+"""The data set pipeline killed with SIGKILL at every stage: resumed, it ends the same and asks nothing twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.helpers.dataset_llm import EXAMPLE, STAGES, good, stage_of
+from tests.helpers.engines_server import Reply, Server, completion, serving
+
+ROOT = Path(__file__).parents[3]
+TOPICS = ("Harrow Bridge", "Ada Kirwan", "望海楼")
+# (stage of the LLM, request of that stage at which the process is killed) or (function, its call)
+KILLS: list[tuple[str, int]] = [
+    ("mitigate.dataset.sources:read_corpus", 1),
+    ("mitigate.dataset.sources:rank", 2),
+    ("judge", 2),
+    ("write", 2),
+    ("mitigate.dataset.questions:distinct", 3),
+    ("objective", 2),
+    ("answerable", 5),
+    ("select", 2),
+    ("with", 4),
+    ("without", 7),
+    ("tests.helpers.standin:ExactAnnotator.annotate_batch", 2),
+    ("mitigate.dataset.export:write_parquet", 2),
+    ("mitigate.dataset.pipeline:draw_topics", 1),
+]
+
+
+class Runner:
+    """The forking process; ``run`` gives exit codes, negative for a signal."""
+
+    def __init__(self, folder: Path) -> None:
+        self.log = folder / "log.txt"
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.helpers.dataset_runner"], cwd=ROOT, text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )  # fmt: skip
+        assert self._line() == "ready"
+
+    def _line(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def start(self, argv: list[str], die: str | None = None, call: int = 0) -> int:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps({"argv": argv, "log": str(self.log), "die": die, "call": call}) + "\n")
+        self.process.stdin.flush()
+        return int(self._line())
+
+    def end(self) -> int:
+        return int(self._line())
+
+    def close(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+class Killing:
+    """Plays the good model, and kills a process at the n-th request of a stage instead of answering."""
+
+    def __init__(self) -> None:
+        self.answered: list[str] = []
+        self.stage, self.left, self.pid = "", 0, threading.Event()
+        self.victim = 0
+
+    def arm(self, stage: str, request: int) -> None:
+        self.stage, self.left = stage, request
+        self.pid.clear()
+
+    def __call__(self, body: dict[str, Any]) -> Reply:
+        prompt = body["messages"][-1]["content"]
+        if stage_of(prompt) == self.stage:
+            self.left -= 1
+            if self.left == 0:
+                assert self.pid.wait(120)
+                os.kill(self.victim, signal.SIGKILL)
+                return completion("never read")
+        self.answered.append(json.dumps(body, sort_keys=True))
+        return completion(good(prompt))
+
+
+@pytest.fixture
+def runner(tmp_path: Path) -> Iterator[Runner]:
+    made = Runner(tmp_path)
+    yield made
+    made.close()
+
+
+def recipe(folder: Path, server: Server) -> Path:
+    topics = folder / "topics.jsonl"
+    rows = [json.loads(line) for line in (EXAMPLE / "topics.jsonl").read_text("utf-8").splitlines()]
+    topics.write_text("".join(json.dumps(r) + "\n" for r in rows if r["topic"] in TOPICS))
+    one = {"concurrency": 1}
+    path = folder / "recipe.yaml"
+    path.write_text(
+        yaml.safe_dump(
+            {
+                "task": "build-dataset", "about": "a test", "hardware": "any", "chunk_size": 2,
+                "topics": str(topics), "engine": f"openai:m@{server.url}",
+                "corpus": [str(EXAMPLE / "documents"), str(EXAMPLE / "documents.zh.jsonl")],
+                "matching": one, "questions": {**one, "per_topic": 4}, "filters": one, "selection": one,
+                "answers": [{**one, "with_reference": True}, {**one, "with_reference": False}],
+            }
+        )
+    )  # fmt: skip
+    return path
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    """What a run leaves, but for what names times and the cache."""
+    names = [
+        p for p in folder.rglob("*") if p.is_file() and not p.name.startswith(("responses.", "versions.", ".lock"))
+    ]
+    return {str(p.relative_to(folder)): p.read_bytes() for p in names}
+
+
+def test_killed_at_every_stage_it_ends_the_same_and_asks_nothing_twice(runner: Runner, tmp_path: Path) -> None:
+    script = Killing()
+    with serving(script) as server:
+        path = str(recipe(tmp_path, server))
+        whole, broken = tmp_path / "whole", tmp_path / "broken"
+        runner.start(["run", path, "--output", str(whole)])
+        assert runner.end() == 0, runner.log.read_text()
+        asked = script.answered.copy()
+        assert set(map(stage_of, (json.loads(a)["messages"][0]["content"] for a in asked))) == set(STAGES)
+        script.answered.clear()
+
+        for where, count in KILLS:
+            argv = ["run", path, "--output", str(broken)]
+            if where in STAGES:
+                script.arm(where, count)
+                script.victim = runner.start(argv)
+                script.pid.set()
+            else:
+                script.arm("", 0)
+                runner.start(argv, where, count)
+            assert runner.end() == -signal.SIGKILL, (where, runner.log.read_text())
+            assert not (broken / "done.json").exists()
+        script.arm("", 0)
+        runner.start(["run", path, "--output", str(broken)])
+        assert runner.end() == 0, runner.log.read_text()
+        answered = script.answered.copy()
+
+        runner.start(["run", path, "--output", str(broken)])  # complete: nothing is done again
+        assert runner.end() == 0
+        assert script.answered == answered
+    assert files(broken) == files(whole)
+    assert max(Counter(answered).values()) == 1
+    assert sorted(answered) == sorted(asked)
+    rows = (whole / "11_annotated.jsonl").read_text("utf-8").splitlines()
+    assert len(rows) == len(TOPICS) * 3 * 2

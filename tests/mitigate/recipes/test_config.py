@@ -1,0 +1,128 @@
+"""Recipes are checked whole and early, and mistakes are named clearly."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+import yaml
+
+from mitigate.cli.main import main
+from mitigate.io import UsageError
+from mitigate.recipes.config import (
+    TASKS,
+    check,
+    find_recipe,
+    list_recipes,
+    load_recipe,
+    override,
+    read_yaml,
+    recipes_folder,
+)
+from tests.helpers.example_task import Options, WriteRecipe
+
+
+def test_defaults_overrides_and_sections(recipe: WriteRecipe) -> None:
+    path = recipe(reward={"weight": 0.5})
+    options, module = load_recipe(path, ["steps=7", "reward.annotator=here", "learning_rate=3e-4", "other.weight=2"])
+    assert module.__name__ == "tests.helpers.example_task"
+    assert isinstance(options, Options)
+    assert (options.steps, options.learning_rate, options.mode) == (7, 3e-4, "fast")
+    assert (options.reward.weight, options.reward.annotator) == (0.5, "here")
+    assert options.other is not None
+    assert options.other.weight == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"learning_rat": 1}, r"unknown key 'learning_rat'; did you mean 'learning_rate'\?"),
+        ({"reward": {"wieght": 1}}, r"unknown key 'reward.wieght'; did you mean 'weight'\?"),
+        ({"other": {"wieght": 1}}, r"unknown key 'other.wieght'; did you mean 'weight'\?"),
+        ({"steps": 0}, r"steps: .*greater than or equal to 1, got 0"),
+        ({"steps": "many"}, r"steps: .*valid integer.*got 'many'"),
+        ({"mode": "quick"}, r"mode: .*'fast' or 'slow', got 'quick'"),
+        ({"learning_rate": float("nan")}, r"learning_rate: .*finite"),
+        ({"reward": 3}, r"reward: .*got 3"),
+        ({"steps": 0, "mode": 1, "x": 2}, r"steps: .*; mode: .*; unknown key 'x'"),
+        ({"task": "exampel"}, r"unknown task 'exampel'; did you mean 'example'\?"),
+        ({"task": ["example"]}, r"unknown task \['example'\]"),
+        ({"refuse": "check"}, r"refuse: expected an empty one"),
+    ],
+)
+def test_wrong_options_are_named(recipe: WriteRecipe, options: dict[str, object], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        load_recipe(recipe(**options))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: [", "expected YAML"),
+        ("- a\n- b", "expected keys and values .* got list"),
+        ("", "the key 'task' is missing"),
+        ("steps: 1\nsteps: 2", "the key 'steps' is there twice"),
+        ("reward: {weight: 1, weight: 2}", "the key 'weight' is there twice"),
+        ("a: !!python/object/apply:os.system ['true']", "could not determine a constructor"),
+        ("about: nothing", "the key 'task' is missing"),
+    ],
+)
+def test_wrong_files_are_named(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "wrong.yaml"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=message):
+        load_recipe(path)
+    with pytest.raises(UsageError, match="no recipe"):
+        find_recipe(tmp_path / "nowhere.yaml")
+    with pytest.raises(UsageError, match="cannot read"):
+        read_yaml(tmp_path)
+
+
+@pytest.mark.parametrize("assignment", ["steps", "=3", "a..b=1", "steps.x=1"])
+def test_wrong_overrides_are_named(assignment: str) -> None:
+    with pytest.raises(UsageError, match=r"expected key=value|which has no keys"):
+        override({"steps": 3}, [assignment])
+
+
+def test_overrides_leave_the_original_alone() -> None:
+    data = {"reward": {"weight": 1}}
+    assert override(data, ["reward.weight=2", "a.b.c=[1, x]"]) == {"reward": {"weight": 2}, "a": {"b": {"c": [1, "x"]}}}
+    assert data == {"reward": {"weight": 1}}
+
+
+def test_missing_header_is_named() -> None:
+    with pytest.raises(UsageError, match="the key 'about' is missing; the key 'hardware' is missing"):
+        check(Options, {"task": "example"}, "x.yaml")
+
+
+def test_check_prints_the_resolved_recipe(recipe: WriteRecipe, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", str(recipe()), "mode=slow", "--check"]) == 0
+    assert yaml.safe_load(capsys.readouterr().out) == {
+        "task": "example", "about": "counts", "hardware": "any", "minutes": 1.0, "steps": 3, "learning_rate": 1e-5,
+        "mode": "slow", "reward": {"annotator": "embedded", "weight": 1.0}, "other": None, "break_at": None,
+        "refuse": "",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("path", list_recipes(recipes_folder()), ids=lambda p: f"{p.parent.name}/{p.stem}")
+def test_every_recipe_of_the_toolkit_is_valid(path: Path) -> None:
+    """Types and names of all keys; extras and files that `check` asks for need not be here."""
+    data = read_yaml(path)
+    module = import_module(TASKS[data["task"]])
+    check(module.Options, data, str(path))
+    assert module.run
+    assert (path.parent / "README.md").is_file() or (path.parent.parent / "README.md").is_file()
+
+
+def test_listing_and_checking_load_no_model_library() -> None:
+    program = (
+        "import sys\nfrom mitigate.cli.main import main\nassert main(['recipes']) == 0\n"
+        "from importlib import import_module\nfrom mitigate.recipes.config import TASKS\n"
+        "[import_module(name) for name in TASKS.values()]\n"
+        "heavy = {'torch', 'transformers', 'trl', 'datasets', 'gradio', 'matplotlib', 'sklearn'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120, stdout=subprocess.DEVNULL)

@@ -1,0 +1,65 @@
+"""Questions of a run: read from a file under any column names, divided by reference, bad lines kept."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mitigate.io import UsageError
+from mitigate.recipes import rlhf
+from mitigate.recipes.config import check
+from mitigate.recipes.data import as_row, divide, read_questions
+from mitigate.recipes.folder import RunFolder, read_rows
+
+BASE: dict[str, Any] = {"task": "rlhf", "about": "a test", "hardware": "any", "model": "a/b"}
+
+
+def test_own_questions_are_read_and_divided(tmp_path: Path) -> None:
+    lines = [{"q": f"What is {i}?", "reference": f"Text {i // 2}."} for i in range(12)]
+    text = "\n".join(json.dumps(line) for line in lines) + '\n{"q": "What?", "reference": " "}\nnot JSON\n'
+    (tmp_path / "own.jsonl").write_text(text)
+    options = check(rlhf.Options, {
+        **BASE, "data": str(tmp_path / "own.jsonl"), "columns": {"question": "q"},
+        "evaluation": {"questions": 3}, "reference_in_prompt": True,
+    }, "x")  # fmt: skip
+    found = read_questions(options, RunFolder(tmp_path))
+    assert found.rejected == 2
+    assert [row["line"] for row in read_rows(tmp_path / "rejected.jsonl")] == [13, 14]
+    (held_out,) = found.evaluation.values()
+    assert len(held_out) == 3
+    assert len(found.train) == 8  # two references of two questions each are held out
+    assert not {row["reference"] for row in held_out} & {row["reference"] for row in found.train}
+    row = found.train[0]
+    assert row["prompt"] == [{"role": "user", "content": f"{row['reference']}\n\n{row['question']}"}]
+
+
+def test_given_evaluation_files_are_asked_whole(tmp_path: Path) -> None:
+    row = {"question": "Q?", "reference": "R"}
+    (tmp_path / "train.jsonl").write_text(f"{json.dumps(row)}\n" * 3)
+    (tmp_path / "dev.jsonl").write_text(f"{json.dumps(row)}\n{{}}\n" * 3)
+    given = {"data": {"dev": str(tmp_path / "dev.jsonl")}, "questions": 2}
+    options = check(rlhf.Options, {**BASE, "data": str(tmp_path / "train.jsonl"), "evaluation": given}, "x")
+    found = read_questions(options, RunFolder(tmp_path))
+    assert (len(found.train), found.rejected) == (3, 3)  # nothing is held out, though the references are the same
+    assert {name: [r["question"] for r in rows] for name, rows in found.evaluation.items()} == {"dev": ["Q?", "Q?"]}
+    assert [r["line"] for r in read_rows(tmp_path / "rejected.jsonl")] == [2, 4, 6]
+    (tmp_path / "dev.jsonl").write_text("{}\n")
+    with pytest.raises(UsageError, match=r"no usable question in .*dev.jsonl; 1 lines were rejected"):
+        read_questions(options, None)
+
+
+def test_given_prompt_is_asked_as_it_is() -> None:
+    chat = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Who?"}]
+    row = as_row({"prompt": chat, "reference": "R"}, with_reference=False)
+    assert (row["prompt"], row["question"]) == (chat, "Who?")
+
+
+def test_division_is_by_reference_and_seed() -> None:
+    rows = [{"question": str(i), "reference": str(i % 5)} for i in range(10)]
+    train, held_out = divide(rows, 2, seed=0)
+    assert (len(train), len(held_out)) == (8, 2)
+    assert divide(rows, 2, seed=0) == (train, held_out)
+    assert {tuple(r["reference"] for r in divide(rows, 2, seed=s)[1]) for s in range(20)} > {("0", "0")}

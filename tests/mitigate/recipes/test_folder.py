@@ -1,0 +1,137 @@
+"""A run folder belongs to one recipe: a second run goes on in it, another recipe is refused or overwrites it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from mitigate.cli.main import main
+from mitigate.io import UsageError
+from mitigate.recipes.config import load_recipe
+from mitigate.recipes.folder import open_run
+from tests.helpers.example_task import WriteRecipe
+
+
+def test_run_writes_its_folder_once(recipe: WriteRecipe, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "run"
+    run = ["run", str(recipe()), "steps=2", "--output", str(out)]
+    assert main(run) == 0
+    rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    assert rows == [{"step": 0, "loss": 1.0, "lost": None}, {"step": 1, "loss": 0.5, "lost": None}]
+    assert yaml.safe_load((out / "config.yaml").read_text())["steps"] == 2
+    start = json.loads((out / "versions.json").read_text())[0]
+    assert start["torch"]
+    assert start["python"] == ".".join(map(str, sys.version_info[:3]))
+    assert main(run) == 0
+    assert "complete since an earlier run: {'steps': 2}" in capsys.readouterr().out
+    assert len((out / "metrics.jsonl").read_text().splitlines()) == 2
+
+
+def test_interrupted_run_goes_on_with_its_recipe(
+    recipe: WriteRecipe, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, out = recipe(break_at=1), tmp_path / "run"
+    run = ["run", str(path), "--output", str(out)]
+    assert main(run) == 130
+    assert f"go on with: mitigate run {path} --output {out}\n" in capsys.readouterr().err
+    with (out / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 1, "lo')  # killed while it wrote
+    assert main(["run", str(path), "steps=4", "--output", str(out)]) == 2
+    error = capsys.readouterr().err
+    assert "holds a run of another recipe: steps was 3 and is 4; choose another folder with --output" in error
+    assert "--overwrite" in error
+    assert main(run) == 0
+    text = (out / "metrics.jsonl").read_text()
+    assert [json.loads(line)["step"] for line in text.splitlines()] == [0, 1, 2]
+    assert len(json.loads((out / "versions.json").read_text())) == 2
+
+
+def test_overwrite_begins_anew_in_run_folders_only(recipe: WriteRecipe, tmp_path: Path) -> None:
+    first, _ = load_recipe(recipe())
+    other, _ = load_recipe(recipe(), ["steps=4"])
+    with open_run(tmp_path / "run", first) as folder:
+        folder.log(0, loss=1.0)
+        folder.write("model/config.json", "{}")
+        folder.finish({})
+    with open_run(tmp_path / "run", other, overwrite=True) as folder:
+        assert sorted(p.name for p in folder.path.iterdir()) == [".lock", "config.yaml", "versions.json"]
+        assert yaml.safe_load((folder / "config.yaml").read_text())["steps"] == 4
+    foreign = tmp_path / "foreign"
+    foreign.mkdir()
+    (foreign / "thesis.txt").write_text("years of work")
+    for overwrite in (False, True):
+        with pytest.raises(UsageError, match="no run folder"):
+            open_run(foreign, first, overwrite=overwrite)
+    assert sorted(p.name for p in foreign.iterdir()) == [".lock", "thesis.txt"]
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(UsageError, match="cannot write to"):
+        open_run(tmp_path / "file", first)
+
+
+def test_second_process_is_kept_away(recipe: WriteRecipe, tmp_path: Path) -> None:
+    options, _ = load_recipe(recipe())
+    with open_run(tmp_path / "run", options), pytest.raises(UsageError, match="written by another run"):
+        open_run(tmp_path / "run", options)
+
+
+def test_full_disk_is_one_line(recipe: WriteRecipe, tmp_path: Path) -> None:
+    path, out = recipe(steps=200), tmp_path / "run"
+    code = (
+        "import resource, sys; from mitigate.cli.main import main; from mitigate.recipes.config import TASKS\n"
+        "sys.dont_write_bytecode = True  # its files would be cut, too, and found so by later imports\n"
+        "TASKS['example'] = 'tests.helpers.example_task'; resource.setrlimit(resource.RLIMIT_FSIZE, (5_000, 5_000))\n"
+        "sys.exit(main(sys.argv[1:]))"
+    )
+    run = [sys.executable, "-c", code, "run", str(path), "--output", str(out)]
+    full = subprocess.run(run, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[3])
+    assert full.returncode == 1
+    assert f"cannot write {out / 'metrics.jsonl'}: File too large; what is done is kept, go on with:" in full.stderr
+    assert "Traceback" not in full.stderr
+    assert 50 < len((out / "metrics.jsonl").read_text().splitlines()) < 200
+    assert main(["run", str(path), "--output", str(out)]) == 0
+    steps = [json.loads(line)["step"] for line in (out / "metrics.jsonl").read_text().splitlines()]
+    assert steps == list(range(200))
+
+
+def test_rows_are_cut_and_kept_exactly(recipe: WriteRecipe, tmp_path: Path) -> None:
+    options, _ = load_recipe(recipe())
+    with open_run(tmp_path / "run", options) as folder:
+        for step in range(4):
+            folder.log(step, loss=0.0)
+        folder.cut(1)
+        folder.log(2, loss=1.0)
+        assert [(row["step"], row["loss"]) for row in folder.rows()] == [(0, 0.0), (1, 0.0), (2, 1.0)]
+        folder.append("a.jsonl", [{"text": "half a pair: \ud83d"}])  # UTF-8 cannot hold it
+        folder.write_rows("b.jsonl", folder.rows("a.jsonl"))
+        assert folder.rows("a.jsonl") == folder.rows("b.jsonl") == [{"text": "half a pair: \ud83d"}]
+
+
+def test_run_that_could_not_start_leaves_no_folder(recipe: WriteRecipe, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    assert main(["run", str(recipe(refuse="run")), "--output", str(out)]) == 2
+    assert not out.exists()
+
+
+def test_only_the_first_process_writes(recipe: WriteRecipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options, _ = load_recipe(recipe())
+    with open_run(tmp_path / "run", options) as first:
+        monkeypatch.setenv("RANK", "1")
+        with open_run(tmp_path / "run", options) as second:
+            second.log(0, loss=1.0)
+            second.write("x.txt", "x")
+            second.finish({})
+            second.discard()
+        first.log(0, loss=2.0)
+        assert [row["loss"] for row in first.rows()] == [2.0]
+        files = sorted(p.name for p in first.path.iterdir())
+        assert files == [".lock", "config.yaml", "metrics.jsonl", "versions.json"]
+
+
+def test_alias_takes_its_tasks_only(recipe: WriteRecipe, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", str(recipe()), "--check"]) == 2
+    assert "has the task 'example'; expected embedded-annotator" in capsys.readouterr().err

@@ -1,0 +1,239 @@
+"""The recipe `inference`: ask several times, choose, correct or withhold; figures of each stage; resume."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from engines import ResponseCache
+from mitigate.cli.main import main
+from tests.helpers.engines_server import Reply, completion, error, serving
+from tests.helpers.rule_annotator import LOST, REFERENCE, RIGHT, WRONG, RuleAnnotator
+
+OTHER = "Anna drew it in 1899."
+
+
+@pytest.fixture(autouse=True)
+def annotator(monkeypatch: pytest.MonkeyPatch) -> RuleAnnotator:
+    """In place of a trained one, so that verdicts are known."""
+    rule = RuleAnnotator()
+    monkeypatch.setattr("mitigate.models.open_annotator", lambda name: rule)
+    return rule
+
+
+def recipe(folder: Path, url: str, **more: Any) -> Path:
+    data = folder / "data.jsonl"
+    rows = [{"question": f"q{i}?", "reference": REFERENCE, "note": i} for i in range(4)]
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"question": "no reference"}\n')
+    path = folder / "inference.yaml"
+    options = {"task": "inference", "about": "a", "hardware": "h", "data": str(data), "answers": 2, "chunk": 2}
+    path.write_text(yaml.safe_dump({**options, "engine": f"openai:m@{url}", **more}))
+    return path
+
+
+def script(body: dict[str, Any]) -> Reply:
+    """q0: a right second answer; q1: one that its correction mends; q2: hopeless; q3: nothing at all."""
+    text = body["messages"][0]["content"]
+    replies = {"q0": (LOST, RIGHT), "q1": (f"{WRONG} {LOST}", f"{LOST} {LOST}"), "q2": (LOST, OTHER), "q3": ("", "")}
+    return completion(*next(texts for name, texts in replies.items() if name in text)[: body.get("n", 1)])
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_choose_correct_and_withhold(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "run"
+    with serving(script) as server:
+        assert main(["run", str(recipe(tmp_path, server.url, abstain_above=0.6)), "--output", str(out)]) == 3
+        asked = server.requests
+    assert all(REFERENCE.strip() in body["messages"][0]["content"] for body in asked)
+    rows = read(out / "results.jsonl")
+    assert [row["note"] for row in rows] == [0, 1, 2, 3]
+    assert (rows[0]["answer"], rows[0]["index"], rows[0]["candidates"]) == (RIGHT, 1, [LOST, RIGHT])
+    assert rows[1]["answer"] == f"{RIGHT} {LOST}"
+    assert rows[2]["action"] == "abstained"
+    assert (rows[3]["answer"], rows[3]["index"]) == (None, None)
+    done = json.loads((out / "done.json").read_text())
+    # first: LOST | WRONG LOST | LOST: 4 of 4; chosen: RIGHT | WRONG LOST | LOST: 3 of 4; given: RIGHT | RIGHT LOST | –
+    assert [done[stage]["hallucinated"] for stage in ("first", "chosen", "given")] == [4, 3, 1]
+    assert [done[stage]["factual"] for stage in ("first", "chosen", "given")] == [4, 4, 3]
+    assert done["unanswered"] == 1
+    shown = capsys.readouterr()
+    assert re.search(r"given: 33 %.* of 3 factual", shown.out)
+    assert "data.jsonl:5: reference: expected" in shown.err
+    assert RIGHT in (out / "report.html").read_text()
+    assert len(read(out / "rejected.jsonl")) == 1
+
+
+def test_a_killed_run_goes_on_and_asks_for_nothing_twice(tmp_path: Path) -> None:
+    out, asked = tmp_path / "run", []
+
+    def breaks(body: dict[str, Any]) -> Reply:
+        asked.append(body["messages"][0]["content"])
+        return error(401, "key expired") if len(asked) > 2 and not fixed else script(body)
+
+    fixed: list[bool] = []
+    with serving(breaks) as server:
+        path = recipe(tmp_path, server.url)
+        assert main(["run", str(path), "--output", str(out)]) == 1
+        assert len(read(out / "results.jsonl")) == 2
+        fixed.append(True)
+        del asked[:]
+        assert main(["run", str(path), "--output", str(out)]) == 3
+    assert not any("q0?" in text or "q1?" in text for text in asked)
+    assert [row["note"] for row in read(out / "results.jsonl")] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(("who", "failed"), [("m", [1]), ("w", [0, 1]), ("llm", [0, 1])])
+def test_failed_requests_are_kept_as_failed_and_asked_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], who: str, failed: list[int]
+) -> None:
+    """The engine that answers fails for one question; a writer and a reference LLM concern the chunk of it."""
+    out, path = tmp_path / "run", Path()
+
+    def fails(body: dict[str, Any]) -> Reply:
+        text = body["messages"][0]["content"]
+        if body["model"] == who and "q1?" in text and not mended:
+            return error(500, "out of memory")
+        return script(body) if body["model"] == "m" else completion(RIGHT)
+
+    mended: list[bool] = []
+    with serving(fails) as server:
+        more: dict[str, Any] = {"regenerate": f"openai:w@{server.url}"}
+        if who == "llm":
+            more |= {"select": "fewl", "reference_llms": {"llm": f"openai:llm@{server.url}"}}
+            more["scoring"] = {"similarity": "rouge-l", "penalty": False, "embedding": "tfidf"}
+        path = recipe(tmp_path, server.url, **more)
+        assert main(["run", str(path), "--output", str(out)]) == 1
+        shown = capsys.readouterr()
+        assert f"failed: {len(failed)}" in shown.out
+        (line,) = shown.err.splitlines()[-1:]
+        assert f"{len(failed)} of 4 questions have a request without a reply (openai:{who}@" in line
+        assert f"go on with: mitigate run {path} --output {out}" in line
+        rows = read(out / "results.jsonl")
+        assert [row["note"] for row in rows if row["error"]] == failed
+        assert not (out / "done.json").exists()
+        mended.append(True)
+        del server.requests[:]
+        assert main(["run", str(path), "--output", str(out)]) == 3
+        again = server.requests[:]
+        assert main(["run", str(path), "--output", str(tmp_path / "whole")]) == 3
+    assert {body["model"] for body in again[:1]} == {who}
+    assert all("q1?" in body["messages"][0]["content"] for body in again)
+    assert (out / "results.jsonl").read_bytes() == (tmp_path / "whole/results.jsonl").read_bytes()
+    done = json.loads((out / "done.json").read_text())
+    assert (done["failed"], done) == (0, json.loads((tmp_path / "whole/done.json").read_text()))
+
+
+def test_an_engine_that_dies_on_the_way_loses_no_reply(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The key expires within the first chunk: that is done again, and what was said is not asked again."""
+    out, path = tmp_path / "run", Path()
+
+    def dies(body: dict[str, Any]) -> Reply:
+        if mended or "q0?" in body["messages"][0]["content"]:
+            return script(body)
+        kept, deadline = ResponseCache(out / "replies.sqlite"), time.monotonic() + 60
+        while len(kept) == 0 and time.monotonic() < deadline:  # until the reply to q0 has come
+            time.sleep(0.02)
+        kept.close()
+        return error(401, "key expired")
+
+    mended: list[bool] = []
+    with serving(dies) as server:
+        path = recipe(tmp_path, server.url)
+        assert main(["run", str(path), "--output", str(out)]) == 1
+        assert [bool(row["error"]) for row in read(out / "results.jsonl")] == [False, True]
+        assert "key expired" in capsys.readouterr().err
+        mended.append(True)
+        del server.requests[:]
+        assert main(["run", str(path), "--output", str(out)]) == 3
+    assert not any("q0?" in body["messages"][0]["content"] for body in server.requests)
+    assert len(read(out / "results.jsonl")) == 4
+
+
+def test_a_chunk_cut_while_it_was_written_begins_again_and_other_questions_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    with serving(script) as server:
+        path = recipe(tmp_path, server.url)
+        assert main(["run", str(path), "--output", str(out)]) == 3
+        whole, asked = (out / "results.jsonl").read_text(), len(server.requests)
+        lines = whole.splitlines(keepends=True)
+        (out / "done.json").unlink()
+        (out / "results.jsonl").write_text("".join(lines[:3]) + lines[3][:20])
+        assert main(["run", str(path), "--output", str(out)]) == 3
+        assert (out / "results.jsonl").read_text() == whole
+        assert len(server.requests) == asked  # replies are kept
+        (out / "done.json").unlink()
+        data = tmp_path / "data.jsonl"
+        data.write_text(data.read_text().replace("q1?", "another?"))
+        capsys.readouterr()
+        assert main(["run", str(path), "--output", str(out)]) == 2
+    assert "row 2 of results.jsonl is not of question 2" in capsys.readouterr().err
+    assert (out / "results.jsonl").read_text() == whole
+
+
+def test_bad_lines_stop_no_other(tmp_path: Path) -> None:
+    with serving(script) as server:
+        path, out = recipe(tmp_path, server.url), tmp_path / "run"
+        bad = [{"prompt": "q0?"}, {"prompt": 7}, {"prompt": [{"role": "user"}]}, {"language": 1}]
+        with (tmp_path / "data.jsonl").open("a") as file:
+            file.writelines(json.dumps({"question": "q0?", "reference": REFERENCE, **b}) + "\n" for b in bad)
+            file.write(json.dumps({"question": "q0? \ud800", "reference": REFERENCE}) + "\n")
+        assert main(["run", str(path), "--output", str(out)]) == 3
+    assert len(read(out / "rejected.jsonl")) == 5
+    assert [row["answer"] for row in read(out / "results.jsonl")][-1] == RIGHT
+
+
+def test_a_damaged_cache_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, out = recipe(tmp_path, "http://127.0.0.1:9/v1"), tmp_path / "run"
+    assert main(["run", str(path), "--output", str(out)]) == 1
+    (out / "replies.sqlite").write_text("no database " * 100)
+    assert main(["run", str(path), "--output", str(out)]) == 1
+    assert "is damaged" in capsys.readouterr().err
+
+
+def test_fewl_chooses_what_reference_llms_say(tmp_path: Path) -> None:
+    def answers(body: dict[str, Any]) -> Reply:
+        if body["model"] != "m":
+            return completion(
+                "It cost thirty marks." if "q0" in body["messages"][0]["content"] else "The tower has floors."
+            )
+        return completion("The tower has 9 floors.", "It cost 30 marks.")
+
+    out = tmp_path / "run"
+    with serving(answers) as server:
+        llms = {name: f"openai:{name}@{server.url}" for name in ("one", "two")}
+        scoring = {"similarity": "rouge-l", "penalty": False, "embedding": "tfidf"}
+        path = recipe(tmp_path, server.url, select="fewl", reference_llms=llms, scoring=scoring, correct=False)
+        assert main(["run", str(path), "--output", str(out)]) == 3
+    assert [row["index"] for row in read(out / "results.jsonl")] == [1, 0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"select": "fewl"}, "reference_llms: expected the engines"),
+        ({"reference_llms": {"a": "openai:m"}}, "reference_llms: expected the engines"),
+        ({"correct": False, "delete": True}, "for correct: true only"),
+        ({"temperature": 0}, "temperature: expected more than 0"),
+        ({"regenerate": "gpt"}, "expected KIND:MODEL"),
+        ({"abstain_above": 1}, "abstain_above: .*less than 1"),
+        ({"data": "nowhere"}, "cannot read nowhere"),
+    ],
+)
+def test_mistakes_are_told_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: dict[str, Any], message: str
+) -> None:
+    path = recipe(tmp_path, "http://127.0.0.1:9/v1", **more)
+    assert main(["run", str(path), "--output", str(tmp_path / "run")]) == 2
+    assert re.search(message, capsys.readouterr().err)
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,54 @@
+"""Figures and page of answers before and after training, and the log of the judge meanwhile."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mitigate.recipes.data import HELD_OUT
+from mitigate.recipes.results import compare, figures, write_page
+from mitigate.report.html import marked
+
+
+def sample(answer: str, labels: list[str], when: str = "before", **more: Any) -> dict[str, Any]:
+    sentences, start = [], 0
+    for text, label in zip(re.findall(r"[^.]+\.", answer), labels, strict=True):
+        start = answer.index(text.strip(), start)
+        end = start + len(text.strip())
+        sentences.append({"text": text.strip(), "start": start, "end": end, "status": "checked", "label": label})
+    who = {"name": "judge", "fingerprint": "f"}
+    return {"when": when, "set": HELD_OUT, "question": "Q?", "reference": "R", "answer": answer, "sentences": sentences,
+            "annotator": who, **more}  # fmt: skip
+
+
+def test_figures_by_hand() -> None:
+    rows = [
+        sample("A. A. B.", ["supported", "supported", "contradictory"], by_reward={"labels": ["supported"] * 3}),
+        sample("C. D.", ["no_fact", "no_fact"], by_reward={"labels": ["unverifiable", "no_fact"]}),
+    ]
+    found = figures(rows)
+    assert found["rate"] == pytest.approx(1 / 3)  # 1 of 3 factual sentences
+    assert found["supported"] == 0.5  # "A." counts once, in 2 answers
+    assert found["sentences"] == 2.5
+    assert found["silent"] == 0.5
+    assert found["by_reward"] == 0.25  # 1 of 4
+    assert figures([])["rate"] is None
+
+
+def test_page_shows_answers_side_by_side_escaped(tmp_path: Path) -> None:
+    rows = [sample("<b>One</b>.", ["contradictory"]), sample("Two.", ["supported"], when="after")]
+    (tmp_path / "c.png").write_bytes(b"\x89PNG")
+    write_page(tmp_path / "p.html", "x < y", rows, compare(rows), tmp_path / "c.png", 5)
+    page = (tmp_path / "p.html").read_text(encoding="utf-8")
+    wrong = marked("<b>One</b>.", [(0, 11, '<span class="s contradictory" title="contradictory">')])
+    right = marked("Two.", [(0, 4, '<span class="s supported" title="supported">')])
+    assert page.index(wrong) < page.index(right)
+    assert "x &lt; y" in page
+    assert "<b>One" not in page
+    assert "100 % → 0 %" in page
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)
+    assert policy is not None
+    assert "default-src 'none'; img-src data:;" in policy[1]

@@ -1,0 +1,162 @@
+"""What the Markdown pages say is there: links, files, modules, imports, commands and options.
+
+Result pages and the log name programs and options of earlier days, so only their links are checked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import re
+import shlex
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mitigate.cli.main import build_parser
+from mitigate.io import UsageError
+from mitigate.recipes.config import find_recipe
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / name for name in subprocess.check_output(["git", "ls-files", "*.md"], cwd=ROOT, text=True).splitlines()]
+DATA = ROOT / "recipes" / "dataset" / "example" / "documents"
+CURRENT = [p for p in PAGES if p.name != "LOG.md" and p.parent not in (ROOT / "docs" / "results", DATA)]
+OURS = ("annotators", "benchmarks", "docs", "engines", "examples", "fewl", "mitigate", "recipes", "tests")
+OTHER_PROGRAMS = {"--generation-config", "--strict"}  # of vLLM and pip-audit
+
+
+def name_of(path: Path) -> str:
+    """The id of a case."""
+    return str(path.relative_to(ROOT))
+
+
+def blocks(text: str) -> Iterator[str]:
+    """The code blocks of a page, fenced or indented by four columns; lines that end in a backslash are joined."""
+    fenced = re.findall(r"^```[a-z]*\n(.*?)^```", text, re.S | re.M)
+    rest = re.sub(r"^```[a-z]*\n.*?^```", "", text, flags=re.S | re.M)
+    for block in fenced + re.findall(r"(?:^|\n\n)((?: {4}.*\n)+)", rest):
+        yield block.replace("\\\n", " ")
+
+
+def inline(text: str) -> list[str]:
+    """The `code` of a page outside its code blocks."""
+    return re.findall(r"`([^`]+)`", re.sub(r"^```[a-z]*\n.*?^```", "", text, flags=re.S | re.M))
+
+
+def commands(lines: list[str]) -> Iterator[list[str]]:
+    """The words after `mitigate`, also where accelerate or the pocket world starts it."""
+    for line in lines:
+        found = re.match(r"\s*(?:mitigate|.* -m mitigate\.cli|python -m examples\.pocket) (.+)", line, re.S)
+        if found and found[1].split()[0] != "make":
+            yield shlex.split(found[1], comments=True)
+
+
+def refuse(parser: argparse.ArgumentParser, message: str) -> None:
+    raise ValueError(message)
+
+
+def options(parser: argparse.ArgumentParser) -> set[str]:
+    found: set[str] = set()
+    for action in parser._actions:
+        found.update(action.option_strings)
+        if isinstance(action, argparse._SubParsersAction):
+            found.update(*map(options, action.choices.values()))
+    return found
+
+
+@pytest.mark.parametrize("path", PAGES, ids=name_of)
+def test_relative_links_exist(path: Path) -> None:
+    text = re.sub(r"^```.*?^```", "", path.read_text("utf-8"), flags=re.S | re.M)
+    links = [link.split("#")[0] for link in re.findall(r"\]\(([^)\s]+)\)", text) if "://" not in link]
+    assert [link for link in links if not (path.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("path", CURRENT, ids=name_of)
+def test_command_lines_parse(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In blocks wholly; in running text, and before an ellipsis, what is required may be left out."""
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(argparse.ArgumentParser, "error", refuse)
+    text, problems = path.read_text("utf-8"), []
+    whole = [line for block in blocks(text) for line in block.splitlines()]
+    for words, must_be_whole in [(w, True) for w in commands(whole)] + [(w, False) for w in commands(inline(text))]:
+        given = [word for word in words if word != "…"]
+        try:
+            args = build_parser().parse_args(given)
+            recipe = getattr(args, "recipe", None) or "RECIPE"
+            if recipe != "RECIPE" and "$" not in recipe:  # $ is a variable of a shell loop
+                find_recipe(recipe)
+        except (ValueError, UsageError) as error:
+            if "required" not in str(error) or (must_be_whole and given == words):
+                problems.append(f"mitigate {shlex.join(words)}: {error}")
+    assert problems == []
+
+
+@pytest.mark.parametrize("path", CURRENT, ids=name_of)
+def test_options_exist(path: Path) -> None:
+    ours = [code for code in inline(path.read_text("utf-8")) if code.startswith(("mitigate ", "--"))]
+    named = {option for code in ours for option in re.findall(r"(?<!\S)--[a-z-]+(?!\S)", code)}
+    assert named - options(build_parser()) - OTHER_PROGRAMS == set()
+
+
+@pytest.mark.parametrize("path", CURRENT, ids=name_of)
+def test_named_files_and_modules_exist(path: Path) -> None:
+    text = path.read_text("utf-8")
+    code = [*inline(text), *blocks(text)]
+    files = {f for c in code for f in re.findall(r"(?<![\w/.-])[\w/]+\.py\b", c)}
+    files |= {f for c in inline(text) if (f := c.rstrip("/")).split("/")[0] in OURS and re.fullmatch(r"[\w/.-]+", f)}
+    assert [f for f in files if not any((folder / f).exists() for folder in (ROOT, path.parent))] == []
+    modules = {m for c in code for m in re.findall(rf"(?<![\w/.-])(?:{'|'.join(OURS)})(?:\.[a-z_]+)+\b(?!/)", c)}
+    assert [m for m in modules if not is_there(m)] == []
+
+
+def is_there(dotted: str) -> bool:
+    """Whether a dotted name is a module, or something that a module holds."""
+    path = ROOT.joinpath(*dotted.split("."))
+    if path.with_suffix(".py").is_file() or path.is_dir():
+        return True
+    module, _, name = dotted.rpartition(".")
+    return ROOT.joinpath(*module.split(".")).exists() and name in dir(importlib.import_module(module))
+
+
+@pytest.mark.parametrize("path", CURRENT, ids=name_of)
+def test_imports_of_examples_work(path: Path) -> None:
+    text = "\n".join(blocks(path.read_text("utf-8")))
+    for module, names in re.findall(rf"^\s*from ((?:{'|'.join(OURS)})[\w.]*) import ([\w, ]+)", text, re.M):
+        offered = dir(importlib.import_module(module))  # public names of `mitigate` are imported when they are used
+        assert [name for name in map(str.strip, names.split(",")) if name not in offered] == [], module
+
+
+def test_pages_stay_short() -> None:
+    words = {path: len(path.read_text("utf-8").split()) for path in PAGES}
+    assert words[ROOT / "README.md"] <= 1_300
+    assert words[ROOT / "docs" / "architecture.md"] <= 350
+    assert sum(words.values()) < 26_500
+    assert len([path for path in PAGES if path.parent == ROOT / "docs" and path.name != "LOG.md"]) <= 12
+
+
+def test_readme_figures_are_those_of_the_pages() -> None:
+    """Every number in the table of figures stands in the result page of its row."""
+    rows = re.findall(
+        r"^\| .+ \| (.+) \| \[[\w-]+\]\((docs/results/.+)\) \|$", (ROOT / "README.md").read_text("utf-8"), re.M
+    )
+    assert len(rows) == 6
+    for measured, page in rows:
+        assert numbers(measured) <= numbers((ROOT / page).read_text("utf-8")), page
+
+
+def numbers(text: str) -> set[float]:
+    return {float(number.replace(",", "")) for number in re.findall(r"(?<![\w.])\d[\d,]*(?:\.\d+)?\b", text)}
+
+
+def test_pages_named_in_code_exist() -> None:
+    sources = subprocess.check_output(["git", "ls-files", "*.py", "*.yaml", "Makefile", ".ci"], cwd=ROOT, text=True)
+    named = {
+        (source, page)
+        for source in sources.splitlines()
+        for page in re.findall(r"\bdocs/[\w/-]+\.md\b", (ROOT / source).read_text("utf-8", errors="replace"))
+    }
+    assert [
+        (source, page) for source, page in sorted(named) if not (ROOT / page).is_file() and "NAME" not in page
+    ] == []
