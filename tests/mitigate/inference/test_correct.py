@@ -66,7 +66,7 @@ def test_deletion_takes_only_what_stays_flagged() -> None:
     check(opening)
 
 
-def test_an_edit_that_does_not_help_is_taken_back_alone() -> None:
+def test_a_useless_edit_is_taken_back_alone() -> None:
     """Paul → Anna leaves a sentence that the reference does not hold, so it stays unverifiable: no gain, no edit."""
     answer = f"Paul built it in 1899. {WRONG}"
     (mended,) = correct([record(answer)], RuleAnnotator())
