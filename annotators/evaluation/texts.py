@@ -2,8 +2,8 @@
 
 Source: ANAH (ACL 2024), §4.2. ROUGE-L and BERTScore compare the whole annotation (fragments, type, corrections) written
 in tags; n-gram precision says how much of the predicted fragments is verbatim in the reference. English is compared by
-words, lower case; Chinese by jieba's words (n-grams: by characters). An annotator that only gives labels has no such
-figures. Here n-grams do not run over the end of a fragment and every occurrence counts.
+words, lower case (ROUGE-L: stemmed); Chinese by jieba's words (n-grams: by characters). An annotator that only gives
+labels has no such figures. Here n-grams do not run over the end of a fragment and every occurrence counts.
 """
 
 from __future__ import annotations
