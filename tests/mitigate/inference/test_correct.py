@@ -61,9 +61,12 @@ def test_deletion_takes_only_what_stays_flagged() -> None:
     assert [change.by for change in mended.changes] == ["annotator", "deleted"]
     assert mended.after.hallucination_rate == 0
     check(mended)
+    (opening,) = correct([record(f"{LOST}  {RIGHT}")], RuleAnnotator(), delete=True)
+    assert opening.answer == RIGHT  # a new start of the answer has no blanks
+    check(opening)
 
 
-def test_an_edit_that_does_not_help_is_taken_back_alone() -> None:
+def test_a_useless_edit_is_taken_back_alone() -> None:
     """Paul → Anna leaves a sentence that the reference does not hold, so it stays unverifiable: no gain, no edit."""
     answer = f"Paul built it in 1899. {WRONG}"
     (mended,) = correct([record(answer)], RuleAnnotator())
@@ -251,19 +254,3 @@ def test_an_engine_that_is_gone_is_an_error() -> None:
 
     with pytest.raises(EngineError, match="no connection"):
         correct([record(LOST)], RuleAnnotator(), regenerate=with_engine(Gone()))
-
-
-def test_the_embedded_annotator_only_marks() -> None:
-    from annotators import load_annotator
-
-    reference = (
-        "The Garlan Bridge was opened in 1931. It is 412 metres long and carries two railway tracks. "
-        "The engineer Marta Olsen designed it."
-    )
-    answer = "The Garlan Bridge was opened in 1951. It is 412 metres long. Thanks for asking!"
-    records, annotator = [{"reference": reference, "answer": answer}], load_annotator()
-    (marked,) = correct(records, annotator)
-    assert (marked.action, marked.answer, hallucinated(marked.before)) == ("unchanged", answer, [0])
-    (mended,) = correct(records, annotator, delete=True)
-    check(mended)
-    assert mended.answer == answer.removeprefix("The Garlan Bridge was opened in 1951. ")

@@ -404,7 +404,7 @@ EVENTS = st.one_of(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(EVENTS, max_size=6))
 def test_streams_of_any_shape_pass(pieces: list[bytes]) -> None:
     passed = asyncio.run(collected(annotated_stream, *pieces))
@@ -428,7 +428,7 @@ CHUNKS = st.lists(PIECES, max_size=2).map(lambda choices: {"id": "x", "choices":
 
 
 def apart(data: bytes) -> tuple[dict[int, str], list[str], list[str]]:
-    """Of a stream: the text of each choice; and without text, what passes and what finishes, each in order."""
+    """The text of each choice of a stream; and of the rest what passes and what finishes, each in order."""
     texts: dict[int, str] = {}
     passing, finishing = [], []
     for one in SSEDecoder().iter_bytes(iter([data])):
@@ -446,7 +446,7 @@ def apart(data: bytes) -> tuple[dict[int, str], list[str], list[str]]:
     return texts, passing, finishing
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(CHUNKS | st.sampled_from(["a note", "[DONE]", ""]), max_size=8), st.integers(1, 60))
 def test_a_corrected_stream_keeps_every_piece_in_order(pieces: list[Any], size: int) -> None:
     blocks = [f"data: {p if isinstance(p, str) else json.dumps(p)}\n\n" if p else ": ping\n\n" for p in pieces]
