@@ -109,16 +109,18 @@ class Annotator(Protocol):
         )
 
     def calibrated(self, calibration: Calibration) -> Self:
-        """Itself, from now on with calibrated probabilities, thresholds and fingerprint; ValueError for another's
-        calibration.
-        """
-        self.calibration = calibration.for_annotator(self.fingerprint, self.name)
+        """Itself, from now on with calibrated probabilities and fingerprint; ValueError for another's calibration."""
+        if self.fingerprint != calibration.annotator:
+            raise ValueError(
+                f"calibration: expected one fitted for {self.name} with fingerprint {self.fingerprint}, got one for "
+                f"{calibration.annotator}; fit it again with `mitigate calibrate --annotator {self.name}`"
+            )
+        self.calibration = calibration
         self.fingerprint = calibration.fingerprint
         return self
 
     def close(self) -> None:
         """Give back what it holds open; nothing by default."""
-        return None
 
 
 def _sentences(record: Mapping[str, Any], spans: Sequence[tuple[int, int]]) -> list[Sentence]:
@@ -129,9 +131,7 @@ def _sentences(record: Mapping[str, Any], spans: Sequence[tuple[int, int]]) -> l
 def checked(
     records: Iterable[Any], required: Sequence[str], optional: Sequence[str] = ("question", "language")
 ) -> list[Mapping[str, Any]]:
-    """The records as a list; ValueError names the first that is no mapping, lacks a ``required`` text or has a
-    non-string.
-    """
+    """The records as a list; ValueError names the first that is no mapping or lacks a ``required`` text."""
     records = list(records)
     for number, record in enumerate(records):
         if not isinstance(record, Mapping):

@@ -28,11 +28,9 @@ VERSION = 1
 CLIP = 1e-6  # shares are kept this far from 0 and 1, where log-odds are infinite
 UNSURE = -1
 SUPPORTED, CONTRADICTORY, UNVERIFIABLE, NO_FACT = range(len(LABELS))
-MIN_ROWS = 50
-"""Checked factual rows to fit on, with at least MIN_CLASS supported and as many hallucinated ones."""
+MIN_ROWS = 50  # checked factual rows to fit on, with at least MIN_CLASS supported and as many hallucinated ones
 MIN_CLASS = 15
-MIN_FLAGGED = 20
-"""Flagged rows below which a precision is not trusted."""
+MIN_FLAGGED = 20  # flagged rows below which a precision is not trusted
 N_FOLDS = 5
 
 
@@ -84,15 +82,6 @@ class Calibration:
             sentence, label=LABELS[int(labels[0])], scores=dict(zip(LABELS, chances[0].tolist(), strict=True))
         )
 
-    def for_annotator(self, fingerprint: str, name: str) -> Calibration:
-        """Itself, where it was fitted for this annotator; ValueError where it was fitted for another one."""
-        if fingerprint != self.annotator:
-            raise ValueError(
-                f"calibration: expected one fitted for {name} with fingerprint {fingerprint}, got one for "
-                f"{self.annotator}; fit it again with `mitigate calibrate --annotator {name}`"
-            )
-        return self
-
     def save(self, path: Path) -> None:
         """Write it as JSON."""
         row = {"kind": "calibration", "version": VERSION, **asdict(self)}
@@ -100,9 +89,7 @@ class Calibration:
 
     @classmethod
     def load(cls, path: str | Path) -> Calibration:
-        """Read what ``save`` wrote; OSError where there is no such file, ValueError where it is no calibration of this
-        version.
-        """
+        """Read what ``save`` wrote; OSError without such a file, ValueError where it is not one of this version."""
         try:
             row = json.loads(Path(path).read_text(encoding="utf-8"))
         except ValueError as error:  # not UTF-8, or not JSON

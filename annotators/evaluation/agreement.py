@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from annotators.evaluation.metrics import Floats, Statistic, bootstrap
+from annotators.evaluation.metrics import Floats, Statistic, bootstrap, minus
 from annotators.records import HALLUCINATED, LABELS
 
 Interval = tuple[float, float] | None
@@ -27,9 +27,7 @@ FIGURES = ("first", "after_none", "after_some", "difference", "difference_if_shu
 
 @dataclass(frozen=True)
 class Figure:
-    """A share or difference of shares in [−1, 1], None without sentences, its 95 % interval, and the number of
-    sentences.
-    """
+    """A share or difference of shares in [−1, 1] (None without sentences), its 95 % interval, and sentences."""
 
     value: float | None
     interval: Interval
@@ -76,13 +74,6 @@ def accumulation(answers: Sequence[Sequence[bool]], *, n_resamples: int = 1000, 
         def value(weights_A: Floats) -> float | None:
             n, h = weights_A @ table_A32[:, kind]
             return float(h / n) if n else None
-
-        return value
-
-    def minus(first: Statistic, second: Statistic) -> Statistic:
-        def value(weights_A: Floats) -> float | None:
-            a, b = first(weights_A), second(weights_A)
-            return None if a is None or b is None else a - b
 
         return value
 
@@ -140,18 +131,11 @@ def agreement(
     equal = np.array([a == b for a, b in zip(first, second, strict=True)], dtype=float)
     labels = [label for label in (*LABELS, "unsupported") if label in second]
     of = {label: np.array([label == b for b in second], dtype=float) for label in labels}
-    factual = np.array(
-        [a.places is not None and b.places is not None and "no_fact" not in (a.label, b.label) for a, b in pairs],
-        dtype=float,
-    )
+    placed = [None not in (a.places, b.places) and "no_fact" not in (a.label, b.label) for a, b in pairs]
+    factual = np.array(placed, dtype=float)
     overlaps = np.array([overlap(a.places or frozenset(), b.places or frozenset()) for a, b in pairs])
-    corrects = np.array(
-        [
-            a.label in HALLUCINATED and b.label in HALLUCINATED and (a.corrected or b.corrected) is not None
-            for a, b in pairs
-        ],
-        dtype=float,
-    )
+    corrected = [{a.label, b.label} <= HALLUCINATED and (a.corrected or b.corrected) is not None for a, b in pairs]
+    corrects = np.array(corrected, dtype=float)
     same = np.array([a.corrected is not None and _fold(a.corrected) == _fold(b.corrected) for a, b in pairs])
 
     def mean(values: np.ndarray, among: np.ndarray) -> Statistic:

@@ -21,13 +21,13 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
 from annotators.evaluation.splits import joined, plain
 from annotators.generative.tagged import ParseFailure, Tagged, parse_tagged
-from annotators.text.sentences import split_sentences
+from annotators.records import HALLUCINATED
+from annotators.text.sentences import split_sentences, trimmed
 
 Split = Literal["train", "unseen_topic", "unseen_question"]
 SPLITS: tuple[Split, ...] = ("train", "unseen_topic", "unseen_question")
@@ -36,15 +36,15 @@ SPLITS: tuple[Split, ...] = ("train", "unseen_topic", "unseen_question")
 def split_rows(
     rows: Sequence[Mapping[str, Any]], *, share: float = 0.1, seed: int = 0
 ) -> tuple[list[Split], list[int]]:
-    """The split of each labelled sentence, and the numbers of test rows whose answer is also in train, which belong to
-    none.
+    """The split of each labelled sentence, and the numbers of test rows whose answer is also in train: drop these.
 
     ``share`` of the rows, above 0 and below 0.5, goes to each of the two unseen parts; the order of the rows does not
     matter. ValueError where the share is out of range, or there are too few topics or questions to split.
     """
     if not 0 < share < 0.5:
         raise ValueError(f"share: expected a number above 0 and below 0.5, got {share}")
-    topics = _joined_topics(rows)
+    names = ("topic", "reference", "question")  # rows with an equal one of these are of one topic, transitively
+    topics = joined([f"{name} {plain(row.get(name))}" for name in names if row.get(name)] for row in rows)
     size = Counter(topics)
     shuffled = sorted(size)
     random.Random(seed).shuffle(shuffled)
@@ -108,22 +108,13 @@ def leaks(rows: Sequence[Mapping[str, Any]], splits: Sequence[Split]) -> list[st
     return found
 
 
-def _joined_topics(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The group of each row: topics joined by an equal name, reference or question, transitively."""
-    return joined(
-        [f"{name} {plain(row.get(name))}" for name in ("topic", "reference", "question") if row.get(name)]
-        for row in rows
-    )
-
-
 MODELS = {
     "gpt3.5": ("GPT3.5_answers_D", "human_GPT3.5_answers_D_ann"),
     "internlm": ("InternLM_answers", "human_InternLM_answers_ann"),
 }
 COLUMNS = ("name", "documents", "selected_questions", "language")
 LANGUAGES = {"en": "en", "english": "en", "zh": "zh", "chinese": "zh", "cn": "zh"}
-MIN_FOUND = 0.5
-"""Least share of an answer's corrections that must stand in the sentence they are given for."""
+MIN_FOUND = 0.5  # least share of an answer's corrections that must stand in the sentence they are given for
 _STOP = re.compile(r"[.!?]+(?=[\"”’)\]]*\s)|[。！？]+[”’」』）]*|\n+")
 _CLAUSE = re.compile(r"[.!?]+(?=[\"”’)\]]*\s)|[。！？；]+[”’」』）]*|\n+")
 _LINE = re.compile(r"\n+")
@@ -131,10 +122,7 @@ _LINE = re.compile(r"\n+")
 
 @dataclass
 class Report:
-    """What was read and what was left out: reason → number of answers, and where the first one is.
-
-    ``lost_edits`` are corrections left out because their text is not in the sentence.
-    """
+    """What was read and left out (reason → answers, and the first place); ``lost_edits`` are not in their sentence."""
 
     topics: int = 0
     answers: int = 0
@@ -254,7 +242,8 @@ def _sentences(answer: str, texts: Sequence[str], report: Report, where: str) ->
     best: tuple[float, list[tuple[int, int]]] = (-1.0, [])
     for spans in splittings(answer):
         if len(spans) == len(found):
-            share = _share_found([answer[a:b] for a, b in spans], found)
+            there = [old in answer[a:b] for (a, b), t in zip(spans, found, strict=True) for old, _ in t.corrections]
+            share = sum(there) / len(there) if there else 1.0
             best = max(best, (share, spans), key=lambda pair: pair[0])  # the first of equals
     share, spans = best
     if not spans:
@@ -268,38 +257,17 @@ def _sentences(answer: str, texts: Sequence[str], report: Report, where: str) ->
         piece = answer[start:end]
         edits = [pair for pair in tagged.corrections if pair[0] and pair[0] in piece]
         report.lost_edits += len(tagged.corrections) - len(edits)
-        rows.append(
-            {
-                "sentence": piece,
-                "start": start,
-                "label": tagged.label,
-                "fragments": list(tagged.fragments),
-                "edits": [list(pair) for pair in edits],
-                "correction": apply_edits(piece, edits) if edits else None,
-                "annotation": str(text),
-            }
-        )
+        correction = apply_edits(piece, edits) if edits else None
+        row = {"sentence": piece, "start": start, "label": tagged.label, "fragments": list(tagged.fragments)}
+        rows.append({**row, "edits": list(map(list, edits)), "correction": correction, "annotation": str(text)})
     return rows
-
-
-def _share_found(pieces: Sequence[str], found: Sequence[Tagged]) -> float:
-    """Share of the corrections whose text stands in the sentence they are given for; 1 without any."""
-    there = [old in piece for piece, tagged in zip(pieces, found, strict=True) for old, _ in tagged.corrections]
-    return sum(there) / len(there) if there else 1.0
 
 
 def splittings(answer: str) -> Iterator[list[tuple[int, int]]]:
     """Ways to cut an answer into sentences, the likeliest first: ours, stops and line ends, lines."""
     yield split_sentences(answer)
     for pattern in (_STOP, _CLAUSE, _LINE):
-        edges = [0, *(match.end() for match in pattern.finditer(answer)), len(answer)]
-        pieces = []
-        for start, end in pairwise(edges):
-            bare = answer[start:end].strip()
-            if bare:
-                start += len(answer[start:end]) - len(answer[start:end].lstrip())
-                pieces.append((start, start + len(bare)))
-        yield pieces
+        yield trimmed(answer, [0, *(match.end() for match in pattern.finditer(answer)), len(answer)])
 
 
 def apply_edits(sentence: str, edits: Iterable[tuple[str, str]]) -> str:
@@ -338,6 +306,16 @@ def edits_of(sentence: str, corrected: str) -> list[tuple[str, str]]:
         edits.append(("".join(old[a:b]), "".join(new[c:d])))
         done = b
     return [(source, target) for source, target in edits if source]
+
+
+def gold_edits(row: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Corrections of a labelled sentence as pairs; of a correction that is a whole sentence, what differs."""
+    if row["label"] not in HALLUCINATED:
+        return []
+    if row.get("edits"):
+        return [(old, new) for old, new in row["edits"]]
+    corrected = row.get("correction")
+    return edits_of(row["sentence"], corrected) if isinstance(corrected, str) else []
 
 
 def main() -> None:

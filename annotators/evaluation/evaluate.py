@@ -234,10 +234,7 @@ def compare(
     rows: Sequence[LabelledSentence], first: Sequence[SentenceAnnotation], second: Sequence[SentenceAnnotation], *,
     n_resamples: int = 1000, seed: int = 0,
 ) -> dict[str, dict[str, Any]]:  # fmt: skip
-    """first − second of each figure over the same draws of groups: part → figure → ``metrics.paired_difference``.
-
-    Parts are "overall", "language en", "split unseen_topic" and so on.
-    """
+    """first − second of each figure over the same draws: "overall", "language en", … → figure → difference."""
     parts = {"overall": list(range(len(rows)))}
     for name, key in (("language", lambda r: r.language), ("split", lambda r: str(r.row.get("split") or ""))):
         values = {key(row) for row in rows} - {""}
@@ -246,8 +243,7 @@ def compare(
     out: dict[str, dict[str, Any]] = {}
     for part, numbers in parts.items():
         some = [rows[i] for i in numbers]
-        a = figures_of(some, [first[i] for i in numbers])
-        b = figures_of(some, [second[i] for i in numbers])
+        a, b = (_statistics(some, [judged[i] for i in numbers]) for judged in (first, second))
         groups = [row.group for row in some]
         out[part] = {"n": len(some)} | {
             name: paired_difference(a[name], b[name], groups, n_resamples, seed) for name in a
@@ -255,7 +251,7 @@ def compare(
     return out
 
 
-def figures_of(rows: Sequence[LabelledSentence], judged: Sequence[SentenceAnnotation]) -> dict[str, Statistic]:
+def _statistics(rows: Sequence[LabelledSentence], judged: Sequence[SentenceAnnotation]) -> dict[str, Statistic]:
     """``accuracy``, ``macro_f1``, ``balanced_accuracy`` and ``auc`` as functions of row weights."""
     gold, two_way = [row.row["label"] for row in rows], [row.two_way for row in rows]
     predicted = [a.label if a.status == "checked" else None for a in judged]

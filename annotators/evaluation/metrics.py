@@ -1,16 +1,14 @@
 """The figures by which annotators are compared: two-way, four-way and calibration, with bootstrap intervals.
 
-Labels come in as words; None as a prediction means that the row was not checked (or failed). A figure that cannot be
-computed (no rows, only one class) is None, never 0 or NaN. Higher is better, except for ``ece``.
+A prediction is None where the row was not checked. A figure that cannot be computed (no rows, only one class) is None,
+never 0 or NaN. Higher is better, except for ``ece``.
 
 - Two-way figures (``auc``, ``balanced_accuracy``): supported against hallucinated; gold ``no_fact`` is left out. In
-  ``balanced_accuracy`` a predicted ``no_fact`` counts as not hallucinated, an unchecked row as wrong. ``auc`` needs a
-  score, so rows without one are left out of it: read it beside ``n_auc`` and ``coverage``.
-- Four-way figures (``accuracy``, ``macro_f1``, ``balanced_accuracy_4way``): rows whose gold is one of the four labels.
-  ``two_way_only`` leaves out the ``supported`` rows of a supported/unsupported source. An unchecked row counts as
-  wrong; the figures that end in ``_checked`` leave it out.
+  ``balanced_accuracy`` a predicted ``no_fact`` counts as not hallucinated, an unchecked row as wrong. ``auc`` leaves
+  out rows without a score: read it beside ``n_auc`` and ``coverage``.
+- Four-way figures (``accuracy``, ``macro_f1``, ``balanced_accuracy_4way``): rows whose gold is one of the four labels,
+  without ``two_way_only`` rows. An unchecked row counts as wrong; figures that end in ``_checked`` leave it out.
 - ``ece`` is two-way: P(supported) / (1 − P(no_fact)) against the share supported. ``ece_4way`` is the top label's.
-- Intervals draw whole groups of rows, since rows of one document or claim are not independent.
 
 Values come from scikit-learn. Only what a bootstrap computes a thousand times per part is numpy on row weights, since
 scikit-learn takes 1.5 ms for one AUC; tests compare both.
@@ -69,17 +67,23 @@ def bootstrap(
     return {name: percentiles(drawn, level) for name, drawn in values.items()}
 
 
+def minus(first: Statistic, second: Statistic) -> Statistic:
+    """The difference of two figures, None where one of them is."""
+
+    def difference(weights: Floats) -> float | None:
+        a, b = first(weights), second(weights)
+        return None if a is None or b is None else a - b
+
+    return difference
+
+
 def paired_difference(
     first: Statistic, second: Statistic, groups: Sequence[Hashable], n_resamples: int = 1000, seed: int = 0
 ) -> dict[str, float | None]:
     """first − second on the same draws of groups: ``difference``, its 95 % interval ``low`` and ``high``, and
     ``share_above_0`` (the share of draws where first is higher), each None where it cannot be computed.
     """
-
-    def difference(weights: Floats) -> float | None:
-        a, b = first(weights), second(weights)
-        return None if a is None or b is None else a - b
-
+    difference = minus(first, second)
     result: dict[str, float | None] = dict.fromkeys(("low", "high", "share_above_0"))
     result = {"difference": difference(np.ones(len(groups))), **result}
     if result["difference"] is None or len(set(groups)) < 2:
@@ -92,9 +96,7 @@ def paired_difference(
 
 
 def mean_of(parts: Sequence[tuple[NDArray[np.int64], Statistic]]) -> Statistic:
-    """The plain mean of figures over parts (row numbers, figure of those rows' weights), leaving out those that are
-    None.
-    """
+    """The plain mean of figures over parts (row numbers, figure of those rows' weights) where they are not None."""
 
     def mean(weights: Floats) -> float | None:
         known = [value for rows, part in parts if (value := part(weights[rows])) is not None]
@@ -212,10 +214,7 @@ def two_way_statistics(
     scores: Sequence[Mapping[Any, float] | None] | None = None,
     support: ArrayLike | None = None,
 ) -> dict[str, Statistic]:
-    """``balanced_accuracy`` and ``auc`` of (n,) labels as functions of row weights.
-
-    ``support`` may stand in for ``scores``: any score that is higher for supported rows, NaN where missing.
-    """
+    """``balanced_accuracy`` and ``auc`` as functions of row weights; ``support`` is any score instead of ``scores``."""
     truth, guess = two_way_gold(gold), _two_way_predicted(predicted)
     recalls = [_share(guess == truth, truth == side) for side in (0, 1)]
     value = supported_score(scores or [None] * len(gold)) if support is None else np.asarray(support, float)

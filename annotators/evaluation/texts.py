@@ -12,10 +12,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from annotators.evaluation.anah import edits_of
+from annotators.evaluation.anah import gold_edits
 from annotators.generative.tagged import write_tagged
-from annotators.records import HALLUCINATED, LABELS, SentenceAnnotation
+from annotators.records import LABELS, SentenceAnnotation
 from annotators.text import rouge
+from annotators.text.language import language_of_row
 
 PAPER_MODELS = {"en": "roberta-large", "zh": "bert-base-chinese"}
 """bert-score's own choices for the two languages, which the paper used."""
@@ -28,18 +29,14 @@ def rouge_l(predicted: str, gold: str) -> float:
 
 def ngram_precision(fragments: Sequence[str], reference: str, n: int, language: str) -> float | None:
     """Share of the fragments' n-grams (characters for "zh", else words) in the reference; None without any."""
-    units = _characters if language == "zh" else _plain_words
+
+    def units(text: str) -> list[str]:
+        lower = text.lower()
+        return [c for c in lower if c.isalnum()] if language == "zh" else re.findall(r"\w+", lower)
+
     known = set(_ngrams(units(reference), n))
     found = [gram in known for fragment in fragments for gram in _ngrams(units(fragment), n)]
     return sum(found) / len(found) if found else None
-
-
-def _characters(text: str) -> list[str]:
-    return [c for c in text.lower() if c.isalnum()]
-
-
-def _plain_words(text: str) -> list[str]:
-    return re.findall(r"\w+", text.lower())
 
 
 def _ngrams(units: Sequence[str], n: int) -> list[tuple[str, ...]]:
@@ -54,13 +51,7 @@ def gold_text(row: Mapping[str, Any]) -> str | None:
     fragments = row.get("fragments")
     if label != "no_fact" and fragments is None and row.get("correction") is None and not row.get("edits"):
         return None
-    edits: list[tuple[str, str]] = []
-    if label in HALLUCINATED:
-        corrected = row.get("correction")
-        edits = [(old, new) for old, new in row.get("edits") or ()]
-        if not edits and isinstance(corrected, str):
-            edits = edits_of(row["sentence"], corrected)
-    return write_tagged(label, fragments or (), edits, _language(row))
+    return write_tagged(label, fragments or (), gold_edits(row), language_of_row(row))
 
 
 def written_fragments(annotation: SentenceAnnotation) -> list[str]:
@@ -89,7 +80,7 @@ def text_figures(
     rouges: list[float] = []
     precision: dict[int, list[float]] = {3: [], 4: []}
     for row, annotation in zip(rows, judged, strict=True):
-        gold, language = gold_text(row), _language(row)
+        gold, language = gold_text(row), language_of_row(row)
         if gold is not None:
             rouges.append(rouge_l(predicted_text(annotation, language), gold))
         for n, values in precision.items():
@@ -118,12 +109,12 @@ def bert_scores(
 
     out: list[float | None] = [None] * len(rows)  # 0 for a row that was not checked
     names: dict[str, str] = {}
-    for language in sorted({_language(row) for row in rows}):
+    for language in sorted({language_of_row(row) for row in rows}):
         if models == "packaged" and language == "zh":
             continue  # MiniLM does not read Chinese
         name = PAPER_MODELS.get(language, PAPER_MODELS["en"]) if models == "paper" else models
         known = name == "packaged"
-        numbers = [i for i, row in enumerate(rows) if _language(row) == language and gold_text(row) is not None]
+        numbers = [i for i, row in enumerate(rows) if language_of_row(row) == language and gold_text(row) is not None]
         if not numbers:
             continue
         scorer = BERTScorer(
@@ -149,10 +140,6 @@ def _layers(name: str) -> int | None:
     from transformers import AutoConfig
 
     return None if name in model2layers else int(AutoConfig.from_pretrained(name).num_hidden_layers)
-
-
-def _language(row: Mapping[str, Any]) -> str:
-    return "zh" if (row.get("language") or row.get("lang") or "en").startswith("zh") else "en"
 
 
 def _mean(values: Sequence[float]) -> float | None:

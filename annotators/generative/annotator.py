@@ -30,10 +30,8 @@ if TYPE_CHECKING:
     from engines.embedding import Embedder
 
 
-VERSION = 1
-"""Raised when the prompts' frame, the windows or the readers change: it is part of the fingerprint."""
-MAX_CHARACTERS = 4000
-"""Sentences of more characters are not judged ("too_long")."""
+VERSION = 1  # raised when the prompts' frame, the windows or the readers change: it is part of the fingerprint
+MAX_CHARACTERS = 4000  # sentences of more characters are not judged ("too_long")
 NO_DOCUMENT = {"en": "(No document is given. Judge by what you know.)", "zh": "（没有文档，请依据你自己的知识判断。）"}
 """Shown in place of the reference of a record whose ``parametric`` is true, for evaluation without references."""
 _WORD = re.compile(r"[^\W_]")
@@ -77,13 +75,12 @@ class GenerativeAnnotator(Annotator):
         cls, name: str, *, cache: str | Path | None = None, concurrency: int | None = None, device: str | None = None,
         dtype: Literal["auto", "float32", "bfloat16"] = "auto", **options: Any,
     ) -> GenerativeAnnotator:  # fmt: skip
-        """The annotator of an engine string KIND:MODEL[@BASE_URL], see ``engines/chat.py``; "generative:" may stand
-        before it.
+        """The annotator of an engine string KIND:MODEL[@BASE_URL] (``engines/chat.py``), after "generative:" or not.
 
         ``cache`` is a file of replies, made where there is none; ``concurrency`` counts the requests in flight of an
         openai engine (None: 16); ``device`` and ``dtype`` are for a model in this process; ``options`` are those of
-        ``Options`` and are checked before a model loads. ValueError where the name or an option is wrong, ImportError
-        where the library behind the engine, OSError where a local checkpoint is missing.
+        ``Options``. ValueError where the name or an option is wrong, ImportError without the engine's library, OSError
+        without a checkpoint.
         """
         from engines.chat import load_engine, parse_engine
 

@@ -79,9 +79,7 @@ class Template:
 
 
 def load_templates(path: str | Path) -> list[Template]:
-    """The templates of a file; ValueError where it can't be read, or a template lacks a key or field or has an unknown
-    one.
-    """
+    """The templates of a file; ValueError where it can't be read, or a key or field is missing or unknown."""
     try:
         rows = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:

@@ -1,8 +1,8 @@
 """How a generative annotator asks: its options, what of a reference it shows, the two protocols, label scores.
 
-A conversation is a generator: it yields a request, is sent the engine's result, and returns a verdict. So a batch of
-sentences is asked in rounds (``converse``) and each goes its own way: done after one turn without a fact, after two
-without evidence, asked again where a reply could not be read.
+A conversation is a generator: it yields a request, is sent the engine's result, and returns a verdict. So a batch is
+asked in rounds (``converse``) and each sentence goes its own way: done after one turn without a fact, asked again after
+an unreadable reply.
 """
 
 from __future__ import annotations
@@ -37,10 +37,8 @@ if TYPE_CHECKING:
 
 Mode = Literal["sentence", "answer", "whole"]
 T = TypeVar("T")
-AGAIN_AT = 0.7
-"""Temperature of the second and further requests: a greedy one would bring the same reply."""
-GAP = "\n[…]\n"
-"""Stands for text left out."""
+AGAIN_AT = 0.7  # temperature of the second and further requests: a greedy one would bring the same reply
+GAP = "\n[…]\n"  # stands for text left out
 
 
 @dataclass(frozen=True)
@@ -130,9 +128,7 @@ class Windows:
         return self._show(items, lambda pairs: [[window] for window in select(pairs)])
 
     def second(self, items: Sequence[Item]) -> list[Shown]:
-        """Six times as much, for sentences found unverifiable; what the last ``first`` indexed is not cut and embedded
-        again.
-        """
+        """Six times as much, for sentences found unverifiable; what ``first`` indexed is not embedded again."""
         return self._show(items, second_pass)
 
     def _show(
@@ -335,16 +331,12 @@ def converse(engine: Engine, conversations: Sequence[Turn[T]], known: dict[Reque
 
 
 # --- label scores out of log-probabilities ------------------------------------------------------------------
-#
-# The label given gets the probability of its deciding words. What else could have been written there is read off the
-# likeliest alternatives to their tokens, as far as an engine tells them and as a beginning belongs to one label only
-# ("Con" to contradictory; 无 to 无 and 无法验证 alike, so that the next token is looked at, too). What remains is
-# shared equally by the other labels. These are no calibrated probabilities.
+# The label given gets the probability of its deciding words; others get that of the likeliest alternatives to their
+# tokens, as far as a beginning belongs to one label only (无 begins 无 and 无法验证: the next token tells).
+# What remains is shared equally by the other labels. These are no calibrated probabilities.
 
-CONTEXT = 12
-"""Characters before the deciding words by which they are found among the tokens."""
-TOP = 8
-"""Alternatives to ask an engine for."""
+CONTEXT = 12  # characters before the deciding words by which they are found among the tokens
+TOP = 8  # alternatives to ask an engine for
 _WORDS: dict[str, Label] = {**TYPES, **{f"<{word}>": label for word, label in TYPES.items()}}
 """What the deciding words may be, with and without brackets."""
 

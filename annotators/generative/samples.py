@@ -12,17 +12,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from annotators.evaluation.anah import edits_of
+from annotators.evaluation.anah import gold_edits
 from annotators.generative.prompts import Chooser, built_in
 from annotators.generative.protocols import Item, Shown, Windows
 from annotators.generative.tagged import neutral, write_tagged
-from annotators.records import HALLUCINATED, LABELS
+from annotators.records import LABELS
+from annotators.text.language import language_of_row
 
 Task = Literal["annotation", "question_generation", "question_selection", "answer_generation", "dialogue"]
 Message = dict[str, str]
 Sample = dict[str, Any]
-DISTRACTORS = 3
-"""Questions about other documents among which the right ones are to be found."""
+DISTRACTORS = 3  # questions about other documents among which the right ones are to be found
 WORDINGS: dict[str, dict[str, tuple[str, ...]]] = {
     "question_generation": {
         "en": (
@@ -73,7 +73,7 @@ def annotation_samples(
     templates = [t for t in built_in() if t.protocol == "tagged" and t.name in prompts]
     rows = [row for row in rows if row["label"] in LABELS]
     items = [
-        Item(row["sentence"], row["reference"], row.get("question") or "", _language(row), (row["sentence"],))
+        Item(row["sentence"], row["reference"], row.get("question") or "", language_of_row(row), (row["sentence"],))
         for row in rows
     ]
     shown = windows.first(items)
@@ -86,7 +86,7 @@ def annotation_samples(
     for n, (row, item, one) in enumerate(zip(rows, items, shown, strict=True)):
         template, order = draw(item.language, item.reference, f"{n} {item.question}" if several else item.question)
         text = template.fill(0, order, {"reference": one.text, "question": item.question, "sentence": item.sentence})
-        gold = write_tagged(row["label"], row.get("fragments") or (), edits(row), item.language)
+        gold = write_tagged(row["label"], row.get("fragments") or (), gold_edits(row), item.language)
         samples.append(_sample("annotation", [_user(text)], gold))
     return samples
 
@@ -97,31 +97,18 @@ def _lacks(shown: Shown, row: Mapping[str, Any]) -> bool:
     return not shown.whole and any(piece in row["reference"] and piece not in shown.text for piece in pieces)
 
 
-def edits(row: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Corrections of a labelled sentence as pairs; of a correction that is a whole sentence, what differs."""
-    if row["label"] not in HALLUCINATED:
-        return []
-    if row.get("edits"):
-        return [(old, new) for old, new in row["edits"]]
-    corrected = row.get("correction")
-    return edits_of(row["sentence"], corrected) if isinstance(corrected, str) else []
-
-
 def question_samples(topics: Sequence[Mapping[str, Any]], *, several: bool, seed: int = 0) -> dict[Task, list[Sample]]:
-    """Samples of question generation and selection from {"reference", "questions", "lang"} of training topics.
-
-    Wordings are drawn by ``seed`` where ``several`` is true; else the first is used.
-    """
+    """Question tasks from {"reference", "questions", "lang"} of topics; ``several`` draws wordings."""
     draw = random.Random(seed)
     out: dict[Task, list[Sample]] = {"question_generation": [], "question_selection": []}
     for topic in topics:
-        language = _language(topic)
+        language = language_of_row(topic)
         questions = list(dict.fromkeys(topic["questions"]))
         document = _document(topic["reference"], language)
         gold = "\n".join(questions)
         text = _wording("question_generation", language, several, draw).format(document=document, n=str(len(questions)))
         out["question_generation"].append(_sample("question_generation", [_user(text)], gold))
-        asked = {q for other in topics if _language(other) == language for q in other["questions"]}
+        asked = {q for other in topics if language_of_row(other) == language for q in other["questions"]}
         others = sorted(asked - set(questions))
         if not others:
             continue
@@ -146,7 +133,7 @@ def answer_samples(rows: Sequence[Mapping[str, Any]], *, several: bool, seed: in
     for (reference, question, answer), own in answers.items():
         labels = {row["label"] for row in own}
         if labels <= {"supported", "no_fact"} and "supported" in labels:
-            language = _language(own[-1])
+            language = language_of_row(own[-1])
             text = _wording("answer_generation", language, several, draw).format(
                 document=_document(reference, language), question=neutral(question)
             )
@@ -155,10 +142,7 @@ def answer_samples(rows: Sequence[Mapping[str, Any]], *, several: bool, seed: in
 
 
 def dialogue_samples(files: Iterable[Path]) -> Iterator[Sample]:
-    """Samples of general dialogue from JSON Lines: the last assistant's message, given all before.
-
-    A line is one of Dolly, of ShareGPT or has ``messages`` (see ``_messages``); other lines are passed over.
-    """
+    """General dialogue from JSON Lines (see ``_messages``): the last assistant's message, given all before."""
     for path in files:
         with path.open(encoding="utf-8") as lines:
             for line in lines:
@@ -207,10 +191,6 @@ def _wording(task: str, language: str, several: bool, draw: random.Random) -> st
 def _document(reference: str, language: str) -> str:
     name = "文档" if language == "zh" else "document"
     return f"<{name}>\n{neutral(reference)}\n</{name}>"
-
-
-def _language(row: Mapping[str, Any]) -> str:
-    return "zh" if (row.get("language") or row.get("lang") or "en").startswith("zh") else "en"
 
 
 def _user(text: str) -> Message:

@@ -2,20 +2,12 @@
 
     <Reference> copied text<SEP>more of it <Hallucination> Contradictory <Correction> "1935" to "1931"
     <参考>原文<SEP>原文 <幻觉>矛盾 <改正>将“1935”改为“1931”            <No Fact>  <无事实>
+    <Facts Present>  <No Facts>         a point<SEP>another  <No Reference Information>         <No Hallucination>
 
-and the three turns of the later protocol:
-
-    <Facts Present>  <No Facts>
-    a point<SEP>another  <No Reference Information>
-    <No Hallucination>  <Contradictory>  <Unverifiable>
-
-Tags come in any order and in either language, with other case, blanks and the misspellings of public data. A reply that
-can be read in two ways is a failure, never a guess. Tags are written in ASCII angle brackets; text shown to a model has
-none (``neutral``), so text that it copies can't pass for a tag.
-
-What was read is then looked up. A fragment is searched for in the parts of the reference that the model was shown: as
-it is, then without regard to blanks, case, kinds of quotes and compatibility forms, then the most similar piece. A
-correction must be in the sentence, exactly but for the same small differences.
+The last line is of the later protocol of three turns. Tags come in any order and in either language, with other case,
+blanks and the misspellings of public data. A reply that can be read in two ways is a failure, never a guess. Text shown
+to a model has no ASCII angle brackets (``neutral``), so text that it copies can't pass for a tag. Fragments are then
+looked up in what the model was shown, and corrections in the sentence.
 """
 
 from __future__ import annotations
@@ -352,10 +344,8 @@ def _one_of(reply: str, names: Mapping[str, T], sources: Sequence[str]) -> tuple
 
 LEAST = 0.8
 """Indel similarity (rapidfuzz ``ratio`` / 100) from which on a piece of the reference counts as what was copied."""
-FEWEST = 8
-"""Characters of a fragment that may be looked for by similarity; shorter ones are similar to anything."""
-BLOCK = 3
-"""Characters in a row that must be shared to belong to a loose copy."""
+FEWEST = 8  # characters of a fragment that may be looked for by similarity; shorter ones are similar to anything
+BLOCK = 3  # characters in a row that must be shared to belong to a loose copy
 _QUOTES = {**dict.fromkeys("“”„‟〝〞＂「」『』«»", '"'), **dict.fromkeys("‘’‚‛`´＇′", "'")}
 _DASHES = frozenset("‐‑‒–—―−－")
 _BRACKETS = {"‹": "<", "›": ">"}
@@ -399,10 +389,7 @@ def locate_fragment(fragment: str, reference: str, runs: Sequence[Run]) -> Fragm
 
 
 def locate_fragments(written: Sequence[str], reference: str, runs: Sequence[Run]) -> tuple[list[Fragment], list[str]]:
-    """The pieces of the reference that a model copied, and what it wrote that is not in the reference.
-
-    What is not found as a whole is looked for line by line: models put opening words on a line of their own.
-    """
+    """What a model copied, whole or line by line (opening words stand on lines of their own), and what it did not."""
     found: list[Fragment] = []
     missing: list[str] = []
     for text in written:

@@ -18,7 +18,7 @@ import numpy as np
 
 from annotators.retrieval.bm25 import BM25, words
 from annotators.text.language import language_of
-from annotators.text.sentences import split_sentences
+from annotators.text.sentences import split_sentences, trimmed
 
 PASSAGE_TOKENS = 128
 _BREAKS = frozenset(" \t\n\r\u3000,;，；、")
@@ -137,10 +137,4 @@ def _cut(text: str, starts_T: np.ndarray, limit: int) -> list[tuple[int, int]]:
         cut = next(words_begin, last)
         cuts.append(int(starts_T[cut]))
         token = max(token + 1, int(np.searchsorted(starts_T, starts_T[cut])))  # tokens may share a character
-    pieces = []
-    for start, end in zip(cuts, [*cuts[1:], len(text)], strict=True):
-        bare = text[start:end].strip()
-        if bare:
-            start += len(text[start:end]) - len(text[start:end].lstrip())
-            pieces.append((start, start + len(bare)))
-    return pieces
+    return trimmed(text, [*cuts, len(text)])

@@ -1,9 +1,8 @@
 """The window: the passages of a reference that bear on a sentence, within a budget of the annotator's tokens.
 
-A reference within the budget is its own window, and nothing is ranked. Otherwise each passage gets a reciprocal rank
-from BM25 and from each embedder; the sum of these, with a share of a neighbour's, orders the passages, and they are
-taken till the budget is full. Ranks rather than scores, so that unrelated text put around the evidence changes little.
-The second pass reads six times as much text, in several windows, in document order.
+A reference within the budget is its own window. Otherwise each passage gets a reciprocal rank from BM25 and from each
+embedder; the sum of these, with a share of a neighbour's, orders the passages. Ranks rather than scores, so that
+unrelated text put around the evidence changes little. The second pass reads six times as much, in several windows.
 """
 
 from __future__ import annotations
@@ -20,15 +19,12 @@ from annotators.retrieval.passages import Passage, ReferenceIndex
 # Chosen on fold 1, see docs/results/evidence.md.
 RANK_OFFSET = 5
 LINE_SHARE, LINE_TOKENS = 0.75, 128
-_CELLS = 4_000_000
-"""Scores of one matrix, at most: queries are taken in groups of this many / passages."""
+_CELLS = 4_000_000  # scores of one matrix, at most: queries are taken in groups of this many / passages
 
 
 @dataclass(frozen=True)
 class Window:
-    """Passages of one reference in document order, their numbers in the index, and whether they are the whole
-    reference.
-    """
+    """Passages of one reference in document order, their numbers, and whether they are the whole reference."""
 
     passages: tuple[Passage, ...]
     places: tuple[int, ...]

@@ -28,6 +28,7 @@ from annotators.text.language import language_of, reads_as_english
 from annotators.text.normalise import clean, clean_text, original_span
 from annotators.text.sentences import split_sentences
 from annotators.text.words import words_of
+from annotators.verifier.causal import snapshot
 from annotators.verifier.claims import VERSION as CLAIMS_VERSION
 from annotators.verifier.claims import claims_nothing, claims_nothing_chinese
 from annotators.verifier.combiner import DOUBT, Combiner
@@ -45,8 +46,8 @@ if TYPE_CHECKING:
 EMBEDDED = Path(__file__).with_name("embedded")
 MAX_WORDS = 150
 """Sentences of more words are not judged ("too_long"): the windows they need were never seen in training."""
-CHUNK = 64
-"""Distinct references whose texts are held in memory at once."""
+CHUNK = 64  # distinct references whose texts are held in memory at once
+NO_FACT_SCORES: dict[Label, float] = {label: float(label == "no_fact") for label in LABELS}
 MADE_FOR = {"kind": "discriminative", "version": VERSION, "labels": list(LABELS), "features": list(FEATURES)}
 """What the annotator.json of a folder must say."""
 
@@ -140,9 +141,7 @@ class DiscriminativeAnnotator(Annotator):
         )
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """Write annotator.json (what it was made for) and the weights into a folder, which is made; of a pair encoder
-        only what training changed in its base.
-        """
+        """Write annotator.json and the weights into a folder, which is made; of an encoder what training changed."""
         from safetensors.numpy import save_file
 
         folder = Path(folder)
@@ -190,9 +189,7 @@ class DiscriminativeAnnotator(Annotator):
 
 
 def unjudgeable(sentence: str, reference: str, language: str | None = None, answer: str | None = None) -> Status | None:
-    """Why a clean sentence can't be judged, or None where it can be; ``answer`` is None where the sentence stands
-    alone.
-    """
+    """Why a clean sentence can't be judged, or None where it can be; ``answer`` is None where it stands alone."""
     reference = clean_text(reference)
     if not reference.strip():
         return "no_reference"
@@ -214,12 +211,8 @@ def _without_weights(sentence: Sentence) -> SentenceAnnotation | None:
         chinese = judged_chinese(sentence) if status == "language_unsupported" else None
         return chinese or sentence.judged(status)
     if not len(words_of(own)) or claims_nothing(own):  # dashes, emoji, talk
-        return sentence.judged("checked", "no_fact", _certainly_no_fact())
+        return sentence.judged("checked", "no_fact", dict(NO_FACT_SCORES))
     return None
-
-
-def _certainly_no_fact() -> dict[Label, float]:
-    return {label: float(label == "no_fact") for label in LABELS}
 
 
 def _annotation(sentence: Sentence, verdict: Verdict) -> SentenceAnnotation:
@@ -245,34 +238,19 @@ def _folder_of(name: str) -> Path:
         raise OSError(
             f"annotator {name!r}: expected 'embedded', a folder or a hub id (OWNER/NAME); there is no such folder"
         )
-    from huggingface_hub import snapshot_download
-
-    try:
-        folder = Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors"]))
-    except Exception as error:
-        reason = " ".join(str(error).split())[:200]
-        raise OSError(
-            f"annotator {name!r}: expected 'embedded', a folder or a hub id; no such folder, and the hub says: {reason}"
-        ) from error
+    folder = snapshot(name, ["*.json", "*.safetensors"], "'embedded', a folder or a hub id")
     if not (folder / "annotator.json").is_file():
         raise OSError(f"annotator {name!r}: the repository on the hub holds no annotator.json")
     return folder
 
 
-# ----------------------------------------------------------------------------------------------------
-# Chinese sentences that a reference plainly supports, told without weights: the first step beyond "unsupported".
-#
-# A sentence counts as supported where it stands in one or two neighbouring sentences of the reference nearly word for
-# word: every character but function words is found there in the same order, numbers whole, with as many negations, and
-# nothing in the reference makes it a plan, a hope, a condition or hearsay. All else is left unjudged, so no Chinese
-# sentence is ever called hallucinated here. What this is worth is on docs/results/annotator.md.
+# A Chinese sentence counts as supported where one or two neighbouring sentences of the reference say it nearly word for
+# word: all characters but function words in the same order, numbers whole, as many negations, no plan, hope, condition
+# or hearsay. All else is left unjudged, so none is called hallucinated (docs/results/annotator.md).
 
-CHINESE_VERSION = 2
-"""Raised whenever the rule changes, since verdicts depend on it."""
-MIN_ALIGNED = 0.9
-"""Share of the sentence's characters that stand in the window in the same order."""
-MAX_STRETCH = 2.5
-"""Characters of the window from the first aligned one to the last, for each of the sentence."""
+CHINESE_VERSION = 2  # raised whenever the rule changes, since verdicts depend on it
+MIN_ALIGNED = 0.9  # share of the sentence's characters that stand in the window in the same order
+MAX_STRETCH = 2.5  # characters of the window from the first aligned one to the last, for each of the sentence
 MIN_CHARACTERS, MAX_CHARACTERS = 4, 300
 PRECISION = 0.9
 """P(supported) that is stated: about what the rule reached on rows it was not chosen on, where wording differs."""
@@ -292,9 +270,7 @@ _UNREAL = re.compile(
 
 
 def plainly_supported(sentence: str, reference: str) -> Fragment | None:
-    """The one or two sentences of the reference that say the same as a Chinese sentence, or None where that can't be
-    told.
-    """
+    """The one or two sentences of the reference that say the same as a Chinese one, or None where none is sure to."""
     own = clean_text(sentence)
     characters = _characters(own)
     if not MIN_CHARACTERS <= len(characters) <= MAX_CHARACTERS or own.rstrip().endswith(("?", "？")):
@@ -352,6 +328,6 @@ def judged_chinese(sentence: Sentence) -> SentenceAnnotation | None:
     if not declared.startswith("zh") or {language_of(own), language_of(clean_text(sentence.reference))} != {"zh"}:
         return None
     if claims_nothing_chinese(own):
-        return sentence.judged("checked", "no_fact", _certainly_no_fact())
+        return sentence.judged("checked", "no_fact", dict(NO_FACT_SCORES))
     fragment = plainly_supported(sentence.text, sentence.reference)
     return None if fragment is None else sentence.judged("checked", "supported", SCORES, fragments=(fragment,))

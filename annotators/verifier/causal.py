@@ -35,10 +35,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 
-MAX_TOKENS = 16_384
-"""Tokens of a row: the paper's 16k."""
-BATCH_TOKENS = {"cpu": 4_096, "cuda": 65_536}
-"""Padded tokens of a batch."""
+MAX_TOKENS = 16_384  # tokens of a row: the paper's 16k
+BATCH_TOKENS = {"cpu": 4_096, "cuda": 65_536}  # padded tokens of a batch
 
 
 class CausalAnnotator(Annotator):
@@ -229,15 +227,18 @@ def _local_folder(name: str) -> Path:
                 "found none there"
             )
         return folder
+    return snapshot(name, ["*.json", "*.safetensors", "*.model", "*.txt"], "a folder or a hub id")
+
+
+def snapshot(name: str, patterns: list[str], expected: str) -> Path:
+    """The files of a hub id that match the patterns; OSError says what was ``expected`` where there is none."""
     from huggingface_hub import snapshot_download
 
     try:
-        return Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors", "*.model", "*.txt"]))
+        return Path(snapshot_download(name, allow_patterns=patterns))
     except Exception as error:
         reason = " ".join(str(error).split())[:200]
-        raise OSError(
-            f"annotator {name!r}: expected a folder or a hub id; no such folder, and the hub says: {reason}"
-        ) from error
+        raise OSError(f"annotator {name!r}: expected {expected}; no such folder, and the hub says: {reason}") from error
 
 
 def write_settings(folder: Path, languages: Sequence[str] | None, max_tokens: int) -> None:
@@ -263,10 +264,8 @@ def _read_settings(folder: Path) -> tuple[list[str] | None, int | None]:
 # --- rows: question, reference and answer as token ids, and where sentences end -----------------------------
 
 HEADINGS = {"question": "Question: ", "reference": "Reference: ", "answer": "Answer: "}
-IGNORED = -100
-"""Label of tokens that are no sentence end; torch's cross entropy leaves it out."""
-MIN_WINDOW = 64
-"""Tokens of the reference that are always kept: an answer that leaves less is cut into runs."""
+IGNORED = -100  # label of tokens that are no sentence end; torch's cross entropy leaves it out
+MIN_WINDOW = 64  # tokens of the reference that are always kept: an answer that leaves less is cut into runs
 
 
 @dataclass(frozen=True)
@@ -332,12 +331,9 @@ def tokenize(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[t
         return []
     found = tokenizer(
         [text.encode("utf-8", "replace").decode() for text in texts],  # lone surrogates, one "?" each
-        add_special_tokens=False,
-        split_special_tokens=True,
-        return_offsets_mapping=True,
-        return_attention_mask=False,
-        verbose=False,
-    )
+        add_special_tokens=False, split_special_tokens=True, return_offsets_mapping=True, return_attention_mask=False,
+        return_token_type_ids=False, truncation=False, verbose=False,
+    )  # fmt: skip
     return [
         (np.array(ids, dtype=np.int64), np.array(offsets, dtype=np.int64).reshape(-1, 2))
         for ids, offsets in zip(found["input_ids"], found["offset_mapping"], strict=True)
@@ -345,9 +341,7 @@ def tokenize(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[t
 
 
 def last_tokens(offsets_T2: np.ndarray, spans: Iterable[tuple[int, int]]) -> list[int]:
-    """The token that holds the last character of each span (end > start), of several the last; -1 where none holds any
-    of it.
-    """
+    """The last token that holds a span's (end > start) last character, for each span; -1 where none holds any of it."""
     found = []
     for start, end in spans:
         place = int(np.searchsorted(offsets_T2[:, 0], end - 1, side="right")) - 1
@@ -538,10 +532,7 @@ def new_head(checkpoint: str, *, dtype: Any = None, seed: int = 0) -> PreTrained
 
 
 def load_classifier(folder: str, *, dtype: Any) -> PreTrainedModel:
-    """A trained token or sequence classifier with four classes, in evaluation mode; LoRA adapters are merged.
-
-    ValueError where it has no trained head, or no head that can be read at every token.
-    """
+    """A trained classifier, LoRA merged; ValueError without a trained head that can be read at every token."""
     from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING, AutoConfig
 
     if (Path(folder) / "adapter_config.json").is_file():

@@ -83,9 +83,7 @@ def head_loss(
 
 
 def figures(predicted: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-    """Four-way figures of the labelled tokens, where there are any; (B, T) labels are 0 to 4, or -100, and 4 enters
-    none.
-    """
+    """Four-way figures of the labelled tokens; (B, T) labels are 0 to 4, or -100, and 4 enters none."""
     kept = (labels != IGNORED) & (labels != UNSUPPORTED)
     found = four_way(labels[kept].astype(np.int64), predicted[kept].astype(np.int64))
     return {name: found[name] for name in ("accuracy", "macro_f1", "balanced_accuracy_4way") if found[name] is not None}

@@ -151,8 +151,7 @@ def _zh_asks(clause: str) -> bool:
     )
 
 
-VERSION = 2
-"""Raised whenever a rule changes, since verdicts depend on it."""
+VERSION = 2  # raised whenever a rule changes, since verdicts depend on it
 MAX_WORDS = 40
 _WORD = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)?")
 _MARKS = re.compile(r"^(?:[\s#>*•·–—-]|\*\*|__|`)+|(?:[\s*`_]+)$")
@@ -271,9 +270,7 @@ _LOADED = re.compile(
 
 
 def claims_nothing(sentence: str) -> bool:
-    """Whether a clean sentence, with or without markdown, is one of the forms that state no fact; False: it is to be
-    judged.
-    """
+    """Whether a clean sentence, markdown or not, is one of the forms that state no fact; False: judge it."""
     if language_of(sentence) == "zh":
         return claims_nothing_chinese(sentence)
     text = " ".join(sentence.replace("’", "'").split())

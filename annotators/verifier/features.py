@@ -52,11 +52,9 @@ FORM = frozenset(
     """numbers names negated hedged extreme length content_share question_cover cos_question cos_question_best
     passage_share passage_entropy length_ratio_best""".split()
 )
-"""Features of a sentence's form, not of how it is matched: they tell sources apart rather than labels, so the combiner
-does not read them (docs/LOG.md). Question mark and personal words stay, for "no fact"."""
+"""Features of a sentence's form tell sources apart, not labels, so the combiner does not read them (docs/LOG.md)."""
 VERSION = 3
-"""Raised whenever a feature, or what judging does with features and votes, changes its meaning: stored combiners depend
-on both."""
+"""Raised whenever a feature or what judging does with it changes its meaning, since stored combiners depend on both."""
 N_BUCKETS = 1 << 16
 
 

@@ -27,11 +27,9 @@ if TYPE_CHECKING:
     from engines.embedding import Embedder, TokenEmbeddings
 
 
-CONFLICT_COVER, CONFLICT_CAP = 0.6, 0.1
-"""See ``capped``."""
+CONFLICT_COVER, CONFLICT_CAP = 0.6, 0.1  # see ``capped``
 MAX_FRAGMENTS = 3
-MIN_GAIN = 0.12
-"""Share of a sentence's word weight that a further fragment must add."""
+MIN_GAIN = 0.12  # share of a sentence's word weight that a further fragment must add
 TokenScores = tuple[tuple[int, int, float], ...]
 
 
@@ -168,9 +166,7 @@ class Judge:
         ]
 
     def marked(self, verdicts: Sequence[Verdict]) -> list[Verdict]:
-        """The verdicts; hallucinated ones for which the encoder was not asked (relabelled by a calibration) get its
-        marks.
-        """
+        """The verdicts; hallucinated ones for which the encoder was not asked (relabelled later) get its marks."""
         out = list(verdicts)
         late = [i for i, v in enumerate(out) if v.label in (CONTRADICTORY, UNVERIFIABLE) and not v.token_scores]
         if self.encoder is not None and late:
@@ -248,9 +244,7 @@ def capped(features: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
 
 
 def fragments_of(verdict: Verdict) -> tuple[Fragment, ...]:
-    """The passages that match most of the sentence's word weight, greedily; none for "no fact" or a match below a
-    third.
-    """
+    """The passages that match most of the sentence's word weight; none for "no fact" or a match below a third."""
     weight, matched = verdict.weight, verdict.matched
     if verdict.label == NO_FACT or weight.sum() <= 0 or not matched.shape[1]:
         return ()

@@ -14,16 +14,11 @@ import numpy as np
 
 from annotators.text.words import Words, units, words_of
 
-VERSION = 1
-"""Raised whenever a constant or rule changes, since records depend on it."""
-UNBACKED = 0.3
-"""Doubt from which a word is unsupported."""
-NEAREST = 3
-"""Passages that count: those that match most of the sentence. What stands elsewhere backs nothing."""
-BRIDGE = 4
-"""Most words without content between two unsupported ones that are taken along."""
-ENCODER_SHARE = 0.5
-"""Share of the pair encoder in the doubt about a word; the rest is the alignment's."""
+VERSION = 1  # raised whenever a constant or rule changes, since records depend on it
+UNBACKED = 0.3  # doubt from which a word is unsupported
+NEAREST = 3  # passages that count: those that match most of the sentence. What stands elsewhere backs nothing
+BRIDGE = 4  # most words without content between two unsupported ones that are taken along
+ENCODER_SHARE = 0.5  # share of the pair encoder in the doubt about a word; the rest is the alignment's
 Tokens = Sequence[tuple[int, int, float]]
 """(start, end, P(unsupported)) of the pair encoder's tokens, offsets into the sentence."""
 

@@ -138,9 +138,7 @@ def _unit(sentence: str, reference: str, random: Random) -> str | None:
 
 
 # --- rewordings that keep a sentence true --------------------------------------------------------------------------
-#
-# Each takes a sentence and a random generator and gives another wording, or the sentence where it does not apply. They
-# only leave things out, move them, or exchange words for words of the same meaning.
+# Each gives another wording, or the sentence where it does not apply.
 
 SYNONYMS = " ".join(
     """
@@ -275,9 +273,7 @@ def rewrite(sentence: str, random: Random) -> str:
 
 
 # --- who did what: sentences with their parts in other places, some still true, some false -------------------------
-#
-# Marks on tokens say which words the evidence has, not where they stand, so the encoder has to be shown sentences that
-# differ from a true one in order alone, beside true ones whose order differs too.
+# Marks on tokens say which words the evidence has, not where they stand, so order has to be taught by itself.
 
 PAST = {
     "written": "wrote", "won": "won", "built": "built", "led": "led", "held": "held", "made": "made", "sung": "sang",
@@ -402,17 +398,14 @@ SMALL_TALK = tuple(
     something else?
     """.split("|")
 )
-"""Greetings, refusals, offers, questions, opinions, in a fixed order; "{question}" stands for the row's question, in
-small letters and without its mark, since refusals repeat what was asked."""
+"""Sentences in a fixed order; "{question}" stands for the row's question, since refusals repeat what was asked."""
 
 # --- examples for the encoder --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Example:
-    """A row for the encoder: texts, target (``combiner.TARGET``), unsupported spans (None: not known which words are
-    wrong).
-    """
+    """A row for the encoder: texts, target (``combiner.TARGET``), unsupported spans (None: not known which)."""
 
     question: str
     sentence: str
@@ -525,9 +518,7 @@ class Maker:
         return out
 
     def of_roles(self, sentences: Sequence[str], source: str, random: Random) -> list[Example]:
-        """Pairs of a true and a false sentence that differ from the document's in order alone; every voice pair and one
-        other.
-        """
+        """Pairs of a true and a false sentence that differ from the document's in order alone."""
         order = [s for s in sentences if proper(s)]
         random.shuffle(order)
         pairs: list[tuple[str, str, tuple[Span, ...] | None]] = []

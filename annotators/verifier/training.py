@@ -61,10 +61,8 @@ MAX_IDF_PASSAGES = 60
 SYNTHETIC_WEIGHT = 0.5
 """Weight of an edit in the combiner, where people's rows weigh 1 on average (docs/LOG.md: others that were tried)."""
 TALK_REFERENCES = 3
-TALK_WEIGHT = 6.0
-"""Weight of a row of small talk: there are few, and a refusal called a hallucination is a bad error."""
-MAX_PASSAGES = 150
-"""Passages of a document that edited sentences are made from."""
+TALK_WEIGHT = 6.0  # weight of a row of small talk: there are few, and a refusal called a hallucination is a bad error
+MAX_PASSAGES = 150  # passages of a document that edited sentences are made from
 STORED_TOKENS, EDITED_TOKENS = 112, 60
 """Tokens of evidence beside an edited sentence, stored and in training: mostly its own passage and another."""
 CORRECTED = ("expertqa", "factcheckgpt", "factcheckgpt_pair", "summedits")
@@ -72,8 +70,7 @@ CORRECTED = ("expertqa", "factcheckgpt", "factcheckgpt_pair", "summedits")
 EDIT_SHARE, EDIT_WEIGHT = 0.5, 0.7
 """Which share of the false edits the encoder sees beside people's labels, and the weight of each."""
 REPLAYED = 1500
-"""Examples of the first stage in the second one, the first of its random order, so that what only they teach (who did
-what) is not forgotten."""
+"""Examples of the first stage in the second one, so that what only they teach (who did what) is not forgotten."""
 TOKEN_WEIGHT, POSITIVE_TOKEN = 0.5, 3.0
 """Weight of the token head's loss, and in it of unsupported tokens, which are few."""
 CHECKPOINT_STEPS = 250
@@ -196,9 +193,7 @@ def false_edits(rows: Sequence[Row], folds: Sequence[int]) -> tuple[list[dict[st
 
 
 def synthetic(rows: Sequence[Row]) -> tuple[list[dict[str, Any]], list[int]]:
-    """False edits of supported training rows, then small talk beside references of training rows, and each one's
-    parent.
-    """
+    """False edits of supported training rows, then small talk beside their references, and each one's parent."""
     made, parents = false_edits(rows, FOLD_NAMES["train"])
     train = [i for i, row in enumerate(rows) if row["fold"] in FOLD_NAMES["train"]]
     random = Random(0)
@@ -302,10 +297,7 @@ def best_threshold(probabilities: np.ndarray, targets: np.ndarray, sources: np.n
 
 
 def fit_combiner(table: Table, folds: Sequence[int], *, members: int = 5, seed: int = 0) -> Combiner:
-    """Train on some folds and the synthetic rows made of them; calibration is neutral.
-
-    Rows that edits were made from count once more, so that edits do not tip the balance.
-    """
+    """Train on some folds and their synthetic rows; edited rows count once more, so that edits do not tip the balance."""
     train = np.isin(table.folds, folds)
     made = np.isin(table.folds[table.parents], folds)
     talk = table.extra_targets == NO_FACT
@@ -378,10 +370,7 @@ def unseen_logits(table: Table, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def edited_set(rows: Sequence[Row], idf: Idf, encoder: PairEncoder, seed: int) -> list[Example]:
-    """Sentences of the rows' documents and their supported sentences, reworded, half of them made false.
-
-    They come in random order (``seed``), each with STORED_TOKENS of evidence; each document has a generator of its own.
-    """
+    """Sentences of the rows' documents and their supported sentences, reworded, half of them made false, shuffled."""
     first: dict[str, Row] = {}
     for row in rows:
         first.setdefault(row["reference"], row)
