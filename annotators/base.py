@@ -121,6 +121,7 @@ class Annotator(Protocol):
 
     def close(self) -> None:
         """Give back what it holds open; nothing by default."""
+        return
 
 
 def _sentences(record: Mapping[str, Any], spans: Sequence[tuple[int, int]]) -> list[Sentence]:
