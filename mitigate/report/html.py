@@ -109,10 +109,9 @@ def answer_text(record: Record, opening: Callable[[int, Record], str]) -> str:
 
 
 def reference_text(reference: str, sentences: Iterable[Record]) -> str:
-    """The reference, cut to MAX_REFERENCE; each piece that is evidence says of which sentences (from 1)."""
-    shown = reference[:MAX_REFERENCE]
+    """The reference, which may be cut off; each piece that is evidence says of which sentences (from 1)."""
     fragments = [
-        (f["start"], min(f["end"], len(shown)), number)
+        (f["start"], min(f["end"], len(reference)), number)
         for number, sentence in enumerate(sentences, start=1)
         for f in sentence["fragments"]
     ]
@@ -121,7 +120,7 @@ def reference_text(reference: str, sentences: Iterable[Record]) -> str:
         for low, high, numbers in flattened(fragments)
         for owners in [[str(number) for number in numbers]]
     ]
-    return marked(shown, marks)
+    return marked(reference, marks)
 
 
 def flattened(spans: Iterable[tuple[int, int, int]]) -> list[tuple[int, int, tuple[int, ...]]]:
@@ -237,9 +236,9 @@ def tile(value: str, name: str, detail: str = "", kind: str = "") -> str:
     return f'<div class="tile {kind}"><b>{value}</b><span>{name}</span><small>{detail}</small></div>\n'
 
 
-def rate_tile(totals: Totals, more: str = "") -> str:
-    """The hallucination rate; ``more`` goes behind the numbers that it was made of."""
-    detail = "no factual sentence was judged"
+def rate_tile(totals: Totals, more: str = "", none: str = "no factual sentence was judged") -> str:
+    """The hallucination rate and the numbers that it was made of, or ``none``, and then ``more``."""
+    detail = none
     if totals.factual:
         s = "s" if totals.factual > 1 else ""
         detail = f"{totals.hallucinated:,} of {totals.factual:,} judged factual sentence{s}"
@@ -321,7 +320,9 @@ def _quote(text: str, source: str, most: int | None, kind: str = "") -> str:
 
 def bars(rows: Iterable[tuple[str, str, float, str]]) -> str:
     """Bars of (name, class, share in [0, 1], value in words)."""
-    items = (f"<li><span>{name}</span>{bar([(kind, share)])}<span>{value}</span></li>" for name, kind, share, value in rows)
+    items = (
+        f"<li><span>{name}</span>{bar([(kind, share)])}<span>{value}</span></li>" for name, kind, share, value in rows
+    )
     return f'<ul class="scores">{"".join(items)}</ul>'
 
 
@@ -548,7 +549,7 @@ def _reference(reference: str, sentences: Iterable[Record]) -> str:
     )
     return (
         f'<details class="reference"><summary>Reference, {len(reference):,} characters</summary>'
-        f'<div class="text" dir="auto">{reference_text(reference, sentences)}</div>{cut}</details>\n'
+        f'<div class="text" dir="auto">{reference_text(reference[:MAX_REFERENCE], sentences)}</div>{cut}</details>\n'
     )
 
 

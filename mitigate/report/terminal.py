@@ -136,7 +136,9 @@ def rate_line(totals: Totals) -> str:
     if totals.rate is None:
         return "not known: no factual sentence was judged"
     interval = interval_text(totals)
-    return f"{percent(totals.rate)} of {totals.factual:,} judged factual sentences" + (f" ({interval})" if interval else "")
+    return f"{percent(totals.rate)} of {totals.factual:,} judged factual sentences" + (
+        f" ({interval})" if interval else ""
+    )
 
 
 def print_records(console: Console, records: list[Record]) -> None:
