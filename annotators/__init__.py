@@ -24,44 +24,23 @@ from annotators.records import (
 from engines.checkpoint import not_partitioned
 
 __all__ = [
-    "HALLUCINATED",
-    "LABELS",
-    "Annotation",
-    "Annotator",
-    "Edit",
-    "Fragment",
-    "Label",
-    "SentenceAnnotation",
-    "Span",
-    "Status",
-    "hallucination_rate",
-    "load_annotator",
-]
+    "HALLUCINATED", "LABELS", "Annotation", "Annotator", "Edit", "Fragment", "Label", "SentenceAnnotation", "Span",
+    "Status", "hallucination_rate", "load_annotator",
+]  # fmt: skip
 
 
 @not_partitioned()
 def load_annotator(
-    name: str = "embedded",
-    *,
-    device: str | None = None,
-    dtype: Literal["auto", "float32", "bfloat16"] = "auto",
-    calibration: str | Path | None = None,
-    **options: Any,
-) -> Annotator:
-    """Build the annotator that a name stands for.
+    name: str = "embedded", *, device: str | None = None, dtype: Literal["auto", "float32", "bfloat16"] = "auto",
+    calibration: str | Path | None = None, **options: Any,
+) -> Annotator:  # fmt: skip
+    """Build the annotator of a name: "embedded", a folder, a hub id, or ``generative:KIND:MODEL[@BASE_URL]``.
 
-    Args:
-        name: "embedded", the path of a folder written by ``save_pretrained``, a hub id, or
-            ``generative:KIND:MODEL[@BASE_URL]``, a language model behind an engine.
-        device: "cpu", "cuda"…; None takes cuda where there is one.
-        dtype: Data type of the weights; "auto" is bfloat16 where the hardware has it.
-        calibration: File of `mitigate calibrate`, made for this annotator; a generative one has none.
-        **options: For a generative annotator: ``cache`` and those of ``annotators.generative.protocols.Options``.
-
-    Raises:
-        OSError: There is no such annotator, or no such calibration.
-        ValueError: It does not fit this version, an option is wrong, or the calibration is another annotator's.
-        ImportError: The library behind an engine is not installed.
+    ``device`` None takes cuda where there is one; ``dtype`` "auto" is bfloat16 where the hardware has it;
+    ``calibration`` is a file of `mitigate calibrate`, made for this annotator; ``options``, for a generative annotator
+    only, are ``cache`` and those of ``annotators.generative.protocols.Options``. OSError where there is no such
+    annotator or calibration; ValueError where one does not fit or an option is wrong; ImportError where the library
+    behind an engine is missing.
     """
     if not name.strip():
         raise ValueError("annotator: expected 'embedded', a folder or a hub id, got an empty name")

@@ -1,7 +1,6 @@
 """What every annotator is: one base class that turns answers into sentences, and judgements into annotations.
 
-A kind of annotator says in :meth:`Annotator.judge` how sentences are judged; splitting answers, checking what came in,
-keeping the order and naming the annotator is done here, once. Loading an annotator by name is in ``annotators``.
+A kind of annotator says in :meth:`Annotator.judge` how sentences are judged; splitting, checks and order are here.
 """
 
 from __future__ import annotations
@@ -20,14 +19,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Sentence:
-    """A sentence to judge: ``answer[start : start + len(text)] == text``.
+    """A sentence to judge: ``answer[start : start + len(text)] == text``, offsets in code points.
 
-    Args:
-        text: The sentence as it came.
-        start: Its offset, in code points.
-        answer: The whole answer; the sentence itself where it is judged as given.
-        record: The record or row that it belongs to, with its reference.
-        language: The declared language, or None.
+    ``answer`` is the sentence itself where it is judged as given; ``record`` is the record or row with its reference;
+    ``language`` is the declared one.
     """
 
     text: str
@@ -56,13 +51,8 @@ class Sentence:
 class Annotator(Protocol):
     """Judges whole answers, or sentences as they are given. A kind of annotator derives from it and gives ``judge``.
 
-    Attributes:
-        name: What annotations call it.
-        fingerprint: Changes with everything that verdicts depend on.
-        reads: Fields of a row that a verdict depends on, for callers who keep verdicts.
-        languages: Languages of which every sentence is judged; None for all.
-        embedder: Its sentence embeddings, for callers who need some too; None where it has none.
-        calibration: What ``calibrated`` was given.
+    ``fingerprint`` changes with everything that verdicts depend on; ``reads`` are the fields of a row that a verdict
+    depends on; ``languages`` are those of which every sentence is judged (None: all); ``embedder`` is lent to callers.
     """
 
     name: str
@@ -89,16 +79,10 @@ class Annotator(Protocol):
         return self.annotate_batch([{name: text for name, text in record.items() if text is not None}])[0]
 
     def annotate_batch(self, records: Iterable[Mapping[str, Any]]) -> list[Annotation]:
-        """Judge every sentence of every answer.
+        """Judge every sentence of every answer; one annotation per record, in order.
 
-        Args:
-            records: {"reference": str, "answer": str, "question"?: str, "language"?: str}; other keys pass through.
-
-        Returns:
-            One annotation per record, in order.
-
-        Raises:
-            ValueError: A record lacks a reference or an answer, or one is not a string.
+        Records are {"reference": str, "answer": str, "question"?: str, "language"?: str}; other keys pass through.
+        ValueError where one lacks a reference or an answer, or has one that is not a string.
         """
         records = checked(records, ("reference", "answer"))
         sentences_of = [_sentences(record, split_sentences(record["answer"])) for record in records]
@@ -109,27 +93,15 @@ class Annotator(Protocol):
         ]
 
     def annotate_spans(self, record: Mapping[str, Any], spans: Sequence[tuple[int, int]]) -> list[SentenceAnnotation]:
-        """Judge some sentences of one answer as ``annotate`` judges them, for callers who show them one by one.
-
-        Args:
-            record: As for ``annotate_batch``.
-            spans: Offsets of sentences that ``split_sentences`` finds in the answer.
-        """
+        """Judge the sentences of one answer at ``spans``, found by ``split_sentences``, as ``annotate`` would."""
         checked([record], ("reference", "answer"))
         return self.judge(_sentences(record, spans))
 
     def predict(self, rows: Iterable[Mapping[str, Any]]) -> list[SentenceAnnotation]:
-        """Judge ``row["sentence"]`` as it is given against ``row["reference"]``.
+        """Judge ``row["sentence"]`` as it is given against ``row["reference"]``; offsets point into the sentence.
 
-        Args:
-            rows: {"reference": str, "sentence": str, "question"?: str, "language"? or "lang"?: str}, and what else
-                the annotator ``reads``.
-
-        Returns:
-            One judgement per row, in order, with offsets into the sentence.
-
-        Raises:
-            ValueError: A row lacks a reference or a sentence, or one is not a string.
+        Rows are {"reference": str, "sentence": str, "question"?: str, "language"? or "lang"?: str}, and what else the
+        annotator ``reads``. ValueError where one lacks a reference or a sentence, or has one that is not a string.
         """
         rows = checked(rows, ("reference", "sentence"), ("question", "language", "lang"))
         return self.judge(
@@ -137,18 +109,19 @@ class Annotator(Protocol):
         )
 
     def calibrated(self, calibration: Calibration) -> Self:
-        """Itself, from now on with calibrated probabilities and thresholds, and the calibration's fingerprint.
-
-        Raises:
-            ValueError: It was fitted for another annotator.
-        """
-        self.calibration = calibration.for_annotator(self.fingerprint, self.name)
+        """Itself, from now on with calibrated probabilities and fingerprint; ValueError for another's calibration."""
+        if self.fingerprint != calibration.annotator:
+            raise ValueError(
+                f"calibration: expected one fitted for {self.name} with fingerprint {self.fingerprint}, got one for "
+                f"{calibration.annotator}; fit it again with `mitigate calibrate --annotator {self.name}`"
+            )
+        self.calibration = calibration
         self.fingerprint = calibration.fingerprint
         return self
 
     def close(self) -> None:
         """Give back what it holds open; nothing by default."""
-        return None
+        return
 
 
 def _sentences(record: Mapping[str, Any], spans: Sequence[tuple[int, int]]) -> list[Sentence]:
@@ -159,16 +132,7 @@ def _sentences(record: Mapping[str, Any], spans: Sequence[tuple[int, int]]) -> l
 def checked(
     records: Iterable[Any], required: Sequence[str], optional: Sequence[str] = ("question", "language")
 ) -> list[Mapping[str, Any]]:
-    """The records as a list.
-
-    Args:
-        records: What came in.
-        required: Names of the texts that must be there.
-        optional: Names of the texts that may be there.
-
-    Raises:
-        ValueError: One is no mapping, lacks a text, or has one that is no string; the message names its place.
-    """
+    """The records as a list; ValueError names the first that is no mapping or lacks a ``required`` text."""
     records = list(records)
     for number, record in enumerate(records):
         if not isinstance(record, Mapping):

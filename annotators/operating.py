@@ -1,10 +1,8 @@
 """Calibration of an annotator: honest probabilities, and as many flags as a target precision allows.
 
-P(supported) among factual labels goes through a sigmoid of its log-odds (Platt 1999), fitted on labelled rows, so that
-it means what it says on rows like these; then the threshold for "hallucinated" is the one with the most flags whose
-precision is at least the target by the lower end of an interval. What is neither flagged nor more likely supported than
-not gets the status "unsure". It works on scores alone, of whichever annotator has them; the command is `mitigate
-calibrate`.
+P(supported) among factual labels goes through a sigmoid of its log-odds (Platt 1999), fitted on labelled rows; then the
+threshold for "hallucinated" is the one with the most flags whose precision is at least the target by the lower end of
+an interval. What is neither flagged nor more likely supported than not gets the status "unsure".
 """
 
 from __future__ import annotations
@@ -30,24 +28,16 @@ VERSION = 1
 CLIP = 1e-6  # shares are kept this far from 0 and 1, where log-odds are infinite
 UNSURE = -1
 SUPPORTED, CONTRADICTORY, UNVERIFIABLE, NO_FACT = range(len(LABELS))
-MIN_ROWS = 50
-"""Checked factual rows to fit on, with at least MIN_CLASS supported and as many hallucinated ones."""
+MIN_ROWS = 50  # checked factual rows to fit on, with at least MIN_CLASS supported and as many hallucinated ones
 MIN_CLASS = 15
-MIN_FLAGGED = 20
-"""Flagged rows below which a precision is not trusted."""
+MIN_FLAGGED = 20  # flagged rows below which a precision is not trusted
 N_FOLDS = 5
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """What `mitigate calibrate` fits for one annotator.
-
-    Args:
-        annotator: Fingerprint of the annotator whose scores were used.
-        slope: Slope of the sigmoid, above 0.
-        intercept: Intercept of the sigmoid.
-        hallucinated_at: Least probability of a hallucination that is flagged; None for the likelier of the two.
-        report: n, figures, data and versions, for people.
+    """What `mitigate calibrate` fits for the annotator with this fingerprint: a sigmoid with a slope above 0, and the
+    least probability of a hallucination that is flagged (None for the likelier of the two); the report is for people.
     """
 
     annotator: str
@@ -65,8 +55,8 @@ class Calibration:
     def judge(self, probabilities: Floats, labels: Ints) -> tuple[Floats, Ints]:
         """Calibrated probabilities (n, 4), rows sum to 1, and labels (n,), positions in LABELS or UNSURE.
 
-        P(no_fact) stays, as does a "no_fact" label; the rest is shared anew between supported and hallucinated, and
-        among the two kinds of hallucination as before. What comes in is the annotator's own, in the same form.
+        P(no_fact) and "no_fact" labels stay; the rest is shared anew between supported and hallucinated, and among the
+        two kinds of hallucination as before.
         """
         p = np.asarray(probabilities, dtype=np.float64)
         factual = 1.0 - p[:, NO_FACT]
@@ -92,15 +82,6 @@ class Calibration:
             sentence, label=LABELS[int(labels[0])], scores=dict(zip(LABELS, chances[0].tolist(), strict=True))
         )
 
-    def for_annotator(self, fingerprint: str, name: str) -> Calibration:
-        """Itself, where it was fitted for this annotator; ValueError where it was fitted for another one."""
-        if fingerprint != self.annotator:
-            raise ValueError(
-                f"calibration: expected one fitted for {name} with fingerprint {fingerprint}, got one for "
-                f"{self.annotator}; fit it again with `mitigate calibrate --annotator {name}`"
-            )
-        return self
-
     def save(self, path: Path) -> None:
         """Write it as JSON."""
         row = {"kind": "calibration", "version": VERSION, **asdict(self)}
@@ -108,12 +89,7 @@ class Calibration:
 
     @classmethod
     def load(cls, path: str | Path) -> Calibration:
-        """Read what ``save`` wrote.
-
-        Raises:
-            OSError: There is no such file.
-            ValueError: It is no calibration of this version.
-        """
+        """Read what ``save`` wrote; OSError without such a file, ValueError where it is not one of this version."""
         try:
             row = json.loads(Path(path).read_text(encoding="utf-8"))
         except ValueError as error:  # not UTF-8, or not JSON
@@ -141,10 +117,9 @@ class OutOfReach(ValueError):
 
 @dataclass(frozen=True)
 class Flagging:
-    """A threshold for "hallucinated" on some rows: flagged where 1 − P(supported | factual) ≥ ``threshold``.
+    """A threshold for "hallucinated": flagged where 1 − P(supported | factual) ≥ ``threshold``; shares are in [0, 1].
 
-    ``precision`` in [0, 1] over ``n_flagged`` rows, ``low`` its one-sided lower limit; ``recall`` is the share of
-    hallucinated rows flagged.
+    ``low`` is the one-sided lower limit of ``precision``; ``recall`` is the share of hallucinated rows flagged.
     """
 
     threshold: float
@@ -161,18 +136,10 @@ class Flagging:
 
 
 def fit_sigmoid(share: Floats, supported: NDArray[np.bool_]) -> tuple[float, float]:
-    """Slope and intercept that make a share a probability: logistic regression on its log-odds.
+    """Slope and intercept that make (n,) shares in [0, 1] probabilities: logistic regression on their log-odds.
 
-    Targets are (n₊ + 1) / (n₊ + 2) and 1 / (n₋ + 2) instead of 1 and 0, so that separable rows end at finite values.
-
-    Args:
-        share: (n,) P(supported) among factual labels, in [0, 1].
-        supported: (n,) whether people say so; both classes occur.
-
-    Raises:
-        ValueError: Higher shares do not go with supported rows.
-
-    Source: Platt 1999; Newton's method as in Lin, Lin & Weng 2007.
+    Targets are (n₊ + 1) / (n₊ + 2) and 1 / (n₋ + 2), so that separable rows end at finite values; both classes must
+    occur. ValueError where higher shares do not go with supported rows. Source: Platt 1999; Lin, Lin & Weng 2007.
     """
     s = np.clip(share, CLIP, 1 - CLIP)
     x = np.column_stack([np.log(s / (1 - s)), np.ones(len(s))])
@@ -208,15 +175,9 @@ def flaggings(
 ) -> list[Flagging]:
     """Every threshold between two rows' probabilities, the strictest first, with the precision of its flags.
 
-    The lower limit is Wilson's with the effective number of rows, n_eff = r(1 − r) / Var(r), Var(r) = u/(u − 1)
-    Σ(h_g − r f_g)² / F² over the u groups g with f_g flagged and h_g rightly flagged rows, kept between u and F.
-
-    Args:
-        hallucination: (n,) 1 − P(supported | factual), NaN where a row can't be flagged.
-        hallucinated: (n,) whether people say so.
-        groups: (n,) rows of one document or claim go together.
-        confidence: Confidence of the one-sided lower limit, in (0.5, 1).
-
+    ``hallucination`` is (n,) 1 − P(supported | factual), NaN where a row can't be flagged. The one-sided lower limit at
+    ``confidence`` in (0.5, 1) is Wilson's with the effective number of rows, n_eff = r(1 − r) / Var(r), Var(r) = u/(u −
+    1) Σ(h_g − r f_g)² / F² over the u groups g with f_g flagged and h_g rightly flagged rows, kept between u and F.
     Source: Wilson 1927; Korn & Graubard 1998.
     """
     z = NormalDist().inv_cdf(confidence)
@@ -267,32 +228,16 @@ def choose(found: Sequence[Flagging], target: float) -> Flagging:
 
 
 def fit_calibration(
-    scores: Sequence[Mapping[Any, float] | None],
-    labels: Sequence[str | None],
-    gold: Sequence[str],
-    groups: Sequence[Hashable],
-    *,
-    annotator: str,
-    target_precision: float | None = None,
-    confidence: float = 0.9,
-) -> Calibration:
-    """Fit on judged rows; rows without scores (not checked) are left out.
+    scores: Sequence[Mapping[Any, float] | None], labels: Sequence[str | None], gold: Sequence[str],
+    groups: Sequence[Hashable], *, annotator: str, target_precision: float | None = None, confidence: float = 0.9,
+) -> Calibration:  # fmt: skip
+    """Fit on (n,) judged rows; rows without scores (not checked) are left out.
 
-    Rows that people call "no_fact" count as false alarms where they are flagged, and enter nothing else; rows that
-    the annotator calls "no_fact" are never flagged.
-
-    Args:
-        scores: (n,) {label: probability}, or None where a row was not checked.
-        labels: (n,) the annotator's labels.
-        gold: (n,) people's: LABELS or "unsupported".
-        groups: (n,) groups of rows that belong together (``annotators/evaluation/splits.group_rows``).
-        annotator: Fingerprint of the annotator.
-        target_precision: Precision wanted of flagged sentences, in (0, 1); None leaves the threshold out.
-        confidence: Confidence with which the precision is at least that, in (0.5, 1).
-
-    Raises:
-        OutOfReach: The target precision cannot be reached.
-        ValueError: There are too few rows, or their scores run against the labels.
+    Rows that people call "no_fact" count as false alarms where they are flagged, and enter nothing else; rows that the
+    annotator calls "no_fact" are never flagged. ``gold`` is of LABELS or "unsupported"; ``groups`` are those of
+    ``annotators/evaluation/splits.group_rows``; with ``confidence`` in (0.5, 1) the precision is at least
+    ``target_precision`` in (0, 1), None for no threshold. OutOfReach where that cannot be; ValueError where rows are
+    too few or their scores run against the labels.
     """
     share, truth = supported_score(scores), two_way_gold(gold)
     usable = ~np.isnan(share) & ~np.isnan(truth)
@@ -320,16 +265,11 @@ def fit_calibration(
     found = flaggings(hallucination, truth == 0, groups, confidence)
     flagging = choose(found, target_precision) if target_precision is not None else None
     report = {
-        "n": n,
-        "n_supported": n_supported,
-        "n_hallucinated": n - n_supported,
-        "n_no_fact": sum(g == "no_fact" for g in gold),
-        "n_unchecked": int(np.isnan(share).sum()),
-        "n_groups": len({groups[i] for i in kept}),
-        "ece_before": ece(share[usable], y),
-        "ece_after_cross_fitted": ece(crossed, y),
-        "target_precision": target_precision,
+        "n": n, "n_supported": n_supported, "n_hallucinated": n - n_supported,
+        "n_no_fact": sum(g == "no_fact" for g in gold), "n_unchecked": int(np.isnan(share).sum()),
+        "n_groups": len({groups[i] for i in kept}), "ece_before": ece(share[usable], y),
+        "ece_after_cross_fitted": ece(crossed, y), "target_precision": target_precision,
         "confidence": confidence if target_precision is not None else None,
         "flagging": asdict(flagging) if flagging else None,
-    }
+    }  # fmt: skip
     return Calibration(annotator, slope, intercept, flagging.threshold if flagging else None, report)

@@ -1,8 +1,6 @@
-"""The records that pass between rooms: labels, sentence annotations and whole annotations.
+"""The records that pass between rooms: labels, sentence annotations and whole annotations, without torch.
 
-Plain frozen dataclasses without torch, so that reading a record costs nothing. What a record looks like on
-disk (JSON Lines) is what :meth:`Annotation.to_dict` returns. Reading and checking input lines is the work of
-``mitigate/io.py``.
+On disk a record is what :meth:`Annotation.to_dict` returns, one JSON object a line; ``mitigate/io.py`` reads lines.
 """
 
 from __future__ import annotations
@@ -21,8 +19,7 @@ HALLUCINATED: frozenset[str] = frozenset({"contradictory", "unverifiable"})
 class Fragment:
     """A piece of the reference: ``reference[start:end] == text`` (code points).
 
-    ``match`` is 1 unless an annotator that writes text wrote it in other words: then the similarity in [0, 1] of what
-    it wrote.
+    ``match`` is 1, or the similarity in [0, 1] of what an annotator wrote where it wrote the piece in other words.
     """
 
     text: str
@@ -83,15 +80,10 @@ class SentenceAnnotation:
 
     def to_dict(self) -> dict[str, Any]:
         row: dict[str, Any] = {
-            "text": self.text,
-            "start": self.start,
-            "end": self.end,
-            "status": self.status,
-            "label": self.label,
+            "text": self.text, "start": self.start, "end": self.end, "status": self.status, "label": self.label,
             "scores": dict(self.scores) if self.scores is not None else None,
-            "fragments": [f.to_dict() for f in self.fragments],
-            "correction": [c.to_dict() for c in self.correction],
-        }
+            "fragments": [f.to_dict() for f in self.fragments], "correction": [c.to_dict() for c in self.correction],
+        }  # fmt: skip
         if self.spans is not None:
             row["spans"] = [s.to_dict() for s in self.spans]
         row |= {k: list(v) for k in ("not_verbatim", "problems") if (v := getattr(self, k))}
@@ -100,13 +92,7 @@ class SentenceAnnotation:
 
 @dataclass(frozen=True)
 class Annotation:
-    """An input record with its judged sentences.
-
-    Args:
-        record: The input as it came: question, reference, answer and any extra keys, which pass through.
-        sentences: One judgement per sentence, in order.
-        annotator: ``{"name": …, "fingerprint": …}`` of what judged it.
-    """
+    """An input record, with all its keys, its judged sentences in order, and name and fingerprint of what judged it."""
 
     record: Mapping[str, Any]
     sentences: tuple[SentenceAnnotation, ...]

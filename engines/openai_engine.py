@@ -45,19 +45,12 @@ GIVE_UP_AFTER = 20  # or twice the concurrency: failures in a row, each after it
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a request has no answer.
+    """Why a request has no answer."""
 
-    Attributes:
-        reason: What happened and what to do.
-        fatal: Every other request would fail in the same way.
-        retried: The client tried several times (an overloaded or broken server, not a bad request).
-        rejected: The server understood and refused this very request (400, 422).
-    """
-
-    reason: str
-    fatal: bool = False
-    retried: bool = False
-    rejected: bool = False
+    reason: str  # what happened and what to do
+    fatal: bool = False  # every other request would fail in the same way
+    retried: bool = False  # the client tried several times (an overloaded or broken server, not a bad request)
+    rejected: bool = False  # the server understood and refused this very request (400, 422)
 
 
 def explain(error: Exception, model: str, base_url: str) -> Failure:
@@ -331,7 +324,7 @@ class OpenAIEngine:
 
 def _body(chat: Chat, sampling: Sampling, n: int, place: int) -> dict[str, Any]:
     """The request's options, without those at the protocol's default, which a thin server may not know."""
-    options = {
+    options: dict[str, Any] = {
         "n": n if n > 1 else None,
         "seed": None if sampling.seed is None else chat_seed(sampling.seed, chat, place),
         "stop": list(sampling.stop) or None,

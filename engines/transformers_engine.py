@@ -36,9 +36,9 @@ Paths = dict[tuple[int, ...], list[int]]
 
 
 class _Row(NamedTuple):
-    """One sequence to generate: sample ``place`` of chat ``index``, at most ``room`` new tokens after ``ids``."""
+    """One sequence to generate: sample ``place`` of chat ``number``, at most ``room`` new tokens after ``ids``."""
 
-    index: int
+    number: int
     chat: Chat
     place: int
     ids: list[int]
@@ -208,11 +208,11 @@ class TransformersEngine:
         samples: dict[int, dict[int, tuple[Sample, int]]] = {}
         for batch in self._batches(rows):
             for row, made in zip(batch, self._generate(batch, sampling), strict=True):
-                done = samples.setdefault(row.index, {})
+                done = samples.setdefault(row.number, {})
                 done[row.place] = made
                 if len(done) == sampling.n:
                     in_order, counts = zip(*(done[place] for place in range(sampling.n)), strict=True)
-                    finish(row.index, ChatResult(in_order, len(row.ids), sum(counts)))
+                    finish(row.number, ChatResult(in_order, len(row.ids), sum(counts)))
         return [results[index] for index in range(len(chats))]
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """What every text-generation engine takes and gives: chats and sampling in, one result per chat out.
 
-Plain frozen dataclasses without torch or any client library. What an engine must do is the
-:class:`Engine` protocol; who builds one from a string is ``engines/chat.py``.
+Plain frozen dataclasses without torch or any client library. The :class:`Engine` protocol says what an engine
+must do; ``engines/chat.py`` makes one of a string.
 """
 
 from __future__ import annotations
@@ -57,21 +57,21 @@ class Sampling:
     choices: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for name in ("max_tokens", "n"):
-            value = getattr(self, name)
-            if not _is_int(value) or value < 1:
-                raise ValueError(f"sampling: {name} must be a whole number of at least 1, got {value!r}")
-        _check_number("temperature", self.temperature, "from 0 to 2", lambda x: 0 <= x <= 2)
-        _check_number("top_p", self.top_p, "above 0 and at most 1", lambda x: 0 < x <= 1)
-        if self.seed is not None and not (_is_int(self.seed) and 0 <= self.seed < 2**31):
-            raise ValueError(f"sampling: seed must be None or a whole number in 0 … 2³¹−1, got {self.seed!r}")
+        for name, holds, expected in (
+            ("max_tokens", _is_int(self.max_tokens) and self.max_tokens >= 1, "a whole number of at least 1"),
+            ("n", _is_int(self.n) and self.n >= 1, "a whole number of at least 1"),
+            ("temperature", _is_number(self.temperature) and 0 <= self.temperature <= 2, "a number from 0 to 2"),
+            ("top_p", _is_number(self.top_p) and 0 < self.top_p <= 1, "a number above 0 and at most 1"),
+            ("seed", self.seed is None or _is_int(self.seed, 2**31 - 1), "None or a whole number in 0 … 2³¹−1"),
+            ("top_logprobs", _is_int(self.top_logprobs, 20), "a whole number in 0 … 20"),
+        ):
+            if not holds:
+                raise ValueError(f"sampling: {name} must be {expected}, got {getattr(self, name)!r}")
         for name in ("stop", "choices"):
             value = getattr(self, name)
             if isinstance(value, str) or not all(isinstance(text, str) and text for text in value):
                 raise ValueError(f"sampling: {name} must be a list of non-empty strings, got {value!r}")
             object.__setattr__(self, name, tuple(value))
-        if not _is_int(self.top_logprobs) or not 0 <= self.top_logprobs <= 20:
-            raise ValueError(f"sampling: top_logprobs must be a whole number in 0 … 20, got {self.top_logprobs!r}")
         if self.top_logprobs and not self.logprobs:
             raise ValueError("sampling: top_logprobs are given beside logprobs; set logprobs, too")
         if self.n > 1 and self.temperature == 0:
@@ -153,15 +153,12 @@ class ChatResult:
     @classmethod
     def from_dict(cls, row: Mapping[str, Any]) -> ChatResult:
         """The inverse of :meth:`to_dict`."""
-        samples = tuple(
-            Sample(
-                sample["text"],
-                sample["finish_reason"],
-                None if sample["logprobs"] is None else tuple(map(Token.from_dict, sample["logprobs"])),
-            )
-            for sample in row["samples"]
-        )
-        return cls(**{**row, "samples": samples, "ignored": tuple(row["ignored"])})
+        samples = []
+        for sample in row["samples"]:
+            logprobs = sample["logprobs"]
+            tokens = None if logprobs is None else tuple(map(Token.from_dict, logprobs))
+            samples.append(Sample(sample["text"], sample["finish_reason"], tokens))
+        return cls(**{**row, "samples": tuple(samples), "ignored": tuple(row["ignored"])})
 
 
 NOT_ASKED = "not asked: "
@@ -169,7 +166,7 @@ NOT_ASKED = "not asked: "
 
 
 def check_asked(results: Iterable[ChatResult]) -> None:
-    """Refuse the results of a batch that was stopped; what was answered before is in the cache, where there is one.
+    """Refuse the results of a batch that was stopped; a cache, where there is one, holds what was answered before.
 
     Raises:
         EngineError: Why nothing more was asked.
@@ -253,11 +250,10 @@ def chat_seed(seed: int, chat: Chat, sample: int = 0) -> int:
     return (int.from_bytes(digest[:8], "big") + sample) % 2**31
 
 
-def _is_int(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+def _is_int(value: object, most: int | None = None) -> bool:
+    """Whether it is a whole number (True is none), with ``most`` one in 0 … ``most``."""
+    return isinstance(value, int) and not isinstance(value, bool) and (most is None or 0 <= value <= most)
 
 
-def _check_number(name: str, value: object, expected: str, holds: Callable[[float], bool]) -> None:
-    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    if not (number and holds(value)):  # type: ignore[arg-type]
-        raise ValueError(f"sampling: {name} must be a number {expected}, got {value!r}")
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -3,7 +3,8 @@
 A reply with pairs holds numbered lines, ``1. Wrong Answer: …`` and ``1. Non-Wrong Answer: …`` (the paper's tags,
 Appendix D.1). What can be read of a reply is kept, what is missing is asked for again, and everything else is
 counted by its reason. Leaves out whether a wrong answer is in fact wrong: nothing here can know that. Asking
-twice costs nothing where the engine has a response cache, which is how a killed run goes on.
+twice costs nothing where the engine has a response cache, which is how a killed run goes on. Every function that
+takes an engine raises EngineError where it cannot answer at all.
 """
 
 from __future__ import annotations
@@ -38,9 +39,6 @@ def reference_answers(engine: Engine, questions: Sequence[str], *, samples: int 
 
     Returns:
         Per question the answers that hold text, ``samples`` of them unless a request failed.
-
-    Raises:
-        EngineError: The engine cannot answer at all.
     """
     chats = [[{"role": "user", "content": f"Answer the question briefly.\n\n{question}"}] for question in questions]
     answers: list[list[str]] = [[] for _ in questions]
@@ -94,9 +92,6 @@ def generate_pairs(
 
     Returns:
         Per question at most n pairs, without repeated wrong answers (case, spaces and punctuation aside).
-
-    Raises:
-        EngineError: The engine cannot answer at all.
     """
     results = [Pairs() for _ in questions]
     for turn in range(rounds):
@@ -112,23 +107,21 @@ def generate_pairs(
 
 def _pairs_chat(question: str, n: int, known: Sequence[str]) -> list[dict[str, str]]:
     """The chat that asks for n pairs; ``known`` wrong answers are to be avoided."""
-    lines = [
-        f"Question: {question}",
-        "",
+    taken = "\n".join(
+        ["", "", "These false answers are taken, so do not repeat them:", *(f"- {text}" for text in known)]
+    )
+    content = (
+        f"Question: {question}\n\n"
         f"Invent {n} different answers to this question that are false but that somebody could believe. "
         "After each, write a true sentence that sets it right. Word the true sentence afresh instead of putting "
-        'a "not" into the false one, and do it in a different way each time. Use the language of the question.',
-    ]
-    if known:
-        lines += ["", "These false answers are taken, so do not repeat them:", *(f"- {text}" for text in known)]
-    lines += [
-        "",
-        "Write nothing but these numbered lines:",
-        "1. Wrong Answer: <false answer>",
-        "1. Non-Wrong Answer: <true sentence>",
-        f"and so on up to number {n}.",
-    ]
-    return [{"role": "user", "content": "\n".join(lines)}]
+        'a "not" into the false one, and do it in a different way each time. Use the language of the question.'
+        f"{taken if known else ''}\n\n"
+        "Write nothing but these numbered lines:\n"
+        "1. Wrong Answer: <false answer>\n"
+        "1. Non-Wrong Answer: <true sentence>\n"
+        f"and so on up to number {n}."
+    )
+    return [{"role": "user", "content": content}]
 
 
 def parse_pairs(reply: str, *, truncated: bool = False) -> tuple[list[tuple[str, str]], Counter[str]]:
@@ -197,9 +190,6 @@ def prompted_expertise(engine: Engine, name: str, records: Sequence[FewlRecord])
     Returns:
         r in [−1, 1] per record, higher is better: the share of CO minus the share of IW answers that it calls
         its own, of those where it said yes or no. None where it has no answer, or said so of none.
-
-    Raises:
-        EngineError: The engine cannot answer at all.
     """
     asked = [
         (q, kind, text)
@@ -210,8 +200,9 @@ def prompted_expertise(engine: Engine, name: str, records: Sequence[FewlRecord])
     ]
     chats = []
     for q, _, text in asked:
+        record = records[q]
         content = (
-            f"Question: {records[q].question}\nYour answer: {records[q].references[name][0]}\nAnother answer: {text}\n\n"
+            f"Question: {record.question}\nYour answer: {record.references[name][0]}\nAnother answer: {text}\n\n"
             "Does the other answer say the same as yours? Reply with Yes or No only."
         )
         chats.append([{"role": "user", "content": content}])

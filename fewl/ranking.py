@@ -160,10 +160,11 @@ def pick_answers(scored: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     score get ``answer`` null. The other keys of the record but its answers and reference answers are kept.
     """
     rows = []
+    nothing: tuple[int | None, Mapping[str, Any]] = (None, {})
     for record in scored:
         rest = {k: v for k, v in record.items() if k not in ("answers", "reference_answers", "iw", "co", "lambda")}
         known = [(i, answer) for i, answer in enumerate(record["answers"]) if answer.get("score") is not None]
-        index, best = max(known, key=lambda pair: pair[1]["score"], default=(None, {}))  # max keeps the first of equals
+        index, best = max(known, key=lambda pair: pair[1]["score"], default=nothing)  # max keeps the first of equals
         ties = sum(answer["score"] == best["score"] for _, answer in known)
         found = {"answer": best.get("text"), "model": best.get("model"), "score": best.get("score")}
         rows.append({**rest, **found, "index": index, "ties": ties})
@@ -178,8 +179,9 @@ def plot_ranking(ranking: Ranking, path: Path) -> None:
     figure = Figure(figsize=(6.4, 1.2 + 0.32 * len(rows)), layout="constrained")
     axes = figure.add_subplot()
     places = range(len(rows))
-    axes.hlines(places, [row.low for row in rows], [row.high for row in rows], color="0.6", linewidth=2, zorder=1)
-    axes.scatter([row.mean for row in rows], places, color="C0", zorder=2)
+    mean, low, high = np.array([(row.mean, row.low, row.high) for row in rows], dtype=float).reshape(-1, 3).T
+    axes.hlines(places, low, high, color="0.6", linewidth=2, zorder=1)
+    axes.scatter(mean, places, color="C0", zorder=2)
     axes.set_yticks(places, [f"{row.model} (n={row.n})" for row in rows])
     axes.set_xlabel("mean FEWL score, 95 % bootstrap interval (higher is better)")
     figure.savefig(path, dpi=150)

@@ -109,36 +109,21 @@ class Layout:
     """The texts of records once each, and arrays of text numbers that say who answered what; −1 where nobody did.
 
     Suffixes are those of ``fewl/core.py``; here ``_Q`` counts records and ``_P`` distinct questions.
-
-    Args:
-        texts: Distinct texts of answers, references and pairs.
-        slots: The LLM behind each place n; an LLM with several samples has several places.
-        weak_N: Whether place n is a weak LLM's, which is no reference.
-        questions: Distinct question texts.
-        distinct_Q: The question of each record, a place in ``questions``.
-        asked_Q: The question of each record, a place in ``texts``.
-        answer_A: Text of each answer; −1 for an empty one.
-        question_A: The record of each answer.
-        own_AN: Whether place n is the model that gave the answer.
-        reference_QN: Text of each reference answer.
-        pool_PN: The same for each distinct question: the first that any of its records has.
-        pairs: (co_QK, iw_QK) of the records.
-        ideal: The same made of answers labelled true and false.
     """
 
-    texts: list[str]
-    slots: list[str]
-    weak_N: NDArray[np.bool_]
-    questions: list[str]
-    distinct_Q: Ints
-    asked_Q: Ints
-    answer_A: Ints
-    question_A: Ints
-    own_AN: NDArray[np.bool_]
-    reference_QN: Ints
-    pool_PN: Ints
-    pairs: tuple[Ints, Ints]
-    ideal: tuple[Ints, Ints]
+    texts: list[str]  # distinct texts of answers, references, questions and pairs
+    slots: list[str]  # the LLM behind each place n; an LLM with several samples has several places
+    weak_N: NDArray[np.bool_]  # whether place n is a weak LLM's, which is no reference
+    questions: list[str]  # distinct question texts
+    distinct_Q: Ints  # the question of each record, a place in questions
+    asked_Q: Ints  # the question of each record, a place in texts
+    answer_A: Ints  # the text of each answer; −1 for an empty one
+    question_A: Ints  # the record of each answer
+    own_AN: NDArray[np.bool_]  # whether place n is the model that gave the answer
+    reference_QN: Ints  # the text of each reference answer
+    pool_PN: Ints  # the same for each distinct question: the first that any of its records has
+    pairs: tuple[Ints, Ints]  # (co_QK, iw_QK) of the records
+    ideal: tuple[Ints, Ints]  # the same made of answers labelled true and false
 
 
 def lay_out(records: Sequence[FewlRecord], names: Sequence[str], weak: Sequence[str] = ()) -> Layout:
@@ -252,7 +237,7 @@ def score_records(
     _count(report, layout, score_A, weights_QN)
 
     values_A3 = np.stack([score_A, core.truthfulness(s_AN, weights_AN), core.nan_mean(lazy_AN)], axis=1)
-    values = iter(np.where(np.isnan(values_A3), None, values_A3).tolist())  # NaN becomes null
+    values = ([None if np.isnan(value) else value for value in row] for row in values_A3.tolist())
     rows = []
     for record, weights_N in zip(records, weights_QN.tolist(), strict=True):
         answers = [

@@ -50,7 +50,7 @@ def cosine(encode: Encode) -> Similarity:
 def rouge_l(texts: Sequence[str]) -> OfPairs:
     """ROUGE-L F1 of two texts, in [0, 1] (``annotators/text/rouge.py``); each text is cut into words once."""
     words = [rouge.rouge_words(text) for text in texts]
-    against = lru_cache(maxsize=None)(lambda candidate: rouge.rouge_l(words[candidate]))
+    against = cache(lambda candidate: rouge.rouge_l(words[candidate]))
     return lambda pairs_P3: np.array([against(c)(words[r]) for c, r, _ in pairs_P3.tolist()], dtype=np.float64)
 
 

@@ -27,7 +27,9 @@ Record = dict[str, Any]
 Check = Callable[[Record], "list[Problem]"]
 """Finds what is wrong with a record."""
 Matches = Callable[[Record, Record], "str | None"]
-"""Why a record of the output is not a result of a record of the input; None when it is."""
+"""Why the second record, of the output, is not a result of the first, of the input; None when it is."""
+Process = Callable[[list[Record]], Sequence[Record]]
+"""Turns records into as many results, in the same order."""
 MAX_DEPTH = 100  # nested lists and objects; Python's own reader and writer give up near 1,000
 MAX_SHOWN = 80  # characters of a bad value in a message
 ADDED = ("sentences", "annotator", "hallucination_rate")  # what annotation adds to a record
@@ -226,14 +228,7 @@ def read_lines(path: Path, check: Check) -> Iterator[Line]:
 
 
 def check_text(record: Record, name: str, *, required: bool, empty: bool = False) -> list[Problem]:
-    """Problems of one text field; a field that is not required may also be null.
-
-    Args:
-        record: The object read from the line.
-        name: Its key.
-        required: Whether the key must be there and hold a string.
-        empty: Whether a string without any letter or sign is allowed.
-    """
+    """Problems of one text field: it may be null unless ``required``, and without any letter or sign if ``empty``."""
     expected = "a string" if empty else "a string with text in it"
     if name not in record or (record[name] is None and not required):
         return [Problem(name, None, expected)] if required else []
@@ -308,12 +303,7 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all.
-
-    Raises:
-        UsageError: The path is wrong.
-        OutputError: The file cannot be written.
-    """
+    """Write a file whole or not at all; an error says why it cannot be written."""
     make_parent(path)
     try:
         with whole_file(path) as part:
@@ -378,11 +368,11 @@ def make_parent(path: Path) -> None:
         raise UsageError(f"cannot write {path}: permission denied; name a place that you may write to")
 
 
-def check_paths(sources: Sequence[Path], output: Path | None) -> None:
+def check_paths(sources: Sequence[Path], output: Path | None, *, overwrite: bool = True) -> None:
     """See that inputs can be read and the output can be written beside them, and make the output's folder.
 
     Raises:
-        UsageError: With what to change.
+        UsageError: With what to change; also where the output is there and may not be overwritten.
     """
     for source in sources:
         if not source.is_file():
@@ -394,16 +384,8 @@ def check_paths(sources: Sequence[Path], output: Path | None) -> None:
                 raise UsageError(f"{source} is the input and would be written over as {path}: choose another --output")
     if output is not None:
         make_parent(output)
-
-
-def check_new(output: Path, overwrite: bool) -> None:
-    """Refuse an output that exists, unless it may be overwritten.
-
-    Raises:
-        UsageError: With what to change.
-    """
-    if output.exists() and not overwrite:
-        raise UsageError(f"{output} is there already: choose another --output, or start again with --overwrite")
+        if output.exists() and not overwrite:
+            raise UsageError(f"{output} is there already: choose another --output, or start again with --overwrite")
 
 
 # --- jobs ---------------------------------------------------------------------------------------------------------
@@ -416,7 +398,7 @@ def check_new(output: Path, overwrite: bool) -> None:
 
 @dataclass
 class Job:
-    """An input file being turned into an output file, locked until :meth:`close`. See :func:`open_job`.
+    """An input file being turned into an output file, which is locked. See :func:`open_job`.
 
     ``valid`` and ``rejected`` count the lines of the input, ``done`` the valid ones whose result is in the
     output; ``first_rejected`` keeps the first few bad lines for messages.
@@ -438,17 +420,13 @@ class Job:
         return rejected_path(self.output)
 
     def run(
-        self,
-        process: Callable[[list[Record]], Sequence[Record]],
-        *,
-        chunk_size: int,
-        on_chunk: Callable[[Sequence[Record]], None] | None = None,
+        self, process: Process, *, chunk_size: int, on_chunk: Callable[[Sequence[Record]], None] | None = None
     ) -> None:
         """Process what is not done yet, chunk by chunk, appending and flushing the results of each.
 
         Args:
             process: Turns records into as many results, in the same order.
-            chunk_size: Records handed over at once, at least 1. Chunks start at the same records as in an
+            chunk_size: The number of records in a chunk, at least 1. Chunks start at the same records as in an
                 uninterrupted run, so that results which depend on the batch in the last digits agree.
             on_chunk: Called with each chunk's results once they are written.
 
@@ -460,27 +438,16 @@ class Job:
         lines = islice(read_lines(self.source, self.check), self.lines)
         records = islice((line.record for line in lines if line.record is not None), self.done, None)
         while chunk := list(islice(records, chunk_size - self.done % chunk_size)):
-            rows = _processed(process, chunk)
+            rows = processed(process, chunk)
             self._write(b"".join(dump_line(row) for row in rows))
             self.done += len(rows)
             if on_chunk is not None:
                 on_chunk(rows)
 
-    def redo(
-        self, process: Callable[[list[Record]], Sequence[Record]], again: Callable[[Record], bool], *, chunk_size: int
-    ) -> None:
-        """Process written records anew, by whole chunks, where one of a chunk is to be done again.
+    def redo(self, process: Process, again: Callable[[Record], bool], *, chunk_size: int) -> None:
+        """Process written records anew, by whole chunks, where ``again`` holds for one of a chunk; see :meth:`run`.
 
         The output is replaced once all are done, so that a run killed on the way leaves it as it was.
-
-        Args:
-            process: As of :meth:`run`.
-            again: Whether a result is to be replaced.
-            chunk_size: As of :meth:`run`, so that results are those of an uninterrupted run.
-
-        Raises:
-            OutputError: The new output cannot be written.
-            RuntimeError: ``process`` returned another number of results.
         """
         part = self.output.with_name(self.output.name + ".part")
         lines = islice(read_lines(self.source, self.check), self.lines)
@@ -495,7 +462,7 @@ class Job:
                 while chunk := list(islice(pairs, chunk_size)):
                     data = [raw for _, raw in chunk]
                     if any(again(json.loads(raw)) for raw in data):
-                        data = [dump_line(row) for row in _processed(process, [record for record, _ in chunk])]
+                        data = [dump_line(row) for row in processed(process, [record for record, _ in chunk])]
                     with self._rewriting(part):
                         _write_all(file, b"".join(data))
             with self._rewriting(part):
@@ -526,18 +493,15 @@ class Job:
             ) from error
         self.keep += len(data)
 
-    def close(self) -> None:
-        """Close the output and let other runs have it."""
-        self.file.close()
-
     def __enter__(self) -> Job:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        self.file.close()
 
 
-def _processed(process: Callable[[list[Record]], Sequence[Record]], chunk: list[Record]) -> Sequence[Record]:
+def processed(process: Process, chunk: list[Record]) -> Sequence[Record]:
+    """The results of some records, as many as there are records."""
     rows = process(chunk)
     if len(rows) != len(chunk):
         raise RuntimeError(f"{len(chunk)} records went in and {len(rows)} results came out")
@@ -553,14 +517,13 @@ def _write_all(file: FileIO, data: bytes) -> None:
 def open_job(source: Path, output: Path, *, check: Check, matches: Matches, overwrite: bool = False) -> Job:
     """Lock the output, read the whole input once, write the rejected file, and see what is already done.
 
-    The output itself is changed only by :meth:`Job.run`.
+    The output itself is changed only by :meth:`Job.run`; at the end of the block other runs may have it.
 
     Args:
         source: The input, a regular file.
         output: Where results go; its folder is made.
         check: Finds what is wrong with an input record.
-        matches: Called with (input record, record found in the output); says why the second is not a
-            result of the first, or None when it is.
+        matches: Says why a record of the output is not a result of a record of the input.
         overwrite: Start again instead of continuing.
 
     Raises:
@@ -572,7 +535,7 @@ def open_job(source: Path, output: Path, *, check: Check, matches: Matches, over
     try:
         _scan(job, matches, overwrite)
     except BaseException:
-        job.close()
+        job.file.close()
         raise
     return job
 
@@ -601,9 +564,8 @@ def _open_locked(output: Path) -> FileIO:
 def _scan(job: Job, matches: Matches, overwrite: bool) -> None:
     """First pass: count good and bad lines, write the rejected file, compare the output with the input."""
     target = job.rejected_path
-    part = target.with_name(target.name + ".part")
     try:
-        with part.open("wb") as rejected, job.output.open("rb") as written:
+        with whole_file(target) as part, part.open("wb") as rejected, job.output.open("rb") as written:
             found: Iterator[bytes] = iter(()) if overwrite else iter(written)
             for line in read_lines(job.source, job.check):
                 job.lines += 1
@@ -619,14 +581,10 @@ def _scan(job: Job, matches: Matches, overwrite: bool) -> None:
                     rejected.write(dump_line(rejected_row(job.source, line)))
             if next(found, b""):
                 _foreign(job, f"it holds more than the {job.valid} valid records of {job.source}")
-        if job.rejected:
-            part.replace(target)
-        else:
-            target.unlink(missing_ok=True)
+        if not job.rejected:
+            target.unlink()
     except OSError as error:
         raise OutputError(f"cannot write {target}: {error.strerror or error}") from error
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def _compare(job: Job, number: int, record: Record, raw: bytes, matches: Matches) -> bool:

@@ -31,7 +31,17 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from mitigate.io import Check, Record, UsageError, check_record, dump_line, parse_line, without_results
+from mitigate.io import (
+    Check,
+    Process,
+    Record,
+    UsageError,
+    check_record,
+    dump_line,
+    parse_line,
+    processed,
+    without_results,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -39,8 +49,6 @@ if TYPE_CHECKING:
     from mitigate.io import Job
     from mitigate.models import Asked, Tell
 
-Process = Callable[[list[Record]], Sequence[Record]]
-"""Records in, as many results out, in the same order."""
 Prepare = Callable[[], Process]
 """Loads the models and returns the function that does the work; called once in every worker."""
 
@@ -51,7 +59,7 @@ class PartsError(RuntimeError):
 
 @dataclass(frozen=True)
 class Pool:
-    """How many workers of which size, and how many records they get at once; see ``add_options``."""
+    """How many workers of which size, and how many records they get at once; see `mitigate/cli/options.py`."""
 
     address: str | None = None
     workers: int = 1
@@ -60,33 +68,12 @@ class Pool:
     part_size: int = 1000
 
 
-def add_options(parser: argparse.ArgumentParser, per_worker: str) -> None:
-    """Add the options of a pool to a command; ``per_worker`` says what each worker loads."""
-    group = parser.add_argument_group("many machines, by Ray (extra `ray`)")
-    group.add_argument(
-        "--distributed", action="store_true",
-        help="INPUT is cut into parts for workers. Finished parts are kept in OUTPUT.parts, and the same command goes "
-        "on from there.",
-    )  # fmt: skip
-    group.add_argument("--address", help="The Ray cluster has this address; auto finds it (starts a local Ray).")
-    for name, kind, default, text in (
-        ("workers", int, 1, f"Each of N workers loads {per_worker}; 0 works in this process, without Ray"),
-        ("cpus-per-worker", float, 1.0, "Each worker takes N CPUs"),
-        ("gpus-per-worker", float, 0.0, "Each worker takes N GPUs; 0.5 is half of one"),
-        ("part-size", int, 1000, "A part has N records"),
-    ):
-        group.add_argument(f"--{name}", type=kind, default=default, metavar="N", help=f"{text} (%(default)s).")
-
-
 def pool_of(args: argparse.Namespace) -> Pool | None:
     """The pool that the options describe; None without `--distributed`.
 
     Raises:
-        UsageError: A number is too small, or Ray is not installed.
+        UsageError: Ray is not installed.
     """
-    for name, least in (("workers", 0), ("part_size", 1), ("cpus_per_worker", 0), ("gpus_per_worker", 0)):
-        if (value := getattr(args, name)) < least:
-            raise UsageError(f"--{name.replace('_', '-')}: expected {least} or more, got {value}")
     if args.distributed and args.workers and find_spec("ray") is None:
         install = "pip install 'hallucination-toolkit[ray]'"
         raise UsageError(f"--distributed needs Ray: {install}; --workers 0 works in this process without it")
@@ -136,11 +123,10 @@ class Task:
 
     def digest(self, data: bytes = b"") -> hashlib._Hash:
         """A digest of the settings and of these lines, which more lines may be added to."""
-        digest = hashlib.sha256(self.settings.encode())
-        digest.update(data)
-        return digest
+        return hashlib.sha256(self.settings.encode() + data)
 
     def path(self, part: Part) -> Path:
+        """The file of a part."""
         return self.folder / f"part-{part.number:05d}-{part.digest[:16]}.jsonl"
 
     def do(self, part: Part, process: Process) -> None:
@@ -150,10 +136,7 @@ class Task:
             data = file.read(part.end - part.start)
         if self.digest(data).hexdigest() != part.digest:
             raise UsageError(f"{self.source} changed after it was cut into parts: run the same command again")
-        records = self._records(data, part.start)
-        rows = process(records)
-        if len(rows) != len(records):
-            raise RuntimeError(f"{len(records)} records went in and {len(rows)} results came out")
+        rows = processed(process, self._records(data, part.start))
         path = self.path(part)
         # A name of its own: a worker that Ray gave up for lost may still be writing the same part.
         unfinished = path.with_name(f"{path.name}.{uuid4().hex[:8]}.part")
@@ -314,7 +297,8 @@ def annotate(
         PartsError: Parts failed.
     """
     different = {k: v for k, v in options.items() if k not in ("cache", "concurrency")}
-    task = Task.of(job.source, job.output, job.check, {"annotator": name, "chunk": chunk, **different})
+    settings = {"annotator": name, "chunk": chunk, **different}
+    task = Task.of(job.source, job.output, job.check, settings)
     # Whole chunks: results whose last digits depend on what is judged together are then those of one process.
     parts, before = task.cut(math.ceil(pool.part_size / chunk) * chunk), 0
     while parts and before + parts[0].records <= job.done:  # the output has them already

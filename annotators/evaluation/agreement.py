@@ -1,13 +1,13 @@
 """Figures of annotated answers: the accumulation effect, and the agreement of two annotations.
 
 Accumulation compares P(H_t | some earlier sentence hallucinated) with P(H_t | none was), over sentences t that have an
-earlier one; first sentences are counted separately. A difference alone shows no snowball: in answers of a poor model
-every sentence is more likely to be wrong. So the difference that would be there if the sentences of each answer stood
-in random order is computed too, in closed form, and what goes beyond it is the effect of order. "no_fact" counts as
-not hallucinated; sentences that were not judged are left out before. Source: ANAH §2.5, Eq. 1.
+earlier one. A difference alone shows no snowball: in answers of a poor model every sentence is more likely to be wrong.
+So the difference under random order of each answer's sentences is computed in closed form too, and what goes beyond it
+is the effect of order. "no_fact" counts as not hallucinated; the caller leaves out unjudged sentences. ANAH §2.5, Eq.
+1.
 
-Agreement compares label, reference and correction (ANAH's Table 3), with Cohen's kappa. The second annotation counts as
-right: "which share of its contradictory sentences does the first call contradictory". Intervals draw whole answers.
+Agreement compares label, reference and correction (ANAH's Table 3) and counts the second annotation as right. Intervals
+draw whole answers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from annotators.evaluation.metrics import Floats, Statistic, bootstrap
+from annotators.evaluation.metrics import Floats, Statistic, bootstrap, minus
 from annotators.records import HALLUCINATED, LABELS
 
 Interval = tuple[float, float] | None
@@ -27,10 +27,7 @@ FIGURES = ("first", "after_none", "after_some", "difference", "difference_if_shu
 
 @dataclass(frozen=True)
 class Figure:
-    """A share or difference of shares in [−1, 1], with its 95 % interval and the sentences it is of.
-
-    ``value`` is None where there are none.
-    """
+    """A share or difference of shares in [−1, 1] (None without sentences), its 95 % interval, and sentences."""
 
     value: float | None
     interval: Interval
@@ -62,15 +59,10 @@ def expected_counts(n: int, h: int) -> np.ndarray:
 
 
 def accumulation(answers: Sequence[Sequence[bool]], *, n_resamples: int = 1000, seed: int = 0) -> dict[str, Figure]:
-    """All figures of a set of answers, with intervals from drawing answers with replacement.
+    """All ``FIGURES`` with intervals from drawing answers with replacement: the three shares, after_some − after_none,
+    the same for random order, and their difference.
 
-    Args:
-        answers: Per answer, in order, whether each judged sentence is hallucinated.
-        n_resamples: Draws of the bootstrap.
-        seed: Equal seeds give equal intervals.
-
-    Returns:
-        ``FIGURES``: the three shares; after_some − after_none; the same for random order; and their difference.
+    ``answers`` say per answer, in order, whether each judged sentence is hallucinated.
     """
     seen_A32 = np.array([counts_of(answer) for answer in answers]).reshape(-1, 3, 2)
     random_A32 = np.array([expected_counts(len(a), sum(a)) for a in answers]).reshape(-1, 3, 2)
@@ -82,13 +74,6 @@ def accumulation(answers: Sequence[Sequence[bool]], *, n_resamples: int = 1000, 
         def value(weights_A: Floats) -> float | None:
             n, h = weights_A @ table_A32[:, kind]
             return float(h / n) if n else None
-
-        return value
-
-    def minus(first: Statistic, second: Statistic) -> Statistic:
-        def value(weights_A: Floats) -> float | None:
-            a, b = first(weights_A), second(weights_A)
-            return None if a is None or b is None else a - b
 
         return value
 
@@ -106,12 +91,8 @@ def accumulation(answers: Sequence[Sequence[bool]], *, n_resamples: int = 1000, 
 
 @dataclass(frozen=True)
 class Judged:
-    """One sentence as one annotation has it.
-
-    Args:
-        label: One of LABELS (or "unsupported").
-        places: Characters of the reference that its fragments hold; None where it gives no fragments at all.
-        corrected: The corrected sentence; None without correction.
+    """One sentence as one annotation has it: a label (of LABELS, or "unsupported"), the characters of the reference
+    that its fragments hold (None where it gives no fragments at all), and the corrected sentence.
     """
 
     label: str
@@ -138,36 +119,23 @@ def kappa(first: Sequence[str], second: Sequence[str], weights: Floats | None = 
 def agreement(
     pairs: Sequence[tuple[Judged, Judged]], groups: Sequence[Hashable], *, n_resamples: int = 1000, seed: int = 0
 ) -> dict[str, Figure]:
-    """Figures of the agreement of paired judgements.
+    """Figures of the agreement of (n,) paired judgements, the same sentence by both annotations; (n,) groups are
+    answers.
 
-    Args:
-        pairs: (n,) the same sentence by the first and by the second annotation.
-        groups: (n,) the answer of each.
-        n_resamples: Draws of the bootstrap.
-        seed: Equal seeds give equal intervals.
-
-    Returns:
-        ``type`` (share with equal labels), ``type:LABEL`` (of the second's LABEL, share that the first calls so),
-        ``kappa``; over sentences that both call factual and give fragments for: ``reference`` (share with an overlap
-        of at least a half), ``reference_overlap`` (mean overlap); over sentences both call hallucinated and at least
-        one corrects: ``correction`` (share with the same corrected sentence).
+    ``type`` is the share with equal labels, ``type:LABEL`` of the second's LABEL the share that the first calls so, and
+    ``kappa``; over sentences that both call factual and give fragments for: ``reference`` (share with an overlap of at
+    least a half) and ``reference_overlap`` (mean); over sentences that both call hallucinated and one corrects:
+    ``correction`` (share with the same corrected sentence).
     """
     first, second = [a.label for a, _ in pairs], [b.label for _, b in pairs]
     equal = np.array([a == b for a, b in zip(first, second, strict=True)], dtype=float)
     labels = [label for label in (*LABELS, "unsupported") if label in second]
     of = {label: np.array([label == b for b in second], dtype=float) for label in labels}
-    factual = np.array(
-        [a.places is not None and b.places is not None and "no_fact" not in (a.label, b.label) for a, b in pairs],
-        dtype=float,
-    )
+    placed = [None not in (a.places, b.places) and "no_fact" not in (a.label, b.label) for a, b in pairs]
+    factual = np.array(placed, dtype=float)
     overlaps = np.array([overlap(a.places or frozenset(), b.places or frozenset()) for a, b in pairs])
-    corrects = np.array(
-        [
-            a.label in HALLUCINATED and b.label in HALLUCINATED and (a.corrected or b.corrected) is not None
-            for a, b in pairs
-        ],
-        dtype=float,
-    )
+    corrected = [{a.label, b.label} <= HALLUCINATED and (a.corrected or b.corrected) is not None for a, b in pairs]
+    corrects = np.array(corrected, dtype=float)
     same = np.array([a.corrected is not None and _fold(a.corrected) == _fold(b.corrected) for a, b in pairs])
 
     def mean(values: np.ndarray, among: np.ndarray) -> Statistic:

@@ -3,15 +3,12 @@
     rows, report = read_anah(["opencompass/anah"])       # a hub id, Parquet or JSON Lines files, a folder of these
     python -m annotators.evaluation.anah opencompass/anah --output anah.jsonl    # read by `mitigate evaluate`
 
-A row is a topic: ``name``, ``documents``, ``selected_questions``, the answers of two models (``GPT3.5_answers_D``,
-given the documents, and ``InternLM_answers``, without), ``human_…_ann``: for each answer a list of tagged strings,
-one a sentence, and ``language``. The strings do not say which sentence they judge, so the answer is split again;
-where the counts differ other ways of splitting are tried, and where none fits, or most corrections name text that is
-not in their sentence, the whole answer is left out and counted. What comes out is what ``mitigate/labels.py`` reads.
+A row is a topic with questions, the answers of two models (``GPT3.5_answers_D``, given the documents, and
+``InternLM_answers``, without), and for each answer a list of tagged strings, one a sentence. The strings do not say
+which sentence they judge, so the answer is split again, in several ways until the counts fit; where none fits, or most
+corrections name text that is not in their sentence, the whole answer is left out and counted.
 
-Splits are train, unseen topics and unseen questions (ANAH, §4.1): of the unseen-topic part, topic, references,
-questions and answers were never trained on; of the unseen-question part the topic was, the question was not. Topics
-that share their documents or a question count as one.
+Splits are train, unseen topics and unseen questions (ANAH, §4.1). Topics that share documents or a question are one.
 """
 
 from __future__ import annotations
@@ -24,13 +21,13 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
 from annotators.evaluation.splits import joined, plain
 from annotators.generative.tagged import ParseFailure, Tagged, parse_tagged
-from annotators.text.sentences import split_sentences
+from annotators.records import HALLUCINATED
+from annotators.text.sentences import split_sentences, trimmed
 
 Split = Literal["train", "unseen_topic", "unseen_question"]
 SPLITS: tuple[Split, ...] = ("train", "unseen_topic", "unseen_question")
@@ -39,23 +36,15 @@ SPLITS: tuple[Split, ...] = ("train", "unseen_topic", "unseen_question")
 def split_rows(
     rows: Sequence[Mapping[str, Any]], *, share: float = 0.1, seed: int = 0
 ) -> tuple[list[Split], list[int]]:
-    """Assign each labelled sentence to a split.
+    """The split of each labelled sentence, and the numbers of test rows whose answer is also in train: drop these.
 
-    Args:
-        rows: With ``topic``, ``question``, ``reference``, ``answer``.
-        share: Of the rows in each of the two unseen parts, above 0 and below 0.5.
-        seed: Equal seeds give equal splits, whatever the order of the rows.
-
-    Returns:
-        The split of each row, and the numbers of rows that belong to none: test rows whose answer is also in train
-        (refusals, mostly).
-
-    Raises:
-        ValueError: The share is out of range, or there are too few topics or questions to split.
+    ``share`` of the rows, above 0 and below 0.5, goes to each of the two unseen parts; the order of the rows does not
+    matter. ValueError where the share is out of range, or there are too few topics or questions to split.
     """
     if not 0 < share < 0.5:
         raise ValueError(f"share: expected a number above 0 and below 0.5, got {share}")
-    topics = _joined_topics(rows)
+    names = ("topic", "reference", "question")  # rows with an equal one of these are of one topic, transitively
+    topics = joined([f"{name} {plain(row.get(name))}" for name in names if row.get(name)] for row in rows)
     size = Counter(topics)
     shuffled = sorted(size)
     random.Random(seed).shuffle(shuffled)
@@ -104,12 +93,7 @@ def split_rows(
 
 
 def leaks(rows: Sequence[Mapping[str, Any]], splits: Sequence[Split]) -> list[str]:
-    """What of the unseen parts is in train as well, in words; nothing where the splits are sound.
-
-    Args:
-        rows: Labelled sentences, without those that :func:`split_rows` said belong to none.
-        splits: Of each row.
-    """
+    """What of the unseen parts is in train as well, in words, for rows without those ``split_rows`` dropped."""
     forbidden: dict[Split, tuple[str, ...]] = {
         "unseen_topic": ("topic", "reference", "question", "answer"),
         "unseen_question": ("question", "answer"),
@@ -124,22 +108,13 @@ def leaks(rows: Sequence[Mapping[str, Any]], splits: Sequence[Split]) -> list[st
     return found
 
 
-def _joined_topics(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The group of each row: topics joined by an equal name, reference or question, transitively."""
-    return joined(
-        [f"{name} {plain(row.get(name))}" for name in ("topic", "reference", "question") if row.get(name)]
-        for row in rows
-    )
-
-
 MODELS = {
     "gpt3.5": ("GPT3.5_answers_D", "human_GPT3.5_answers_D_ann"),
     "internlm": ("InternLM_answers", "human_InternLM_answers_ann"),
 }
 COLUMNS = ("name", "documents", "selected_questions", "language")
 LANGUAGES = {"en": "en", "english": "en", "zh": "zh", "chinese": "zh", "cn": "zh"}
-MIN_FOUND = 0.5
-"""Least share of an answer's corrections that must stand in the sentence they are given for."""
+MIN_FOUND = 0.5  # least share of an answer's corrections that must stand in the sentence they are given for
 _STOP = re.compile(r"[.!?]+(?=[\"”’)\]]*\s)|[。！？]+[”’」』）]*|\n+")
 _CLAUSE = re.compile(r"[.!?]+(?=[\"”’)\]]*\s)|[。！？；]+[”’」』）]*|\n+")
 _LINE = re.compile(r"\n+")
@@ -147,16 +122,7 @@ _LINE = re.compile(r"\n+")
 
 @dataclass
 class Report:
-    """What was read and what was left out.
-
-    Args:
-        topics: Rows of the data set.
-        answers: Answers kept.
-        sentences: Their annotated sentences.
-        lost_edits: Corrections left out because their text is not in the sentence.
-        left_out: Reason → number of answers.
-        examples: Reason → where the first one is.
-    """
+    """What was read and left out (reason → answers, and the first place); ``lost_edits`` are not in their sentence."""
 
     topics: int = 0
     answers: int = 0
@@ -180,14 +146,9 @@ class Report:
 
 
 def load_rows(sources: Sequence[str]) -> list[dict[str, Any]]:
-    """Rows of data sets through ``datasets.load_dataset``, all splits of each, in order.
+    """All rows of hub ids, Parquet, JSON or JSON Lines files, or folders of these, through ``datasets.load_dataset``.
 
-    Args:
-        sources: Hub ids, Parquet, JSON or JSON Lines files, or folders of these.
-
-    Raises:
-        ImportError: The library `datasets` is not installed.
-        OSError: There is no such data set.
+    ImportError where `datasets` is missing, OSError where there is no such data set.
     """
     try:
         from datasets import load_dataset
@@ -221,12 +182,10 @@ def read_anah(sources: Sequence[str]) -> tuple[list[dict[str, Any]], Report]:
 
 
 def flatten(topics: Iterable[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], Report]:
-    """Annotated sentences of ANAH rows.
+    """Annotated sentences of ANAH rows, and what was left out.
 
-    Returns:
-        Labelled sentences {"id", "source", "lang", "topic", "question", "reference", "answer", "sentence", "start",
-        "label", "fragments", "edits", "correction", "annotation"} and what was left out. ``edits`` are pairs
-        (from, to), ``correction`` the sentence with them, ``annotation`` the tagged string as it came.
+    A sentence is {"id", "source", "lang", "topic", "question", "reference", "answer", "sentence", "start", "label",
+    "fragments", "edits" (pairs from, to), "correction" (the sentence with them), "annotation" (the string as it came)}.
     """
     report = Report()
     rows: list[dict[str, Any]] = []
@@ -261,13 +220,9 @@ def _answers(number: int, topic: Mapping[str, Any], report: Report) -> Iterator[
             else:
                 sentences = _sentences(str(answer), list(annotated[q]), report, where)
                 record = {
-                    "source": f"anah-{model}",
-                    "lang": language,
-                    "topic": name,
-                    "question": str(questions[q]),
-                    "reference": reference,
-                    "answer": str(answer),
-                }
+                    "source": f"anah-{model}", "lang": language, "topic": name, "question": str(questions[q]),
+                    "reference": reference, "answer": str(answer),
+                }  # fmt: skip
                 if sentences:
                     yield [
                         {"id": f"anah-{number}-{model}-{q}-{s}", **record, **sentence}
@@ -287,7 +242,8 @@ def _sentences(answer: str, texts: Sequence[str], report: Report, where: str) ->
     best: tuple[float, list[tuple[int, int]]] = (-1.0, [])
     for spans in splittings(answer):
         if len(spans) == len(found):
-            share = _share_found([answer[a:b] for a, b in spans], found)
+            there = [old in answer[a:b] for (a, b), t in zip(spans, found, strict=True) for old, _ in t.corrections]
+            share = sum(there) / len(there) if there else 1.0
             best = max(best, (share, spans), key=lambda pair: pair[0])  # the first of equals
     share, spans = best
     if not spans:
@@ -301,45 +257,21 @@ def _sentences(answer: str, texts: Sequence[str], report: Report, where: str) ->
         piece = answer[start:end]
         edits = [pair for pair in tagged.corrections if pair[0] and pair[0] in piece]
         report.lost_edits += len(tagged.corrections) - len(edits)
-        rows.append(
-            {
-                "sentence": piece,
-                "start": start,
-                "label": tagged.label,
-                "fragments": list(tagged.fragments),
-                "edits": [list(pair) for pair in edits],
-                "correction": apply_edits(piece, edits) if edits else None,
-                "annotation": str(text),
-            }
-        )
+        correction = apply_edits(piece, edits) if edits else None
+        row = {"sentence": piece, "start": start, "label": tagged.label, "fragments": list(tagged.fragments)}
+        rows.append({**row, "edits": list(map(list, edits)), "correction": correction, "annotation": str(text)})
     return rows
-
-
-def _share_found(pieces: Sequence[str], found: Sequence[Tagged]) -> float:
-    """Share of the corrections whose text stands in the sentence they are given for; 1 without any."""
-    there = [old in piece for piece, tagged in zip(pieces, found, strict=True) for old, _ in tagged.corrections]
-    return sum(there) / len(there) if there else 1.0
 
 
 def splittings(answer: str) -> Iterator[list[tuple[int, int]]]:
     """Ways to cut an answer into sentences, the likeliest first: ours, stops and line ends, lines."""
     yield split_sentences(answer)
     for pattern in (_STOP, _CLAUSE, _LINE):
-        edges = [0, *(match.end() for match in pattern.finditer(answer)), len(answer)]
-        pieces = []
-        for start, end in pairwise(edges):
-            bare = answer[start:end].strip()
-            if bare:
-                start += len(answer[start:end]) - len(answer[start:end].lstrip())
-                pieces.append((start, start + len(bare)))
-        yield pieces
+        yield trimmed(answer, [0, *(match.end() for match in pattern.finditer(answer)), len(answer)])
 
 
 def apply_edits(sentence: str, edits: Iterable[tuple[str, str]]) -> str:
-    """The sentence with each (from, to) put in at the first place of ``from`` after the edit before it, else the first.
-
-    An edit with an empty ``from`` is left out, since it says no place.
-    """
+    """The sentence with each (from, to) put in at its first place after the edit before it, else at its first."""
     at = 0
     for old, new in edits:
         if not old:
@@ -353,10 +285,9 @@ def apply_edits(sentence: str, edits: Iterable[tuple[str, str]]) -> str:
 
 
 def edits_of(sentence: str, corrected: str) -> list[tuple[str, str]]:
-    """Pairs (from, to) with which ``apply_edits`` turns a sentence into its correction, of whole words.
+    """Pairs (from, to) of whole words with which ``apply_edits`` turns a sentence into its correction.
 
-    Each ``from`` stands in the sentence; where a changed piece is empty or also stands further left, the words beside
-    it are taken along until it says its place.
+    Where a changed piece is empty or also stands further left, words beside it are taken along until it says its place.
     """
     pattern = r"[\u3400-\u9fff]|[^\W\u3400-\u9fff]+|\s+|[^\w\s]"
     old, new = (re.findall(pattern, text) for text in (sentence, corrected))
@@ -375,6 +306,16 @@ def edits_of(sentence: str, corrected: str) -> list[tuple[str, str]]:
         edits.append(("".join(old[a:b]), "".join(new[c:d])))
         done = b
     return [(source, target) for source, target in edits if source]
+
+
+def gold_edits(row: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Corrections of a labelled sentence as pairs; of a correction that is a whole sentence, what differs."""
+    if row["label"] not in HALLUCINATED:
+        return []
+    if row.get("edits"):
+        return [(old, new) for old, new in row["edits"]]
+    corrected = row.get("correction")
+    return edits_of(row["sentence"], corrected) if isinstance(corrected, str) else []
 
 
 def main() -> None:

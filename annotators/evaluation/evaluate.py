@@ -1,7 +1,7 @@
 """Judges an annotator by labelled sentences: asks it without showing the labels, and computes the figures.
 
-``evaluate`` gives the figures of one annotator, ``compare`` the differences of two on the same rows with paired
-intervals. ``annotators/evaluation/metrics.py`` says what the figures mean; ``mitigate/labels.py`` reads the files.
+``evaluate`` gives the figures of one annotator, ``compare`` paired differences of two; ``metrics.py`` says what they
+mean.
 """
 
 from __future__ import annotations
@@ -49,15 +49,10 @@ class LabelledSentence:
 def labelled(
     rows: Sequence[Mapping[str, Any]], files: Sequence[str], groups: Sequence[str], sources: Sequence[str] | None = None
 ) -> list[LabelledSentence]:
-    """Rows with what evaluation must know of them.
+    """(n,) rows with what evaluation must know of them; ``sources`` replace the rows' own ``source``.
 
-    A source is two-way in a file where it has an "unsupported" row, so hand over whole files, then choose.
-
-    Args:
-        rows: (n,) with ``reference``, ``sentence``, ``label`` and maybe ``source``, ``lang`` or ``language``.
-        files: (n,) the file of each row, under any name.
-        groups: (n,) of :func:`annotators.evaluation.splits.group_rows`.
-        sources: (n,) instead of the rows' own ``source``.
+    A source is two-way in a file where it has an "unsupported" row, so hand over whole files, then choose. ``groups``
+    are those of :func:`annotators.evaluation.splits.group_rows`.
     """
     names = list(sources) if sources is not None else [row.get("source") or "unknown" for row in rows]
     places = list(zip(files, names, strict=True))
@@ -69,25 +64,13 @@ def labelled(
 
 
 def predict(
-    annotator: Annotator,
-    rows: Sequence[LabelledSentence],
-    progress: Progress | None = None,
-    *,
+    annotator: Annotator, rows: Sequence[LabelledSentence], progress: Progress | None = None, *,
     parametric: bool = False,
-) -> list[SentenceAnnotation]:
+) -> list[SentenceAnnotation]:  # fmt: skip
     """Ask the annotator in chunks of about 256 rows; it gets the texts, never labels, fragments or corrections.
 
-    Rows of one answer that stand together are asked together, so that they can be judged in one pass.
-
-    Args:
-        annotator: To be judged.
-        rows: What to ask.
-        progress: Called with (done, all).
-        parametric: Hide the reference, so that only what the model knows is left. An annotator that judges by the
-            reference alone says "no_reference".
-
-    Raises:
-        ValueError: It returned another number of judgements than it got rows.
+    Rows of one answer that stand together are asked together. ``progress`` is called with (done, all); ``parametric``
+    hides the reference, so that only what the model knows is left. ValueError where the number of judgements is wrong.
     """
     judged: list[SentenceAnnotation] = []
     hidden = {"reference": "", "parametric": True} if parametric else {}
@@ -115,30 +98,15 @@ def _chunks(rows: Sequence[LabelledSentence]) -> list[tuple[int, int]]:
 
 
 def evaluate(
-    rows: Sequence[LabelledSentence],
-    judged: Sequence[SentenceAnnotation],
-    *,
-    n_resamples: int = 1000,
-    seed: int = 0,
-    texts: bool = False,
-    similarity: Sequence[float | None] | None = None,
-) -> dict[str, Any]:
+    rows: Sequence[LabelledSentence], judged: Sequence[SentenceAnnotation], *, n_resamples: int = 1000, seed: int = 0,
+    texts: bool = False, similarity: Sequence[float | None] | None = None,
+) -> dict[str, Any]:  # fmt: skip
     """All figures: ``overall`` (every row alike), ``mean_over_sources`` (every source alike), and by part.
 
-    Args:
-        rows: What was asked.
-        judged: What was answered.
-        n_resamples: Draws of the bootstrap.
-        seed: Of the bootstrap.
-        texts: Whether to compare annotations as texts too (``annotators/evaluation/texts.py``).
-        similarity: BERTScore of each row, for the texts.
-
-    Returns:
-        ``overall``, ``sources``, ``languages`` and (where rows name theirs) ``splits`` hold what
-        :func:`annotators.evaluation.metrics.summarise` returns, with ``evidence`` and ``texts``;
-        ``mean_over_sources`` {figure: {"value", "interval", "n_sources"}}, over the
-        sources where the figure exists; ``labels`` by gold label; ``statuses`` counts of checked and why
-        not.
+    ``texts`` compares annotations as texts too, with BERTScore ``similarity`` of each row. ``overall``, ``sources``,
+    ``languages`` and ``splits`` hold what :func:`annotators.evaluation.metrics.summarise` returns, with ``evidence``
+    and ``texts``; ``mean_over_sources`` is {figure: {"value", "interval", "n_sources"}}; ``labels`` is by gold label;
+    ``statuses`` counts the checked rows and why the others are not.
     """
     predicted = [a.label if a.status == "checked" else None for a in judged]
     scores = [a.scores if a.status == "checked" else None for a in judged]
@@ -147,14 +115,9 @@ def evaluate(
         some, answers = [rows[i] for i in numbers], [judged[i] for i in numbers]
         chosen = None if similarity is None else [similarity[i] for i in numbers]
         figures = summarise(
-            [r.row["label"] for r in some],
-            [predicted[i] for i in numbers],
-            [scores[i] for i in numbers],
-            two_way_only=[r.two_way for r in some],
-            groups=[r.group for r in some],
-            n_resamples=n_resamples,
-            seed=seed,
-        )
+            [r.row["label"] for r in some], [predicted[i] for i in numbers], [scores[i] for i in numbers],
+            two_way_only=[r.two_way for r in some], groups=[r.group for r in some], n_resamples=n_resamples, seed=seed,
+        )  # fmt: skip
         figures |= {"evidence": evidence(some, answers)}
         return figures | ({"texts": text_figures([r.row for r in some], answers, chosen)} if texts else {})
 
@@ -176,12 +139,11 @@ def evaluate(
 
 
 def evidence(rows: Sequence[LabelledSentence], judged: Sequence[SentenceAnnotation]) -> dict[str, Any]:
-    """How much of the gold fragments the annotator's fragments hold, in characters of the reference.
+    """Recall and precision of the annotator's fragments against gold ones, in characters of the reference; means over
+    rows.
 
-    Over checked rows with gold fragments that are verbatim in the reference (of several places of one
-    fragment, the one that is covered best counts). ``recall``: covered / gold characters; ``precision``:
-    predicted characters that lie in gold / predicted characters, over rows with a prediction; both are
-    means over rows, None without rows.
+    Only checked rows with gold fragments that are verbatim in the reference count; of several places of one fragment,
+    the one that is covered best. Precision is over rows with a prediction.
     """
     recalls: list[float] = []
     precisions: list[float] = []
@@ -241,13 +203,9 @@ def _one_label(label: str, predicted: Sequence[str | None]) -> dict[str, Any]:
 
 
 def _mean_over_sources(
-    rows: Sequence[LabelledSentence],
-    predicted: Sequence[str | None],
-    scores: Sequence[Mapping[Any, float] | None],
-    sources: Mapping[str, Mapping[str, Any]],
-    n_resamples: int,
-    seed: int,
-) -> dict[str, Any]:
+    rows: Sequence[LabelledSentence], predicted: Sequence[str | None], scores: Sequence[Mapping[Any, float] | None],
+    sources: Mapping[str, Mapping[str, Any]], n_resamples: int, seed: int,
+) -> dict[str, Any]:  # fmt: skip
     """The mean of each figure over the sources where it exists, with an interval where they have one."""
     parts: dict[str, list[tuple[Any, Statistic]]] = {}
     for numbers in _by(rows, lambda r: r.source).values():
@@ -273,26 +231,10 @@ def _mean_over_sources(
 
 
 def compare(
-    rows: Sequence[LabelledSentence],
-    first: Sequence[SentenceAnnotation],
-    second: Sequence[SentenceAnnotation],
-    *,
-    n_resamples: int = 1000,
-    seed: int = 0,
-) -> dict[str, dict[str, Any]]:
-    """first − second of each figure, overall and by language and split, over the same draws of groups.
-
-    Args:
-        rows: What both were asked.
-        first: What one answered.
-        second: What the other answered.
-        n_resamples: Draws of the bootstrap.
-        seed: Of the bootstrap.
-
-    Returns:
-        Part ("overall", "language en", "split unseen_topic", …) → figure → what
-        :func:`annotators.evaluation.metrics.paired_difference` returns.
-    """
+    rows: Sequence[LabelledSentence], first: Sequence[SentenceAnnotation], second: Sequence[SentenceAnnotation], *,
+    n_resamples: int = 1000, seed: int = 0,
+) -> dict[str, dict[str, Any]]:  # fmt: skip
+    """first − second of each figure over the same draws: "overall", "language en", … → figure → difference."""
     parts = {"overall": list(range(len(rows)))}
     for name, key in (("language", lambda r: r.language), ("split", lambda r: str(r.row.get("split") or ""))):
         values = {key(row) for row in rows} - {""}
@@ -301,8 +243,7 @@ def compare(
     out: dict[str, dict[str, Any]] = {}
     for part, numbers in parts.items():
         some = [rows[i] for i in numbers]
-        a = figures_of(some, [first[i] for i in numbers])
-        b = figures_of(some, [second[i] for i in numbers])
+        a, b = (_statistics(some, [judged[i] for i in numbers]) for judged in (first, second))
         groups = [row.group for row in some]
         out[part] = {"n": len(some)} | {
             name: paired_difference(a[name], b[name], groups, n_resamples, seed) for name in a
@@ -310,7 +251,7 @@ def compare(
     return out
 
 
-def figures_of(rows: Sequence[LabelledSentence], judged: Sequence[SentenceAnnotation]) -> dict[str, Statistic]:
+def _statistics(rows: Sequence[LabelledSentence], judged: Sequence[SentenceAnnotation]) -> dict[str, Statistic]:
     """``accuracy``, ``macro_f1``, ``balanced_accuracy`` and ``auc`` as functions of row weights."""
     gold, two_way = [row.row["label"] for row in rows], [row.two_way for row in rows]
     predicted = [a.label if a.status == "checked" else None for a in judged]

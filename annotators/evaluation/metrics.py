@@ -1,22 +1,17 @@
 """The figures by which annotators are compared: two-way, four-way and calibration, with bootstrap intervals.
 
-Labels come in as words; None as a prediction means that the row was not checked (or failed). A figure that cannot be
-computed (no rows, only one class) is None, never 0 or NaN. Higher is better, except for ``ece``.
+A prediction is None where the row was not checked. A figure that cannot be computed (no rows, only one class) is None,
+never 0 or NaN. Higher is better, except for ``ece``.
 
-- Two-way figures (``auc``, ``balanced_accuracy``): supported against hallucinated, on rows whose gold is ``supported``,
-  or one of ``contradictory``, ``unverifiable``, ``unsupported``; gold ``no_fact`` is left out. In ``balanced_accuracy``
-  a predicted ``no_fact`` counts as not hallucinated, an unchecked row as wrong. ``auc`` needs a score, so rows without
-  one are left out of it: read it beside ``n_auc`` and ``coverage``.
-- Four-way figures (``accuracy``, ``macro_f1``, ``balanced_accuracy_4way``): rows whose gold is one of the four labels.
-  ``two_way_only`` leaves out the ``supported`` rows of a supported/unsupported source. An unchecked row counts as
-  wrong; the figures that end in ``_checked`` leave it out.
-- ``ece`` is two-way: P(supported) / (1 − P(no_fact)) against the share supported. ``ece_4way`` is the top label's: the
-  highest of the four probabilities against how often that label is right. Both use 15 bins of equal width.
-- Intervals draw whole groups of rows, since rows of one document or claim are not independent.
+- Two-way figures (``auc``, ``balanced_accuracy``): supported against hallucinated; gold ``no_fact`` is left out. In
+  ``balanced_accuracy`` a predicted ``no_fact`` counts as not hallucinated, an unchecked row as wrong. ``auc`` leaves
+  out rows without a score: read it beside ``n_auc`` and ``coverage``.
+- Four-way figures (``accuracy``, ``macro_f1``, ``balanced_accuracy_4way``): rows whose gold is one of the four labels,
+  without ``two_way_only`` rows. An unchecked row counts as wrong; figures that end in ``_checked`` leave it out.
+- ``ece`` is two-way: P(supported) / (1 − P(no_fact)) against the share supported. ``ece_4way`` is the top label's.
 
-Values come from scikit-learn. Only what a bootstrap computes a thousand times per part (``two_way_statistics``,
-``four_way_statistics``) is numpy on row weights: scikit-learn takes 1.5 ms for one AUC, which makes minutes of an
-evaluation of seconds. Tests compare both.
+Values come from scikit-learn. Only what a bootstrap computes a thousand times per part is numpy on row weights, since
+scikit-learn takes 1.5 ms for one AUC; tests compare both.
 """
 
 from __future__ import annotations
@@ -55,25 +50,13 @@ def percentiles(values: Sequence[float | None], level: float = 0.95) -> tuple[fl
 
 
 def bootstrap(
-    statistics: Mapping[str, Statistic],
-    groups: Sequence[Hashable],
-    n_resamples: int = 1000,
-    seed: int = 0,
+    statistics: Mapping[str, Statistic], groups: Sequence[Hashable], n_resamples: int = 1000, seed: int = 0,
     level: float = 0.95,
-) -> dict[str, tuple[float, float] | None]:
-    """Percentile intervals of several figures, all from the same draws.
+) -> dict[str, tuple[float, float] | None]:  # fmt: skip
+    """Percentile intervals of several figures of (n,) row weights, all from the same draws of the (n,) groups.
 
-    Args:
-        statistics: Name → function of (n,) row weights.
-        groups: (n,) group of each row; all different means drawing rows.
-        n_resamples: Number of draws; 0 gives no interval.
-        seed: Equal seeds give equal intervals.
-        level: Share of the draws inside.
-
-    Returns:
-        Name → (low, high); None with fewer than two groups.
-
-    Source: Efron & Tibshirani 1993, chapter 13; drawing clusters, Davison & Hinkley 1997, §3.8.
+    None with fewer than two groups; 0 resamples give no interval; equal seeds give equal ones. Source: Efron &
+    Tibshirani 1993, chapter 13; drawing clusters, Davison & Hinkley 1997, §3.8.
     """
     if len(set(groups)) < 2:
         return dict.fromkeys(statistics)
@@ -84,20 +67,23 @@ def bootstrap(
     return {name: percentiles(drawn, level) for name, drawn in values.items()}
 
 
-def paired_difference(
-    first: Statistic, second: Statistic, groups: Sequence[Hashable], n_resamples: int = 1000, seed: int = 0
-) -> dict[str, float | None]:
-    """first − second with its 95 % interval, both computed on the same draws of groups.
-
-    Returns:
-        ``difference``, ``low``, ``high`` and ``share_above_0`` (the share of draws where first is higher),
-        each None where it cannot be computed.
-    """
+def minus(first: Statistic, second: Statistic) -> Statistic:
+    """The difference of two figures, None where one of them is."""
 
     def difference(weights: Floats) -> float | None:
         a, b = first(weights), second(weights)
         return None if a is None or b is None else a - b
 
+    return difference
+
+
+def paired_difference(
+    first: Statistic, second: Statistic, groups: Sequence[Hashable], n_resamples: int = 1000, seed: int = 0
+) -> dict[str, float | None]:
+    """first − second on the same draws of groups: ``difference``, its 95 % interval ``low`` and ``high``, and
+    ``share_above_0`` (the share of draws where first is higher), each None where it cannot be computed.
+    """
+    difference = minus(first, second)
     result: dict[str, float | None] = dict.fromkeys(("low", "high", "share_above_0"))
     result = {"difference": difference(np.ones(len(groups))), **result}
     if result["difference"] is None or len(set(groups)) < 2:
@@ -110,11 +96,7 @@ def paired_difference(
 
 
 def mean_of(parts: Sequence[tuple[NDArray[np.int64], Statistic]]) -> Statistic:
-    """The plain mean of figures of parts of the rows (a mean over sources), leaving out those that are None.
-
-    Args:
-        parts: (row numbers, figure of the weights of just those rows) of each part.
-    """
+    """The plain mean of figures over parts (row numbers, figure of those rows' weights) where they are not None."""
 
     def mean(weights: Floats) -> float | None:
         known = [value for rows, part in parts if (value := part(weights[rows])) is not None]
@@ -158,14 +140,9 @@ def supported_score(scores: Sequence[Mapping[Any, float] | None]) -> Floats:
 
 
 def auc(positive: ArrayLike, score: ArrayLike) -> float | None:
-    """Area under the ROC curve: P(score of a positive > score of a negative), ties count one half.
+    """Area under the ROC curve in [0, 1]: P(score of a positive > score of a negative), ties count one half.
 
-    Args:
-        positive: (n,) true where the row is of the positive class.
-        score: (n,) higher means more positive; rows with NaN are left out.
-
-    Returns:
-        A value in [0, 1], 0.5 is chance; None where a class is missing.
+    (n,) rows with NaN as score are left out; None where a class is missing.
     """
     from sklearn.metrics import roc_auc_score
 
@@ -177,16 +154,10 @@ def auc(positive: ArrayLike, score: ArrayLike) -> float | None:
 
 
 def ece(probability: ArrayLike, outcome: ArrayLike, n_bins: int = N_BINS) -> float | None:
-    """Expected calibration error over equal-width bins, lower is better.
+    """Expected calibration error over equal-width bins, lower is better; (n,) rows with NaN are left out.
 
-    Σ_b n_b / n · |mean probability of b − share of outcomes in b|, bins [0, 1/B), …, [(B−1)/B, 1].
-
-    Args:
-        probability: (n,) stated probabilities in [0, 1]; rows with NaN are left out.
-        outcome: (n,) true where what was stated came true.
-        n_bins: B.
-
-    Source: Naeini et al. 2015; Guo et al. 2017, equation 3.
+    Σ_b n_b / n · |mean probability of b − share of outcomes in b|, bins [0, 1/B), …, [(B−1)/B, 1]. Source: Naeini et
+    al. 2015; Guo et al. 2017, equation 3.
     """
     p, y = np.asarray(probability, dtype=np.float64), np.asarray(outcome, dtype=np.float64)
     kept = ~np.isnan(p)
@@ -200,10 +171,8 @@ def ece(probability: ArrayLike, outcome: ArrayLike, n_bins: int = N_BINS) -> flo
 def four_way(gold: Ints, predicted: Ints) -> dict[str, Any]:
     """Figures of label codes: index in ``LABELS``, predicted -1 where a row was not checked (it counts as wrong).
 
-    Returns:
-        ``accuracy``; ``macro_f1`` over the classes in gold (a class that was only predicted lowers the others and adds
-        no zero); ``balanced_accuracy_4way``, the mean recall of the classes in gold, None with fewer than two;
-        ``weighted_f1``; ``classes`` {label: precision, recall, f1, n, n_predicted}.
+    ``macro_f1`` is over the classes in gold (a class that was only predicted lowers the others and adds no zero);
+    ``balanced_accuracy_4way`` is the mean recall of the classes in gold, None with fewer than two.
     """
     from sklearn.metrics import precision_recall_fscore_support
 
@@ -245,14 +214,7 @@ def two_way_statistics(
     scores: Sequence[Mapping[Any, float] | None] | None = None,
     support: ArrayLike | None = None,
 ) -> dict[str, Statistic]:
-    """``balanced_accuracy`` and ``auc`` as functions of row weights.
-
-    Args:
-        gold: (n,) gold labels, of any kind.
-        predicted: (n,) predicted labels, None where unchecked.
-        scores: (n,) probabilities of the labels, or None where there are none.
-        support: (n,) instead of ``scores``: any score that is higher for supported rows, NaN where missing.
-    """
+    """``balanced_accuracy`` and ``auc`` as functions of row weights; ``support`` is any score instead of ``scores``."""
     truth, guess = two_way_gold(gold), _two_way_predicted(predicted)
     recalls = [_share(guess == truth, truth == side) for side in (0, 1)]
     value = supported_score(scores or [None] * len(gold)) if support is None else np.asarray(support, float)
@@ -305,34 +267,15 @@ def macro_f1_statistic(gold: Sequence[str], predicted: Sequence[str | None], two
 
 
 def summarise(
-    gold: Sequence[str],
-    predicted: Sequence[str | None],
-    scores: Sequence[Mapping[Any, float] | None] | None = None,
-    *,
-    two_way_only: Sequence[bool] | None = None,
-    groups: Sequence[Hashable] | None = None,
-    n_resamples: int = 1000,
+    gold: Sequence[str], predicted: Sequence[str | None], scores: Sequence[Mapping[Any, float] | None] | None = None, *,
+    two_way_only: Sequence[bool] | None = None, groups: Sequence[Hashable] | None = None, n_resamples: int = 1000,
     seed: int = 0,
-) -> dict[str, Any]:
-    """All figures of one set of rows.
+) -> dict[str, Any]:  # fmt: skip
+    """All figures of (n,) rows, with their counts, classes, confusions and 95 % intervals; see the return statement.
 
-    Args:
-        gold: (n,) ``LABELS`` or "unsupported".
-        predicted: (n,) ``LABELS``, None where unchecked or failed.
-        scores: (n,) {label: probability} or None.
-        two_way_only: (n,) true for rows of supported/unsupported sources: their "supported" enters no
-            four-way figure. By default only the "unsupported" rows themselves are two-way.
-        groups: (n,) group names for the intervals; by default each row is its own group.
-        n_resamples: Draws of the bootstrap; 0 for no intervals.
-        seed: Seed of the bootstrap.
-
-    Returns:
-        n, n_two_way, n_auc, n_four_way, n_groups, coverage, auc, balanced_accuracy,
-        balanced_accuracy_checked, ece, accuracy, accuracy_checked, macro_f1, weighted_f1, balanced_accuracy_4way,
-        ece_4way, classes, confusion, confusion_two_way and intervals ({figure: [low, high]} at 95 %).
-
-    Raises:
-        ValueError: The sequences differ in length, a gold label is unknown or a score no probability.
+    ``gold`` are ``LABELS`` or "unsupported", ``predicted`` is None where unchecked. ``two_way_only`` marks rows of
+    supported/unsupported sources, whose "supported" enters no four-way figure. ``groups`` are drawn for the intervals;
+    by default each row is its own. ValueError where lengths differ, a gold label is unknown or a score no probability.
     """
     n = len(gold)
     scores = list(scores) if scores is not None else [None] * n

@@ -1,9 +1,8 @@
 """The one split of labelled rows into folds, by joined groups, never by row.
 
-Rows that share a reference, an answer or a claim (the judged sentence) form one group, transitively; the group's
-name is the smallest of its texts' hashes, and fold = sha256(name) mod 5. Fold 0 is the test fold (never trained
-on, never the seed of a synthetic edit), 1 the development fold, 2 to 4 are for training. A group depends on the
-rows it is computed over, so compute folds over *all* files of a data set at once, as ``benchmarks/splits.py`` does.
+Rows that share a reference, an answer or a claim (the judged sentence) form one group, transitively, named by the
+smallest of its texts' hashes; fold = sha256(name) mod 5. Fold 0 is the test fold (never trained on, never the seed of a
+synthetic edit), 1 the development fold, 2 to 4 are for training. Compute folds over *all* files of a data set at once.
 """
 
 from __future__ import annotations
@@ -27,15 +26,10 @@ def _hash(text: str) -> str:
 
 
 def group_rows(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Name the group of each row: rows joined by an equal reference, answer or sentence, transitively.
+    """The group (64 hex digits) of each row: rows joined by an equal reference, answer or sentence, transitively.
 
-    Texts are compared with white space folded and without case.
-
-    Args:
-        rows: Labelled rows with any of ``reference``, ``answer``, ``sentence``; missing or empty ones join nothing.
-
-    Returns:
-        One group name (64 hex digits) per row, in order. A row without any text is a group of its own, by its id.
+    Texts are compared with white space folded and without case; missing ones join nothing. A row without any is a group
+    of its own, by its id.
     """
     return joined(
         [
@@ -46,14 +40,7 @@ def group_rows(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def joined(keys_of_row: Iterable[Sequence[str]]) -> list[str]:
-    """The group of each row: rows that have a key in common are one, transitively.
-
-    Args:
-        keys_of_row: At least one key a row.
-
-    Returns:
-        The smallest key of each row's group.
-    """
+    """The group of each row, by its smallest key: rows that have a key in common are one, transitively."""
     parent: dict[str, str] = {}
 
     def find(key: str) -> str:

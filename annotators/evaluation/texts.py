@@ -2,8 +2,8 @@
 
 Source: ANAH (ACL 2024), §4.2. ROUGE-L and BERTScore compare the whole annotation (fragments, type, corrections) written
 in tags; n-gram precision says how much of the predicted fragments is verbatim in the reference. English is compared by
-words, lower case; Chinese by jieba's words (n-grams: by characters). An annotator that only gives labels has no such
-figures. Here n-grams do not run over the end of a fragment and every occurrence counts.
+words, lower case (ROUGE-L: stemmed); Chinese by jieba's words (n-grams: by characters). N-grams do not run over the
+end of a fragment.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from annotators.evaluation.anah import edits_of
+from annotators.evaluation.anah import gold_edits
 from annotators.generative.tagged import write_tagged
-from annotators.records import HALLUCINATED, LABELS, SentenceAnnotation
+from annotators.records import LABELS, SentenceAnnotation
 from annotators.text import rouge
+from annotators.text.language import language_of_row
 
 PAPER_MODELS = {"en": "roberta-large", "zh": "bert-base-chinese"}
 """bert-score's own choices for the two languages, which the paper used."""
@@ -27,26 +28,15 @@ def rouge_l(predicted: str, gold: str) -> float:
 
 
 def ngram_precision(fragments: Sequence[str], reference: str, n: int, language: str) -> float | None:
-    """Share of the fragments' n-grams that are in the reference; None where no fragment has n words (characters).
+    """Share of the fragments' n-grams (characters for "zh", else words) in the reference; None without any."""
 
-    Args:
-        fragments: Predicted, as the model wrote them.
-        reference: The whole reference.
-        n: 3 or 4 in the paper.
-        language: "zh" compares characters, all others words.
-    """
-    units = _characters if language == "zh" else _plain_words
+    def units(text: str) -> list[str]:
+        lower = text.lower()
+        return [c for c in lower if c.isalnum()] if language == "zh" else re.findall(r"\w+", lower)
+
     known = set(_ngrams(units(reference), n))
     found = [gram in known for fragment in fragments for gram in _ngrams(units(fragment), n)]
     return sum(found) / len(found) if found else None
-
-
-def _characters(text: str) -> list[str]:
-    return [c for c in text.lower() if c.isalnum()]
-
-
-def _plain_words(text: str) -> list[str]:
-    return re.findall(r"\w+", text.lower())
 
 
 def _ngrams(units: Sequence[str], n: int) -> list[tuple[str, ...]]:
@@ -54,23 +44,14 @@ def _ngrams(units: Sequence[str], n: int) -> list[tuple[str, ...]]:
 
 
 def gold_text(row: Mapping[str, Any]) -> str | None:
-    """The gold annotation of a labelled sentence in tags; None where it has neither fragments nor a correction to give.
-
-    A sentence without facts has its tag alone. Of a whole corrected sentence the differences are written.
-    """
+    """The gold annotation of a labelled sentence in tags; None without fragments or a correction to give."""
     label = row["label"]
     if label not in LABELS:
         return None
     fragments = row.get("fragments")
     if label != "no_fact" and fragments is None and row.get("correction") is None and not row.get("edits"):
         return None
-    edits: list[tuple[str, str]] = []
-    if label in HALLUCINATED:
-        corrected = row.get("correction")
-        edits = [(old, new) for old, new in row.get("edits") or ()]
-        if not edits and isinstance(corrected, str):
-            edits = edits_of(row["sentence"], corrected)
-    return write_tagged(label, fragments or (), edits, _language(row))
+    return write_tagged(label, fragments or (), gold_edits(row), language_of_row(row))
 
 
 def written_fragments(annotation: SentenceAnnotation) -> list[str]:
@@ -93,16 +74,13 @@ def text_figures(
 ) -> dict[str, Any]:
     """Means over rows: ``rouge_l``, ``bert_score`` and ``fragment_precision_3`` and ``_4``, each None without rows.
 
-    Args:
-        rows: Gold; those without a gold annotation text are left out of ROUGE-L and BERTScore. A row that was not
-            checked counts 0 there.
-        judged: In the same order.
-        similarity: BERTScore of each row, None where there is none.
+    Rows without a gold annotation text are left out of ROUGE-L and BERTScore; an unchecked row counts 0 there.
+    ``similarity`` is BERTScore of each row, None where there is none.
     """
     rouges: list[float] = []
     precision: dict[int, list[float]] = {3: [], 4: []}
     for row, annotation in zip(rows, judged, strict=True):
-        gold, language = gold_text(row), _language(row)
+        gold, language = gold_text(row), language_of_row(row)
         if gold is not None:
             rouges.append(rouge_l(predicted_text(annotation, language), gold))
         for n, values in precision.items():
@@ -110,13 +88,9 @@ def text_figures(
             values.extend([] if value is None else [value])
     scores = [s for s in similarity or () if s is not None]
     return {
-        "n_texts": len(rouges),
-        "rouge_l": _mean(rouges),
-        "bert_score": _mean(scores),
-        "n_fragments": len(precision[3]),
-        "fragment_precision_3": _mean(precision[3]),
-        "fragment_precision_4": _mean(precision[4]),
-    }
+        "n_texts": len(rouges), "rouge_l": _mean(rouges), "bert_score": _mean(scores), "n_fragments": len(precision[3]),
+        "fragment_precision_3": _mean(precision[3]), "fragment_precision_4": _mean(precision[4]),
+    }  # fmt: skip
 
 
 def bert_scores(
@@ -124,15 +98,8 @@ def bert_scores(
 ) -> tuple[list[float | None], dict[str, str]]:
     """BERTScore F1 of each row's annotation text, and the model of each language.
 
-    Args:
-        rows: Gold.
-        judged: In the same order.
-        models: "paper" (roberta-large and bert-base-chinese), "packaged" (the MiniLM that comes with the toolkit;
-            English only), or a hub id or folder for all rows.
-
-    Raises:
-        ImportError: bert-score is not installed.
-        OSError: A model is not there.
+    ``models`` is "paper" (roberta-large and bert-base-chinese), "packaged" (the MiniLM that comes with the toolkit;
+    English only), or a hub id or folder for all rows. ImportError where bert-score, OSError where a model is missing.
     """
     try:
         from bert_score import BERTScorer
@@ -142,12 +109,12 @@ def bert_scores(
 
     out: list[float | None] = [None] * len(rows)  # 0 for a row that was not checked
     names: dict[str, str] = {}
-    for language in sorted({_language(row) for row in rows}):
+    for language in sorted({language_of_row(row) for row in rows}):
         if models == "packaged" and language == "zh":
             continue  # MiniLM does not read Chinese
         name = PAPER_MODELS.get(language, PAPER_MODELS["en"]) if models == "paper" else models
         known = name == "packaged"
-        numbers = [i for i, row in enumerate(rows) if _language(row) == language and gold_text(row) is not None]
+        numbers = [i for i, row in enumerate(rows) if language_of_row(row) == language and gold_text(row) is not None]
         if not numbers:
             continue
         scorer = BERTScorer(
@@ -173,10 +140,6 @@ def _layers(name: str) -> int | None:
     from transformers import AutoConfig
 
     return None if name in model2layers else int(AutoConfig.from_pretrained(name).num_hidden_layers)
-
-
-def _language(row: Mapping[str, Any]) -> str:
-    return "zh" if (row.get("language") or row.get("lang") or "en").startswith("zh") else "en"
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -1,15 +1,12 @@
 """The generative annotator: a language model writes, for every sentence, evidence, label and correction in tags.
 
-A batch is split into sentences, and those that cannot be judged are set aside. For the others it chooses what of the
-reference to show, asks in rounds and reads the replies strictly (``protocols.py``, ``tagged.py``), asks once more with
-six times the window where a sentence was found unverifiable, and looks fragments and corrections up in reference and
-sentence. A sentence of which no reply could be read has the status "failed" and its ``problems`` say why; nothing is
-guessed.
-
     annotator = GenerativeAnnotator.from_pretrained("openai:MODEL@http://127.0.0.1:8000/v1", protocol="three-turn")
     annotator.annotate(question=…, reference=…, answer=…)
 
-Any engine will do; a model too weak for the format fails by name. English and Chinese.
+It chooses what of the reference to show, asks in rounds and reads the replies strictly (``protocols.py``,
+``tagged.py``), asks once more with six times the window where a sentence was found unverifiable, and looks fragments
+and corrections up in reference and sentence. A sentence of which no reply could be read has the status "failed" and its
+``problems`` say why; nothing is guessed. English and Chinese.
 """
 
 from __future__ import annotations
@@ -33,33 +30,23 @@ if TYPE_CHECKING:
     from engines.embedding import Embedder
 
 
-VERSION = 1
-"""Raised when the prompts' frame, the windows or the readers change: it is part of the fingerprint."""
-MAX_CHARACTERS = 4000
-"""Sentences of more characters are not judged ("too_long")."""
+VERSION = 1  # raised when the prompts' frame, the windows or the readers change: it is part of the fingerprint
+MAX_CHARACTERS = 4000  # sentences of more characters are not judged ("too_long")
 NO_DOCUMENT = {"en": "(No document is given. Judge by what you know.)", "zh": "（没有文档，请依据你自己的知识判断。）"}
 """Shown in place of the reference of a record whose ``parametric`` is true, for evaluation without references."""
 _WORD = re.compile(r"[^\W_]")
 
 
 class GenerativeAnnotator(Annotator):
-    """Judges sentences by asking a language model.
+    """Judges sentences by asking a language model; ``close`` closes its engine.
 
-    Args:
-        engine: What answers; ``close`` closes it.
-        options: How to ask; None takes the defaults.
-        embedder: Chooses windows; None takes the packaged one, loaded when a reference does not fit.
-        device: Where the packaged embedder runs; None takes cuda where there is one.
+    ``embedder`` chooses windows; None takes the packaged one, loaded on ``device`` when a reference does not fit.
     """
 
     def __init__(
-        self,
-        engine: Engine,
-        options: Options | None = None,
-        *,
-        embedder: Embedder | None = None,
+        self, engine: Engine, options: Options | None = None, *, embedder: Embedder | None = None,
         device: str | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.engine = engine
         self.options = options = options or Options()
         self.name = f"generative:{engine.name}"
@@ -85,29 +72,15 @@ class GenerativeAnnotator(Annotator):
 
     @classmethod
     def from_pretrained(
-        cls,
-        name: str,
-        *,
-        cache: str | Path | None = None,
-        concurrency: int | None = None,
-        device: str | None = None,
-        dtype: Literal["auto", "float32", "bfloat16"] = "auto",
-        **options: Any,
-    ) -> GenerativeAnnotator:
-        """The annotator of an engine string; its options are checked before a model loads.
+        cls, name: str, *, cache: str | Path | None = None, concurrency: int | None = None, device: str | None = None,
+        dtype: Literal["auto", "float32", "bfloat16"] = "auto", **options: Any,
+    ) -> GenerativeAnnotator:  # fmt: skip
+        """The annotator of an engine string KIND:MODEL[@BASE_URL] (``engines/chat.py``), after "generative:" or not.
 
-        Args:
-            name: KIND:MODEL[@BASE_URL], see ``engines/chat.py``; "generative:" may stand before it.
-            cache: File of replies, made where there is none: what is in it is not asked again.
-            concurrency: Requests in flight at once, for an openai engine; None for 16.
-            device: "cpu", "cuda"…; None takes cuda where there is one.
-            dtype: Data type of a model in this process.
-            **options: Those of ``Options``.
-
-        Raises:
-            ValueError: The name or an option is wrong.
-            ImportError: The library behind the engine is not installed.
-            OSError: A local checkpoint is not there.
+        ``cache`` is a file of replies, made where there is none; ``concurrency`` counts the requests in flight of an
+        openai engine (None: 16); ``device`` and ``dtype`` are for a model in this process; ``options`` are those of
+        ``Options``. ValueError where the name or an option is wrong, ImportError without the engine's library, OSError
+        without a checkpoint.
         """
         from engines.chat import load_engine, parse_engine
 
@@ -126,11 +99,7 @@ class GenerativeAnnotator(Annotator):
         self.engine.close()
 
     def judge(self, sentences: Sequence[Sentence]) -> list[SentenceAnnotation]:
-        """One judgement per sentence, in order.
-
-        Raises:
-            EngineError: The engine can't answer anything.
-        """
+        """One judgement per sentence, in order; EngineError where the engine can't answer anything."""
         items = {place: self._item(sentence) for place, sentence in enumerate(sentences)}
         out = {p: found for p, item in items.items() if (found := self._without_asking(sentences[p], item))}
         items = {place: item for place, item in items.items() if place not in out}
@@ -197,11 +166,7 @@ def _annotation(sentence: Sentence, verdict: Verdict, shown: Shown) -> SentenceA
         if not any(edit.start < end and start < edit.end for edit in edits):
             edits.append(Edit(text[slice(*place)], target, start, end))
     return sentence.judged(
-        "checked",
-        verdict.label,
-        verdict.scores,
-        fragments=tuple(fragments),
-        correction=tuple(sorted(edits, key=lambda edit: edit.start)),
-        not_verbatim=tuple(missing),
+        "checked", verdict.label, verdict.scores, fragments=tuple(fragments),
+        correction=tuple(sorted(edits, key=lambda edit: edit.start)), not_verbatim=tuple(missing),
         problems=verdict.problems,
-    )
+    )  # fmt: skip

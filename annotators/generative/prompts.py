@@ -11,12 +11,10 @@ A template file is YAML, a list of templates (``en.yaml`` and ``zh.yaml`` beside
         Sentence: {sentence}
 
 ``{inputs}`` stands for all inputs with marks around each, in one of two orders. "reference-first" puts the document
-before everything that differs from sentence to sentence, so that an engine with prefix caching reads it once an answer;
-with three turns it is then in the first turn. "question-first" puts it behind the question, with three turns into the
-second turn: sentences without facts never pay for it. Single fields (``{reference}``, ``{question}``, ``{sentence}``
-and, in the turn `type`, ``{points}``) may be used instead, as published checkpoints need. Inputs go in as data: they
-hold no angle brackets (``tagged.py: neutral``), so they can end no mark and forge no tag, and what looks
-like a field in them stays text.
+before everything that differs from sentence to sentence, so that an engine with prefix caching reads it once per
+answer. "question-first" puts it behind the question, with three turns into the second turn: sentences without facts
+never pay for it. Inputs go in as data: they hold no angle brackets (``tagged.py: neutral``), so they can end no mark
+and forge no tag, and what looks like a field in them stays text.
 """
 
 from __future__ import annotations
@@ -61,8 +59,8 @@ class Template:
     def fill(self, turn: int, order: Order, inputs: Mapping[str, str]) -> str:
         """The text of a turn, counted from 0.
 
-        ``inputs`` are ``reference``, ``question`` and ``sentence`` as they came, and in the last of three turns
-        ``points``, joined by <SEP>.
+        ``inputs`` are ``reference``, ``question`` and ``sentence``, and in the last of three turns ``points`` joined by
+        <SEP>.
         """
         shown = {name: neutral(text) for name, text in inputs.items()}
         shown["points"] = shown.get("points", "").replace(neutral("<SEP>"), "<SEP>")
@@ -81,11 +79,7 @@ class Template:
 
 
 def load_templates(path: str | Path) -> list[Template]:
-    """The templates of a file.
-
-    Raises:
-        ValueError: The file can't be read, or a template lacks a key or a field, or has an unknown one.
-    """
+    """The templates of a file; ValueError where it can't be read, or a key or field is missing or unknown."""
     try:
         rows = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
@@ -161,15 +155,9 @@ def names_of(protocol: Protocol, language: str, templates: Iterable[Template] | 
 class Chooser:
     """Which wording and order a sentence gets: always the same, or at random.
 
-    Args:
-        protocol: Protocol of the templates to use.
-        prompt: NAME, NAME/ORDER or "random"; NAME alone has the order "reference-first". "random" draws wording and
-            order by ``seed``, reference and question: the sentences of one answer share them.
-        templates: To choose from; None for our own.
-        seed: The seed of the draws.
-
-    Raises:
-        ValueError: There is no such name or order.
+    ``prompt`` is NAME, NAME/ORDER or "random"; NAME alone has the order "reference-first". "random" draws wording and
+    order by ``seed``, reference and question: the sentences of one answer share them. ValueError for an unknown name or
+    order.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """How a generative annotator asks: its options, what of a reference it shows, the two protocols, label scores.
 
-A conversation is a generator: it yields a request, is sent the engine's result, and returns a verdict. So a batch of
-sentences is asked in rounds (``converse``) and each goes its own way: done after one turn without a fact, after two
-without evidence, asked again where a reply could not be read.
+A conversation is a generator: it yields a request, is sent the engine's result, and returns a verdict. So a batch is
+asked in rounds (``converse``) and each sentence goes its own way: done after one turn without a fact, asked again after
+an unreadable reply.
 """
 
 from __future__ import annotations
@@ -37,15 +37,13 @@ if TYPE_CHECKING:
 
 Mode = Literal["sentence", "answer", "whole"]
 T = TypeVar("T")
-AGAIN_AT = 0.7
-"""Temperature of the second and further requests: a greedy one would bring the same reply."""
-GAP = "\n[…]\n"
-"""Stands for text left out."""
+AGAIN_AT = 0.7  # temperature of the second and further requests: a greedy one would bring the same reply
+GAP = "\n[…]\n"  # stands for text left out
 
 
 @dataclass(frozen=True)
 class Options:
-    """How a generative annotator works; checked before any model loads.
+    """How a generative annotator works; ValueError, before any model loads, where a value is wrong.
 
     Args:
         protocol: "tagged" (one turn; ANAH) or "three-turn" (ANAH-v2; no corrections).
@@ -58,9 +56,6 @@ class Options:
         max_tokens: Limit of a reply; a model that thinks before it answers needs more.
         seed: The seed of random prompts and of further attempts, in 0 … 2³¹ − 1.
         logprobs: Whether to ask for log-probabilities, from which ``scores`` come.
-
-    Raises:
-        ValueError: A value is out of its range, the file of templates is wrong, or there is no such wording.
     """
 
     protocol: Protocol = "tagged"
@@ -118,11 +113,8 @@ class Shown:
 class Windows:
     """Chooses what of a reference to show, by the passages and ranking of ``annotators/retrieval/window.py``.
 
-    Tokens are counted by an embedder, since a server does not say how it counts. A reference with no more characters
-    than the budget has tokens is shown whole without loading that embedder.
-
-    ``mode`` and ``tokens`` are those of ``Options.window`` and ``window_tokens``; ``embedder`` gives the embedder that
-    counts tokens and ranks, and is called when that is needed.
+    Tokens are counted by the embedder that ``embedder()`` gives, since a server does not say how it counts. A reference
+    with no more characters than the budget has tokens is shown whole without loading it.
     """
 
     def __init__(self, mode: Mode, tokens: int | None, embedder: Callable[[], Embedder]) -> None:
@@ -136,10 +128,7 @@ class Windows:
         return self._show(items, lambda pairs: [[window] for window in select(pairs)])
 
     def second(self, items: Sequence[Item]) -> list[Shown]:
-        """What is shown to look once more for the evidence of sentences found unverifiable: six times as much.
-
-        References of the items of the last ``first`` are not cut and embedded again.
-        """
+        """Six times as much, for sentences found unverifiable; what ``first`` indexed is not embedded again."""
         return self._show(items, second_pass)
 
     def _show(
@@ -240,11 +229,7 @@ def conversation(item: Item, shown: Shown, options: Options) -> Turn[Verdict]:
 
 
 def _ask(chat: Sequence[tuple[str, str]], read: Callable[[str, bool], T], options: Options) -> Turn[tuple[T, Sample]]:
-    """Ask until a reply can be read; ``read`` gets the reply and whether this was the last attempt.
-
-    Raises:
-        Unreadable: After the last attempt, or where the engine failed.
-    """
+    """Ask until ``read`` (reply, whether it is the last attempt) can read a reply, else raise Unreadable."""
     problems: list[str] = []
     for attempt in range(options.max_retries + 1):
         top = TOP if options.logprobs else 0
@@ -278,12 +263,9 @@ def _single_turn(item: Item, shown: Shown, options: Options) -> Turn[Verdict]:
     tagged, sample = yield from _ask(chat, read, options)
     placed = tuple(c for c in tagged.corrections if locate_words(c[0], item.sentence) is not None)
     return Verdict(
-        tagged.label,
-        tagged.fragments,
-        placed,
-        _scores(tagged.label, decision(sample, tagged.type_span, _WORDS)),
+        tagged.label, tagged.fragments, placed, _scores(tagged.label, decision(sample, tagged.type_span, _WORDS)),
         () if len(placed) == len(tagged.corrections) else ("correction_not_in_sentence",),
-    )
+    )  # fmt: skip
 
 
 def _three_turns(item: Item, shown: Shown, options: Options) -> Turn[Verdict]:
@@ -320,10 +302,8 @@ def _said(sample: Sample) -> tuple[str, str]:
 def converse(engine: Engine, conversations: Sequence[Turn[T]], known: dict[Request, ChatResult]) -> list[T]:
     """Carry conversations on together, a round of requests at a time; what each returned, in order.
 
-    Equal requests are made once: ``known`` has the results of those made before, and new ones are added to it.
-
-    Raises:
-        EngineError: The engine can't answer anything more; what it has answered is in its cache, where it has one.
+    Equal requests are made once: ``known`` has the results so far, and new ones are added to it. EngineError where the
+    engine can't answer anything more; what it has answered is in its cache, where it has one.
     """
     returned: dict[int, T] = {}
     waiting: dict[int, Request] = {}
@@ -351,16 +331,12 @@ def converse(engine: Engine, conversations: Sequence[Turn[T]], known: dict[Reque
 
 
 # --- label scores out of log-probabilities ------------------------------------------------------------------
-#
-# The label given gets the probability of its deciding words. What else could have been written there is read off the
-# likeliest alternatives to their tokens, as far as an engine tells them and as a beginning belongs to one label only
-# ("Con" to contradictory; 无 to 无 and 无法验证 alike, so that the next token is looked at, too). What remains is
-# shared equally by the other labels. These are no calibrated probabilities.
+# The label given gets the probability of its deciding words; others get that of the likeliest alternatives to their
+# tokens, as far as a beginning belongs to one label only (无 begins 无 and 无法验证: the next token tells).
+# What remains is shared equally by the other labels. These are no calibrated probabilities.
 
-CONTEXT = 12
-"""Characters before the deciding words by which they are found among the tokens."""
-TOP = 8
-"""Alternatives to ask an engine for."""
+CONTEXT = 12  # characters before the deciding words by which they are found among the tokens
+TOP = 8  # alternatives to ask an engine for
 _WORDS: dict[str, Label] = {**TYPES, **{f"<{word}>": label for word, label in TYPES.items()}}
 """What the deciding words may be, with and without brackets."""
 
@@ -376,15 +352,10 @@ def _scores(
 
 
 def decision(sample: Sample, span: tuple[int, int], words: Mapping[str, Label]) -> dict[Label, float] | None:
-    """How likely each label was where a reply decides, in [0, 1]; the sum is at most 1.
+    """How likely each label was, in [0, 1], where a reply decides at ``span``; the sum is at most 1.
 
-    Args:
-        sample: A reply with a log-probability per token.
-        span: Where the deciding words stand in ``sample.text``, code points.
-        words: What could stand there, in small letters and without blanks, and the label that it means.
-
-    Returns:
-        None without log-probabilities, or where the words are not found among the tokens or are none of ``words``.
+    ``words`` could stand there, in small letters and without blanks, and mean these labels. None without
+    log-probabilities, or where the words at ``span`` are not found among the tokens or are none of ``words``.
     """
     found, given = _tokens(sample, span), words.get(_plain(sample.text[slice(*span)]))
     if found is None or given is None or sample.logprobs is None:

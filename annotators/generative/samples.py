@@ -1,9 +1,7 @@
 """Training samples of the generative annotator: annotation, and the tasks that are trained beside it.
 
-Source: ANAH (ACL 2024), §3.1: each sentence of an answer is a sample; beside annotation the tasks question generation,
-question selection, answer generation and general dialogue; prompts in several wordings with the document before or
-after the question. Annotation is asked for as the annotator does it (``prompts.py``, ``protocols.py``); the wordings of
-the other tasks are here. Everything is drawn by seed.
+Source: ANAH (ACL 2024), §3.1. Annotation is asked for as the annotator does it (``prompts.py``, ``protocols.py``); the
+wordings of the other tasks are here. Everything is drawn by seed.
 """
 
 from __future__ import annotations
@@ -14,17 +12,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from annotators.evaluation.anah import edits_of
+from annotators.evaluation.anah import gold_edits
 from annotators.generative.prompts import Chooser, built_in
 from annotators.generative.protocols import Item, Shown, Windows
 from annotators.generative.tagged import neutral, write_tagged
-from annotators.records import HALLUCINATED, LABELS
+from annotators.records import LABELS
+from annotators.text.language import language_of_row
 
 Task = Literal["annotation", "question_generation", "question_selection", "answer_generation", "dialogue"]
 Message = dict[str, str]
 Sample = dict[str, Any]
-DISTRACTORS = 3
-"""Questions about other documents among which the right ones are to be found."""
+DISTRACTORS = 3  # questions about other documents among which the right ones are to be found
 WORDINGS: dict[str, dict[str, tuple[str, ...]]] = {
     "question_generation": {
         "en": (
@@ -66,17 +64,8 @@ def annotation_samples(
     """One sample per labelled sentence: what the annotator would ask, and the gold annotation in tags.
 
     Where the window lacks a gold fragment, six times as much is shown, as in the annotator's second pass. Rows whose
-    label is not one of the four are left out.
-
-    Args:
-        rows: With ``sentence``, ``reference``, ``question``, ``label``, ``fragments``, and ``edits`` or ``correction``.
-        prompts: Names of wordings. One is used as it is, document first; of several one is drawn for each sentence, in
-            either order.
-        windows: What of the reference is shown.
-        seed: The seed of the draws.
-
-    Raises:
-        ValueError: There is no such wording.
+    label is not one of the four are left out. One of ``prompts`` is used as it is, document first; of several one is
+    drawn for each sentence, in either order. ValueError where there is no such wording.
     """
     known = {t.name for t in built_in() if t.protocol == "tagged"}
     if unknown := sorted(set(prompts) - known):
@@ -84,7 +73,7 @@ def annotation_samples(
     templates = [t for t in built_in() if t.protocol == "tagged" and t.name in prompts]
     rows = [row for row in rows if row["label"] in LABELS]
     items = [
-        Item(row["sentence"], row["reference"], row.get("question") or "", _language(row), (row["sentence"],))
+        Item(row["sentence"], row["reference"], row.get("question") or "", language_of_row(row), (row["sentence"],))
         for row in rows
     ]
     shown = windows.first(items)
@@ -97,7 +86,7 @@ def annotation_samples(
     for n, (row, item, one) in enumerate(zip(rows, items, shown, strict=True)):
         template, order = draw(item.language, item.reference, f"{n} {item.question}" if several else item.question)
         text = template.fill(0, order, {"reference": one.text, "question": item.question, "sentence": item.sentence})
-        gold = write_tagged(row["label"], row.get("fragments") or (), edits(row), item.language)
+        gold = write_tagged(row["label"], row.get("fragments") or (), gold_edits(row), item.language)
         samples.append(_sample("annotation", [_user(text)], gold))
     return samples
 
@@ -108,31 +97,18 @@ def _lacks(shown: Shown, row: Mapping[str, Any]) -> bool:
     return not shown.whole and any(piece in row["reference"] and piece not in shown.text for piece in pieces)
 
 
-def edits(row: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Corrections of a labelled sentence as pairs; of a correction that is a whole sentence, what differs."""
-    if row["label"] not in HALLUCINATED:
-        return []
-    if row.get("edits"):
-        return [(old, new) for old, new in row["edits"]]
-    corrected = row.get("correction")
-    return edits_of(row["sentence"], corrected) if isinstance(corrected, str) else []
-
-
 def question_samples(topics: Sequence[Mapping[str, Any]], *, several: bool, seed: int = 0) -> dict[Task, list[Sample]]:
-    """Samples of question generation and question selection from {"reference", "questions", "lang"} of training topics.
-
-    Wordings are drawn by ``seed`` where ``several`` is true; else the first is used.
-    """
+    """Question tasks from {"reference", "questions", "lang"} of topics; ``several`` draws wordings."""
     draw = random.Random(seed)
     out: dict[Task, list[Sample]] = {"question_generation": [], "question_selection": []}
     for topic in topics:
-        language = _language(topic)
+        language = language_of_row(topic)
         questions = list(dict.fromkeys(topic["questions"]))
         document = _document(topic["reference"], language)
         gold = "\n".join(questions)
         text = _wording("question_generation", language, several, draw).format(document=document, n=str(len(questions)))
         out["question_generation"].append(_sample("question_generation", [_user(text)], gold))
-        asked = {q for other in topics if _language(other) == language for q in other["questions"]}
+        asked = {q for other in topics if language_of_row(other) == language for q in other["questions"]}
         others = sorted(asked - set(questions))
         if not others:
             continue
@@ -147,10 +123,7 @@ def question_samples(topics: Sequence[Mapping[str, Any]], *, several: bool, seed
 
 
 def answer_samples(rows: Sequence[Mapping[str, Any]], *, several: bool, seed: int = 0) -> list[Sample]:
-    """Samples of answer generation from labelled sentences with ``answer`` and ``question``.
-
-    Only answers in which no sentence is hallucinated are taken, so that none is taught. Wordings as above.
-    """
+    """Samples of answer generation from answers in which no sentence is hallucinated, so that none is taught."""
     draw = random.Random(seed)
     answers: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
     for row in rows:
@@ -160,7 +133,7 @@ def answer_samples(rows: Sequence[Mapping[str, Any]], *, several: bool, seed: in
     for (reference, question, answer), own in answers.items():
         labels = {row["label"] for row in own}
         if labels <= {"supported", "no_fact"} and "supported" in labels:
-            language = _language(own[-1])
+            language = language_of_row(own[-1])
             text = _wording("answer_generation", language, several, draw).format(
                 document=_document(reference, language), question=neutral(question)
             )
@@ -169,12 +142,7 @@ def answer_samples(rows: Sequence[Mapping[str, Any]], *, several: bool, seed: in
 
 
 def dialogue_samples(files: Iterable[Path]) -> Iterator[Sample]:
-    """Samples of general dialogue: the last assistant's message, given all before.
-
-    Args:
-        files: JSON Lines of Dolly ({"instruction", "context", "response"}), ShareGPT ({"conversations": [{"from",
-            "value"}]}) or messages ({"messages": [{"role", "content"}]}); other lines are passed over.
-    """
+    """General dialogue from JSON Lines (see ``_messages``): the last assistant's message, given all before."""
     for path in files:
         with path.open(encoding="utf-8") as lines:
             for line in lines:
@@ -188,13 +156,7 @@ def dialogue_samples(files: Iterable[Path]) -> Iterator[Sample]:
 def mix(samples: Mapping[Task, Sequence[Sample]], shares: Mapping[Task, float], seed: int = 0) -> list[Sample]:
     """All annotation samples and as many of each other task as its share asks for, as far as there are any.
 
-    Args:
-        samples: The samples of each task.
-        shares: Share of each task in the whole, taken relative to that of annotation, which is above 0.
-        seed: The seed of the draw and of the order.
-
-    Raises:
-        ValueError: The share of annotation is 0.
+    Shares are taken relative to that of annotation; ValueError where that is 0.
     """
     if shares.get("annotation", 0) <= 0:
         raise ValueError(f"expected a share of annotation above 0, got {shares.get('annotation', 0)}")
@@ -229,10 +191,6 @@ def _wording(task: str, language: str, several: bool, draw: random.Random) -> st
 def _document(reference: str, language: str) -> str:
     name = "文档" if language == "zh" else "document"
     return f"<{name}>\n{neutral(reference)}\n</{name}>"
-
-
-def _language(row: Mapping[str, Any]) -> str:
-    return "zh" if (row.get("language") or row.get("lang") or "en").startswith("zh") else "en"
 
 
 def _user(text: str) -> Message:

@@ -2,20 +2,12 @@
 
     <Reference> copied text<SEP>more of it <Hallucination> Contradictory <Correction> "1935" to "1931"
     <参考>原文<SEP>原文 <幻觉>矛盾 <改正>将“1935”改为“1931”            <No Fact>  <无事实>
+    <Facts Present>  <No Facts>         a point<SEP>another  <No Reference Information>         <No Hallucination>
 
-and the three turns of the later protocol:
-
-    <Facts Present>  <No Facts>
-    a point<SEP>another  <No Reference Information>
-    <No Hallucination>  <Contradictory>  <Unverifiable>
-
-Tags come in any order and in either language, with other case, blanks and the misspellings of public data. A reply that
-can be read in two ways is a failure, never a guess. Tags are written in ASCII angle brackets; text shown to a model has
-none (``neutral``), so text that it copies can't pass for a tag.
-
-What was read is then looked up. A fragment is searched for in the parts of the reference that the model was shown: as
-it is, then without regard to blanks, case, kinds of quotes and compatibility forms, then the most similar piece. A
-correction must be in the sentence, exactly but for the same small differences.
+The last line is of the later protocol of three turns. Tags come in any order and in either language, with other case,
+blanks and the misspellings of public data. A reply that can be read in two ways is a failure, never a guess. Text shown
+to a model has no ASCII angle brackets (``neutral``), so text that it copies can't pass for a tag. Fragments are then
+looked up in what the model was shown, and corrections in the sentence.
 """
 
 from __future__ import annotations
@@ -104,10 +96,7 @@ class Part:
 
 
 def neutral(text: str) -> str:
-    """A text as it is shown to a model: no ASCII angle brackets, no invisible or control characters.
-
-    ``<`` and ``>`` become ‹ and ›, which no Unicode normalisation turns back; lone surrogates become U+FFFD.
-    """
+    """A text as a model is shown it: no invisible characters, ``<`` and ``>`` as ‹ and ›, lone surrogates as U+FFFD."""
     if text.isascii() and text.isprintable() and "<" not in text and ">" not in text:
         return text
     shown = (
@@ -180,10 +169,7 @@ def _squashed(text: str) -> str:
 
 
 def fragments_in(value: str) -> list[str]:
-    """The fragments in what follows a reference tag or stands between <SEP>s.
-
-    They come without the code fences, list marks, opening phrases and pair of quotes that models put around them.
-    """
+    """The fragments in a value, without fences, list marks, opening phrases and quotes that models put around them."""
     found = []
     for piece in (piece for part in _SEP.split(value) for piece in _NUMBERED.split(part)):
         text = piece.strip().strip("`").strip()
@@ -231,14 +217,9 @@ class Tagged:
 
 
 def parse_tagged(reply: str, sources: Sequence[str] = ()) -> Tagged:
-    """Read a reply of the single-turn protocol.
+    """Read a reply of the single-turn protocol; ParseFailure, whose name says why, where it can't be read.
 
-    Args:
-        reply: What the model wrote.
-        sources: The texts that it was shown, as they came; a tag copied out of one of them is no tag.
-
-    Raises:
-        ParseFailure: It can't be read; the failure's name says why.
+    ``sources`` are the texts that the model was shown; a tag copied out of one of them is no tag.
     """
     start = opening(reply)
     parts = parts_of(reply, start, _single_kind)
@@ -363,10 +344,8 @@ def _one_of(reply: str, names: Mapping[str, T], sources: Sequence[str]) -> tuple
 
 LEAST = 0.8
 """Indel similarity (rapidfuzz ``ratio`` / 100) from which on a piece of the reference counts as what was copied."""
-FEWEST = 8
-"""Characters of a fragment that may be looked for by similarity; shorter ones are similar to anything."""
-BLOCK = 3
-"""Characters in a row that must be shared to belong to a loose copy."""
+FEWEST = 8  # characters of a fragment that may be looked for by similarity; shorter ones are similar to anything
+BLOCK = 3  # characters in a row that must be shared to belong to a loose copy
 _QUOTES = {**dict.fromkeys("“”„‟〝〞＂「」『』«»", '"'), **dict.fromkeys("‘’‚‛`´＇′", "'")}
 _DASHES = frozenset("‐‑‒–—―−－")
 _BRACKETS = {"‹": "<", "›": ">"}
@@ -375,15 +354,9 @@ Run = tuple[int, int]
 
 
 def locate_fragment(fragment: str, reference: str, runs: Sequence[Run]) -> Fragment | None:
-    """The piece of the reference that a model copied, or None where there is none.
+    """The piece of the reference that a model copied from the ``runs`` it was shown, or None where there is none.
 
-    Args:
-        fragment: What the model wrote.
-        reference: The whole text, as it came.
-        runs: Spans of the reference that the model was shown.
-
-    Returns:
-        The piece; its ``match`` is 1 where it was copied and else its similarity, at least ``LEAST``.
+    Its ``match`` is 1 where it was copied and else its similarity, at least ``LEAST``.
     """
     for start, end in runs:
         if fragment and (at := reference.find(fragment, start, end)) >= 0:
@@ -416,10 +389,7 @@ def locate_fragment(fragment: str, reference: str, runs: Sequence[Run]) -> Fragm
 
 
 def locate_fragments(written: Sequence[str], reference: str, runs: Sequence[Run]) -> tuple[list[Fragment], list[str]]:
-    """The pieces of the reference that a model copied, and what it wrote that is not in the reference.
-
-    What is not found as a whole is looked for line by line: models put opening words on a line of their own.
-    """
+    """What a model copied, whole or line by line (opening words stand on lines of their own), and what it did not."""
     found: list[Fragment] = []
     missing: list[str] = []
     for text in written:
@@ -457,8 +427,8 @@ def restored(text: str, *sources: str) -> str:
 def folded(text: str) -> tuple[str, tuple[int, ...]]:
     """A text without what a copy may change, and for each of its characters the offset that it came from.
 
-    Runs of blanks are one blank (none at the ends), letters small, compatibility forms folded (NFKC), quotes and
-    dashes of one kind, invisible characters gone.
+    Runs of blanks are one (none at the ends), letters small, compatibility forms folded (NFKC), quotes and dashes
+    alike.
     """
     kept: list[str] = []
     origin: list[int] = []

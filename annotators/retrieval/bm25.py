@@ -1,10 +1,9 @@
 """BM25 over the passages of one reference, for English and Chinese, many queries at once.
 
-Counts and inverse document frequencies are those of ``rank_bm25.BM25Plus``: its idf, log((P + 1) / df), is positive for
-every word, while Okapi's is negative or flattened for a word that more than half of the passages have, which in a
-reference of a few sentences is the topic itself. What BM25Plus adds to every passage alike (δ · idf per word of the
-query) does not change the order and is left out, so that 0 means: no word in common. Scoring goes through postings
-instead of ``get_scores``, which looks every word up in every passage.
+Counts and inverse document frequencies are those of ``rank_bm25.BM25Plus``: its idf is positive for every word, while
+Okapi's is negative or flattened for a word that more than half of the passages have, which in a reference of a few
+sentences is the topic itself. What BM25Plus adds to every passage alike is left out, so that 0 means: no word in
+common. Scoring goes through postings, since ``get_scores`` looks every word up in every passage.
 """
 
 from __future__ import annotations
@@ -40,11 +39,7 @@ def words(text: str) -> list[str]:
 
 
 class BM25:
-    """BM25 (k1 = 1.5, b = 0.75) over P passages.
-
-    Args:
-        passages: P lists of words; at least one.
-    """
+    """BM25 (k1 = 1.5, b = 0.75) over P ≥ 1 passages, given as lists of words."""
 
     def __init__(self, passages: Sequence[Sequence[str]]) -> None:
         from rank_bm25 import BM25Plus

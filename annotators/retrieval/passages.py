@@ -18,7 +18,7 @@ import numpy as np
 
 from annotators.retrieval.bm25 import BM25, words
 from annotators.text.language import language_of
-from annotators.text.sentences import split_sentences
+from annotators.text.sentences import split_sentences, trimmed
 
 PASSAGE_TOKENS = 128
 _BREAKS = frozenset(" \t\n\r\u3000,;，；、")
@@ -50,10 +50,8 @@ class Passage:
 
 @dataclass(frozen=True, eq=False)
 class ReferenceIndex:
-    """One reference, cut and ready to be searched; made by :func:`index_references`.
-
-    ``passages`` are P pieces in order, with only white space between them; ``budget`` is in tokens of a window;
-    ``vectors`` holds one (P, D) array per encoder and is empty where the whole reference fits.
+    """One reference, cut and ready to be searched: P passages, a budget in tokens of a window, and one (P, D) array of
+    vectors per encoder, none where the whole reference fits; made by :func:`index_references`.
     """
 
     reference: str
@@ -86,16 +84,9 @@ def budget_of(reference: str) -> int:
 def index_references(
     references: Sequence[str], tokenize: Tokenize, encoders: Sequence[Encoder] = (), budget: int | None = None
 ) -> list[ReferenceIndex]:
-    """Cut references into passages and embed these, each distinct reference and passage once.
+    """Cut references into passages and embed these, each distinct reference and passage once; one index each, in order.
 
-    Args:
-        references: Any texts, empty ones among them.
-        tokenize: The annotator's tokenizer; the budget is in its tokens.
-        encoders: Embedders to rank with beside BM25; none for BM25 alone.
-        budget: Tokens of a window, more than 0; None for 400, and 540 where the reference is Chinese.
-
-    Returns:
-        One index per reference, in order; equal references share one.
+    ``budget``, above 0, is in tokens of ``tokenize`` (None: see ``budget_of``); without ``encoders`` BM25 ranks alone.
     """
     if budget is not None and budget <= 0:
         raise ValueError(f"budget: expected a number of tokens above 0, got {budget}")
@@ -146,10 +137,4 @@ def _cut(text: str, starts_T: np.ndarray, limit: int) -> list[tuple[int, int]]:
         cut = next(words_begin, last)
         cuts.append(int(starts_T[cut]))
         token = max(token + 1, int(np.searchsorted(starts_T, starts_T[cut])))  # tokens may share a character
-    pieces = []
-    for start, end in zip(cuts, [*cuts[1:], len(text)], strict=True):
-        bare = text[start:end].strip()
-        if bare:
-            start += len(text[start:end]) - len(text[start:end].lstrip())
-            pieces.append((start, start + len(bare)))
-    return pieces
+    return trimmed(text, [*cuts, len(text)])

@@ -1,9 +1,8 @@
 """The window: the passages of a reference that bear on a sentence, within a budget of the annotator's tokens.
 
-A reference within the budget is its own window, and nothing is ranked. Otherwise each passage gets a reciprocal rank
-from BM25 and from each embedder; the sum of these, with a share of a neighbour's, orders the passages, and they are
-taken till the budget is full. Ranks rather than scores, so that unrelated text put around the evidence changes little.
-The second pass reads six times as much text, in several windows, in document order.
+A reference within the budget is its own window. Otherwise each passage gets a reciprocal rank from BM25 and from each
+embedder; the sum of these, with a share of a neighbour's, orders the passages. Ranks rather than scores, so that
+unrelated text put around the evidence changes little. The second pass reads six times as much, in several windows.
 """
 
 from __future__ import annotations
@@ -17,19 +16,15 @@ import numpy as np
 from annotators.retrieval.bm25 import words
 from annotators.retrieval.passages import Passage, ReferenceIndex
 
-# Chosen on fold 1, see docs/results/window-recall.md.
+# Chosen on fold 1, see docs/results/evidence.md.
 RANK_OFFSET = 5
 LINE_SHARE, LINE_TOKENS = 0.75, 128
-_CELLS = 4_000_000
-"""Scores of one matrix, at most: queries are taken in groups of this many / passages."""
+_CELLS = 4_000_000  # scores of one matrix, at most: queries are taken in groups of this many / passages
 
 
 @dataclass(frozen=True)
 class Window:
-    """Passages of one reference in document order; none where it is empty.
-
-    ``places`` are their numbers in ``ReferenceIndex.passages``; ``whole`` says that this is the whole reference.
-    """
+    """Passages of one reference in document order, their numbers, and whether they are the whole reference."""
 
     passages: tuple[Passage, ...]
     places: tuple[int, ...]
@@ -57,8 +52,7 @@ def select(pairs: Sequence[tuple[ReferenceIndex, str]]) -> list[Window]:
 def second_pass(pairs: Sequence[tuple[ReferenceIndex, str]], factor: int = 6) -> list[list[Window]]:
     """More windows for sentences that the first one left unverifiable; none where that was the whole reference.
 
-    The best passages up to ``factor`` times the budget, the first window's among them (now beside their neighbours), in
-    document order, cut into at most ``factor`` windows within the budget each.
+    The best passages up to ``factor`` times the budget, now beside their neighbours, in at most ``factor`` windows.
     """
     windows: list[list[Window]] = [[] for _ in pairs]
     for n, index, order in _orders(pairs):
@@ -130,10 +124,7 @@ def with_neighbours(support_QP: np.ndarray, index: ReferenceIndex) -> np.ndarray
 
 
 def take(index: ReferenceIndex, order_P: np.ndarray, budget: int) -> list[int]:
-    """Places of the passages to read, best first, out of all places, best first.
-
-    A passage that no longer fits is passed over, the best one always taken; equal passages are taken once.
-    """
+    """Places to read, best first; one that no longer fits is passed over, the best is taken, equal passages once."""
     smallest = min(passage.tokens for passage in index.passages)
     taken: list[int] = []
     seen: set[str] = set()

@@ -1,15 +1,16 @@
 """Which language a text is in, as far as an annotator must know: English, Chinese, another one, or none.
 
-The script decides first (Han, kana, Hangul, Cyrillic, Arabic …), then, for Latin letters, the share of English
-function words and, where these are few, py3langid. Short Latin texts and names count as English, since no method
-tells; a text without letters has no language.
+The script decides first, then, for Latin letters, the share of English function words and, where these are few,
+py3langid. Short Latin texts and names count as English, since no method tells.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Mapping
 from functools import lru_cache
+from typing import Any
 
 from annotators.text.words import FUNCTION_WORDS
 
@@ -18,12 +19,8 @@ _HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003134f
 _KANA = re.compile("[\u3041-\u3096\u30a1-\u30fa\u31f0-\u31ff\uff66-\uff9d]")
 _LATIN = re.compile("[A-Za-z\u00c0-\u024f\u1e00-\u1eff]")
 _HEAD = 4000
-MIN_WORDS = 4
-"""Latin texts of fewer words than this are taken for English."""
-MARGIN = 12.0
-"""Nats by which another language must beat English, per text."""
-
-
+MIN_WORDS = 4  # Latin texts of fewer words than this are taken for English
+MARGIN = 12.0  # nats by which another language must beat English, per text
 _OTHERS = frozenset(
     "fr de es it pt nl sv da no nb nn fi pl cs sk ro hu tr id ms vi ca gl hr sl bs lt lv et sq af sw".split()
 )
@@ -31,11 +28,7 @@ _ENGLISH = FUNCTION_WORDS - frozenset("a an me was in on i no so as do s t is fo
 
 
 def language_of(text: str) -> str:
-    """The language of a text: "en", "zh", another code ("ja", "fr", "other"), or "none" without letters.
-
-    Args:
-        text: Any text; its first 4,000 characters decide.
-    """
+    """The language of a text's first 4,000 characters: "en", "zh", another code ("ja", "fr", "other"), or "none"."""
     return _language_of(text[:_HEAD])
 
 
@@ -74,6 +67,11 @@ def _latin_language(text: str) -> str:
 def declared_or_found(declared: str | None, text: str) -> str:
     """The code of a declared language without its region ("zh-CN" is "zh"); the text's own where none is declared."""
     return declared.lower().replace("_", "-").split("-")[0] if declared else language_of(text)
+
+
+def language_of_row(row: Mapping[str, Any]) -> str:
+    """ "zh" or "en": in which of the two a labelled row is, by what it declares."""
+    return "zh" if (row.get("language") or row.get("lang") or "en").startswith("zh") else "en"
 
 
 def reads_as_english(text: str) -> bool:

@@ -26,18 +26,16 @@ _LOOKS_LATIN = str.maketrans(
     "\u03bf\u03b1\u03b9\u03bd\u03c1\u03c5\u0391\u0392\u0395\u0396\u0397\u0399\u039a\u039c\u039d\u039f\u03a1\u03a4\u03a5\u03a7",
     "aeopcxyijshdbkmhtABEKMHOPCTXIJSoaivpuABEZHIKMNOPTYX",
 )
+_VARIATION = re.compile("[\ufe00-\ufe0f\u180b-\u180f\U000e0100-\U000e01ef]")  # selectors of a glyph
 _LATIN = re.compile("[A-Za-z]")
 
 
 def clean(text: str) -> tuple[str, list[int]]:
-    """The text without control, format and invisible characters and tags; compatibility forms folded (NFKC).
+    """The text without control, format and invisible characters and tags, compatibility forms folded (NFKC), and for
+    each of its characters the offset in ``text`` that it came from.
 
-    Inline tags vanish, others become a space; entities are read; combining marks are composed or dropped;
-    superscripts get a "^", so that they do not join a number; apostrophes become "'"; look-alike letters in a
-    word with Latin ones become Latin.
-
-    Returns:
-        The clean text and, for each of its characters, the offset of the character of ``text`` it came from.
+    Inline tags vanish, others become a space; entities are read; combining marks are composed or dropped; superscripts
+    get a "^", so that they do not join a number; look-alike letters in a word with Latin ones become Latin.
     """
     if text.isascii() and text.isprintable() and not {"<", "&", "`"} & set(text):
         return text, list(range(len(text)))
@@ -67,16 +65,12 @@ def _fold(piece: str) -> str:
         return char
     if char in _APOSTROPHES:
         return "'"
-    if unicodedata.category(char) in _DROP or char in _INVISIBLE or _is_variation(char):
+    if unicodedata.category(char) in _DROP or char in _INVISIBLE or _VARIATION.match(char):
         return ""
     composed = unicodedata.normalize("NFKC", piece)
     if unicodedata.decomposition(char).startswith(("<super>", "<sub>")):
         return "^" + composed
     return "".join(c for c in composed if not unicodedata.combining(c) and c not in _INVISIBLE)
-
-
-def _is_variation(char: str) -> bool:
-    return "\ufe00" <= char <= "\ufe0f" or "\u180b" <= char <= "\u180f" or "\U000e0100" <= char <= "\U000e01ef"
 
 
 def _one_script(match: re.Match[str]) -> str:
@@ -86,17 +80,7 @@ def _one_script(match: re.Match[str]) -> str:
 
 
 def original_span(text: str, origin: list[int], start: int, end: int) -> tuple[int, int]:
-    """The span of the text as it came that holds characters start to end of the clean text (end excluded).
-
-    Args:
-        text: As it came.
-        origin: Of ``clean(text)``.
-        start: First character, in the clean text.
-        end: Behind the last one.
-
-    Raises:
-        ValueError: The span is empty.
-    """
+    """The span of ``text`` behind characters start to end (excluded) of its clean text; ValueError for none."""
     if start >= end:
         raise ValueError(f"span: expected start < end, got {start} and {end}")
     last = _PIECE.match(text, origin[end - 1])

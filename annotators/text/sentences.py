@@ -1,17 +1,17 @@
 """Cut an English or Chinese answer into sentences, as character offsets into it.
 
 One compiled expression finds the characters that may matter (line breaks, stops, quotes, brackets, inline list
-markers); small functions decide each. A list item, a heading and a table row are sentences; a list marker
-stays with its item and a citation mark with the sentence before it; a short quotation or bracket is never cut
-inside, a long quotation is; a fenced code block is one piece. Between two sentences lies only white space.
-
-Time is linear in the text: every look back or ahead is bounded and no expression backtracks far.
-Left out: other languages, and what only meaning can tell ("a plant in the U.S. Howard Mosher runs").
+markers); small functions decide each. A list item, a heading and a table row are sentences; a list marker stays with
+its item and a citation mark with the sentence before it; a short quotation or bracket is never cut inside, a long
+quotation is; a fenced code block is one piece. Time is linear in the text: every look back or ahead is bounded. Left
+out: other languages, and what only meaning can tell ("a plant in the U.S. Howard Mosher runs").
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 # --- word lists (lower case, without the last stop) and character classes -----------------------------------
@@ -426,16 +426,12 @@ MAX_QUOTE, MAX_QUOTE_HAN, MAX_BRACKET = 120, 60, 200
 # Every character that may end a sentence or open a span; not the dot of "3.5" or "example.com", of "、" that of "2、".
 _HOT = re.compile(rf"[{NL}{STOPS}{BULLETS}\"'“‘`(（\[【《〈「『)、](?:(?<![.、])|(?<=\.)(?![a-z0-9])|(?<=[0-9]、))")
 _RUN = re.compile(rf"[{STOPS}]++(?:[ ][.!?]++(?!\S))*+")
+_MOST = {
+    **dict.fromkeys(("()", "（）", "[]", "【】", "《》", "〈〉"), MAX_BRACKET),
+    **dict.fromkeys(("「」", "『』", "“”"), MAX_QUOTE),
+}
 _SPANS = {
-    "(": rf"\([^(){NL}]{{0,{MAX_BRACKET}}}\)",
-    "（": rf"（[^（）{NL}]{{0,{MAX_BRACKET}}}）",
-    "[": rf"\[[^\[\]{NL}]{{0,{MAX_BRACKET}}}\]",
-    "【": rf"【[^【】{NL}]{{0,{MAX_BRACKET}}}】",
-    "《": rf"《[^《》{NL}]{{0,{MAX_BRACKET}}}》",
-    "〈": rf"〈[^〈〉{NL}]{{0,{MAX_BRACKET}}}〉",
-    "「": rf"「[^「」{NL}]{{0,{MAX_QUOTE}}}」",
-    "『": rf"『[^『』{NL}]{{0,{MAX_QUOTE}}}』",
-    "“": rf"“[^“”{NL}]{{0,{MAX_QUOTE}}}”",
+    **{p[0]: rf"\{p[0]}[^\{p[0]}\{p[1]}{NL}]{{0,{most}}}\{p[1]}" for p, most in _MOST.items()},
     "‘": rf"‘(?:[^‘’{NL}]|’(?=\w)){{0,{MAX_QUOTE}}}+’",
     '"': rf'"[^"{NL}]{{0,{MAX_QUOTE}}}"',
     "'": rf"(?<![^\s(])'(?=\w)(?:[^'{NL}]|'(?=\w)){{1,{MAX_QUOTE}}}+(?<=[.!?,])'",
@@ -463,24 +459,22 @@ _CAPITAL_NEXT = re.compile(r"[ \t][A-Z]")
 
 
 def split_sentences(text: str) -> list[tuple[int, int]]:
-    """Sentences of ``text`` as ``(start, end)`` offsets, in order.
+    """Sentences of ``text`` as ``(start, end)`` code-point offsets, in order, free of outer white space.
 
-    Args:
-        text: An answer, English, Chinese or mixed; any characters.
-
-    Returns:
-        Code-point offsets with ``text[start:end]`` free of outer white space, and only white space before,
-        between and after them. White space alone gives none; marks alone (``"---"``, ``"1."``) give one.
+    Only white space stands before, between and after them. White space alone gives none; marks alone (``"---"``,
+    ``"1."``) give one.
     """
-    sentences, left = [], 0
-    for right in [*_cuts(text), len(text)]:
+    return trimmed(text, [0, *_cuts(text), len(text)])
+
+
+def trimmed(text: str, edges: Sequence[int]) -> list[tuple[int, int]]:
+    """The pieces of a text between edges, without the white space around each; empty ones are left out."""
+    pieces = []
+    for left, right in pairwise(edges):
         body = text[left:right].lstrip()
-        start = right - len(body)
-        body = body.rstrip()
-        if body:
-            sentences.append((start, start + len(body)))
-        left = right
-    return sentences
+        if bare := body.rstrip():
+            pieces.append((right - len(body), right - len(body) + len(bare)))
+    return pieces
 
 
 def _cuts(text: str) -> list[int]:
@@ -588,10 +582,7 @@ def _inner_stop(text: str, opener: int, end: int) -> tuple[int, int] | None:
 
 
 def _joins(text: str, start: int, line_start: int, end: int, begin: int, ended: int) -> bool:
-    """Whether the sentence from ``start`` goes on over the line break ``text[end:begin]``.
-
-    It does after a list marker alone, under a heading's underline, and where a line was wrapped.
-    """
+    """Whether the sentence goes on over the line break ``text[end:begin]``: a list marker, an underline, a wrap."""
     line = text[line_start:end].rstrip()
     if begin == len(text) or not line:
         return True

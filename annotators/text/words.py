@@ -1,10 +1,8 @@
 """The words of a text: English ones with stems, values and names, Chinese ones by jieba, and lists of English words.
 
 ``words_of`` is the one cutter for comparing English texts word by word: Porter stems, numbers by value ("1,000" =
-"1000", "seven" = "7"), names by their capitals. Some places cut otherwise on purpose, since published or
-stored figures depend on it: ROUGE-L (``fewl/similarity.py``, ``annotators/evaluation/texts.py``) cuts as rouge-score
-does, BM25 folds suffixes instead of stemming, rewards (``mitigate/rewards/inputs.py``) count every Chinese character,
-and ``annotators/text/language.py`` reads letters of any script.
+"1000", "seven" = "7"), names by their capitals. ROUGE-L, BM25 and the rewards cut otherwise on purpose, since published
+or stored figures depend on it.
 """
 
 from __future__ import annotations
@@ -87,8 +85,8 @@ _WORD = re.compile(r"(?:(?<![\w.,)])[-−](?=\d))?\d+(?:[.,:]\d+)*|[^\W\d_]+(?:[
 class Words:
     """The words of one text, in order; all tuples have one entry per word (_W).
 
-    ``stems`` are compared, ``starts``/``ends`` are code-point offsets, ``numbers`` is the value as text or None,
-    ``content`` is False for function words.
+    ``stems`` are compared, offsets are code points, ``numbers`` is the value as text or None, ``content`` is False for
+    function words.
     """
 
     lower: tuple[str, ...]

@@ -1,10 +1,9 @@
 """The embedded discriminative annotator: every sentence of an answer against its window of the reference.
 
-A batch is split into sentences, and those that cannot be judged are set aside; then each distinct reference is indexed
-once, each sentence's window chosen, each distinct text embedded once, and the combiner turns alignment features into
-probabilities (``judging.py``); what it found unverifiable in a long reference is looked for once more. It judges
-English, and those Chinese sentences that the reference plainly supports; all else gets the status
-"language_unsupported". It marks what is wrong and proposes no corrections.
+Sentences that cannot be judged are set aside; then each distinct reference is indexed once, each distinct text embedded
+once, and the combiner turns alignment features into probabilities (``judging.py``). It judges English, and those
+Chinese sentences that the reference plainly supports; all else gets the status "language_unsupported". It marks what is
+wrong and proposes no corrections.
 """
 
 from __future__ import annotations
@@ -29,6 +28,7 @@ from annotators.text.language import language_of, reads_as_english
 from annotators.text.normalise import clean, clean_text, original_span
 from annotators.text.sentences import split_sentences
 from annotators.text.words import words_of
+from annotators.verifier.causal import snapshot
 from annotators.verifier.claims import VERSION as CLAIMS_VERSION
 from annotators.verifier.claims import claims_nothing, claims_nothing_chinese
 from annotators.verifier.combiner import DOUBT, Combiner
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 EMBEDDED = Path(__file__).with_name("embedded")
 MAX_WORDS = 150
 """Sentences of more words are not judged ("too_long"): the windows they need were never seen in training."""
-CHUNK = 64
-"""Distinct references whose texts are held in memory at once."""
+CHUNK = 64  # distinct references whose texts are held in memory at once
+NO_FACT_SCORES: dict[Label, float] = {label: float(label == "no_fact") for label in LABELS}
 MADE_FOR = {"kind": "discriminative", "version": VERSION, "labels": list(LABELS), "features": list(FEATURES)}
 """What the annotator.json of a folder must say."""
 
@@ -55,30 +55,18 @@ MADE_FOR = {"kind": "discriminative", "version": VERSION, "labels": list(LABELS)
 class DiscriminativeAnnotator(Annotator):
     """Judges sentences by alignment features and a small trained combiner.
 
-    Args:
-        combiner: Features to probabilities.
-        idf: Word weights that the features use.
-        embedder: Sentence and token embeddings.
-        name: What annotations call it.
-        embedder_id: What ``save_pretrained`` writes as the embedder: None for the packaged one.
-        window_tokens: Budget of a window; None for 400 tokens of English, 540 of Chinese.
-        encoder: Reads sentence and evidence together; without one the features alone decide.
+    ``idf`` weighs words for the features; ``embedder_id`` is what ``save_pretrained`` writes (None: the packaged one);
+    ``window_tokens`` is the budget of a window (None: see ``passages.budget_of``); ``encoder`` reads sentence and
+    evidence together, and without one the features alone decide.
     """
 
     languages = ("en",)  # of Chinese only what is plain
     embedder: Embedder
 
     def __init__(
-        self,
-        combiner: Combiner,
-        idf: Idf,
-        embedder: Embedder,
-        *,
-        name: str = "embedded",
-        embedder_id: str | None = None,
-        window_tokens: int | None = None,
-        encoder: PairEncoder | None = None,
-    ) -> None:
+        self, combiner: Combiner, idf: Idf, embedder: Embedder, *, name: str = "embedded",
+        embedder_id: str | None = None, window_tokens: int | None = None, encoder: PairEncoder | None = None,
+    ) -> None:  # fmt: skip
         self.encoder = encoder
         self.combiner = combiner
         self.idf = idf
@@ -100,24 +88,14 @@ class DiscriminativeAnnotator(Annotator):
 
     @classmethod
     def from_pretrained(
-        cls,
-        name: str = "embedded",
-        *,
-        device: str | None = None,
-        dtype: Literal["auto", "float32", "bfloat16"] = "auto",
-        window_tokens: int | None = None,
-    ) -> DiscriminativeAnnotator:
+        cls, name: str = "embedded", *, device: str | None = None,
+        dtype: Literal["auto", "float32", "bfloat16"] = "auto", window_tokens: int | None = None,
+    ) -> DiscriminativeAnnotator:  # fmt: skip
         """Load "embedded" (shipped inside the package), or a folder or hub id written by ``save_pretrained``.
 
-        Args:
-            name: "embedded", a folder, or a hub id.
-            device: "cpu", "cuda"…; None takes cuda where there is one.
-            dtype: Data type of the encoder; "auto" is bfloat16 where the hardware has it.
-            window_tokens: Budget of a window; None for 400 tokens of English, 540 of Chinese.
-
-        Raises:
-            OSError: The folder or hub id has no annotator.
-            ValueError: It was made for other features than this version computes, or a file is damaged.
+        ``device`` None takes cuda where there is one; ``dtype`` is the encoder's, "auto" bfloat16 where the hardware
+        has it. OSError where there is no annotator; ValueError where it was made for other features than this version
+        computes, or a file is damaged.
         """
         from safetensors import SafetensorError
         from safetensors.numpy import load_file
@@ -163,24 +141,17 @@ class DiscriminativeAnnotator(Annotator):
         )
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """Write the annotator into a folder, which is made.
-
-        annotator.json says what it was made for; beside it are combiner.safetensors, idf.safetensors and, with a pair
-        encoder, encoder.safetensors: what training changed in the encoder's base.
-        """
+        """Write annotator.json and the weights into a folder, which is made; of an encoder what training changed."""
         from safetensors.numpy import save_file
 
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         stored = None if self.encoder is None else self.encoder.stored
         config = {
-            "kind": MADE_FOR["kind"],
-            "version": MADE_FOR["version"],
-            "embedder": self.embedder_id,
+            "kind": MADE_FOR["kind"], "version": MADE_FOR["version"], "embedder": self.embedder_id,
             "encoder": None if stored is None or self.encoder is None else {"base": self.encoder.base},
-            "labels": MADE_FOR["labels"],
-            "features": MADE_FOR["features"],
-        }
+            "labels": MADE_FOR["labels"], "features": MADE_FOR["features"],
+        }  # fmt: skip
         (folder / "annotator.json").write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
         self.combiner.save(folder / "combiner.safetensors")
         save_file({"idf": self.idf.table.astype(np.float16)}, folder / "idf.safetensors")
@@ -218,14 +189,7 @@ class DiscriminativeAnnotator(Annotator):
 
 
 def unjudgeable(sentence: str, reference: str, language: str | None = None, answer: str | None = None) -> Status | None:
-    """Why a sentence can't be judged, or None where it can be.
-
-    Args:
-        sentence: The clean sentence.
-        reference: The reference as it came.
-        language: The declared language.
-        answer: The whole answer; None where the sentence stands alone.
-    """
+    """Why a clean sentence can't be judged, or None where it can be; ``answer`` is None where it stands alone."""
     reference = clean_text(reference)
     if not reference.strip():
         return "no_reference"
@@ -247,12 +211,8 @@ def _without_weights(sentence: Sentence) -> SentenceAnnotation | None:
         chinese = judged_chinese(sentence) if status == "language_unsupported" else None
         return chinese or sentence.judged(status)
     if not len(words_of(own)) or claims_nothing(own):  # dashes, emoji, talk
-        return sentence.judged("checked", "no_fact", _certainly_no_fact())
+        return sentence.judged("checked", "no_fact", dict(NO_FACT_SCORES))
     return None
-
-
-def _certainly_no_fact() -> dict[Label, float]:
-    return {label: float(label == "no_fact") for label in LABELS}
 
 
 def _annotation(sentence: Sentence, verdict: Verdict) -> SentenceAnnotation:
@@ -278,34 +238,19 @@ def _folder_of(name: str) -> Path:
         raise OSError(
             f"annotator {name!r}: expected 'embedded', a folder or a hub id (OWNER/NAME); there is no such folder"
         )
-    from huggingface_hub import snapshot_download
-
-    try:
-        folder = Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors"]))
-    except Exception as error:
-        reason = " ".join(str(error).split())[:200]
-        raise OSError(
-            f"annotator {name!r}: expected 'embedded', a folder or a hub id; no such folder, and the hub says: {reason}"
-        ) from error
+    folder = snapshot(name, ["*.json", "*.safetensors"], "'embedded', a folder or a hub id")
     if not (folder / "annotator.json").is_file():
         raise OSError(f"annotator {name!r}: the repository on the hub holds no annotator.json")
     return folder
 
 
-# ----------------------------------------------------------------------------------------------------
-# Chinese sentences that a reference plainly supports, told without weights: the first step beyond "unsupported".
-#
-# A sentence counts as supported where it stands in one or two neighbouring sentences of the reference nearly word for
-# word: every character but function words is found there in the same order, numbers whole, with as many negations, and
-# nothing in the reference makes it a plan, a hope, a condition or hearsay. All else is left unjudged, so no Chinese
-# sentence is ever called hallucinated here. What this is worth is on docs/results/chinese-verdict.md.
+# A Chinese sentence counts as supported where one or two neighbouring sentences of the reference say it nearly word for
+# word: all characters but function words in the same order, numbers whole, as many negations, no plan, hope, condition
+# or hearsay. All else is left unjudged, so none is called hallucinated (docs/results/annotator.md).
 
-CHINESE_VERSION = 2
-"""Raised whenever the rule changes, since verdicts depend on it."""
-MIN_ALIGNED = 0.9
-"""Share of the sentence's characters that stand in the window in the same order."""
-MAX_STRETCH = 2.5
-"""Characters of the window from the first aligned one to the last, for each of the sentence."""
+CHINESE_VERSION = 2  # raised whenever the rule changes, since verdicts depend on it
+MIN_ALIGNED = 0.9  # share of the sentence's characters that stand in the window in the same order
+MAX_STRETCH = 2.5  # characters of the window from the first aligned one to the last, for each of the sentence
 MIN_CHARACTERS, MAX_CHARACTERS = 4, 300
 PRECISION = 0.9
 """P(supported) that is stated: about what the rule reached on rows it was not chosen on, where wording differs."""
@@ -325,12 +270,7 @@ _UNREAL = re.compile(
 
 
 def plainly_supported(sentence: str, reference: str) -> Fragment | None:
-    """The one or two sentences of the reference that say the same, or None where that can't be told.
-
-    Args:
-        sentence: A Chinese sentence.
-        reference: The reference as it came; the fragment's offsets are into it.
-    """
+    """The one or two sentences of the reference that say the same as a Chinese one, or None where none is sure to."""
     own = clean_text(sentence)
     characters = _characters(own)
     if not MIN_CHARACTERS <= len(characters) <= MAX_CHARACTERS or own.rstrip().endswith(("?", "？")):
@@ -388,6 +328,6 @@ def judged_chinese(sentence: Sentence) -> SentenceAnnotation | None:
     if not declared.startswith("zh") or {language_of(own), language_of(clean_text(sentence.reference))} != {"zh"}:
         return None
     if claims_nothing_chinese(own):
-        return sentence.judged("checked", "no_fact", _certainly_no_fact())
+        return sentence.judged("checked", "no_fact", dict(NO_FACT_SCORES))
     fragment = plainly_supported(sentence.text, sentence.reference)
     return None if fragment is None else sentence.judged("checked", "supported", SCORES, fragments=(fragment,))

@@ -4,14 +4,12 @@
     annotator.annotate(question=…, reference=…, answer=…)
 
 Source: ANAH (ACL 2024), §3.2: a pre-trained LM, its last layer replaced by a linear one of four classes. A sentence is
-read at its last token, so a verdict depends on question, reference and the answer up to there, on nothing after. This
-file holds the form of a row, the network and the annotator; training is in ``causal_training.py`` and
-``mitigate/recipes/discriminative_annotator.py``. It gives labels and scores, no fragments and no corrections.
+read at its last token, so a verdict depends on nothing after it. It gives labels and scores, no fragments and no
+corrections. Training is in ``causal_training.py`` and ``mitigate/recipes/discriminative_annotator.py``.
 
 A row is ``[bos] Question: … [eos] Reference: … [eos] Answer: …``. Fields are parted by the end token's id, which no
 text can spell: control tokens inside a text are encoded as plain text. What is longer than the model reads is windowed:
-first the reference (``annotators/retrieval/window.py``, BM25 with the answer as query), then the answer is cut into
-runs of whole sentences.
+first the reference (BM25 with the answer as query), then the answer is cut into runs of whole sentences.
 """
 
 from __future__ import annotations
@@ -37,36 +35,23 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 
-MAX_TOKENS = 16_384
-"""Tokens of a row: the paper's 16k."""
-BATCH_TOKENS = {"cpu": 4_096, "cuda": 65_536}
-"""Padded tokens of a batch."""
+MAX_TOKENS = 16_384  # tokens of a row: the paper's 16k
+BATCH_TOKENS = {"cpu": 4_096, "cuda": 65_536}  # padded tokens of a batch
 
 
 class CausalAnnotator(Annotator):
-    """Judges sentences with a decoder and a head of four classes.
+    """Judges sentences with a token classifier, or a sequence classifier of a decoder, and its fast tokenizer.
 
-    Records and rows may have a true ``parametric``: they are judged without their reference.
-
-    Args:
-        model: A token classifier, or a sequence classifier of a decoder.
-        tokenizer: Its fast tokenizer.
-        name: What annotations call it.
-        languages: Codes of the languages it was trained on; others are not judged. None judges all.
-        max_tokens: Longest row; capped by the model's positions.
+    Records with a true ``parametric`` are judged without their reference. ``languages`` are the codes it was trained on
+    (None judges all); ``max_tokens`` is the longest row, capped by the model's positions.
     """
 
     reads = ("question", "reference", "answer", "sentence", "language")
 
     def __init__(
-        self,
-        model: PreTrainedModel,
-        tokenizer: PreTrainedTokenizerBase,
-        *,
-        name: str = "causal",
-        languages: Sequence[str] | None = None,
-        max_tokens: int = MAX_TOKENS,
-    ) -> None:
+        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, *, name: str = "causal",
+        languages: Sequence[str] | None = None, max_tokens: int = MAX_TOKENS,
+    ) -> None:  # fmt: skip
         control_ids(tokenizer)  # fails now rather than at the first answer
         self.model = model.eval()
         self.tokenizer = tokenizer
@@ -78,24 +63,14 @@ class CausalAnnotator(Annotator):
 
     @classmethod
     def from_pretrained(
-        cls,
-        name: str,
-        *,
-        device: str | None = None,
-        dtype: Literal["auto", "float32", "bfloat16"] = "auto",
+        cls, name: str, *, device: str | None = None, dtype: Literal["auto", "float32", "bfloat16"] = "auto",
         max_tokens: int | None = None,
-    ) -> CausalAnnotator:
+    ) -> CausalAnnotator:  # fmt: skip
         """Load a classifier: a folder written by ``save_pretrained`` or a trainer, or a hub id.
 
-        Args:
-            name: Folder or hub id.
-            device: "cpu", "cuda"…; None takes cuda where there is one.
-            dtype: Data type of the weights; "auto" is bfloat16 on cuda, float32 elsewhere.
-            max_tokens: Longest row; None for what it was saved with, else 16,384.
-
-        Raises:
-            OSError: There is no such checkpoint.
-            ValueError: Its classes are not the four labels, or it has no trained head or no fast tokenizer.
+        ``device`` None takes cuda where there is one; ``dtype`` "auto" is bfloat16 on cuda, float32 elsewhere;
+        ``max_tokens`` None is what it was saved with, else 16,384. OSError where there is no such checkpoint;
+        ValueError where its classes are not the four labels, or it has no trained head or no fast tokenizer.
         """
         import torch
 
@@ -252,15 +227,18 @@ def _local_folder(name: str) -> Path:
                 "found none there"
             )
         return folder
+    return snapshot(name, ["*.json", "*.safetensors", "*.model", "*.txt"], "a folder or a hub id")
+
+
+def snapshot(name: str, patterns: list[str], expected: str) -> Path:
+    """The files of a hub id that match the patterns; OSError says what was ``expected`` where there is none."""
     from huggingface_hub import snapshot_download
 
     try:
-        return Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors", "*.model", "*.txt"]))
+        return Path(snapshot_download(name, allow_patterns=patterns))
     except Exception as error:
         reason = " ".join(str(error).split())[:200]
-        raise OSError(
-            f"annotator {name!r}: expected a folder or a hub id; no such folder, and the hub says: {reason}"
-        ) from error
+        raise OSError(f"annotator {name!r}: expected {expected}; no such folder, and the hub says: {reason}") from error
 
 
 def write_settings(folder: Path, languages: Sequence[str] | None, max_tokens: int) -> None:
@@ -286,10 +264,8 @@ def _read_settings(folder: Path) -> tuple[list[str] | None, int | None]:
 # --- rows: question, reference and answer as token ids, and where sentences end -----------------------------
 
 HEADINGS = {"question": "Question: ", "reference": "Reference: ", "answer": "Answer: "}
-IGNORED = -100
-"""Label of tokens that are no sentence end; torch's cross entropy leaves it out."""
-MIN_WINDOW = 64
-"""Tokens of the reference that are always kept: an answer that leaves less is cut into runs."""
+IGNORED = -100  # label of tokens that are no sentence end; torch's cross entropy leaves it out
+MIN_WINDOW = 64  # tokens of the reference that are always kept: an answer that leaves less is cut into runs
 
 
 @dataclass(frozen=True)
@@ -319,17 +295,11 @@ class Rows:
 
 
 def readings_of(rows: Sequence[Mapping[str, Any]]) -> tuple[list[Reading], list[tuple[int, int]]]:
-    """Join rows of one answer into one reading.
+    """Join rows of one answer into one reading; with, for each row, the numbers of its reading and of its sentence in
+    that.
 
     A row whose ``sentence`` stands in its ``answer`` (at ``start`` where that is given) is read there, with the other
-    sentences of that answer; any other is an answer of its own.
-
-    Args:
-        rows: {"sentence", "reference", "question"?, "answer"?, "start"?, "parametric"?}; a true ``parametric`` hides
-            the reference.
-
-    Returns:
-        The readings and, for each row, the numbers of its reading and of its sentence in that.
+    sentences of that answer; any other is an answer of its own. A true ``parametric`` hides the reference.
     """
     spans_of: dict[tuple[str, str, str], dict[tuple[int, int], list[int]]] = {}
     for number, row in enumerate(rows):
@@ -361,12 +331,9 @@ def tokenize(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[t
         return []
     found = tokenizer(
         [text.encode("utf-8", "replace").decode() for text in texts],  # lone surrogates, one "?" each
-        add_special_tokens=False,
-        split_special_tokens=True,
-        return_offsets_mapping=True,
-        return_attention_mask=False,
-        verbose=False,
-    )
+        add_special_tokens=False, split_special_tokens=True, return_offsets_mapping=True, return_attention_mask=False,
+        return_token_type_ids=False, truncation=False, verbose=False,
+    )  # fmt: skip
     return [
         (np.array(ids, dtype=np.int64), np.array(offsets, dtype=np.int64).reshape(-1, 2))
         for ids, offsets in zip(found["input_ids"], found["offset_mapping"], strict=True)
@@ -374,11 +341,7 @@ def tokenize(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[t
 
 
 def last_tokens(offsets_T2: np.ndarray, spans: Iterable[tuple[int, int]]) -> list[int]:
-    """The token that holds the last character of each span (end > start); -1 where no token holds any of it.
-
-    A character of several tokens (bytes) is held by the last of them. A token that runs over the end of a sentence is
-    its last one all the same.
-    """
+    """The last token that holds a span's (end > start) last character, for each span; -1 where none holds any of it."""
     found = []
     for start, end in spans:
         place = int(np.searchsorted(offsets_T2[:, 0], end - 1, side="right")) - 1
@@ -400,13 +363,9 @@ def encode(tokenizer: PreTrainedTokenizerBase, readings: Sequence[Reading], max_
 
 
 def _rows(
-    tokenizer: PreTrainedTokenizerBase,
-    reading: Reading,
-    question_T: np.ndarray,
-    reference_T: np.ndarray,
-    answer: tuple[np.ndarray, np.ndarray],
-    max_tokens: int,
-) -> Rows:
+    tokenizer: PreTrainedTokenizerBase, reading: Reading, question_T: np.ndarray, reference_T: np.ndarray,
+    answer: tuple[np.ndarray, np.ndarray], max_tokens: int,
+) -> Rows:  # fmt: skip
     first, between = control_ids(tokenizer)
     head = list(first)
     if reading.question.strip():
@@ -490,8 +449,8 @@ def collate(
 ) -> dict[str, Tensor]:
     """Rows of token ids padded to one length on a side, "left" or "right"; (B, T) each.
 
-    ``labels`` are {position: class} for each row; every other token gets IGNORED. Position ids count real tokens, so
-    that a model with learned positions reads both sides alike; on the right they are left to the model.
+    ``labels`` are {position: class} for each row; every other token gets IGNORED. On the left, position ids count real
+    tokens, so that a model with learned positions reads both sides alike.
     """
     import torch
     from torch.nn.utils.rnn import pad_sequence
@@ -524,11 +483,7 @@ NAMES: dict[str, Label] = {
 
 
 def label_order(id2label: Mapping[Any, str], where: str) -> list[int]:
-    """For each of LABELS the number of its class in a checkpoint's config.json; ``where`` is for the message.
-
-    Raises:
-        ValueError: The names are not one for each label.
-    """
+    """For each of LABELS the number of its class in a checkpoint's config.json; ValueError where names do not fit."""
     names = {int(number): str(name) for number, name in id2label.items()}
     found = {NAMES.get(name.strip().lower().replace("_", " "), NAMES.get(name)): n for n, name in names.items()}
     if set(found) != set(LABELS) or len(names) != len(LABELS):
@@ -556,16 +511,11 @@ def token_classifier(config: PreTrainedConfig) -> Any:
 
 
 def new_head(checkpoint: str, *, dtype: Any = None, seed: int = 0) -> PreTrainedModel:
-    """A checkpoint with a head of four classes to be trained; a head that it has is kept if its labels fit.
+    """A language model or token classifier with a head of four classes to be trained; a head that fits the labels is
+    kept.
 
-    Args:
-        checkpoint: Folder or hub id of a language model or of a token classifier.
-        dtype: torch dtype of the weights; None takes float32.
-        seed: The seed of a new head's weights.
-
-    Raises:
-        OSError: There is no such checkpoint.
-        ValueError: Its architecture can't carry the head.
+    ``dtype`` None takes float32; ``seed`` draws a new head's weights. OSError where there is no such checkpoint,
+    ValueError where its architecture can't carry the head.
     """
     import torch
     from transformers import AutoConfig, set_seed
@@ -582,11 +532,7 @@ def new_head(checkpoint: str, *, dtype: Any = None, seed: int = 0) -> PreTrained
 
 
 def load_classifier(folder: str, *, dtype: Any) -> PreTrainedModel:
-    """A trained token or sequence classifier with four classes, in evaluation mode; LoRA adapters are merged.
-
-    Raises:
-        ValueError: It has no trained head, or no head that can be read at every token.
-    """
+    """A trained classifier, LoRA merged; ValueError without a trained head that can be read at every token."""
     from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING, AutoConfig
 
     if (Path(folder) / "adapter_config.json").is_file():

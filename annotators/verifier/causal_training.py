@@ -1,10 +1,8 @@
 """What training the causal-LM annotator needs beside a trainer: rows with labels at sentence ends, losses, figures.
 
 Labels stand at the last token of each sentence, every other token has -100. Rows of two-way sources ("unsupported") are
-a fifth class whose probability is P(contradictory) + P(unverifiable), so both kinds of data train one head. The loop
-itself is transformers' ``Trainer`` (``mitigate/recipes/discriminative_annotator.py``).
-
-Source: ANAH (ACL 2024), §3.2 and C.2.
+a fifth class whose probability is P(contradictory) + P(unverifiable), so both kinds of data train one head. The loop is
+transformers' ``Trainer`` (``mitigate/recipes/discriminative_annotator.py``). Source: ANAH (ACL 2024), §3.2 and C.2.
 """
 
 from __future__ import annotations
@@ -30,15 +28,9 @@ Balance = Literal["none", "sqrt", "full"]
 def training_rows(
     tokenizer: PreTrainedTokenizerBase, rows: Sequence[Mapping[str, Any]], max_tokens: int
 ) -> tuple[list[dict[str, Any]], int]:
-    """Labelled sentences as rows of ids, all sentences of one answer in one row.
+    """Labelled sentences as rows of ids, all of one answer in one, and the number of those that stand in none.
 
-    Args:
-        tokenizer: The model's.
-        rows: Labelled sentences; where one sentence of one answer has two different labels, the first counts.
-        max_tokens: Length of the longest row.
-
-    Returns:
-        [{"input_ids", "targets": {position: class}}] and the number of labelled sentences that stand in none.
+    Rows are {"input_ids", "targets": {position: class}}; of two labels of one sentence the first counts.
     """
     readings, places = readings_of(rows)
     target_of: dict[tuple[int, int], int] = {}
@@ -76,14 +68,9 @@ def head_loss(
 ) -> Tensor:
     """Σ w_y (1 − p_y)^γ (−log p_y) / n over labelled tokens; p of "unsupported" is P(contradictory) + P(unverifiable).
 
-    Args:
-        logits_BTC: (B, T, 4) in the order of LABELS.
-        labels_BT: (B, T) classes 0 to 4, or -100.
-        weights_C: (5,), see :func:`class_weights`.
-        focal: γ ≥ 0; above 0 easy sentences count less.
-        n_items: n, where it is not the number of labelled tokens here (gradient accumulation).
-
-    Source: cross entropy; focal loss: Lin et al. 2017, equation 5.
+    Logits are (B, T, 4) in the order of LABELS, labels (B, T) 0 to 4 or -100, weights (5,); ``focal`` is γ ≥ 0, above 0
+    easy sentences count less; ``n_items`` is n where it is not the number of labelled tokens here (gradient
+    accumulation). Source: cross entropy; focal loss: Lin et al. 2017, equation 5.
     """
     kept = labels_BT != IGNORED
     target_N = labels_BT[kept]
@@ -96,10 +83,7 @@ def head_loss(
 
 
 def figures(predicted: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-    """Four-way ``accuracy``, ``macro_f1`` and ``balanced_accuracy_4way`` of the labelled tokens, where there are any.
-
-    Both arrays are (B, T); labels are 0 to 4, or -100. "Unsupported" (4) enters no figure.
-    """
+    """Four-way figures of the labelled tokens; (B, T) labels are 0 to 4, or -100, and 4 enters none."""
     kept = (labels != IGNORED) & (labels != UNSUPPORTED)
     found = four_way(labels[kept].astype(np.int64), predicted[kept].astype(np.int64))
     return {name: found[name] for name in ("accuracy", "macro_f1", "balanced_accuracy_4way") if found[name] is not None}

@@ -1,9 +1,7 @@
 """Sentences that claim nothing about the world, told by rule: greetings, refusals, offers, questions, headings.
 
-A sentence is cut into clauses, and every clause must be one of the closed forms below; one clause that is not, such
-as "but Einstein was born in 1902", and the sentence is left to the annotator. So the rules only ever say "nothing is
-claimed here", and they say it by words and shape, never by a whole sentence. English, and Chinese by its own forms.
-All word lists are ours. What "no fact" looks like in training is in ``synthetic.py``.
+A sentence is cut into clauses, and every clause must be one of the closed forms below; with one that is not, such as
+"but Einstein was born in 1902", the sentence is left to the annotator. English, and Chinese by its own forms.
 """
 
 from __future__ import annotations
@@ -130,11 +128,7 @@ _ZH_LOADED = re.compile("知道|不是|难道|听说|对吧|是吧|对吗|是吗
 
 
 def claims_nothing_chinese(sentence: str) -> bool:
-    """Whether a Chinese sentence is one of the forms that state no fact to check; False says nothing.
-
-    Args:
-        sentence: Clean text, with or without markdown.
-    """
+    """Whether a clean Chinese sentence is one of the forms that state no fact to check; False says nothing."""
     text = sentence.strip()
     for _ in range(3):
         text = _ZH_MARKS.sub("", text).replace("**", "")
@@ -157,8 +151,7 @@ def _zh_asks(clause: str) -> bool:
     )
 
 
-VERSION = 2
-"""Raised whenever a rule changes, since verdicts depend on it."""
+VERSION = 2  # raised whenever a rule changes, since verdicts depend on it
 MAX_WORDS = 40
 _WORD = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)?")
 _MARKS = re.compile(r"^(?:[\s#>*•·–—-]|\*\*|__|`)+|(?:[\s*`_]+)$")
@@ -277,13 +270,7 @@ _LOADED = re.compile(
 
 
 def claims_nothing(sentence: str) -> bool:
-    """Whether a sentence is one of the forms that state no fact to check.
-
-    False says nothing: such a sentence is to be judged.
-
-    Args:
-        sentence: Clean text (``annotators/text/normalise.py``), with or without markdown.
-    """
+    """Whether a clean sentence, markdown or not, is one of the forms that state no fact; False: judge it."""
     if language_of(sentence) == "zh":
         return claims_nothing_chinese(sentence)
     text = " ".join(sentence.replace("’", "'").split())
@@ -346,11 +333,7 @@ def _from_word(clause: str, number: int) -> str:
 
 
 def _only_topic(rest: str) -> bool:
-    """Whether what a refusal or announcement goes on with is a topic, not a statement of its own.
-
-    An embedded question ("when she was born") may have a verb; what comes before it may not, and no number stands
-    in a statement.
-    """
+    """Whether a refusal or announcement goes on with a topic; only an embedded question in it may have a verb."""
     before, *embedded = _EMBEDDED.split(rest, maxsplit=1)
     if re.search(r"\bwhy\b", rest, re.IGNORECASE) and (_NUMBER.search(rest) or _has_name(" " + embedded[0])):
         return False  # "why" takes what follows for true

@@ -23,12 +23,10 @@ SUPPORTED, CONTRADICTORY, UNVERIFIABLE, NO_FACT, UNSUPPORTED = range(len(LABELS)
 TARGET: dict[str, int] = {**{str(label): i for i, label in enumerate(LABELS)}, "unsupported": UNSUPPORTED}
 """The target of each label of a data file."""
 NOISE = 1.0
-"""Standard deviation of what is added to each standardised feature of each row in training: what a network learns then
-rests on many features that agree, and carries over to sources it did not see."""
+"""Standard deviation of the noise on standardised features in training: no single feature makes a network sure."""
 DOUBT, SHARE = 3.0, 0.2
-"""The pair encoder's log-probabilities count down to −DOUBT and SHARE times: on sources it did not see it is often sure
-and wrong, so how sure it is must not outvote the features (docs/LOG.md). So its vote is known to be without effect on
-many a label before it is asked (``judging.foregone``)."""
+"""The pair encoder's log-probabilities count down to −DOUBT and SHARE times, since on new sources it is often sure and
+wrong (docs/LOG.md). So its vote is often known to be without effect before it is asked (``judging.foregone``)."""
 
 
 def log_chances(logits_N4: torch.Tensor) -> torch.Tensor:
@@ -91,17 +89,11 @@ class Combiner:
         cls, features: np.ndarray, target: np.ndarray, weight: np.ndarray, *, members: int = 5, hidden: int = 64,
         epochs: int = 30, seed: int = 0, unread: Sequence[int] = (),
     ) -> Combiner:  # fmt: skip
-        """Train the members, each from its own seed; calibration is neutral until ``calibrated``.
+        """Train the members, each from its own seed, on features (n, F), targets (n,) in LABELS or UNSUPPORTED, weights
+        ≥ 0.
 
-        Args:
-            features: (n, F).
-            target: (n,) positions in LABELS, or UNSUPPORTED.
-            weight: (n,) ≥ 0.
-            members: Networks of the ensemble.
-            hidden: Width of both hidden layers.
-            epochs: Passes over the rows.
-            seed: Seed of initial weights and sampling.
-            unread: Columns of the features that are left out: their scale becomes infinite.
+        Calibration is neutral until ``calibrated``; ``unread`` columns of the features are left out by an infinite
+        scale.
         """
         mean, scale = features.mean(0), features.std(0) + 1e-6
         scale[list(unread)] = np.inf

@@ -1,9 +1,8 @@
 """The pair encoder: a pre-trained transformer that reads sentence and evidence together, with two small heads.
 
 One head gives the four labels of the sentence, the other says of each of its tokens how likely it is unsupported.
-It reads question, sentence and the passages of the window that bear on it. Beside its id each token carries a kind:
-the part it stands in, and whether its word (by stem; numbers by value) occurs on the other side, which a small encoder
-can't see by itself and which decides most verdicts. Any encoder of transformers serves as the base; its token
+Beside its id each token carries a kind: the part it stands in, and whether its word (by stem; numbers by value) occurs
+on the other side, which a small encoder can't see by itself and which decides most verdicts. The base's token
 embeddings stay as they are, its layers are trained, and what training changed is stored beside the combiner.
 """
 
@@ -21,28 +20,25 @@ from torch import nn
 
 from annotators.records import LABELS
 from annotators.text.words import Words, stem_set, words_of
+from annotators.verifier.causal import tokenize
 from engines.embedding import batches, cpu_has_bfloat16, packaged_folder
 
 EXCERPT_TOKENS = 88
-LEAST_GAIN = 0.08
-"""Share of a sentence's word weight that a further passage has to add to be read."""
+LEAST_GAIN = 0.08  # share of a sentence's word weight that a further passage has to add to be read
 QUESTION_TOKENS = 28
 SENTENCE_TOKENS = 160
 N_STATES = 7
 """States of a token: in no content word; in a content word, number or name that is found on the other side, or not."""
 QUESTION, SENTENCE, EVIDENCE = range(3)
 N_KINDS = 3 * N_STATES
-BATCH_TOKENS = {"cpu": 2048, "cuda": 65536}
-"""Padded tokens of one pass."""
-Text = tuple[str, str, Sequence[str]]
-"""(question or "", sentence, passages), all clean."""
+BATCH_TOKENS = {"cpu": 2048, "cuda": 65536}  # padded tokens of one pass
+Text = tuple[str, str, Sequence[str]]  # (question or "", sentence, passages), all clean
 
 
 @dataclass(frozen=True)
 class Pair:
-    """One input: ``ids`` (T,), ``kinds`` (T,) below N_KINDS, and where the sentence stands.
-
-    The sentence is ``ids[first : first + len(offsets)]``; ``offsets`` (_S, 2) are code points into its text.
+    """One input: ``ids`` (T,), ``kinds`` (T,) below N_KINDS, and ``offsets`` (_S, 2) of the sentence's tokens in its
+    text, which are ``ids[first : first + len(offsets)]``.
     """
 
     ids: np.ndarray
@@ -54,20 +50,12 @@ class Pair:
 def excerpt(
     matched: np.ndarray, weight: np.ndarray, tokens: Sequence[int], budget: int, least: float = 0.0
 ) -> list[int]:
-    """Passages to read beside a sentence: greedily those that add most of its word weight, within a budget.
+    """Passages to read beside a sentence: greedily those that add most of its word weight, within a budget of tokens.
 
     What a passage adds is the weight that it matches better than those before it, and a quarter of what it matches at
-    all.
-
-    Args:
-        matched: (_W, _P) how well each passage matches each word, in [0, 1].
-        weight: (_W,) ≥ 0.
-        tokens: (_P,) length of each passage.
-        budget: Tokens in all; the best passage is taken whatever its length.
-        least: Share of the weight that a further passage has to add.
-
-    Returns:
-        Positions of the passages, in document order.
+    all. ``matched`` (_W, _P) is in [0, 1], ``weight`` (_W,) ≥ 0, ``tokens`` (_P,) the lengths; the best passage is
+    taken whatever its length, a further one has to add the share ``least`` of the weight. Positions come in document
+    order.
     """
     chosen: list[int] = []
     left = float(budget)
@@ -124,10 +112,7 @@ class PairModel(nn.Module):
     def forward(
         self, ids_BT: torch.Tensor, kinds_BT: torch.Tensor, mask_BT: torch.Tensor, sentence_BT: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Logits of the labels (B, 4), and of "this token is unsupported" (B, T), float32.
-
-        The masks are True where there is a token, and on the tokens of the judged sentence.
-        """
+        """Logits of the labels (B, 4), and of "this token is unsupported" (B, T), float32; masks are boolean."""
         embedded = self.base.get_input_embeddings()(ids_BT) + self.kind(kinds_BT)
         hidden = self.base(inputs_embeds=embedded, attention_mask=mask_BT.long()).last_hidden_state
         token_BT = self.token(hidden)[..., 0].float()
@@ -142,11 +127,7 @@ class PairModel(nn.Module):
 
 
 def unpack(model: PairModel, tensors: dict[str, torch.Tensor]) -> None:
-    """Put what ``PairEncoder.packed`` returned into a model whose base is as it came.
-
-    Raises:
-        ValueError: The tensors are of another base.
-    """
+    """Put what ``PairEncoder.packed`` returned into an untrained model; ValueError for tensors of another base."""
     wanted = {name: p for name, p in model.named_parameters() if p.requires_grad}
     given = {name: t for name, t in tensors.items() if not name.endswith(".scale")}
     wrong = [n for n in {*wanted, *given} if n not in wanted or n not in given or wanted[n].shape != given[n].shape]
@@ -161,23 +142,16 @@ def unpack(model: PairModel, tensors: dict[str, torch.Tensor]) -> None:
 
 
 class PairEncoder:
-    """A pair model with its tokenizer.
+    """A pair model on ``base`` (hub id or folder; None for the packaged MiniLM) with its tokenizer.
 
-    Args:
-        base: A hub id or folder; None for the packaged MiniLM.
-        weights: What ``packed()`` returned, ready to judge; None for an untrained model in float32.
-        device: "cpu", "cuda"…; None takes cuda where there is one.
-        dtype: What it computes in; "auto" is bfloat16 where the hardware has it.
+    ``weights`` are what ``packed()`` returned, ready to judge; None is an untrained model in float32. ``device`` None
+    takes cuda where there is one; ``dtype`` "auto" is bfloat16 where the hardware has it.
     """
 
     def __init__(
-        self,
-        base: str | None = None,
-        weights: dict[str, torch.Tensor] | None = None,
-        *,
-        device: str | None = None,
+        self, base: str | None = None, weights: dict[str, torch.Tensor] | None = None, *, device: str | None = None,
         dtype: str = "auto",
-    ) -> None:
+    ) -> None:  # fmt: skip
         from transformers import AutoTokenizer
 
         self.base = base
@@ -198,9 +172,8 @@ class PairEncoder:
         """Tokens that it reads at most."""
 
     def packed(self) -> dict[str, torch.Tensor]:
-        """What training changed, for storing: the change of the base's matrices in 255 steps a row, the rest bfloat16.
-
-        A change is small beside its weight, so its eighth bit is finer than the last one of a bfloat16 weight.
+        """What training changed: the change of the base's matrices in 255 steps a row (finer than bfloat16), the rest
+        bfloat16.
         """
         before = {f"base.{name}": value.detach() for name, value in self._load("eager").named_parameters()}
         out = {}
@@ -233,16 +206,7 @@ class PairEncoder:
 
     def tokenize(self, texts: Sequence[str]) -> list[tuple[np.ndarray, np.ndarray]]:
         """Ids and code-point offsets of texts; special tokens in a text are read as plain text."""
-        if not texts:
-            return []
-        found = self.tokenizer(
-            list(texts), add_special_tokens=False, split_special_tokens=True, return_offsets_mapping=True,
-            return_attention_mask=False, return_token_type_ids=False, truncation=False, verbose=False,
-        )  # fmt: skip
-        return [
-            (np.asarray(ids, np.int64), np.asarray(offsets, np.int64).reshape(-1, 2))
-            for ids, offsets in zip(found["input_ids"], found["offset_mapping"], strict=True)
-        ]
+        return tokenize(self.tokenizer, texts)
 
     def pairs(self, texts: Sequence[Text]) -> list[Pair]:
         """Inputs: [start] question [end] sentence [end] passages [end], without the first part where none was asked."""

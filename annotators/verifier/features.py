@@ -1,10 +1,9 @@
 """The feature vector of one sentence against one window: what the combiner reads.
 
-Three families, side by side: lexical features say which words stand in the passages (by Porter stem; numbers by value),
-alignment features how closely each word is matched by meaning (greedy matching of contextual token vectors, as in the
-recall of BERTScore, Zhang et al. 2020), conflict features what the evidence has in the place of a missing word. A
-missing number may just be unmentioned; one whose place in the evidence holds another number is a contradiction.
-Nothing is learned here but ``Idf``, which weighs words by how rare they are in the training documents.
+Lexical features say which words stand in the passages (by Porter stem; numbers by value), alignment features how
+closely each word is matched by meaning (greedy matching of token vectors, as in the recall of BERTScore, Zhang et al.
+2020), conflict features what the evidence has in the place of a missing word: a missing number may just be unmentioned,
+but one whose place holds another number is a contradiction. Nothing is learned here but ``Idf``.
 """
 
 from __future__ import annotations
@@ -53,11 +52,9 @@ FORM = frozenset(
     """numbers names negated hedged extreme length content_share question_cover cos_question cos_question_best
     passage_share passage_entropy length_ratio_best""".split()
 )
-"""Features of a sentence's form, not of how it is matched: they tell sources apart rather than labels, so the combiner
-does not read them (docs/LOG.md). Question mark and personal words stay, for "no fact"."""
+"""Features of a sentence's form tell sources apart, not labels, so the combiner does not read them (docs/LOG.md)."""
 VERSION = 3
-"""Raised whenever a feature, or what judging does with features and votes, changes its meaning: stored combiners depend
-on both."""
+"""Raised whenever a feature or what judging does with it changes its meaning, since stored combiners depend on both."""
 N_BUCKETS = 1 << 16
 
 
@@ -106,10 +103,8 @@ class Evidence:
 def coverage(
     sentence: str, passages: Sequence[str], idf: Callable[[str], float]
 ) -> tuple[np.ndarray, np.ndarray, list[int]]:
-    """Which distinct content words (_W) of a sentence stand in which passage (_P).
-
-    Returns:
-        (found (_W, _P) bool, idf weight (_W,), position of each in ``words_of(sentence)``).
+    """Which distinct content words (_W) of a sentence stand in which passage (_P): found (_W, _P) bool, idf weight
+    (_W,), and the position of each in ``words_of(sentence)``.
     """
     words = words_of(sentence)
     position: dict[str, int] = {}
@@ -199,10 +194,9 @@ def lexical_features(
 
 
 def word_alignment(words: Words, own: TokenEmbeddings, evidence: Evidence) -> tuple[np.ndarray, np.ndarray]:
-    """Best similarity of each word (_W) of a sentence, with token vectors ``own``, to each passage (_P).
+    """Best similarity (_W, _P) of each word of a sentence to each passage, and (_W,) bool: the word has a token.
 
-    Returns:
-        ((_W, _P) mean over the word's tokens of the best cosine in that passage, (_W,) bool: the word has a token).
+    A word's similarity is the mean over its tokens, with vectors ``own``, of the best cosine in that passage.
     """
     total = np.zeros((len(words), len(evidence.lengths)), dtype=np.float32)
     mask = np.zeros(len(words), bool)
@@ -224,21 +218,14 @@ def _mean(values: np.ndarray, weight: np.ndarray) -> float:
 
 
 def alignment_features(
-    words: Words,
-    own: TokenEmbeddings,
-    evidence: Evidence,
-    found: np.ndarray,
-    weight: np.ndarray,
+    words: Words, own: TokenEmbeddings, evidence: Evidence, found: np.ndarray, weight: np.ndarray,
     question: np.ndarray | None = None,
-) -> tuple[np.ndarray, np.ndarray]:
-    """How a sentence (words _W, vectors ``own``) is matched by meaning in the passages (_P) of its window.
+) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    """How a sentence is matched by meaning: (len(ALIGNMENT_FEATURES),) float64, cosines in [-1, 1], 1 where there is
+    nothing to match; and (_P,) how much of the sentence's weight each passage matches.
 
     ``found`` (_W,) says whether each word stands literally in the window, ``weight`` (_W,) ≥ 0 is the idf of each, and
     ``question`` (D,) the pooled vector of the question, or None.
-
-    Returns:
-        (len(ALIGNMENT_FEATURES),) float64, cosines in [-1, 1], 1 where there is nothing to match; and (_P,) how much
-        of the sentence's weight each passage matches.
     """
     if not len(evidence.lengths):
         return np.zeros(len(ALIGNMENT_FEATURES)), np.zeros(0)
@@ -280,13 +267,11 @@ def alignment_features(
 
 
 def conflict_features(sentence: str, evidence: Sequence[str]) -> np.ndarray:
-    """Signs that a sentence says something else than the passages that match it best, the best one first.
+    """(len(CONFLICT_FEATURES),) float64: signs that a sentence says something else than its best passages, the best
+    first.
 
-    Returns:
-        (len(CONFLICT_FEATURES),) float64: numbers and names whose place in the evidence another one holds (and
-        those with the same neighbouring word), opposites, share of word pairs in another order than in the best
-        passage (all content words; names and numbers), 1 where one side is negated and the other is not, and
-        numbers before another unit.
+    Numbers and names whose place in the evidence another one holds, opposites, the share of word pairs in another order
+    than in the best passage, negation on one side alone, and numbers before another unit.
     """
     if not evidence:
         return np.zeros(len(CONFLICT_FEATURES))
@@ -319,10 +304,8 @@ def _counterpart(unit: Unit, others: Sequence[tuple[Unit, str]]) -> tuple[str, b
 
 
 def counterparts(sentence: str, fragments: Sequence[str]) -> list[tuple[Unit, str, bool]]:
-    """Each number, year, month or name that the fragments lack, with its unambiguous counterpart there.
-
-    Returns:
-        (unit of the sentence, text of the counterpart, whether a neighbouring word is the same).
+    """Each number, year, month or name that the fragments lack, its unambiguous counterpart there, and whether a
+    neighbouring word is the same.
     """
     own = units(sentence)
     known = {stem for fragment in fragments for stem in words_of(fragment).stems}

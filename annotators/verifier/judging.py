@@ -1,8 +1,7 @@
 """Judging sentences against windows: what ``DiscriminativeAnnotator`` does with a chunk of checked, clean sentences.
 
-Each distinct text is embedded once per chunk (``memory``), whether it is wanted for the window or for the features.
-A sentence found unverifiable in a reference longer than its window is judged again in up to six further windows;
-the one that supports it best decides.
+Each distinct text is embedded once per chunk (``memory``). A sentence found unverifiable in a reference longer than its
+window is judged again in up to six further windows; the one that supports it best decides.
 """
 
 from __future__ import annotations
@@ -28,11 +27,9 @@ if TYPE_CHECKING:
     from engines.embedding import Embedder, TokenEmbeddings
 
 
-CONFLICT_COVER, CONFLICT_CAP = 0.6, 0.1
-"""See ``capped``."""
+CONFLICT_COVER, CONFLICT_CAP = 0.6, 0.1  # see ``capped``
 MAX_FRAGMENTS = 3
-MIN_GAIN = 0.12
-"""Share of a sentence's word weight that a further fragment must add."""
+MIN_GAIN = 0.12  # share of a sentence's word weight that a further fragment must add
 TokenScores = tuple[tuple[int, int, float], ...]
 
 
@@ -110,13 +107,9 @@ class Judge:
     """Sentences to verdicts, through window, features, combiner and, where there is one, the pair encoder."""
 
     def __init__(
-        self,
-        combiner: Combiner,
-        idf: Idf,
-        embedder: Embedder,
-        window_tokens: int | None = None,
+        self, combiner: Combiner, idf: Idf, embedder: Embedder, window_tokens: int | None = None,
         encoder: PairEncoder | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.combiner = combiner
         self.idf = idf
         self.embedder = embedder
@@ -173,10 +166,7 @@ class Judge:
         ]
 
     def marked(self, verdicts: Sequence[Verdict]) -> list[Verdict]:
-        """The verdicts; the encoder's marks are added to hallucinated ones for which it was not asked.
-
-        For labels that changed after judging (a calibration).
-        """
+        """The verdicts; hallucinated ones for which the encoder was not asked (relabelled later) get its marks."""
         out = list(verdicts)
         late = [i for i, v in enumerate(out) if v.label in (CONTRADICTORY, UNVERIFIABLE) and not v.token_scores]
         if self.encoder is not None and late:
@@ -220,10 +210,8 @@ class Judge:
 
 
 def foregone(combiner: Combiner, features: np.ndarray) -> np.ndarray:
-    """Votes (n, 4) where the encoder need not be asked, NaN elsewhere.
-
-    A row whose label stays "supported" or "no fact" whatever the encoder says: its agreement is taken for granted. Its
-    words are not marked either, so reading it would be for nothing.
+    """Votes (n, 4) where the encoder need not be asked, NaN elsewhere: rows that stay "supported" or "no fact" whatever
+    it says. Their words are not marked either, so its agreement is taken for granted.
     """
     votes = np.full((len(features), len(LABELS)), np.nan)
     for label in (SUPPORTED, NO_FACT):
@@ -243,9 +231,8 @@ def as_judged(combiner: Combiner, features: np.ndarray, votes: np.ndarray) -> np
 def capped(features: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
     """Probabilities (n, 4) with a low P(supported) where the evidence has another number in the sentence's place.
 
-    Where a number that the evidence lacks has one counterpart beside the same word, and the best passage has most of
-    the sentence's words, labelled sentences are almost never supported (docs/LOG.md); the smooth combiner does not
-    follow so sharp a sign. What is taken off goes to "contradictory".
+    With one such counterpart beside the same word, and most of the sentence's words in the best passage, labelled
+    sentences are almost never supported (docs/LOG.md); the smooth combiner does not follow so sharp a sign.
     """
     near, cover = FEATURES.index("swap_number_near"), FEATURES.index("cover_best")
     conflict = (features[:, near] > 0) & (features[:, cover] >= CONFLICT_COVER)
@@ -257,10 +244,7 @@ def capped(features: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
 
 
 def fragments_of(verdict: Verdict) -> tuple[Fragment, ...]:
-    """The passages that decide a verdict: greedily those that match most of the sentence's word weight.
-
-    None for "no fact", nor where not even the best passage matches a third of the sentence.
-    """
+    """The passages that match most of the sentence's word weight; none for "no fact" or a match below a third."""
     weight, matched = verdict.weight, verdict.matched
     if verdict.label == NO_FACT or weight.sum() <= 0 or not matched.shape[1]:
         return ()

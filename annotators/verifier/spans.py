@@ -1,8 +1,8 @@
 """Which words of a hallucinated sentence its evidence does not back: spans of the answer, word by word.
 
-Reads what the judge already has: how well each passage of the window matches each word, and, where the annotator has a
-pair encoder, its probability that a token is unsupported. Names and numbers are judged as whole units; words without
-content follow their neighbours. The constants were chosen on rows that docs/results/spans.md does not report.
+Reads what the judge already has: how well each passage matches each word and, where there is a pair encoder, its
+probability that a token is unsupported. Names and numbers are judged whole; words without content follow their
+neighbours. The constants were chosen on rows that docs/results/spans.md does not report.
 """
 
 from __future__ import annotations
@@ -14,16 +14,11 @@ import numpy as np
 
 from annotators.text.words import Words, units, words_of
 
-VERSION = 1
-"""Raised whenever a constant or rule changes, since records depend on it."""
-UNBACKED = 0.3
-"""Doubt from which a word is unsupported."""
-NEAREST = 3
-"""Passages that count: those that match most of the sentence. What stands elsewhere backs nothing."""
-BRIDGE = 4
-"""Most words without content between two unsupported ones that are taken along."""
-ENCODER_SHARE = 0.5
-"""Share of the pair encoder in the doubt about a word; the rest is the alignment's."""
+VERSION = 1  # raised whenever a constant or rule changes, since records depend on it
+UNBACKED = 0.3  # doubt from which a word is unsupported
+NEAREST = 3  # passages that count: those that match most of the sentence. What stands elsewhere backs nothing
+BRIDGE = 4  # most words without content between two unsupported ones that are taken along
+ENCODER_SHARE = 0.5  # share of the pair encoder in the doubt about a word; the rest is the alignment's
 Tokens = Sequence[tuple[int, int, float]]
 """(start, end, P(unsupported)) of the pair encoder's tokens, offsets into the sentence."""
 
@@ -31,8 +26,7 @@ Tokens = Sequence[tuple[int, int, float]]
 def doubts(words: Words, matched: np.ndarray, tokens: Tokens = ()) -> np.ndarray:
     """(_W,) how little the evidence backs each word, in [0, 1]; NaN for words without content.
 
-    ``matched`` (_W, _P) says how well each passage matches each word, in [0, 1]; ``tokens`` is () where the encoder was
-    not asked.
+    ``matched`` (_W, _P) in [0, 1] says how well each passage matches each word; ``tokens`` may be ().
     """
     doubt = 1.0 - matched.max(1, initial=0.0)
     if tokens:
@@ -48,13 +42,11 @@ def doubts(words: Words, matched: np.ndarray, tokens: Tokens = ()) -> np.ndarray
 def unsupported_spans(
     sentence: str, matched: np.ndarray, weight: np.ndarray, tokens: Tokens = ()
 ) -> list[tuple[int, int]]:
-    """The unsupported stretches of a hallucinated sentence, in order, without overlap.
+    """The unsupported stretches of a hallucinated sentence in code points, in order, from a word's start to a word's
+    end.
 
-    The most doubtful word is always among them, unless there is no doubt about any: what is wrong then (an order, a
-    negation) is no single word.
-
-    The arguments are those of its ``judging.Verdict``. Returns (start, end), code points into the clean sentence, each
-    of which begins and ends with a word.
+    The arguments are those of its ``judging.Verdict``. The most doubtful word is always among them, unless there is no
+    doubt about any: what is wrong then (an order, a negation) is no single word.
     """
     words = words_of(sentence)
     if not len(words):

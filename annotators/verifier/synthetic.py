@@ -1,11 +1,9 @@
 """Synthetic rows for training: sentences of documents, reworded and then, half of the time, made false.
 
 What is false is mostly known to the character, so the encoder's token head learns from the same rows. Four families:
-one small edit that contradicts (another number, name, unit or opposite, a negation, a word that occurs between the
-same neighbours); the same words in another order, beside a true sentence whose order differs too; a clause of something
-else added (not verifiable); and a sentence whose own passage is taken out of the evidence (not verifiable). People's
-supported sentences are edited in the same ways: their wording differs from the document's as much before the edit as
-after it, so what is learned is the edit, not "verbatim means supported". All word lists and sentences are ours.
+one small contradicting edit; the same words in another order, beside a true sentence whose order differs too; a clause
+of something else added; and a sentence whose own passage is taken out of the evidence. People's supported sentences are
+edited in the same ways, so that what is learned is the edit, not "verbatim means supported".
 """
 
 from __future__ import annotations
@@ -28,14 +26,10 @@ PER_DOCUMENT = 8
 # --- one edit of a supported sentence makes it false ---------------------------------------------------------------
 
 FRAMES = (
-    "It is a myth that {}.",
-    "It is not true that {}.",
-    "It is wrong to say that {}.",
-    "Contrary to what is written, it is false that {}.",
-    "{}, which is wrong.",
-    "{} – but that is a lie.",
+    "It is a myth that {}.", "It is not true that {}.", "It is wrong to say that {}.",
+    "Contrary to what is written, it is false that {}.", "{}, which is wrong.", "{} – but that is a lie.",
     "Some say {}, but this is untrue.",
-)
+)  # fmt: skip
 """Sentences that deny the statement put into them."""
 UNITS = (
     "metres feet miles kilometres years days months weeks hours minutes percent million billion thousand people "
@@ -47,13 +41,7 @@ _AUXILIARY = re.compile(
 
 
 def edit(sentence: str, reference: str, random: Random) -> str | None:
-    """One false version of a sentence that the reference supports, or None where no edit applies.
-
-    Args:
-        sentence: The supported sentence.
-        reference: Its reference; other names are taken from it.
-        random: Decides which edit and which value.
-    """
+    """One false version of a sentence that the reference supports, or None; other names come from the reference."""
     kinds = [_number, _number, _name, _name, _negation, _opposite, _unit]  # numbers and names twice as often
     if random.random() < 0.08:
         return random.choice(FRAMES).format(decapitalised(sentence.rstrip(" .")))
@@ -150,9 +138,7 @@ def _unit(sentence: str, reference: str, random: Random) -> str | None:
 
 
 # --- rewordings that keep a sentence true --------------------------------------------------------------------------
-#
-# Each takes a sentence and a random generator and gives another wording, or the sentence where it does not apply. They
-# only leave things out, move them, or exchange words for words of the same meaning.
+# Each gives another wording, or the sentence where it does not apply.
 
 SYNONYMS = " ".join(
     """
@@ -287,9 +273,7 @@ def rewrite(sentence: str, random: Random) -> str:
 
 
 # --- who did what: sentences with their parts in other places, some still true, some false -------------------------
-#
-# Marks on tokens say which words the evidence has, not where they stand, so the encoder has to be shown sentences that
-# differ from a true one in order alone, beside true ones whose order differs too.
+# Marks on tokens say which words the evidence has, not where they stand, so order has to be taught by itself.
 
 PAST = {
     "written": "wrote", "won": "won", "built": "built", "led": "led", "held": "held", "made": "made", "sung": "sang",
@@ -323,8 +307,7 @@ _GOES_ON = re.compile(r",? (?:who|whom|whose|which|that|where|of|named|called)\b
 def voices(sentence: str) -> tuple[str, str] | None:
     """The sentence in the other voice, and a false one with doer and done-to exchanged; None where it does not apply.
 
-    "A was bought by B." gives ("B bought A.", "A bought B."); "A bought B." gives ("B was bought by A.", "A was
-    bought by B.").
+    "A was bought by B." gives ("B bought A.", "A bought B."), and the other way round.
     """
     passive = _PASSIVE.match(sentence)
     match = passive or _ACTIVE.match(sentence)
@@ -349,10 +332,8 @@ def rejoined(sentence: str) -> str | None:
 
 
 def exchanged(sentence: str, random: Random) -> tuple[str, Span, Span] | None:
-    """Two names, two numbers of one kind or two nouns, not merely joined by "and", in each other's place: false.
-
-    Returns:
-        (the sentence, where the one and where the other stands in it), or None where it has no two.
+    """Two names, numbers of one kind or nouns, not merely joined by "and", in each other's place (false), and where
+    they stand; None where the sentence has no two.
     """
     found = [(u.kind, frozenset(u.key), u.start, u.end) for u in units(sentence)]
     found += [("noun", frozenset({m["noun"]}), *m.span("noun")) for m in _NOUN.finditer(sentence)]
@@ -417,18 +398,14 @@ SMALL_TALK = tuple(
     something else?
     """.split("|")
 )
-"""Greetings, refusals, offers, questions, opinions, in a fixed order; "{question}" stands for the row's question, in
-small letters and without its mark, since refusals repeat what was asked."""
+"""Sentences in a fixed order; "{question}" stands for the row's question, since refusals repeat what was asked."""
 
 # --- examples for the encoder --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Example:
-    """A row for the encoder: texts, target (see ``combiner.TARGET``), and spans of unsupported characters.
-
-    ``spans`` is None where it is not known which words are wrong.
-    """
+    """A row for the encoder: texts, target (``combiner.TARGET``), unsupported spans (None: not known which)."""
 
     question: str
     sentence: str
@@ -491,12 +468,7 @@ def with_addition(sentence: str, other: str, random: Random) -> tuple[str, Span]
 
 
 class Maker:
-    """Makes examples out of documents and out of people's supported sentences.
-
-    Args:
-        substitute: Other words for the documents' words.
-        others: Sentences of other documents, for additions.
-    """
+    """Makes examples out of documents and people's supported sentences; ``others`` are sentences for additions."""
 
     def __init__(self, substitute: Substitutes, others: Sequence[str]) -> None:
         self.substitute = substitute
@@ -546,10 +518,7 @@ class Maker:
         return out
 
     def of_roles(self, sentences: Sequence[str], source: str, random: Random) -> list[Example]:
-        """Pairs of a true and a false sentence that differ from the document's in order alone.
-
-        Every sentence that has another voice gives a pair, and one of the others.
-        """
+        """Pairs of a true and a false sentence that differ from the document's in order alone."""
         order = [s for s in sentences if proper(s)]
         random.shuffle(order)
         pairs: list[tuple[str, str, tuple[Span, ...] | None]] = []

@@ -5,11 +5,9 @@
     3. windows.npz, .jsonl    features of every labelled row, and what the encoder reads of its window
     4. the combiner           networks over the features; calibrated with the encoder's logits on fold 1
 
-``mitigate train annotators/embedded`` runs it. Rows are English ones of the named sources: folds 2 to 4 train, fold 1
-calibrates, chooses the threshold and is never trained on, fold 0 is not read beyond its fold number
-(``annotators/evaluation/splits.py``). People's labels are learned beside the combiner: the encoder's logits are to be
-right by themselves and added to those of networks that did not see the row, so that it learns what the features can't
-tell. The same settings and data give the same annotator, up to the order in which a machine adds numbers.
+``mitigate train annotators/embedded`` runs it. Folds 2 to 4 train, fold 1 calibrates and chooses the threshold, fold 0
+is not read beyond its fold number. People's labels are learned beside the combiner: the encoder's logits are to be
+right by themselves and added to those of networks that did not see the row, so that it learns what features can't tell.
 """
 
 from __future__ import annotations
@@ -63,10 +61,8 @@ MAX_IDF_PASSAGES = 60
 SYNTHETIC_WEIGHT = 0.5
 """Weight of an edit in the combiner, where people's rows weigh 1 on average (docs/LOG.md: others that were tried)."""
 TALK_REFERENCES = 3
-TALK_WEIGHT = 6.0
-"""Weight of a row of small talk: there are few, and a refusal called a hallucination is a bad error."""
-MAX_PASSAGES = 150
-"""Passages of a document that edited sentences are made from."""
+TALK_WEIGHT = 6.0  # weight of a row of small talk: there are few, and a refusal called a hallucination is a bad error
+MAX_PASSAGES = 150  # passages of a document that edited sentences are made from
 STORED_TOKENS, EDITED_TOKENS = 112, 60
 """Tokens of evidence beside an edited sentence, stored and in training: mostly its own passage and another."""
 CORRECTED = ("expertqa", "factcheckgpt", "factcheckgpt_pair", "summedits")
@@ -74,8 +70,7 @@ CORRECTED = ("expertqa", "factcheckgpt", "factcheckgpt_pair", "summedits")
 EDIT_SHARE, EDIT_WEIGHT = 0.5, 0.7
 """Which share of the false edits the encoder sees beside people's labels, and the weight of each."""
 REPLAYED = 1500
-"""Examples of the first stage in the second one, the first of its random order, so that what only they teach (who did
-what) is not forgotten."""
+"""Examples of the first stage in the second one, so that what only they teach (who did what) is not forgotten."""
 TOKEN_WEIGHT, POSITIVE_TOKEN = 0.5, 3.0
 """Weight of the token head's loss, and in it of unsupported tokens, which are few."""
 CHECKPOINT_STEPS = 250
@@ -85,15 +80,8 @@ CHECKPOINT_STEPS = 250
 class Settings:
     """What a training run depends on.
 
-    Args:
-        data: Folder with sentences/, binary/ and spans/.
-        sources: Those to train on.
-        base: Base of the pair encoder: hub id or folder; None for the packaged MiniLM.
-        embedder: For windows and features, likewise.
-        seed: Seed of everything drawn.
-        edit_rate, label_rate: Highest learning rates of the encoder's two stages.
-        edit_epochs, label_epochs: Passes over their examples.
-        batch: Rows of a step.
+    ``data`` has sentences/, binary/ and spans/; ``base`` and ``embedder`` are hub ids or folders (None: the packaged
+    MiniLM); rates are the highest of the encoder's two stages, epochs the passes over their examples.
     """
 
     data: Path
@@ -205,11 +193,7 @@ def false_edits(rows: Sequence[Row], folds: Sequence[int]) -> tuple[list[dict[st
 
 
 def synthetic(rows: Sequence[Row]) -> tuple[list[dict[str, Any]], list[int]]:
-    """False edits of supported training rows, then small talk beside references of training rows.
-
-    Returns:
-        (new rows, the number of the row that each was made from).
-    """
+    """False edits of supported training rows, then small talk beside their references, and each one's parent."""
     made, parents = false_edits(rows, FOLD_NAMES["train"])
     train = [i for i, row in enumerate(rows) if row["fold"] in FOLD_NAMES["train"]]
     random = Random(0)
@@ -313,10 +297,7 @@ def best_threshold(probabilities: np.ndarray, targets: np.ndarray, sources: np.n
 
 
 def fit_combiner(table: Table, folds: Sequence[int], *, members: int = 5, seed: int = 0) -> Combiner:
-    """Train on some folds and the synthetic rows made of them; calibration is neutral.
-
-    Rows that edits were made from count once more, so that edits do not tip the balance.
-    """
+    """Train on some folds and their synthetic rows; edited rows count once more, so that edits do not tip the balance."""
     train = np.isin(table.folds, folds)
     made = np.isin(table.folds[table.parents], folds)
     talk = table.extra_targets == NO_FACT
@@ -389,10 +370,7 @@ def unseen_logits(table: Table, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def edited_set(rows: Sequence[Row], idf: Idf, encoder: PairEncoder, seed: int) -> list[Example]:
-    """Sentences of the rows' documents and their supported sentences, reworded, half of them made false.
-
-    They come in random order (``seed``), each with STORED_TOKENS of evidence; each document has a generator of its own.
-    """
+    """Sentences of the rows' documents and their supported sentences, reworded, half of them made false, shuffled."""
     first: dict[str, Row] = {}
     for row in rows:
         first.setdefault(row["reference"], row)
@@ -465,13 +443,9 @@ def read_examples(path: Path) -> list[Example]:
 
 
 def train_labels(
-    encoder: PairEncoder,
-    table: Table,
-    passages: Sequence[tuple[str, ...]],
-    replayed: Sequence[Example],
-    settings: Settings,
-    folder: Path,
-) -> None:
+    encoder: PairEncoder, table: Table, passages: Sequence[tuple[str, ...]], replayed: Sequence[Example],
+    settings: Settings, folder: Path,
+) -> None:  # fmt: skip
     """The encoder's second stage: people's labels of the training folds, some synthetic rows, and replayed examples."""
     train = np.flatnonzero(np.isin(table.folds, FOLD_NAMES["train"])).tolist()
     beside, extra_beside = unseen_logits(table, settings.seed)
@@ -527,12 +501,9 @@ def batch_order(lengths: Sequence[int], size: int, seed: int) -> list[list[int]]
 
 
 def loss_of(
-    encoder: PairEncoder,
-    pairs: Sequence[Pair],
-    examples: Sequence[Example],
-    numbers: Sequence[int],
+    encoder: PairEncoder, pairs: Sequence[Pair], examples: Sequence[Example], numbers: Sequence[int],
     beside: np.ndarray | None,
-) -> torch.Tensor:
+) -> torch.Tensor:  # fmt: skip
     """Loss of one batch; with ``beside``, logits (n, 4) of another model, also that of the two added up."""
     device = encoder.device
     batch = encoder.batch([pairs[i] for i in numbers])
@@ -559,28 +530,14 @@ def loss_of(
 
 
 def train_stage(
-    encoder: PairEncoder,
-    examples: Sequence[Example],
-    folder: Path,
-    *,
-    epochs: float,
-    rate: float,
-    batch: int = 32,
-    seed: int = 0,
-    beside: np.ndarray | None = None,
-) -> None:
+    encoder: PairEncoder, examples: Sequence[Example], folder: Path, *, epochs: float, rate: float, batch: int = 32,
+    seed: int = 0, beside: np.ndarray | None = None,
+) -> None:  # fmt: skip
     """Train in place; the state is kept in ``folder`` every CHECKPOINT_STEPS steps and taken up again from there.
 
-    Args:
-        encoder: What is trained.
-        examples: n rows.
-        folder: For checkpoints of this stage alone.
-        epochs: Passes over the rows.
-        rate: Highest learning rate; rises over the first 6 % of steps, then falls linearly to 0. Heads learn five times
-            as fast, since they start from nothing.
-        batch: Rows of a step.
-        seed: Seed of the order.
-        beside: (n, 4) logits of another model to which the encoder's are to be added, or None.
+    ``rate`` is reached over the first 6 % of steps and then falls linearly to 0; heads learn five times as fast, since
+    they start from nothing. ``beside`` are (n, 4) logits of another model to which the encoder's are to be added, or
+    None.
     """
     pairs = encoder.pairs([(e.question, e.sentence, e.passages) for e in examples])
     lengths = [len(pair.ids) for pair in pairs]

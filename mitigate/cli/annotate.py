@@ -19,23 +19,11 @@ from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from annotators.base import Annotator
 from mitigate import scale
-from mitigate.cli.options import (
-    CONTINUED,
-    EXIT_CODES,
-    add_annotator,
-    add_chunk_size,
-    add_generative,
-    add_input,
-    add_json,
-    add_output,
-    cache_of,
-    calibration_option,
-    generative_options,
-)
+from mitigate.cli.options import Subparsers, add_command, cache_of, calibration_option, generative_options
 from mitigate.cli.results import print_json
 from mitigate.io import (
     ADDED,
@@ -60,37 +48,31 @@ from mitigate.models import open_annotator
 from mitigate.report.html import write_page
 from mitigate.report.totals import Totals, read_annotated
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
-
 SHOWN_RECORDS = 50  # a file of up to so many records is also printed
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_parser(subparsers: Subparsers) -> None:
     """Add the command and its options."""
-    parser = subparsers.add_parser(
-        "annotate",
-        help="Judge each sentence of an answer against its reference.",
-        description="Judge each sentence of an answer against its reference: supported, contradictory, "
-        "unverifiable or no fact, with evidence and a correction. Give one answer, or a file of records "
-        '{"id"?, "question"?, "reference", "answer", "language"?}, one JSON object a line; other keys pass '
-        f"through, and the results of an earlier run in them are replaced. {EXIT_CODES}",
+    more = (
+        "The labels are supported, contradictory, unverifiable and no fact; evidence and a correction come with them. "
+        'Give one answer, or a file of records {"id"?, "question"?, "reference", "answer", "language"?}, one JSON '
+        "object a line; other keys pass through, and the results of an earlier run in them are replaced."
     )
-    one = parser.add_argument_group("one answer")
-    one.add_argument("--question", metavar="TEXT", help="This is the question that was answered.")
-    one.add_argument("--reference", metavar="FILE", type=Path, help="This text file holds the reference.")
-    one.add_argument("--answer", metavar="FILE", help="This text file holds the answer; - is standard input.")
-    one.add_argument("--language", metavar="CODE", help="The answer is in en or zh (found from the text).")
-    many = parser.add_argument_group("a file of answers")
-    add_input(many, "This JSON Lines file holds the records.", required=False)
-    add_output(many, CONTINUED, required=False)
-    add_chunk_size(many)
-    parser.add_argument("--html", metavar="FILE", type=Path, help="The report is also written here, as one HTML page.")
-    add_json(parser)
-    add_annotator(parser)
-    add_generative(parser)
-    scale.add_options(parser, "an annotator")
+    parser = add_command(subparsers, "annotate", "Judge each sentence of an answer against its reference.", more)
+    with parser.group("one answer"):
+        parser.option("--question", "This is the question that was answered.", "TEXT")
+        parser.file("--reference", "This text file holds the reference.")
+        parser.option("--answer", "This text file holds the answer; - is standard input.", "FILE")
+        parser.option("--language", "The answer is in en or zh (found from the text).", "CODE")
+    with parser.group("a file of answers"):
+        parser.input("This JSON Lines file holds the records.", required=False)
+        parser.output(continued=True, required=False)
+        parser.chunk_size()
+    parser.file("--html", "The report is also written here, as one HTML page.")
+    parser.json()
+    parser.annotator()
+    parser.generative()
+    parser.pool("an annotator")
     parser.set_defaults(run=run)
 
 
@@ -100,16 +82,12 @@ def run(args: argparse.Namespace) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     check_options(args)
-    options = {**generative_options(args), **calibration_option(args, args.annotator)}
-    return run_one(args, options) if args.input is None else run_file(args, options)
+    settings = {**generative_options(args), **calibration_option(args, args.annotator)}
+    return run_one(args, settings) if args.input is None else run_file(args, settings)
 
 
 def check_options(args: argparse.Namespace) -> None:
-    """Refuse options that do not go together.
-
-    Raises:
-        UsageError: With what to change.
-    """
+    """Refuse options that do not go together."""
     if args.distributed and (args.input is None or args.output is None):
         raise UsageError("--distributed works on a file of records: give --input and --output")
     given = [f"--{name}" for name in ("question", "reference", "answer", "language") if getattr(args, name) is not None]
@@ -137,11 +115,7 @@ def check_options(args: argparse.Namespace) -> None:
 
 
 def read_text(path: str | Path, option: str) -> str:
-    """The text of a file, exactly; "-" is standard input.
-
-    Raises:
-        UsageError: It cannot be read or is not UTF-8.
-    """
+    """The text of a UTF-8 file, exactly; "-" is standard input."""
     try:
         if path == "-":
             if sys.stdin.isatty():
@@ -156,35 +130,41 @@ def read_text(path: str | Path, option: str) -> str:
         raise UsageError(f"{option}: {path} is not UTF-8 (byte {error.start + 1}); convert it first") from error
 
 
-def run_one(args: argparse.Namespace, options: Mapping[str, Any]) -> int:
+def run_one(args: argparse.Namespace, settings: Mapping[str, Any]) -> int:
     """Annotate one answer and print it."""
     reference = read_text(args.reference, "--reference")
     answer = read_text(args.answer, "--answer")
     if not answer.strip():
         raise UsageError(f"--answer: {args.answer} holds no text, so there is nothing to judge")
-    annotation = open_annotator(args.annotator, options).annotate(
-        reference=reference, answer=answer, question=args.question, language=args.language
-    )
-    record = annotation.to_dict()
+    annotator = open_annotator(args.annotator, settings)
+    found = annotator.annotate(reference=reference, answer=answer, question=args.question, language=args.language)
     if args.json:
-        print_json(record)
-    report(args, lambda: [record], None)
+        print_json(found.to_dict())
+    report(args, lambda: [found.to_dict()], None)
     return 0
 
 
-def run_file(args: argparse.Namespace, options: Mapping[str, Any]) -> int:
+def run_file(args: argparse.Namespace, settings: Mapping[str, Any]) -> int:
     """Annotate a file of records, continuing an earlier run; print totals and, if few, every record."""
     pool = scale.pool_of(args)
-    problems: Counter[str] = Counter()
+    problems: Counter[str] = Counter()  # what was wrong with an LLM's replies, by sentence
+
+    def note(rows: Sequence[Record]) -> None:
+        problems.update(name for row in rows for one in row["sentences"] for name in one.get("problems", ()))
+
     with continued(args, check_annotation_input, ADDED) as (job, fingerprints):
         # Replies survive whatever stops this run; the machines of a cluster cannot share an SQLite file.
         if job.valid and args.annotator.startswith("generative:") and (pool is None or pool.address is None):
-            options = {"cache": cache_of(args), **options}
+            settings = {"cache": cache_of(args), **settings}
         if job.valid and pool is not None:
-            _annotate_at_scale(job, args, options, pool, fingerprints, problems)
+            parts = scale.folder_of(job.output)
+            if args.overwrite:
+                scale.delete_parts(parts)
+            rows = scale.annotate(job, args.annotator, settings, args.chunk_size, pool, fingerprints, say)
+            job.run(lambda records: list(islice(rows, len(records))), chunk_size=args.chunk_size, on_chunk=note)
+            scale.delete_parts(parts)
         else:
-            annotator = annotator_for(args, options, job, fingerprints)
-            _annotate(job, annotator, args.chunk_size, problems)
+            _annotate(job, annotator_for(args, settings, job, fingerprints), args.chunk_size, note)
         if problems:
             say(f"problems with replies, by sentence: {', '.join(f'{k} {n:,}' for k, n in problems.most_common())}")
         report(args, lambda: read_annotated(job.output), job)
@@ -225,87 +205,51 @@ def continued(
 
 
 def annotator_for(
-    args: argparse.Namespace, options: Mapping[str, Any], job: Job, fingerprints: set[str]
+    args: argparse.Namespace, settings: Mapping[str, Any], job: Job, fingerprints: set[str]
 ) -> Annotator | None:
-    """The annotator of a job, None where it has no record; also for a complete output, which may be another's.
-
-    Raises:
-        UsageError: It cannot be loaded, or another annotator wrote what is in OUTPUT.
-    """
+    """The annotator of a job; None where it has no record. One that did not write what is in OUTPUT is refused."""
     if not job.valid:
         return None
-    annotator = open_annotator(args.annotator, options)
-    for other in fingerprints - {annotator.fingerprint}:
+    annotator = open_annotator(args.annotator, settings)
+    if others := fingerprints - {annotator.fingerprint}:
         raise UsageError(
-            f"cannot continue {job.output}: it was written by an annotator with fingerprint {other}, "
-            f"and {args.annotator} has {annotator.fingerprint}; choose another --output, or start again with "
-            "--overwrite"
+            f"cannot continue {job.output}: it was written by an annotator with fingerprint {min(others)}, and "
+            f"{args.annotator} has {annotator.fingerprint}; choose another --output, or start again with --overwrite"
         )
     return annotator
 
 
-def _annotate(job: Job, annotator: Annotator | None, chunk_size: int, problems: Counter[str]) -> None:
+def _annotate(job: Job, annotator: Annotator | None, chunk_size: int, note: Callable[[Sequence[Record]], None]) -> None:
     from rich.console import Console
 
     before, sentences, start = job.done, 0, perf_counter()
     if annotator is not None:
-        Console(stderr=True).print(
-            f"annotator {annotator.name}, {counted(job.valid, 'record')}"
-            + (f", {before:,} of them already in {job.output}" if before else ""),
-            style="dim",
-            markup=False,
-            highlight=False,
-            soft_wrap=True,
-        )
+        known = f", {before:,} of them already in {job.output}" if before else ""
+        text = f"annotator {annotator.name}, {counted(job.valid, 'record')}{known}"
+        Console(stderr=True).print(text, style="dim", markup=False, highlight=False, soft_wrap=True)
     with progress("annotating", job.valid, before) as tell:
 
         def process(records: list[Record]) -> list[Record]:
             assert annotator is not None  # there are records
-            inputs = [without_results(record) for record in records]
-            return [annotation.to_dict() for annotation in annotator.annotate_batch(inputs)]
+            return [one.to_dict() for one in annotator.annotate_batch([without_results(record) for record in records])]
 
         def on_chunk(rows: Sequence[Record]) -> None:
             nonlocal sentences
             sentences += sum(len(row["sentences"]) for row in rows)
-            problems.update(_problems(rows))
+            note(rows)
             tell(job.done, f"{sentences / (perf_counter() - start):,.1f} sentences/s")
 
         job.run(process, chunk_size=chunk_size, on_chunk=on_chunk)
-    seconds = perf_counter() - start
     if job.done > before:
-        print(
-            f"{counted(job.done - before, 'record')}, {counted(sentences, 'sentence')} in {seconds:.1f} s "
-            f"({sentences / seconds:,.1f} sentences/s)",
-            file=sys.stderr,
-        )
-
-
-def _annotate_at_scale(
-    job: Job,
-    args: argparse.Namespace,
-    options: Mapping[str, Any],
-    pool: scale.Pool,
-    known: set[str],
-    problems: Counter[str],
-) -> None:
-    if args.overwrite:
-        scale.delete_parts(scale.folder_of(job.output))
-    rows = scale.annotate(job, args.annotator, options, args.chunk_size, pool, known, say)
-    job.run(
-        lambda records: list(islice(rows, len(records))),
-        chunk_size=args.chunk_size,
-        on_chunk=lambda done: problems.update(_problems(done)),
-    )
-    scale.delete_parts(scale.folder_of(job.output))
-
-
-def _problems(rows: Sequence[Record]) -> Iterable[str]:
-    """What was wrong with an LLM's replies, by sentence."""
-    return (name for row in rows for one in row["sentences"] for name in one.get("problems", ()))
+        seconds = perf_counter() - start
+        done = f"{counted(job.done - before, 'record')}, {counted(sentences, 'sentence')}"
+        print(f"{done} in {seconds:.1f} s ({sentences / seconds:,.1f} sentences/s)", file=sys.stderr)
 
 
 def report(args: argparse.Namespace, records: Callable[[], Iterable[Record]], job: Job | None) -> None:
     """Write the page and print the records, if few, and the totals; with `--json` the totals of a job alone."""
+    from rich.console import Console
+
     from mitigate.report.terminal import print_records, summary
 
     totals = Totals()
@@ -321,30 +265,14 @@ def report(args: argparse.Namespace, records: Callable[[], Iterable[Record]], jo
         except OSError as error:
             raise OutputError(f"cannot write {args.html}: {error.strerror or error}") from error
         paths.append(("page", args.html))
-    if args.json:
-        if job:
-            print_json({**totals_row(totals), "rejected_lines": rejected, **{word: str(path) for word, path in paths}})
-        return
-    console = _console()
-    if job is None or 0 < totals.records <= SHOWN_RECORDS:
-        print_records(console, list(records()))
-    console.print(summary(totals, rejected, paths))
-
-
-def totals_row(totals: Totals) -> Record:
-    """The counts over all records as JSON values."""
-    return {
-        "records": totals.records,
-        "sentences": totals.sentences,
-        "labels": dict(totals.kinds),
-        "not_checked": dict(totals.reasons),
-        "hallucination_rate": totals.rate,
-        "interval": totals.interval,
-        "annotators": [{"name": name, "fingerprint": one} for one, name in totals.annotators.items()],
-    }
-
-
-def _console() -> Console:
-    from rich.console import Console
-
-    return Console(highlight=False, markup=False, emoji=False)
+    if args.json and job:
+        counts = {"records": totals.records, "sentences": totals.sentences, "labels": dict(totals.kinds)}
+        rate = {"hallucination_rate": totals.rate, "interval": totals.interval}
+        who = [{"name": name, "fingerprint": fingerprint} for fingerprint, name in totals.annotators.items()]
+        more = {"not_checked": dict(totals.reasons), "annotators": who, "rejected_lines": rejected}
+        print_json({**counts, **rate, **more, **{word: str(path) for word, path in paths}})
+    if not args.json:
+        console = Console(highlight=False, markup=False, emoji=False)
+        if job is None or 0 < totals.records <= SHOWN_RECORDS:
+            print_records(console, list(records()))
+        console.print(summary(totals, rejected, paths))

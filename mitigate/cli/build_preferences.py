@@ -12,28 +12,25 @@ from __future__ import annotations
 import argparse
 
 from annotators.records import LABELS
-from mitigate.cli.options import EXIT_CODES, WHOLE, add_input, add_json, add_output, check_files, number
+from mitigate.cli.options import Subparsers, add_command, check_files
 from mitigate.cli.results import print_json
 from mitigate.io import REJECTED, Problem, Record, check_text, counted, read_whole, rejected_path, shown, write_lines
 from mitigate.rl.preferences import build_pairs
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_parser(subparsers: Subparsers) -> None:
     """Add the command and its options."""
-    parser = subparsers.add_parser(
-        "build-preferences",
-        help="Make preference pairs from annotated answers.",
-        description="Take the output of `mitigate annotate` with several answers to each question, and write one "
-        'pair a question, JSON Lines: {"prompt", "chosen", "rejected", "reference", "chosen_sentences", '
-        f'"rejected_sentences", "chosen_rate", "rejected_rate"}}. {EXIT_CODES}',
+    more = (
+        "Take the output of `mitigate annotate` with several answers to each question, and write one pair a question, "
+        'JSON Lines: {"prompt", "chosen", "rejected", "reference", "chosen_sentences", "rejected_sentences", '
+        '"chosen_rate", "rejected_rate"}.'
     )
-    add_input(parser, "This JSON Lines file holds annotated answers.")
-    add_output(parser, WHOLE)
-    add_json(parser)
-    parser.add_argument(
-        "--min-gap", metavar="X", type=number("--min-gap", "a number from 0 to 1", lambda gap: 0 <= gap <= 1),
-        default=0.0, help="The two hallucination rates of a pair differ by at least X, from 0 to 1 (%(default)s).",
-    )  # fmt: skip
+    parser = add_command(subparsers, "build-preferences", "Make preference pairs from annotated answers.", more)
+    parser.input("This JSON Lines file holds annotated answers.")
+    parser.output()
+    parser.json()
+    text = "The two hallucination rates of a pair differ by at least X, from 0 to 1 (%(default)s)."
+    parser.number("--min-gap", text, "a number from 0 to 1", lambda gap: 0 <= gap <= 1, "X", default=0.0)
     parser.set_defaults(run=run)
 
 

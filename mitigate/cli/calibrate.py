@@ -15,7 +15,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from mitigate.cli.options import EXIT_CODES, WHOLE, add_annotator, add_input, add_json, add_output, check_files, number
+from mitigate.cli.options import Subparsers, add_command, check_files
 from mitigate.cli.results import figure, print_json, sha256, versions
 from mitigate.io import FAILED, REJECTED, OutputError, UsageError, progress, say, set_aside, whole_file
 from mitigate.models import open_annotator
@@ -29,31 +29,24 @@ if TYPE_CHECKING:
 CHUNK = 256
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_parser(subparsers: Subparsers) -> None:
     """Add the command and its options."""
-    parser = subparsers.add_parser(
-        "calibrate",
-        help="Fit an annotator's probabilities and threshold to labelled rows.",
-        description="Fit an annotator to your labelled rows: probabilities that mean what they say, and, with "
-        '--target-precision, a threshold for "hallucinated" that keeps false alarms rare; sentences that are neither '
-        'flagged nor likely supported then get the status "unsure". Rows: labelled sentences '
-        '{"reference", "sentence", "label", …}, or records of `mitigate annotate` with "gold" in sentences. '
-        f"{EXIT_CODES} A target precision out of reach is a failure.",
+    more = (
+        "Probabilities then mean what they say, and --target-precision sets a threshold that keeps false alarms rare; "
+        'sentences that are neither flagged nor likely supported get the status "unsure". Rows are labelled sentences '
+        '{"reference", "sentence", "label", …}, or records of `mitigate annotate` with "gold" in sentences. A target '
+        "precision out of reach is a failure."
     )
-    add_input(parser, "These JSON Lines files hold labelled rows.", several=True)
-    add_output(parser, WHOLE)
-    add_json(parser)
-    add_annotator(parser, calibration=False)
-    parser.add_argument(
-        "--target-precision", metavar="P",
-        type=number("--target-precision", "a number between 0 and 1", lambda p: 0 < p < 1),
-        help="So many of the flagged sentences are hallucinated, between 0 and 1.",
-    )  # fmt: skip
-    parser.add_argument(
-        "--confidence", metavar="C", default=0.9,
-        type=number("--confidence", "a number between 0.5 and 1", lambda c: 0.5 < c < 1),
-        help="The precision is at least P with this confidence, between 0.5 and 1 (%(default)s).",
-    )  # fmt: skip
+    text = "Fit an annotator's probabilities and threshold to labelled rows."
+    parser = add_command(subparsers, "calibrate", text, more)
+    parser.input("These JSON Lines files hold labelled rows.", several=True)
+    parser.output()
+    parser.json()
+    parser.annotator(calibration=False)
+    text = "So many of the flagged sentences are hallucinated, between 0 and 1."
+    parser.number("--target-precision", text, "a number between 0 and 1", lambda p: 0 < p < 1, "P")
+    text = "The precision is at least P with this confidence, between 0.5 and 1 (%(default)s)."
+    parser.number("--confidence", text, "a number between 0.5 and 1", lambda c: 0.5 < c < 1, "C", default=0.9)
     parser.set_defaults(run=run)
 
 

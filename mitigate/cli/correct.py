@@ -15,20 +15,7 @@ from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, Any
 
 from mitigate.cli.annotate import annotator_for, continued
-from mitigate.cli.options import (
-    CONTINUED,
-    EXIT_CODES,
-    add_annotator,
-    add_chunk_size,
-    add_engine,
-    add_input,
-    add_json,
-    add_output,
-    cache_of,
-    calibration_option,
-    check_cache,
-    number,
-)
+from mitigate.cli.options import Subparsers, add_command, cache_of, calibration_option, check_cache
 from mitigate.cli.results import print_json
 from mitigate.io import (
     FAILED,
@@ -59,38 +46,34 @@ CORRECTED = (
 CHOSEN = ("answer", "model", "index", "sentences", "annotator", "hallucination_rate", "rates")
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_parser(subparsers: Subparsers) -> None:
     """Add both commands and their options."""
-    correct = subparsers.add_parser(
-        "correct",
-        help="Correct the hallucinated sentences of answers.",
-        description='Correct answers {"question"?, "reference", "answer"}: the corrections that a generative annotator '
-        "gives (the embedded one only marks sentences), sentences written anew by an engine, deletion, abstention, as "
-        "far as asked for. Only flagged sentences change, and the number of hallucinated sentences never rises. "
-        f"{EXIT_CODES} An answer whose request to the engine failed has `correction_error` (exit code 1) and is done "
-        "again by a second start.",
+    more = (
+        'Records are {"question"?, "reference", "answer"}. The corrections that a generative annotator gives (the '
+        "embedded one only marks sentences), sentences written anew by an engine, deletion and abstention are applied "
+        "as far as asked for. Only flagged sentences change, and the number of hallucinated sentences never rises. An "
+        "answer whose request to the engine failed has `correction_error` (exit code 1) and is done again by a second "
+        "start."
     )
-    best = subparsers.add_parser(
-        "best-of",
-        help="Choose the least hallucinated of several answers.",
-        description='Choose one of {"question"?, "reference", "answers": [{"text", "model"?}, …]}: the answer with the '
-        "lowest hallucination rate, of equals the one with most supported sentences. (By FEWL, without a reference "
-        f"document: `mitigate fewl score` and `mitigate fewl pick`.) {EXIT_CODES}",
+    correct = add_command(subparsers, "correct", "Correct the hallucinated sentences of answers.", more)
+    more = (
+        'Records are {"question"?, "reference", "answers": [{"text", "model"?}, …]}. The lowest hallucination rate '
+        "wins, and of equals the answer with most supported sentences. (By FEWL, without a reference document: "
+        "`mitigate fewl score` and `mitigate fewl pick`.)"
     )
+    best = add_command(subparsers, "best-of", "Choose the least hallucinated of several answers.", more)
     for parser, run in ((correct, run_correct), (best, run_best_of)):
-        add_input(parser, "This JSON Lines file holds the records.")
-        add_output(parser, CONTINUED)
-        add_json(parser)
-        add_annotator(parser)
-        add_chunk_size(parser)
+        parser.input("This JSON Lines file holds the records.")
+        parser.output(continued=True)
+        parser.json()
+        parser.annotator()
+        parser.chunk_size()
         parser.set_defaults(run=run)
-    add_engine(correct, "This language model writes flagged sentences anew from their evidence.")
-    correct.add_argument("--delete", action="store_true", help="Sentences that stay hallucinated are taken out.")
-    correct.add_argument(
-        "--abstain-above", metavar="RATE",
-        type=number("--abstain-above", "a rate from 0 to below 1", lambda rate: 0 <= rate < 1),
-        help="An abstention replaces an answer whose hallucination rate stays above RATE, from 0 to 1.",
-    )  # fmt: skip
+    correct.engine("This language model writes flagged sentences anew from their evidence.")
+    correct.cache()
+    correct.flag("--delete", "Sentences that stay hallucinated are taken out.")
+    text = "An abstention replaces an answer whose hallucination rate stays above RATE, from 0 to 1."
+    correct.number("--abstain-above", text, "a rate from 0 to below 1", lambda rate: 0 <= rate < 1, "RATE")
 
 
 def run_correct(args: argparse.Namespace) -> int:

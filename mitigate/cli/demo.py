@@ -12,48 +12,30 @@ import argparse
 import os
 
 from annotators.base import Annotator
-from mitigate.cli.options import ENGINE, add_calibration, at_least, calibration_option, number
+from mitigate.cli.options import ENGINE, Subparsers, add_command, calibration_option
 from mitigate.io import UsageError, say
 
 AUTH = "MITIGATE_DEMO_AUTH"
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_parser(subparsers: Subparsers) -> None:
     """Add the command and its options."""
-    parser = subparsers.add_parser(
-        "demo",
-        help="Annotate, compare and look at training runs in a browser.",
-        description="Serve a page that annotates answers, compares them with FEWL, works through files and shows "
-        "training runs. See docs/demo.md.",
-    )
-    add = parser.add_argument
-    add("--host", default="127.0.0.1", help="The page listens on this address (%(default)s).")
-    add(
-        "--port", metavar="N", type=number("--port", "1 to 65535", lambda port: 0 < port < 65536, int),
-        help="The page listens on this port (a free one from 7860 on).",
-    )  # fmt: skip
-    add(
-        "--auth", metavar="NAME:PASSWORD", action="append", default=[],
-        help="The page asks for this name and password. The option may be given several times, for several people; "
-        f"{AUTH} does the same unseen.",
-    )  # fmt: skip
-    add(
-        "--share", action="store_true",
-        help="Gradio tunnels the page to a public address, for which it downloads its tunnel.",
-    )  # fmt: skip
-    add(
-        "--annotator", metavar="NAME", action="append", default=[],
-        help=f"The page offers this annotator: embedded, a folder, a hub id, or generative:{ENGINE}. The option may be "
-        "given several times; the first is the default of the page (embedded).",
-    )  # fmt: skip
-    add_calibration(parser, "The first annotator")
-    add("--runs", metavar="DIR", default="runs", help="The Training tab shows the run folders in DIR (%(default)s).")
-    for name, default, text in (
-        ("--max-characters", 50_000, "A text has at most N characters (%(default)s)."),
-        ("--max-records", 1_000, "An uploaded file has at most N records (%(default)s)."),
-    ):
-        add(name, metavar="N", type=at_least(name, 1), default=default, help=text)
+    more = "The page also compares answers with FEWL and works through files. See docs/demo.md."
+    text = "Annotate, compare and look at training runs in a browser."
+    parser = add_command(subparsers, "demo", text, more, "")
+    parser.option("--host", "The page listens on this address (%(default)s).", default="127.0.0.1")
+    text = "The page listens on this port (a free one from 7860 on)."
+    parser.number("--port", text, "1 to 65535", lambda port: 0 < port < 65536, kind=int)
+    text = f"The page asks for this name and password, one for each person; {AUTH} does the same unseen."
+    parser.repeated("--auth", text, "NAME:PASSWORD")
+    parser.flag("--share", "Gradio tunnels the page to a public address, for which it downloads its tunnel.")
+    text = f"The page offers this annotator: embedded, a folder, a hub id, or generative:{ENGINE}."
+    parser.repeated("--annotator", f"{text} The first is the default of the page (embedded).", "NAME")
+    parser.calibration("The first annotator")
+    parser.option("--runs", "The Training tab shows the run folders in DIR (%(default)s).", "DIR", default="runs")
+    parser.count("--max-characters", "A text has at most N characters (%(default)s).", 50_000)
+    parser.count("--max-records", "An uploaded file has at most N records (%(default)s).", 1_000)
     parser.set_defaults(run=run)
 
 

@@ -15,27 +15,16 @@ import importlib.util
 import json
 import random
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mitigate.cli.options import (
-    EXIT_CODES,
-    WHOLE,
-    add_annotator,
-    add_calibration,
-    add_input,
-    add_json,
-    add_output,
-    add_seed,
-    at_least,
-    calibration_option,
-    check_files,
-)
-from mitigate.cli.results import console, figure, plain, print_json, sha256, versions
-from mitigate.io import REJECTED, UsageError, dump_line, make_parent, progress, say, set_aside, write_bytes, write_json
+from mitigate.cli.options import Subparsers, add_command, calibration_option, check_files
+from mitigate.cli.results import console, figure, plain, print_json, sha256, table, versions
+from mitigate.io import REJECTED, UsageError, make_parent, progress, say, set_aside, write_json, write_lines
 from mitigate.models import open_annotator
 
 if TYPE_CHECKING:
@@ -46,69 +35,51 @@ if TYPE_CHECKING:
 
 WIDE = 140  # columns that the intervals need
 HEADINGS = {
-    "coverage": "checked",
-    "balanced_accuracy": "balanced acc.",
-    "auc": "AUC",
-    "accuracy": "accuracy",
-    "macro_f1": "F1",
-    "ece": "ECE",
-}
+    "coverage": "checked", "balanced_accuracy": "balanced acc.", "auc": "AUC", "accuracy": "accuracy",
+    "macro_f1": "F1", "ece": "ECE",
+}  # fmt: skip
 LEGEND = (
     "Balanced accuracy, AUC, ECE: supported against hallucinated, gold no_fact left out. "
     "Accuracy, macro-F1: four labels. Unchecked rows count as wrong; AUC and ECE leave them out. "
     "Evidence: recall of the gold fragments' characters. [95 % interval over groups of rows] – = none."
 )
 TEXTS = {
-    "rouge_l": "ROUGE-L",
-    "bert_score": "BERTScore",
-    "fragment_precision_3": "3-gram precision",
+    "rouge_l": "ROUGE-L", "bert_score": "BERTScore", "fragment_precision_3": "3-gram precision",
     "fragment_precision_4": "4-gram precision",
-}
+}  # fmt: skip
 COMPARED = {key: HEADINGS[key] for key in ("accuracy", "macro_f1", "balanced_accuracy", "auc")}
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_parser(subparsers: Subparsers) -> None:
     """Add the command and its options."""
-    parser = subparsers.add_parser(
-        "evaluate",
-        help="Measure an annotator on labelled sentences.",
-        description="Have an annotator judge labelled sentences and compare its judgements with the labels. "
-        f"{EXIT_CODES}",
-    )
-    add = parser.add_argument
-    add_input(parser, "These JSON Lines files hold labelled sentences.", several=True)
-    add_output(parser, WHOLE, required=False)
-    add_json(parser)
-    which = parser.add_mutually_exclusive_group(required=True)
-    add_annotator(which, default=None, calibration=False)
-    which.add_argument(
-        "--compare", nargs=2, metavar=("A", "B"), help="Both judge; differences have paired intervals."
-    )  # fmt: skip
-    add_calibration(parser)
-    add("--fold", default="all", help="Rows of this fold are judged: test, dev, train, all, or 0 to 4 (%(default)s).")
-    add("--limit", metavar="N", type=at_least("--limit", 1), help="N rows, drawn at random, are judged.")
-    add_seed(parser, "The rows of --limit and the intervals")
-    add(
-        "--without-reference", action="store_true",
-        help="The annotator does not see the reference; it shows what the model knows by itself.",
-    )  # fmt: skip
-    add(
-        "--disturbed-prompts", action="store_true",
-        help="A generative annotator is asked in a wording that it was not trained on.",
-    )  # fmt: skip
-    add("--texts", action="store_true", help="Annotations are also compared as texts: ROUGE-L, n-gram precision.")
-    add(
-        "--bertscore", metavar="MODEL",
-        help="With --texts, BERTScore is computed too, by packaged, paper, a hub id or a folder.",
-    )  # fmt: skip
-    add("--confusion", type=Path, metavar="FILE.png", help="The confusion matrix is drawn here.")
-    add("--judgements", type=Path, metavar="FILE", help="What was said of each row goes here, as JSON Lines.")
+    parser = add_command(subparsers, "evaluate", "Measure an annotator on labelled sentences.")
+    parser.input("These JSON Lines files hold labelled sentences.", several=True)
+    parser.output(required=False)
+    parser.json()
+    with parser.group():
+        parser.annotator(None, calibration=False)
+        parser.option("--compare", "Both judge; differences have paired intervals.", ("A", "B"), nargs=2)
+    parser.calibration()
+    text = "Rows of this fold are judged: test, dev, train, all, or 0 to 4 (%(default)s)."
+    parser.option("--fold", text, default="all")
+    parser.count("--limit", "N rows, drawn at random, are judged.")
+    parser.seed("The rows of --limit and the intervals")
+    text = "The annotator does not see the reference; it shows what the model knows by itself."
+    parser.flag("--without-reference", text)
+    text = "A generative annotator is asked in a wording that it was not trained on."
+    parser.flag("--disturbed-prompts", text)
+    parser.flag("--texts", "Annotations are also compared as texts: ROUGE-L, n-gram precision.")
+    text = "With --texts, BERTScore is computed too, by packaged, paper, a hub id or a folder."
+    parser.option("--bertscore", text, "MODEL")
+    parser.file("--confusion", "The confusion matrix is drawn here.", "FILE.png")
+    parser.file("--judgements", "What was said of each row goes here, as JSON Lines.")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Evaluate an annotator, or two; returns the exit code."""
     from annotators.evaluation.evaluate import compare, evaluate, predict
+    from annotators.evaluation.texts import bert_scores
     from mitigate.labels import read_labelled
 
     folds, paths, options = _checked(args)
@@ -118,12 +89,22 @@ def run(args: argparse.Namespace) -> int:
     names = args.compare or [args.annotator]
     results, answers = [], []
     for name in names:
-        annotator = open_annotator(name, {**prompt_options(name, args.disturbed_prompts), **options})
+        try:
+            prompt = prompt_options(name, args.disturbed_prompts)
+        except ValueError as error:
+            raise UsageError(f"--annotator {name}: {error}") from error
+        annotator = open_annotator(name, {**prompt, **options})
         with ExitStack() as stack:
             stack.callback(annotator.close)
             with progress("judging", len(rows)) as tell:
                 judged = predict(annotator, rows, lambda done, _: tell(done), parametric=args.without_reference)
-            similarity, models = _bert_scores(rows, judged, args.bertscore) if args.bertscore else (None, {})
+            similarity: list[float | None] | None = None
+            models: dict[str, str] = {}
+            if args.bertscore:
+                try:
+                    similarity, models = bert_scores([row.row for row in rows], judged, args.bertscore)
+                except (ImportError, OSError) as error:
+                    raise UsageError(f"--bertscore: {error}") from error
             made = _provenance(args, name, annotator, paths) | ({"bert_score_models": models} if models else {})
         figures = evaluate(rows, judged, seed=args.seed, texts=args.texts, similarity=similarity)
         results.append({"run": made, "n_rejected": len(files.rejected), **figures})
@@ -211,17 +192,6 @@ def prompt_options(name: str, disturbed: bool) -> dict[str, Any]:
     return {"prompt": trained[0]} if trained else {}
 
 
-def _bert_scores(
-    rows: Sequence[LabelledSentence], judged: Sequence[SentenceAnnotation], models: str
-) -> tuple[list[float | None], dict[str, str]]:
-    from annotators.evaluation.texts import bert_scores
-
-    try:
-        return bert_scores([row.row for row in rows], judged, models)
-    except (ImportError, OSError) as error:
-        raise UsageError(f"--bertscore: {error}") from error
-
-
 def _provenance(args: argparse.Namespace, name: str, annotator: Annotator, paths: Sequence[Path]) -> dict[str, Any]:
     """What would be needed to run it again, and on what it ran."""
     command = ["mitigate", "evaluate", "--input", *map(str, args.input)]
@@ -255,11 +225,9 @@ def _write_beside(
 ) -> None:
     """Judgements and the picture, where asked for; with --compare the second picture is FILE-2.png."""
     if args.judgements:
-        parts = [
-            judgement_lines(rows, judged, name, parametric=args.without_reference)
-            for name, judged in zip(names, answers, strict=True)
-        ]
-        write_bytes(args.judgements, b"".join(parts))
+        said = zip(names, answers, strict=True)
+        parts = (judgement_lines(rows, judged, name, args.without_reference) for name, judged in said)
+        write_lines(args.judgements, chain.from_iterable(parts))
         say(f"judgements: {args.judgements}")
     if args.confusion:
         for number, (name, result) in enumerate(zip(names, results, strict=True), start=1):
@@ -270,23 +238,14 @@ def _write_beside(
 
 
 def judgement_lines(
-    rows: Sequence[LabelledSentence], judged: Sequence[SentenceAnnotation], annotator: str, *, parametric: bool
-) -> bytes:
-    """One JSON line a row: what was asked about, its gold label, and what the annotator said.
-
-    Args:
-        rows: The labelled sentences.
-        judged: What was said of each.
-        annotator: The name of the annotator.
-        parametric: Whether the reference was hidden, which every line then says.
-    """
-    lines = []
+    rows: Sequence[LabelledSentence], judged: Sequence[SentenceAnnotation], annotator: str, parametric: bool
+) -> Iterator[dict[str, Any]]:
+    """What was asked about each row, its gold label, what the annotator said, and whether no reference was shown."""
     for row, found in zip(rows, judged, strict=True):
         asked = {k: row.row[k] for k in ("id", "split", "lang", "language", "question", "sentence") if row.row.get(k)}
-        line: dict[str, Any] = {**asked, "source": row.source, "gold": row.row["label"], "annotator": annotator}
-        line |= {"parametric": True} if parametric else {}
-        lines.append(dump_line(line | {k: v for k, v in found.to_dict().items() if k not in ("text", "start", "end")}))
-    return b"".join(lines)
+        said = {k: v for k, v in found.to_dict().items() if k not in ("text", "start", "end")}
+        line = {**asked, "source": row.source, "gold": row.row["label"], "annotator": annotator}
+        yield line | ({"parametric": True} if parametric else {}) | said
 
 
 def draw_confusion(confusion: Mapping[str, Mapping[str, int]], title: str, path: Path) -> None:
@@ -328,21 +287,31 @@ def _print_all(result: Mapping[str, Any], results: Sequence[Mapping[str, Any]], 
     out = console(WIDE)
     for found in results:
         out.print(figures_table(found, wide=out.width >= WIDE))
-        out.print(labels_table(found))
+        columns = ("supported", "contradictory", "unverifiable", "no_fact", "unchecked")
+        became = (
+            [name, str(row["n"]), figure(row["recall"]), *(str(row["predicted"].get(column, 0)) for column in columns)]
+            for name, row in found["labels"].items()
+        )
+        out.print(table(("gold", "n", "right", *columns), became, right=True, title="What became of each gold label"))
         out.print(LEGEND, markup=False, style="dim")
         if args.texts:
-            out.print(texts_table(found))
+            models = found["run"].get("bert_score_models") or {}
+            caption = "BERTScore: " + ", ".join(f"{k} {plain(v)}" for k, v in models.items()) if models else None
+            rows = (
+                [plain(name), str(part["texts"]["n_texts"]), *(figure(part["texts"][key]) for key in TEXTS)]
+                for name, part in {"all": found["overall"], **_parts(found)}.items()
+            )
+            out.print(
+                table(("rows", "n", *TEXTS.values()), rows, right=True, title="Annotations as texts", caption=caption)
+            )
     if args.compare:
-        out.print(comparison_table(result["difference"], args.compare))
-
-
-def _table(title: str, headings: Sequence[str], **options: Any) -> Any:
-    from rich.table import Table
-
-    table = Table(title=title, **options)
-    for place, heading in enumerate(headings):
-        table.add_column(heading, justify="right" if place else "left", no_wrap=True)
-    return table
+        title = f"{plain(args.compare[0])} minus {plain(args.compare[1])}"
+        rows = (
+            [plain(part), str(figures["n"]), *(_difference(figures[key]) for key in COMPARED)]
+            for part, figures in result["difference"].items()
+        )
+        title += " (paired, 95 % intervals over groups of rows)"
+        out.print(table(("rows", "n", *COMPARED.values()), rows, right=True, title=title))
 
 
 def _parts(result: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
@@ -355,11 +324,14 @@ def figures_table(result: Mapping[str, Any], *, wide: bool) -> Any:
     """The figures of all rows and of each part, with intervals where there is room."""
     run, means = result["run"], result["mean_over_sources"]
     title = f"{run['annotator']['name']}, fold {run['fold']}, {result['overall']['n']} rows"
-    table = _table(plain(title), ("rows", "n", *HEADINGS.values(), "evidence"))
+    shown = table(("rows", "n", *HEADINGS.values(), "evidence"), (), right=True, title=plain(title))
 
     def add(name: str, n: str, values: Mapping[str, Any], intervals: Mapping[str, Any], recall: float | None) -> None:
-        cells = [_with_interval(values[key], intervals.get(key) if wide else None) for key in HEADINGS]
-        table.add_row(plain(name), n, *cells, figure(recall), end_section=not n)
+        cells = []
+        for key in HEADINGS:
+            limits = intervals.get(key) if wide and values[key] is not None else None
+            cells.append(figure(values[key]) + (f" \\[{limits[0]:.3f}, {limits[1]:.3f}]" if limits else ""))
+        shown.add_row(plain(name), n, *cells, figure(recall), end_section=not n)
 
     def add_part(name: str, part: Mapping[str, Any]) -> None:
         add(name, str(part["n"]), part, part["intervals"], part["evidence"]["recall"])
@@ -367,50 +339,12 @@ def figures_table(result: Mapping[str, Any], *, wide: bool) -> Any:
     add_part("all", result["overall"])
     values, intervals = ({k: mean[what] for k, mean in means.items()} for what in ("value", "interval"))
     add(f"mean of {len(result['sources'])} sources", "", values, intervals, None)
-    for name, part in result["sources"].items():
-        add_part(name, part)
-    for name, part in _parts(result).items():
+    for name, part in {**result["sources"], **_parts(result)}.items():
         if len(result["languages"]) > 1 or not name.startswith("language "):  # one language says what all rows say
             add_part(name, part)
-    return table
+    return shown
 
 
-def labels_table(result: Mapping[str, Any]) -> Any:
-    """What became of each gold label."""
-    columns = ("supported", "contradictory", "unverifiable", "no_fact", "unchecked")
-    table = _table("What became of each gold label", ("gold", "n", "right", *columns))
-    for name, row in result["labels"].items():
-        counts = [str(row["predicted"].get(column, 0)) for column in columns]
-        table.add_row(name, str(row["n"]), figure(row["recall"]), *counts)
-    return table
-
-
-def texts_table(result: Mapping[str, Any]) -> Any:
-    """The figures of annotations as texts, overall, by language and by split."""
-    models = result["run"].get("bert_score_models") or {}
-    caption = "BERTScore: " + ", ".join(f"{k} {plain(v)}" for k, v in models.items()) if models else None
-    table = _table("Annotations as texts", ("rows", "n", *TEXTS.values()), caption=caption)
-    for name, part in {"all": result["overall"], **_parts(result)}.items():
-        table.add_row(
-            plain(name), str(part["texts"]["n_texts"]), *(figure(part["texts"][key]) for key in TEXTS)
-        )  # fmt: skip
-    return table
-
-
-def comparison_table(compared: Mapping[str, Mapping[str, Any]], names: Sequence[str]) -> Any:
-    """First minus second, with 95 % intervals."""
-    title = f"{plain(names[0])} minus {plain(names[1])} (paired, 95 % intervals over groups of rows)"
-    table = _table(title, ("rows", "n", *COMPARED.values()))
-    for part, figures in compared.items():
-        cells = []
-        for key in COMPARED:
-            found = figures[key]
-            limits = f" \\[{found['low']:+.3f}, {found['high']:+.3f}]" if found["low"] is not None else ""
-            cells.append("–" if found["difference"] is None else f"{found['difference']:+.3f}{limits}")
-        table.add_row(plain(part), str(figures["n"]), *cells)
-    return table
-
-
-def _with_interval(value: float | None, interval: Sequence[float] | None) -> str:
-    limits = f" \\[{interval[0]:.3f}, {interval[1]:.3f}]" if interval and value is not None else ""
-    return figure(value) + limits
+def _difference(found: Mapping[str, Any]) -> str:
+    limits = f" \\[{found['low']:+.3f}, {found['high']:+.3f}]" if found["low"] is not None else ""
+    return "–" if found["difference"] is None else f"{found['difference']:+.3f}{limits}"

@@ -26,23 +26,9 @@ from fewl.expertise import report as pairs_report
 from fewl.ranking import Ranking, pick_answers, plot_agreement, plot_ranking, rank_models
 from fewl.records import read_record
 from fewl.score import Expertise, FewlOptions, FewlReport, score_records
-from mitigate import scale
-from mitigate.cli.options import (
-    ENGINE,
-    EXIT_CODES,
-    WHOLE,
-    add_cache,
-    add_calibration,
-    add_input,
-    add_json,
-    add_output,
-    add_seed,
-    at_least,
-    cache_of,
-    calibration_option,
-    check_files,
-)
-from mitigate.cli.results import console, figure, plain, print_json, provenance
+from mitigate import models, scale
+from mitigate.cli.options import ENGINE, Parser, Subparsers, add_command, cache_of, calibration_option, check_files
+from mitigate.cli.results import console, figure, plain, print_json, provenance, table
 from mitigate.io import (
     FAILED,
     REJECTED,
@@ -59,16 +45,6 @@ from mitigate.io import (
     write_json,
     write_lines,
 )
-from mitigate.models import (
-    Asked,
-    check_similarity,
-    failures,
-    fill,
-    load_encoder,
-    load_similarity,
-    open_engine,
-    wants_pairs,
-)
 
 if TYPE_CHECKING:
     from engines.types import Engine
@@ -76,22 +52,21 @@ if TYPE_CHECKING:
 WIN_COLUMNS = 8  # models in the table of wins
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_parser(subparsers: Subparsers) -> None:
     """Add `fewl` with its four sub-commands."""
-    text = "Score answers and rank models without gold labels."
-    fewl = subparsers.add_parser("fewl", help=text, description=text)
+    fewl = add_command(subparsers, "fewl", "Score answers and rank models without gold labels.", exit_codes="")
     kinds = fewl.add_subparsers(dest="kind", required=True, metavar="WHAT")
     scored, sources = "what `mitigate fewl score` wrote", "questions with a short and a long answer"
-    for name, add_options, run, text, more, rows, output in (
-        ("score", _score_options, run_score, SCORE, SCORE_MORE, "questions with answers", True),
-        ("rank", _rank_options, run_rank, RANK, "", scored, False),
-        ("pick", None, run_pick, PICK, "", scored, True),
-        ("build-benchmark", _build_options, run_build, BUILD, BUILD_MORE, sources, True),
+    for name, text, more, rows, add_options, run in (
+        ("score", SCORE, SCORE_MORE, "questions with answers", _score_options, run_score),
+        ("rank", RANK, "", scored, _rank_options, run_rank),
+        ("pick", "Write the best-scored answer of each record.", "", scored, None, run_pick),
+        ("build-benchmark", BUILD, BUILD_MORE, sources, _build_options, run_build),
     ):
-        parser = kinds.add_parser(name, help=text.replace("%", "%%"), description=f"{text} {more}{EXIT_CODES}")
-        add_input(parser, f"This JSON Lines file holds {rows}.")
-        add_output(parser, WHOLE, required=output)
-        add_json(parser)
+        parser = add_command(kinds, name, text, more)
+        parser.input(f"This JSON Lines file holds {rows}.")
+        parser.output(required=name != "rank")
+        parser.json()
         if add_options is not None:
             add_options(parser)
         parser.set_defaults(run=run)
@@ -99,92 +74,72 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 SCORE = "Score every answer by reference answers of language models."
 SCORE_MORE = (
-    'Input: {"id", "question", "answers": [{"text", "model"?, "label"?}], "reference_answers": {"llm": text or '
+    'Records are {"id", "question", "answers": [{"text", "model"?, "label"?}], "reference_answers": {"llm": text or '
     '[text, …]}, "iw"?: […], "co"?: […]}, one JSON object a line. What is missing is asked from --reference-llm; every '
     "reply is kept in OUTPUT.cache.sqlite, so that the same command goes on after it was killed. The neighbours of a "
-    "question are the other questions of the input. "
+    "question are the other questions of the input."
 )
 RANK = "Rank the models of scored records by mean score, with 95 % bootstrap intervals over questions."
-PICK = "Write the best-scored answer of each record."
 BUILD = "Make CHALE-style answers with controlled hallucinations."
 BUILD_MORE = (
-    'Input: {"question", "short_answer", "long_answer"}, one JSON object a line. Output: records for `mitigate fewl '
-    "score`, which still need reference answers. "
+    'Sources are {"question", "short_answer", "long_answer"}, one JSON object a line. The result is records for '
+    "`mitigate fewl score`, which still need reference answers."
 )
 
 
-# --- score: fill in what the input lacks, score, write the records and a summary ----------------------------------
+# --- score --------------------------------------------------------------------------------------------------------
 
 
-def _score_options(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("how to score")
-    how = group.add_argument
-    how(
-        "--aggregation", choices=("paper", "eq6"), default="paper",
-        help="The penalty is weighted as in Eq. 4 of the paper, or by λ as in its Eq. 6 (%(default)s).",
-    )  # fmt: skip
-    how(
-        "--divergence", choices=("tv", "kl", "reverse-kl", "pearson", "hellinger", "js"), default="tv",
-        help="This f-divergence is used (%(default)s, total variation).",
-    )  # fmt: skip
-    how(
-        "--expertise", choices=("similarity", "prompted", "uniform", "ideal"),
-        help="The weights λ come from the similarity to IW/CO answers (the default where the input has them or an LLM "
-        "can make them), from asking the LLMs about these, from nowhere (uniform, the default otherwise), or from "
-        "labelled answers.",
-    )  # fmt: skip
-    how(
-        "--expertise-scope", choices=("question", "dataset"), default="question",
-        help="Expertise is measured per question, or as the mean over all (%(default)s).",
-    )  # fmt: skip
-    how(
-        "--similarity", default="cosine", metavar="NAME",
-        help="Answers are compared by cosine, rouge-l, new-words (the share of the words which an answer adds to the "
-        "question that stand in the reference answer) or annotator:NAME (the probability that the reference answer "
-        "supports the answer; NAME as for `mitigate annotate --annotator`) (%(default)s).",
-    )  # fmt: skip
-    add_calibration(group, "The annotator of --similarity")
-    how(
-        "--embedding", default="auto", metavar="NAME",
-        help="Sentence embeddings come from auto (the packaged model; tfidf where the input has Chinese, which it "
-        "cannot read), tfidf (characters), or a folder or hub id (%(default)s).",
-    )  # fmt: skip
-    how(
-        "--neighbours", type=at_least("--neighbours", 1), metavar="K",
-        help="A question has K neighbours (10; 25 when random).",
-    )  # fmt: skip
-    how(
-        "--neighbour-choice", choices=("nearest", "random"), default="nearest",
-        help="Neighbours are the nearest questions, or random ones with a similarity of at most 0.8 (%(default)s).",
-    )  # fmt: skip
-    how("--no-penalty", action="store_true", help="The laziness penalty is left out.")
-    how(
-        "--references", default="all", metavar="WHICH",
-        help="Reference answers of all LLMs count, or single:NAME takes those of one (%(default)s).",
-    )  # fmt: skip
-    how(
-        "--weak-llm", action="append", default=[], metavar="NAME",
-        help="Answers of this LLM in reference_answers count against an answer, as if they were intentionally wrong "
-        "(an extension); it is then no reference. The option may be given several times.",
-    )  # fmt: skip
-    add_seed(group, "Random neighbours and sampled answers")
-    lacking = parser.add_argument_group("what the input lacks")
-    ask = lacking.add_argument
-    ask(
-        "--reference-llm", action="append", default=[], metavar=ENGINE,
-        help="This LLM answers the questions that lack an answer of that name, and the first one makes missing IW/CO "
-        "pairs. KIND is transformers, vllm or openai. The option may be given several times.",
-    )  # fmt: skip
-    ask(
-        "--reference-samples", type=at_least("--reference-samples", 1), default=1, metavar="N",
-        help="Each LLM gives N answers (1, greedy; more are sampled).",
-    )  # fmt: skip
-    add_cache(lacking)
-    ask(
-        "--agreement-png", type=Path, metavar="FILE",
-        help="A plot shows with how many IW and CO answers each LLM agrees.",
-    )  # fmt: skip
-    scale.add_options(parser, "the reference LLMs")
+def _score_options(parser: Parser) -> None:
+    with parser.group("how to score"):
+        text = "The penalty is weighted as in Eq. 4 of the paper, or by λ as in its Eq. 6 (%(default)s)."
+        parser.option("--aggregation", text, choices=("paper", "eq6"), default="paper")
+        kinds = ("tv", "kl", "reverse-kl", "pearson", "hellinger", "js")
+        parser.option(
+            "--divergence", "This f-divergence is used (%(default)s, total variation).", choices=kinds, default="tv"
+        )
+        text = (
+            "The weights λ come from the similarity to IW/CO answers (the default where the input has them or an LLM "
+            "can make them), from asking the LLMs about these, from nowhere (uniform, the default otherwise), or from "
+            "labelled answers."
+        )
+        parser.option("--expertise", text, choices=("similarity", "prompted", "uniform", "ideal"))
+        text = "Expertise is measured per question, or as the mean over all (%(default)s)."
+        parser.option("--expertise-scope", text, choices=("question", "dataset"), default="question")
+        text = (
+            "Answers are compared by cosine, rouge-l, new-words (the share of the words which an answer adds to the "
+            "question that stand in the reference answer) or annotator:NAME (the probability that the reference answer "
+            "supports the answer; NAME as for `mitigate annotate --annotator`) (%(default)s)."
+        )
+        parser.option("--similarity", text, "NAME", default="cosine")
+        parser.calibration("The annotator of --similarity")
+        text = (
+            "Sentence embeddings come from auto (the packaged model; tfidf where the input has Chinese, which it "
+            "cannot read), tfidf (characters), or a folder or hub id (%(default)s)."
+        )
+        parser.option("--embedding", text, "NAME", default="auto")
+        parser.count("--neighbours", "A question has K neighbours (10; 25 when random).", metavar="K")
+        text = "Neighbours are the nearest questions, or random ones with a similarity of at most 0.8 (%(default)s)."
+        parser.option("--neighbour-choice", text, choices=("nearest", "random"), default="nearest")
+        parser.flag("--no-penalty", "The laziness penalty is left out.")
+        text = "Reference answers of all LLMs count, or single:NAME takes those of one (%(default)s)."
+        parser.option("--references", text, "WHICH", default="all")
+        text = (
+            "Answers of this LLM in reference_answers count against an answer, as if they were intentionally wrong "
+            "(an extension); it is then no reference."
+        )
+        parser.repeated("--weak-llm", text, "NAME")
+        parser.seed("Random neighbours and sampled answers")
+    with parser.group("what the input lacks"):
+        text = (
+            "This LLM answers the questions that lack an answer of that name, and the first one makes missing IW/CO "
+            "pairs. KIND is transformers, vllm or openai."
+        )
+        parser.repeated("--reference-llm", text, ENGINE)
+        parser.count("--reference-samples", "Each LLM gives N answers (1, greedy; more are sampled).", 1)
+        parser.cache()
+        parser.file("--agreement-png", "A plot shows with how many IW and CO answers each LLM agrees.")
+    parser.pool("the reference LLMs")
 
 
 def run_score(args: argparse.Namespace) -> int:
@@ -206,9 +161,9 @@ def run_score(args: argparse.Namespace) -> int:
             records, asked = scale.fill(args.input, args.output, args.reference_llm, how, cache, pool, say)
         else:
             for spec in args.reference_llm:
-                engine = open_engine(spec, f"--reference-llm {spec}", cache_of(args))
+                engine = models.open_engine(spec, f"--reference-llm {spec}", cache_of(args))
                 engines.append(stack.enter_context(closing(engine)))
-            asked = fill(records, engines, **how, tell=say)
+            asked = models.fill(records, engines, **how, tell=say)
         summary = _score(args, records, asked, calibration)
         write_lines(args.output, summary.pop("records"))
         summary["rejected_lines"] = rejected
@@ -217,7 +172,7 @@ def run_score(args: argparse.Namespace) -> int:
             print_json({**summary, "output": str(args.output)})
         else:
             _print_scores(args.output, summary)
-        if failed := failures(engines):
+        if failed := models.failures(engines):
             say(
                 f"error: {failed}, and the scores lack what they would have brought: the same command with "
                 "--overwrite asks only these again"
@@ -228,7 +183,7 @@ def run_score(args: argparse.Namespace) -> int:
 
 def _check_score(args: argparse.Namespace) -> dict[str, Any]:
     """Refuse wrong options; returns those of the annotator that compares answers."""
-    check_similarity(args.similarity)
+    models.check_similarity(args.similarity)
     if args.references != "all" and not args.references.startswith("single:"):
         raise UsageError(f"--references: expected all or single:NAME, got {args.references!r}")
     if args.reference_samples > 1 and not args.reference_llm:
@@ -244,47 +199,32 @@ def _check_score(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _score(
-    args: argparse.Namespace, records: list[Record], asked: Sequence[Asked], calibration: dict[str, Any]
+    args: argparse.Namespace, records: list[Record], asked: Sequence[models.Asked], calibration: dict[str, Any]
 ) -> dict[str, Any]:
     """Everything between filling and writing."""
     if not any(read_record(record).references for record in records):
         raise UsageError(f"{args.input}: no record has reference_answers; add some, or give --reference-llm")
     pairs = None
-    if args.reference_llm and wants_pairs(args.expertise):
+    if args.reference_llm and models.wants_pairs(args.expertise):
         pairs = pairs_report([one.pairs for one in asked if one.pairs is not None])
     has_pairs = any(record.get("iw") and record.get("co") for record in records)
     expertise: Expertise = args.expertise or ("similarity" if has_pairs else "uniform")
     if expertise == "similarity" and not has_pairs:
         raise UsageError("--expertise similarity: no record has iw and co; add them, or give --reference-llm")
-    embedding, encode = load_encoder(args.embedding, [record["question"] for record in records])
-    called, similarity = load_similarity(args.similarity, encode, calibration)
-    options = FewlOptions(
-        aggregation=args.aggregation,
-        divergence=args.divergence,
-        expertise=expertise,
-        expertise_scope=args.expertise_scope,
-        neighbours=args.neighbours,
-        neighbour_choice=args.neighbour_choice,
-        penalty=not args.no_penalty,
-        references=args.references,
-        weak=tuple(args.weak_llm),
-        seed=args.seed,
-    )
+    embedding, encode = models.load_encoder(args.embedding, [record["question"] for record in records])
+    called, similarity = models.load_similarity(args.similarity, encode, calibration)
+    same = ("aggregation", "divergence", "expertise_scope", "neighbours", "neighbour_choice", "references", "seed")
+    given: dict[str, Any] = {name: getattr(args, name) for name in same}
+    options = FewlOptions(expertise=expertise, penalty=not args.no_penalty, weak=tuple(args.weak_llm), **given)
     prompted = [one.prompted for one in asked] if expertise == "prompted" else None
     try:
         scored, report = score_records(
             records, similarity=similarity, encode=encode, options=options, prompted=prompted
-        )  # fmt: skip
+        )
     except ValueError as error:
         raise UsageError(str(error)) from error
-    summary = {
-        "records": scored,
-        "similarity": called,
-        "embedding": embedding,
-        "fewl_options": asdict(options),
-        "report": asdict(report),
-        "pairs": pairs,
-    }
+    summary: dict[str, Any] = {"records": scored, "similarity": called, "embedding": embedding}
+    summary |= {"fewl_options": asdict(options), "report": asdict(report), "pairs": pairs}
     if has_pairs:
         counts = agreement_counts(records, similarity)
         summary["agreement"] = {
@@ -299,32 +239,25 @@ def _score(
 
 
 def _print_scores(output: Path, summary: dict[str, Any]) -> None:
-    from rich.table import Table
-
     out = console(100)
-    report = FewlReport(**summary["report"])
-    options = summary["fewl_options"]
+    report, options = FewlReport(**summary["report"]), summary["fewl_options"]
     out.print(
         f"FEWL, {options['aggregation']}, {options['divergence']}, expertise {options['expertise']}, "
         f"similarity {plain(summary['similarity'])}, embedding {plain(summary['embedding'])}"
     )
-    table = Table("what", "number")
-    for name, value in asdict(report).items():
-        if isinstance(value, int) and (value or name in ("questions", "answers", "scored")):
-            table.add_row(name.replace("_", " "), f"{value:,}")
-    table.add_row("rejected lines", f"{summary['rejected_lines']:,}")
-    out.print(table)
-    llms = Table("reference LLM", "mean λ", "questions without its answer", "agrees with wrong", "with corrected")
+    counts = [
+        [name.replace("_", " "), f"{value:,}"]
+        for name, value in asdict(report).items()
+        if isinstance(value, int) and (value or name in ("questions", "answers", "scored"))
+    ]
+    out.print(table(("what", "number"), [*counts, ["rejected lines", f"{summary['rejected_lines']:,}"]]))
+    rows = []
     for name, mean in report.mean_lambda.items():
         agreed = summary.get("agreement", {}).get(name, {})
-        llms.add_row(
-            plain(name),
-            figure(mean),
-            f"{report.missing_references[name]:,}",
-            figure(agreed.get("wrong"), 1),
-            figure(agreed.get("corrected"), 1),
-        )
-    out.print(llms)
+        shares = (figure(agreed.get(which), 1) for which in ("wrong", "corrected"))
+        rows.append([plain(name), figure(mean), f"{report.missing_references[name]:,}", *shares])
+    heads = ("reference LLM", "mean λ", "questions without its answer", "agrees with wrong", "with corrected")
+    out.print(table(heads, rows))
     if summary["pairs"] is not None:
         out.print(f"IW/CO pairs: {plain(json.dumps(summary['pairs'], ensure_ascii=False))}")
     out.print(f"scored: {plain(output)}   run: {plain(output)}.run.json")
@@ -333,14 +266,14 @@ def _print_scores(output: Path, summary: dict[str, Any]) -> None:
 # --- rank ---------------------------------------------------------------------------------------------------------
 
 
-def _rank_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--png", type=Path, metavar="FILE", help="A plot shows the ranking with its intervals.")
-    parser.add_argument(
-        "--truth", metavar="FILE",
-        help='Kendall\'s τ compares the ranking with this JSON object {"model": number, higher is better}, or, for '
-        "the word labels, with the share of true labels.",
-    )  # fmt: skip
-    add_seed(parser, "Bootstrap samples")
+def _rank_options(parser: Parser) -> None:
+    parser.file("--png", "A plot shows the ranking with its intervals.")
+    text = (
+        'Kendall\'s τ compares the ranking with this JSON object {"model": number, higher is better}, or, for the word '
+        "labels, with the share of true labels."
+    )
+    parser.option("--truth", text, "FILE")
+    parser.seed("Bootstrap samples")
 
 
 def check_scored(record: Record) -> list[Problem]:
@@ -400,30 +333,23 @@ def _truth(name: str | None) -> tuple[dict[str, float] | None, bool]:
 
 
 def _print_ranking(ranking: Ranking) -> None:
-    from rich.table import Table
-
     out = console(140)
-    table = Table("", "model", "mean", "95 % interval", "n", "no score")
-    if ranking.truth is not None:
-        table.add_column("truth")
+    rows = []
     for place, row in enumerate(ranking.models, 1):
         cells = [str(place), plain(row.model), figure(row.mean, 4)]
         cells += [f"{figure(row.low, 4)} to {figure(row.high, 4)}", str(row.n), str(row.missing)]
-        if ranking.truth is not None:
-            cells.append(figure(ranking.truth.get(row.model)))
-        table.add_row(*cells)
-    out.print(table)
+        rows.append([*cells, *([] if ranking.truth is None else [figure(ranking.truth.get(row.model))])])
+    truth = [] if ranking.truth is None else ["truth"]
+    out.print(table(("", "model", "mean", "95 % interval", "n", "no score", *truth), rows))
     if ranking.kendall is not None:
         k = ranking.kendall
         out.print(
             f"Kendall's τ with the truth: {figure(k['tau'])}, 95 % interval {figure(k['low'])} to "
             f"{figure(k['high'])}, {k['models']} models"
         )
-    shown_models = [row.model for row in ranking.models][:WIN_COLUMNS]
-    wins = Table("share of questions won", *[plain(name) for name in shown_models])
-    for name in shown_models:
-        wins.add_row(plain(name), *[figure(ranking.wins[name].get(other), 2) for other in shown_models])
-    out.print(wins)
+    names = [row.model for row in ranking.models][:WIN_COLUMNS]
+    wins = [[plain(name), *(figure(ranking.wins[name].get(other), 2) for other in names)] for name in names]
+    out.print(table(("share of questions won", *map(plain, names)), wins))
     if ranking.unnamed:
         who = counted(ranking.unnamed, "answer names no model and is", "answers name no model and are")
         out.print(f"{who} not ranked")
@@ -449,16 +375,11 @@ def run_pick(args: argparse.Namespace) -> int:
     return REJECTED if rejected else 0
 
 
-def _build_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--answers", type=at_least("--answers", 1), default=3, metavar="N",
-        help="Each question gets N answers of each kind (%(default)s).",
-    )  # fmt: skip
-    parser.add_argument(
-        "--embedding", default="auto", metavar="NAME",
-        help="Sentence embeddings come from NAME, as in `mitigate fewl score` (%(default)s).",
-    )  # fmt: skip
-    add_seed(parser, "All choices")
+def _build_options(parser: Parser) -> None:
+    parser.count("--answers", "Each question gets N answers of each kind (%(default)s).", 3)
+    text = "Sentence embeddings come from NAME, as in `mitigate fewl score` (%(default)s)."
+    parser.option("--embedding", text, "NAME", default="auto")
+    parser.seed("All choices")
 
 
 def check_short_and_long(record: Record) -> list[Problem]:
@@ -475,7 +396,7 @@ def run_build(args: argparse.Namespace) -> int:
     records, rejected = read_whole(args.input, check_short_and_long, args.output)
     if not records:
         raise UsageError(f"{args.input}: expected questions with short and long answers, found no good line")
-    embedding, encode = load_encoder(args.embedding, [record["question"] for record in records])
+    embedding, encode = models.load_encoder(args.embedding, [record["question"] for record in records])
     built, statistics = build_benchmark(records, encode, answers=args.answers, seed=args.seed)
     write_lines(args.output, built)
     statistics = {**statistics, "embedding": embedding, "rejected_lines": rejected, "output": str(args.output)}
@@ -488,19 +409,11 @@ def _print_summary(args: argparse.Namespace, summary: dict[str, Any]) -> None:
     if args.json:
         print_json(summary)
         return
-    from rich.table import Table
-
     out = console(100)
-    parts = summary.get("table")
-    table = Table("what", "number")
-    for name, value in summary.items():
-        if name != "table":
-            text = figure(value, 2) if isinstance(value, float) else value
-            table.add_row(name.replace("_", " "), plain(text))
-    out.print(table)
+    parts = summary.pop("table", {})
+    rows = [[k.replace("_", " "), plain(figure(v, 2) if isinstance(v, float) else v)] for k, v in summary.items()]
+    out.print(table(("what", "number"), rows))
     if parts:
-        kinds = Table("answer", "n", "words", "unique words", "characters")
-        for name, row in parts.items():
-            means = (figure(row[key], 2) for key in ("words", "unique_words", "characters"))
-            kinds.add_row(name.replace("_", " "), str(row["n"]), *means)
-        out.print(kinds)
+        means = ("words", "unique_words", "characters")
+        kinds = [[k.replace("_", " "), str(v["n"]), *(figure(v[name], 2) for name in means)] for k, v in parts.items()]
+        out.print(table(("answer", "n", "words", "unique words", "characters"), kinds))

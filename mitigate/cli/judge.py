@@ -16,48 +16,32 @@ from contextlib import closing
 from typing import Any
 
 from engines.types import EngineError
-from mitigate.cli.options import (
-    EXIT_CODES,
-    WHOLE,
-    add_annotator,
-    add_cache,
-    add_calibration,
-    add_engine,
-    add_input,
-    add_json,
-    add_output,
-    cache_of,
-    calibration_option,
-    check_cache,
-    check_files,
-)
+from mitigate.cli.options import Subparsers, add_command, cache_of, calibration_option, check_cache, check_files
 from mitigate.cli.results import print_json
 from mitigate.io import FAILED, REJECTED, Problem, Record, UsageError, check_text, read_whole, say, shown, write_lines
 from mitigate.models import failures, load_encoder, load_similarity, open_annotator, open_engine
 from mitigate.report.totals import percent
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_parser(subparsers: Subparsers) -> None:
     """Add the command and its options."""
-    parser = subparsers.add_parser(
-        "judge",
-        help="Compare two answers to each question by a language model, an annotator or a metric.",
-        description='Compare {"question", "baseline", "method", "reference"?, "correct"?, "incorrect"?}. Gives the '
-        f"shares of all pairs and the win rate of decided pairs with its 95 % interval. {EXIT_CODES}",
+    more = (
+        'Pairs are {"question", "baseline", "method", "reference"?, "correct"?, "incorrect"?}. The result is the '
+        "shares of all pairs and the win rate of decided pairs with its 95 % interval."
     )
-    add_input(parser, "This JSON Lines file holds the pairs of answers.")
-    add_output(parser, WHOLE)
-    add_json(parser)
-    judge = parser.add_mutually_exclusive_group(required=True)
-    add_engine(judge, "This language model judges each pair in both orders.", cache=False)
-    add_annotator(judge, default=None, calibration=False)
-    judge.add_argument(
-        "--similarity", metavar="NAME",
-        help="The answer that is nearer to correct than to incorrect answers wins, by cosine or rouge-l.",
-    )  # fmt: skip
-    add_calibration(parser)
-    add_cache(parser)
-    parser.add_argument("--yes", action="store_true", help="The command does not ask before it uses an engine.")
+    text = "Compare two answers to each question by a language model, an annotator or a metric."
+    parser = add_command(subparsers, "judge", text, more)
+    parser.input("This JSON Lines file holds the pairs of answers.")
+    parser.output()
+    parser.json()
+    with parser.group():
+        parser.engine("This language model judges each pair in both orders.")
+        parser.annotator(None, calibration=False)
+        text = "The answer that is nearer to correct than to incorrect answers wins, by cosine or rouge-l."
+        parser.option("--similarity", text, "NAME")
+    parser.calibration()
+    parser.cache()
+    parser.flag("--yes", "The command does not ask before it uses an engine.")
     parser.set_defaults(run=run)
 
 

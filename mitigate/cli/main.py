@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import sys
-from argparse import ArgumentParser
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 from typing import TYPE_CHECKING
@@ -28,10 +27,10 @@ COMMANDS = (annotate, build_preferences, calibrate, correct, demo, evaluate, few
 
 def build_parser(
     program: str = "mitigate", annotators: Mapping[str, Annotator] | None = None
-) -> ArgumentParser:  # fmt: skip
+) -> Parser:  # fmt: skip
     """The whole command line; building it imports no model library."""
-    parser: ArgumentParser = Parser(prog=program, description="Find, score and reduce LLM hallucination.")
-    parser.add_argument("--version", action="version", version=_version(), help="The program prints its version.")
+    parser = Parser(prog=program, description="Find, score and reduce LLM hallucination.")
+    parser.option("--version", "The program prints its version.", action="version", version=_version())
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for command in COMMANDS:
         command.add_parser(subparsers)

@@ -8,178 +8,169 @@ one JSON object. Leaves out what only one command takes.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-from mitigate.io import UsageError, check_new, check_paths, make_parent
+from mitigate.io import UsageError, check_paths, make_parent
 
-CONTINUED = "Results go to this file. If it exists, the command continues it."
-WHOLE = "The result goes to this file. If it exists, the command refuses to replace it without --overwrite."
 EXIT_CODES = (
     "The exit code is 0 when all is done, 1 after a failure, 2 for wrong usage, and 3 when lines were rejected, which "
     "are then in OUTPUT.rejected.jsonl."
 )
 ENGINE = "KIND:MODEL[@BASE_URL]"
-GENERATIVE = ("protocol", "prompt", "templates", "window", "max_retries", "max_tokens", "concurrency")
+GENERATIVE = ("protocol", "prompt", "templates", "window", "max_retries", "max_tokens", "concurrency", "seed", "cache")
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose help option is described like all others; sub-commands get the same class."""
+    """A parser that knows the shared options; sub-commands get the same class."""
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **{**options, "add_help": False})
-        self.add_argument("-h", "--help", action="help", help="The program prints this help and exits.")
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **{**settings, "add_help": False})
+        self._group: argparse._ActionsContainer = self
+        self.option("-h", "The program prints this help and exits.", long="--help", action="help")
+
+    @contextmanager
+    def group(self, title: str = "", text: str | None = None) -> Iterator[None]:
+        """Options that are added in the block stand together; without a title, one of them has to be given."""
+        self._group = (
+            self.add_argument_group(title, text) if title else self.add_mutually_exclusive_group(required=True)
+        )
+        yield
+        self._group = self
+
+    def option(self, name: str, text: str, metavar: Any = None, *, long: str | None = None, **settings: Any) -> None:
+        """Add an option with its help text."""
+        settings |= {} if metavar is None else {"metavar": metavar}
+        self._group.add_argument(*filter(None, (name, long)), help=text, **settings)
+
+    def flag(self, name: str, text: str) -> None:
+        """Add an option without a value."""
+        self.option(name, text, action="store_true")
+
+    def file(self, name: str, text: str, metavar: Any = "FILE", **settings: Any) -> None:
+        """Add an option that takes a path."""
+        self.option(name, text, metavar, type=Path, **settings)
+
+    def repeated(self, name: str, text: str, metavar: str) -> None:
+        """Add an option that may be given several times."""
+        self.option(name, f"{text} The option may be given several times.", metavar, action="append", default=[])
+
+    def number(
+        self, name: str, text: str, expected: str, allowed: Callable[[float], bool], metavar: str = "N",
+        kind: type[int] | type[float] = float, **settings: Any,
+    ) -> None:  # fmt: skip
+        """Add an option that takes the numbers that are ``allowed``, ``expected`` in words; others are usage errors."""
+
+        def read(typed: str) -> float:
+            try:
+                value = kind(typed)
+            except ValueError:
+                value = math.nan
+            if not allowed(value):
+                raise UsageError(f"{name}: expected {expected}, got {typed if math.isnan(value) else value}")
+            return value
+
+        self.option(name, text, metavar, type=read, **settings)
+
+    def count(self, name: str, text: str, default: int | None = None, least: int = 1, metavar: str = "N") -> None:
+        """Add an option that takes a whole number from ``least`` up."""
+        self.number(name, text, f"{least} or more", lambda n: n >= least, metavar, int, default=default)
+
+    def input(self, text: str, *, several: bool = False, required: bool = True) -> None:
+        """Add `--input`; ``text`` says what is in the file or files."""
+        self.file("--input", text, required=required, **({"nargs": "+"} if several else {}))
+
+    def output(self, *, continued: bool = False, required: bool = True, folder: str = "") -> None:
+        """Add `--output` and `--overwrite`: a file that is continued, or one written whole, or a folder by default."""
+        then = "continues it" if continued else "refuses to replace it without --overwrite"
+        where = f"folder ({folder})" if folder else "file"
+        text = f"Results go to this {where}. If it exists, the command {then}."
+        self.file("--output", text, "DIR" if folder else "FILE", required=required)
+        self.flag("--overwrite", "The command starts OUTPUT again if it exists.")
+
+    def json(self) -> None:
+        """Add `--json`."""
+        self.flag("--json", "The result is printed as one JSON object, and nothing else.")
+
+    def annotator(self, default: str | None = "embedded", *, calibration: bool = True) -> None:
+        """Add `--annotator` and, unless it is added for itself, `--calibration`."""
+        text = f"This annotator judges: embedded, a folder, a hub id, or generative:{ENGINE}"
+        self.option("--annotator", f"{text}{' (%(default)s)' if default else ''}.", "NAME", default=default)
+        if calibration:
+            self.calibration()
+
+    def calibration(self, whose: str = "The annotator") -> None:
+        """Add `--calibration`."""
+        self.file("--calibration", f"{whose} uses this file, which `mitigate calibrate` wrote for it.")
+
+    def engine(self, text: str) -> None:
+        """Add `--engine`; ``text`` says what the language model does."""
+        self.option("--engine", text, ENGINE)
+
+    def cache(self, default: str = "OUTPUT.cache.sqlite") -> None:
+        """Add `--cache`."""
+        self.file("--cache", f"Replies of language models are kept in this file ({default}).")
+
+    def seed(self, what: str, default: int | None = 0) -> None:
+        """Add `--seed`; ``what`` is drawn from it."""
+        self.count("--seed", f"{what} are drawn from this seed (0).", default, least=0)
+
+    def chunk_size(self) -> None:
+        """Add `--chunk-size`."""
+        self.count("--chunk-size", "So many records are judged at once (%(default)s).", 32)
+
+    def generative(self) -> None:
+        """Add the options that say how a language model is asked to annotate; each is None unless given."""
+        where = "KIND is transformers, vllm or openai (any OpenAI-compatible server; OPENAI_API_KEY holds its key)."
+        with self.group(f"with --annotator generative:{ENGINE}", where):
+            text = "The model answers in one turn, or in three without corrections (tagged)."
+            self.option("--protocol", text, choices=("tagged", "three-turn"))
+            text = "The prompt has this wording and the order reference-first or question-first, or is random (plain)."
+            self.option("--prompt", text, "NAME[/ORDER]")
+            self.file("--templates", "Prompts come from this file, see docs/annotators.md.")
+            text = "The model sees what bears on the sentence, on the answer, or the whole reference (sentence)."
+            self.option("--window", text, choices=("sentence", "answer", "whole"))
+            self.option("--max-retries", "An unreadable reply is asked for so many more times (2).", "N", type=int)
+            self.option("--max-tokens", "A reply has at most so many tokens (768).", "N", type=int)
+            self.option("--concurrency", "So many requests are in flight, with openai only (16).", "N", type=int)
+            self.seed("Random prompts and further attempts", None)
+            self.cache()
+
+    def pool(self, per_worker: str) -> None:
+        """Add the options of work by many machines (`mitigate/scale.py`); ``per_worker`` is what each worker loads."""
+        with self.group("many machines, by Ray (extra `ray`)"):
+            text = "INPUT is cut into parts for workers. Finished parts are kept in OUTPUT.parts,"
+            self.flag("--distributed", f"{text} and the same command goes on from there.")
+            self.option("--address", "The Ray cluster has this address; auto finds it (starts a local Ray).")
+            text = f"Each of N workers loads {per_worker}; 0 works in this process, without Ray (%(default)s)."
+            self.count("--workers", text, 1, least=0)
+            for name, text, default in (
+                ("--cpus-per-worker", "Each worker takes N CPUs (%(default)s).", 1.0),
+                ("--gpus-per-worker", "Each worker takes N GPUs; 0.5 is half of one (%(default)s).", 0.0),
+            ):
+                self.number(name, text, "0 or more", lambda n: n >= 0, default=default)
+            self.count("--part-size", "A part has N records (%(default)s).", 1000)
 
 
-def number(
-    name: str, expected: str, allowed: Callable[[Any], bool], kind: type[int] | type[float] = float
-) -> Callable[[str], Any]:
-    """The type of an option that takes certain numbers only; anything else is a usage error.
-
-    Args:
-        name: The option, for the message.
-        expected: What it takes, in words.
-        allowed: Whether it takes a number.
-        kind: Whether the number is whole.
-    """
-
-    def read(text: str) -> Any:
-        try:
-            value = kind(text)
-        except ValueError:
-            value = None
-        if value is None or not allowed(value):
-            raise UsageError(f"{name}: expected {expected}, got {text if value is None else value}")
-        return value
-
-    return read
+Subparsers: TypeAlias = "argparse._SubParsersAction[Parser]"  # its public name does not exist
 
 
-def at_least(name: str, least: int) -> Callable[[str], Any]:
-    """The type of an option that takes a whole number from ``least`` up."""
-    return number(name, f"{least} or more", lambda value: bool(value >= least), int)
-
-
-def add_input(parser: argparse._ActionsContainer, text: str, *, several: bool = False, required: bool = True) -> None:
-    """Add `--input`; ``text`` says what is in the file or files."""
-    parser.add_argument(
-        "--input", metavar="FILE", type=Path, required=required, help=text, **({"nargs": "+"} if several else {})
-    )
-
-
-def add_output(parser: argparse._ActionsContainer, text: str, *, required: bool = True) -> None:
-    """Add `--output`, with ``text`` CONTINUED or WHOLE, and `--overwrite`."""
-    parser.add_argument("--output", metavar="FILE", type=Path, required=required, help=text)
-    add_overwrite(parser)
-
-
-def add_overwrite(parser: argparse._ActionsContainer) -> None:
-    """Add `--overwrite`."""
-    parser.add_argument("--overwrite", action="store_true", help="The command starts OUTPUT again if it exists.")
-
-
-def add_json(parser: argparse._ActionsContainer) -> None:
-    """Add `--json`."""
-    parser.add_argument(
-        "--json", action="store_true", help="The result is printed as one JSON object, and nothing else."
-    )
-
-
-def add_annotator(
-    parser: argparse._ActionsContainer, default: str | None = "embedded", *, calibration: bool = True
-) -> None:
-    """Add `--annotator` and, unless it is added for itself, `--calibration`."""
-    shown = " (%(default)s)" if default else ""
-    parser.add_argument(
-        "--annotator", metavar="NAME", default=default,
-        help=f"This annotator judges: embedded, a folder, a hub id, or generative:{ENGINE}{shown}.",
-    )  # fmt: skip
-    if calibration:
-        add_calibration(parser)
-
-
-def add_calibration(parser: argparse._ActionsContainer, whose: str = "The annotator") -> None:
-    """Add `--calibration`."""
-    parser.add_argument(
-        "--calibration", metavar="FILE", type=Path,
-        help=f"{whose} uses this file, which `mitigate calibrate` wrote for it.",
-    )  # fmt: skip
-
-
-def add_engine(parser: argparse._ActionsContainer, text: str, cache: bool = True) -> None:
-    """Add `--engine`, and `--cache` unless a group of other options holds it."""
-    parser.add_argument("--engine", metavar=ENGINE, help=text)
-    if cache:
-        add_cache(parser)
-
-
-def add_cache(parser: argparse._ActionsContainer, default: str = "OUTPUT.cache.sqlite") -> None:
-    """Add `--cache`."""
-    parser.add_argument(
-        "--cache", metavar="FILE", type=Path, help=f"Replies of language models are kept in this file ({default})."
-    )
-
-
-def add_seed(parser: argparse._ActionsContainer, what: str, default: int | None = 0) -> None:
-    """Add `--seed`; ``what`` is drawn from it."""
-    shown = "%(default)s" if default is not None else "0"
-    parser.add_argument(
-        "--seed",
-        metavar="N",
-        type=at_least("--seed", 0),
-        default=default,
-        help=f"{what} are drawn from this seed ({shown}).",
-    )
-
-
-def add_chunk_size(parser: argparse._ActionsContainer) -> None:
-    """Add `--chunk-size`."""
-    parser.add_argument(
-        "--chunk-size", metavar="N", type=at_least("--chunk-size", 1), default=32,
-        help="So many records are judged at once (%(default)s).",
-    )  # fmt: skip
-
-
-def add_generative(parser: argparse.ArgumentParser) -> None:
-    """Add the group of options that say how a language model is asked to annotate; each is None unless given."""
-    group = parser.add_argument_group(
-        f"with --annotator generative:{ENGINE}",
-        "KIND is transformers, vllm or openai (any OpenAI-compatible server; OPENAI_API_KEY holds its key).",
-    )
-    add = group.add_argument
-    add(
-        "--protocol", choices=("tagged", "three-turn"),
-        help="The model answers in one turn, or in three without corrections (tagged).",
-    )  # fmt: skip
-    add(
-        "--prompt", metavar="NAME[/ORDER]",
-        help="The prompt has this wording, with the order reference-first or question-first, or is random (plain).",
-    )  # fmt: skip
-    add("--templates", metavar="FILE", type=Path, help="Prompts come from this file, see docs/annotators.md.")
-    add(
-        "--window", choices=("sentence", "answer", "whole"),
-        help="The model sees what bears on the sentence, what bears on the answer, or the whole reference (sentence).",
-    )  # fmt: skip
-    add("--max-retries", metavar="N", type=int, help="An unreadable reply is asked for so many more times (2).")
-    add("--max-tokens", metavar="N", type=int, help="A reply has at most so many tokens (768).")
-    add("--concurrency", metavar="N", type=int, help="So many requests are in flight, with openai only (16).")
-    add_seed(group, "Random prompts and further attempts", default=None)
-    add_cache(group)
+def add_command(subparsers: Subparsers, name: str, text: str, more: str = "", exit_codes: str = EXIT_CODES) -> Parser:
+    """Add a command; its help is ``text``, and its own page says ``more``."""
+    description = " ".join(filter(None, (text, more, exit_codes)))
+    return subparsers.add_parser(name, help=text.replace("%", "%%"), description=description.replace("%", "%%"))
 
 
 def generative_options(args: argparse.Namespace) -> dict[str, Any]:
-    """The given options of that group, for ``load_annotator``; they and the engine's name are checked here.
-
-    Raises:
-        UsageError: Options are given and the annotator is not generative, or one is wrong.
-    """
-    names = (*GENERATIVE, "seed", "cache")
-    given = {name: value for name in names if (value := getattr(args, name)) is not None}
+    """The given options of that group, for ``load_annotator``; they and the engine's name are checked here."""
+    given = {name: value for name in GENERATIVE if (value := getattr(args, name)) is not None}
     if not args.annotator.startswith("generative:"):
         if given:
-            options = ", ".join("--" + name.replace("_", "-") for name in given)
-            raise UsageError(f"{options}: only with --annotator generative:{ENGINE}")
+            names = ", ".join("--" + name.replace("_", "-") for name in given)
+            raise UsageError(f"{names}: only with --annotator generative:{ENGINE}")
         return {}
     from annotators.generative.protocols import Options
     from engines.chat import parse_engine
@@ -195,11 +186,7 @@ def generative_options(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def calibration_option(args: argparse.Namespace, annotator: str | None) -> dict[str, Any]:
-    """The calibration for ``load_annotator``, checked before a model loads; empty where none is given.
-
-    Raises:
-        UsageError: It cannot be read, or the command uses no annotator that it could belong to.
-    """
+    """The calibration for ``load_annotator``, checked before a model loads; empty where none is given."""
     if args.calibration is None:
         return {}
     from mitigate.rewards.config import check_calibration
@@ -227,12 +214,5 @@ def check_cache(args: argparse.Namespace) -> None:
 
 
 def check_files(args: argparse.Namespace) -> None:
-    """Check the inputs and the output of a command that writes a whole file; nothing is loaded or written yet.
-
-    Raises:
-        UsageError: With what to change.
-    """
-    sources = [args.input] if isinstance(args.input, Path) else list(args.input)
-    check_paths(sources, args.output)
-    if args.output is not None:
-        check_new(args.output, args.overwrite)
+    """Check the inputs and the output of a command that writes a whole file, before anything is loaded or written."""
+    check_paths([args.input] if isinstance(args.input, Path) else args.input, args.output, overwrite=args.overwrite)

@@ -7,7 +7,7 @@ import hashlib
 import json
 import platform
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
 
 def print_json(result: Mapping[str, Any]) -> None:
@@ -31,6 +32,18 @@ def console(width: int) -> Console:
     from rich.console import Console
 
     return Console(width=None if sys.stdout.isatty() else width, highlight=False)
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, right: bool = False, **settings: Any) -> Table:
+    """A table with these headings and rows; with ``right`` all columns but the first stand right and do not wrap."""
+    from rich.table import Table
+
+    shown = Table(**settings)
+    for place, heading in enumerate(headings):
+        shown.add_column(heading, justify="right" if right and place else "left", no_wrap=right)
+    for row in rows:
+        shown.add_row(*row)
+    return shown
 
 
 def plain(text: object) -> str:

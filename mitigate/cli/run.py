@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from engines.cache import CacheError
 from engines.types import EngineError
-from mitigate.cli.options import add_json, add_overwrite
+from mitigate.cli.options import Subparsers, add_command
 from mitigate.cli.results import print_json
 from mitigate.io import FAILED, OutputError, UsageError, say
 
@@ -29,53 +29,31 @@ EXIT_CODES = (
     "The exit code is 0 when all is done, 1 after a failure, 2 for wrong usage, 3 when input lines were rejected, and "
     "130 after an interruption."
 )
-COMMANDS: dict[str, tuple[str, str, tuple[str, ...]]] = {  # name → help, where, tasks of its recipes (any)
-    "run": ("Run a recipe.", "", ()),
+COMMANDS: dict[str, tuple[str, tuple[str, ...]]] = {  # name → what it does, and the tasks of its recipes (any)
+    "run": ("Run a recipe.", ()),
     "train": (
-        "Train an annotator.",
-        "Run a recipe that trains an annotator, as `mitigate run` does. ",
+        "Run a recipe that trains an annotator.",
         ("embedded-annotator", "discriminative-annotator", "generative-annotator"),
     ),
-    "build-dataset": (
-        "Make an annotated data set from topics and documents.",
-        "Run a recipe that builds a data set, as `mitigate run` does. ",
-        ("build-dataset",),
-    ),
+    "build-dataset": ("Run a recipe that makes an annotated data set from topics and documents.", ("build-dataset",)),
 }
 
 
-def add_parser(
-    subparsers: argparse._SubParsersAction[argparse.ArgumentParser], annotators: Mapping[str, Annotator]
-) -> None:
+def add_parser(subparsers: Subparsers, annotators: Mapping[str, Annotator]) -> None:
     """Add `run`, `train`, `build-dataset` and `recipes`; recipes may use these annotators by name."""
-    for name, (text, what, tasks) in COMMANDS.items():
-        parser = subparsers.add_parser(
-            name,
-            help=text,
-            description=f"{what or 'Run a recipe. '}RECIPE is a YAML file, or the name of one that `mitigate recipes` "
-            f"lists. {EXIT_CODES}",
-        )
-        parser.add_argument("recipe", metavar="RECIPE", help="This YAML file, or name such as rlhf/small_gpu, is run.")
-        parser.add_argument(
-            "overrides", metavar="KEY=VALUE", nargs="*", default=[],
-            help="The recipe's KEY, or KEY of a section as SECTION.KEY, gets this value.",
-        )  # fmt: skip
-        parser.add_argument(
-            "--output", metavar="DIR", type=Path,
-            help="Results go to this folder (out/runs/RECIPE). If it exists, the command continues it.",
-        )  # fmt: skip
-        add_overwrite(parser)
-        parser.add_argument("--check", action="store_true", help="The recipe is only checked and printed resolved.")
+    for name, (text, tasks) in COMMANDS.items():
+        more = "RECIPE is a YAML file, or the name of one that `mitigate recipes` lists."
+        parser = add_command(subparsers, name, text, more, EXIT_CODES)
+        parser.option("recipe", "This YAML file, or name such as rlhf/small_gpu, is run.", "RECIPE")
+        text = "The recipe's KEY, or KEY of a section as SECTION.KEY, gets this value."
+        parser.option("overrides", text, "KEY=VALUE", nargs="*", default=[])
+        parser.output(continued=True, required=False, folder="out/runs/RECIPE")
+        parser.flag("--check", "The recipe is only checked and printed resolved.")
         if name == "build-dataset":
-            parser.add_argument(
-                "--review", dest="more", action="store_const", const=["review=true"], default=[],
-                help="The command stops for a person to correct what was made (review=true).",
-            )  # fmt: skip
+            parser.flag("--review", "The command stops for a person to correct what was made (review=true).")
         parser.set_defaults(run=partial(run, program=parser.prog, tasks=tasks, annotators=annotators))
-    recipes = subparsers.add_parser(
-        "recipes", help="List the recipes that come with the toolkit.", description="List the recipes by name."
-    )
-    add_json(recipes)
+    recipes = add_command(subparsers, "recipes", "List the recipes that come with the toolkit.", exit_codes="")
+    recipes.json()
     recipes.set_defaults(run=print_recipes)
 
 
@@ -87,7 +65,7 @@ def run(
     from mitigate.recipes.folder import open_run
 
     path = find_recipe(args.recipe)
-    overrides = [*args.overrides, *getattr(args, "more", [])]
+    overrides = [*args.overrides, *(["review=true"] if getattr(args, "review", False) else [])]
     options, module = load_recipe(path, overrides, annotators)
     if tasks and options.task not in tasks:
         raise UsageError(

@@ -14,7 +14,7 @@ from contextlib import ExitStack, closing
 from socket import socket
 from urllib.parse import urlsplit
 
-from mitigate.cli.options import add_annotator, add_cache, add_engine, at_least, calibration_option, check_cache, number
+from mitigate.cli.options import Subparsers, add_command, calibration_option, check_cache
 from mitigate.io import FAILED, UsageError
 from mitigate.models import open_annotator, open_engine
 
@@ -22,35 +22,25 @@ TOKEN = "MITIGATE_SERVE_TOKEN"
 KEY = "MITIGATE_UPSTREAM_KEY"
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_parser(subparsers: Subparsers) -> None:
     """Add the command and its options."""
-    parser = subparsers.add_parser(
-        "serve",
-        help="Annotate or correct the answers of an OpenAI-compatible endpoint, as a proxy in front of it.",
-        description="Serve an OpenAI-compatible proxy: requests that carry a reference get their answers annotated or "
-        f"corrected, everything else passes through. {TOKEN} sets a bearer token that clients must send; {KEY} is then "
-        "sent upstream (without it, a client's own authorization is passed on when there is no token).",
+    more = (
+        "Requests that carry a reference get their answers annotated or corrected, everything else passes through. "
+        f"{TOKEN} sets a bearer token that clients must send; {KEY} is then sent upstream (without it, a client's own "
+        "authorization is passed on when there is no token)."
     )
-    add = parser.add_argument
-    add("--upstream", metavar="URL", required=True, help="The endpoint behind the proxy is at http://HOST:PORT/v1.")
-    add("--host", default="127.0.0.1", help="The proxy listens on this address (%(default)s).")
-    add(
-        "--port", metavar="N", default=8710,
-        type=number("--port", "0 to 65535", lambda port: 0 <= port < 65536, int),
-        help="The proxy listens on this port (%(default)s).",
-    )  # fmt: skip
-    add_annotator(parser)
-    add_engine(parser, "This language model writes flagged sentences anew.", cache=False)
-    add_cache(parser, "no cache")
-    add(
-        "--max-bytes", metavar="N", type=at_least("--max-bytes", 1), default=10_000_000,
-        help="A request has at most N bytes (%(default)s).",
-    )  # fmt: skip
-    add(
-        "--timeout", metavar="N", default=300.0,
-        type=number("--timeout", "more than 0", lambda seconds: seconds > 0),
-        help="The endpoint behind the proxy may stay silent for N seconds (%(default)s).",
-    )  # fmt: skip
+    text = "Annotate or correct the answers of an OpenAI-compatible endpoint, as a proxy in front of it."
+    parser = add_command(subparsers, "serve", text, more, "")
+    parser.option("--upstream", "The endpoint behind the proxy is at http://HOST:PORT/v1.", "URL", required=True)
+    parser.option("--host", "The proxy listens on this address (%(default)s).", default="127.0.0.1")
+    text = "The proxy listens on this port (%(default)s)."
+    parser.number("--port", text, "0 to 65535", lambda port: 0 <= port < 65536, kind=int, default=8710)
+    parser.annotator()
+    parser.engine("This language model writes flagged sentences anew.")
+    parser.cache("no cache")
+    parser.count("--max-bytes", "A request has at most N bytes (%(default)s).", 10_000_000)
+    text = "The endpoint behind the proxy may stay silent for N seconds (%(default)s)."
+    parser.number("--timeout", text, "more than 0", lambda seconds: seconds > 0, default=300.0)
     parser.set_defaults(run=run)
 
 

@@ -12,13 +12,12 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from annotators.records import LABELS
-from mitigate.cli.options import WHOLE, add_input, add_json, add_output, at_least, number
+from mitigate.cli.options import EXIT_CODES, Subparsers, add_command
 from mitigate.cli.results import print_json
-from mitigate.io import REJECTED, UsageError, check_new, check_paths, write_bytes
+from mitigate.io import REJECTED, UsageError, check_paths, write_bytes
 from mitigate.report.totals import table
 
 if TYPE_CHECKING:
@@ -26,30 +25,19 @@ if TYPE_CHECKING:
     from mitigate.labels import JudgedAnswer
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_parser(subparsers: Subparsers) -> None:
     """Add the command and its options."""
-    parser = subparsers.add_parser(
-        "stats",
-        help="Count labels, and measure accumulation and agreement of annotated data.",
-        description="Print figures of annotated answers or labelled sentences; OUTPUT gets the page as Markdown. The "
-        "exit code is 0 when all is done, 1 after a failure, 2 for wrong usage, and 3 when lines could not be read, "
-        "which are told.",
-    )
-    add_input(parser, "These JSON Lines files hold annotated answers or sentences.", several=True, required=False)
-    parser.add_argument(
-        "--agreement", metavar=("A", "B"), nargs=2, type=Path, help="A is compared with B, which counts as right."
-    )
-    add_output(parser, WHOLE, required=False)
-    add_json(parser)
-    parser.add_argument(
-        "--whole", metavar="SHARE", default=0.9,
-        type=number("--whole", "a share from 0 to 1", lambda share: 0 <= share <= 1),
-        help="Accumulation counts answers with at least this share of characters in judged sentences (%(default)s).",
-    )  # fmt: skip
-    parser.add_argument(
-        "--resamples", metavar="N", type=at_least("--resamples", 0), default=1000,
-        help="Intervals come from N bootstrap draws (%(default)s).",
-    )  # fmt: skip
+    more = "OUTPUT gets the page as Markdown."
+    exit_codes = EXIT_CODES.partition(", which are then")[0] + "."
+    text = "Count labels, and measure accumulation and agreement of annotated data."
+    parser = add_command(subparsers, "stats", text, more, exit_codes)
+    parser.input("These JSON Lines files hold annotated answers or sentences.", several=True, required=False)
+    parser.file("--agreement", "A is compared with B, which counts as right.", ("A", "B"), nargs=2)
+    parser.output(required=False)
+    parser.json()
+    text = "Accumulation counts answers with at least this share of characters in judged sentences (%(default)s)."
+    parser.number("--whole", text, "a share from 0 to 1", lambda share: 0 <= share <= 1, "SHARE", default=0.9)
+    parser.count("--resamples", "Intervals come from N bootstrap draws (%(default)s).", 1000, least=0)
     parser.set_defaults(run=run)
 
 
@@ -59,9 +47,7 @@ def run(args: argparse.Namespace) -> int:
 
     if bool(args.input) == bool(args.agreement):
         raise UsageError("give --input FILE…, or --agreement A B")
-    check_paths(args.input or args.agreement, args.output)
-    if args.output:
-        check_new(args.output, args.overwrite)
+    check_paths(args.input or args.agreement, args.output, overwrite=args.overwrite)
     if args.agreement:
         found = [read_answers([path]) for path in args.agreement]
         rejected = sum(bad for _, bad in found)

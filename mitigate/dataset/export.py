@@ -40,7 +40,6 @@ SENTENCE_COLUMNS = (
 )  # fmt: skip
 
 
-COUNTS = ("topics", "questions", "answers", "sentences", "tokens with references", "tokens without")
 _NONE = "not given"
 _HAN_FONTS = ("Noto Sans CJK SC", "Noto Sans SC", "Source Han Sans SC", "WenQuanYi Zen Hei", "WenQuanYi Micro Hei",
               "PingFang SC", "Microsoft YaHei", "SimHei", "Arial Unicode MS")  # fmt: skip
@@ -60,15 +59,6 @@ def corrected(sentence: Mapping[str, Any]) -> str:
     for edit in sorted(sentence["correction"], key=lambda edit: edit["start"], reverse=True):
         text = text[: edit["start"] - offset] + edit["to"] + text[edit["end"] - offset :]
     return str(text)
-
-
-def tagged(sentence: Mapping[str, Any], language: str) -> str | None:
-    """An annotated sentence as ANAH's tagged text; None where it was not checked."""
-    if sentence["label"] is None:
-        return None
-    fragments = [fragment["text"] for fragment in sentence["fragments"]]
-    corrections = [(edit["from"], edit["to"]) for edit in sentence["correction"]]
-    return write_tagged(sentence["label"], fragments, corrections, language)
 
 
 def anah_rows(records: Iterable[Record]) -> list[Record]:
@@ -110,8 +100,14 @@ def anah_rows(records: Iterable[Record]) -> list[Record]:
 
 
 def _notes(record: Record) -> list[str | None] | None:
-    """One tagged text per sentence; null for an answer of which nothing was checked."""
-    notes = [tagged(sentence, record["language"]) for sentence in record["sentences"]]
+    """Each sentence as ANAH's tagged text, null where it was not checked; null where nothing was checked."""
+    notes = [
+        s["label"] and write_tagged(
+            s["label"], [f["text"] for f in s["fragments"]], [(e["from"], e["to"]) for e in s["correction"]],
+            record["language"],
+        )
+        for s in record["sentences"]
+    ]  # fmt: skip
     return notes if any(notes) else None
 
 
@@ -167,22 +163,21 @@ def write_parquet(rows: Sequence[Record], path: Path, columns: Sequence[str]) ->
 
 
 def counted(records: Sequence[Record], count_tokens: Callable[[Sequence[str]], list[int]]) -> dict[str, dict[str, int]]:
-    """Table 2: language → what there is of each of ``COUNTS``."""
+    """Table 2: language → what there is of everything."""
     texts = list(dict.fromkeys(r[key] for r in records for key in ("question", "answer", "reference")))
     tokens = dict(zip(texts, count_tokens(texts), strict=True))
     counts = {}
     for language in sorted({record["language"] for record in records}):
         found = [record for record in records if record["language"] == language]
         bare = sum(tokens[r["question"]] + tokens[r["answer"]] for r in found)
-        values = (
-            len({r["topic"] for r in found}),
-            len({(r["topic"], r["question"]) for r in found}),
-            len(found),
-            sum(len(r["sentences"]) for r in found),
-            bare + sum(tokens[r["reference"]] for r in found),
-            bare,
-        )
-        counts[language] = dict(zip(COUNTS, values, strict=True))
+        counts[language] = {
+            "topics": len({r["topic"] for r in found}),
+            "questions": len({(r["topic"], r["question"]) for r in found}),
+            "answers": len(found),
+            "sentences": sum(len(r["sentences"]) for r in found),
+            "tokens with references": bare + sum(tokens[r["reference"]] for r in found),
+            "tokens without": bare,
+        }
     return counts
 
 
@@ -209,7 +204,8 @@ def page(
 ) -> str:
     """The statistics as Markdown; texts of the user's files are escaped."""
     lines = ["# Statistics of this data set", "", "## What there is", ""]
-    lines += table(["language", *COUNTS], [[name, *values.values()] for name, values in table2.items()])
+    counts = next(iter(table2.values()), {})
+    lines += table(["language", *counts], [[name, *values.values()] for name, values in table2.items()])
     lines += ["", "## Labels, in percent of checked sentences", ""]
     rows: list[list[object]] = []
     for (language, source), counter in table4.items():
@@ -243,26 +239,27 @@ def draw_topics(kinds: Mapping[tuple[str, str], int], path: Path) -> None:
         plain = text[:40].replace("$", r"\$")
         return plain if all(ord(c) in known for c in plain) else f"no. {number}"
 
-    categories: Counter[str] = Counter()
-    places: dict[str, list[str]] = {}
+    categories: dict[str, list[tuple[int, int]]] = {}  # name → (number of the row, topics) of each of its domains
     for number, ((category, _), n) in enumerate(kinds.items(), start=1):
-        categories[category] += n
-        places.setdefault(category, []).append(str(number))
+        categories.setdefault(category, []).append((number, n))
+    sizes = {name: sum(n for _, n in rows) for name, rows in categories.items()}
+    inner = [
+        f"{shown(name, ', '.join(str(number) for number, _ in rows))}\n{sizes[name]}"
+        for name, rows in categories.items()
+    ]
+    outer = [f"{shown(domain, str(i))} ({n})" for i, ((_, domain), n) in enumerate(kinds.items(), start=1)]
+    colours = {name: f"C{i % 10}" for i, name in enumerate(categories)}
     figure = Figure(figsize=(7.2, 6.0), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
-    colours = {name: f"C{i % 10}" for i, name in enumerate(categories)}
-    inner = [f"{shown(name, ', '.join(places[name]))}\n{n}" for name, n in categories.items()]
-    outer = [f"{shown(domain, str(i))} ({n})" for i, ((_, domain), n) in enumerate(kinds.items(), start=1)]
-    edge = {"edgecolor": "white"}
     axes.pie(
-        list(categories.values()), radius=0.72, labels=inner, labeldistance=0.71,
-        colors=[colours[name] for name in categories], wedgeprops={"width": 0.42, **edge},
+        list(sizes.values()), radius=0.72, labels=inner, labeldistance=0.71,
+        colors=list(colours.values()), wedgeprops={"width": 0.42, "edgecolor": "white"},
         textprops={"ha": "center", "va": "center", "fontsize": 8, "family": family},
     )  # fmt: skip
     axes.pie(
         list(kinds.values()), radius=1.0, labels=outer, labeldistance=1.05,
-        colors=[colours[category] for category, _ in kinds], wedgeprops={"width": 0.26, "alpha": 0.55, **edge},
-        textprops={"fontsize": 8, "family": family},
+        colors=[colours[category] for category, _ in kinds],
+        wedgeprops={"width": 0.26, "alpha": 0.55, "edgecolor": "white"}, textprops={"fontsize": 8, "family": family},
     )  # fmt: skip
     figure.savefig(path, dpi=130)

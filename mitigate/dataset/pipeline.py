@@ -68,18 +68,10 @@ class Build:
 
 
 def build(options: Options, folder: Path) -> dict[str, Any] | None:
-    """Run all stages that are not done.
-
-    Args:
-        options: The recipe.
-        folder: The run folder.
+    """Run all stages that are not done; a run that an error ended goes on from there.
 
     Returns:
         The final figures; None where the run waits for a person to review a file.
-
-    Raises:
-        UsageError: An input is wrong, or a stage has nothing left to go on with.
-        EngineError, OutputError: A later run goes on from here.
     """
     run = Build(options, folder)
     _read(run)

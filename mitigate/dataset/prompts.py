@@ -1,7 +1,9 @@
-"""Reading what LLMs reply: numbered questions, verdicts by number, chosen numbers. Pure functions, strict.
+"""What the LLMs are told, in English and Chinese, and how their replies are read. Pure functions.
 
-A reply is data: what fits the form is taken, everything else is counted by its reason and left out. Nothing is
-guessed, so a verdict that can't be read is None.
+All wording is this project's own. Documents, titles and questions are data from outside: they stand between tags and
+are shown without angle brackets of their own, so that nothing in a document can end it early. A reply is data, too:
+what fits the form is taken, everything else is counted by its reason and left out. Nothing is guessed, so a verdict
+that can't be read is None.
 """
 
 from __future__ import annotations
@@ -15,12 +17,6 @@ from annotators.text.language import language_of
 from fewl.expertise import yes_or_no
 from mitigate.inference.regenerate import fenced
 from mitigate.io import Record
-
-# ----------------------------------------------------------------------------------------------------
-# What the LLMs are told, in English and Chinese. All of it is this project's own wording.
-#
-# Documents, titles and questions are data from outside: they stand between tags and are shown without angle brackets of
-# their own, so that nothing in a document can end it early.
 
 Messages = list[dict[str, str]]
 _NOTE = {
@@ -158,12 +154,7 @@ MIN_LETTERS, MAX_CHARACTERS = 4, 400
 
 
 def parse_questions(reply: str, language: str, *, truncated: bool = False) -> tuple[list[str], Counter[str]]:
-    """The questions of a reply, one a line, numbered or with bullets.
-
-    Args:
-        reply: What the LLM wrote.
-        language: "en" or "zh"; questions in another language are left out.
-        truncated: Whether the reply was cut at its token limit; its last line is then dropped.
+    """The questions of a reply, one per line, numbered or with bullets; a truncated reply loses its last line.
 
     Returns:
         Questions in order, and problems by name: ``empty``, ``no_list`` (no line is an item), ``truncated``,
@@ -193,25 +184,21 @@ def parse_questions(reply: str, language: str, *, truncated: bool = False) -> tu
 
 def _question_problem(text: str, language: str) -> str | None:
     marks = text.count("?") + text.count("？")
-    if _MARKUP.search(text):
-        return "markup"
-    if not marks or not text.rstrip("\"'”’」』)）").endswith(("?", "？")):
-        return "no_question"
-    if marks > 1:
-        return "several_questions"
-    if sum(c.isalpha() for c in text) < MIN_LETTERS:
-        return "too_short"
-    if len(text) > MAX_CHARACTERS:
-        return "too_long"
-    return None if language_of(text) == language else "wrong_language"
+    problems = {
+        "markup": _MARKUP.search(text),
+        "no_question": not text.rstrip("\"'”’」』)）").endswith(("?", "？")),
+        "several_questions": marks > 1,
+        "too_short": sum(c.isalpha() for c in text) < MIN_LETTERS,
+        "too_long": len(text) > MAX_CHARACTERS,
+        "wrong_language": language_of(text) != language,
+    }
+    return next((name for name, found in problems.items() if found), None)
 
 
 def parse_verdicts(reply: str, n: int) -> list[bool | None]:
     """n verdicts out of "1. yes" lines, or out of exactly n lines without numbers.
 
-    Returns:
-        True, False, or None where a number is missing, out of range, said twice with different verdicts, or where
-        its line says neither yes nor no.
+    None stands where a number is missing, or stated twice with different verdicts, or its line is neither yes nor no.
     """
     found: dict[int, set[bool | None]] = {}
     bare: list[bool | None] = []

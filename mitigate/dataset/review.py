@@ -194,9 +194,8 @@ def _judged(record: Record, sentence: Record, row: Mapping[str, str]) -> tuple[R
 
 def _write(path: Path, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
     text = io.StringIO(newline="")
-    writer = csv.writer(text, quoting=csv.QUOTE_ALL)
-    writer.writerow(columns)
-    writer.writerows([cell(row.get(column)) for column in columns] for row in rows)
+    cells = [[cell(row.get(column)) for column in columns] for row in rows]
+    csv.writer(text, quoting=csv.QUOTE_ALL).writerows([columns, *cells])
     write_file(path, text.getvalue().encode("utf-8-sig", "replace"))  # the mark tells spreadsheets that it is UTF-8
 
 
@@ -218,11 +217,7 @@ def _corrections(
 
 
 def read_csv(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
-    """The rows of a reviewed file.
-
-    Raises:
-        UsageError: It can't be read, or a column is missing.
-    """
+    """The rows of a reviewed file."""
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except OSError as error:

@@ -77,11 +77,7 @@ def check_document(record: Record) -> list[Problem]:
 
 
 def read_topics(path: Path, output: Path) -> tuple[int, int]:
-    """Write the usable topics of a file, one of each name; returns the numbers of topics and of rejected lines.
-
-    Raises:
-        UsageError: The file can't be read.
-    """
+    """Write the usable topics of a file, one of each name; returns the numbers of topics and of rejected lines."""
     good, bad = list[Record](), list[Record]()
     first: dict[str, int] = {}
     for line in read_lines(path, check_topic):
@@ -106,11 +102,7 @@ def read_topics(path: Path, output: Path) -> tuple[int, int]:
 
 
 def read_corpus(paths: Sequence[Path], output: Path) -> tuple[int, int]:
-    """Write the usable documents of all files and folders; returns the numbers of documents and of those rejected.
-
-    Raises:
-        UsageError: A folder holds no document at all.
-    """
+    """Write the usable documents of all files and folders; returns the numbers of documents and of those rejected."""
     good, bad, seen = list[Record](), list[Record](), set[str]()
     for path in paths:
         for file, line in _documents(path):

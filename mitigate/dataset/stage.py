@@ -41,11 +41,7 @@ class LLM:
     asked: Asked
 
     def ask(self, chats: Sequence[Chat], turn: int = 0) -> list[ChatResult]:
-        """The replies; later turns of the same question are drawn, since a greedy reply would only come again.
-
-        Raises:
-            EngineError: The LLM stopped answering; what it said before is in the cache.
-        """
+        """The replies; later turns of the same question are drawn, since a greedy reply would only come again."""
         if not chats:
             return []
         temperature = self.asked.temperature if turn == 0 else max(self.asked.temperature, 0.7)
@@ -56,11 +52,7 @@ class LLM:
 
 @contextmanager
 def opened(asked: Asked, folder: Path) -> Iterator[LLM]:
-    """The LLM of a stage behind the run's response cache.
-
-    Raises:
-        UsageError: It can't be loaded.
-    """
+    """The LLM of a stage behind the run's response cache."""
     name = asked.engine or ""
     options = {"concurrency": asked.concurrency} if name.startswith("openai:") else {}
     with closing(open_engine(name, "engine", folder / CACHE, **options)) as engine:
@@ -94,18 +86,9 @@ def run_stage(
 ) -> int:
     """Turn the rows of one file into those of the next, going on where an earlier run was; returns the rejected ones.
 
-    Each row of the output holds what its source row holds, and more.
-
-    Args:
-        source: File of the stage before.
-        output: File of this stage.
-        opening: Gives the function that turns rows into rows; entered only where something is left to do.
-        check: Why a row can't be taken further; such rows go to ``<output>.rejected.jsonl`` and are told.
-        chunk_size: Rows handed over at once.
-
-    Raises:
-        UsageError: ``output`` was made from another ``source``.
-        EngineError, OutputError: The stage can't go on now; a later run continues it.
+    Each row of the output holds what its source row holds, and more. ``opening`` gives the function that turns rows
+    into rows, and is entered only where something is left to do. ``check`` says why a row can't be taken further; such
+    rows are told and go to ``<output>.rejected.jsonl``. UsageError says that the output was made from another source.
     """
 
     def matches(record: Record, written: Record) -> str | None:

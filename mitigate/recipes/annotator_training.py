@@ -16,8 +16,7 @@ from mitigate.io import UsageError
 from mitigate.recipes.config import Section
 from mitigate.recipes.folder import RunFolder
 
-ANNOTATOR = "annotator"
-"""Where in the run folder the trained annotator goes."""
+ANNOTATOR = "annotator"  # where in the run folder the trained annotator goes
 Rows = list[dict[str, Any]]
 
 
@@ -43,9 +42,6 @@ def load_splits(data: Data, folder: RunFolder) -> dict[str, Rows]:
 
     ANAH rows are flattened and split by topic and question; labelled sentences by their folds: 2 to 4 train, 1 is
     `dev`, 0 is `test`, which is written and not looked at. Prints what was read and left out.
-
-    Raises:
-        UsageError: The data can't be read, or nothing is left to train on.
     """
     from annotators.evaluation.anah import flatten, is_anah, load_rows
 

@@ -11,11 +11,7 @@ from mitigate.recipes.folder import RunFolder
 
 
 def check(options: Options) -> None:
-    """Refuse what can't work; loads no model.
-
-    Raises:
-        UsageError: A file is not there, a stage has no engine, or a package is missing.
-    """
+    """Refuse missing files, engines and packages."""
     topics, corpus = options.files()
     if not topics.is_file():
         raise UsageError(f"topics: no such file {topics}")

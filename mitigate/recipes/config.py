@@ -90,11 +90,7 @@ def nearest(name: object, known: Iterable[str]) -> str:
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
-    """The keys and values of a YAML file, none of an empty one.
-
-    Raises:
-        UsageError: The file can't be read, is not YAML, holds a key twice, or is not keys and values.
-    """
+    """The keys and values of a YAML file, none of an empty one; UsageError where it holds anything else."""
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -113,11 +109,7 @@ def _parse(text: str, where: str) -> Any:
 
 
 def override(data: Mapping[str, Any], assignments: Sequence[str]) -> dict[str, Any]:
-    """A copy of `data` with `key=value` and `section.key=value` put in; values are read as YAML.
-
-    Raises:
-        UsageError: An assignment is not of that form, or a part of its path is a value and no section.
-    """
+    """A copy of `data` with `key=value` and `section.key=value` put in; values are read as YAML."""
     full = dict(data)
     for assignment in assignments:
         path, equals, text = assignment.partition("=")
@@ -136,10 +128,10 @@ def override(data: Mapping[str, Any], assignments: Sequence[str]) -> dict[str, A
 
 
 def check(model: type[SectionT], data: Mapping[str, Any], where: str) -> SectionT:
-    """Check keys and values against a model and fill in its defaults; ``where`` is the file, for messages.
+    """Check keys and values against a model and fill in its defaults.
 
     Raises:
-        UsageError: Names every wrong key and value: what was expected, what came, the nearest known key.
+        UsageError: Names ``where``, every wrong key and value: what was expected, what came, the nearest known key.
     """
     try:
         return model.model_validate(dict(data))
@@ -183,11 +175,7 @@ def list_recipes(folder: Path) -> list[Path]:
 
 
 def find_recipe(name: str | Path) -> Path:
-    """The file of a recipe: a path, or the name of one that comes with the toolkit (`rlhf/small_gpu`).
-
-    Raises:
-        UsageError: There is neither; the nearest name is given.
-    """
+    """The file of a recipe: a path, or the name of one that comes with the toolkit (`rlhf/small_gpu`)."""
     if Path(name).is_file():
         return Path(name)
     folder = recipes_folder()
@@ -201,12 +189,9 @@ def find_recipe(name: str | Path) -> Path:
 def load_recipe(
     name: str | Path, assignments: Sequence[str] = (), annotators: Mapping[str, Annotator] | None = None
 ) -> tuple[Recipe, ModuleType]:
-    """Read, override and check a recipe; loads no model.
+    """Read, override and check a recipe, a file or the name of one; loads no model.
 
-    Args:
-        name: A YAML file, or the name of a recipe that comes with the toolkit.
-        assignments: `key=value` overrides.
-        annotators: Annotators of the calling program, under the names that the recipe may use for them.
+    Annotators of the calling program come under the names that the recipe may use for them.
 
     Returns:
         Its options, and the module of its task.

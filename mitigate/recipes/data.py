@@ -20,6 +20,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from engines.types import check_chats
 from fewl.core import Aggregation, Divergence
 from fewl.score import FewlOptions, score_records
 from fewl.similarity import Encode, Similarity
@@ -46,26 +47,15 @@ KEPT = ("id", "question", "reference", "prompt", "language", "points")
 
 @dataclass(frozen=True)
 class Questions:
-    """What a run asks.
-
-    Attributes:
-        train: Rows {"prompt": chat, "question", "reference", …} that training asks, in order.
-        evaluation: Set → rows asked before and after; "held-out", the part that was divided off, shares no reference
-            with ``train``.
-        rejected: Input lines that could not be used.
-    """
+    """What a run asks: rows {"prompt": chat, "question", "reference", …} of training and of each evaluation set."""
 
     train: list[Record]
-    evaluation: dict[str, list[Record]]
-    rejected: int = 0
+    evaluation: dict[str, list[Record]]  # asked before and after; "held-out" shares no reference with training
+    rejected: int = 0  # input lines that could not be used
 
 
 def read_questions(options: Base, folder: RunFolder | None) -> Questions:
-    """Read and divide the data of a run.
-
-    Args:
-        options: The recipe.
-        folder: The run folder, which gets the bad lines; None keeps them nowhere.
+    """Read and divide the data of a run; bad lines go to the run folder, if one is given.
 
     Raises:
         UsageError: There is nothing to read, or too little to hold a part out of training.
@@ -103,11 +93,7 @@ def keep_rejected(folder: RunFolder, rows: Sequence[Record], name: str = REJECTE
 
 
 def _read(options: Base, name: str, bad: list[Record]) -> list[Record]:
-    """The good rows of a JSON Lines file, or else of a hub data set, which is downloaded; bad ones join ``bad``.
-
-    Raises:
-        UsageError: There is none.
-    """
+    """The good rows of a JSON Lines file, or else of a hub data set, which is downloaded; bad ones join ``bad``."""
     rows: list[Record] = []
     if Path(name).is_file():
         for line in read_lines(Path(name), lambda record: check_question(named(record, options.columns))):
@@ -131,9 +117,9 @@ def _read(options: Base, name: str, bad: list[Record]) -> list[Record]:
     return rows
 
 
-def check_question(record: Record) -> list[Problem]:
-    """Problems of one line of question data."""
-    problems = check_text(record, "question", required="prompt" not in record)
+def check_question(record: Record, *, needed: bool = False) -> list[Problem]:
+    """Problems of one line of question data; a question may be ``needed`` even beside a prompt."""
+    problems = check_text(record, "question", required=needed or "prompt" not in record)
     problems += check_text(record, "reference", required=True)
     problems += check_text(record, "language", required=False)
     for name, good, expected in (
@@ -145,11 +131,12 @@ def check_question(record: Record) -> list[Problem]:
     return problems
 
 
-def _is_chat(value: object) -> bool:
-    def is_message(message: object) -> bool:
-        return isinstance(message, dict) and all(isinstance(message.get(key), str) for key in ("role", "content"))
-
-    return isinstance(value, list) and bool(value) and all(map(is_message, value)) and value[-1]["role"] == "user"
+def _is_chat(value: Any) -> bool:
+    try:
+        check_chats([value])
+    except (ValueError, TypeError):
+        return False
+    return bool(value[-1]["role"] == "user")
 
 
 def _is_texts(value: object) -> bool:
@@ -202,11 +189,7 @@ class Scoring(Section):
         return FewlOptions(**self.model_dump(exclude={"similarity", "embedding"}))
 
     def load(self, questions: Sequence[str]) -> tuple[str, Encode, Similarity]:
-        """The embedding's name, the encoder, and the similarity of answers.
-
-        Raises:
-            UsageError: There is no such model.
-        """
+        """The embedding's name, the encoder, and the similarity of answers."""
         from mitigate.models import load_encoder, load_similarity
 
         named, encode = load_encoder(self.embedding, questions)
@@ -216,14 +199,9 @@ class Scoring(Section):
 def read_good(
     path: Path, check: Check, folder: RunFolder, expected: str, rejected: str = REJECTED
 ) -> tuple[list[Record], int]:
-    """The good records of a file, by place where they have no id, and the number of bad lines, which are told.
+    """The good records of a file, by place where they have no id, and the number of bad lines.
 
-    Args:
-        path: The file.
-        check: Problems of a record.
-        folder: The run folder.
-        expected: What the file should hold, for the message.
-        rejected: The file of the folder that gets the bad lines.
+    Bad lines are told and go to the file ``rejected`` of the run folder. ``expected`` says what the file should hold.
 
     Raises:
         UsageError: The file can't be read or has no good record.
@@ -239,11 +217,7 @@ def read_good(
 
 
 def read_records(path: Path, baseline: str, folder: RunFolder) -> tuple[list[Record], int]:
-    """FEWL records, see :func:`read_good`.
-
-    Raises:
-        UsageError: Also: no record has an answer of the baseline; names the reference LLMs that there are.
-    """
+    """FEWL records, see :func:`read_good`, with answers of the baseline among the reference answers."""
     records, bad = read_good(path, check_record, folder, "FEWL records (question, answers, reference_answers)")
     names = sorted({llm for record in records for llm in record["reference_answers"]})
     if baseline not in names:
@@ -260,19 +234,10 @@ def picks(
     similarity: Similarity,
     encode: Encode,
 ) -> list[int | None]:
-    """The answer that each record's question gets.
+    """The number of the answer that each record's question gets; the first of equals, None where there is none.
 
-    Args:
-        records: FEWL records.
-        by: `fewl`; `baseline`: the single reference LLM `baseline`, no penalty; `labels`: the first answer labelled
-            correct, the ceiling.
-        scoring: How FEWL scores.
-        baseline: Name of a reference LLM.
-        similarity: Compares answers with reference answers.
-        encode: Embeds questions.
-
-    Returns:
-        Numbers of answers, one per record; the first of equals; None where no answer has a score or a right label.
+    FEWL picks, or the ``baseline``, which is that single reference LLM without penalty, or ``labels``: the first answer
+    labelled correct, which is the ceiling.
     """
     if by == "labels":
         return [next((i for i, a in enumerate(r["answers"]) if a.get("label")), None) for r in records]

@@ -1,4 +1,4 @@
-"""Task `embedded-annotator`: train the annotator that comes with the toolkit (docs/results/embedded-annotator.md).
+"""Task `embedded-annotator`: train the annotator that comes with the toolkit (docs/results/annotator.md).
 
 The recipe that comes with the toolkit makes the shipped weights. Any encoder of transformers can be the base. The run
 folder gets the stages' results (`work/`, from which a second run goes on) and `annotator/`, which `--annotator` takes.

@@ -47,16 +47,11 @@ PACKAGES = (
 
 
 class RunFolder:
-    """An open run folder; :func:`open_run` makes it.
-
-    Attributes:
-        path: The folder.
-        writes: Whether this process writes into it.
-    """
+    """An open run folder; :func:`open_run` makes it."""
 
     def __init__(self, path: Path, lock: int | None = None, *, writes: bool = True) -> None:
         self.path = path
-        self.writes = writes
+        self.writes = writes  # whether this process writes into it
         self._lock = lock
 
     def __truediv__(self, name: str) -> Path:
@@ -74,11 +69,7 @@ class RunFolder:
         self.append(METRICS, [{"step": step, **values, **dict.fromkeys(broken)}])
 
     def append(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Append rows to a JSON Lines file of the folder, whole lines at once.
-
-        Raises:
-            OutputError: It can't be written; a line that was cut off by that is dropped when the run goes on.
-        """
+        """Append rows to a JSON Lines file of the folder; a line that is cut off is dropped when the run goes on."""
         data = b"".join(dump_line(dict(row)) for row in rows)
         if self.writes:
             with writing(self / name), (self / name).open("ab") as file:
@@ -132,11 +123,7 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """Write a whole file, so that it is either the old or the new one; its folder is made.
-
-    Raises:
-        OutputError: It can't be written.
-    """
+    """Write a whole file, so that it is either the old or the new one, or raise OutputError; its folder is made."""
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with whole_file(path) as part:
@@ -154,12 +141,9 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def open_run(path: Path, options: Section, *, overwrite: bool = False) -> RunFolder:
-    """Make a run folder, or open the one that an earlier run of the same recipe left.
+    """Make a run folder, or open the one that an earlier run of the same resolved recipe left.
 
-    Args:
-        path: The folder.
-        options: The resolved recipe.
-        overwrite: Begin anew in a run folder that is there; all that is in it is deleted.
+    With ``overwrite`` the run begins anew: all that is in the run folder is deleted.
 
     Raises:
         UsageError: The folder holds another recipe or something else than a run, belongs to a running process, or
@@ -169,13 +153,18 @@ def open_run(path: Path, options: Section, *, overwrite: bool = False) -> RunFol
         return RunFolder(path, writes=False)
     try:
         path.mkdir(parents=True, exist_ok=True)
-        folder = RunFolder(path, _lock(path))
+        lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     except OSError as error:
         raise UsageError(f"cannot write to {path}: {error.strerror or error}") from error
+    folder = RunFolder(path, lock)
     try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         _begin(folder, dump(options), overwrite)
     except BaseException as error:
         folder.close()
+        if isinstance(error, BlockingIOError):
+            who = f"{path} is being written by another run"
+            raise UsageError(f"{who}: wait for it, or choose another --output") from error
         if isinstance(error, OutputError):
             raise UsageError(str(error)) from error
         raise
@@ -187,19 +176,18 @@ def _begin(folder: RunFolder, config: str, overwrite: bool) -> None:
     others = [file for file in folder.path.iterdir() if file.name != LOCK]
     if others and not (folder / CONFIG).is_file():
         raise UsageError(f"{folder.path} is no run folder (it has no {CONFIG}): choose another folder with --output")
-    if overwrite:
-        with writing(folder.path):
+    with writing(folder.path):
+        if overwrite:
             for file in others:
                 shutil.rmtree(file) if file.is_dir() and not file.is_symlink() else file.unlink()
-    elif others:
-        _same_recipe(folder, config)
-        for file in folder.path.glob("*.jsonl"):
-            with writing(file):
+        elif others:
+            _same_recipe(folder, config)
+            for file in folder.path.glob("*.jsonl"):
                 data = file.read_bytes()
                 if not data.endswith(b"\n"):
                     os.truncate(file, data.rfind(b"\n") + 1)
+        starts = json.loads((folder / VERSIONS).read_text()) if (folder / VERSIONS).is_file() else []
     folder.write(CONFIG, config)
-    starts = json.loads((folder / VERSIONS).read_text()) if (folder / VERSIONS).is_file() else []
     folder.write(VERSIONS, json.dumps([*starts, versions()], indent=1) + "\n")
 
 
@@ -211,16 +199,6 @@ def _same_recipe(folder: RunFolder, config: str) -> None:
             f"{folder.path} holds a run of another recipe: {parts}; choose another folder with --output, or add "
             "--overwrite to delete that run"
         )
-
-
-def _lock(path: Path) -> int:
-    lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        os.close(lock)
-        raise UsageError(f"{path} is being written by another run: wait for it, or choose another --output") from error
-    return lock
 
 
 def versions() -> dict[str, Any]:

@@ -90,11 +90,7 @@ def _check_question(record: Record) -> list[Problem]:
 
 
 def _ask(name: str, tokens: int, folder: RunFolder, prompts: list[Record]) -> dict[str, Any]:
-    """Answers of the engine; a second run takes them from the cache of the run folder.
-
-    Raises:
-        EngineError: A prompt has no answer; those that there are were written.
-    """
+    """Answers of the engine; a second run takes those that there are from the cache of the run folder."""
     with closing(open_engine(name, "engine", folder / "replies.sqlite")) as engine:
         print(f"asking {name}: {len(prompts)} prompts", flush=True)
         results = engine.chat([p["messages"] for p in prompts], Sampling(max_tokens=tokens))

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
 
-from engines.types import ChatResult, Engine, EngineError, Sampling, check_asked, check_chats
-from mitigate.io import Problem, Record, UsageError, check_text, shown
+from engines.types import Engine, EngineError, Sampling, check_asked
+from mitigate.io import Record, UsageError
 from mitigate.models import EngineName, failures, open_engine
 from mitigate.recipes.config import Recipe
-from mitigate.recipes.data import Scoring, best_scored, read_good
+from mitigate.recipes.data import Scoring, best_scored, check_question, read_good
 from mitigate.recipes.folder import RunFolder
 
 RESULTS = "results.jsonl"
@@ -62,23 +63,13 @@ def check(options: Options) -> None:
     check_similarity(options.scoring.similarity)
 
 
-def check_question(record: Record) -> list[Problem]:
-    """Problems of one question."""
-    problems = check_text(record, "question", required=True) + check_text(record, "reference", required=True)
-    problems += check_text(record, "language", required=False)
-    if record.get("prompt"):
-        try:
-            check_chats([record["prompt"]])
-        except (ValueError, TypeError) as error:
-            problems.append(Problem("prompt", shown(record["prompt"]), f"a chat ({error})"))
-    return problems
-
-
 def run(options: Options, folder: RunFolder) -> int:
     """Ask, choose, correct, chunk by chunk; then the figures and the page."""
     from mitigate.models import open_annotator
+    from mitigate.report.html import write_page
+    from mitigate.report.totals import Totals
 
-    rows, bad = read_good(options.data, check_question, folder, '{"question", "reference"}')
+    rows, bad = read_good(options.data, partial(check_question, needed=True), folder, '{"question", "reference"}')
     results = _written(options, folder, rows)
     annotator = open_annotator(options.annotator)
     with ExitStack() as stack:
@@ -99,8 +90,12 @@ def run(options: Options, folder: RunFolder) -> int:
                 folder.append(RESULTS, results[start:])
             print(f"{len(results)} of {len(rows)} questions", flush=True)
         why = failures(engines.values())
-    figures = _figures(folder)
-    _page(folder)
+    figures = _figures(results)
+    answered = [row for row in results if row["answer"]]
+    totals = Totals()
+    for row in answered:
+        totals.add(row)
+    write_page(folder / "report.html", lambda: answered, totals, full_output=RESULTS)
     _tell(figures, folder)
     if figures["failed"]:
         raise EngineError(f"{figures['failed']} of {len(rows)} questions have a request without a reply ({why})")
@@ -128,26 +123,17 @@ def _chunk(options: Options, engines: Mapping[str, Engine], rows: Sequence[Recor
 
     What is asked for a whole chunk (reference answers, whose neighbours are found among its questions, and sentences
     written anew) concerns all of its questions.
-
-    Raises:
-        EngineError: An engine answers nothing more; its replies so far are in the cache.
     """
-    asked = _ask(options, engines[options.engine], rows)
+    how: dict[str, Any] = {"seed": options.seed} if options.temperature > 0 else {}
+    sampling = Sampling(options.answer_tokens, options.temperature, n=options.answers, **how)
+    asked = engines[options.engine].chat([_prompt(options, row) for row in rows], sampling)
+    check_asked(asked)
     candidates = [[text.strip() for text in result.texts if text.strip()] for result in asked]
     before = failures(engines.values())
     results = _finish(options, engines, rows, candidates, annotator)
     after = failures(engines.values())
     shared = None if after == before else f"a request of its chunk failed ({after})"
     return [{**result, "error": one.error or shared} for result, one in zip(results, asked, strict=True)]
-
-
-def _ask(options: Options, engine: Engine, rows: Sequence[Record]) -> list[ChatResult]:
-    how: dict[str, Any] = {"max_tokens": options.answer_tokens, "temperature": options.temperature}
-    if options.temperature > 0:
-        how["seed"] = options.seed
-    results = engine.chat([_prompt(options, row) for row in rows], Sampling(n=options.answers, **how))
-    check_asked(results)
-    return results
 
 
 def _prompt(options: Options, row: Record) -> list[dict[str, str]]:
@@ -191,24 +177,15 @@ def _finish(
             delete=options.delete, abstain_above=options.abstain_above,
         )  # fmt: skip
         given = {i: one.to_dict() for i, one in zip(chosen, mended, strict=True)}
-    return [
-        {
-            **row,
-            **given.get(i, {"answer": None, "sentences": [], "annotator": {}, "hallucination_rate": None}),
-            "candidates": list(candidates[i]),
-            "index": places[i],
-            "stages": {
-                "first": _labels(annotations[i][0].to_dict() if annotations[i] else None),
-                "chosen": _labels(chosen[i].to_dict() if i in chosen else None),
-                "given": _labels(given.get(i)),
-            },
-        }
-        for i, row in enumerate(rows)
-    ]
-
-
-def _labels(record: Record | None) -> list[str | None]:
-    return [] if record is None else [sentence["label"] for sentence in record["sentences"]]
+    nothing: Record = {"answer": None, "sentences": [], "annotator": {}, "hallucination_rate": None}
+    results = []
+    for i, row in enumerate(rows):
+        stages = {"first": annotations[i][:1], "chosen": [chosen[i]] if i in chosen else []}
+        labels = {stage: [s.label for one in found for s in one.sentences] for stage, found in stages.items()}
+        result = given.get(i, nothing)
+        labels["given"] = [sentence["label"] for sentence in result["sentences"]]
+        results.append({**row, **result, "candidates": list(candidates[i]), "index": places[i], "stages": labels})
+    return results
 
 
 def _by_fewl(
@@ -218,10 +195,8 @@ def _by_fewl(
     from fewl.expertise import reference_answers
     from fewl.score import score_records
 
-    questions = [row["question"] for row in rows]
-    references = {
-        name: reference_answers(engines[engine], questions) for name, engine in options.reference_llms.items()
-    }
+    questions, llms = [row["question"] for row in rows], options.reference_llms
+    references = {name: reference_answers(engines[engine], questions) for name, engine in llms.items()}
     records = {
         q: {
             "id": row["id"],
@@ -233,50 +208,28 @@ def _by_fewl(
         if texts
     }
     _, encode, similarity = options.scoring.load(questions)
-    scored, _ = score_records(
-        list(records.values()), similarity=similarity, encode=encode, options=options.scoring.options()
-    )
+    how: Any = {"similarity": similarity, "encode": encode, "options": options.scoring.options()}
+    scored, _ = score_records(list(records.values()), **how)
     best = {q: best_scored(record["answers"]) for q, record in zip(records, scored, strict=True)}
     return [best.get(q) for q in range(len(rows))]
 
 
-def _figures(folder: RunFolder) -> dict[str, Any]:
-    """Hallucinated of factual sentences at each stage, with 95 % intervals over questions."""
-    from annotators.evaluation.metrics import bootstrap
-    from annotators.records import HALLUCINATED
+def _figures(rows: Sequence[Record]) -> dict[str, Any]:
+    """Hallucinated of factual sentences at each stage, with 95 % intervals."""
+    from mitigate.report.totals import Totals
 
-    rows = folder.rows(RESULTS)
     out: dict[str, Any] = {
         "questions": len(rows),
         "unanswered": sum(row["answer"] is None and not row.get("error") for row in rows),
         "failed": sum(row.get("error") is not None for row in rows),
     }
     for stage in STAGES:
-        factual = [[label for label in row["stages"][stage] if label not in (None, "no_fact")] for row in rows]
-        counts = [(sum(label in HALLUCINATED for label in labels), len(labels)) for labels in factual]
-
-        def rate(weights: Any, counts: Any = counts) -> float | None:
-            n = sum(w * total for w, (_, total) in zip(weights, counts, strict=True))
-            return float(sum(w * wrong for w, (wrong, _) in zip(weights, counts, strict=True)) / n) if n else None
-
-        out[stage] = {
-            "hallucinated": sum(wrong for wrong, _ in counts),
-            "factual": sum(total for _, total in counts),
-            "rate": rate([1] * len(rows)),
-            "interval": bootstrap({"rate": rate}, list(range(len(rows))))["rate"] if rows else None,
-        }
+        totals = Totals()
+        for row in rows:
+            sentences = [{"label": label, "status": "checked"} for label in row["stages"][stage]]
+            totals.add({"annotator": row["annotator"], "sentences": sentences})
+        out[stage] = {name: getattr(totals, name) for name in ("hallucinated", "factual", "rate", "interval")}
     return out
-
-
-def _page(folder: RunFolder) -> None:
-    from mitigate.report.html import write_page
-    from mitigate.report.totals import Totals
-
-    rows = [row for row in folder.rows(RESULTS) if row["answer"]]
-    totals = Totals()
-    for row in rows:
-        totals.add(row)
-    write_page(folder / "report.html", lambda: rows, totals, full_output=RESULTS)
 
 
 def _tell(figures: Mapping[str, Any], folder: RunFolder) -> None:

@@ -45,11 +45,7 @@ class Options(shared.Base):
 
 
 def check(options: Options) -> None:
-    """Refuse what can't work; loads no model.
-
-    Raises:
-        UsageError: See ``check_base``; also a batch that does not divide.
-    """
+    """Refuse what can't work; see ``check_base``."""
     shared.check_base(options)
     once, processes = options.trainer.per_device_batch or 1, options.processes
     if options.trainer.batch % (once * processes):
@@ -65,11 +61,7 @@ def run(options: Options, folder: RunFolder) -> int:
 
 
 def prepare(options: Options, questions: Questions, folder: RunFolder) -> None:
-    """Write the folder's pairs.jsonl from answers of the starting model; goes on where it stopped.
-
-    Raises:
-        UsageError: No two answers to one question differ in their hallucination rates.
-    """
+    """Write the folder's pairs.jsonl from answers of the starting model; goes on where it stopped."""
     if (folder / PAIRS).is_file():
         return
     from mitigate.rl.preferences import build_pairs

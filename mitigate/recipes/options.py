@@ -125,11 +125,7 @@ class Base(Recipe):
         return self.launch.processes if self.launch else 1
 
     def load_annotator(self, name: str) -> Annotator:
-        """The annotator of that name: one that the program handed in, or what ``load_annotator`` finds.
-
-        Raises:
-            UsageError: It can't be loaded.
-        """
+        """The annotator of that name: one that the program handed in, or what ``load_annotator`` finds."""
         if name in self._annotators:
             return self._annotators[name]
         from annotators import load_annotator
@@ -142,22 +138,14 @@ class Base(Recipe):
 
 
 def check_packages(task: str, lora: Lora | None) -> None:
-    """Refuse to train without the libraries for it.
-
-    Raises:
-        UsageError: One is missing.
-    """
+    """Refuse to train without the libraries for it."""
     for name in ("trl", "datasets", *(("peft",) if lora else ())):
         if find_spec(name) is None:
             raise UsageError(f"{task} needs {name}: pip install 'hallucination-toolkit[trl]'")
 
 
 def check_training(task: str, sources: Sequence[str], training: Training, lora: Lora | None) -> None:
-    """Refuse missing libraries, local paths and trainer files that are not there; hub ids pass.
-
-    Raises:
-        UsageError: A file is not there or an extra is not installed.
-    """
+    """Refuse missing libraries, local paths and trainer files that are not there; hub ids pass."""
     check_packages(task, lora)
     for source in sources:
         path = Path(source).expanduser()
@@ -174,11 +162,7 @@ def check_training(task: str, sources: Sequence[str], training: Training, lora: 
 
 
 def check_base(options: Base) -> None:
-    """Refuse what types can't say; loads nothing.
-
-    Raises:
-        UsageError: A file or package is missing, or options do not go together.
-    """
+    """Refuse what types can't say; loads nothing."""
     check_packages(options.task, options.lora)
     own = options._annotators
     for name, annotator in (("reward.annotator", options.reward.annotator), ("evaluation.annotator", options.judge)):

@@ -35,16 +35,10 @@ WIDTH = 100  # columns where the output is no terminal
 def ask(
     model: str, rows: Sequence[Row], options: Base, *, n: int, seed: int, chunk: int = CHUNK, **how: Any
 ) -> Iterator[list[tuple[Row, list[str]]]]:
-    """Yield, chunk by chunk, the rows with their ``n`` answers each; fewer where a row has none.
+    """Yield, chunk by chunk, the rows with ``n`` answers to their ``prompt`` each; fewer where a row has none.
 
-    Args:
-        model: Folder or hub id.
-        rows: With ``prompt``, a chat.
-        options: Names the engine.
-        n: Answers per question.
-        seed: The seed of the draws; each chat has its own stream, so answers do not depend on their neighbours.
-        chunk: Rows asked at once.
-        **how: ``temperature`` and ``max_tokens``.
+    Each chat draws from its own stream of the seed, so answers do not depend on their neighbours. ``how`` is the
+    sampling: ``temperature`` and ``max_tokens``.
     """
     from engines import load_engine
     from engines.types import Sampling
@@ -126,10 +120,9 @@ def compare(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 class JudgeLog:
-    """A GRPO reward function of weight 0: it logs what the judge says of the sampled answers, and rewards nothing.
+    """A GRPO reward function of weight 0: it logs what a judge says of the sampled answers, and rewards nothing.
 
-    Args:
-        judge: An annotator, usually a better or more expensive one than the reward's.
+    The judge is usually a better or more expensive annotator than the reward's.
     """
 
     __name__ = "judge"
@@ -204,12 +197,7 @@ def by_reward(table: Sequence[Row]) -> str:
 
 
 def print_table(table: Sequence[Row], judged_by: Sequence[str]) -> None:
-    """Print the table with what it means.
-
-    Args:
-        table: Made by :func:`compare`.
-        judged_by: Made by :func:`judges`.
-    """
+    """Print the table of :func:`compare` with what it means, and who judged."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text

@@ -73,11 +73,7 @@ class Options(shared.Base):
 
 
 def check(options: Options) -> None:
-    """Refuse what can't work; loads no model.
-
-    Raises:
-        UsageError: See ``check_base``; also a batch that does not divide, or vLLM that is missing or has no server.
-    """
+    """Refuse what can't work; see ``check_base``."""
     shared.check_base(options)
     answers, processes = options.trainer.prompts * options.trainer.group, options.processes
     if answers % (options.per_device * processes):

@@ -42,14 +42,7 @@ SMOOTHED = 5  # steps of the running mean that is drawn over the points
 def run(options: Base, folder: RunFolder, train: Part, prepare: Part | None = None) -> int:
     """Run a recipe in its folder; returns the exit code: 0, or 3 where input lines were rejected.
 
-    Args:
-        options: The recipe.
-        folder: Its folder.
-        train: Trains from the starting model to ``folder``/model.
-        prepare: Called before it, in one process.
-
-    Raises:
-        UsageError: The data can't be used, or a launched process failed.
+    ``train`` makes ``folder``/model from the starting model; ``prepare`` is called before it, in one process.
     """
     quiet()
     questions = read_questions(options, folder)
@@ -75,11 +68,7 @@ def run(options: Base, folder: RunFolder, train: Part, prepare: Part | None = No
 
 
 def launch(config: Path, processes: int, folder: RunFolder) -> None:
-    """Train in several processes.
-
-    Raises:
-        UsageError: A process failed; what it said is above.
-    """
+    """Train in several processes."""
     command = [
         sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(config),
         "--num_processes", str(processes), "-m", "mitigate.recipes.runner", str(folder.path),
@@ -100,12 +89,7 @@ def show(folder: RunFolder) -> None:
 
 
 def plot(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Draw what the trainer logged, step by step: the panels that have something to show.
-
-    Args:
-        rows: The rows of metrics.jsonl.
-        path: The PNG.
-    """
+    """Draw what the trainer logged in metrics.jsonl, step by step: the panels that have something to show."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

@@ -93,23 +93,18 @@ def _rows(options: Options, folder: RunFolder, records: list[Record]) -> tuple[l
         raise UsageError(
             f"data: {len(records)} questions leave {len(train)} to train on and {len(test)} held out; give more"
         )
-    scoring = options.scoring
-    named, encode, similarity = scoring.load([record["question"] for record in train])
+    named, encode, similarity = options.scoring.load([record["question"] for record in train])
     how: Any = {"similarity": similarity, "encode": encode}
-    chosen = [
-        (record, i)
-        for record, i in zip(
-            train, picks(train, options.pick, scoring=scoring, baseline=options.baseline, **how), strict=True
-        )
-        if i is not None
+    picked = picks(train, options.pick, scoring=options.scoring, baseline=options.baseline, **how)
+    chosen = [(n, i) for n, i in enumerate(picked) if i is not None]
+    rows = [
+        {**{k: train[n][k] for k in ("id", "question")}, "answer": train[n]["answers"][i]["text"]} for n, i in chosen
     ]
-    rows = [{"id": r["id"], "question": r["question"], "answer": r["answers"][i]["text"]} for r, i in chosen]
     if not rows:
         raise UsageError(f"pick: no training question has an answer picked by {options.pick}")
     if options.weight_temperature is not None:
-        scored, _ = score_records(train, options=scoring.options(), **how)
-        by_id = {id(record): one for record, one in zip(train, scored, strict=True)}
-        found = [by_id[id(record)]["answers"][i]["score"] for record, i in chosen]
+        scored, _ = score_records(train, options=options.scoring.options(), **how)
+        found = [scored[n]["answers"][i]["score"] for n, i in chosen]
         scores = [float("-inf") if score is None else float(score) for score in found]
         rows = [rows[i] for i in drawn_by_score(scores, options.weight_temperature, options.training.seed)]
     folder.write_rows("train.jsonl", rows)

@@ -94,7 +94,7 @@ class Reader:
             raise ValueError("reward: expected a list of completions, got one string; put it into a list")
         for name, values in (("prompts", prompts), ("completion_ids", completion_ids)):
             if values is not None and len(values) != len(completions):
-                raise ValueError(f"reward: expected {len(completions)} {name}, one a completion, got {len(values)}")
+                raise ValueError(f"reward: expected {len(completions)} {name}, one per completion, got {len(values)}")
         self.check(data, len(completions), prompts=prompts is not None)
         texts = [completion_text(completion) for completion in completions]
         cut_off, self._longest = cut_offs(texts, completion_ids, self.eos_token_ids, self._longest)

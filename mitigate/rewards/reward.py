@@ -52,8 +52,6 @@ MAX_POINTS = 5
 """Sentences of the reference, nearest to the question, that stand for what an answer should say."""
 MIN_POINT_WORDS = 4
 VECTORS_KEPT = 20_000  # of MiniLM they take 31 MB
-READS = ("question", "reference", "sentence", "language")
-"""What ``Annotator.predict`` reads, unless the annotator has a ``reads`` of its own ("answer" may be among them)."""
 _ONE_AT_A_TIME = threading.Lock()  # models are not re-entrant, and async rewards, which run in threads, may share one
 Key = TypeVar("Key")
 Value = TypeVar("Value")
@@ -94,7 +92,6 @@ class Verdicts:
 
     def __init__(self, annotator: Annotator, size: int) -> None:
         self.annotator = annotator
-        self.reads = annotator.reads
         self._kept: _Memo[bytes, tuple[Label | None, Status]] = _Memo(size)
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> tuple[list[Label | None], int]:
@@ -103,7 +100,9 @@ class Verdicts:
         by_key = dict(zip(keys, rows, strict=True))
 
         def judge(new: list[bytes]) -> list[tuple[Label | None, Status]]:
-            fields = [{f: by_key[key][f] for f in self.reads if by_key[key].get(f) is not None} for key in new]
+            fields = [
+                {f: by_key[key][f] for f in self.annotator.reads if by_key[key].get(f) is not None} for key in new
+            ]
             judged = self.annotator.predict(fields)
             if len(judged) != len(new):
                 raise ValueError(
@@ -120,7 +119,7 @@ class Verdicts:
     def _key(self, row: Mapping[str, Any]) -> bytes:
         """sha256 over the fingerprint and the fields that the annotator reads, each with its length."""
         digest = hashlib.sha256(self.annotator.fingerprint.encode())
-        for field in self.reads:
+        for field in self.annotator.reads:
             value = row.get(field)
             data = b"" if value is None else str(value).encode("utf-8", "surrogatepass")
             digest.update(f"|{field}:{'none' if value is None else len(data)}|".encode() + data)
@@ -238,10 +237,10 @@ class SentenceReward:
 
     Args:
         annotator: Judges sentences; a string is loaded by ``load_annotator`` ("embedded", a folder, a hub id).
-        label_rewards: Label → reward or None (no opinion); "supported" must be worth the most. Labels left out keep
-            their default: supported 1, contradictory −1, unverifiable −1, no_fact None.
-        aspects: Aspect → weight, of "factuality", "relevance", "completeness" and "length"; those left out are not
-            computed. Default 1, 0.3, 0.3, 0.3. The score is their weighted mean.
+        label_rewards: Label → reward or None (no opinion); "supported" must be worth the most. Default: supported 1,
+            contradictory and unverifiable −1, no_fact None.
+        aspects: Aspect → weight; those left out are not computed. The score is their weighted mean. Default:
+            factuality 1, relevance, completeness and length 0.3.
         embedder: For relevance and completeness; None takes the annotator's own, else the packaged MiniLM.
         columns: Names of the data set's columns.
         thinking: Opening and closing tag of what is not judged, or None.
@@ -286,8 +285,8 @@ class SentenceReward:
         self._read = Reader(
             columns or Columns(), thinking, response, eos_token_ids, needs_question=self._needs_question
         )
-        for option, value, least in (("target_sentences", target_sentences, 1), ("max_words", max_words, 1),
-                                     ("cache_size", cache_size, 0)):  # fmt: skip
+        whole = {"target_sentences": (target_sentences, 1), "max_words": (max_words, 1), "cache_size": (cache_size, 0)}
+        for option, (value, least) in whole.items():
             if not isinstance(value, int) or value < least:
                 raise ValueError(f"{option}: expected a whole number of at least {least}, got {value!r}")
         if isinstance(annotator, str):
@@ -307,11 +306,7 @@ class SentenceReward:
         self._vectors: Vectors | None = None
 
     def check(self, data: Mapping[str, Any]) -> None:
-        """Check a whole data set before training: ``reward.check(dataset[:])``.
-
-        Raises:
-            ValueError: A column is missing, or a value can't be used; the message names the first row.
-        """
+        """Raise ValueError where a data set can't be used: ``reward.check(dataset[:])`` before training."""
         rows = len(data.get(self._read.columns.reference, ()))
         self._read.check(data, rows, prompts="prompt" in data)
 
@@ -375,10 +370,12 @@ class SentenceReward:
         verdicts, hits = self._verdicts(rows)
         rest = iter(verdicts)
         labels = [list(islice(rest, count)) for count in counts]
-        # Where the annotator reads only copies of an answer in another language, copies would win: none counts.
-        labels = [
-            own if self._reads(answer) else [None] * len(own) for answer, own in zip(answers, labels, strict=True)
-        ]
+        # Of an answer in another language the annotator may judge copies only, which would win: none of it counts.
+        if self.annotator.languages is not None:
+            reads = (*self.annotator.languages, "none")
+            for answer, own in zip(answers, labels, strict=True):
+                if declared_or_found(answer.language, answer.text) not in reads:
+                    own[:] = [None] * len(own)
         similar = self._similar(answers, labels) if self._needs_question else [None] * len(answers)
         copies = {answer.reference: Copies(answer.reference) for answer in answers}
         scored = [
@@ -386,11 +383,6 @@ class SentenceReward:
             for answer, own, near in zip(answers, labels, similar, strict=True)
         ]
         return scored, hits / len(rows) if rows else None
-
-    def _reads(self, answer: Answer) -> bool:
-        """Whether the annotator judges the language of the answer as a whole."""
-        languages = self.annotator.languages
-        return languages is None or declared_or_found(answer.language, answer.text) in (*languages, "none")
 
     def _similar(self, answers: Sequence[Answer], labels: Sequence[Sequence[Label | None]]) -> list[Similar | None]:
         """Cosines of each judged sentence with its question and points; None for answers without judged sentences."""

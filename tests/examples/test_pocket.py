@@ -130,7 +130,7 @@ def test_oracle_gives_evidence_and_corrections() -> None:
     assert all(answer[s.start : s.end] == s.text for s in annotation.sentences)
 
 
-def test_oracle_finds_the_entity_of_other_texts_and_says_where_it_cannot() -> None:
+def test_oracle_finds_entities_in_other_texts() -> None:
     oracle: Annotator = Oracle(HAND_MADE)
     row = {"sentence": "It lies on the river Orvel."}
     found = oracle.predict([{**row, "reference": r} for r in ("A note about Brendal.", "Nothing.", " ")])
@@ -196,7 +196,7 @@ def test_measure_by_hand() -> None:
     assert set(measure([]).values()) == {None}
 
 
-def test_the_judge_is_logged_and_rewards_nothing() -> None:
+def test_judge_is_logged_and_rewards_nothing() -> None:
     from mitigate.recipes.results import JudgeLog
 
     logged: dict[str, float] = {}

@@ -10,11 +10,11 @@ import pytest
 from mitigate.recipes.folder import RunFolder, open_run
 
 
-def killed_and_resumed(kind: Any, options: Any, path: Path, step: int) -> RunFolder:
+def killed_and_resumed(task: Any, options: Any, path: Path, step: int) -> RunFolder:
     """Run a recipe until its first checkpoint at or after a step, then again.
 
     Args:
-        kind: Its module.
+        task: Its module.
         options: The recipe.
         path: The run folder to make.
         step: From which step a checkpoint is the last.
@@ -31,7 +31,7 @@ def killed_and_resumed(kind: Any, options: Any, path: Path, step: int) -> RunFol
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(Trainer, "_save_checkpoint", save_and_die)
         with open_run(path, options) as cut, pytest.raises(KeyboardInterrupt):
-            kind.run(options, cut)
+            task.run(options, cut)
     with open_run(path, options) as cut:
-        kind.run(options, cut)
+        task.run(options, cut)
     return cut

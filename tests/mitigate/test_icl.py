@@ -49,7 +49,7 @@ def test_picks_by_fewl_the_baseline_and_labels() -> None:
     assert best_scored([{"score": None}, {"score": 1.0}, {"score": 1.0}]) == 1
 
 
-def test_the_pool_holds_what_the_picks_differ_in() -> None:
+def test_the_pool_holds_differing_picks() -> None:
     pool = candidate_pool(RECORDS, [1, 0, 0, None], [0, 1, 0, 0])
     assert pool == [Example("0", "Is it red?", "red", "gold"), Example("1", "Is it red and blue?", "blue", "lime")]
     same = [record(0, "q", [("Red.", True), ("red", True)], {})]
@@ -57,7 +57,7 @@ def test_the_pool_holds_what_the_picks_differ_in() -> None:
     assert normalised(" Ｒed, it-is!") == "reditis"
 
 
-def test_the_most_similar_demonstration_comes_last_and_the_question_never() -> None:
+def test_the_most_similar_comes_last_the_question_never() -> None:
     names = ["red", "red blue", "red blue green", "gold"]
     pool = [Example(str(i), name, "f", "b") for i, name in enumerate(names)]
     (found,) = demonstrations(["RED!"], pool, encode, 5)  # the same question but for case and a sign
@@ -85,9 +85,24 @@ def test_the_budget_drops_the_farthest_first() -> None:
     assert (kept, EXAMPLES in bare["content"]) == (0, False)
 
 
-def test_the_recipe_from_records_to_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pool, tests = tmp_path / "pool.jsonl", tmp_path / "tests.jsonl"
+def recipe(folder: Path, url: str | None, **more: Any) -> Path:
+    """The recipe's YAML, its pool of RECORDS beside it; questions are compared by their words."""
+    pool = folder / "pool.jsonl"
     pool.write_text("".join(json.dumps(r) + "\n" for r in RECORDS) + '{"question": "no answers"}\n')
+    options = {"task": "icl", "about": "a", "hardware": "h", "pool": str(pool), "baseline": "one",
+               "scoring": {"penalty": False, "similarity": "rouge-l", "embedding": "tfidf"},
+               **({"engine": f"openai:m@{url}"} if url else {}), **more}  # fmt: skip
+    path = folder / "icl.yaml"
+    path.write_text(yaml.safe_dump(options))
+    return path
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_the_recipe_from_records_to_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tests, out = tmp_path / "tests.jsonl", tmp_path / "run"
     tests.write_text('{"id": "t", "question": "Is the sea red or blue?"}\n{"question": "Is it red?"}\n{"q": 1}\n')
     asked: list[str] = []
 
@@ -96,95 +111,62 @@ def test_the_recipe_from_records_to_pairs(tmp_path: Path, capsys: pytest.Capture
         asked.append(prompt)  # in any order: several are asked at once
         return completion("with" if EXAMPLES in prompt else "without")
 
-    recipe, out = tmp_path / "icl.yaml", tmp_path / "run"
     with serving(script) as server:
-        options = {
-            "task": "icl", "about": "a", "hardware": "h", "pool": str(pool), "questions": str(tests), "baseline": "one",
-            "scoring": {"penalty": False, "similarity": "rouge-l"}, "engine": f"openai:m@{server.url}",
-        }  # fmt: skip
-        recipe.write_text(yaml.safe_dump(options))
-        assert main(["run", str(recipe), "--output", str(out)]) == 3
-        assert main(["run", str(recipe), "baseline=four", "--output", str(tmp_path / "other")]) == 2
+        path = recipe(tmp_path, server.url, questions=str(tests))
+        assert main(["run", str(path), "--output", str(out)]) == 3
+        assert main(["run", str(path), "baseline=four", "--output", str(tmp_path / "other")]) == 2
     assert "expected one of the reference LLMs one, three, two, got 'four'" in capsys.readouterr().err
-    found = [json.loads(line) for line in (out / "pool.jsonl").read_text().splitlines()]
-    assert [example["id"] for example in found] == ["0", "1"]
-    prompts = [json.loads(line) for line in (out / "prompts.jsonl").read_text().splitlines()]
+    assert [example["id"] for example in rows(out / "pool.jsonl")] == ["0", "1"]
+    prompts = rows(out / "prompts.jsonl")
     assert [(p["id"], p["variant"]) for p in prompts[:3]] == [("t", "none"), ("t", "baseline"), ("t", "fewl")]
     assert [len(p["demonstrations"]) for p in prompts] == [0, 2, 2, 0, 1, 1]  # "Is it red?" is not its own example
     assert all("Is it red?" not in p["messages"][0]["content"].rsplit("Question:", 1)[0] for p in prompts[3:])
-    answers = [json.loads(line) for line in (out / "answers.jsonl").read_text().splitlines()]
-    assert answers[0] == {
-        "id": "t",
-        "question": "Is the sea red or blue?",
-        "none": "without",
-        "baseline": "with",
-        "fewl": "with",
-    }
-    pairs = [json.loads(line) for line in (out / "pairs-fewl.jsonl").read_text().splitlines()]
-    assert pairs[0]["baseline"] == "without"
-    assert pairs[0]["method"] == "with"
+    answer = {"id": "t", "question": "Is the sea red or blue?", "none": "without", "baseline": "with", "fewl": "with"}
+    assert rows(out / "answers.jsonl")[0] == answer
+    pair = rows(out / "pairs-fewl.jsonl")[0]
+    assert (pair["baseline"], pair["method"]) == ("without", "with")
     assert json.loads((out / "done.json").read_text())["rejected_lines"] == 2
     assert len(asked) == 6
 
 
-def test_questions_with_one_id_each_get_their_answers(tmp_path: Path) -> None:
-    pool, tests = tmp_path / "pool.jsonl", tmp_path / "tests.jsonl"
-    pool.write_text("".join(json.dumps(r) + "\n" for r in RECORDS))
+def test_questions_that_share_an_id_stay_apart(tmp_path: Path) -> None:
+    tests, out = tmp_path / "tests.jsonl", tmp_path / "run"
     tests.write_text("".join(json.dumps({"id": ["x"], "question": f"Is it {w}?"}) + "\n" for w in WORDS[-2:]))
-    recipe, out = tmp_path / "icl.yaml", tmp_path / "run"
     with serving(lambda body: completion(body["messages"][0]["content"].rsplit("Is it ")[-1])) as server:
-        options = {
-            "task": "icl", "about": "a", "hardware": "h", "pool": str(pool), "questions": str(tests), "baseline": "one",
-            "scoring": {"penalty": False, "similarity": "rouge-l"}, "engine": f"openai:m@{server.url}",
-        }  # fmt: skip
-        recipe.write_text(yaml.safe_dump(options))
-        assert main(["run", str(recipe), "--output", str(out)]) == 0
-    answers = [json.loads(line) for line in (out / "answers.jsonl").read_text().splitlines()]
-    assert [(a["question"][6:10], a["none"][:4], a["fewl"][:4]) for a in answers] == [
-        (word, word, word) for word in WORDS[-2:]
-    ]
+        assert main(["run", str(recipe(tmp_path, server.url, questions=str(tests))), "--output", str(out)]) == 3
+    found = [(a["question"][6:10], a["none"][:4], a["fewl"][:4]) for a in rows(out / "answers.jsonl")]
+    assert found == [(word, word, word) for word in WORDS[-2:]]
 
 
 def test_prompts_without_an_answer_are_asked_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pool, recipe, out = tmp_path / "pool.jsonl", tmp_path / "icl.yaml", tmp_path / "run"
-    pool.write_text("".join(json.dumps(r) + "\n" for r in RECORDS))
-    down: list[str] = ["pink", "blue", "red"]
+    out, down = tmp_path / "run", ["pink", "blue", "red"]
 
     def script(body: dict[str, Any]) -> Reply:
         asked = body["messages"][0]["content"].rsplit("Question:", 1)[1]
         return error(400, "too long") if any(word in asked for word in down) else completion("yes")
 
     with serving(script) as server:
-        options = {
-            "task": "icl", "about": "a", "hardware": "h", "pool": str(pool), "baseline": "one",
-            "scoring": {"penalty": False, "similarity": "rouge-l"}, "engine": f"openai:m@{server.url}",
-        }  # fmt: skip
-        recipe.write_text(yaml.safe_dump(options))
-        for number, failed in ((1, 12), (2, 3), (3, 0)):
-            code = main(["run", str(recipe), "--output", str(out)])
+        path = recipe(tmp_path, server.url)
+        for down_next, failed in (["pink"], 12), ([], 3), ([], 0):
+            code = main(["run", str(path), "--output", str(out)])
             said = capsys.readouterr().err
-            assert code == (1 if failed else 0)
+            assert code == (1 if failed else 3)
             assert not failed or f"{failed} of 12 prompts have no answer" in said
-            assert not failed or f"go on with: mitigate run {recipe} --output {out}" in said
-            answers = [json.loads(line) for line in (out / "answers.jsonl").read_text().splitlines()]
+            assert not failed or f"go on with: mitigate run {path} --output {out}" in said
+            answers = rows(out / "answers.jsonl")
             assert sum(row[v] is None for row in answers for v in ("none", "baseline", "fewl")) == failed
             assert (out / "done.json").exists() == (not failed)
-            down[:] = ["pink"] if number == 1 else []
-    with_server_gone = main(["run", str(recipe), "answer_tokens=9", "--output", str(tmp_path / "other")])
-    assert with_server_gone == 1
-    assert "is the server running" in capsys.readouterr().err
+            down[:] = down_next
 
 
-def test_what_is_missing_is_told_before_anything_loads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    recipe = tmp_path / "icl.yaml"
-    options = {"task": "icl", "about": "a", "hardware": "h", "pool": "nowhere.jsonl", "baseline": "one"}
+def test_mistakes_are_told_before_anything_loads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    here = str(tmp_path / "icl.yaml")
     for extra, message in (
-        ({}, "cannot read nowhere.jsonl: no such file"),
-        ({"pool": str(recipe), "engine": "gpt"}, "engine 'gpt': expected KIND:MODEL"),
-        ({"pool": str(recipe), "scoring": {"similarity": "bleu"}}, "expected cosine, rouge-l"),
-        ({"pool": str(recipe)}, "expected FEWL records"),
+        ({"pool": "nowhere.jsonl"}, "cannot read nowhere.jsonl: no such file"),
+        ({"pool": here, "engine": "gpt"}, "engine 'gpt': expected KIND:MODEL"),
+        ({"pool": here, "scoring": {"similarity": "bleu"}}, "expected cosine, rouge-l"),
+        ({"pool": here}, "expected FEWL records"),
     ):
-        recipe.write_text(yaml.safe_dump({**options, **extra}))
-        assert main(["run", str(recipe), "--output", str(tmp_path / "run")]) == 2
+        assert main(["run", str(recipe(tmp_path, None, **extra)), "--output", str(tmp_path / "run")]) == 2
         assert message in capsys.readouterr().err
         assert not (tmp_path / "run").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,11 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*gradient_checkpointing.* is de
 
 def test_the_split_depends_on_the_words_only() -> None:
     questions = [f"What is thing number {i}?" for i in range(2000)]
-    apart = [is_test(q, 0.2) for q in questions]
-    assert 330 < sum(apart) < 470  # 400 ± 4 standard deviations of 17.9
-    assert apart == [is_test(f"  {q.upper()} ", 0.2) for q in questions]
-    assert apart != [is_test(q, 0.2, seed=1) for q in questions]
-    assert all(is_test(q, 0.5) for q, out in zip(questions, apart, strict=True) if out)  # a larger share keeps them
+    held_out = [is_test(q, 0.2) for q in questions]
+    assert 330 < sum(held_out) < 470  # 400 ± 4 standard deviations of 17.9
+    assert held_out == [is_test(f"  {q.upper()} ", 0.2) for q in questions]
+    assert held_out != [is_test(q, 0.2, seed=1) for q in questions]
+    assert all(is_test(q, 0.5) for q, out in zip(questions, held_out, strict=True) if out)  # a larger share keeps them
 
 
 def test_rows_hold_prompt_and_completion() -> None:
@@ -90,17 +91,19 @@ def recipe(folder: Path, base: Path, **more: Any) -> Path:
     return path
 
 
+def rows(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
 def test_the_model_learns_the_picked_answers(tmp_path: Path, base: Path) -> None:
     out = tmp_path / "run"
     assert main(["run", str(recipe(tmp_path, base)), "--output", str(out)]) == 0
-    train = [json.loads(line) for line in (out / "train.jsonl").read_text().splitlines()]
-    test = [json.loads(line) for line in (out / "test.jsonl").read_text().splitlines()]
+    train, test, answers = (rows(out / f"{name}.jsonl") for name in ("train", "test", "answers"))
     assert {row["answer"] for row in train} == {"anna"}  # two of three references, not the baseline's
     assert len(train) + len(test) == 30
     assert not {row["question"] for row in train} & {row["question"] for row in test}
     done = json.loads((out / "done.json").read_text())
     assert done["last_loss"] < 0.2 * done["first_loss"]
-    answers = [json.loads(line) for line in (out / "answers.jsonl").read_text().splitlines()]
     assert {row["tuned"] for row in answers} == {"anna"}
     assert all(row["untuned"] != "anna" for row in answers)
     before, after = load_file(base / "model.safetensors"), load_file(out / "model" / "model.safetensors")
@@ -121,10 +124,8 @@ def test_resumed_equals_uninterrupted_and_lora_merges(
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     assert main(["run", str(path), "--output", str(whole)]) == 0
     step = transformers.Trainer.training_step
-    seen = []
 
     def killed(self: Any, *args: Any, **kwargs: Any) -> Any:
-        seen.append(self.state.global_step)
         if self.state.global_step == 3:
             raise KeyboardInterrupt
         return step(self, *args, **kwargs)
@@ -138,17 +139,17 @@ def test_resumed_equals_uninterrupted_and_lora_merges(
     assert not any("lora" in name for name in one)
     for name, tensor in one.items():
         assert tensor.allclose(two[name], atol=1e-6), name
-    steps = [json.loads(line)["step"] for line in (broken / "metrics.jsonl").read_text().splitlines()]
+    steps = [row["step"] for row in rows(broken / "metrics.jsonl")]
     assert steps == sorted(steps)
-    assert {row["answer"] for row in map(json.loads, (whole / "train.jsonl").read_text().splitlines())} == {"otto"}
+    assert {row["answer"] for row in rows(whole / "train.jsonl")} == {"otto"}
 
 
-def test_questions_are_counted_once_however_often_they_are_drawn(tmp_path: Path, base: Path) -> None:
+def test_drawn_questions_are_counted_once(tmp_path: Path, base: Path) -> None:
     """Equal scores: rows are drawn with replacement, so some questions come twice and others not."""
     out = tmp_path / "run"
     path = recipe(tmp_path, base, weight_temperature=1.0, training={"max_steps": 1})
     assert main(["run", str(path), "--output", str(out)]) == 0
-    questions = [json.loads(line)["question"] for line in (out / "train.jsonl").read_text().splitlines()]
+    questions = [row["question"] for row in rows(out / "train.jsonl")]
     done = json.loads((out / "done.json").read_text())
     assert (done["train_rows"], done["train_questions"]) == (len(questions), len(set(questions)))
     assert len(set(questions)) < len(questions)
@@ -167,8 +168,6 @@ def test_questions_are_counted_once_however_often_they_are_drawn(tmp_path: Path,
 def test_mistakes_are_told_first(
     tmp_path: Path, base: Path, capsys: pytest.CaptureFixture[str], more: dict[str, Any], message: str
 ) -> None:
-    import re
-
     path = recipe(tmp_path, base, **more)
     assert main(["run", str(path), "--output", str(tmp_path / "run")]) == 2
     assert re.search(message, capsys.readouterr().err)

@@ -311,16 +311,12 @@ def test_chinese_needs_an_embedder_that_reads_it() -> None:
 
 
 HOSTILE = {
-    "empty": "",
-    "white space": " \n\t\u3000\x1c ",
-    "one endless word": "x" * 50_000,
-    "one endless Chinese word": "京" * 50_000,
-    "control characters": "\x00\x01\x1b[31m\x07 " * 4_000,
-    "sentences of one letter": "a. " * 5_000,
-    "no stop": "word and another, " * 10_000,
+    "empty": "", "white space": " \n\t\u3000\x1c ", "one endless word": "x" * 50_000,
+    "one endless Chinese word": "京" * 50_000, "control characters": "\x00\x01\x1b[31m\x07 " * 4_000,
+    "sentences of one letter": "a. " * 5_000, "no stop": "word and another, " * 10_000,
     "lone surrogates": "a \ud800 b. \udfff " * 1_000,
     "a megabyte": " ".join(f"Sentence {n} of the book says {n % 97} things." for n in range(23_000)),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", HOSTILE)

@@ -9,13 +9,9 @@ from rouge_score import rouge_scorer
 from annotators.text.rouge import is_chinese, rouge_l, rouge_words
 
 SENTENCES = [
-    "Water boils at 100 degrees Celsius at sea level.",
-    "At sea level, water boils at one hundred degrees.",
-    "Camels store fat, not water, in their humps",
-    "The humps of camels store water!",
-    "",
-    "the the the water water",
-]
+    "Water boils at 100 degrees Celsius at sea level.", "At sea level, water boils at one hundred degrees.",
+    "Camels store fat, not water, in their humps", "The humps of camels store water!", "", "the the the water water",
+]  # fmt: skip
 LETTERS = [" ".join(np.random.default_rng(n).choice(list("abcdef"), size=n)) for n in (70, 150, 200)]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -51,7 +52,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> str:
     return save_tiny_bert(tmp_path_factory.mktemp("tiny"), 32)
 
 
-def rows_of(label: str, n: int, fold: int | None = None) -> list[dict[str, object]]:
+def rows_of(label: str, n: int, fold: int | None = None) -> list[dict[str, Any]]:
     """Rows whose labels follow simple rules; without a fold each is of another document, so that all folds occur."""
     sentence = {
         "supported": "The bridge is {} and 134 metres long.",
@@ -158,7 +159,7 @@ def test_targets_by_hand(base: str) -> None:
 
 
 def test_examples_of_labels_and_files(tmp_path: Path) -> None:
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"label": "supported", "source": "summedits", "sentence": "It is long.", "question": None},
         {"label": "unsupported", "source": "summedits", "sentence": "It is short.", "question": "How long?",
          "correction": "It is long."},
@@ -265,7 +266,7 @@ def test_the_recipe_states_the_defaults() -> None:
     assert (options.base, options.embedder, options.seed, options.batch) == (None, None, 0, defaults.batch)
     assert (options.edits.rate, options.edits.epochs) == (defaults.edit_rate, defaults.edit_epochs)
     assert (options.labels.rate, options.labels.epochs) == (defaults.label_rate, defaults.label_epochs)
-    bare = {k: data[k] for k in ("kind", "about", "hardware", "data", "sources")}
+    bare = {k: data[k] for k in ("task", "about", "hardware", "data", "sources")}
     assert Options.model_validate(bare).model_dump() == {**options.model_dump(), "minutes": None}
 
 

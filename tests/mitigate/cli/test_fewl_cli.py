@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 
 from engines import ResponseCache
-from mitigate import models as fewl_similarity
 from mitigate.cli.main import main
 
 
@@ -30,8 +29,7 @@ def letters(texts):
 @pytest.fixture(autouse=True)
 def light_encoder(monkeypatch):
     """No model is loaded here; the real one has its own tests and is used by the killed run below."""
-    monkeypatch.setattr("mitigate.cli.fewl.load_encoder", lambda name, texts: ("letters", letters))
-    monkeypatch.setattr("mitigate.cli.fewl.load_encoder", lambda name, texts: ("letters", letters))
+    monkeypatch.setattr("mitigate.models.load_encoder", lambda name, texts: ("letters", letters))
 
 
 def questions(n=4):
@@ -120,7 +118,7 @@ def test_prompted_expertise_asks_the_reference_llm(tmp_path, monkeypatch):
         def close(self):
             pass
 
-    monkeypatch.setattr("mitigate.cli.fewl.open_engine", lambda spec, option, cache: Agreeable(spec))
+    monkeypatch.setattr("mitigate.models.open_engine", lambda spec, option, cache: Agreeable(spec))
     rows = [{**row, "iw": ["wrong"], "co": ["right"]} for row in questions(2)]
     source, scored = write(tmp_path / "q.jsonl", rows), tmp_path / "s.jsonl"
     options = ["--expertise", "prompted", "--reference-llm", "one", "--reference-llm", "two"]
@@ -186,45 +184,6 @@ def test_build_benchmark(tmp_path, capsys):
     assert statistics["questions"] == len(built) > 5
     assert all(len(row["answers"]) == 6 for row in built)
     assert read(tmp_path / "b.jsonl.rejected.jsonl")[0]["line"] == 12
-
-
-def test_annotator_similarity_weighs_sentences_by_how_factual_they_are():
-    class Judge:
-        name, fingerprint = "judge", "0"
-
-        def predict(self, rows):
-            from annotators.records import SentenceAnnotation
-
-            table = {"Good.": (0.8, 0.0), "Hello!": (0.1, 0.9), "Bad.": (0.0, 0.5)}
-            out = []
-            for row in rows:
-                text = row["sentence"]
-                if text not in table:
-                    out.append(SentenceAnnotation(text, 0, len(text), "failed"))
-                    continue
-                supported, none = table[text]
-                scores = {
-                    "supported": supported,
-                    "no_fact": none,
-                    "contradictory": 1 - supported - none,
-                    "unverifiable": 0.0,
-                }
-                out.append(SentenceAnnotation(text, 0, len(text), "checked", "supported", scores))
-            return out
-
-    from fewl.similarity import compare
-
-    similarity = fewl_similarity.annotator_similarity(Judge())
-    candidates = ["Good.", "Good. Hello!", "Good. Bad.", "Odd.", "Odd. Bad."]
-    values = compare(similarity, candidates, ["r"] * 5, ["q"] * 5)
-    # 0.8/1; (0.8 + 0.1)/(1 + 0.1); 0.8/(1 + 0.5); nothing judged; 0/0.5
-    np.testing.assert_allclose(values, [0.8, 0.9 / 1.1, 0.8 / 1.5, np.nan, 0.0])
-
-
-def test_chinese_input_is_not_given_to_a_model_that_cannot_read_it():
-    name, encode = fewl_similarity.load_encoder("auto", ["你是哪国人？"])
-    assert "cannot read Chinese" in name
-    assert encode(["你是哪国人？"]).shape == (1, 4096)
 
 
 class Server(BaseHTTPRequestHandler):

@@ -43,7 +43,7 @@ def test_every_topic_gets_its_own_document_among_namesakes(good_run: Path) -> No
     assert min(namesakes.values()) >= 2
 
 
-def test_the_data_set_holds_what_was_made(good_run: Path) -> None:
+def test_data_set_holds_what_was_made(good_run: Path) -> None:
     from datasets import Dataset
 
     sentences, anah = rows(good_run / "dataset/sentences.jsonl"), rows(good_run / "dataset/anah.jsonl")
@@ -90,7 +90,7 @@ def test_statistics_count_and_chart(good_run: Path) -> None:
     assert (good_run / "topics.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_bad_model_is_read_strictly_and_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_replies_are_read_strictly_and_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     names = ("Harrow Bridge", "Nettle cloth", "青石桥", "竹纸")
     code, out = build(tmp_path, replying(bad), topics=some_topics(tmp_path, *names))
     assert code == 3
@@ -139,7 +139,7 @@ def test_a_broken_or_stopping_server_loses_nothing(tmp_path: Path, capsys: pytes
     assert len(rows(out / "dataset/anah.jsonl")) == 2
 
 
-def test_bad_inputs_are_named_and_the_rest_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_inputs_are_named_others_go_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     corpus = tmp_path / "corpus"
     corpus.mkdir()
     (corpus / "blue.md").write_text(f"# Blue Lantern\n\n{texts()['blue-lantern-lamp.md']}", encoding="utf-8")
@@ -186,7 +186,7 @@ def test_bad_inputs_are_named_and_the_rest_goes_on(tmp_path: Path, capsys: pytes
         ({"questions": {"per_topics": 3}}, "did you mean 'per_topic'"),
     ],
 )  # fmt: skip
-def test_a_wrong_recipe_is_refused_before_anything_is_asked(
+def test_wrong_recipe_is_refused_before_asking(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], options: dict[str, Any], message: str
 ) -> None:
     if options.get("engine", 0) is None:
@@ -199,7 +199,7 @@ def test_a_wrong_recipe_is_refused_before_anything_is_asked(
     assert not (tmp_path / "o").exists()
 
 
-def test_a_generative_annotator_and_a_model_in_this_process(
+def test_generative_annotator_and_local_model_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One run with an LLM that annotates both languages, and answers of a tiny local checkpoint."""
@@ -234,11 +234,12 @@ def test_a_generative_annotator_and_a_model_in_this_process(
     )
     assert labels["zh", "with reference", "supported"] == labels["en", "with reference", "supported"] == 3 * 2
     assert labels["zh", "without reference", "no_fact"] == labels["en", "without reference", "no_fact"] == 3
-    # What the loader of the public data makes of the export is what was labelled.
-    flat, report = flatten(rows(out / "dataset/anah.jsonl"))
-    here = [r for r in rows(out / "dataset/sentences.jsonl")]
+    # What the loader of the public data makes of the export is what was labelled; the tiny model's noise is left out.
+    anah = [row for row in rows(out / "dataset/anah.jsonl") if f"transformers:{tiny}" not in row["models"].values()]
+    flat, report = flatten(anah)
+    here = [row for row in rows(out / "dataset/sentences.jsonl") if row["model"] != f"transformers:{tiny}"]
     keys = ("topic", "question", "answer", "sentence", "label", "fragments", "correction", "lang", "reference")
-    assert not report.left_out or set(report.left_out) == {"without annotations"}
+    assert not report.left_out
     assert sorted(json.dumps([r[k] for k in keys]) for r in flat) == sorted(
         json.dumps([r[k] for k in keys]) for r in here
     )

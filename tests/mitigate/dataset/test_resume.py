@@ -1,4 +1,4 @@
-"""The data set pipeline killed with SIGKILL at every stage: resumed, it ends the same and asks nothing twice."""
+"""The data set pipeline killed with SIGKILL at every stage: continued, it ends the same and asks nothing twice."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from tests.helpers.dataset_llm import EXAMPLE, STAGES, good, stage_of
-from tests.helpers.engines_server import Reply, Server, completion, serving
+from tests.helpers.dataset_build import recipe, rows, some_topics
+from tests.helpers.dataset_llm import STAGES, good, stage_of
+from tests.helpers.engines_server import Reply, completion, serving
 
-ROOT = Path(__file__).parents[3]
 TOPICS = ("Harrow Bridge", "Ada Kirwan", "望海楼")
 # (stage of the LLM, request of that stage at which the process is killed) or (function, its call)
 KILLS: list[tuple[str, int]] = [
@@ -40,12 +39,12 @@ KILLS: list[tuple[str, int]] = [
 
 
 class Runner:
-    """The forking process; ``run`` gives exit codes, negative for a signal."""
+    """The forking process of `tests.helpers.dataset_runner`."""
 
     def __init__(self, folder: Path) -> None:
         self.log = folder / "log.txt"
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.helpers.dataset_runner"], cwd=ROOT, text=True,
+            [sys.executable, "-m", "tests.helpers.dataset_runner"], cwd=Path(__file__).parents[3], text=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"},
         )  # fmt: skip
         assert self._line() == "ready"
@@ -55,20 +54,15 @@ class Runner:
         return self.process.stdout.readline().strip()
 
     def start(self, argv: list[str], die: str | None = None, call: int = 0) -> int:
+        """The id of a process that runs `mitigate`, and dies at that call of the function ``die``."""
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps({"argv": argv, "log": str(self.log), "die": die, "call": call}) + "\n")
         self.process.stdin.flush()
         return int(self._line())
 
     def end(self) -> int:
+        """Its exit code, negative for a signal."""
         return int(self._line())
-
-    def close(self) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        self.process.wait()
-        assert self.process.stdout is not None
-        self.process.stdout.close()
 
 
 class Killing:
@@ -76,19 +70,19 @@ class Killing:
 
     def __init__(self) -> None:
         self.answered: list[str] = []
-        self.stage, self.left, self.pid = "", 0, threading.Event()
-        self.victim = 0
+        self.armed, self.victim = threading.Event(), 0
+        self.arm("", 0)
 
     def arm(self, stage: str, request: int) -> None:
         self.stage, self.left = stage, request
-        self.pid.clear()
+        self.armed.clear()
 
     def __call__(self, body: dict[str, Any]) -> Reply:
         prompt = body["messages"][-1]["content"]
         if stage_of(prompt) == self.stage:
             self.left -= 1
             if self.left == 0:
-                assert self.pid.wait(120)
+                assert self.armed.wait(120)
                 os.kill(self.victim, signal.SIGKILL)
                 return completion("never read")
         self.answered.append(json.dumps(body, sort_keys=True))
@@ -98,70 +92,54 @@ class Killing:
 @pytest.fixture
 def runner(tmp_path: Path) -> Iterator[Runner]:
     made = Runner(tmp_path)
-    yield made
-    made.close()
-
-
-def recipe(folder: Path, server: Server) -> Path:
-    topics = folder / "topics.jsonl"
-    rows = [json.loads(line) for line in (EXAMPLE / "topics.jsonl").read_text("utf-8").splitlines()]
-    topics.write_text("".join(json.dumps(r) + "\n" for r in rows if r["topic"] in TOPICS))
-    one = {"concurrency": 1}
-    path = folder / "recipe.yaml"
-    path.write_text(
-        yaml.safe_dump(
-            {
-                "task": "build-dataset", "about": "a test", "hardware": "any", "chunk_size": 2,
-                "topics": str(topics), "engine": f"openai:m@{server.url}",
-                "corpus": [str(EXAMPLE / "documents"), str(EXAMPLE / "documents.zh.jsonl")],
-                "matching": one, "questions": {**one, "per_topic": 4}, "filters": one, "selection": one,
-                "answers": [{**one, "with_reference": True}, {**one, "with_reference": False}],
-            }
-        )
-    )  # fmt: skip
-    return path
+    with made.process:
+        yield made
+        assert made.process.stdin is not None
+        made.process.stdin.close()
 
 
 def files(folder: Path) -> dict[str, bytes]:
     """What a run leaves, but for what names times and the cache."""
-    names = [
-        p for p in folder.rglob("*") if p.is_file() and not p.name.startswith(("responses.", "versions.", ".lock"))
-    ]
-    return {str(p.relative_to(folder)): p.read_bytes() for p in names}
+    changing = ("responses.", "versions.", ".lock")
+    found = [p for p in folder.rglob("*") if p.is_file() and not p.name.startswith(changing)]
+    return {str(p.relative_to(folder)): p.read_bytes() for p in found}
 
 
-def test_killed_at_every_stage_it_ends_the_same_and_asks_nothing_twice(runner: Runner, tmp_path: Path) -> None:
-    script = Killing()
+@pytest.mark.slow
+def test_killed_run_ends_the_same_without_repeats(runner: Runner, tmp_path: Path) -> None:
+    script, one = Killing(), {"concurrency": 1}
     with serving(script) as server:
-        path = str(recipe(tmp_path, server))
+        path = recipe(
+            tmp_path, server.url, topics=some_topics(tmp_path, *TOPICS), chunk_size=2, matching=one, filters=one,
+            questions={**one, "per_topic": 4}, selection=one,
+            answers=[{**one, "with_reference": True}, {**one, "with_reference": False}],
+        )  # fmt: skip
         whole, broken = tmp_path / "whole", tmp_path / "broken"
-        runner.start(["run", path, "--output", str(whole)])
+        runner.start(["run", str(path), "--output", str(whole)])
         assert runner.end() == 0, runner.log.read_text()
         asked = script.answered.copy()
         assert set(map(stage_of, (json.loads(a)["messages"][0]["content"] for a in asked))) == set(STAGES)
         script.answered.clear()
 
+        again = ["run", str(path), "--output", str(broken)]
         for where, count in KILLS:
-            argv = ["run", path, "--output", str(broken)]
             if where in STAGES:
                 script.arm(where, count)
-                script.victim = runner.start(argv)
-                script.pid.set()
+                script.victim = runner.start(again)
+                script.armed.set()
             else:
                 script.arm("", 0)
-                runner.start(argv, where, count)
+                runner.start(again, where, count)
             assert runner.end() == -signal.SIGKILL, (where, runner.log.read_text())
             assert not (broken / "done.json").exists()
         script.arm("", 0)
-        runner.start(["run", path, "--output", str(broken)])
+        runner.start(again)
         assert runner.end() == 0, runner.log.read_text()
         answered = script.answered.copy()
-
-        runner.start(["run", path, "--output", str(broken)])  # complete: nothing is done again
+        runner.start(again)  # complete: nothing is done again
         assert runner.end() == 0
         assert script.answered == answered
     assert files(broken) == files(whole)
     assert max(Counter(answered).values()) == 1
     assert sorted(answered) == sorted(asked)
-    rows = (whole / "11_annotated.jsonl").read_text("utf-8").splitlines()
-    assert len(rows) == len(TOPICS) * 3 * 2
+    assert len(rows(whole / "11_annotated.jsonl")) == len(TOPICS) * 3 * 2

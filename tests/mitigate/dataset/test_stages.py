@@ -1,4 +1,4 @@
-"""The parts of the data set pipeline: reading replies, matching names, keeping distinct questions, cells, exports."""
+"""The parts of the pipeline: reading replies, matching names, keeping distinct questions, cells, exports."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_questions_are_read_strictly(reply: str, language: str, questions: list[
     assert parse_questions(reply, language) == (questions, problems)
 
 
-def test_a_reply_that_was_cut_loses_its_last_line() -> None:
+def test_truncated_reply_loses_its_last_line() -> None:
     found, problems = parse_questions("1. Who built it?\n2. When was it?", "en", truncated=True)
     assert (found, problems) == (["Who built it?"], {"truncated": 1})
 
@@ -69,7 +69,7 @@ def test_a_reply_that_was_cut_loses_its_last_line() -> None:
         ("Sure!\n1. Yes\n2. No\nHope this helps.", 2, [True, False]),
     ],
 )
-def test_verdicts_are_read_by_number_and_never_guessed(reply: str, n: int, verdicts: list[bool | None]) -> None:
+def test_verdicts_are_read_and_never_guessed(reply: str, n: int, verdicts: list[bool | None]) -> None:
     assert parse_verdicts(reply, n) == verdicts
 
 
@@ -101,15 +101,8 @@ def test_no_reply_breaks_the_readers(reply: str, n: int) -> None:
 
 
 def test_titles_that_match_a_topic() -> None:
-    titles = [
-        "Mercury",
-        "Mercury (planet)",
-        "mercury (Element)",
-        "Mercury Bay",
-        "Ｍｅｒｃｕｒｙ",
-        "Quicksilver",
-        "Mercury_(god)",
-    ]
+    titles = ["Mercury", "Mercury (planet)", "mercury (Element)", "Mercury Bay", "Ｍｅｒｃｕｒｙ", "Quicksilver",
+              "Mercury_(god)"]  # fmt: skip
     topic = {"topic": "Mercury", "aliases": []}
     assert hard_match(topic, titles) == [True, True, True, False, True, False, True]
     # A topic that says which one it means meets that one, and pages without qualifier.
@@ -124,7 +117,7 @@ def test_hard_matches_come_first_each_part_by_score() -> None:
     assert order([False, True, False, True], np.array([0.9, 0.1, 0.8, 0.2]), 3) == [3, 1, 0]
 
 
-def test_a_question_near_an_earlier_one_is_left_out() -> None:
+def test_near_duplicate_question_is_left_out() -> None:
     vectors = np.array([[1, 0], [0.8, 0.6], [0.96, 0.28], [0, 1]])
     # cosines: b·a = 0.8; c·a = 0.96 ≥ 0.9 → c goes (c·b = 0.768 + 0.168 = 0.936 is less); d·b = 0.6
     kept, dropped = distinct(["a", "b", "c", "d"], vectors, 0.9)
@@ -151,7 +144,7 @@ def test_edits_keep_words_whole() -> None:
 
 
 @given(st.text(max_size=80))
-def test_a_cell_comes_back_as_it_was_and_is_no_formula(text: str) -> None:
+def test_cells_come_back_and_are_no_formulas(text: str) -> None:
     assert uncell(cell(text)) == text
     assert not cell(text).startswith(FORMULA)
 
@@ -172,7 +165,7 @@ def test_a_document_cannot_end_its_tag() -> None:
     assert message["content"].count("<document>") == 1
 
 
-def test_the_head_of_a_text_ends_at_a_word() -> None:
+def test_head_of_a_text_ends_at_a_word() -> None:
     assert head_of("one two three four", 12) == "one two"
     assert head_of("一二三。四五六七", 6) == "一二三。"
     assert head_of("x" * 50, 10) == "x" * 10
@@ -180,9 +173,8 @@ def test_the_head_of_a_text_ends_at_a_word() -> None:
 
 
 def test_sentences_shown_to_a_reviewer() -> None:
-    reference = " ".join(
-        f"Room {word} holds {word} chairs." for word in ("one two three four five six seven eight").split()
-    )
+    rooms = "one two three four five six seven eight".split()
+    reference = " ".join(f"Room {word} holds {word} chairs." for word in rooms)
     found = best_sentences(reference, "There are seven chairs in room seven.", n=2)
     assert "Room seven holds seven chairs." in found
     assert len(found) == 2
@@ -226,17 +218,10 @@ def test_several_edits_and_unchecked_sentences_in_anah_rows() -> None:
     ], fragments=[{"text": "It has <b> arches", "start": 0, "end": 17}])  # fmt: skip
     assert corrected(wrong) == "In 1932 it had three arches."
     base = {"topic": "T", "reference": "R", "language": "en", "category": None, "domain": None, "answer": "x"}
-    records = [
-        {
-            **base,
-            "question": "q1",
-            "model": "m",
-            "source": "with reference",
-            "sentences": [wrong, sentence("?", 30, None)],
-        },
-        {**base, "question": "q2", "model": "n", "source": "without reference", "sentences": []},
-        {**base, "question": "q1", "model": "k", "source": "without reference", "sentences": []},
-    ]
+    said = [("q1", "m", "with reference", [wrong, sentence("?", 30, None)]), ("q2", "n", "without reference", []),
+            ("q1", "k", "without reference", [])]  # fmt: skip
+    keys = ("question", "model", "source", "sentences")
+    records = [{**base, **dict(zip(keys, values, strict=True))} for values in said]
     first, second = anah_rows(records)
     assert first["models"] == {"GPT3.5_answers_D": "m", "InternLM_answers": "n"}
     assert second["models"] == {"GPT3.5_answers_D": None, "InternLM_answers": "k"}
@@ -248,14 +233,14 @@ def test_several_edits_and_unchecked_sentences_in_anah_rows() -> None:
     assert (second["InternLM_answers"], second["GPT3.5_answers_D"]) == (["x", None], [None, None])
 
 
-def test_an_empty_data_set_is_still_a_data_set(tmp_path: Path) -> None:
+def test_empty_data_set_is_exported(tmp_path: Path) -> None:
     from pyarrow import parquet
 
     assert export([], tmp_path) == {"anah": 0, "sentences": 0}
     assert parquet.read_schema(tmp_path / "sentences.parquet").names == list(SENTENCE_COLUMNS)
 
 
-def test_a_stage_made_from_something_else_says_what_to_delete(tmp_path: Path) -> None:
+def test_stage_of_another_source_is_refused(tmp_path: Path) -> None:
     source, output = tmp_path / "1.jsonl", tmp_path / "2.jsonl"
     source.write_text('{"topic": "a"}\n')
     output.write_text('{"topic": "b"}\n')
@@ -263,7 +248,7 @@ def test_a_stage_made_from_something_else_says_what_to_delete(tmp_path: Path) ->
         run_stage(source, output, lambda: nullcontext(lambda rows: rows))
 
 
-def test_names_of_the_user_do_no_harm_in_page_and_chart(tmp_path: Path) -> None:
+def test_user_names_do_no_harm_in_page_and_chart(tmp_path: Path) -> None:
     kinds = {("<script>|x", "$\\frac{1}$ [a](b)"): 1, ("事物", "ꦱ\u0000"): 2}
     text = page({}, {}, kinds, {"01_topics": 0})
     assert "<script>" not in text

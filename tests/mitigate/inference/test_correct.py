@@ -32,12 +32,10 @@ def check(mended: Mended) -> None:
     assert flagged(mended.after) <= flagged(mended.before)
     assert apply(old, mended.changes) == mended.answer
     if mended.action != "abstained":
-        spans = [
-            (mended.before.sentences[i].start, mended.before.sentences[i].end) for i in hallucinated(mended.before)
-        ]
+        sentences = [mended.before.sentences[i] for i in hallucinated(mended.before)]
         for change in mended.changes:
             end = change.start + len(change.source.rstrip())  # a deletion at the start of the answer takes blanks too
-            assert any(a <= change.start and end <= b for a, b in spans)
+            assert any(s.start <= change.start and end <= s.end for s in sentences)
     assert (mended.action == "unchanged") == (mended.changes == ())
 
 
@@ -57,15 +55,18 @@ def test_a_correction_is_applied_and_the_rest_stays() -> None:
     check(mended)
 
 
-def test_deletion_takes_what_stays_flagged_and_nothing_else() -> None:
+def test_deletion_takes_only_what_stays_flagged() -> None:
     (mended,) = correct([record(f"{WRONG} {LOST} {RIGHT}")], RuleAnnotator(), delete=True)
     assert mended.answer == f"{RIGHT}  {RIGHT}"
     assert [change.by for change in mended.changes] == ["annotator", "deleted"]
     assert mended.after.hallucination_rate == 0
     check(mended)
+    (opening,) = correct([record(f"{LOST}  {RIGHT}")], RuleAnnotator(), delete=True)
+    assert opening.answer == RIGHT  # a new start of the answer has no blanks
+    check(opening)
 
 
-def test_an_edit_that_does_not_help_is_taken_back_alone() -> None:
+def test_a_useless_edit_is_taken_back_alone() -> None:
     """Paul → Anna leaves a sentence that the reference does not hold, so it stays unverifiable: no gain, no edit."""
     answer = f"Paul built it in 1899. {WRONG}"
     (mended,) = correct([record(answer)], RuleAnnotator())
@@ -74,7 +75,7 @@ def test_an_edit_that_does_not_help_is_taken_back_alone() -> None:
     check(mended)
 
 
-def test_a_writer_is_asked_for_flagged_sentences_only_and_judged() -> None:
+def test_a_writer_sees_flagged_sentences_only() -> None:
     asked: list[Request] = []
 
     def write(requests: Sequence[Request]) -> list[str | None]:
@@ -95,7 +96,7 @@ def test_a_bad_writer_changes_nothing() -> None:
         assert mended.after is mended.before
 
 
-def test_an_edit_that_can_not_be_judged_is_taken_back() -> None:
+def test_an_unjudged_edit_is_taken_back() -> None:
     """A sentence that the annotator fails on is not hallucinated by its count, and not better either."""
 
     class Fails(RuleAnnotator):
@@ -112,7 +113,7 @@ def test_an_edit_that_can_not_be_judged_is_taken_back() -> None:
     check(mended)
 
 
-def test_nothing_flagged_or_nothing_checked_is_left_alone() -> None:
+def test_unflagged_and_unchecked_answers_stay() -> None:
     annotator = RuleAnnotator()
     rows = [record(RIGHT), record("hello there, friend"), {"reference": "", "answer": WRONG}, record("")]
     for mended, row in zip(correct(rows, annotator, delete=True, abstain_above=0.0), rows, strict=True):
@@ -133,22 +134,13 @@ def test_abstention_above_the_threshold_only() -> None:
         correct(rows, RuleAnnotator(), abstain_above=1.0)
 
 
-PIECES = [
-    RIGHT,
-    WRONG,
-    LOST,
-    "Paul built it in 1899.",
-    "It opened in May 1901.",
-    "so it goes",
-    "它高 99 米。",
-    "\n\n- ",
-    "  ",
-]
+SENTENCES = [RIGHT, WRONG, LOST, "Paul built it in 1899.", "It opened in May 1901."]
+PIECES = [*SENTENCES, "so it goes", "它高 99 米。", "\n\n- ", "  "]
 
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.sampled_from(PIECES), max_size=7), st.integers(0, 10**6), st.booleans())
-def test_promises_hold_for_any_answer_and_any_writer(pieces: list[str], seed: int, delete: bool) -> None:
+def test_promises_hold_for_any_answer_and_writer(pieces: list[str], seed: int, delete: bool) -> None:
     draw = random.Random(seed)
     texts = [None, "", RIGHT, LOST, "It cost 99 Marks. It had 2 Doors.", "14 floors Paul built"]
 
@@ -161,7 +153,7 @@ def test_promises_hold_for_any_answer_and_any_writer(pieces: list[str], seed: in
     ):
         assert mended.before.record["answer"] == answer
         check(mended)
-        whole = answer == " ".join(pieces) and set(pieces) <= set(PIECES[:5])  # no piece runs on into the next
+        whole = answer == " ".join(pieces) and set(pieces) <= set(SENTENCES)  # no piece runs on into the next
         if delete and whole:
             assert flagged(mended.after) == 0
 
@@ -173,16 +165,11 @@ def test_apply_refuses_changes_that_do_not_fit() -> None:
         apply("abc", [Change("ab", "", 0, 2, "engine"), Change("bc", "", 1, 3, "engine")])
 
 
-def annotation(*labels: str | None, support: float | None = None) -> Annotation:
-    def one(label: str | None) -> SentenceAnnotation:
-        scores = (
-            None
-            if support is None
-            else {"supported": support, "contradictory": 0.0, "unverifiable": 1 - support, "no_fact": 0.0}
-        )
-        return SentenceAnnotation("x", 0, 1, "checked" if label else "failed", label, scores)  # type: ignore[arg-type]
-
-    return Annotation({"answer": "x"}, tuple(one(label) for label in labels))
+def annotation(*labels: Any, support: float | None = None) -> Annotation:
+    rest = {"contradictory": 0.0, "unverifiable": 1 - (support or 0), "no_fact": 0.0}
+    scores: Any = None if support is None else {"supported": support, **rest}
+    sentences = (SentenceAnnotation("x", 0, 1, "checked" if label else "failed", label, scores) for label in labels)
+    return Annotation({"answer": "x"}, tuple(sentences))
 
 
 def test_best_of_ranks_by_rate_then_support() -> None:
@@ -251,7 +238,7 @@ class Echo:
     def close(self) -> None: ...
 
 
-def test_with_engine_corrects_and_survives_failed_requests() -> None:
+def test_an_engine_corrects_despite_failed_requests() -> None:
     rows = [record(LOST), record("It weighs 9 Tons.")]
     fixed, failed = correct(rows, RuleAnnotator(), regenerate=with_engine(Echo()))
     assert fixed.answer == RIGHT
@@ -267,19 +254,3 @@ def test_an_engine_that_is_gone_is_an_error() -> None:
 
     with pytest.raises(EngineError, match="no connection"):
         correct([record(LOST)], RuleAnnotator(), regenerate=with_engine(Gone()))
-
-
-def test_the_embedded_annotator_only_marks() -> None:
-    from annotators import load_annotator
-
-    reference = (
-        "The Garlan Bridge was opened in 1931. It is 412 metres long and carries two railway tracks. "
-        "The engineer Marta Olsen designed it."
-    )
-    answer = "The Garlan Bridge was opened in 1951. It is 412 metres long. Thanks for asking!"
-    records, annotator = [{"reference": reference, "answer": answer}], load_annotator()
-    (marked,) = correct(records, annotator)
-    assert (marked.action, marked.answer, hallucinated(marked.before)) == ("unchanged", answer, [0])
-    (mended,) = correct(records, annotator, delete=True)
-    check(mended)
-    assert mended.answer == answer.removeprefix("The Garlan Bridge was opened in 1951. ")

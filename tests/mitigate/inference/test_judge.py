@@ -151,17 +151,6 @@ def test_the_command_with_an_engine(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "win rate of the method over decided pairs: 50 % [9 %, 91 %], n = 2" in shown
 
 
-def test_the_command_without_an_llm(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    truths = {"correct": ["It is blue."], "incorrect": ["It is red, said a man in Paris."]}
-    pair = {"question": "What colour?", "baseline": "Red, said a man in Paris.", "method": "Blue it is.", **truths}
-    source, out = write(tmp_path / "in.jsonl", [pair]), tmp_path / "out.jsonl"
-    args = ["judge", "--input", str(source), "--output", str(out)]
-    assert main([*args, "--similarity", "rouge-l", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["method"] == 1
-    assert main([*args, "--annotator", "embedded", "--overwrite"]) == 2
-    assert "1 of 1 pairs have no reference" in capsys.readouterr().err
-
-
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
@@ -196,12 +185,13 @@ def test_a_damaged_cache_is_told_in_one_line(tmp_path: Path, capsys: pytest.Capt
     [
         (["--similarity", "bleu", "--output", "o.jsonl"], "--similarity: expected cosine or rouge-l, got 'bleu'"),
         (["--annotator", "x", "--output", "o.jsonl", "--cache", "c"], "--cache: the response cache of an engine"),
+        (["--annotator", "embedded", "--output", "o.jsonl"], "1 of 4 pairs have no reference"),
     ],
 )
 def test_wrong_options(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], extra: list[str], message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    source = write(tmp_path / "in.jsonl", PAIRS)
+    source = write(tmp_path / "in.jsonl", [{**PAIRS[0], "reference": ""}, *PAIRS[1:]])
     assert main(["judge", "--input", str(source), *extra]) == 2
     assert re.search(message, capsys.readouterr().err)

@@ -1,47 +1,142 @@
-"""The proxy between a real client and a real server, both over HTTP: annotated, corrected, streamed, refused."""
+"""The proxy between a real client and a real server over HTTP; requests, streams and replies of any form."""
 
 from __future__ import annotations
 
+import asyncio
 import json
+import re
+import socket
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import httpx2
 import openai
 import pytest
+import uvicorn
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from openai._streaming import SSEDecoder
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
 
 from mitigate.inference.correct import ABSTENTION
-from mitigate.inference.serve import FIELD, Proxy
-from tests.helpers.proxy_upstream import MESSAGES, Upstream, running
+from mitigate.inference.serve import FIELD, Held, Proxy, annotated_stream, corrected_stream, last_question, read_request
 from tests.helpers.rule_annotator import LOST, REFERENCE, RIGHT, WRONG, RuleAnnotator
 
+PAUSE = 0.05
+MESSAGES: Any = [{"role": "system", "content": "s"}, {"role": "user", "content": "How high?"}]
+
+
+@contextmanager
+def running(app: Starlette) -> Iterator[str]:
+    """Serve an application on a free port of loopback; gives its base URL."""
+    free = socket.socket()
+    free.bind(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="on", ws="none"))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [free]}, daemon=True)
+    thread.start()
+    while not server.started:
+        assert thread.is_alive()
+        time.sleep(0.01)
+    try:
+        yield f"http://127.0.0.1:{free.getsockname()[1]}/v1"
+    finally:
+        server.should_exit = True
+        thread.join(timeout=60)
+        free.close()
+
+
+class Upstream:
+    """The endpoint behind: answers with what `texts` says, piece by piece where it is asked to stream.
+
+    With a gate, a stream goes on behind its first word once the gate is open; `opened` is whether it did within a
+    minute.
+    """
+
+    url: str
+
+    def __init__(self) -> None:
+        self.texts = [f"{WRONG} {LOST}"]
+        self.seen: list[dict[str, Any]] = []
+        self.headers: list[dict[str, str]] = []
+        self.status = 200
+        self.done = True
+        self.gate: threading.Event | None = None
+        self.opened = True
+
+    def app(self) -> Starlette:
+        chat = Route("/v1/chat/completions", self.chat, methods=["POST"])
+        return Starlette(routes=[chat, Route("/v1/models", self.models, methods=["GET"])])
+
+    async def models(self, request: Request) -> Response:
+        self.headers.append(dict(request.headers))
+        data = [{"id": "m", "object": "model"}]
+        return JSONResponse({"object": "list", "data": data, "query": str(request.url.query)})
+
+    async def chat(self, request: Request) -> Response:
+        body = await request.json()
+        self.seen.append(body)
+        self.headers.append(dict(request.headers))
+        if self.status != 200:
+            return JSONResponse({"error": {"message": "overloaded"}}, self.status)
+        if body.get("stream"):
+            return StreamingResponse(self.pieces(), media_type="text/event-stream")
+        choices = [
+            {"index": i, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}
+            for i, text in enumerate(self.texts)
+        ]
+        return JSONResponse({"id": "x", "object": "chat.completion", "created": 1, "model": "m", "choices": choices})
+
+    async def pieces(self) -> AsyncIterator[str]:
+        head = {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+
+        def chunk(index: int, delta: dict[str, Any], finish: str | None = None) -> str:
+            choice = {"index": index, "delta": delta, "finish_reason": finish}
+            return f"data: {json.dumps({**head, 'choices': [choice]})}\n\n"
+
+        for i, text in enumerate(self.texts):
+            yield chunk(i, {"role": "assistant", "content": ""})
+            for word in text.split(" "):
+                await asyncio.sleep(PAUSE)
+                yield chunk(i, {"content": f"{word} " if word != text.split(" ")[-1] else word})
+                if self.gate is not None:
+                    self.opened &= await asyncio.to_thread(self.gate.wait, 60)
+            yield chunk(i, {}, "stop")
+        usage = {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3}
+        yield f"data: {json.dumps({**head, 'choices': [], 'usage': usage})}\n\n"
+        if self.done:
+            yield "data: [DONE]\n\n"
+
 
 @pytest.fixture(scope="module")
-def upstream() -> Iterator[tuple[Upstream, str]]:
+def upstream() -> Iterator[Upstream]:
     behind = Upstream()
-    with running(behind.app()) as url:
-        yield behind, url
+    with running(behind.app()) as behind.url:
+        yield behind
 
 
 @pytest.fixture(scope="module")
-def proxy(upstream: tuple[Upstream, str]) -> Iterator[str]:
-    with running(Proxy(upstream[1], RuleAnnotator(), max_bytes=20_000, max_characters=2000).app()) as url:
+def proxy(upstream: Upstream) -> Iterator[str]:
+    with running(Proxy(upstream.url, RuleAnnotator(), max_bytes=20_000, max_characters=2000).app()) as url:
         yield url
 
 
 @pytest.fixture(scope="module")
-def keyed(upstream: tuple[Upstream, str]) -> Iterator[str]:
-    with running(Proxy(upstream[1], RuleAnnotator(), key="upstream-key").app()) as url:
+def keyed(upstream: Upstream) -> Iterator[str]:
+    with running(Proxy(upstream.url, RuleAnnotator(), key="upstream-key").app()) as url:
         yield url
 
 
 @pytest.fixture(autouse=True)
-def afresh(upstream: tuple[Upstream, str]) -> None:
-    behind = upstream[0]
-    behind.texts, behind.status, behind.done, behind.gate = [f"{WRONG} {LOST}"], 200, True, None
-    behind.seen.clear()
-    behind.headers.clear()
+def afresh(upstream: Upstream) -> None:
+    upstream.texts, upstream.status, upstream.done, upstream.gate = [f"{WRONG} {LOST}"], 200, True, None
+    upstream.seen.clear()
+    upstream.headers.clear()
 
 
 def client(url: str, key: str = "the-key") -> openai.OpenAI:
@@ -57,11 +152,13 @@ def models(url: str, key: str) -> list[str]:
         return [model.id for model in asking.models.list()]
 
 
-def ask(url: str, on: bool = True, **wanted: Any) -> Any:
+def asked(url: str, **options: Any) -> Any:
     with client(url) as asking:
-        return asking.chat.completions.create(
-            model="m", messages=MESSAGES, extra_body={FIELD: {"reference": REFERENCE, **wanted}} if on else None
-        )
+        return asking.chat.completions.create(model="m", messages=MESSAGES, **options)
+
+
+def ask(url: str, **wanted: Any) -> Any:
+    return asked(url, extra_body={FIELD: {"reference": REFERENCE, **wanted}})
 
 
 def stream(url: str, **wanted: Any) -> Iterator[Any]:
@@ -71,38 +168,38 @@ def stream(url: str, **wanted: Any) -> Iterator[Any]:
         )
 
 
-def test_without_the_field_everything_passes_unchanged(proxy: str, upstream: tuple[Upstream, str]) -> None:
-    reply = ask(proxy, on=False)
+def test_without_the_field_everything_passes_unchanged(proxy: str, upstream: Upstream) -> None:
+    reply = asked(proxy)
     assert reply.choices[0].message.content == f"{WRONG} {LOST}"
     assert FIELD not in (reply.choices[0].model_extra or {})
-    assert upstream[0].headers[0]["authorization"] == "Bearer the-key"
+    assert upstream.headers[0]["authorization"] == "Bearer the-key"
     assert models(proxy, "the-key") == ["m"]
     assert call("GET", f"{proxy}/models?limit=3").json()["query"] == "limit=3"
 
 
-def test_an_answer_comes_back_annotated(proxy: str, upstream: tuple[Upstream, str]) -> None:
-    upstream[0].texts = [f"{WRONG} {LOST}", RIGHT]
+def test_an_answer_comes_back_annotated(proxy: str, upstream: Upstream) -> None:
+    upstream.texts = [f"{WRONG} {LOST}", RIGHT]
     first, second = ask(proxy).choices
     assert first.message.content == f"{WRONG} {LOST}"
     assert [s["label"] for s in first.model_extra[FIELD]["sentences"]] == ["contradictory", "unverifiable"]
     assert (first.model_extra[FIELD]["hallucination_rate"], second.model_extra[FIELD]["hallucination_rate"]) == (1, 0)
-    assert FIELD not in upstream[0].seen[0]
-    assert upstream[0].seen[0]["messages"][1]["content"] == "How high?"
+    assert FIELD not in upstream.seen[0]
+    assert upstream.seen[0]["messages"][1]["content"] == "How high?"
 
 
-def test_an_answer_comes_back_corrected_or_withheld(proxy: str, upstream: tuple[Upstream, str]) -> None:
+def test_an_answer_comes_back_corrected_or_withheld(proxy: str, upstream: Upstream) -> None:
     (choice,) = ask(proxy, action="correct").choices
     assert choice.message.content == f"{RIGHT} {LOST}"
     assert choice.model_extra[FIELD]["original_answer"] == f"{WRONG} {LOST}"
     (choice,) = ask(proxy, action="correct", delete=True).choices
     assert choice.message.content == f"{RIGHT} "
-    upstream[0].texts = [LOST]
+    upstream.texts = [LOST]
     (choice,) = ask(proxy, action="correct", abstain_above=0.4).choices
     assert choice.message.content == ABSTENTION["en"]
 
 
-def test_a_stream_is_annotated_while_it_passes(proxy: str, upstream: tuple[Upstream, str]) -> None:
-    upstream[0].gate = gate = threading.Event()
+def test_a_stream_is_annotated_while_it_passes(proxy: str, upstream: Upstream) -> None:
+    upstream.gate = gate = threading.Event()
     text, found = "", None
     for chunk in stream(proxy):
         for choice in chunk.choices:
@@ -110,14 +207,14 @@ def test_a_stream_is_annotated_while_it_passes(proxy: str, upstream: tuple[Upstr
             found = (choice.model_extra or {}).get(FIELD) or found
         if text:
             gate.set()  # the rest is sent once the first word has come through
-    assert upstream[0].opened
+    assert upstream.opened
     assert text == f"{WRONG} {LOST}"
     assert found is not None
     assert found["hallucination_rate"] == 1
 
 
-def test_a_stream_is_corrected(proxy: str, upstream: tuple[Upstream, str]) -> None:
-    upstream[0].texts = [f"{WRONG} {LOST}", RIGHT]
+def test_a_stream_is_corrected(proxy: str, upstream: Upstream) -> None:
+    upstream.texts = [f"{WRONG} {LOST}", RIGHT]
     texts, finished, usage, found = {0: "", 1: ""}, [], None, {}
     for chunk in stream(proxy, action="correct"):
         usage = chunk.usage or usage
@@ -135,9 +232,9 @@ def test_a_stream_is_corrected(proxy: str, upstream: tuple[Upstream, str]) -> No
     assert (found[0]["action"], found[1]["action"]) == ("corrected", "unchanged")
 
 
-def test_a_stream_that_ends_without_saying_so_is_still_judged(proxy: str, upstream: tuple[Upstream, str]) -> None:
-    upstream[0].done = False
-    upstream[0].texts = [RIGHT]
+def test_a_stream_without_its_end_is_judged(proxy: str, upstream: Upstream) -> None:
+    upstream.done = False
+    upstream.texts = [RIGHT]
     found = [c.model_extra for chunk in stream(proxy) for c in chunk.choices if FIELD in (c.model_extra or {})]
     assert found[0][FIELD]["hallucination_rate"] == 0
 
@@ -153,12 +250,12 @@ def test_a_stream_that_ends_without_saying_so_is_still_judged(proxy: str, upstre
         ({"reference": 7}, "reference: .*valid string, got 7"),
     ],
 )
-def test_a_wrong_field_is_refused_and_nothing_is_asked(
-    proxy: str, upstream: tuple[Upstream, str], wanted: dict[str, Any], message: str
+def test_a_wrong_field_is_refused_before_asking(
+    proxy: str, upstream: Upstream, wanted: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(openai.BadRequestError, match=message):
         ask(proxy, **wanted)
-    assert upstream[0].seen == []
+    assert upstream.seen == []
 
 
 @pytest.mark.parametrize(
@@ -179,41 +276,41 @@ def test_bad_requests_are_refused(proxy: str, content: bytes, kind: str, status:
     assert message in reply.json()["error"]["message"]
 
 
-def test_an_error_of_the_endpoint_behind_passes(proxy: str, upstream: tuple[Upstream, str]) -> None:
-    upstream[0].status = 429
+def test_an_error_of_the_endpoint_behind_passes(proxy: str, upstream: Upstream) -> None:
+    upstream.status = 429
     with pytest.raises(openai.RateLimitError, match="overloaded"):
         ask(proxy)
 
 
-def test_an_answer_too_long_to_judge_passes_and_says_so(proxy: str, upstream: tuple[Upstream, str]) -> None:
-    upstream[0].texts = ["long " * 500, ""]
+def test_an_answer_too_long_to_judge_passes(proxy: str, upstream: Upstream) -> None:
+    upstream.texts = ["long " * 500, ""]
     first, second = ask(proxy, action="correct").choices
     assert first.message.content == "long " * 500
     assert "expected 1 to 2,000 characters, got 2,500" in first.model_extra[FIELD]["error"]
     assert "error" in second.model_extra[FIELD]
 
 
-def test_a_failing_annotator_never_costs_the_answer(upstream: tuple[Upstream, str]) -> None:
+def test_a_failing_annotator_never_costs_the_answer(upstream: Upstream) -> None:
     class Broken(RuleAnnotator):
         def annotate_batch(self, records: Any) -> Any:
             raise RuntimeError("out of memory")
 
-    with running(Proxy(upstream[1], Broken()).app()) as url:
+    with running(Proxy(upstream.url, Broken()).app()) as url:
         (choice,) = ask(url, action="correct").choices
         assert choice.message.content == f"{WRONG} {LOST}"
         assert choice.model_extra[FIELD]["error"] == "not judged: RuntimeError: out of memory"
 
 
-def test_a_token_keeps_others_out_and_stays_here(upstream: tuple[Upstream, str]) -> None:
-    with running(Proxy(upstream[1], RuleAnnotator(), token="secret", key="upstream-key").app()) as url:
+def test_a_token_keeps_others_out_and_stays_here(upstream: Upstream) -> None:
+    with running(Proxy(upstream.url, RuleAnnotator(), token="secret", key="upstream-key").app()) as url:
         with pytest.raises(openai.AuthenticationError, match="expected the bearer token"):
             ask(url)
         assert call("GET", f"{url}/models").status_code == 401
         assert models(url, "secret") == ["m"]
-        assert upstream[0].headers[-1]["authorization"] == "Bearer upstream-key"
-    with running(Proxy(upstream[1], RuleAnnotator(), token="secret").app()) as url:
+        assert upstream.headers[-1]["authorization"] == "Bearer upstream-key"
+    with running(Proxy(upstream.url, RuleAnnotator(), token="secret").app()) as url:
         assert models(url, "secret") == ["m"]
-        assert "authorization" not in upstream[0].headers[-1]
+        assert "authorization" not in upstream.headers[-1]
 
 
 @pytest.mark.parametrize("path", ["chat/completions", "embeddings", "models/m"])
@@ -229,23 +326,23 @@ def test_a_token_keeps_others_out_and_stays_here(upstream: tuple[Upstream, str])
         ({"content-type": ""}, 415, "expected content-type application/json, got ''"),
     ],
 )
-def test_a_web_page_can_not_use_the_endpoint_with_the_key(
-    upstream: tuple[Upstream, str], keyed: str, path: str, headers: dict[str, str], status: int, message: str
+def test_web_pages_cannot_use_the_key(
+    upstream: Upstream, keyed: str, path: str, headers: dict[str, str], status: int, message: str
 ) -> None:
     reply = call("POST", f"{keyed}/{path}", content=b"{}", headers={"content-type": "application/json", **headers})
-    assert (reply.status_code, upstream[0].headers) == (status, [])
+    assert (reply.status_code, upstream.headers) == (status, [])
     assert message in reply.json()["error"]["message"]
     if status == 403:
         assert call("GET", f"{keyed}/models", headers=headers).status_code == 403
         assert call("DELETE", f"{keyed}/{path}", headers=headers).status_code in (403, 405)
-    assert upstream[0].headers == []
+    assert upstream.headers == []
 
 
-def test_programs_use_the_endpoint_with_the_key(upstream: tuple[Upstream, str], keyed: str) -> None:
+def test_programs_use_the_key(upstream: Upstream, keyed: str) -> None:
     assert models(keyed, "any") == ["m"]
     assert models(keyed.replace("127.0.0.1", "localhost"), "any") == ["m"]
-    assert {headers["authorization"] for headers in upstream[0].headers} == {"Bearer upstream-key"}
-    with running(Proxy(upstream[1], RuleAnnotator(), token="secret").app()) as url:  # what bears it is no page
+    assert {headers["authorization"] for headers in upstream.headers} == {"Bearer upstream-key"}
+    with running(Proxy(upstream.url, RuleAnnotator(), token="secret").app()) as url:  # what bears it is no page
         said = {"authorization": "Bearer secret", "origin": "https://page.example", "content-type": "text/plain"}
         assert call("POST", f"{url}/models", headers=said).status_code == 405  # the endpoint's own answer
 
@@ -258,7 +355,7 @@ def test_no_endpoint_behind_is_a_clear_error() -> None:
         assert call("GET", f"{url}/%2e%2e/secret").status_code == 404
 
 
-def test_requests_at_once_do_not_mix(proxy: str, upstream: tuple[Upstream, str]) -> None:
+def test_requests_at_once_do_not_mix(proxy: str, upstream: Upstream) -> None:
     found: dict[int, Any] = {}
 
     def work(number: int) -> None:
@@ -269,3 +366,226 @@ def test_requests_at_once_do_not_mix(proxy: str, upstream: tuple[Upstream, str])
     [thread.start() for thread in threads]
     [thread.join() for thread in threads]
     assert found == {i: 1.0 if i % 2 else 0.0 for i in range(12)}
+
+
+def test_the_last_question_is_found() -> None:
+    assert last_question([{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]) == "a"
+    parts = [{"type": "text", "text": "x"}, {"type": "image_url", "image_url": {}}, {"type": "text", "text": "y"}]
+    assert last_question([{"role": "user", "content": parts}]) == "x\ny"
+    for nothing in (None, [], "text", [{"role": "assistant", "content": "b"}], [None, {"role": "user"}]):
+        assert last_question(nothing) is None
+
+
+KEYS = st.sampled_from(["choices", "delta", "content", "index", FIELD, "messages"])
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3),
+    max_leaves=12,
+)
+
+
+async def collected(rewrite: Any, *pieces: bytes) -> bytes:
+    """What a rewriting of a stream gives; the judge puts the text in capitals."""
+
+    async def source() -> AsyncIterator[bytes]:
+        for piece in pieces:
+            yield piece
+
+    async def judge(texts: Any) -> dict[int, Held]:
+        return {i: Held(text.upper(), {"seen": text}) for i, text in texts.items()}
+
+    return b"".join([part async for part in rewrite(source(), judge)])
+
+
+EVENTS = st.one_of(
+    JSON.map(lambda v: f"data: {json.dumps(v)}\n\n".encode()),
+    st.text(max_size=8).map(str.encode),
+    st.sampled_from([b"data: [DONE]\n\n", b": ping\n\n", b"event: x\r\n", b"\r", b"\r\n\r\n", b"data: {\ndata: }\n\n"]),
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(EVENTS, max_size=6))
+def test_streams_of_any_shape_pass(pieces: list[bytes]) -> None:
+    passed = asyncio.run(collected(annotated_stream, *pieces))
+    rest = b"".join(block for block in re.split(rb'(data: [^\n]*"seen"[^\n]*\n\n)', passed) if b'"seen"' not in block)
+    assert rest.rstrip(b"\r\n") == b"".join(pieces).rstrip(b"\r\n")
+    whole = asyncio.run(collected(corrected_stream, b"".join(pieces)))
+    assert asyncio.run(collected(corrected_stream, *pieces)) == whole
+
+
+PIECES = st.fixed_dictionaries(
+    {
+        "index": st.integers(0, 2),
+        "delta": st.fixed_dictionaries(
+            {}, optional={"content": st.none() | st.text(max_size=4), "role": st.just("assistant"),
+                          "tool_calls": st.just([{"index": 0}])},
+        ),
+        "finish_reason": st.sampled_from([None, None, None, "stop"]),
+    }
+)  # fmt: skip
+CHUNKS = st.lists(PIECES, max_size=2).map(lambda choices: {"id": "x", "choices": choices})
+
+
+def apart(data: bytes) -> tuple[dict[int, str], list[str], list[str]]:
+    """The text of each choice of a stream; and of the rest what passes and what finishes, each in order."""
+    texts: dict[int, str] = {}
+    passing, finishing = [], []
+    for one in SSEDecoder().iter_bytes(iter([data])):
+        if not one.data.startswith("{"):
+            (finishing if one.data == "[DONE]" else passing).append(one.data)
+            continue
+        chunk = one.json()
+        for choice in chunk["choices"]:
+            if (text := choice["delta"].pop("content", None)) is not None:
+                texts[choice["index"]] = texts.get(choice["index"], "") + text
+        if not chunk["choices"] or any(c["finish_reason"] for c in chunk["choices"]):
+            finishing.append(json.dumps(chunk))
+        elif any(c["delta"] for c in chunk["choices"]):
+            passing.append(json.dumps(chunk))
+    return texts, passing, finishing
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(CHUNKS | st.sampled_from(["a note", "[DONE]", ""]), max_size=8), st.integers(1, 60))
+def test_a_corrected_stream_keeps_every_piece_in_order(pieces: list[Any], size: int) -> None:
+    blocks = [f"data: {p if isinstance(p, str) else json.dumps(p)}\n\n" if p else ": ping\n\n" for p in pieces]
+    data = "".join(blocks).encode()
+    out = asyncio.run(collected(corrected_stream, data))
+    cut = [data[i : i + size] for i in range(0, len(data), size)]
+    assert asyncio.run(collected(corrected_stream, *cut)) == out  # however the bytes come
+    texts, passing, finishing = apart(data)
+    blocks = re.findall(rb"data: [^\n]*\n\n", out)
+    at = len(passing)
+    judged = json.loads(blocks.pop(at)[6:])["choices"] if texts else []
+    assert {c["index"]: (c["delta"]["content"], c[FIELD]["seen"]) for c in judged} == {
+        i: (text.upper(), text) for i, text in texts.items()
+    }
+    assert apart(b"".join(blocks[:at])) == ({}, passing, [])  # before the text
+    assert apart(b"".join(blocks[at:])) == ({}, [], finishing)  # after it
+    assert out.count(b": ping") == pieces.count("")
+
+
+def delta(text: str, **choice: Any) -> dict[str, Any]:
+    return {"id": "x", "choices": [{"index": 0, "delta": {"content": text}, "finish_reason": None, **choice}]}
+
+
+def received(data: bytes) -> tuple[str, str | None]:
+    """The text and the judged text of a stream, as the OpenAI client reads it."""
+    text, seen = "", None
+    for one in SSEDecoder().iter_bytes(iter([data])):
+        for choice in [] if one.data == "[DONE]" else one.json()["choices"]:
+            text += choice["delta"].get("content") or ""
+            seen = choice.get(FIELD, {}).get("seen", seen)
+    return text, seen
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("size", [1, 7, 10_000])
+def test_events_end_where_the_standard_says(end: str, size: int) -> None:
+    """Line separators, next lines and form feeds stand in answers as they are; an event may have several data lines."""
+    words = "one\u2028two\x85three\u2029 é四"
+    whole = json.dumps(delta("\x0cfour"), ensure_ascii=False, indent=1).replace("\n", f"{end}data: ")
+    lines = ["data:" + json.dumps(delta(words), ensure_ascii=False), "", f"event: message{end}data: {whole}", ""]
+    data = end.join([*lines, ": ping", "", "data: [DONE]", "", ""]).encode()
+    pieces = [data[i : i + size] for i in range(0, len(data), size)]
+    text = f"{words}\x0cfour"
+    annotated = asyncio.run(collected(annotated_stream, *pieces))
+    assert received(annotated) == (text, text)
+    assert re.sub(rb'data: [^\r\n]*"seen"[^\r\n]*\n\n', b"", annotated) == data
+    corrected = asyncio.run(collected(corrected_stream, *pieces))
+    assert received(corrected) == (text.upper(), text)
+    assert "two" not in corrected.decode().replace(json.dumps(text)[1:-1], "")  # nothing before it was judged
+
+
+def test_corrected_streams_have_no_log_probabilities() -> None:
+    chunks = [
+        delta("wrong", logprobs={"content": [{"token": "wrong"}]}),
+        delta("", finish_reason="stop", logprobs={"t": "wrong"}),
+    ]
+    out = asyncio.run(collected(corrected_stream, *[f"data: {json.dumps(c)}\n\n".encode() for c in chunks]))
+    assert out.decode().replace('"seen": "wrong"', "").count("wrong") == 0
+
+
+def test_tool_calls_get_no_judgement() -> None:
+    call = {"tool_calls": [{"index": 0, "function": {"name": "f", "arguments": "{}"}}], "content": None}
+    chunk = {"id": "x", "choices": [{"index": 0, "delta": call, "finish_reason": "tool_calls"}]}
+    data = f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n".encode()
+    assert asyncio.run(collected(annotated_stream, data)) == data
+    out = asyncio.run(collected(corrected_stream, data)).decode()
+    assert json.loads(out.split("\n\n")[0].removeprefix("data: ")) == chunk
+
+
+def test_halves_of_a_surrogate_pair_come_through() -> None:
+    pieces = [b'data: {"choices": [{"index": 0, "delta": {"content": "a\\ud83d"}}]}\n\n',
+              b'data: {"choices": [{"index": 0, "delta": {"content": "\\ude00"}}]}\n\ndata: [DONE]\n\n']  # fmt: skip
+    assert received(asyncio.run(collected(corrected_stream, *pieces)))[0] == "A\U0001f600"
+
+
+class Odd(Upstream):
+    """Replies that are unusual, as bytes: the status line and headers are uvicorn's."""
+
+    def __init__(self, data: bytes, kind: str = "application/json", broken: bool = False) -> None:
+        super().__init__()
+        self.data, self.kind, self.broken = data, kind, broken
+
+    def app(self) -> Starlette:
+        return Starlette(routes=[Route("/v1/{path:path}", self.any, methods=["GET", "POST", "DELETE"])])
+
+    async def any(self, request: Request) -> Response:
+        self.headers.append({"path": request.scope["raw_path"].decode(), "method": request.method})
+        length = {"content-length": str(len(self.data) + 9)} if self.broken else {}
+        return StreamingResponse(self.once(), media_type=self.kind, headers=length)
+
+    async def once(self) -> AsyncIterator[bytes]:
+        yield self.data
+
+
+def post(behind: Upstream, **body: Any) -> httpx2.Response:
+    with running(behind.app()) as url, running(Proxy(url, RuleAnnotator()).app()) as own:
+        body = {"messages": MESSAGES, FIELD: {"reference": REFERENCE, "action": "correct"}, **body}
+        return httpx2.post(f"{own}/chat/completions", json=body, timeout=60)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_odd_json_never_costs_the_answer(stream: bool) -> None:
+    """A server that doesn't stream where it is asked to; numbers and texts that strict JSON can't hold."""
+    lone = f'{{"choices": [{{"message": {{"content": "{WRONG} A \\ud800 it is."}}, "logprobs": {{"x": -Infinity}}}}]}}'
+    reply = post(Odd(lone.encode()), stream=stream)
+    (choice,) = json.loads(reply.content)["choices"]
+    assert choice["message"]["content"] == f"{RIGHT} A \ud800 it is."
+    assert choice["logprobs"] is None
+    odd = b'{"choices": [{"message": "text"}]}'
+    assert post(Odd(odd)).content == odd
+
+
+@pytest.mark.parametrize(("action", "texts"), [("correct", [RIGHT]), ("annotate", [WRONG[:9], WRONG[9:], ""])])
+def test_a_broken_stream_loses_nothing(capfd: pytest.CaptureFixture[str], action: str, texts: list[str]) -> None:
+    """What came before the break is judged and sent as if it were whole, then the error is told."""
+    data = "".join(f"data: {json.dumps(delta(text))}\n\n" for text in (WRONG[:9], WRONG[9:])).encode()
+    wanted = {"reference": REFERENCE, "action": action}
+    reply = post(Odd(data + b'data: {"choi', "text/event-stream", broken=True), stream=True, **{FIELD: wanted})
+    *chunks, last = [json.loads(part) for part in re.findall(r"data: (.*)\n\n", reply.text)]
+    assert "broke off" in last["error"]["message"]
+    assert [chunk["choices"][0]["delta"].get("content", "") for chunk in chunks] == texts
+    said = chunks[-1]["choices"][0][FIELD]
+    assert (said["original_answer"] if action == "correct" else said["sentences"][0]["text"]) == WRONG
+    assert said["hallucination_rate"] == (0 if action == "correct" else 1)
+
+
+def test_paths_and_methods_pass_as_they_are() -> None:
+    behind = Odd(b"{}")
+    with running(behind.app()) as url, running(Proxy(url, RuleAnnotator()).app()) as own:
+        assert httpx2.delete(f"{own}/models/org%2Fname%3Fx?y=%2F", timeout=60).status_code == 200
+    assert behind.headers == [{"path": "/v1/models/org%2Fname%3Fx", "method": "DELETE"}]
+
+
+@settings(max_examples=100, deadline=None)
+@given(JSON)
+def test_requests_of_any_shape_are_handled(value: Any) -> None:
+    try:
+        wanted, body, _ = read_request(json.dumps(value).encode())
+    except ValueError:
+        return
+    assert FIELD not in json.loads(body)
+    assert wanted is None or wanted.reference

@@ -21,29 +21,18 @@ from tests.helpers.grpo_common import config, tiny_model
 
 ROOT = Path(__file__).parents[3]
 FOLDER = recipes_folder() / "accelerate"
-FILES = sorted(FOLDER.glob("*.yaml"))
 needs_deepspeed = pytest.mark.skipif(
     importlib.util.find_spec("deepspeed") is None, reason="needs the extra deepspeed, which is not installed"
 )
 ONE_CPU = ["--num_processes", "1", "--mixed_precision", "no", "--main_process_port", "0"]
 
 
-def launched(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "accelerate.commands.launch", *arguments]
-
-
 def run(
     command: list[str], directory: Path, *arguments: str, seconds: int = 280, **environment: str
 ) -> list[dict[str, Any]]:
     """What `tests.helpers.launched_step` kept, by rank; within so many seconds."""
-    env = {
-        **os.environ,
-        "OMP_NUM_THREADS": "1",
-        "CUDA_VISIBLE_DEVICES": "",
-        "PYTHONPATH": str(ROOT),
-        "PYTHONWARNINGS": "ignore",
-        **environment,
-    }
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT),
+           "PYTHONWARNINGS": "ignore", **environment}  # fmt: skip
     directory.mkdir()
     command = [*command, "-m", "tests.helpers.launched_step", str(directory), *arguments]
     pipe = subprocess.PIPE
@@ -64,25 +53,25 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
-def test_the_launcher_reads_the_file(path: Path) -> None:
+KINDS = {"ddp": "multi_gpu", "fsdp": "use_fsdp", "zero2": "use_deepspeed", "zero3": "use_deepspeed"}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_launcher_reads_the_file(name: str) -> None:
     """Unknown keys, wrong types and settings that exclude each other stop accelerate here."""
     from accelerate.commands.config.config_args import load_config_from_file
     from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 
-    found = load_config_from_file(str(path))
-    command = ["--config_file", str(path), "--num_processes", "2", "-m", "mitigate.cli", "recipes"]
+    path = str(FOLDER / f"{name}.yaml")
+    found = load_config_from_file(path)
+    command = ["--config_file", path, "--num_processes", "2", "-m", "mitigate.cli", "recipes"]
     args = launch_command_parser().parse_args(command)
     args, _, _ = _validate_launch_command(args)
     assert args.num_processes == 2
     assert args.mixed_precision == "bf16"
-    kind = {"ddp": "multi_gpu", "fsdp": "use_fsdp", "zero2": "use_deepspeed", "zero3": "use_deepspeed"}
-    assert getattr(args, kind[path.stem]) is True
+    assert getattr(args, KINDS[name]) is True
+    assert {path.stem for path in FOLDER.glob("*.yaml")} == set(KINDS)
     assert str(found.distributed_type).rsplit(".", 1)[-1] in ("MULTI_GPU", "DEEPSPEED", "FSDP")
-
-
-def test_the_folder_is_complete() -> None:
-    assert [p.stem for p in FILES] == ["ddp", "fsdp", "zero2", "zero3"]
 
 
 def test_fsdp_options_are_the_plugin_s(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,6 +89,7 @@ def test_fsdp_options_are_the_plugin_s(monkeypatch: pytest.MonkeyPatch) -> None:
     assert plugin.cpu_ram_efficient_loading is True
 
 
+@pytest.mark.slow
 def test_two_processes_have_the_gradients_of_one(tmp_path: Path, plain: dict[str, Any]) -> None:
     """DDP over gloo, half of the batch each: TRL's loss is a mean over the tokens of the whole batch."""
     one = plain
@@ -119,7 +109,7 @@ def test_two_processes_have_the_gradients_of_one(tmp_path: Path, plain: dict[str
 
 
 @pytest.mark.parametrize("stage", [2, 3])
-def test_the_json_file_says_what_the_yaml_file_says(stage: int) -> None:
+def test_json_file_agrees_with_the_yaml_file(stage: int) -> None:
     import yaml
 
     launcher = yaml.safe_load((FOLDER / f"zero{stage}.yaml").read_text())["deepspeed_config"]
@@ -166,7 +156,8 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.mark.parametrize("stage", [2, 3])
 def test_zero_trains_as_plain_does(stage: int, tmp_path: Path, plain: dict[str, Any], compiled: str) -> None:
     """One CPU process; at stage 3 the policy is divided and the judge, loaded while DeepSpeed is on, is not."""
-    command = launched("--config_file", str(FOLDER / f"zero{stage}.yaml"), *ONE_CPU)
+    command = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(FOLDER / f"zero{stage}.yaml")]
+    command += ONE_CPU
     (zero,) = run(command, tmp_path / "zero", "8", seconds=900, TORCH_EXTENSIONS_DIR=compiled)
     assert zero["zero"] == stage
     for name in ("losses", "norms", "rewards"):

@@ -134,4 +134,4 @@ def test_only_the_first_process_writes(recipe: WriteRecipe, tmp_path: Path, monk
 
 def test_alias_takes_its_tasks_only(recipe: WriteRecipe, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", str(recipe()), "--check"]) == 2
-    assert "has the task 'example'; expected embedded-annotator" in capsys.readouterr().err
+    assert "is of task 'example'; expected embedded-annotator" in capsys.readouterr().err

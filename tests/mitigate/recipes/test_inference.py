@@ -72,7 +72,7 @@ def test_choose_correct_and_withhold(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert len(read(out / "rejected.jsonl")) == 1
 
 
-def test_a_killed_run_goes_on_and_asks_for_nothing_twice(tmp_path: Path) -> None:
+def test_stopped_run_asks_for_nothing_twice(tmp_path: Path) -> None:
     out, asked = tmp_path / "run", []
 
     def breaks(body: dict[str, Any]) -> Reply:
@@ -92,7 +92,7 @@ def test_a_killed_run_goes_on_and_asks_for_nothing_twice(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(("who", "failed"), [("m", [1]), ("w", [0, 1]), ("llm", [0, 1])])
-def test_failed_requests_are_kept_as_failed_and_asked_again(
+def test_failed_requests_are_kept_and_asked_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], who: str, failed: list[int]
 ) -> None:
     """The engine that answers fails for one question; a writer and a reference LLM concern the chunk of it."""
@@ -132,7 +132,7 @@ def test_failed_requests_are_kept_as_failed_and_asked_again(
     assert (done["failed"], done) == (0, json.loads((tmp_path / "whole/done.json").read_text()))
 
 
-def test_an_engine_that_dies_on_the_way_loses_no_reply(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dying_engine_loses_no_reply(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The key expires within the first chunk: that is done again, and what was said is not asked again."""
     out, path = tmp_path / "run", Path()
 
@@ -158,9 +158,7 @@ def test_an_engine_that_dies_on_the_way_loses_no_reply(tmp_path: Path, capsys: p
     assert len(read(out / "results.jsonl")) == 4
 
 
-def test_a_chunk_cut_while_it_was_written_begins_again_and_other_questions_are_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_cut_chunk_begins_again_other_questions_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "run"
     with serving(script) as server:
         path = recipe(tmp_path, server.url)

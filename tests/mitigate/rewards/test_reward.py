@@ -56,7 +56,7 @@ def test_scores_carry_their_sentences():
     assert copy.deepcopy(plain).segments == plain.segments
 
 
-def test_each_distinct_sentence_is_judged_once_in_one_call():
+def test_distinct_sentences_are_judged_in_one_call():
     annotator = Counting()
     reward = lexical(annotator)
     reward(completions=[f"{GOOD} {WRONG}", GOOD, ""], reference=[REFERENCE] * 3)
@@ -123,7 +123,7 @@ def test_unjudged_is_none_and_silence_is_not():
     assert labels(scores[1]) == [("supported", 1.0), (None, None)]  # the part at the end
 
 
-def test_cut_off_is_seen_without_the_end_token_too():
+def test_cut_off_is_seen_without_end_token():
     scores = lexical()(
         completions=[GOOD, f"{WRONG} It is", "Blue"], completion_ids=[[1] * 3, [1] * 9, [1]], reference=[REFERENCE] * 3
     )
@@ -143,7 +143,7 @@ def test_cut_off_is_seen_without_the_end_token_too():
         ({"reference": [REFERENCE], "question": [3]}, "expected a text in column 'question', row 0, got int"),
         ({"reference": [REFERENCE], "points": ["a"]}, "expected a list of texts in column 'points', row 0, got str"),
         ({"reference": [REFERENCE], "points": [[1]]}, "expected a list of texts in column 'points', row 0"),
-        ({"reference": [REFERENCE], "prompts": []}, "expected 1 prompts, one a completion, got 0"),
+        ({"reference": [REFERENCE], "prompts": []}, "expected 1 prompts, one per completion, got 0"),
         ({"reference": [REFERENCE], "completion_ids": [[1], [2]]}, "expected 1 completion_ids, .* got 2"),
         ({"reference": [REFERENCE], "completions": "x"}, "expected a list of completions, got one string"),
     ],

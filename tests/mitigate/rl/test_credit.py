@@ -60,7 +60,7 @@ def test_the_suite_splits_characters() -> None:
         assert len(ids) > 4, "several tokens a character"
 
 
-def test_token_across_two_characters_goes_to_the_later_one() -> None:
+def test_a_token_across_characters_goes_to_the_later() -> None:
     # 。 is E3 80 82 and 中 is E4 B8 AD; the middle token holds the last byte of 。 and the first of 中.
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
@@ -140,7 +140,7 @@ def test_white_space_goes_with_the_sentence_around_it() -> None:
     assert owners(anchors(text, spans), [(0, 5), (7, 10)]).tolist() == [0, 0, 0, -1, 1, 1]
 
 
-def test_locate_finds_the_judged_text_in_the_decoded_one() -> None:
+def test_locate_finds_the_judged_text() -> None:
     parts = [Segment(0, 3), Segment(4, 7)]
     assert locate("Yes. No.", "Yes. No.", parts) == [(0, 3), (4, 7)]
     # The same words in the thinking come first: the answer is the last.
