@@ -1,4 +1,7 @@
-"""Files that the page hands out or takes in: in a folder of this process that goes with it."""
+"""What the page takes: sizes, uploaded files, and the words in which it refuses; and the files that it hands out.
+
+Every refusal is a :class:`Refusal`: the page shows it as a notice, the endpoints as an error message.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +9,12 @@ import atexit
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from mitigate.io import Check, Line, Problem, Record, UsageError, check_annotation_input, read_lines
-
-# ----------------------------------------------------------------------------------------------------
-# What the page accepts, and the words in which it refuses.
-#
-# Every refusal is a :class:`Refusal`: the page shows it as a notice, the endpoints as an error message.
 
 
 class Refusal(Exception):
@@ -80,16 +77,6 @@ class Limits:
         return problems
 
 
-def check_answer(record: Mapping[str, str]) -> None:
-    """Refuse a record without an answer.
-
-    Raises:
-        Refusal: There is nothing to judge.
-    """
-    if not record["answer"].strip():
-        raise Refusal("The answer is empty, so there is nothing to judge. Paste an answer, or pick an example.")
-
-
 def _half_character(text: str) -> int | None:
     """Place of the first lone surrogate."""
     try:
@@ -99,21 +86,15 @@ def _half_character(text: str) -> int | None:
     return None
 
 
-# ----------------------------------------------------------------------------------------------------
-# Uploaded JSON Lines, read whole within the limits of the page.
-
-
 def read_uploaded(path: Path, limits: Limits, check: Check) -> tuple[list[dict[str, Any]], list[Line]]:
-    """The good records and the bad lines of a file.
+    """The good records and the bad lines of a file of JSON Lines.
 
     Raises:
         Refusal: It is too large, can't be read, or has no good record.
     """
-    if path.stat().st_size > limits.file_bytes:
-        raise Refusal(
-            f"The file has {path.stat().st_size:,} bytes; this page takes {limits.file_bytes:,}. Use "
-            "`mitigate annotate --input FILE --output FILE`, which takes any size."
-        )
+    instead = "Use `mitigate annotate --input FILE --output FILE`, which takes any"
+    if (size := path.stat().st_size) > limits.file_bytes:
+        raise Refusal(f"The file has {size:,} bytes; this page takes {limits.file_bytes:,}. {instead} size.")
     records: list[dict[str, Any]] = []
     bad: list[Line] = []
     try:
@@ -124,8 +105,8 @@ def read_uploaded(path: Path, limits: Limits, check: Check) -> tuple[list[dict[s
                 records.append(line.record)
             if len(records) > limits.records:
                 raise Refusal(
-                    f"The file has more than {limits.records:,} records, which is what this page takes. Use "
-                    "`mitigate annotate --input FILE --output FILE`, which takes any number."
+                    f"The file has more than {limits.records:,} records, which is what this page takes. {instead} "
+                    "number."
                 )
     except UsageError as error:
         raise Refusal(str(error)) from error
@@ -140,16 +121,6 @@ def problems_of(line: Line) -> str:
     return f"line {line.number}: {'; '.join(map(str, line.problems))}"
 
 
-def read_records(path: Path, limits: Limits) -> tuple[list[dict[str, Any]], list[str]]:
-    """Records to annotate and the bad lines of a file, in words.
-
-    Raises:
-        Refusal: See ``read_uploaded``.
-    """
-    records, bad = read_uploaded(path, limits, limits.check_record)
-    return records, [problems_of(line) for line in bad]
-
-
 @lru_cache(maxsize=1)
 def private_folder() -> Path:
     """A folder that only this user can read, removed at the end of the process; Gradio keeps uploads in it too."""
@@ -162,10 +133,3 @@ def private_folder() -> Path:
 def work_folder() -> Path:
     """A new folder for the files of one call."""
     return Path(tempfile.mkdtemp(dir=private_folder()))
-
-
-def write_download(name: str, lines: Iterable[bytes]) -> str:
-    """Write a file to hand out; returns its path."""
-    path = work_folder() / name
-    path.write_bytes(b"".join(lines))
-    return str(path)

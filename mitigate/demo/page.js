@@ -8,7 +8,7 @@ function show(view, index, byReader) {
     const on = s.dataset.s === index;
     s.classList.toggle('on', on);
     s.setAttribute('aria-pressed', String(on));
-    s.tabIndex = on || (index === '' && s.dataset.s === '0') ? 0 : -1;
+    s.tabIndex = on || (index === '' && s.dataset.s === '1') ? 0 : -1;
     if (on && byReader) s.focus({ preventScroll: true });
   }
   let any = false;
@@ -19,7 +19,7 @@ function show(view, index, byReader) {
   const cards = view.querySelector('.cards');
   if (cards) cards.hidden = !any;
   let first = null;
-  for (const e of view.querySelectorAll('.e')) {
+  for (const e of view.querySelectorAll('mark[data-e]')) {
     const on = e.dataset.e.split(' ').includes(index);
     e.classList.toggle('on', on);
     first = on && !first ? e : first;
@@ -40,7 +40,7 @@ function refresh() {
   views().forEach((view, place) => {
     const kept = chosen.get(place);
     if (kept && kept.run === view.dataset.run) show(view, kept.index, false);
-    else if (view.dataset.first !== undefined) choose(view, view.dataset.first, false);
+    else if (view.dataset.first) choose(view, view.dataset.first, false);
     else show(view, '', false);
   });
 }
@@ -48,8 +48,8 @@ function refresh() {
 function step(view, by) {
   const all = view.querySelectorAll('.s[data-s]').length;
   const kept = chosen.get(views().indexOf(view));
-  const at = kept && kept.index !== '' ? Number(kept.index) : by > 0 ? -1 : 0;
-  if (all) choose(view, String((at + by + all) % all), true);
+  const at = kept && kept.index !== '' ? Number(kept.index) : by > 0 ? 0 : 1;
+  if (all) choose(view, String(((at - 1 + by + all) % all) + 1), true);
 }
 
 element.addEventListener('click', (event) => {

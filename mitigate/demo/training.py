@@ -1,4 +1,4 @@
-"""A run folder read for the page: what was asked, the curves, and answers before and after.
+"""The tab that opens a run folder: what was asked, the curves, and answers before and after.
 
 Anything may be missing, half written or broken: a run that is still going has no end, an interrupted one no "after".
 What is wrong is said (``notes``) and the rest is shown.
@@ -7,22 +7,28 @@ What is wrong is said (``notes``) and the rest is shown.
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+import gradio as gr
+
+from annotators.records import LABELS
 from mitigate.demo.limits import Refusal
+from mitigate.demo.parts import QUICK, annotated_view, empty, notice, pane, views
 from mitigate.recipes.folder import CONFIG, DONE, METRICS, SAMPLES
+from mitigate.report.html import Point, curves_of, escape, figures, short, table
 
-MAX_BYTES = 64 * 2**20
-"""Of a file that is read whole; of longer ones the first part is shown."""
-MAX_POINTS = 400
-"""Of one curve; more are thinned out evenly."""
-
-Point = tuple[float, float]
+MAX_BYTES = 64 * 2**20  # of a file that is read whole; of longer ones the first part is shown
+SHOWN_PAIRS = 20
+SHOWN_FIGURES = 40
+NO_RUN = empty(
+    "Curves and answers of a training run appear here.",
+    "Choose a run folder, as <code>mitigate run RECIPE.yaml --output DIR</code> writes it.",
+)
+Row = Mapping[str, Any]
 
 
 @dataclass
@@ -40,9 +46,36 @@ class Run:
     path: Path
     config: dict[str, Any] = field(default_factory=dict)
     curves: dict[str, list[Point]] = field(default_factory=dict)
-    pairs: list[tuple[dict[str, Any] | None, dict[str, Any] | None]] = field(default_factory=list)
+    pairs: list[tuple[Row | None, Row | None]] = field(default_factory=list)
     figures: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+
+
+def training_tab(runs: str, any_folder: bool) -> None:
+    """Build the tab inside a Blocks context."""
+    root = Path(runs)
+    with gr.Row(equal_height=True, elem_classes="mt-actions"):
+        folder = gr.Dropdown(
+            run_folders(root),
+            value=None,
+            allow_custom_value=any_folder,
+            label="Run folder",
+            info=f"those in {root}, or any path" if any_folder else f"those in {root}",
+            scale=4,
+            elem_id="run-folder",
+        )
+        open_ = gr.Button("Open", variant="primary", scale=0, elem_id="run-open")
+        again = gr.Button("Look for runs", scale=0)
+    result = views(NO_RUN, "trained")
+
+    def show(name: str | None) -> str:
+        try:
+            return run_view(read_run(open_folder(root, name or "", any_folder)))
+        except Refusal as error:
+            return notice(str(error))
+
+    open_.click(show, folder, result, **{**QUICK, "queue": True})
+    again.click(lambda: gr.update(choices=run_folders(root)), None, folder, **QUICK)
 
 
 def run_folders(root: Path) -> list[str]:
@@ -63,14 +96,13 @@ def open_folder(root: Path, name: str, any_folder: bool) -> Path:
     Raises:
         Refusal: There is none, or it is not offered.
     """
-    name = (name or "").strip()
+    name = name.strip()
     if not name:
         raise Refusal("Choose a run folder first.")
     path = root / name
     if not path.is_dir() and any_folder:
         path = Path(name).expanduser()
-    inside = path.resolve().is_relative_to(root.resolve())
-    if not (inside or any_folder):
+    if not (any_folder or path.resolve().is_relative_to(root.resolve())):
         raise Refusal(f"{name} is not in the folder of runs that this page shows.")
     if not path.is_dir():
         raise Refusal(f"There is no folder {name}. `mitigate run RECIPE.yaml --output DIR` makes one.")
@@ -83,24 +115,17 @@ def read_run(path: Path) -> Run:
     """Everything that the page shows of a run folder."""
     run = Run(path)
     run.config = _config(run)
-    for row in _rows(run, METRICS):
-        numbers = {name: float(value) for name, value in row.items() if _is_number(value)}
-        step = numbers.pop("step", None)
-        if step is not None:
-            for name, value in numbers.items():
-                run.curves.setdefault(name, []).append((step, value))
-    run.curves = {name: _thinned(sorted(points)) for name, points in run.curves.items()}
+    run.curves = curves_of(_rows(run, METRICS))
     if (path / METRICS).is_file() and not run.curves:
         run.notes.append(f"{METRICS} has no figures yet.")
-    run.pairs = _pairs(list(_rows(run, SAMPLES)))
-    if (path / DONE).is_file():
-        try:
-            found = json.loads((path / DONE).read_text(encoding="utf-8"))
-            run.figures = found if isinstance(found, dict) else {}
-        except (OSError, ValueError) as error:
-            run.notes.append(f"{DONE} can't be read: {error}.")
-    else:
+    run.pairs = _pairs(_rows(run, SAMPLES))
+    try:
+        found = json.loads((path / DONE).read_text(encoding="utf-8"))
+        run.figures = found if isinstance(found, dict) else {}
+    except FileNotFoundError:
         run.notes.append("The run is not complete: it is still going, or was interrupted.")
+    except (OSError, ValueError) as error:
+        run.notes.append(f"{DONE} can't be read: {error}.")
     return run
 
 
@@ -130,12 +155,11 @@ def _rows(run: Run, name: str) -> Iterator[dict[str, Any]]:
         run.notes.append(f"{name} can't be read: {error.strerror or error}.")
         return
     bad = 0
-    for line in lines[:-1]:  # behind the last line break: nothing, or half a line
+    for line in filter(bytes.strip, lines[:-1]):  # behind the last line break: nothing, or half a line
         try:
             row = json.loads(line)
         except (ValueError, RecursionError):
-            bad += bool(line.strip())
-            continue
+            row = None
         if isinstance(row, dict):
             yield row
         else:
@@ -144,22 +168,115 @@ def _rows(run: Run, name: str) -> Iterator[dict[str, Any]]:
         run.notes.append(f"{bad:,} lines of {name} are no JSON objects and were left out.")
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _thinned(points: list[Point]) -> list[Point]:
-    """At most MAX_POINTS points, the first and the last among them."""
-    if len(points) <= MAX_POINTS:
-        return points
-    return [points[round(i * (len(points) - 1) / (MAX_POINTS - 1))] for i in range(MAX_POINTS)]
-
-
-def _pairs(rows: list[dict[str, Any]]) -> list[tuple[dict[str, Any] | None, dict[str, Any] | None]]:
+def _pairs(rows: Iterator[Row]) -> list[tuple[Row | None, Row | None]]:
     """Answers before and after, paired by set and id or question, in the order of the file."""
-    sides: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    sides: dict[str, dict[str, list[Row]]] = {}
     for row in rows:
         if isinstance(row.get("answer"), str) and row.get("when") in ("before", "after"):
             key = str([row.get("set"), row["id"] if row.get("id") is not None else row.get("question")])
             sides.setdefault(key, {"before": [], "after": []})[row["when"]].append(row)
     return [pair for both in sides.values() for pair in zip_longest(both["before"], both["after"])]
+
+
+def run_view(run: Run) -> str:
+    """Recipe, curves, final figures, and answers before and after."""
+    about, task = run.config.get("about"), run.config.get("task")
+    recipe = ""
+    if run.config:
+        text = json.dumps(run.config, ensure_ascii=False, indent=1, default=str)
+        recipe = f'<details><summary>Recipe</summary><pre class="text">{escape(text[:20_000])}</pre></details>'
+    head = pane(
+        f"<bdi>{escape(run.path.name)}</bdi>",
+        f"<p>{escape(str(about)) if about else ''}</p>{recipe}",
+        escape(str(task)) if task else "task not known",
+    )
+    notes = "".join(f"<p>{escape(note)}</p>" for note in run.notes)
+    told = f'<div class="note" role="status">{notes}</div>' if notes else ""
+    return f'<div class="stack">{head}{told}{figures(run.curves)}{_final(run.figures)}{_answers(run)}</div>'
+
+
+def _final(found: Row) -> str:
+    flat = [(k, v) for k, v in _flat("", found) if isinstance(v, int | float | str)][:SHOWN_FIGURES]
+    if not flat:
+        return ""
+    rows = [(escape(name), escape(value[:200]) if isinstance(value, str) else short(value)) for name, value in flat]
+    return f"<details><summary>Final figures</summary>{table(('figure', 'value'), rows)}</details>"
+
+
+def _flat(prefix: str, value: object) -> list[tuple[str, Any]]:
+    """(path of names and numbers from 1, value) of everything in nested objects and lists."""
+    if not isinstance(value, Mapping | list):
+        return [(prefix, value)]
+    items = value.items() if isinstance(value, Mapping) else enumerate(value, start=1)
+    return [pair for name, inner in items for pair in _flat(f"{prefix} {name}".strip(), inner)]
+
+
+def _answers(run: Run) -> str:
+    if not run.pairs:
+        return ""
+    shown = []
+    for number, pair in enumerate(run.pairs[:SHOWN_PAIRS], start=1):
+        question = next((str(side["question"]) for side in pair if side and side.get("question")), "")
+        columns = "".join(
+            f'<div class="stack"><h2>{name}</h2>{_side(side, f"{number}{name}")}</div>'
+            for name, side in zip(("Before", "After"), pair, strict=True)
+        )
+        title = f"<bdi>{escape(question[:300])}</bdi>" if question else f"Sample {number}"
+        shown.append(
+            f'<details{" open" if number == 1 else ""}><summary>{title}</summary><div class="columns">{columns}</div>'
+            "</details>"
+        )
+    more = len(run.pairs) - SHOWN_PAIRS
+    rest = f"<p><small>and {more:,} more in {SAMPLES}</small></p>" if more > 0 else ""
+    return f'<div class="stack"><h2>Answers before and after</h2>{"".join(shown)}{rest}</div>'
+
+
+def _side(record: Row | None, run: str) -> str:
+    if record is None:
+        return "<p><small>No answer was kept.</small></p>"
+    whole = whole_record(record)
+    if whole is None:
+        text = f'<div class="answer" dir="auto">{escape(record["answer"])}</div>'
+        return f"{text}<p><small>This answer was not annotated.</small></p>"
+    return annotated_view(whole, run=run, with_reference=False)
+
+
+def whole_record(record: Row) -> dict[str, Any] | None:
+    """The record with all that a view reads, or None where its sentences are missing or not those of its answer."""
+    answer, reference, place, sentences = record["answer"], record.get("reference"), 0, []
+    reference = reference if isinstance(reference, str) else ""
+    if not isinstance(record.get("sentences"), list) or not record["sentences"]:
+        return None
+    for found in record["sentences"]:
+        try:
+            start, end, text = int(found["start"]), int(found["end"]), found["text"]
+            label, status, scores = found["label"], str(found["status"]), found.get("scores")
+        except (KeyError, TypeError, ValueError):
+            return None
+        if not place <= start < end or answer[start:end] != text or label not in (None, *LABELS):
+            return None
+        place = end
+        known = isinstance(scores, dict) and all(isinstance(scores.get(name), int | float) for name in LABELS)
+        sentences.append(
+            {
+                **{"text": text, "start": start, "end": end, "status": status, "label": label},
+                "scores": scores if known else None,
+                "fragments": _standing(found.get("fragments"), "text", reference),
+                "correction": _standing(found.get("correction"), "from", answer),
+            }
+        )
+    return {**record, "reference": reference, "sentences": sentences, "annotator": {}}
+
+
+def _standing(rows: object, key: str, text: str) -> list[dict[str, Any]]:
+    """The fragments or corrections that stand in the text where they say."""
+    return [
+        row
+        for row in (rows if isinstance(rows, list) else [])
+        if isinstance(row, dict)
+        and isinstance(row.get("start"), int)
+        and isinstance(row.get("end"), int)
+        and 0 <= row["start"] < row["end"]
+        and text[row["start"] : row["end"]] == row.get(key)
+        and isinstance(row.get("to", ""), str)
+    ]

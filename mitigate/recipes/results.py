@@ -4,14 +4,11 @@
 
 Both times the same questions, the same seed and the same judge. ``by_reward`` is what the reward's annotator says where
 it is not the judge: the gap between the two is what a policy may have learned to exploit. ``JudgeLog`` follows the same
-gap during training. The page is self-contained, without scripts, with everything from samples escaped; it shows the
-first questions of each set, not chosen ones.
+gap during training. How the page is drawn is in ``mitigate/report/html.py``.
 """
 
 from __future__ import annotations
 
-import base64
-import html
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -20,12 +17,12 @@ from typing import Any
 
 from annotators.base import Annotator
 from annotators.records import Annotation, hallucination_rate
-from mitigate.io import progress, whole_file
+from mitigate.io import progress
 from mitigate.recipes.data import Questions
 from mitigate.recipes.folder import SAMPLES, RunFolder
 from mitigate.recipes.options import Base
-from mitigate.report.html import bar, escape, marked, page_start, tag
-from mitigate.report.totals import MARKS, MEANING, WORDS, Totals, kind_of, percent, printable
+from mitigate.report.html import write_run_page
+from mitigate.report.totals import Totals, percent, printable
 from mitigate.rewards.inputs import completion_text
 
 Row = Mapping[str, Any]
@@ -220,96 +217,27 @@ def print_table(table: Sequence[Row], judged_by: Sequence[str]) -> None:
     console.print(Text(note.strip()))
 
 
-Rows = Sequence[Mapping[str, Any]]
-
-
-def write_page(path: Path, about: str, samples: Rows, table: Rows, curves: Path, pairs: int) -> None:
-    """Write the page whole.
+def write_page(
+    path: Path, about: str, samples: Sequence[Row], table: Sequence[Row], metrics: Sequence[Row], pairs: int
+) -> None:
+    """Write the page of a run.
 
     Args:
         path: The page.
         about: The recipe's line.
         samples: Rows of samples.jsonl.
-        table: Of ``judging.compare``.
-        curves: The PNG, put into the page.
+        table: Made by :func:`compare`.
+        metrics: Rows of metrics.jsonl.
         pairs: Questions of all sets to show.
     """
-    with whole_file(path) as part, part.open("w", encoding="utf-8", newline="\n") as file:
-        file.writelines(_page(about, samples, table, curves, pairs))
-
-
-def _page(about: str, samples: Rows, table: Rows, curves: Path, pairs: int) -> Iterator[str]:
-    style = (Path(__file__).parents[1] / "report" / "run.css").read_text(encoding="utf-8")
-    yield page_start("Before and after", more_style=style, images=True)
-    yield f'<header>\n<h1>Before and after</h1>\n<p class="by">{escape(about)}</p>\n'
-    yield f'<p class="by">Judged by {escape("; ".join(judges(samples)))}</p>\n'
-    yield from _tiles(table)
-    head = "".join(f"<th>{html.escape(name)}</th>" for name in HEADINGS)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells(row)) + "</tr>\n" for row in table
-    )
-    yield f'<div class="wide"><table><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table></div>\n'
-    yield '<p class="note">Hallucinated: contradictory or unverifiable, of the factual sentences. '
-    yield f"{by_reward(table)}</p>\n"
-    picture = base64.b64encode(curves.read_bytes()).decode()
-    yield f'<figure><img alt="Curves of the training" src="data:image/png;base64,{picture}"></figure>\n'
-    legend = "".join(f"<li>{tag(kind)} <small>{MEANING[kind]}</small></li>" for kind in WORDS)
-    yield f'<ul class="legend">{legend}</ul>\n</header>\n<main>\n'
-    shown = _shown(samples, pairs)
-    yield f"<h2>The first {len(shown)} questions</h2>\n"
-    for number, (before, after) in enumerate(shown, 1):
-        yield _pair(number, before, after)
-    yield "</main>\n</body>\n</html>\n"
-
-
-def _tiles(table: Rows) -> Iterator[str]:
-    """Before → after of each set."""
-    yield '<div class="tiles">\n'
-    for before, after in zip(table[::2], table[1::2], strict=True):
-        ends = after["interval"]
-        detail = f"{after['answers']:,} answers, {after['factual']:,} factual sentences"
-        detail += f"<br>95 % interval: {percent(ends[0])} to {percent(ends[1])}" if ends else ""
-        yield (
-            f'<div class="tile main"><b>{percent(before["rate"])} → {percent(after["rate"])}</b>'
-            f"<span>hallucinated, questions {html.escape(before['set'])}</span><small>{detail}</small></div>\n"
-        )
-    yield "</div>\n"
-
-
-def _shown(samples: Rows, pairs: int) -> list[tuple[Mapping[str, Any], Mapping[str, Any]]]:
-    """(before, after) of the first questions, sets in turn."""
-    key = lambda row: (row["set"], row["question"], row["reference"])  # noqa: E731
-    after = {key(row): row for row in samples if row["when"] == AFTER}
-    both = [(row, after[key(row)]) for row in samples if row["when"] == BEFORE and key(row) in after]
-    by_set: dict[str, list[Any]] = {}
-    for pair in both:
-        by_set.setdefault(pair[0]["set"], []).append(pair)
-    each = -(-pairs // max(len(by_set), 1))
-    return [pair for rows in by_set.values() for pair in rows[:each]][:pairs]
-
-
-def _pair(number: int, before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    columns = "".join(_answer(name, row) for name, row in (("Before", before), ("After", after)))
-    reference = escape(before["reference"])
-    return (
-        f'<article id="q{number}">\n<p class="meta"><span class="number">{number}</span>'
-        f"<span>questions {html.escape(before['set'])}</span></p>\n"
-        f'<h2 class="question" dir="auto">{escape(before["question"])}</h2>\n<div class="pair">{columns}</div>\n'
-        f'<details class="reference"><summary>Reference, {len(before["reference"]):,} characters</summary>'
-        f'<div class="text" dir="auto">{reference}</div></details>\n</article>\n'
-    )
-
-
-def _answer(name: str, row: Mapping[str, Any]) -> str:
-    kinds = [kind_of(sentence) for sentence in row["sentences"]]
-    marks = [
-        (s["start"], s["end"], f'<span class="s {kind}" title="{WORDS[kind]}">')
-        for s, kind in zip(row["sentences"], kinds, strict=True)
-    ]
-    shares = [(kind, kinds.count(kind) / len(kinds)) for kind in WORDS] if kinds else []
-    strip = " ".join(f"{MARKS[kind]}{kinds.count(kind)}" for kind in WORDS if kind in kinds)
-    text = marked(row["answer"], marks) if row["answer"] else "<small>(no answer)</small>"
-    return (
-        f"<section><h3>{name} <small>{strip}</small></h3>{bar(shares, 'sentences by label')}"
-        f'<div class="answer" dir="auto">{text}</div></section>'
+    write_run_page(
+        path,
+        about=[about, f"Judged by {'; '.join(judges(samples))}"],
+        comparison=table,
+        head=HEADINGS,
+        rows=map(cells, table),
+        note=f"Hallucinated: contradictory or unverifiable, of the factual sentences. {by_reward(table)}",
+        metrics=metrics,
+        samples=samples,
+        pairs=pairs,
     )

@@ -59,8 +59,9 @@ def run(options: Base, folder: RunFolder, train: Part, prepare: Part | None = No
     answer_and_judge(AFTER, str(folder / MODEL), questions, options, folder)
     samples = folder.rows(SAMPLES)
     table = compare(samples)
-    plot(folder.rows(METRICS), folder / "curves.png")
-    write_page(folder / "report.html", options.about, samples, table, folder / "curves.png", options.report_pairs)
+    metrics = folder.rows(METRICS)
+    plot(metrics, folder / "curves.png")
+    write_page(folder / "report.html", options.about, samples, table, metrics, options.report_pairs)
     folder.finish({"table": table, "judges": judges(samples)})
     show(folder)
     return 3 if questions.rejected else 0

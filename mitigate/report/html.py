@@ -1,10 +1,13 @@
-"""The report as one HTML page: self-contained, without scripts, and safe whatever the records hold.
+"""HTML: the report of `mitigate annotate`, the page of a training run, and every part of them that the demo shows too.
 
-Everything from a record is escaped text inside an element that isolates its direction; a policy in the page
-forbids scripts, remote content and any style but its own. The text content of an element equals the
-record's text; only NUL and lone surrogates, which HTML cannot hold, appear as the sign of a hidden
-character. Hidden characters show their code point beside them. A page of many records shows those with the
-most hallucinated sentences; the totals always count all.
+One function draws each thing: the marked-up answer, the reference with its evidence, what is known of a sentence, word
+differences, totals, tables, curves. The two pages are self-contained and without scripts: everything from a record is
+escaped text inside an element that isolates its direction, and a policy in the page forbids scripts, remote content and
+any style but its own. The text content of an element equals the record's text; only NUL and lone surrogates, which HTML
+cannot hold, appear as the sign of a hidden character. Hidden characters show their code point beside them.
+
+``style.css`` holds the look of the parts, ``page.css`` that of the two pages. What the demo adds (choosing a sentence,
+streaming) is in ``mitigate/demo``.
 """
 
 from __future__ import annotations
@@ -13,9 +16,14 @@ import base64
 import hashlib
 import heapq
 import html
+import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from difflib import SequenceMatcher
+from itertools import pairwise
 from pathlib import Path
+from typing import Any, Literal
 
 from mitigate.io import whole_file
 from mitigate.report.totals import (
@@ -30,6 +38,7 @@ from mitigate.report.totals import (
     WORDS,
     Record,
     Totals,
+    interval_text,
     kind_of,
     merge,
     name_of,
@@ -42,8 +51,17 @@ from mitigate.report.totals import (
 MAX_RECORDS = 200  # shown in one page
 MAX_CHARACTERS = 12_000_000  # of HTML in one page, so that a browser still opens it
 MAX_REFERENCE = 50_000  # characters shown of a reference; its fragments are shown whole
-MAX_CELLS = 60  # sentences in the strip of one record in the overview
+MAX_CELLS = 60  # sentences in the strip of one record
+MAX_WORDS = 400  # longer replacements are shown whole: comparing takes time in the product of the lengths
+MAX_POINTS = 400  # of one curve; more are thinned out evenly
+STYLE, PAGE_STYLE = (Path(__file__).parent / name for name in ("style.css", "page.css"))
+
 Mark = tuple[int, int, str]  # start, end, opening tag; closed by its name
+Piece = tuple[Literal["same", "gone", "new"], str]
+Point = tuple[float, float]  # step, value
+
+
+# --- text -----------------------------------------------------------------------------------------------------------
 
 
 def escape(text: str) -> str:
@@ -60,20 +78,345 @@ def _hidden(found: re.Match[str]) -> str:
     return f'<span class="hidden" data-name="{name_of(char)}">{inner}</span>'
 
 
+def wrapped(opening: str, inner: str) -> str:
+    """HTML between an opening tag and its closing tag."""
+    return f"{opening}{inner}</{opening[1:].split(' ', 1)[0].rstrip('>')}>"
+
+
 def marked(text: str, marks: Sequence[Mark], start: int = 0) -> str:
     """Escaped text with tags around pieces; marks are in order, without overlap, counted from ``start``."""
     parts, cursor = [], 0
-    for low, high, tag in marks:
-        name = tag[1:].split(" ", 1)[0].rstrip(">")
-        parts += [escape(text[cursor : low - start]), tag, escape(text[low - start : high - start]), f"</{name}>"]
+    for low, high, opening in marks:
+        parts += [escape(text[cursor : low - start]), wrapped(opening, escape(text[low - start : high - start]))]
         cursor = high - start
     return "".join(parts) + escape(text[cursor:])
+
+
+def sentence_text(sentence: Record) -> str:
+    """A sentence with its unsupported words in bold."""
+    start, end = sentence["start"], sentence["end"]
+    spans = merge([(max(s["start"], start), min(s["end"], end)) for s in sentence.get("spans") or []])
+    return marked(sentence["text"], [(low, high, '<b class="span">') for low, high in spans if low < high], start)
+
+
+def answer_text(record: Record, opening: Callable[[int, Record], str]) -> str:
+    """The answer, each sentence inside the tag that ``opening`` gives for its number (from 1)."""
+    text, parts, cursor = record["answer"], [], 0
+    for number, sentence in enumerate(record["sentences"], start=1):
+        parts += [escape(text[cursor : sentence["start"]]), wrapped(opening(number, sentence), sentence_text(sentence))]
+        cursor = sentence["end"]
+    return "".join(parts) + escape(text[cursor:])
+
+
+def reference_text(reference: str, sentences: Iterable[Record]) -> str:
+    """The reference, which may be cut off; each piece that is evidence says of which sentences (from 1)."""
+    fragments = [
+        (f["start"], min(f["end"], len(reference)), number)
+        for number, sentence in enumerate(sentences, start=1)
+        for f in sentence["fragments"]
+    ]
+    marks = [
+        (low, high, f'<mark data-e="{" ".join(owners)}" title="evidence of {", ".join(owners)}">')
+        for low, high, numbers in flattened(fragments)
+        for owners in [[str(number) for number in numbers]]
+    ]
+    return marked(reference, marks)
+
+
+def flattened(spans: Iterable[tuple[int, int, int]]) -> list[tuple[int, int, tuple[int, ...]]]:
+    """Spans with an owner, which may overlap, as pieces that do not: (start, end, owners), in order.
+
+    The pieces cover what the spans cover, each character once, with all that own it.
+    """
+    changes: dict[int, Counter[int]] = defaultdict(Counter)  # place → owner → how many more of its spans are open
+    for start, end, owner in spans:
+        if start < end:
+            changes[start][owner] += 1
+            changes[end][owner] -= 1
+    pieces = []
+    open_: Counter[int] = Counter()
+    for place, following in pairwise(sorted(changes)):
+        open_ += changes[place]  # drops the owners without an open span
+        if open_:
+            pieces.append((place, following, tuple(sorted(open_))))
+    return pieces
+
+
+_WORDS = re.compile("\\s+|[\u3400-\u4dbf\u4e00-\u9fff]|\\w+|[^\\w\\s]")
+
+
+def word_pieces(old: str, new: str) -> list[Piece]:
+    """The difference of two texts in whole words; Chinese characters count as words.
+
+    Pieces that are not "new" join to the old text, those that are not "gone" to the new one, whatever the texts hold.
+    """
+    a, b = _WORDS.findall(old), _WORDS.findall(new)
+    if len(a) > MAX_WORDS or len(b) > MAX_WORDS:
+        return [piece for piece in (("gone", old), ("new", new)) if piece[1]]
+    pieces: list[Piece] = []
+    for kind, a0, a1, b0, b1 in SequenceMatcher(None, a, b, autojunk=False).get_opcodes():
+        if kind == "equal":
+            pieces.append(("same", "".join(a[a0:a1])))
+        else:
+            pieces += [("gone", "".join(a[a0:a1])), ("new", "".join(b[b0:b1]))]
+    return [piece for piece in pieces if piece[1]]
+
+
+def edit_pieces(text: str, edits: Iterable[Record], start: int = 0) -> list[Piece]:
+    """The difference that edits make to a text.
+
+    Args:
+        text: The answer, or a part of it.
+        edits: {"from", "to", "start", "end"} as in a record; one that overlaps an earlier one or does not stand in the
+            text is left out.
+        start: Offset of ``text`` in the answer that the edits count from.
+    """
+    pieces: list[Piece] = []
+    place = 0
+    for edit in sorted(edits, key=lambda e: (e["start"], e["end"])):
+        low, high = edit["start"] - start, edit["end"] - start
+        if low < place or text[low:high] != edit["from"]:
+            continue
+        pieces += [("same", text[place:low]), *word_pieces(edit["from"], edit["to"])]
+        place = high
+    return [piece for piece in (*pieces, ("same", text[place:])) if piece[1]]
+
+
+def difference(text: str, edits: Iterable[Record], start: int = 0) -> str:
+    """A text with its edits: what goes is struck through, what comes is underlined."""
+    tags = {"same": "{}", "gone": "<del>{}</del>", "new": "<ins>{}</ins>"}
+    return "".join(tags[kind].format(escape(piece)) for kind, piece in edit_pieces(text, edits, start))
+
+
+# --- labels, totals, tables -----------------------------------------------------------------------------------------
+
+
+def tag(kind: str) -> str:
+    """A label's word in its colour."""
+    return f'<span class="tag {kind}">{WORDS[kind]}</span>'
+
+
+def bar(shares: Sequence[tuple[str, float]], description: str = "") -> str:
+    """A stacked bar of (label, share); SVG attributes because the policy of a page forbids style attributes.
+
+    Args:
+        shares: In [0, 1].
+        description: What a screen reader says; without one the bar is hidden from it.
+    """
+    parts, x = [], 0.0
+    for kind, share in shares:
+        if share > 0:
+            parts.append(f'<rect class="{kind}" x="{1000 * x:.1f}" y="0" width="{1000 * share:.1f}" height="10"/>')
+            x += share
+    told = f'role="img" aria-label="{html.escape(description)}"' if description else 'aria-hidden="true"'
+    return f'<svg class="bar" viewBox="0 0 1000 10" preserveAspectRatio="none" {told}>{"".join(parts)}</svg>'
+
+
+def legend(kinds: Mapping[str, int] | None = None) -> str:
+    """Every label with its meaning, and with its number where numbers are given."""
+    items = []
+    for kind in KINDS:
+        number = "" if kinds is None else f"<b>{kinds[kind]:,}</b>"
+        found = "none" if number and not kinds[kind] else "some"
+        items.append(
+            f'<li class="{found}" title="{MEANING[kind]}"><div>{number}{tag(kind)}</div>'
+            f"<small>{MEANING[kind]}</small></li>"
+        )
+    return f'<ul class="legend">{"".join(items)}</ul>\n'
+
+
+def counts(totals: Totals) -> str:
+    """A bar and a legend: how many sentences have each label."""
+    shares = [(kind, totals.kinds[kind] / max(totals.sentences, 1)) for kind in KINDS]
+    return bar(shares, "sentences by label") + legend(totals.kinds)
+
+
+def tile(value: str, name: str, detail: str = "", kind: str = "") -> str:
+    """A figure, what it is, and how it was come by; all of it HTML."""
+    return f'<div class="tile {kind}"><b>{value}</b><span>{name}</span><small>{detail}</small></div>\n'
+
+
+def rate_tile(totals: Totals, more: str = "", none: str = "no factual sentence was judged") -> str:
+    """The hallucination rate and the numbers that it was made of, or ``none``, and then ``more``."""
+    detail = none
+    if totals.factual:
+        s = "s" if totals.factual > 1 else ""
+        detail = f"{totals.hallucinated:,} of {totals.factual:,} judged factual sentence{s}"
+    return tile(rate(totals.rate), "hallucination rate", detail + more, "main")
+
+
+def rate(share: float | None) -> str:
+    """A share in percent, "–" where there is none."""
+    return percent(share) if share is not None else "–"
+
+
+def reasons(totals: Totals) -> str:
+    """Why sentences were not checked, "" where all were."""
+    found = sorted(totals.reasons.items())
+    return "; ".join(f"{count:,} because {html.escape(REASONS.get(status, status))}" for status, count in found)
+
+
+def strip(kinds: Sequence[str]) -> str:
+    """The labels of an answer in a row of small squares."""
+    cells = "".join(f'<i class="{kind}" title="{WORDS[kind]}">{MARKS[kind]}</i>' for kind in kinds[:MAX_CELLS])
+    more = f"<small>and {len(kinds) - MAX_CELLS:,} more</small>" if len(kinds) > MAX_CELLS else ""
+    return f'<span class="strip">{cells}{more}</span>'
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table that scrolls where it is too wide; the cells are HTML."""
+    top = "".join(f'<th scope="col">{cell}</th>' for cell in head)
+    body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>\n" for row in rows)
+    return f'<div class="wide"><table><thead><tr>{top}</tr></thead>\n<tbody>{body}</tbody></table></div>\n'
+
+
+# --- one sentence ---------------------------------------------------------------------------------------------------
+
+
+def findings(sentence: Record, reference_length: int, most: int | None = None) -> str:
+    """What is known of a sentence: why it was not checked, its correction, its evidence, its probabilities.
+
+    Args:
+        sentence: As in a record.
+        reference_length: Characters of the reference.
+        most: Characters to show of a fragment; None shows all.
+    """
+    kind, body = kind_of(sentence), []
+    if kind == NOT_CHECKED:
+        body.append(f"<p>Not checked: {html.escape(reason_of(sentence))}.</p>")
+    if problems := sentence.get("problems"):
+        body.append(f"<p><small>{escape('; '.join(map(str, problems))[:600])}</small></p>")
+    if edits := sentence["correction"]:
+        changed = difference(sentence["text"], edits, sentence["start"])
+        body.append(f'<h3>Correction</h3><p class="text" dir="auto">{changed}</p>')
+    scale = 1000 / max(reference_length, 1)
+    quotes = []
+    for f in sentence["fragments"]:
+        start, end = f["start"], f["end"]
+        width = max(scale * (end - start), 8)  # visible however long the reference is
+        place = (
+            '<svg class="place" viewBox="0 0 1000 10" preserveAspectRatio="none" aria-hidden="true">'
+            f'<rect x="{min(scale * start, 1000 - width):.1f}" y="0" width="{width:.1f}" height="10"/></svg>'
+        )
+        quotes.append(_quote(f["text"], f"{place}characters {start:,}–{end:,} of {reference_length:,}", most))
+    for text in sentence.get("not_verbatim") or ():
+        quotes.append(_quote(str(text), "written by the annotator, not found in the reference", most, "foreign"))
+    if quotes:
+        body.append("<h3>Evidence in the reference</h3>" + "".join(quotes))
+    elif kind not in (NOT_CHECKED, "no_fact"):
+        body.append("<p>No passage of the reference was given as evidence.</p>")
+    if scores := sentence["scores"]:
+        body.append(bars([(WORDS[k], k, scores[k], percent(scores[k])) for k in LABELS]))
+    return "".join(body)
+
+
+def _quote(text: str, source: str, most: int | None, kind: str = "") -> str:
+    more = " …" if most is not None and len(text) > most else ""
+    return (
+        f'<blockquote class="{kind}"><div class="text" dir="auto">{escape(text[:most])}{more}</div>'
+        f"<footer>{source}</footer></blockquote>"
+    )
+
+
+def bars(rows: Iterable[tuple[str, str, float, str]]) -> str:
+    """Bars of (name, class, share in [0, 1], value in words)."""
+    items = (
+        f"<li><span>{name}</span>{bar([(kind, share)])}<span>{value}</span></li>" for name, kind, share, value in rows
+    )
+    return f'<ul class="scores">{"".join(items)}</ul>'
+
+
+# --- curves ---------------------------------------------------------------------------------------------------------
+
+WIDTH, HEIGHT = 320, 150
+LEFT, RIGHT, TOP, BOTTOM = 46, 10, 12, 22  # margins; the left one holds the numbers of the value axis
+
+
+def curves_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Point]]:
+    """The curve of every number that rows of metrics.jsonl hold, in order of steps, of MAX_POINTS points at most."""
+    curves: dict[str, list[Point]] = defaultdict(list)
+    for row in rows:
+        numbers = {k: float(v) for k, v in row.items() if isinstance(v, int | float) and not isinstance(v, bool)}
+        numbers = {name: value for name, value in numbers.items() if math.isfinite(value)}
+        if (step := numbers.pop("step", None)) is not None:
+            for name, value in numbers.items():
+                curves[name].append((step, value))
+    return {name: _thinned(sorted(points)) for name, points in curves.items()}
+
+
+def _thinned(points: list[Point]) -> list[Point]:
+    if len(points) <= MAX_POINTS:
+        return points
+    return [points[round(i * (len(points) - 1) / (MAX_POINTS - 1))] for i in range(MAX_POINTS)]  # first and last stay
+
+
+def figures(curves: Mapping[str, Sequence[Point]]) -> str:
+    """All curves: rewards, hallucination rates and shares of labels first, the others folded away."""
+    first, others = sorted_curves(list(curves))
+    drawn = [f'<div class="curves">{"".join(figure(n, curves[n]) for n in names)}</div>' for names in (first, others)]
+    if not others:
+        return drawn[0] if first else ""
+    folded = f"<summary>Other curves, {len(others)}</summary>{drawn[1]}</details>"
+    return f"{drawn[0]}<details>{folded}" if first else f"<details open>{folded}"
+
+
+def sorted_curves(names: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Names of curves to show first (rewards, hallucination rates, shares of labels), and the others."""
+
+    def rank(name: str) -> int:
+        if label_of(name) is not None:
+            return 2
+        low = name.lower()
+        return 1 if "hallucinat" in low else 0 if "reward" in low and "std" not in low else 3
+
+    return sorted((n for n in names if rank(n) < 3), key=rank), [n for n in names if rank(n) == 3]
+
+
+def label_of(name: str) -> str | None:
+    """The label that a curve counts: the last part of its name, "factuality/supported" and the like."""
+    last = name.replace(".", "/").rsplit("/", 1)[-1].lower()
+    return next((label for label in LABELS if last in (label, f"{label}_rate", f"{label}_share")), None)
+
+
+def figure(name: str, points: Sequence[Point]) -> str:
+    """One curve as a small SVG, from the lowest to the highest value; at least one point, in order of steps."""
+    (first, start), (last, end) = points[0], points[-1]
+    low, high = min(y for _, y in points), max(y for _, y in points)
+    floor, ceiling = (low, high) if high > low else (low - 0.5, high + 0.5)  # a flat curve lies in the middle
+    across, down, ground = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM, HEIGHT - BOTTOM
+    places = [
+        (LEFT + across * (x - first) / max(last - first, 1e-9), TOP + down * (ceiling - y) / (ceiling - floor))
+        for x, y in points
+    ]
+    path = "M" + " L".join(f"{x:.1f} {y:.1f}" for x, y in places)
+    lines = "".join(f'<line x1="{LEFT}" y1="{y}" x2="{WIDTH - RIGHT}" y2="{y}"/>' for y in (TOP, ground))
+    told = f"from {short(start)} at step {short(first)} to {short(end)} at step {short(last)}"
+    return (
+        f"<figure><figcaption>{escape(name)}<span>{short(end)}</span></figcaption>"
+        f'<svg class="curve {label_of(name) or ""}" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
+        f'aria-label="{escape(name)}: {told}">{lines}'
+        f'<text x="{LEFT - 6}" y="{TOP + 4}" text-anchor="end">{short(ceiling)}</text>'
+        f'<text x="{LEFT - 6}" y="{ground + 4}" text-anchor="end">{short(floor)}</text>'
+        f'<text x="{LEFT}" y="{HEIGHT - 6}">{short(first)}</text>'
+        f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 6}" text-anchor="end">step {short(last)}</text>'
+        f'<path d="{path}"/><circle cx="{places[-1][0]:.1f}" cy="{places[-1][1]:.1f}" r="3"/></svg></figure>'
+    )
+
+
+def short(value: float) -> str:
+    """A number in few characters: 1,200 · 0.358 · 1e-05."""
+    return f"{int(value):,}" if value == int(value) and abs(value) < 1e6 else f"{value:.3g}"
+
+
+# --- pages ----------------------------------------------------------------------------------------------------------
 
 
 def write_page(
     path: Path, records: Callable[[], Iterable[Record]], totals: Totals, *, rejected: int = 0, full_output: str = ""
 ) -> None:
-    """Write the page whole, or leave an old one untouched.
+    """Write the report of annotated records whole, or leave an old one untouched.
+
+    A page of many records shows those with the most hallucinated sentences; the totals always count all.
 
     Args:
         path: The page; its folder exists.
@@ -85,32 +428,28 @@ def write_page(
     Raises:
         OSError: The page cannot be written.
     """
-    with whole_file(path) as part, part.open("w", encoding="utf-8", newline="\n") as file:
-        file.writelines(_page(records, totals, rejected, full_output))
+    _write(path, "Hallucination report", _report(records, totals, rejected, full_output))
 
 
-def page_start(title: str, *, more_style: str = "", images: bool = False) -> str:
-    """A page up to <body>, with a policy that allows its own style and nothing else.
-
-    Args:
-        title: Of the page.
-        more_style: CSS after the report's own.
-        images: Whether the page holds images as data.
-    """
-    style = (Path(__file__).parent / "report.css").read_text(encoding="utf-8") + more_style
+def _write(path: Path, title: str, body: Iterable[str]) -> None:
+    """Write a page whose policy allows its own style and nothing else."""
+    style = STYLE.read_text(encoding="utf-8") + PAGE_STYLE.read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    allowed = "img-src data:; " if images else ""
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
-        f"{allowed}style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'\">\n"
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<meta name="color-scheme" content="light dark">\n'
-        f"<title>{html.escape(title)}</title>\n<style>{style}</style>\n</head>\n<body>\n"
-    )
+    with whole_file(path) as part, part.open("w", encoding="utf-8", newline="\n") as file:
+        file.write(
+            '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+            '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
+            f"style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'\">\n"
+            '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+            '<meta name="color-scheme" content="light dark">\n'
+            f"<title>{html.escape(title)}</title>\n<style>{style}</style>\n</head>\n"
+            f'<body class="mt">\n<header>\n<h1>{html.escape(title)}</h1>\n'
+        )
+        file.writelines(body)
+        file.write("</main>\n</body>\n</html>\n")
 
 
-def _page(records: Callable[[], Iterable[Record]], totals: Totals, rejected: int, full_output: str) -> Iterator[str]:
+def _report(records: Callable[[], Iterable[Record]], totals: Totals, rejected: int, full_output: str) -> Iterator[str]:
     chosen = _choose(records)
     cards: list[str] = []
     rows: list[str] = []
@@ -120,10 +459,20 @@ def _page(records: Callable[[], Iterable[Record]], totals: Totals, rejected: int
             card = _card(record, number)
             if not cards or size + len(card) <= MAX_CHARACTERS:
                 cards.append(card)
-                rows.append(_overview_row(record, number))
+                title = escape(one_line(record.get("question") or f"Record {number}", 90))
+                squares = strip([kind_of(sentence) for sentence in record["sentences"]])
+                rows.append(f'<li><a href="#r{number}"><bdi>{title}</bdi></a>{squares}</li>\n')
                 size += len(card)
-    yield page_start("Hallucination report")
-    yield _header(totals, rejected)
+    for fingerprint, name in totals.annotators.items():
+        yield f'<p class="by">Judged by <b>{escape(name)}</b> <code>{escape(fingerprint)}</code></p>\n'
+    interval = interval_text(totals)
+    yield '<div class="tiles">\n' + rate_tile(totals, f"<br>{interval}" if interval else "")
+    yield tile(f"{totals.records:,}", "records") + tile(f"{totals.sentences:,}", "sentences")
+    yield tile(f"{totals.kinds[NOT_CHECKED]:,}", "not checked")
+    yield (tile(f"{rejected:,}", "input lines rejected", kind="bad") if rejected else "") + "</div>\n" + counts(totals)
+    if told := reasons(totals):
+        yield f'<p class="note">Not checked: {told}.</p>\n'
+    yield "</header>\n"
     if len(cards) < totals.records:
         where = f" All are in <code>{escape(full_output)}</code>." if full_output else ""
         yield (
@@ -136,88 +485,18 @@ def _page(records: Callable[[], Iterable[Record]], totals: Totals, rejected: int
         yield "</ol></nav>\n"
     yield "<main>\n"
     yield from cards
-    yield "</main>\n</body>\n</html>\n"
 
 
 def _choose(records: Callable[[], Iterable[Record]]) -> set[int]:
     """Numbers (from 1) of the records to show: all, or the worst."""
-
-    def rank() -> Iterator[tuple[int, int]]:
-        for number, record in enumerate(records(), start=1):
-            yield sum(s["label"] in HALLUCINATED for s in record["sentences"]), -number
-
-    return {-number for _, number in heapq.nlargest(MAX_RECORDS, rank())}
-
-
-def bar(shares: Sequence[tuple[str, float]], description: str) -> str:
-    """A stacked bar of (label, share); SVG attributes because the page's policy forbids style attributes."""
-    parts, x = [], 0.0
-    for kind, share in shares:
-        if share > 0:
-            parts.append(f'<rect class="{kind}" x="{1000 * x:.1f}" y="0" width="{1000 * share:.1f}" height="10"/>')
-            x += share
-    label = html.escape(description)
-    return (
-        f'<svg class="bar" viewBox="0 0 1000 10" preserveAspectRatio="none" role="img" aria-label="{label}">'
-        f"{''.join(parts)}</svg>"
+    ranks = (
+        (sum(s["label"] in HALLUCINATED for s in record["sentences"]), -number)
+        for number, record in enumerate(records(), start=1)
     )
-
-
-def tag(kind: str) -> str:
-    """A label's word in its colour."""
-    return f'<span class="tag {kind}">{WORDS[kind]}</span>'
-
-
-def _header(totals: Totals, rejected: int) -> str:
-    names = " ".join(
-        f"Judged by <b>{escape(name)}</b> <code>{escape(fingerprint)}</code>"
-        for fingerprint, name in totals.annotators.items()
-    )
-    rate = percent(totals.rate) if totals.rate is not None else "–"
-    detail = (
-        f"{totals.hallucinated:,} of {totals.factual:,} judged factual sentences"
-        if totals.factual
-        else "no factual sentence was judged"
-    )
-    if totals.interval is not None:
-        low, high = totals.interval
-        detail += f"<br>95 % interval over records: {percent(low)} to {percent(high)}"
-    counts = "".join(
-        f"<li><div><b>{totals.kinds[kind]:,}</b>{tag(kind)}</div><small>{MEANING[kind]}</small></li>" for kind in KINDS
-    )
-    reasons = "; ".join(
-        f"{count:,} because {REASONS.get(status, html.escape(status))}"
-        for status, count in sorted(totals.reasons.items())
-    )
-    sentences = max(totals.sentences, 1)
-    return (
-        f'<header>\n<h1>Hallucination report</h1>\n<p class="by">{names}</p>\n<div class="tiles">\n'
-        f'<div class="tile main"><b>{rate}</b><span>hallucination rate</span><small>{detail}</small></div>\n'
-        f'<div class="tile"><b>{totals.records:,}</b><span>records</span></div>\n'
-        f'<div class="tile"><b>{totals.sentences:,}</b><span>sentences</span></div>\n'
-        f'<div class="tile"><b>{totals.kinds[NOT_CHECKED]:,}</b><span>not checked</span></div>\n'
-        + (f'<div class="tile bad"><b>{rejected:,}</b><span>input lines rejected</span></div>\n' if rejected else "")
-        + "</div>\n"
-        + bar([(kind, totals.kinds[kind] / sentences) for kind in KINDS], "sentences by label")
-        + f'\n<ul class="legend">{counts}</ul>\n'
-        + (f'<p class="note">Not checked: {reasons}.</p>\n' if reasons else "")
-        + "</header>\n"
-    )
-
-
-def _overview_row(record: Record, number: int) -> str:
-    sentences = record["sentences"]
-    cells = "".join(f'<i class="{kind}">{MARKS[kind]}</i>' for kind in map(kind_of, sentences[:MAX_CELLS]))
-    more = f"<small>and {len(sentences) - MAX_CELLS:,} more</small>" if len(sentences) > MAX_CELLS else ""
-    title = escape(one_line(record.get("question") or f"Record {number}", 90))
-    return (
-        f'<li value="{number}"><a href="#r{number}"><bdi>{title}</bdi></a>'
-        f'<span class="strip">{cells}{more}</span></li>\n'
-    )
+    return {-number for _, number in heapq.nlargest(MAX_RECORDS, ranks)}
 
 
 def _card(record: Record, number: int) -> str:
-    sentences, answer, reference = record["sentences"], record["answer"], record["reference"]
     totals = Totals()
     totals.add(record)
     name = f' <code class="id"><bdi>{escape(str(record["id"]))}</bdi></code>' if record.get("id") is not None else ""
@@ -228,81 +507,41 @@ def _card(record: Record, number: int) -> str:
     )
     if unchecked := totals.kinds[NOT_CHECKED]:
         verdict += f", {unchecked} not checked"
-    marks = [
-        (s["start"], s["end"], f'<a class="s {kind_of(s)}" href="#r{number}s{i}" title="{i}: {WORDS[kind_of(s)]}">')
-        for i, s in enumerate(sentences, start=1)
-    ]
-    question = f'<h2 class="question" dir="auto">{escape(record["question"])}</h2>\n' if record.get("question") else ""
-    items = "".join(_sentence(s, number, i, len(reference)) for i, s in enumerate(sentences, start=1))
+
+    def opening(i: int, sentence: Record) -> str:
+        kind = kind_of(sentence)
+        return f'<a class="s {kind}" href="#r{number}s{i}" title="{i}: {WORDS[kind]}">'
+
+    items = "".join(
+        _sentence(sentence, i, f"r{number}s{i}", len(record["reference"]))
+        for i, sentence in enumerate(record["sentences"], start=1)
+    )
     return (
         f'<article id="r{number}">\n<p class="meta"><span class="number">{number}</span>{name}'
-        f"<span>{verdict}</span></p>\n{question}"
-        f'<div class="answer" dir="auto">{marked(answer, marks)}</div>\n'
-        f'<div class="sentences">{items}</div>\n{_reference(record)}</article>\n'
+        f"<span>{verdict}</span></p>\n{_question(record)}"
+        f'<div class="answer" dir="auto">{answer_text(record, opening)}</div>\n'
+        f'<div class="sentences">{items}</div>\n{_reference(record["reference"], record["sentences"])}</article>\n'
     )
 
 
-def _sentence(sentence: Record, number: int, index: int, reference_length: int) -> str:
+def _question(record: Record) -> str:
+    return f'<h2 class="question" dir="auto">{escape(record["question"])}</h2>\n' if record.get("question") else ""
+
+
+def _sentence(sentence: Record, index: int, name: str, reference_length: int) -> str:
     kind, probability = kind_of(sentence), probability_of(sentence)
-    spans = [
-        (low, high, '<b class="span">')
-        for low, high in merge([(s["start"], s["end"]) for s in sentence.get("spans") or []])
-    ]
-    body = []
-    if kind == NOT_CHECKED:
-        body.append(f"<p>Not checked: {html.escape(reason_of(sentence))}.</p>")
-    if edits := sentence["correction"]:
-        diff = _diff(sentence, edits)
-        body.append(f'<h3>Correction</h3><p class="text" dir="auto">{diff}</p>')
-    if fragments := sentence["fragments"]:
-        body.append("<h3>Evidence in the reference</h3>" + "".join(_fragment(f, reference_length) for f in fragments))
-    elif kind not in (NOT_CHECKED, "no_fact"):
-        body.append("<p>No passage of the reference was given as evidence.</p>")
-    if scores := sentence["scores"]:
-        listed = ", ".join(f"{WORDS[label]} {percent(scores[label])}" for label in LABELS)
-        drawn = bar([(label, scores[label]) for label in LABELS], "probabilities")
-        body.append(f'<div class="scores">{drawn}<span>{listed}</span></div>')
     open_ = " open" if kind in HALLUCINATED or kind == NOT_CHECKED else ""
     value = f"<small>{percent(probability) if probability is not None else ''}</small>"
     return (
         f'<details class="{kind}"{open_}><summary><span class="index">{index}</span>{tag(kind)}{value}'
-        f'<span class="text" dir="auto">{marked(sentence["text"], spans, sentence["start"])}</span></summary>'
-        f'<div class="body" id="r{number}s{index}">{"".join(body)}</div></details>\n'
+        f'<span class="text" dir="auto">{sentence_text(sentence)}</span></summary>'
+        f'<div class="body" id="{name}">{findings(sentence, reference_length)}</div></details>\n'
     )
 
 
-def _diff(sentence: Record, edits: Sequence[Record]) -> str:
-    """The sentence with each edit in place: what goes, then what comes."""
-    text, start, parts, cursor = sentence["text"], sentence["start"], [], 0
-    for edit in sorted(edits, key=lambda e: e["start"]):
-        parts.append(escape(text[cursor : edit["start"] - start]))
-        parts.append(f"<del>{escape(edit['from'])}</del>")
-        parts.append(f"<ins>{escape(edit['to'])}</ins>" if edit["to"] else "")
-        cursor = edit["end"] - start
-    return "".join(parts) + escape(text[cursor:])
-
-
-def _fragment(fragment: Record, reference_length: int) -> str:
-    start, end = fragment["start"], fragment["end"]
-    scale = 1000 / max(reference_length, 1)
-    width = max(scale * (end - start), 8)  # visible however long the reference is
-    place = (
-        '<svg class="place" viewBox="0 0 1000 10" preserveAspectRatio="none" aria-hidden="true">'
-        f'<rect x="{min(scale * start, 1000 - width):.1f}" y="0" width="{width:.1f}" height="10"/></svg>'
-    )
-    return (
-        f'<blockquote><div class="text" dir="auto">{escape(fragment["text"])}</div>'
-        f"<footer>{place}characters {start:,}–{end:,} of {reference_length:,}</footer></blockquote>"
-    )
-
-
-def _reference(record: Record) -> str:
-    reference = record["reference"]
+def _reference(reference: str, sentences: Iterable[Record]) -> str:
     if not reference.strip():
         return '<p class="note">This record has no reference text.</p>'
-    text = reference[:MAX_REFERENCE]
-    used = merge([(f["start"], f["end"]) for s in record["sentences"] for f in s["fragments"]])
-    marks = [(low, min(high, len(text)), "<mark>") for low, high in used if low < len(text)]
     cut = (
         f'<p class="note">The first {MAX_REFERENCE:,} of {len(reference):,} characters.</p>'
         if len(reference) > MAX_REFERENCE
@@ -310,5 +549,85 @@ def _reference(record: Record) -> str:
     )
     return (
         f'<details class="reference"><summary>Reference, {len(reference):,} characters</summary>'
-        f'<div class="text" dir="auto">{marked(text, marks)}</div>{cut}</details>\n'
+        f'<div class="text" dir="auto">{reference_text(reference[:MAX_REFERENCE], sentences)}</div>{cut}</details>\n'
+    )
+
+
+def write_run_page(
+    path: Path,
+    *,
+    about: Sequence[str],
+    comparison: Sequence[Record],
+    head: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    note: str,
+    metrics: Iterable[Record],
+    samples: Sequence[Record],
+    pairs: int,
+) -> None:
+    """Write the page of a training run whole: figures before and after, curves, answers side by side.
+
+    Args:
+        path: The page.
+        about: Lines below the title.
+        comparison: {"set", "rate", "interval", "answers", "factual"} of each set, before and after in turn.
+        head: Headings of the table of figures.
+        rows: Its rows, as text.
+        note: What stands below it.
+        metrics: Rows of metrics.jsonl, drawn as curves.
+        samples: Rows of samples.jsonl.
+        pairs: Questions of all sets to show: the first ones, not chosen ones.
+    """
+    lines = "".join(f'<p class="by">{escape(line)}</p>\n' for line in about)
+    tiles = "".join(_change(before, after) for before, after in zip(comparison[::2], comparison[1::2], strict=True))
+    shown = _first_pairs(samples, pairs)
+    body = (
+        f'{lines}<div class="tiles">\n{tiles}</div>\n',
+        table([*map(escape, head)], ([*map(escape, row)] for row in rows)),
+        f'<p class="note">{escape(note)}</p>\n{figures(curves_of(metrics))}\n{legend()}</header>\n<main>\n',
+        f"<h2>The first {len(shown)} questions</h2>\n",
+        *(_pair(number, before, after) for number, (before, after) in enumerate(shown, start=1)),
+    )
+    _write(path, "Before and after", body)
+
+
+def _first_pairs(samples: Sequence[Record], most: int) -> list[tuple[Record, Record]]:
+    """(before, after) of the first questions, as many of each set."""
+    sides: dict[str, dict[tuple[str, ...], Record]] = {"before": {}, "after": {}}
+    for row in samples:
+        sides[row["when"]].setdefault((row["set"], row["question"], row["reference"]), row)
+    by_set: dict[str, list[tuple[Record, Record]]] = defaultdict(list)
+    for key, before in sides["before"].items():
+        if key in sides["after"]:
+            by_set[before["set"]].append((before, sides["after"][key]))
+    each = -(-most // max(len(by_set), 1))  # rounded up
+    return [pair for found in by_set.values() for pair in found[:each]][:most]
+
+
+def _change(before: Record, after: Record) -> str:
+    """The rate of one set before → after."""
+    ends = after["interval"]
+    detail = f"{after['answers']:,} answers, {after['factual']:,} factual sentences"
+    detail += f"<br>95 % interval: {percent(ends[0])} to {percent(ends[1])}" if ends else ""
+    name = f"hallucinated, questions {escape(before['set'])}"
+    return tile(f"{percent(before['rate'])} → {percent(after['rate'])}", name, detail, "main")
+
+
+def _pair(number: int, before: Record, after: Record) -> str:
+    columns = "".join(_side(name, row) for name, row in (("Before", before), ("After", after)))
+    return (
+        f'<article id="q{number}">\n<p class="meta"><span class="number">{number}</span>'
+        f"<span>questions {escape(before['set'])}</span></p>\n{_question(before)}"
+        f'<div class="pair">{columns}</div>\n{_reference(before["reference"], ())}</article>\n'
+    )
+
+
+def _side(name: str, row: Record) -> str:
+    kinds = [kind_of(sentence) for sentence in row["sentences"]]
+    shares = [(kind, kinds.count(kind) / len(kinds)) for kind in KINDS] if kinds else []
+    numbers = " ".join(f"{MARKS[kind]}{kinds.count(kind)}" for kind in KINDS if kind in kinds)
+    text = answer_text(row, lambda _, s: f'<span class="s {kind_of(s)}" title="{WORDS[kind_of(s)]}">')
+    return (
+        f"<section><h3>{name} <small>{numbers}</small></h3>{bar(shares, 'sentences by label')}"
+        f'<div class="answer" dir="auto">{text or "<small>(no answer)</small>"}</div></section>'
     )

@@ -24,6 +24,7 @@ from mitigate.report.totals import (
     WORDS,
     Record,
     Totals,
+    interval_text,
     kind_of,
     merge,
     one_line,
@@ -61,11 +62,9 @@ def render_record(record: Record, number: int) -> RenderableType:
     ]
     if record.get("question"):
         parts.append(Text.assemble(("Question  ", "dim"), (printable(record["question"]), "bold")))
-    sentences = record["sentences"]
-    if not sentences:
+    if not record["sentences"]:
         parts.append(Text("The answer holds no sentence, so nothing was judged.", style="dim"))
-    for sentence in sentences:
-        parts.append(_sentence(sentence, len(record["reference"])))
+    parts += [_sentence(sentence, len(record["reference"])) for sentence in record["sentences"]]
     return Group(*parts, Text(""))
 
 
@@ -136,11 +135,10 @@ def rate_line(totals: Totals) -> str:
     """The rate with its n and interval, in words."""
     if totals.rate is None:
         return "not known: no factual sentence was judged"
-    line = f"{percent(totals.rate)} of {totals.factual:,} judged factual sentences"
-    if totals.interval is not None:
-        low, high = totals.interval
-        line += f" (95 % interval over records: {percent(low)} to {percent(high)})"
-    return line
+    interval = interval_text(totals)
+    return f"{percent(totals.rate)} of {totals.factual:,} judged factual sentences" + (
+        f" ({interval})" if interval else ""
+    )
 
 
 def print_records(console: Console, records: list[Record]) -> None:

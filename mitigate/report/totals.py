@@ -1,8 +1,7 @@
-"""What every report of annotated records shows: the words and marks of labels, totals, and text made safe.
+"""What every report says of annotated records: the words and marks of labels, totals, safe text, Markdown tables.
 
-Records here are dicts as they stand in the output file (``Annotation.to_dict()``). The terminal report is
-in ``report_terminal.py``, the page in ``report_html.py``. Nothing here judges: a report repeats what a
-record says.
+Records here are dicts as they stand in the output file (``Annotation.to_dict()``). A report repeats what a record says
+and judges nothing itself. The terminal report is in ``terminal.py``, the pages are in ``html.py``.
 """
 
 from __future__ import annotations
@@ -19,36 +18,10 @@ from typing import Any
 
 from annotators.records import HALLUCINATED, LABELS
 
-# ----------------------------------------------------------------------------------------------------
-# Tables for result pages, with every cell made safe: no markup, no bars, one line.
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
-    """The lines of a Markdown table; whole numbers get thousands separators."""
-    lines = ["|".join(["", *("---" for _ in head), ""])]
-    shown = [[f" {cell(value)} " for value in row] for row in (head, *rows)]
-    first, *rest = ["|".join(["", *row, ""]) for row in shown]
-    return [first, *lines, *rest]
-
-
-def cell(value: object) -> str:
-    """One cell."""
-    if isinstance(value, int):
-        return f"{value:,}"
-    text = escape(" ".join(str(value).split()), quote=False)
-    return text.replace("|", "&#124;").replace("[", "&#91;").replace("`", "&#96;")
-
-
 Record = Mapping[str, Any]
 NOT_CHECKED = "not_checked"
 KINDS: tuple[str, ...] = (*LABELS, NOT_CHECKED)  # what a sentence can be in a report
-WORDS = {
-    "supported": "supported",
-    "contradictory": "contradictory",
-    "unverifiable": "unverifiable",
-    "no_fact": "no fact",
-    NOT_CHECKED: "not checked",
-}
+WORDS = {kind: kind.replace("_", " ") for kind in KINDS}
 MARKS = {"supported": "✓", "contradictory": "✗", "unverifiable": "?", "no_fact": "○", NOT_CHECKED: "–"}
 MEANING = {
     "supported": "the reference says so",
@@ -72,18 +45,18 @@ HIDDEN = re.compile(
 Z_95 = 1.959964  # two-sided 95 % point of the normal distribution
 
 
-def kind_of(sentence: Mapping[str, Any]) -> str:
+def kind_of(sentence: Record) -> str:
     """The label of a checked sentence, else "not_checked"."""
     return sentence["label"] if sentence["status"] == "checked" and sentence["label"] else NOT_CHECKED
 
 
-def probability_of(sentence: Mapping[str, Any]) -> float | None:
+def probability_of(sentence: Record) -> float | None:
     """Probability of the given label in [0, 1]; None where the annotator has none or nothing was checked."""
     scores = sentence["scores"]
     return scores.get(sentence["label"]) if scores and kind_of(sentence) != NOT_CHECKED else None
 
 
-def reason_of(sentence: Mapping[str, Any]) -> str:
+def reason_of(sentence: Record) -> str:
     """Why a sentence was not checked, in words."""
     return REASONS.get(sentence["status"], str(sentence["status"]))
 
@@ -112,8 +85,8 @@ class Totals:
     _hf: int = 0
     _ff: int = 0
 
-    def add(self, record: Record) -> int:
-        """Count one record; returns its number of hallucinated sentences."""
+    def add(self, record: Record) -> None:
+        """Count one record."""
         kinds = Counter(kind_of(sentence) for sentence in record["sentences"])
         self.records += 1
         self.kinds += kinds
@@ -126,7 +99,6 @@ class Totals:
         self._hh += hallucinated * hallucinated
         self._hf += hallucinated * factual
         self._ff += factual * factual
-        return hallucinated
 
     @property
     def sentences(self) -> int:
@@ -168,6 +140,14 @@ class Totals:
         return max(0.0, centre - half), min(1.0, centre + half)
 
 
+def interval_text(totals: Totals) -> str:
+    """The interval of the rate in words, "" where there is none."""
+    if totals.interval is None:
+        return ""
+    low, high = totals.interval
+    return f"95 % interval over records: {percent(low)} to {percent(high)}"
+
+
 def read_annotated(path: Path) -> Iterator[dict[str, Any]]:
     """The records of an output file that this toolkit wrote, one at a time."""
     with path.open("rb") as file:
@@ -202,3 +182,16 @@ def merge(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
         else:
             merged.append((start, end))
     return merged
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
+    """The lines of a Markdown table; whole numbers get thousands separators, and no cell can break the table."""
+    first, *rest = ["|".join(["", *(f" {_cell(value)} " for value in row), ""]) for row in (head, *rows)]
+    return [first, "|".join(["", *("---" for _ in head), ""]), *rest]
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, int):
+        return f"{value:,}"
+    text = escape(" ".join(str(value).split()), quote=False)
+    return text.replace("|", "&#124;").replace("[", "&#91;").replace("`", "&#96;")

@@ -1,10 +1,9 @@
-"""What the tests of the demo share: an answer, an annotator by rule, a reader of pages, a run folder."""
+"""What the tests of the demo share: an answer, a slow annotator, a run folder."""
 
 from __future__ import annotations
 
 import json
 import time
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ CONTRAST = """() => {
   const ground = (e) => { for (; e; e = e.parentElement) { const c = getComputedStyle(e).backgroundColor;
     if (!/rgba\\(.*, 0\\)|transparent/.test(c)) return c; } return 'rgb(255,255,255)'; };
   return Array.from(document.querySelectorAll(
-      '#annotated .s, #annotated .legend li .tag, #annotated .small'))
+      '#annotated .s, #annotated .legend li .tag, #annotated small'))
     .map(e => { const [a, b] = [light(getComputedStyle(e).color), light(ground(e))];
       return [e.className, (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05)]; });
 }"""  # Source: WCAG 2.2, relative luminance and contrast ratio
@@ -45,40 +44,6 @@ class Slow(RuleAnnotator):
     def annotate_spans(self, record: Any, spans: Any) -> list[Any]:
         time.sleep(len(spans))
         return super().annotate_spans(record, spans)
-
-
-class _Reader(HTMLParser):
-    """Text inside the element of a class, and every tag and attribute met."""
-
-    def __init__(self, wanted: str) -> None:
-        super().__init__(convert_charrefs=True)
-        self.wanted, self.depth, self.text = wanted, 0, ""
-        self.tags: set[str] = set()
-        self.values: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.add(tag)
-        self.values += [value or "" for _, value in attrs]
-        if self.depth or self.wanted in (dict(attrs).get("class") or "").split():
-            self.depth += 1
-
-    def handle_endtag(self, tag: str) -> None:
-        self.depth -= self.depth > 0
-
-    def handle_data(self, data: str) -> None:
-        self.text += data if self.depth else ""
-
-
-def read(page: str, wanted: str) -> _Reader:
-    reader = _Reader(wanted)
-    reader.feed(page)
-    reader.close()
-    return reader
-
-
-def sentence(text: str, start: int, end: int, **more: Any) -> dict[str, Any]:
-    plain = {"text": text[start:end], "start": start, "end": end, "status": "checked", "label": "supported"}
-    return {**plain, "scores": None, "fragments": [], "correction": [], **more}
 
 
 def write_run(folder: Path) -> Path:

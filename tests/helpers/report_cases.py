@@ -1,32 +1,32 @@
-"""Annotated records for the tests of reports."""
+"""Annotated records and a strict reader of pages, for the tests of reports and of the demo."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from html.parser import HTMLParser
 from typing import Any
 
 from mitigate.report.totals import Totals
 from tests.helpers.standin import ExactAnnotator
 
+REFERENCE = "The tower is 330 metres high. It stands in Paris."
+ANSWER = "It stands in Paris. The tower is 300 metres high. It is grey. Thanks!"
 LETTERS = {"s": "supported", "c": "contradictory", "u": "unverifiable", "n": "no_fact"}
+
+
+def sentence(text: str, start: int, end: int, **more: Any) -> dict[str, Any]:
+    """A supported sentence of a text."""
+    plain = {"text": text[start:end], "start": start, "end": end, "status": "checked", "label": "supported"}
+    return {**plain, "scores": None, "fragments": [], "correction": [], **more}
 
 
 def record_of(kinds: str, **extra: Any) -> dict[str, Any]:
     """A record with one sentence "A." per letter: s, c, u, n as labels, - for not checked."""
-    sentences = [
-        {
-            "text": "A.",
-            "start": 3 * i,
-            "end": 3 * i + 2,
-            "status": "checked" if kind in LETTERS else "too_long",
-            "label": LETTERS.get(kind),
-            "scores": None,
-            "fragments": [],
-            "correction": [],
-        }
-        for i, kind in enumerate(kinds)
-    ]
     answer = " ".join("A." for _ in kinds)
+    sentences = [
+        sentence(answer, 3 * i, 3 * i + 2, label=LETTERS.get(k), status="checked" if k in LETTERS else "too_long")
+        for i, k in enumerate(kinds)
+    ]
     annotator = {"name": "exact", "fingerprint": "exact-1"}
     return {"reference": "r", "answer": answer, **extra, "sentences": sentences, "annotator": annotator}
 
@@ -43,5 +43,42 @@ def totals_of(records: Iterable[dict[str, Any]]) -> Totals:
     return totals
 
 
-REFERENCE = "The tower is 330 metres high. It stands in Paris."
-ANSWER = "It stands in Paris. The tower is 300 metres high. It is grey. Thanks!"
+class Page(HTMLParser):
+    """Reads HTML strictly: every element is closed in order; (tag, attributes, text) of each is kept."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.stack: list[tuple[str, dict[str, str | None], list[str]]] = []
+        self.elements: list[tuple[str, dict[str, str | None], str]] = []
+        self.feed(text)
+        self.close()
+        assert self.stack == []
+        self.tags = {tag for tag, _, _ in self.elements}
+        self.attributes = [pair for _, attrs, _ in self.elements for pair in attrs.items()]
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert len({name for name, _ in attrs}) == len(attrs)
+        if tag in ("meta", "br"):  # never closed
+            self.elements.append((tag, dict(attrs), ""))
+        else:
+            self.stack.append((tag, dict(attrs), []))
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs), ""))
+
+    def handle_endtag(self, tag: str) -> None:
+        name, attrs, text = self.stack.pop()
+        assert name == tag
+        self.elements.append((tag, attrs, "".join(text)))
+
+    def handle_data(self, data: str) -> None:
+        for _, _, text in self.stack:
+            text.append(data)
+
+    def texts(self, class_: str, tag: str | None = None) -> list[str]:
+        """Text of the elements of a class, and of that name where one is given."""
+        return [t for name, a, t in self.elements if class_ in (a.get("class") or "").split() and tag in (None, name)]
+
+    def named(self, tag: str) -> list[str]:
+        """Text of the elements of a name."""
+        return [text for name, _, text in self.elements if name == tag]

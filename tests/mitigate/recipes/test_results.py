@@ -40,8 +40,8 @@ def test_figures_by_hand() -> None:
 
 def test_page_shows_answers_side_by_side_escaped(tmp_path: Path) -> None:
     rows = [sample("<b>One</b>.", ["contradictory"]), sample("Two.", ["supported"], when="after")]
-    (tmp_path / "c.png").write_bytes(b"\x89PNG")
-    write_page(tmp_path / "p.html", "x < y", rows, compare(rows), tmp_path / "c.png", 5)
+    metrics = [{"step": 1, "reward<b>": 0.5}, {"step": 2, "reward<b>": 1.5}]
+    write_page(tmp_path / "p.html", "x < y", rows, compare(rows), metrics, 5)
     page = (tmp_path / "p.html").read_text(encoding="utf-8")
     wrong = marked("<b>One</b>.", [(0, 11, '<span class="s contradictory" title="contradictory">')])
     right = marked("Two.", [(0, 4, '<span class="s supported" title="supported">')])
@@ -51,4 +51,5 @@ def test_page_shows_answers_side_by_side_escaped(tmp_path: Path) -> None:
     assert "100 % → 0 %" in page
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)
     assert policy is not None
-    assert "default-src 'none'; img-src data:;" in policy[1]
+    assert policy[1].startswith("default-src 'none'; style-src 'sha256-")
+    assert 'aria-label="reward&lt;b&gt;: from 0.5 at step 1 to 1.5 at step 2"' in page

@@ -97,20 +97,20 @@ def client(served: Served) -> Iterator[Any]:
     one.close()
 
 
-def test_it_listens_on_loopback_and_names_two_endpoints(served: Served, client: Any) -> None:
+def test_page_listens_on_loopback_with_two_endpoints(served: Served, client: Any) -> None:
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+/", served.url)
     assert served.page.share_url is None
     assert set(client.view_api(return_format="dict")["named_endpoints"]) == {"/annotate", "/fewl"}
 
 
-def test_annotate_by_client_is_annotate(client: Any) -> None:
+def test_annotate_endpoint_equals_annotate(client: Any) -> None:
     record = {"question": "Who?", "reference": REFERENCE, "answer": ANSWER}
     found = client.predict(**record, annotator="rule", api_name="/annotate")
     assert found == {**RuleAnnotator(scores=True).annotate(**record).to_dict()}
     assert client.predict("", REFERENCE, ANSWER, api_name="/annotate")["sentences"] == found["sentences"]
 
 
-def test_fewl_by_client(client: Any) -> None:
+def test_fewl_endpoint_scores_answers(client: Any) -> None:
     record = {
         "question": "Do camels store water?",
         "answers": [{"text": "No, fat."}, {"text": "Yes."}],
@@ -131,14 +131,14 @@ def test_fewl_by_client(client: Any) -> None:
         (("", "r", " "), "The answer is empty"),
     ],
 )
-def test_what_is_not_taken_is_refused_politely(client: Any, arguments: tuple[str, ...], message: str) -> None:
+def test_endpoint_refuses_with_the_reason(client: Any, arguments: tuple[str, ...], message: str) -> None:
     from gradio_client.exceptions import AppError
 
     with pytest.raises(AppError, match=re.escape(message)):
         client.predict(*arguments, api_name="/annotate")
 
 
-def test_a_request_larger_than_any_input_is_not_read(served: Served) -> None:
+def test_too_large_request_is_not_read(served: Served) -> None:
     body = json.dumps({"data": ["", "r", "x" * 7_000_000, "rule"]}).encode()
     asked = urllib.request.Request(
         f"{served.url}gradio_api/call/annotate", data=body, headers={"Content-Type": "application/json"}
@@ -150,7 +150,7 @@ def test_a_request_larger_than_any_input_is_not_read(served: Served) -> None:
         assert "bytes; this page takes 6,000,000" in json.loads(answer.read())["detail"]
 
 
-def test_people_at_once_do_not_mix(client: Any) -> None:
+def test_calls_at_once_do_not_mix(client: Any) -> None:
     def ask(number: int) -> bool:
         reference = f"Ship {number} left in {1900 + number}."
         answer = f"{reference} Ship {number + 1} sank. Nobody saw {number}."
@@ -220,7 +220,7 @@ def choose(page: Any, box: str, name: str) -> None:
     page.keyboard.press("Enter")
 
 
-def test_an_example_is_annotated_and_a_sentence_shows_its_evidence(visit: Any) -> None:
+def test_chosen_sentence_shows_its_card_and_evidence(visit: Any) -> None:
     page = visit(viewport={"width": 1280, "height": 900})
     page.get_by_text("Lighthouse (English)").click()
     page.wait_for_function(
@@ -238,8 +238,8 @@ def test_an_example_is_annotated_and_a_sentence_shows_its_evidence(visit: Any) -
     card = page.locator("#annotated .card:visible")
     assert card.count() == 1
     assert "sentence 1 of 8" in card.inner_text()
-    assert "Probabilities" in card.inner_text()
-    (evidence,) = page.locator("#annotated .e.on").all_text_contents()
+    assert re.search(r"supported\s+\d+ %", card.inner_text())
+    (evidence,) = page.locator("#annotated mark.on").all_text_contents()
     assert "about 14 kilometres off the coast" in evidence
     page.keyboard.press("ArrowRight")
     assert page.locator("#annotated .s[aria-pressed=true]").text_content().startswith("The first lighthouse")
@@ -250,15 +250,15 @@ def test_an_example_is_annotated_and_a_sentence_shows_its_evidence(visit: Any) -
     assert json.loads(Path(download.value.path()).read_text())["answer"] == answer
 
 
-def test_labels_corrections_and_what_was_not_checked_are_told_in_words(visit: Any) -> None:
+def test_labels_corrections_and_reasons_are_in_words(visit: Any) -> None:
     page = visit()
     judge(page, ANSWER)
-    assert "67 %" in page.inner_text("#annotated .rate")
+    assert "67 %" in page.inner_text("#annotated .tile")
     assert [s.get_attribute("title") for s in page.locator("#annotated .s").all()] == [
         "1: supported", "2: contradictory", "3: unverifiable", "4: no fact",
     ]  # fmt: skip
-    assert page.text_content("#annotated .corrected .diff del") == "baker"
-    assert page.text_content("#annotated .corrected .diff ins") == "miller"
+    assert page.text_content("#annotated .corrected del") == "baker"
+    assert page.text_content("#annotated .corrected ins") == "miller"
     judge(page, "Nobody can tell.", reference=" ")
     assert "1 sentence was not checked" in page.inner_text("#annotated .unchecked")
     judge(page, "x", annotator="broken", wait=False)
@@ -280,12 +280,12 @@ def test_hostile_text_is_text(visit: Any) -> None:
     page.wait_for_selector("#annotated .notice")
     told = page.inner_text("#annotated .notice")
     assert "The answer has 50,001 characters; this page takes 50,000." in told
-    long = "The mill was built in 1804, and its red roofs can be seen from Ostrand. " * 690
+    long = "The mill was built in 1804, and its red roofs can be seen from Ostrand. " * 230
     judge(page, long)
     assert page.text_content("#annotated .answer") == page.input_value("#answer textarea") == long
 
 
-def test_it_streams_and_stops_and_two_people_do_not_mix(visit: Any, served: Served) -> None:
+def test_stopped_stream_keeps_other_visitors_apart(visit: Any, served: Served) -> None:
     one, two = visit(), visit()
     one.route("**/cancel", lambda route: (time.sleep(1.5), route.continue_()))  # more sentences come meanwhile
     before = served.slow.sentences
@@ -304,13 +304,13 @@ def test_it_streams_and_stops_and_two_people_do_not_mix(visit: Any, served: Serv
     while served.slow.sentences > judged:  # the sentence under way is finished
         judged = served.slow.sentences
         assert judged - before < 400
-        time.sleep(2)
+        time.sleep(1)
     assert judged - before >= shown + 3
     assert one.locator("#annotated .s.unverifiable").count() == shown
     assert "because it was stopped" in one.inner_text("#annotated .unchecked")
 
 
-def test_a_batch_goes_up_and_comes_down(visit: Any, tmp_path: Path) -> None:
+def test_batch_goes_up_and_comes_down(visit: Any, tmp_path: Path) -> None:
     rows = [{"id": f"r{i}", "question": f"<b>{i}</b>?", "reference": REFERENCE, "answer": ANSWER} for i in range(6)]
     source = tmp_path / "in.jsonl"
     source.write_text("".join(json.dumps(row) + "\n" for row in rows) + "<i>bad</i>\n")
@@ -336,7 +336,7 @@ def test_a_batch_goes_up_and_comes_down(visit: Any, tmp_path: Path) -> None:
     assert "Hallucination report" in found[1][1]
 
 
-def test_a_batch_stops_and_gives_what_is_done(visit: Any, tmp_path: Path) -> None:
+def test_stopped_batch_gives_what_is_done(visit: Any, tmp_path: Path) -> None:
     row = json.dumps({"reference": REFERENCE, "answer": ANSWER}) + "\n"
     (tmp_path / "in.jsonl").write_text(row * 200)
     page = visit()
@@ -364,7 +364,7 @@ def test_compare_and_training(visit: Any) -> None:
     page.wait_for_selector("#compared .mt-view:not(.busy) >> nth=1")
     scores = [float(text) for text in page.locator("#compared .score b").all_text_contents()]
     assert scores[0] > scores[1]
-    assert page.locator("#compared table.plain tbody tr").count() == 3  # one for each reference LLM, with its weight
+    assert page.locator("#compared tbody tr").count() == 3  # one for each reference LLM, with its weight
     page.get_by_role("tab", name="Training").click()
     choose(page, "#run-folder", "one")
     page.click("#run-open")
@@ -376,7 +376,7 @@ def test_compare_and_training(visit: Any) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_can_be_read_on_a_phone_in_light_and_dark(visit: Any, scheme: str) -> None:
+def test_page_is_readable_on_phones_light_and_dark(visit: Any, scheme: str) -> None:
     page = visit(viewport={"width": 390, "height": 844}, color_scheme=scheme)
     judge(page, ANSWER)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390

@@ -11,12 +11,20 @@ import pytest
 from mitigate.cli.main import main
 from mitigate.demo.limits import Limits, Refusal
 from mitigate.demo.page import run_batch
-from mitigate.demo.service import Service, Shelf, annotate_stepwise, fewl_record
+from mitigate.demo.service import Partial, Service, Shelf
 from tests.helpers.demo_parts import ANSWER, REFERENCE
 from tests.helpers.rule_annotator import RuleAnnotator
 
 
-def test_long_and_broken_texts_are_refused_with_what_to_do() -> None:
+def serving(annotator: Any, limits: Limits = Limits()) -> Service:  # noqa: B008
+    return Service(Shelf(load=lambda _: annotator), limits)
+
+
+def steps(annotator: Any, reference: str, answer: str) -> list[Partial]:
+    return list(serving(annotator).annotate_stepwise(None, reference, answer, None))
+
+
+def test_long_and_broken_texts_are_refused() -> None:
     limits = Limits(characters=10)
     limits.check(answer="x" * 10, question=None)
     with pytest.raises(Refusal, match=r"The answer has 11 characters; this page takes 10\. Shorten it"):
@@ -29,7 +37,7 @@ def test_long_and_broken_texts_are_refused_with_what_to_do() -> None:
         Service(Shelf(), limits).annotate(None, "x", " \n", None)
 
 
-def test_only_offered_annotators_are_loaded_unless_any_may_be() -> None:
+def test_only_offered_annotators_are_loaded() -> None:
     asked = []
 
     def load(name: str) -> Any:
@@ -51,10 +59,9 @@ def test_only_offered_annotators_are_loaded_unless_any_may_be() -> None:
         Shelf(["one"], open_choice=True, load=load).annotator("broken")
 
 
-def test_an_answer_is_judged_in_steps_that_add_up_to_the_whole() -> None:
-    annotator = RuleAnnotator(scores=True)
+def test_steps_add_up_to_the_whole_answer() -> None:
     record = {"reference": REFERENCE, "answer": ANSWER}
-    found = list(annotate_stepwise(Shelf(["rule"], load=lambda _: annotator), "rule", record))
+    found = steps(RuleAnnotator(scores=True), **record)
     assert [len(part.waiting) for part in found] == [4, 3, 0]
     whole = RuleAnnotator(scores=True).annotate(**record).to_dict()
     assert found[-1].record["sentences"] == whole["sentences"]
@@ -68,9 +75,9 @@ def test_an_answer_is_judged_in_steps_that_add_up_to_the_whole() -> None:
         "Le canal a été ouvert en 1822. Il mesure 14 km. Bateaux. Merci beaucoup pour votre question.",
     ],
 )
-def test_steps_of_the_embedded_annotator_give_what_one_call_gives(answer: str, embedded: Any) -> None:
+def test_steps_of_embedded_annotator_equal_one_call(answer: str, embedded: Any) -> None:
     reference = "A canal was dug beside the mill. It was opened in 1822 and is 14 km long. It closed in 1911."
-    *_, last = annotate_stepwise(Shelf(load=lambda _: embedded), None, {"reference": reference, "answer": answer})
+    *_, last = steps(embedded, reference, answer)
     whole = embedded.annotate(reference=reference, answer=answer).to_dict()
     for ours, theirs in zip(last.record["sentences"], whole["sentences"], strict=True):
         scores, expected = ours.pop("scores"), theirs.pop("scores")
@@ -85,7 +92,7 @@ def embedded() -> Any:
     return load_annotator()
 
 
-def test_a_generative_annotator_streams_chinese_as_it_judges_it_whole() -> None:
+def test_generative_annotator_streams_chinese() -> None:
     from annotators.generative.annotator import GenerativeAnnotator
     from engines.openai_engine import OpenAIEngine
     from tests.helpers.annotator_server import annotating, correct
@@ -94,7 +101,7 @@ def test_a_generative_annotator_streams_chinese_as_it_judges_it_whole() -> None:
     with annotating(correct) as server:
         engine = OpenAIEngine("m", server.url, max_retries=0, timeout=30.0)
         annotator = GenerativeAnnotator(engine)
-        found = list(annotate_stepwise(Shelf(load=lambda _: annotator), None, record))
+        found = steps(annotator, **record)
         whole = annotator.annotate(**record).to_dict()
         annotator.close()
     assert len(found) > 2
@@ -102,24 +109,24 @@ def test_a_generative_annotator_streams_chinese_as_it_judges_it_whole() -> None:
     assert [s["label"] for s in whole["sentences"]] == ["no_fact", "contradictory", "supported", "unverifiable"]
 
 
-def test_a_failing_annotator_is_a_refusal() -> None:
+def test_failing_annotator_is_a_refusal() -> None:
     class Failing(RuleAnnotator):
         def judge(self, sentences: Any) -> Any:
             raise RuntimeError("the server\nwent away")
 
     with pytest.raises(Refusal, match="'rule' failed: the server went away"):
-        list(annotate_stepwise(Shelf(load=lambda _: Failing()), None, {"reference": "a", "answer": "b"}))
+        steps(Failing(), "a", "b")
 
 
-def test_a_file_is_annotated_into_files(tmp_path: Path) -> None:
+def test_file_is_annotated_into_files(tmp_path: Path) -> None:
     source = tmp_path / "in.jsonl"
     rows = [{"id": i, "reference": REFERENCE, "answer": ANSWER, "sentences": "old"} for i in range(5)]
     lines = [json.dumps(row) for row in rows]
     lines[2:2] = ["{not json <b>", json.dumps({"reference": "x" * 2001, "answer": "a"})]
     source.write_text("\n".join(lines))
-    shelf = Shelf(load=lambda _: RuleAnnotator())
-    done = [batch.done for batch in run_batch(shelf, Limits(characters=2000), source, None)]
-    *_, batch = run_batch(shelf, Limits(characters=2000), source, None)
+    service = serving(RuleAnnotator(), Limits(characters=2000))
+    done = [batch.done for batch in run_batch(service, source, None)]
+    *_, batch = run_batch(service, source, None)
     assert done[0] == 0
     assert done[-1] == 5
     written = [json.loads(line) for line in batch.output.read_text().splitlines()]
@@ -129,15 +136,15 @@ def test_a_file_is_annotated_into_files(tmp_path: Path) -> None:
     assert batch.rejected[1] == "line 4: reference: expected at most 2,000 characters, got 2,001 characters"
     assert batch.rejected_file is not None
     assert [json.loads(line)["line"] for line in batch.rejected_file.read_text().splitlines()] == [3, 4]
-    assert "2 of 3 factual sentences hallucinated" in batch.report().read_text()
+    assert "2 of 3 factual sentences hallucinated" in batch.files()[1].read_text()
     with pytest.raises(Refusal, match="more than 3 records"):
-        list(run_batch(shelf, Limits(records=3), source, None))
+        list(run_batch(serving(RuleAnnotator(), Limits(records=3)), source, None))
     source.write_text("nothing\n")
     with pytest.raises(Refusal, match=r"The file has no good record\. The first bad line: line 1"):
-        list(run_batch(shelf, Limits(), source, None))
+        list(run_batch(service, source, None))
 
 
-def test_fewl_of_one_question_is_that_of_the_library() -> None:
+def test_fewl_equals_that_of_the_library() -> None:
     from fewl import FewlOptions, cosine, score_records
 
     record = {
@@ -148,10 +155,10 @@ def test_fewl_of_one_question_is_that_of_the_library() -> None:
         "co": ["They hold fat."],
     }
     other = {"question": "Are bats blind?", "answers": [], "reference_answers": {"one": "No.", "two": "They see."}}
-    shelf = Shelf()
-    found = fewl_record(shelf, Limits(), record, neighbours=[other])
+    service = Service(Shelf(), Limits())
+    found = service.fewl(record, neighbours=[other])
     options = FewlOptions(aggregation="eq6", expertise="similarity")
-    encode = shelf.embedder.encode
+    encode = service.shelf.embedder.encode
     scored, _ = score_records([record, other], similarity=cosine(encode), encode=encode, options=options)
     for ours, theirs in zip(found["answers"], scored[0]["answers"], strict=True):
         for name in ("score", "truthfulness", "laziness"):
@@ -159,7 +166,7 @@ def test_fewl_of_one_question_is_that_of_the_library() -> None:
     a, b = encode([record["answers"][0]["text"], "Their humps hold fat."])
     assert found["answers"][0]["similarity"]["one"] == pytest.approx(float(a @ b), abs=1e-4)
     assert found["answers"][2]["similarity"] == {"one": None, "two": None}
-    assert fewl_record(shelf, Limits(), record)["answers"][0]["laziness"] is None
+    assert service.fewl(record)["answers"][0]["laziness"] is None
 
 
 @pytest.mark.parametrize(
@@ -175,9 +182,9 @@ def test_fewl_of_one_question_is_that_of_the_library() -> None:
 def test_fewl_refuses_with_the_reason(change: dict[str, Any], message: str) -> None:
     record = {"question": "q", "answers": [{"text": "a"}], "reference_answers": {"llm": "b"}, **change}
     with pytest.raises(Refusal, match=message):
-        fewl_record(Shelf(), Limits(), record)
+        Service(Shelf(), Limits()).fewl(record)
     with pytest.raises(Refusal, match="Expected an aggregation of eq6"):
-        fewl_record(Shelf(), Limits(), record, aggregation="x")
+        Service(Shelf(), Limits()).fewl(record, aggregation="x")
 
 
 @pytest.mark.parametrize(
@@ -188,7 +195,7 @@ def test_fewl_refuses_with_the_reason(change: dict[str, Any], message: str) -> N
         (["--max-characters", "0"], "--max-characters: expected 1 or more, got 0"),
     ],
 )
-def test_wrong_options_are_told_before_anything_loads(
+def test_wrong_options_fail_before_anything_loads(
     args: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["demo", *args]) == 2

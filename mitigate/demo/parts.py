@@ -1,0 +1,261 @@
+"""What the tabs share: settings of their events, boxes, and the view of an annotated answer.
+
+The parts of a view are drawn by ``mitigate/report/html.py``. A view is one `.mt-view` element in which a sentence can
+be chosen; ``page.js`` then shows its card and marks its evidence.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from mitigate.demo.limits import Limits, Refusal, problems_of, read_uploaded
+from mitigate.demo.service import Shelf
+from mitigate.io import Check, counted
+from mitigate.report.html import (
+    answer_text,
+    counts,
+    difference,
+    escape,
+    findings,
+    rate_tile,
+    reasons,
+    reference_text,
+    tag,
+)
+from mitigate.report.totals import HALLUCINATED, NOT_CHECKED, WORDS, Record, Totals, kind_of
+
+HERE = Path(__file__).parent
+QUICK: dict[str, Any] = {"api_visibility": "private", "queue": False, "show_progress": "hidden"}
+"""For events that ask no model."""
+KEPT_SECONDS = 3600  # of what a visitor has loaded or judged
+MANY = 150  # sentences from which cards come only when all are judged: sending them at every step takes its time
+SHOWN_FRAGMENT = 1_200  # characters of a fragment in a card; the reference beside it shows it whole
+STEPS = (
+    '<nav class="steps"><button type="button" data-step="-1" aria-label="Sentence before">‹</button>'
+    '<button type="button" data-step="1" aria-label="Next sentence">›</button></nav>'
+)
+
+
+def judging(limits: Limits) -> dict[str, Any]:
+    """For events that ask a model: queued, and as many at once as the limits say."""
+    return {
+        "api_visibility": "private",
+        "show_progress": "hidden",
+        "concurrency_limit": limits.at_once,
+        "concurrency_id": "model",
+    }
+
+
+@lru_cache(maxsize=1)
+def examples() -> dict[str, list[dict[str, Any]]]:
+    """The examples of each tab."""
+    found: dict[str, list[dict[str, Any]]] = json.loads((HERE / "examples.json").read_text(encoding="utf-8"))
+    return found
+
+
+def annotator_box(shelf: Shelf) -> gr.Dropdown:
+    """The choice of annotator."""
+    return gr.Dropdown(
+        list(shelf.names),
+        value=shelf.names[0],
+        allow_custom_value=shelf.open_choice,
+        label="Annotator",
+        info="embedded, a folder, a hub id, or generative:KIND:MODEL[@URL]" if shelf.open_choice else None,
+        scale=2,
+        min_width=260,
+        elem_classes="mt-annotator",
+    )
+
+
+def views(value: str, name: str) -> gr.HTML:
+    """An element that shows views, with the script that lets sentences be chosen.
+
+    The template stays "${value}": Gradio evaluates a template, and inserts a value as it is.
+    """
+    script = (HERE / "page.js").read_text(encoding="utf-8")
+    return gr.HTML(value, js_on_load=script, apply_default_css=False, elem_id=name, elem_classes="mt")
+
+
+def picker_box() -> gr.Dropdown:
+    """The choice of a record of a file, there once a file is."""
+    return gr.Dropdown(
+        [], label="Record of the file", show_label=False, container=False, visible=False, type="index", scale=1
+    )
+
+
+def fill_from_file(
+    load: gr.UploadButton,
+    picker: gr.Dropdown,
+    result: gr.HTML,
+    boxes: Sequence[Any],
+    *,
+    limits: Limits,
+    check: Check,
+    title: Callable[[Record], str],
+    fill: Callable[[list[dict[str, Any]], int], Sequence[Any]],
+    nothing: str,
+) -> None:
+    """Let an uploaded file fill boxes: with its first record, or with the one that is picked.
+
+    Args:
+        load: Takes the file.
+        picker: Offers its records.
+        result: Says what is wrong with it, or ``nothing``.
+        boxes: What is filled.
+        limits: Of files.
+        check: Of records.
+        title: Of a record.
+        fill: Values of the boxes for the record of that number, from 0.
+        nothing: What ``result`` shows where no line is bad.
+    """
+    loaded = gr.State([], time_to_live=KEPT_SECONDS)
+
+    def opened(path: str) -> dict[Any, Any]:
+        try:
+            records, bad = read_uploaded(Path(path), limits, check)
+        except Refusal as error:
+            return {result: notice(str(error)), loaded: [], picker: gr.update(visible=False, choices=[])}
+        names = [f"{i}: {' '.join(title(record).split())[:80]}" for i, record in enumerate(records, start=1)]
+        lines = counted(len(bad), "line of the file was", "lines of the file were")
+        return {
+            loaded: records,
+            picker: gr.update(choices=names, value=names[0], visible=True),
+            result: notice(f"{lines} rejected: {problems_of(bad[0])[:300]}") if bad else nothing,
+            **dict(zip(boxes, fill(records, 0), strict=True)),
+        }
+
+    def picked(number: int | None, records: list[dict[str, Any]]) -> Sequence[Any]:
+        if number is None or not 0 <= number < len(records):
+            return [gr.skip()] * len(boxes)
+        return fill(records, number)
+
+    load.upload(opened, load, [loaded, picker, result, *boxes], **QUICK)
+    picker.input(picked, [picker, loaded], [*boxes], **QUICK)
+
+
+def notice(message: str) -> str:
+    """A refusal, or what was left out."""
+    return f'<div class="notice" role="alert"><p>{escape(message)}</p></div>'
+
+
+def empty(what: str, how: str) -> str:
+    """What stands where results will be; HTML."""
+    return f'<div class="empty"><p><b>{what}</b></p><p>{how}</p></div>'
+
+
+def pane(title: str, body: str, note: str = "") -> str:
+    """A part of a view with its heading; HTML."""
+    return f'<section class="pane"><h2>{title} <small>{note}</small></h2>{body}</section>'
+
+
+def summary(totals: Totals, more: str = "", none: str = "no factual sentence was judged") -> str:
+    """Rate, bar and legend."""
+    return f'<div class="summary">{rate_tile(totals, more, none)}<div class="counts">{counts(totals)}</div></div>'
+
+
+def annotated_view(
+    record: Record,
+    waiting: Sequence[tuple[int, int]] = (),
+    *,
+    run: str = "",
+    stopped: bool = False,
+    with_reference: bool = True,
+) -> str:
+    """Everything about one annotated answer.
+
+    Args:
+        record: Annotated record, maybe of its first sentences only.
+        waiting: Offsets of the sentences without a judgement.
+        run: Names the annotation, so that a new one begins with nothing chosen.
+        stopped: Whether the waiting ones will never be judged.
+        with_reference: Whether the reference and the corrected answer are shown too.
+    """
+    judged, text, reference = record["sentences"], record["answer"], record["reference"]
+    left = {"status": "it was stopped", "label": None}  # an unknown status is its own reason
+    others = [{**left, "text": text[start:end], "start": start, "end": end} for start, end in waiting]
+    whole = {**record, "sentences": [*judged, *others]}
+    total = len(whole["sentences"])
+    totals = Totals()
+    totals.add(whole if stopped else record)
+
+    def opening(number: int, sentence: Record) -> str:
+        kind = kind_of(sentence)
+        if number > len(judged):
+            kind, title = (kind, "not checked: stopped") if stopped else ("waiting", "not judged yet")
+            return f'<span class="s {kind}" title="{title}">'
+        return (
+            f'<span class="s {kind}" role="button" tabindex="{0 if number == 1 else -1}" aria-pressed="false" '
+            f'data-s="{number}" title="{number}: {WORDS[kind]}">'
+        )
+
+    first = next((i for i, s in enumerate(judged, start=1) if s["label"] in HALLUCINATED), None)
+    if first is None and judged and not waiting:
+        first = 1
+    cards = ""
+    if not waiting or total <= MANY:
+        cards = "".join(_card(s, i, total, len(reference)) for i, s in enumerate(judged, start=1))
+    shown = pane(
+        "Answer",
+        '<div class="answer" dir="auto" role="group" aria-label="Answer; arrow keys go from sentence to sentence">'
+        f"{answer_text(whole, opening)}</div>"
+        f'<div class="cards" hidden>{STEPS}<div aria-live="polite">{cards}</div></div>',
+    )
+    if with_reference:
+        shown = f'<div class="panes">{shown}{_reference(reference, judged)}</div>{_corrected(record)}'
+    so_far = f" · {len(judged)} of {total} {'judged, then stopped' if stopped else 'judged so far'}" if waiting else ""
+    live = bool(waiting) and not stopped
+    return (
+        f'<div class="mt-view{" busy" if live else ""}" data-run="{escape(run)}" data-first="{first or ""}">'
+        f"{summary(totals, so_far, 'judging') if live else summary(totals, so_far)}{_unchecked(totals)}{shown}</div>"
+    )
+
+
+def _unchecked(totals: Totals) -> str:
+    told = reasons(totals)
+    if not told:
+        return ""
+    hint = " Choose an annotator that reads it, such as <code>generative:KIND:MODEL</code>."
+    return (
+        f'<p class="unchecked" role="status"><b>'
+        f"{counted(totals.kinds[NOT_CHECKED], 'sentence was', 'sentences were')} not checked:</b> {told}."
+        f"{hint if totals.reasons['language_unsupported'] else ''} They count neither for nor against the answer.</p>"
+    )
+
+
+def _card(sentence: Record, number: int, total: int, reference_length: int) -> str:
+    """What is known of one sentence; hidden until it is chosen."""
+    kind = kind_of(sentence)
+    none = "" if sentence["scores"] or kind == NOT_CHECKED else "<p>This annotator gives no probabilities.</p>"
+    return (
+        f'<article class="card {kind}" data-card="{number}" hidden><header>{tag(kind)}<span>sentence {number} of '
+        f"{total}</span></header>{findings(sentence, reference_length, SHOWN_FRAGMENT)}{none}</article>"
+    )
+
+
+def _reference(reference: str, sentences: Sequence[Record]) -> str:
+    if not reference.strip():
+        return pane("Reference", "<p><small>None was given.</small></p>")
+    return pane(
+        "Reference",
+        '<div class="reference text" dir="auto" tabindex="0" role="region" aria-label="Reference">'
+        f"{reference_text(reference, sentences)}</div>",
+        "evidence of the chosen sentence is marked",
+    )
+
+
+def _corrected(record: Record) -> str:
+    """The answer with its corrections put in; nothing where the annotator gives none."""
+    edits = [edit for s in record["sentences"] for edit in s["correction"]]
+    if not edits:
+        return ""
+    open_ = sum(s["label"] in HALLUCINATED and not s["correction"] for s in record["sentences"])
+    left = f" {counted(open_, 'marked sentence has', 'marked sentences have')} no correction." if open_ else ""
+    body = f'<div class="text" dir="auto">{difference(record["answer"], edits)}</div>'
+    note = f"struck through: taken out; underlined: put in.{left}"
+    return f'<div class="corrected">{pane("Corrected answer", body, note)}</div>'

@@ -1,0 +1,64 @@
+"""The terminal report: exact text, and nothing from a record steers the terminal."""
+
+from __future__ import annotations
+
+import io
+import re
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from mitigate.report.terminal import print_records, summary
+from mitigate.report.totals import REASONS
+from tests.helpers.report_cases import ANSWER, REFERENCE, annotated, record_of, totals_of
+
+
+def printed(*records: dict[str, Any], terminal: bool = False) -> str:
+    out = io.StringIO()
+    colours = "standard" if terminal else None
+    console = Console(file=out, width=100, force_terminal=terminal, color_system=colours, highlight=False, markup=False)
+    print_records(console, list(records))
+    console.print(summary(totals_of(records), 2, [("output", Path("out.jsonl"))]))
+    return out.getvalue()
+
+
+def folded(*records: dict[str, Any]) -> str:
+    return " ".join(printed(*records).split())
+
+
+def test_label_probability_evidence_and_correction_are_shown() -> None:
+    text = folded(annotated(REFERENCE, ANSWER, id="tower", question="How high?"))
+    for part in (
+        "1 tower",
+        "Question How high?",
+        "✓ supported 100 % It stands in Paris. evidence “It stands in Paris.” (30–49 of 49)",
+        "✗ contradictory 100 % The tower is 300 metres high. "
+        "evidence “The tower is 330 metres high.” (0–29 of 49) correction “300” → “330”",
+        "? unverifiable 100 % It is grey.",
+        "○ no fact 100 % Thanks!",
+        "hallucination rate 67 % of 3 judged factual sentences",
+        "rejected lines 2",
+        "output out.jsonl",
+    ):
+        assert part in text
+
+
+def test_what_was_not_checked_says_why() -> None:
+    text = folded(annotated("", "Who knows. Nobody."))
+    assert "– not checked Who knows. because there is no reference text to check it against" in text
+    assert "no_reference 2 (there is no reference text to check it against)" in text
+    assert "hallucination rate not known" in text
+    assert set(REASONS) == {"no_reference", "language_unsupported", "too_long", "failed", "unsure"}
+    assert "The answer holds no sentence" in folded(record_of(""))
+
+
+def test_colours_on_terminals_only_escapes_of_records_never() -> None:
+    hostile = annotated("r", "\x1b]0;owned\x07 [bold red]markup[/] \x9b2J.", question="\x1b[2J?", id="\x1b[1m")
+    assert "\x1b" not in printed(hostile)
+    coloured = printed(hostile, terminal=True)
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", coloured)  # rich's own colour codes
+    assert plain != coloured
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", plain)
+    assert "[bold red]markup[/]" in coloured
+    assert "\x1b[1;31m" in printed(annotated(REFERENCE, ANSWER), terminal=True)  # contradictory is bold red

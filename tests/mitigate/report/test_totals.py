@@ -1,0 +1,91 @@
+"""Totals, safe text and Markdown tables: right figures, and nothing that steers a terminal."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mitigate.report.terminal import rate_line
+from mitigate.report.totals import KINDS, interval_text, merge, one_line, percent, printable, table
+from tests.helpers.report_cases import record_of, totals_of
+
+
+def test_totals_count_judged_and_unchecked_sentences() -> None:
+    totals = totals_of([record_of("sscun-"), record_of("--"), record_of("s")])
+    assert (totals.records, totals.sentences, totals.hallucinated, totals.factual) == (3, 9, 2, 5)
+    assert [totals.kinds[kind] for kind in KINDS] == [3, 1, 1, 1, 3]
+    assert totals.reasons == {"too_long": 3}
+    assert totals.rate == 0.4  # (1 c + 1 u) / (3 s + 1 c + 1 u)
+
+
+def test_nothing_judged_is_not_a_rate_of_zero() -> None:
+    totals = totals_of([record_of("n-"), record_of("")])
+    assert totals.rate is None
+    assert totals.interval is None
+    assert interval_text(totals) == ""
+    assert rate_line(totals) == "not known: no factual sentence was judged"
+
+
+def test_interval_by_hand() -> None:
+    # Records with (h, f) = (1, 2), (0, 2), (2, 2): F = 6, r = 3/6 = 0.5.
+    # Residuals h - r f = 0, -1, 1: sum of squares 2; Var = 3/2 * 2 / 36 = 1/12; n_eff = 0.25 / (1/12) = 3,
+    # which is the number of records. Wilson with n = 3, z² = 3.8415: centre (0.5 + 0.64024) / 2.28049 = 0.5,
+    # half = 1.95996 * sqrt(0.25/3 + 3.8415/36) / 2.28049 = 0.374665
+    totals = totals_of([record_of("sc"), record_of("ss"), record_of("cc")])
+    assert totals.interval == pytest.approx((0.125335, 0.874665), abs=1e-5)
+    assert interval_text(totals) == "95 % interval over records: 13 % to 87 %"
+
+
+def test_interval_knows_that_sentences_of_a_record_go_together() -> None:
+    # ten clean records of five sentences: n_eff is 10 records, not 50 sentences; Wilson's upper end is z²/(n + z²)
+    assert totals_of([record_of("sssss")] * 10).interval == pytest.approx((0, 1.959964**2 / (10 + 1.959964**2)))
+    alike = totals_of([record_of("ccccc"), record_of("sssss")] * 10).interval or (0, 0)
+    mixed = totals_of([record_of("cscsc"), record_of("scscs")] * 10).interval or (0, 0)
+    assert alike[1] - alike[0] > 2 * (mixed[1] - mixed[0])
+    assert totals_of([record_of("sc")]).interval is None
+    # shares that hardly differ between records (9 of 1/2, one of 1/3) do not count for more than 21 sentences:
+    # Wilson for 10 of 21: centre (0.476190 + 0.091463) / 1.182927 = 0.479872,
+    # half 1.959964 * sqrt(0.0118778 + 0.0021777) / 1.182927 = 0.196433
+    even = totals_of([record_of("sc")] * 9 + [record_of("ssc")]).interval
+    assert even == pytest.approx((0.283439, 0.676305), abs=2e-6)
+
+
+@given(st.lists(st.text("scun-", max_size=6), max_size=8))
+def test_interval_holds_the_rate(kinds: list[str]) -> None:
+    totals = totals_of(record_of(k) for k in kinds)
+    if totals.interval is not None and totals.rate is not None:
+        low, high = totals.interval
+        assert 0 <= low <= totals.rate + 1e-12
+        assert totals.rate - 1e-12 <= high <= 1
+        assert not math.isnan(low + high)
+
+
+def test_percent_never_rounds_to_none_or_all() -> None:
+    shares = {None: "not known", 0.0: "0 %", 1.0: "100 %", 0.001: "<1 %", 0.9999: ">99 %", 0.312: "31 %"}
+    assert {share: percent(share) for share in shares} == shares
+
+
+def test_merge_joins_overlapping_pairs() -> None:
+    assert merge([(5, 8), (0, 2), (1, 3), (3, 4), (9, 9)]) == [(0, 4), (5, 8), (9, 9)]
+
+
+def test_printable_text_cannot_steer_a_terminal() -> None:
+    text = printable("a\x1b[31mb\x07\x9b\u202ec\ud800\rd\r\ne\tf中")
+    assert text == "a[U+001B][31mb[U+0007][U+009B][U+202E]c[U+D800][U+000D]d\ne\tf中"
+
+
+def test_one_line_is_one_line_and_short() -> None:
+    assert one_line(" a \n\n b ", 10) == "a b"
+    assert one_line("x" * 11, 10) == "x" * 9 + "…"
+    assert one_line("x" * 10, 10) == "x" * 10
+    assert one_line("a" + " " * 100 + "b", 10) == "a…"
+    assert len(one_line("word " * 1_000_000, 50)) <= 50
+
+
+def test_no_cell_breaks_a_markdown_table() -> None:
+    assert table(["a", "b"], [[1234, "x | <b>\n[y](z) `c`"]]) == [
+        "| a | b |", "|---|---|", "| 1,234 | x &#124; &lt;b&gt; &#91;y](z) &#96;c&#96; |",
+    ]  # fmt: skip
