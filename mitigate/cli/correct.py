@@ -58,8 +58,8 @@ def add_parser(subparsers: Subparsers) -> None:
     correct = add_command(subparsers, "correct", "Correct the hallucinated sentences of answers.", more)
     more = (
         'Records are {"question"?, "reference", "answers": [{"text", "model"?}, …]}. The lowest hallucination rate '
-        "wins, and of equals the answer with most supported sentences. (By FEWL, without a reference document: `mitigate "
-        "fewl score` and `mitigate fewl pick`.)"
+        "wins, and of equals the answer with most supported sentences. (By FEWL, without a reference document: "
+        "`mitigate fewl score` and `mitigate fewl pick`.)"
     )
     best = add_command(subparsers, "best-of", "Choose the least hallucinated of several answers.", more)
     for parser, run in ((correct, run_correct), (best, run_best_of)):

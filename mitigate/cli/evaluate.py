@@ -98,7 +98,8 @@ def run(args: argparse.Namespace) -> int:
                 stack.callback(close)
             with progress("judging", len(rows)) as tell:
                 judged = predict(annotator, rows, lambda done, _: tell(done), parametric=args.without_reference)
-            similarity, models = None, {}
+            similarity: list[float | None] | None = None
+            models: dict[str, str] = {}
             if args.bertscore:
                 try:
                     similarity, models = bert_scores([row.row for row in rows], judged, args.bertscore)

@@ -12,7 +12,6 @@ from sklearn import metrics as sk
 
 from annotators.evaluation.splits import assign_folds
 from mitigate.cli.main import main
-from mitigate.io import OutputError
 from mitigate.labels import read_labelled
 from tests.helpers.evaluation_cases import FOUR_WAY, TWO_WAY, StandIn, labelled_row, linked_data, write_rows
 
@@ -183,13 +182,6 @@ def test_a_fold_without_rows_is_said(tmp_path: Path, stand_in: StandIn, capsys: 
     (fold,) = assign_folds(FOUR_WAY[:1])
     assert _run("--input", data, "--annotator", "any", "--fold", (fold + 1) % 5) == 2
     assert f"found none in fold {(fold + 1) % 5}" in capsys.readouterr().err
-
-
-def test_a_file_that_cannot_be_written_is_a_usage_error(tmp_path: Path) -> None:
-    from mitigate.io import write_bytes
-
-    with pytest.raises(OutputError, match="cannot write"):
-        write_bytes(tmp_path / ("m" * 252), b"{}")  # too long a name with what is added until it is whole
 
 
 def test_the_embedded_annotator_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
