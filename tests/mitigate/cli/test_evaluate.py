@@ -182,23 +182,3 @@ def test_a_fold_without_rows_is_said(tmp_path: Path, stand_in: StandIn, capsys: 
     (fold,) = assign_folds(FOUR_WAY[:1])
     assert _run("--input", data, "--annotator", "any", "--fold", (fold + 1) % 5) == 2
     assert f"found none in fold {(fold + 1) % 5}" in capsys.readouterr().err
-
-
-def test_the_embedded_annotator_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    reference = "Omar Khayyam was born in Nishapur in 1048. He wrote a treatise on algebra around 1070."
-    rows = [
-        {"sentence": "Omar Khayyam was born in Nishapur.", "label": "supported", "lang": "en"},
-        {"sentence": "Rice prices in Osaka doubled last winter.", "label": "unverifiable", "lang": "en"},
-        {"sentence": "他出生于内沙布尔。", "label": "supported", "lang": "zh"},
-    ]
-    data = write_rows(tmp_path / "omar.jsonl", [{"reference": reference, **row} for row in rows])
-    output = tmp_path / "metrics.json"
-    assert _run("--input", data, "--annotator", "embedded", "--output", output) == 0
-    assert "fold all, 3 rows" in capsys.readouterr().out
-    result = json.loads(output.read_text("utf-8"))
-    assert result["statuses"] == {"checked": 2, "language_unsupported": 1}
-    assert result["languages"]["en"]["auc"] == 1.0
-    assert result["languages"]["zh"]["coverage"] == 0.0
-    assert result["sources"]["omar"]["n"] == 3
-    assert result["run"]["annotator"]["name"] == "embedded"
-    assert len(result["run"]["annotator"]["fingerprint"]) >= 12
