@@ -91,9 +91,7 @@ def run_correct(args: argparse.Namespace) -> int:
         from mitigate.inference.correct import correct
 
         rows = [{k: v for k, v in record.items() if k == "answer" or k not in CORRECTED} for record in records]
-        mended = correct(
-            rows, annotator, regenerate=regenerate, delete=args.delete, abstain_above=args.abstain_above
-        )  # fmt: skip
+        mended = correct(rows, annotator, regenerate=regenerate, delete=args.delete, abstain_above=args.abstain_above)
         return [{**one.to_dict(), "correction_options": asked} for one in mended]
 
     with ExitStack() as stack:

@@ -57,9 +57,7 @@ def add_parser(subparsers: Subparsers, annotators: Mapping[str, Annotator]) -> N
     recipes.set_defaults(run=print_recipes)
 
 
-def run(
-    args: argparse.Namespace, *, program: str, tasks: tuple[str, ...], annotators: Mapping[str, Annotator]
-) -> int:  # fmt: skip
+def run(args: argparse.Namespace, *, program: str, tasks: tuple[str, ...], annotators: Mapping[str, Annotator]) -> int:
     """Run one recipe; returns the exit code."""
     from mitigate.recipes.config import dump, find_recipe, load_recipe, recipes_folder
     from mitigate.recipes.folder import open_run

@@ -217,7 +217,7 @@ def legend(kinds: Mapping[str, int] | None = None) -> str:
     items = []
     for kind in KINDS:
         number = "" if kinds is None else f"<b>{kinds[kind]:,}</b>"
-        found = "none" if number and not kinds[kind] else "some"
+        found = "none" if kinds is not None and not kinds[kind] else "some"
         items.append(
             f'<li class="{found}" title="{MEANING[kind]}"><div>{number}{tag(kind)}</div>'
             f"<small>{MEANING[kind]}</small></li>"

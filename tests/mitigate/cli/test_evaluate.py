@@ -12,7 +12,6 @@ from sklearn import metrics as sk
 
 from annotators.evaluation.splits import assign_folds
 from mitigate.cli.main import main
-from mitigate.io import OutputError
 from mitigate.labels import read_labelled
 from tests.helpers.evaluation_cases import FOUR_WAY, TWO_WAY, StandIn, labelled_row, linked_data, write_rows
 
@@ -183,30 +182,3 @@ def test_a_fold_without_rows_is_said(tmp_path: Path, stand_in: StandIn, capsys: 
     (fold,) = assign_folds(FOUR_WAY[:1])
     assert _run("--input", data, "--annotator", "any", "--fold", (fold + 1) % 5) == 2
     assert f"found none in fold {(fold + 1) % 5}" in capsys.readouterr().err
-
-
-def test_a_file_that_cannot_be_written_is_a_usage_error(tmp_path: Path) -> None:
-    from mitigate.io import write_bytes
-
-    with pytest.raises(OutputError, match="cannot write"):
-        write_bytes(tmp_path / ("m" * 252), b"{}")  # too long a name with what is added until it is whole
-
-
-def test_the_embedded_annotator_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    reference = "Omar Khayyam was born in Nishapur in 1048. He wrote a treatise on algebra around 1070."
-    rows = [
-        {"sentence": "Omar Khayyam was born in Nishapur.", "label": "supported", "lang": "en"},
-        {"sentence": "Rice prices in Osaka doubled last winter.", "label": "unverifiable", "lang": "en"},
-        {"sentence": "他出生于内沙布尔。", "label": "supported", "lang": "zh"},
-    ]
-    data = write_rows(tmp_path / "omar.jsonl", [{"reference": reference, **row} for row in rows])
-    output = tmp_path / "metrics.json"
-    assert _run("--input", data, "--annotator", "embedded", "--output", output) == 0
-    assert "fold all, 3 rows" in capsys.readouterr().out
-    result = json.loads(output.read_text("utf-8"))
-    assert result["statuses"] == {"checked": 2, "language_unsupported": 1}
-    assert result["languages"]["en"]["auc"] == 1.0
-    assert result["languages"]["zh"]["coverage"] == 0.0
-    assert result["sources"]["omar"]["n"] == 3
-    assert result["run"]["annotator"]["name"] == "embedded"
-    assert len(result["run"]["annotator"]["fingerprint"]) >= 12

@@ -1,4 +1,4 @@
-"""Jobs from JSON Lines to JSON Lines that continue after any interruption."""
+"""Checked lines, progress, whole files, and jobs that continue after any interruption."""
 
 from __future__ import annotations
 
@@ -11,8 +11,196 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from mitigate.io import OutputError, Problem, Record, UsageError, open_job, rejected_path, shown
+import mitigate.io
+from mitigate.io import (
+    MAX_SHOWN,
+    OutputError,
+    Problem,
+    Record,
+    UsageError,
+    check_annotation_input,
+    counted,
+    dump_line,
+    open_job,
+    parse_line,
+    progress,
+    read_lines,
+    rejected_path,
+    shown,
+    write_bytes,
+)
+
+GOOD = {"reference": "It is red.", "answer": "It is red."}
+
+
+def no_check(record: Record) -> list[Problem]:
+    return []
+
+
+def problems_of(line: bytes | str) -> tuple[Problem, ...]:
+    raw = line.encode() if isinstance(line, str) else line
+    record, problems = parse_line(raw, check_annotation_input)
+    assert (record is None) == bool(problems)
+    return problems
+
+
+@pytest.mark.parametrize(
+    ("line", "field", "value", "expected"),
+    [
+        ('{"reference": "r", "answer": ', "", "answer", "one JSON object a line"),
+        ("not json", "", '"not json"', "one JSON object a line (Expecting value, column 1)"),
+        ('["a"]', "", '"[\\"a\\"]"', "a JSON object"),
+        ("null", "", '"null"', "a JSON object"),
+        ('{"reference": "r"}', "answer", None, "a string with text in it"),
+        ('{"reference": "r", "answer": ""}', "answer", '""', "a string with text in it"),
+        ('{"reference": "r", "answer": " \\n"}', "answer", '" \\n"', "a string with text in it"),
+        ('{"reference": "r", "answer": ["a"]}', "answer", '["a"]', "a string with text in it"),
+        ('{"reference": "r", "answer": null}', "answer", "null", "a string with text in it"),
+        ('{"answer": "a"}', "reference", None, "a string"),
+        ('{"reference": null, "answer": "a"}', "reference", "null", "a string"),
+        ('{"reference": 3, "answer": "a"}', "reference", "3", "a string"),
+        ('{"reference": "r", "answer": "a", "question": 1}', "question", "1", "a string"),
+        ('{"reference": "r", "answer": "a", "language": ""}', "language", '""', "a string with text in it"),
+        ('{"reference": "r", "answer": "a", "id": true}', "id", "true", "a string or a whole number"),
+        ('{"reference": "r", "answer": "a", "id": [1]}', "id", "[1]", "a string or a whole number"),
+        ('{"reference": "r", "answer": "a", "answer": "b"}', "answer", "the same key twice", "each key once"),
+        ('{"reference": "r", "answer": "a", "x": {"k": 1, "k": 2}}', "k", "the same key twice", "each key once"),
+        ('{"reference": "r", "answer": "a", "x": NaN}', "", "NaN", "finite numbers"),
+        ('{"reference": "r", "answer": "a", "x": -Infinity}', "", "-Infinity", "finite numbers"),
+        ('{"reference": "r", "answer": "a", "x": 1e999}', "", "1e999", "finite numbers"),
+        ('{"a": ' * 101 + "1" + "}" * 101, "", '{\\"a\\": ', "at most 100 levels of lists and objects"),
+        ("[" * 50_000, "", '"[[[[', "one JSON object a line (maximum recursion depth"),
+        ('{"x": ' + "9" * 5000 + "}", "", '"{\\"x\\": 9', "one JSON object a line (Exceeds the limit"),
+    ],
+)
+def test_bad_lines_say_field_value_and_what_was_expected(
+    line: str, field: str, value: str | None, expected: str
+) -> None:
+    (problem,) = problems_of(line)
+    assert problem.field == field
+    assert problem.expected.startswith(expected)
+    if value is None:
+        assert problem.value is None
+    else:
+        assert value in (problem.value or "")
+    assert problem.value is None or len(problem.value) <= MAX_SHOWN
+
+
+def test_every_bad_field_of_a_line_is_named() -> None:
+    assert [p.field for p in problems_of('{"question": 1, "id": 2.5}')] == ["reference", "answer", "question", "id"]
+
+
+def test_bad_utf8_names_the_byte() -> None:
+    (problem,) = problems_of(b'{"answer": "caf\xe9"}')
+    # {"answer": "caf is 15 bytes long, so the bad one is the 16th
+    assert problem.expected == "UTF-8 (byte 16 of the line is not)"
+    assert "caf" in (problem.value or "")
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {},
+        {"reference": ""},
+        {"id": 7},
+        {"id": "x", "question": "", "language": "zh"},
+        {"question": None, "language": None, "id": None},
+        {"sentences": [], "anything": {"goes": [1, 2.5, None, True]}},
+        {"deep": json.loads("[" * 99 + "]" * 99)},
+    ],
+)
+def test_good_lines_come_back_as_they_are(extra: Record) -> None:
+    record = {**GOOD, **extra}
+    assert parse_line(dump_line(record), check_annotation_input) == (record, ())
+
+
+def test_files_are_read_by_line_feeds_alone(tmp_path: Path) -> None:
+    path = tmp_path / "in.jsonl"
+    # a byte order mark, Windows line ends, blank lines, U+2028 within a line, no line feed at the end
+    path.write_bytes(b'\xef\xbb\xbf{"n": 1}\r\n\n  \n{"n": "\xe2\x80\xa8"}\nbad\n{"n": 4}')
+    lines = list(read_lines(path, no_check))
+    assert [line.number for line in lines] == [1, 4, 5, 6]
+    assert [line.record for line in lines] == [{"n": 1}, {"n": "\u2028"}, None, {"n": 4}]
+
+
+def test_a_file_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"cannot read .*none\.jsonl: No such file"):
+        list(read_lines(tmp_path / "none.jsonl", no_check))
+
+
+def test_shown_is_short_and_cannot_steer_a_terminal() -> None:
+    text = shown("\x1b[2J\u202e" + "x" * 1_000)
+    assert len(text) == MAX_SHOWN
+    assert text.endswith("…")
+    assert text.isprintable()
+    assert shown({"a": "\u202e"}) == '{"a": "\\u202e"}'
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(exclude_categories=[])),
+    lambda children: st.lists(children) | st.dictionaries(st.text(st.characters(exclude_categories=[])), children),
+    max_leaves=10,
+)  # fmt: skip
+
+
+@given(st.dictionaries(st.text(st.characters(exclude_categories=[])), json_values))
+def test_whatever_json_holds_survives_a_line(record: Record) -> None:
+    """Lone surrogates and line separators included; the line is always UTF-8 with one line feed, at its end."""
+    line = dump_line(record)
+    line.decode("utf-8")
+    assert line.count(b"\n") == 1
+    assert parse_line(line, no_check) == (record, ())
+
+
+@given(st.binary(max_size=60))
+def test_no_bytes_make_the_reader_fail(raw: bytes) -> None:
+    record, problems = parse_line(raw, check_annotation_input)
+    assert (record is None) == bool(problems)
+    dump_line({"problems": [problem.__dict__ for problem in problems]})
+
+
+def test_what_cannot_be_written() -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        dump_line({"score": float("nan")})
+    with pytest.raises(OutputError, match="cannot write"):
+        write_bytes(Path("m" * 252), b"{}")  # too long a name with what is added until it is whole
+
+
+# --- progress ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_log_gets_a_line_every_tenth_of_long_work(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter(range(0, 10_000, 4))  # four seconds between two looks at it
+    monkeypatch.setattr(mitigate.io.time, "monotonic", lambda: next(clock))
+    with progress("judging", 2000, done=100) as tell:
+        for done in range(200, 2001, 100):
+            tell(done, "half a note")
+    lines = capsys.readouterr().err.splitlines()
+    # A tenth is 200. Looks at 4 s and 8 s are too early, that at 12 s (400) is told; 500 is no new tenth; and so on.
+    assert lines == [f"judging: {n} of 2,000 half a note" for n in ("400", "800", "1,200", "1,600", "2,000")]
+
+
+def test_short_work_says_nothing_and_no_work_is_no_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress("judging", 3) as tell:
+        for done in (1, 2, 3):
+            tell(done)
+    with progress("judging", 0) as tell:
+        tell(0)
+    assert capsys.readouterr().err == ""
+
+
+def test_counts_have_a_plural() -> None:
+    assert [counted(n, "line") for n in (0, 1, 2, 2000)] == ["0 lines", "1 line", "2 lines", "2,000 lines"]
+    assert [counted(n, "record is", "records are") for n in (1, 2)] == ["1 record is", "2 records are"]
+
+
+# --- jobs -------------------------------------------------------------------------------------------------------------
 
 
 def double(records: list[Record]) -> list[Record]:
@@ -184,18 +372,12 @@ def test_bad_lines_are_kept_apart_with_their_facts(tmp_path: Path) -> None:
     assert base64.b64decode(rejected[1]["raw_base64"]) == b'{"n": \xff}'
     assert rejected[2]["raw"] == '{"n": 2'
     assert "raw_base64" not in rejected[2]
-
-
-def test_the_rejected_file_is_the_same_after_every_run_and_goes_when_all_is_mended(tmp_path: Path) -> None:
-    source, output = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
-    source.write_text('{"n": 0}\nbad\n{"n": 2}\n')
-    run_job(source, output)
     first = rejected_path(output).read_bytes()
     run_job(source, output)
-    assert rejected_path(output).read_bytes() == first
-    source.write_text('{"n": 0}\n{"n": 2}\n')
+    assert rejected_path(output).read_bytes() == first  # the same after every run
+    source.write_text('{"n": 0}\n{"n": 1}\n')
     run_job(source, output)
-    assert not rejected_path(output).exists()
+    assert not rejected_path(output).exists()  # all is mended
 
 
 def test_only_one_run_at_a_time(tmp_path: Path) -> None:
@@ -204,7 +386,7 @@ def test_only_one_run_at_a_time(tmp_path: Path) -> None:
         open_job(source, output, check=check_n, matches=same_n),
         pytest.raises(UsageError, match="is being written by another run"),
     ):
-        open_job(source, output, check=check_n, matches=same_n)
+        run_job(source, output)
     run_job(source, output)  # the lock went with its job
 
 
@@ -253,7 +435,7 @@ def test_a_full_disk_is_told_and_the_job_continues_later(tmp_path: Path) -> None
 def test_kill_9_leaves_no_lock_behind(tmp_path: Path) -> None:
     source, output = write_input(tmp_path / "in.jsonl"), tmp_path / "out.jsonl"
     program = (
-        "import os, signal, sys; from pathlib import Path; from tests.mitigate import test_jobs as t;"
+        "import os, signal, sys; from pathlib import Path; from tests.mitigate import test_io as t;"
         "job = t.open_job(Path(sys.argv[1]), Path(sys.argv[2]), check=t.check_n, matches=t.same_n);"
         "job.run(lambda rs: t.double(rs) if rs[0]['n'] < 4 else os.kill(os.getpid(), signal.SIGKILL), chunk_size=2)"
     )
