@@ -136,8 +136,8 @@ def _train(options: Options, folder: RunFolder, train: list[Record], test: list[
         folder.write(kept.name, json.dumps(before))
     rows = [as_row(row["question"], row["answer"], form) for row in train]
     trainer = sft_trainer(
-        model, tokenizer, rows, options.training, options.lora, folder,
-        lr_scheduler_type=options.scheduler, max_length=options.training.max_tokens, packing=options.packing,
+        (model, tokenizer), rows, options, folder,
+        max_length=options.training.max_tokens, lr_scheduler_type=options.scheduler, packing=options.packing,
     )  # fmt: skip
     fit(trainer, folder)
     tuned = save_merged(trainer, tokenizer, options.training, folder / MODEL)

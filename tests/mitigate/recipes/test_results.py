@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from mitigate.recipes.data import HELD_OUT
-from mitigate.recipes.results import compare, figures, write_page
+from mitigate.recipes.results import JudgeLog, compare, figures, measure, write_page
 from mitigate.report.html import marked
+from tests.helpers.rule_annotator import REFERENCE, RIGHT, WRONG, RuleAnnotator
 
 
 def sample(answer: str, labels: list[str], when: str = "before", **more: Any) -> dict[str, Any]:
@@ -36,6 +37,17 @@ def test_figures_by_hand() -> None:
     assert found["silent"] == 0.5
     assert found["by_reward"] == 0.25  # 1 of 4
     assert figures([])["rate"] is None
+
+
+def test_judge_is_logged_and_rewards_nothing() -> None:
+    logged: dict[str, float] = {}
+    answers = [f"{RIGHT} {RIGHT} {WRONG}", "Nothing is claimed here."]
+    judge = JudgeLog(RuleAnnotator())
+    assert judge(answers, ["Q?"] * 2, [REFERENCE] * 2, log_metric=logged.__setitem__) == [0.0, 0.0]
+    # 3 factual sentences, 1 hallucinated; 1 distinct true sentence in 2 answers; 4 sentences, 1 of them no fact
+    expected = {"hallucination_rate": pytest.approx(1 / 3), "supported": 0.5, "sentences": 2.0, "no_fact": 0.25}
+    assert logged == {f"judge/{name}": value for name, value in expected.items()}
+    assert set(measure([]).values()) == {None}
 
 
 def test_page_shows_answers_side_by_side_escaped(tmp_path: Path) -> None:
