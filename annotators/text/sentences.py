@@ -431,7 +431,7 @@ _MOST = {
     **dict.fromkeys(("「」", "『』", "“”"), MAX_QUOTE),
 }
 _SPANS = {
-    **{a: rf"\{a}[^\{a}\{z}{NL}]{{0,{most}}}\{z}" for (a, z), most in _MOST.items()},
+    **{p[0]: rf"\{p[0]}[^\{p[0]}\{p[1]}{NL}]{{0,{most}}}\{p[1]}" for p, most in _MOST.items()},
     "‘": rf"‘(?:[^‘’{NL}]|’(?=\w)){{0,{MAX_QUOTE}}}+’",
     '"': rf'"[^"{NL}]{{0,{MAX_QUOTE}}}"',
     "'": rf"(?<![^\s(])'(?=\w)(?:[^'{NL}]|'(?=\w)){{1,{MAX_QUOTE}}}+(?<=[.!?,])'",
