@@ -1,14 +1,11 @@
 """The benchmark programs start, and every result page is made of the JSON file beside it."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -30,19 +27,19 @@ for name in sys.argv[1:]:
 
 
 @pytest.fixture(scope="module", params=PAGES)
-def page(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
+def page(request):
     path = RESULTS / f"{request.param}.json"
     assert path.is_file(), f"{path} is missing"
     return (RESULTS / f"{request.param}.md").read_text("utf-8"), json.loads(path.read_text("utf-8"))
 
 
-def test_every_program_has_help() -> None:
+def test_every_program_has_help():
     """In one process, so that the libraries are loaded once."""
     done = subprocess.run([sys.executable, "-c", HELP, *PROGRAMS], cwd=ROOT, capture_output=True, text=True)
     assert done.stdout.splitlines() == [f"{name} 0 True" for name in PROGRAMS], done.stderr
 
 
-def test_limits_of_benchmarks_and_pages() -> None:
+def test_limits_of_benchmarks_and_pages():
     lines = sum((ROOT / "benchmarks" / f"{name}.py").read_text("utf-8").count("\n") for name in PROGRAMS)
     words = sum(len((RESULTS / f"{name}.md").read_text("utf-8").split()) for name in PAGES)
     assert len(PROGRAMS) <= 21, "20 and common.py"
@@ -52,7 +49,7 @@ def test_limits_of_benchmarks_and_pages() -> None:
     assert {path.stem for path in RESULTS.glob("*.json")} == set(PAGES)
 
 
-def test_page_shows_every_row_of_its_json(page: tuple[str, dict[str, Any]]) -> None:
+def test_page_shows_every_row_of_its_json(page):
     text, kept = page
     lines = text.splitlines()
     rows = [row for part in kept["parts"].values() for row in part["rows"]]
@@ -67,7 +64,7 @@ def test_page_shows_every_row_of_its_json(page: tuple[str, dict[str, Any]]) -> N
     assert all(f"- {meaning}" in lines for meaning in kept["means"])
 
 
-def test_page_says_how_it_was_measured(page: tuple[str, dict[str, Any]]) -> None:
+def test_page_says_how_it_was_measured(page):
     """A part has a command that can be given again, or says which commit's program it came from."""
     text, kept = page
     for part in kept["parts"].values():
@@ -78,7 +75,7 @@ def test_page_says_how_it_was_measured(page: tuple[str, dict[str, Any]]) -> None
             assert program[1] in PROGRAMS if program else command.startswith("mitigate ")
 
 
-def test_tests_and_benchmarks_are_imported_by_nobody() -> None:
+def test_tests_and_benchmarks_are_imported_by_nobody():
     """Not by the product (tests/test_house.py), not by each other."""
     wrong = []
     for room, other in (("tests", "benchmarks"), ("benchmarks", "tests")):

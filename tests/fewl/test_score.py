@@ -1,7 +1,5 @@
 """Scoring whole records: against a loop over strings, by hand, and in every degenerate case."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from mitigate.report.totals import Totals
+from tests.helpers.demo_parts import sentence
 from tests.helpers.standin import ExactAnnotator
 
 LETTERS = {"s": "supported", "c": "contradictory", "u": "unverifiable", "n": "no_fact"}
@@ -13,20 +14,11 @@ LETTERS = {"s": "supported", "c": "contradictory", "u": "unverifiable", "n": "no
 
 def record_of(kinds: str, **extra: Any) -> dict[str, Any]:
     """A record with one sentence "A." per letter: s, c, u, n as labels, - for not checked."""
-    sentences = [
-        {
-            "text": "A.",
-            "start": 3 * i,
-            "end": 3 * i + 2,
-            "status": "checked" if kind in LETTERS else "too_long",
-            "label": LETTERS.get(kind),
-            "scores": None,
-            "fragments": [],
-            "correction": [],
-        }
-        for i, kind in enumerate(kinds)
-    ]
     answer = " ".join("A." for _ in kinds)
+    sentences = [
+        sentence(answer, 3 * i, 3 * i + 2, status="checked" if k in LETTERS else "too_long", label=LETTERS.get(k))
+        for i, k in enumerate(kinds)
+    ]
     annotator = {"name": "exact", "fingerprint": "exact-1"}
     return {"reference": "r", "answer": answer, **extra, "sentences": sentences, "annotator": annotator}
 

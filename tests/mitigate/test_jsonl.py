@@ -1,34 +1,21 @@
 """Reading and writing JSON Lines."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mitigate.io import (
-    MAX_SHOWN,
-    Problem,
-    Record,
-    UsageError,
-    check_annotation_input,
-    dump_line,
-    parse_line,
-    read_lines,
-    shown,
-)
+from mitigate.io import MAX_SHOWN, UsageError, check_annotation_input, dump_line, parse_line, read_lines, shown
 
 GOOD = {"reference": "It is red.", "answer": "It is red."}
 
 
-def no_check(record: Record) -> list[Problem]:
+def no_check(record):
     return []
 
 
-def problems_of(line: bytes | str) -> tuple[Problem, ...]:
+def problems_of(line):
     raw = line.encode() if isinstance(line, str) else line
     record, problems = parse_line(raw, check_annotation_input)
     assert (record is None) == bool(problems)
@@ -64,9 +51,7 @@ def problems_of(line: bytes | str) -> tuple[Problem, ...]:
         ('{"x": ' + "9" * 5000 + "}", "", '"{\\"x\\": 9', "one JSON object a line (Exceeds the limit"),
     ],
 )
-def test_bad_lines_say_field_value_and_what_was_expected(
-    line: str, field: str, value: str | None, expected: str
-) -> None:
+def test_bad_lines_say_field_value_and_what_was_expected(line, field, value, expected):
     (problem,) = problems_of(line)
     assert problem.field == field
     assert problem.expected.startswith(expected)
@@ -77,11 +62,11 @@ def test_bad_lines_say_field_value_and_what_was_expected(
     assert problem.value is None or len(problem.value) <= MAX_SHOWN
 
 
-def test_every_bad_field_of_a_line_is_named() -> None:
+def test_every_bad_field_of_a_line_is_named():
     assert [p.field for p in problems_of('{"question": 1, "id": 2.5}')] == ["reference", "answer", "question", "id"]
 
 
-def test_bad_utf8_names_the_byte() -> None:
+def test_bad_utf8_names_the_byte():
     (problem,) = problems_of(b'{"answer": "caf\xe9"}')
     # {"answer": "caf is 15 bytes long, so the bad one is the 16th
     assert problem.expected == "UTF-8 (byte 16 of the line is not)"
@@ -100,12 +85,12 @@ def test_bad_utf8_names_the_byte() -> None:
         {"deep": json.loads("[" * 99 + "]" * 99)},
     ],
 )
-def test_good_lines_come_back_as_they_are(extra: Record) -> None:
+def test_good_lines_come_back_as_they_are(extra):
     record = {**GOOD, **extra}
     assert parse_line(dump_line(record), check_annotation_input) == (record, ())
 
 
-def test_files_are_read_by_line_feeds_alone(tmp_path: Path) -> None:
+def test_files_are_read_by_line_feeds_alone(tmp_path):
     path = tmp_path / "in.jsonl"
     # a byte order mark, Windows line ends, blank lines, U+2028 within a line, no line feed at the end
     path.write_bytes(b'\xef\xbb\xbf{"n": 1}\r\n\n  \n{"n": "\xe2\x80\xa8"}\nbad\n{"n": 4}')
@@ -114,12 +99,12 @@ def test_files_are_read_by_line_feeds_alone(tmp_path: Path) -> None:
     assert [line.record for line in lines] == [{"n": 1}, {"n": "\u2028"}, None, {"n": 4}]
 
 
-def test_a_file_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
+def test_a_file_that_is_not_there_is_a_usage_error(tmp_path):
     with pytest.raises(UsageError, match=r"cannot read .*none\.jsonl: No such file"):
         list(read_lines(tmp_path / "none.jsonl", no_check))
 
 
-def test_shown_is_short_and_cannot_steer_a_terminal() -> None:
+def test_shown_is_short_and_cannot_steer_a_terminal():
     text = shown("\x1b[2J\u202e" + "x" * 1_000)
     assert len(text) == MAX_SHOWN
     assert text.endswith("…")
@@ -136,7 +121,7 @@ json_values = st.recursive(
 
 
 @given(st.dictionaries(st.text(st.characters(exclude_categories=[])), json_values))
-def test_whatever_json_holds_survives_a_line(record: Record) -> None:
+def test_whatever_json_holds_survives_a_line(record):
     """Lone surrogates and line separators included; the line is always UTF-8 with one line feed, at its end."""
     line = dump_line(record)
     line.decode("utf-8")
@@ -145,12 +130,12 @@ def test_whatever_json_holds_survives_a_line(record: Record) -> None:
 
 
 @given(st.binary(max_size=60))
-def test_no_bytes_make_the_reader_fail(raw: bytes) -> None:
+def test_no_bytes_make_the_reader_fail(raw):
     record, problems = parse_line(raw, check_annotation_input)
     assert (record is None) == bool(problems)
     dump_line({"problems": [problem.__dict__ for problem in problems]})
 
 
-def test_nan_is_never_written() -> None:
+def test_nan_is_never_written():
     with pytest.raises(ValueError, match="not JSON compliant"):
         dump_line({"score": float("nan")})

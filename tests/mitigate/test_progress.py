@@ -1,16 +1,10 @@
 """Progress of long work where nobody looks at a terminal."""
 
-from __future__ import annotations
-
-import pytest
-
 from mitigate import io as module
 from mitigate.io import counted, progress
 
 
-def test_a_log_gets_a_line_every_tenth_of_long_work(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_log_gets_a_line_every_tenth_of_long_work(capsys, monkeypatch):
     clock = iter(range(0, 10_000, 4))  # four seconds between two looks at it
     monkeypatch.setattr(module.time, "monotonic", lambda: next(clock))
     with progress("judging", 2000, done=100) as tell:
@@ -21,7 +15,7 @@ def test_a_log_gets_a_line_every_tenth_of_long_work(
     assert lines == [f"judging: {n} of 2,000 half a note" for n in ("400", "800", "1,200", "1,600", "2,000")]
 
 
-def test_short_work_says_nothing_and_no_work_is_no_error(capsys: pytest.CaptureFixture[str]) -> None:
+def test_short_work_says_nothing_and_no_work_is_no_error(capsys):
     with progress("judging", 3) as tell:
         for done in (1, 2, 3):
             tell(done)
@@ -30,7 +24,7 @@ def test_short_work_says_nothing_and_no_work_is_no_error(capsys: pytest.CaptureF
     assert capsys.readouterr().err == ""
 
 
-def test_one_is_no_plural() -> None:
+def test_one_is_no_plural():
     assert [counted(n, "more line") for n in (0, 1, 2, 2000)] == [
         "0 more lines", "1 more line", "2 more lines", "2,000 more lines"
     ]  # fmt: skip
