@@ -104,10 +104,5 @@ def test_a_recipe_runs_no_code(text, tmp_path):
 )
 def test_faults_are_seen(source, fault):
     assert fault in " ".join(faults(source))
-
-
-@pytest.mark.parametrize(
-    "source", ["model.eval()", "re.compile(x)", "yaml.safe_load(x)", "torch.load(x, weights_only=True)"]
-)
-def test_what_is_fine(source):
-    assert faults(source) == []
+    for fine in ("model.eval()", "re.compile(x)", "yaml.safe_load(x)", "torch.load(x, weights_only=True)"):
+        assert faults(fine) == []

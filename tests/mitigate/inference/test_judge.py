@@ -148,6 +148,9 @@ def test_the_command_without_an_llm(tmp_path, capsys):
     pair = {"question": "What colour?", "baseline": "Red, said a man in Paris.", "method": "Blue it is.", **truths}
     source, out = write_rows(tmp_path / "in.jsonl", [pair]), tmp_path / "out.jsonl"
     args = ["judge", "--input", str(source), "--output", str(out)]
+    (cache := tmp_path / "cache").write_text("no database " * 100)
+    assert main([*args, "--engine", "openai:m@http://127.0.0.1:9/v1", "--cache", str(cache)]) == 1
+    assert "is damaged" in capsys.readouterr().err
     assert main([*args, "--similarity", "rouge-l", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["method"] == 1
     assert main([*args, "--annotator", "embedded", "--overwrite"]) == 2
@@ -171,14 +174,6 @@ def test_the_cost_is_asked_about_on_standard_error(tmp_path, capsys, monkeypatch
     out, err = capsys.readouterr()
     assert "go on? [y/N]" in err
     assert json.loads(out)["tie"] == 1 if code == 0 else out == ""
-
-
-def test_a_damaged_cache_is_told_in_one_line(tmp_path, capsys):
-    source, cache = write_rows(tmp_path / "in.jsonl", PAIRS), tmp_path / "cache"
-    args = ["judge", "--input", str(source), "--output", str(tmp_path / "out.jsonl")]
-    cache.write_text("no database " * 100)
-    assert main([*args, "--engine", "openai:m@http://127.0.0.1:9/v1", "--cache", str(cache)]) == 1
-    assert "is damaged" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -225,13 +225,12 @@ def test_a_stream_is_corrected(proxy, upstream):
     assert usage is not None
     assert usage.total_tokens == 3
     assert (found[0]["action"], found[1]["action"]) == ("corrected", "unchanged")
-
-
-def test_a_stream_without_its_end_is_judged(proxy, upstream):
-    upstream.done = False
-    upstream.texts = [RIGHT]
-    found = [c.model_extra for chunk in stream(proxy) for c in chunk.choices if FIELD in (c.model_extra or {})]
-    assert found[0][FIELD]["hallucination_rate"] == 0
+    upstream.done, upstream.texts = False, [RIGHT]  # a stream without its end is judged
+    (judged,) = [c.model_extra for chunk in stream(proxy) for c in chunk.choices if FIELD in (c.model_extra or {})]
+    assert judged[FIELD]["hallucination_rate"] == 0
+    upstream.status = 429  # an error of the endpoint behind passes
+    with pytest.raises(openai.RateLimitError, match="overloaded"):
+        ask(proxy)
 
 
 @pytest.mark.parametrize(
@@ -267,12 +266,6 @@ def test_bad_requests_are_refused(proxy, content, kind, status, message):
     reply = call("POST", f"{proxy}/chat/completions", content=content, headers={"content-type": kind})
     assert reply.status_code == status
     assert message in reply.json()["error"]["message"]
-
-
-def test_an_error_of_the_endpoint_behind_passes(proxy, upstream):
-    upstream.status = 429
-    with pytest.raises(openai.RateLimitError, match="overloaded"):
-        ask(proxy)
 
 
 def test_an_answer_too_long_to_judge_passes(proxy, upstream):
@@ -489,28 +482,20 @@ def test_events_end_where_the_standard_says(end, size):
     assert "two" not in corrected.decode().replace(json.dumps(text)[1:-1], "")  # nothing before it was judged
 
 
-def test_corrected_streams_have_no_log_probabilities():
-    chunks = [
-        delta("wrong", logprobs={"content": [{"token": "wrong"}]}),
-        delta("", finish_reason="stop", logprobs={"t": "wrong"}),
-    ]
-    out = asyncio.run(collected(corrected_stream, *[f"data: {json.dumps(c)}\n\n".encode() for c in chunks]))
-    assert out.decode().replace('"seen": "wrong"', "").count("wrong") == 0
+def test_odd_chunks_are_passed_or_joined():
+    """No log-probabilities of a judged text, no judgement of tool calls, one character out of two halves."""
 
+    def corrected(*chunks, rewrite=corrected_stream):
+        return asyncio.run(collected(rewrite, *[f"data: {json.dumps(c)}\n\n".encode() for c in chunks]))
 
-def test_tool_calls_get_no_judgement():
+    logged = delta("wrong", logprobs={"content": [{"token": "wrong"}]})
+    out = corrected(logged, delta("", finish_reason="stop", logprobs={"t": "wrong"})).decode()
+    assert out.replace('"seen": "wrong"', "").count("wrong") == 0
     call = {"tool_calls": [{"index": 0, "function": {"name": "f", "arguments": "{}"}}], "content": None}
     chunk = {"id": "x", "choices": [{"index": 0, "delta": call, "finish_reason": "tool_calls"}]}
-    data = f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n".encode()
-    assert asyncio.run(collected(annotated_stream, data)) == data
-    out = asyncio.run(collected(corrected_stream, data)).decode()
-    assert json.loads(out.split("\n\n")[0].removeprefix("data: ")) == chunk
-
-
-def test_halves_of_a_surrogate_pair_come_through():
-    pieces = [b'data: {"choices": [{"index": 0, "delta": {"content": "a\\ud83d"}}]}\n\n',
-              b'data: {"choices": [{"index": 0, "delta": {"content": "\\ude00"}}]}\n\ndata: [DONE]\n\n']  # fmt: skip
-    assert received(asyncio.run(collected(corrected_stream, *pieces)))[0] == "A\U0001f600"
+    assert corrected(chunk, rewrite=annotated_stream) == f"data: {json.dumps(chunk)}\n\n".encode()
+    assert json.loads(corrected(chunk).decode().split("\n\n")[0].removeprefix("data: ")) == chunk
+    assert received(corrected(delta("a\ud83d"), delta("\ude00")))[0] == "A\U0001f600"
 
 
 class Odd(Upstream):
