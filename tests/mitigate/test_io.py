@@ -1,7 +1,5 @@
 """Checked lines, progress, whole files, and jobs that continue after any interruption."""
 
-from __future__ import annotations
-
 import base64
 import json
 import resource
@@ -203,50 +201,65 @@ def test_counts_have_a_plural() -> None:
 # --- jobs -------------------------------------------------------------------------------------------------------------
 
 
-def double(records: list[Record]) -> list[Record]:
+def double(records):
     return [{**record, "double": 2 * record["n"]} for record in records]
 
 
-def same_n(record: Record, written: Record) -> str | None:
+def same_n(record, written):
     return None if record["n"] == written.get("n") else "'n' differs"
 
 
-def check_n(record: Record) -> list[Problem]:
+def check_n(record):
     return [] if isinstance(record.get("n"), int) else [Problem("n", shown(record.get("n")), "a whole number")]
 
 
-def write_input(path: Path, n: int = 10) -> Path:
+def opened(source, output, **options):
+    return open_job(source, output, check=check_n, matches=same_n, **options)
+
+
+def write_input(path, n=10):
     path.write_text("".join(f'{{"n": {i}}}\n' for i in range(n)))
     return path
 
 
-def run_job(source: Path, output: Path, *, chunk_size: int = 3, overwrite: bool = False) -> list[int]:
+def run_job(source, output, *, chunk_size=3, overwrite=False):
     """Run the whole job; returns the sizes of the chunks that were processed."""
-    chunks: list[int] = []
+    chunks = []
 
-    def process(records: list[Record]) -> list[Record]:
+    def process(records):
         chunks.append(len(records))
         return double(records)
 
-    with open_job(source, output, check=check_n, matches=same_n, overwrite=overwrite) as job:
+    with opened(source, output, overwrite=overwrite) as job:
         job.run(process, chunk_size=chunk_size)
     return chunks
+
+
+@pytest.fixture
+def source(tmp_path):
+    return write_input(tmp_path / "in.jsonl")
+
+
+@pytest.fixture
+def output(tmp_path):
+    return tmp_path / "out.jsonl"
 
 
 EXPECTED = "".join(f'{{"n": {i}, "double": {2 * i}}}\n' for i in range(10))
 
 
-def test_results_are_in_input_order_and_a_second_run_does_nothing(tmp_path: Path) -> None:
+def test_results_are_in_input_order_and_a_second_run_does_nothing(tmp_path):
     source, output = write_input(tmp_path / "in.jsonl"), tmp_path / "deep" / "er" / "out.jsonl"
     assert run_job(source, output) == [3, 3, 3, 1]
     assert output.read_text() == EXPECTED
     assert run_job(source, output) == []
     assert output.read_text() == EXPECTED
+    write_input(source, 13)  # chunks of three start at 0, 3, 6, 9 as in one run over all
+    assert run_job(source, output) == [2, 1]
     assert [p.name for p in output.parent.iterdir()] == ["out.jsonl"]
 
 
-def test_a_job_continues_from_every_byte_it_can_be_killed_at(tmp_path: Path) -> None:
-    source, output = write_input(tmp_path / "in.jsonl"), tmp_path / "out.jsonl"
+def test_a_job_continues_from_every_byte_it_can_be_killed_at(source, output):
     whole = EXPECTED.encode()
     for size in range(len(whole) + 1):
         output.write_bytes(whole[:size])
@@ -255,50 +268,24 @@ def test_a_job_continues_from_every_byte_it_can_be_killed_at(tmp_path: Path) -> 
         assert output.read_bytes() == whole
 
 
-def test_a_failure_in_the_middle_keeps_the_chunks_before_it(tmp_path: Path) -> None:
-    source, output = write_input(tmp_path / "in.jsonl"), tmp_path / "out.jsonl"
-
-    def fail_at_six(records: list[Record]) -> list[Record]:
-        if records[0]["n"] == 6:
-            raise KeyboardInterrupt
-        return double(records)
-
-    with pytest.raises(KeyboardInterrupt), open_job(source, output, check=check_n, matches=same_n) as job:
-        job.run(fail_at_six, chunk_size=3)
-    assert output.read_text() == "".join(EXPECTED.splitlines(keepends=True)[:6])
-    assert run_job(source, output) == [3, 1]
-    assert output.read_text() == EXPECTED
-
-
-def test_a_wrong_number_of_results_is_not_written(tmp_path: Path) -> None:
-    source, output = write_input(tmp_path / "in.jsonl"), tmp_path / "out.jsonl"
-    with (
-        open_job(source, output, check=check_n, matches=same_n) as job,
-        pytest.raises(RuntimeError, match="3 records went in and 2 results came out"),
-    ):
-        job.run(lambda records: double(records)[:2], chunk_size=3)
-    assert output.read_bytes() == b""
-
-
-def test_done_again_by_whole_chunks_whatever_a_killed_run_left(tmp_path: Path) -> None:
-    source, output = write_input(tmp_path / "in.jsonl"), tmp_path / "out.jsonl"
+def test_done_again_by_whole_chunks_whatever_a_killed_run_left(tmp_path, source, output):
     part = tmp_path / "out.jsonl.part"
     run_job(source, output)
     wrong = output.read_text().replace('"double": 8}', '"double": 0}')
     output.write_text(wrong)
-    seen: list[list[int]] = []
+    seen = []
 
-    def process(records: list[Record]) -> list[Record]:
+    def process(records):
         seen.append([record["n"] for record in records])
         return double(records)
 
-    def again(row: Record) -> bool:
+    def again(row):
         return bool(row["double"] != 2 * row["n"])
 
-    def fails(records: list[Record]) -> list[Record]:
+    def fails(records):
         raise ConnectionError("engine gone")
 
-    with open_job(source, output, check=check_n, matches=same_n) as job:
+    with opened(source, output) as job:
         with pytest.raises(ConnectionError, match="engine gone"):
             job.redo(fails, again, chunk_size=3)
         with pytest.raises(RuntimeError, match="3 records went in and 2 results came out"):
@@ -310,14 +297,6 @@ def test_done_again_by_whole_chunks_whatever_a_killed_run_left(tmp_path: Path) -
     assert seen == [[3, 4, 5]]
     assert output.read_text() == EXPECTED
     assert not part.exists()
-
-
-def test_lines_added_to_the_input_are_done_by_the_next_run(tmp_path: Path) -> None:
-    source, output = write_input(tmp_path / "in.jsonl", 7), tmp_path / "out.jsonl"
-    run_job(source, output)
-    write_input(source, 10)
-    assert run_job(source, output) == [2, 1]  # chunks of three start at 0, 3, 6, 9 as in one run over all
-    assert output.read_text() == EXPECTED
 
 
 @pytest.mark.parametrize(
@@ -332,30 +311,22 @@ def test_lines_added_to_the_input_are_done_by_the_next_run(tmp_path: Path) -> No
         (EXPECTED + '{"n', "it holds more than the 10 valid records"),
     ],
 )
-def test_an_output_of_something_else_is_refused_and_left_alone(tmp_path: Path, content: str, reason: str) -> None:
-    source, output = write_input(tmp_path / "in.jsonl"), tmp_path / "out.jsonl"
+def test_an_output_of_something_else_is_refused_and_left_alone(content, reason, source, output):
     output.write_text(content)
     with pytest.raises(UsageError, match=reason) as error:
         run_job(source, output)
     assert "choose another --output, or start again with --overwrite" in str(error.value)
     assert output.read_text() == content
+    with opened(source, output, overwrite=True) as job:  # nothing changes before the job runs
+        assert (job.done, job.valid) == (0, 10)
+    assert output.read_text() == content
     run_job(source, output, overwrite=True)
     assert output.read_text() == EXPECTED
 
 
-def test_overwrite_changes_nothing_before_the_job_runs(tmp_path: Path) -> None:
-    """A mistake found after opening, such as an unknown annotator, must not cost the old results."""
-    source, output = write_input(tmp_path / "in.jsonl"), tmp_path / "out.jsonl"
-    run_job(source, output)
-    with open_job(source, output, check=check_n, matches=same_n, overwrite=True) as job:
-        assert (job.done, job.valid) == (0, 10)
-    assert output.read_text() == EXPECTED
-
-
-def test_bad_lines_are_kept_apart_with_their_facts(tmp_path: Path) -> None:
-    source, output = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+def test_bad_lines_are_kept_apart_with_their_facts(source, output):
     source.write_bytes(b'{"n": 0}\n{"n": "one"}\n\n{"n": 1}\n{"n": \xff}\n{"n": 2')
-    with open_job(source, output, check=check_n, matches=same_n) as job:
+    with opened(source, output) as job:
         assert (job.lines, job.valid, job.rejected) == (5, 2, 3)
         assert [line.number for line in job.first_rejected] == [2, 5, 6]
         assert rejected_path(output).exists()  # before anything is processed
@@ -390,8 +361,7 @@ def test_only_one_run_at_a_time(tmp_path: Path) -> None:
     run_job(source, output)  # the lock went with its job
 
 
-def test_input_and_outputs_must_be_different_files(tmp_path: Path) -> None:
-    source = write_input(tmp_path / "in.jsonl")
+def test_input_and_outputs_must_be_different_files(tmp_path, source):
     link = tmp_path / "link.jsonl"
     link.hardlink_to(source)
     rejected = write_input(tmp_path / "out.jsonl.rejected.jsonl")
@@ -401,27 +371,25 @@ def test_input_and_outputs_must_be_different_files(tmp_path: Path) -> None:
     assert source.read_text() == rejected.read_text() == write_input(tmp_path / "again.jsonl").read_text()
 
 
-def test_paths_that_cannot_work_are_usage_errors(tmp_path: Path) -> None:
-    source = write_input(tmp_path / "in.jsonl")
+def test_paths_that_cannot_work_are_usage_errors(tmp_path, source):
     for output, message in (
         (tmp_path, "it is a folder; name a file"),
         (source / "out.jsonl", "cannot make the folder .*: (File exists|Not a directory)"),
         (Path("/dev/null"), "it is not a regular file"),
     ):
         with pytest.raises(UsageError, match=message):
-            open_job(source, output, check=check_n, matches=same_n)
+            opened(source, output)
     for wrong, message in ((tmp_path / "none", "no such file"), (tmp_path, "not a regular file")):
         with pytest.raises(UsageError, match=message):
             open_job(wrong, tmp_path / "out.jsonl", check=check_n, matches=same_n)
 
 
-def test_a_full_disk_is_told_and_the_job_continues_later(tmp_path: Path) -> None:
+def test_a_full_disk_is_told_and_the_job_continues_later(source, output):
     """The limit on file size stands in for the full disk: write() fails in the middle of a chunk either way."""
-    source, output = write_input(tmp_path / "in.jsonl"), tmp_path / "out.jsonl"
     limit = EXPECTED.index('{"n": 7') + 5  # in the third chunk of three
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
-        with open_job(source, output, check=check_n, matches=same_n) as job:
+        with opened(source, output) as job:
             resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
             with pytest.raises(OutputError, match="its 6 records are kept: mend that and run the same command again"):
                 job.run(double, chunk_size=3)
@@ -432,8 +400,7 @@ def test_a_full_disk_is_told_and_the_job_continues_later(tmp_path: Path) -> None
     assert output.read_text() == EXPECTED
 
 
-def test_kill_9_leaves_no_lock_behind(tmp_path: Path) -> None:
-    source, output = write_input(tmp_path / "in.jsonl"), tmp_path / "out.jsonl"
+def test_kill_9_leaves_no_lock_behind(source, output):
     program = (
         "import os, signal, sys; from pathlib import Path; from tests.mitigate import test_io as t;"
         "job = t.open_job(Path(sys.argv[1]), Path(sys.argv[2]), check=t.check_n, matches=t.same_n);"
@@ -446,8 +413,7 @@ def test_kill_9_leaves_no_lock_behind(tmp_path: Path) -> None:
     assert output.read_text() == EXPECTED
 
 
-def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
-    source, output = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+def test_memory_does_not_grow_with_the_file(source, output):
     text = "x" * 10_000
     with source.open("w") as file:
         file.writelines(json.dumps({"n": i, "text": text}) + "\n" for i in range(1_000))  # 10 MB
