@@ -207,7 +207,7 @@ def test_calibrate_then_annotate(data: Path, tmp_path: Path, capsys: pytest.Capt
     assert calibration.annotator == plain.fingerprint
     assert calibration.report["data"][0]["file"] == "my.jsonl"
     unreachable = ["--target-precision", "0.999", "--output", str(tmp_path / "none.json")]
-    assert main(["calibrate", "--data", str(data), *unreachable]) == 1
+    assert main(["calibrate", "--input", str(data), *unreachable]) == 1
     assert "target precision 0.999 cannot be reached on these rows; the best is" in capsys.readouterr().err
     assert not (tmp_path / "none.json").exists()
     annotator = load_annotator("embedded", calibration=out)

@@ -1,7 +1,5 @@
 """The pocket world: same seed, same world; the oracle on sentences written by hand; a language model that learns."""
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path
@@ -51,7 +49,7 @@ def world() -> World:
     return build_world(seed=5, n_per_kind=12)
 
 
-def test_same_seed_same_world(world: World) -> None:
+def test_same_seed_same_world(world):
     again = build_world(seed=5, n_per_kind=12)
     assert again == world
     assert again.fingerprint == world.fingerprint
@@ -59,7 +57,7 @@ def test_same_seed_same_world(world: World) -> None:
     assert training_pairs(world, rounds=1) == training_pairs(again, rounds=1)
 
 
-def test_world_is_whole(world: World) -> None:
+def test_world_is_whole(world):
     assert len({e.name for e in world.entities}) == len(world.by_document) == 48
     assert {e.rarity for e in world.entities} == {"common", "middling", "rare"}
     for entity in world.entities:
@@ -70,12 +68,7 @@ def test_world_is_whole(world: World) -> None:
             assert entity.facts[attribute] in entity.document.text[a:b]
 
 
-def test_number_of_entities_is_checked() -> None:
-    with pytest.raises(ValueError, match="n_per_kind: expected 1 to 144, got 0"):
-        build_world(n_per_kind=0)
-
-
-def test_answers_and_documents_share_no_wording() -> None:
+def test_answers_and_documents_share_no_wording():
     documents = {t for ways in (*DOCUMENTS.values(), *PAIRS.values()) for t in ways}
     assert not documents & {t for ways in ANSWERS.values() for t in ways}
     assert not set(QUESTIONS) & set(HELD_OUT_QUESTIONS)
@@ -110,12 +103,12 @@ def test_answers_and_documents_share_no_wording() -> None:
         ("…", "no_fact"),
     ],
 )
-def test_oracle_knows(sentence: str, label: str) -> None:
+def test_oracle_knows(sentence, label):
     (judged,) = Oracle(HAND_MADE).predict([{"reference": TEXT, "sentence": sentence}])
     assert (judged.status, judged.label) == ("checked", label)
 
 
-def test_oracle_gives_evidence_and_corrections() -> None:
+def test_oracle_gives_evidence_and_corrections():
     answer = "Let me tell you about Brendal. It lies on the river Skarn. Ada Brenn founded it."
     annotation = Oracle(HAND_MADE).annotate(reference=TEXT, answer=answer, question="What is Brendal?")
     assert [s.label for s in annotation.sentences] == ["no_fact", "contradictory", "supported"]
@@ -130,21 +123,23 @@ def test_oracle_gives_evidence_and_corrections() -> None:
     assert all(answer[s.start : s.end] == s.text for s in annotation.sentences)
 
 
-def test_oracle_finds_entities_in_other_texts() -> None:
+def test_oracle_finds_entities_in_other_texts():
     oracle: Annotator = Oracle(HAND_MADE)
     row = {"sentence": "It lies on the river Orvel."}
     found = oracle.predict([{**row, "reference": r} for r in ("A note about Brendal.", "Nothing.", " ")])
     assert [(s.status, s.label) for s in found] == [("checked", "supported"), ("failed", None), ("no_reference", None)]
 
 
-def test_oracle_says_what_is_missing() -> None:
+def test_wrong_inputs_are_named():
     with pytest.raises(ValueError, match="expected 'reference' to be a string, got NoneType"):
         Oracle(HAND_MADE).annotate_batch([{"answer": "It is red."}])
+    with pytest.raises(ValueError, match="n_per_kind: expected 1 to 144, got 0"):
+        build_world(n_per_kind=0)
     with pytest.raises(ValueError, match="expected 'sentence' to be a string"):
         Oracle(HAND_MADE).predict([{"reference": TEXT}])
 
 
-def test_oracle_reads_every_wording(world: World) -> None:
+def test_oracle_reads_every_wording(world):
     """True answers hold no contradiction, false ones nothing supported, documents nothing but supported."""
     oracle, rng = Oracle(world), random.Random(1)
     for entity in world.entities:
@@ -163,25 +158,7 @@ def test_oracle_reads_every_wording(world: World) -> None:
                     assert s.label in allowed
 
 
-def test_true_answers_are_supported(world: World) -> None:
-    oracle, rng = Oracle(world), random.Random(4)
-    for entity in world.entities:
-        answer = true_answer(rng, ask(rng, entity, held_out=False))
-        sentences = oracle.annotate(reference=entity.document.text, answer=answer).sentences
-        assert {s.label for s in sentences} == {"supported"}
-        assert len(sentences) in (3, 4)
-
-
-def test_answers_have_three_to_six_sentences(world: World) -> None:
-    oracle, rng = Oracle(world), random.Random(2)
-    for entity in world.entities:
-        question = ask(rng, entity, held_out=False)
-        answer = flawed_answer(rng, question)
-        annotation = oracle.annotate(reference=entity.document.text, answer=answer)
-        assert 3 <= len(annotation.sentences) <= 6
-
-
-def test_measure_by_hand() -> None:
+def test_measure_by_hand():
     from mitigate.recipes.results import measure
 
     answers = ["It lies on the river Orvel. It lies on the river Orvel. It was founded by Tobin Harle.", "…"]
@@ -196,7 +173,7 @@ def test_measure_by_hand() -> None:
     assert set(measure([]).values()) == {None}
 
 
-def test_judge_is_logged_and_rewards_nothing() -> None:
+def test_judge_is_logged_and_rewards_nothing():
     from mitigate.recipes.results import JudgeLog
 
     logged: dict[str, float] = {}
@@ -207,7 +184,7 @@ def test_judge_is_logged_and_rewards_nothing() -> None:
     assert logged["judge/supported"] == 1.0
 
 
-def test_the_folder_holds_what_a_recipe_takes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_folder_holds_what_a_recipe_takes(tmp_path, capsys):
     small = build_world(seed=5, n_per_kind=3)
     write_questions(tmp_path, small, trained_per_kind=1)
     rows = {
@@ -230,7 +207,7 @@ def test_the_folder_holds_what_a_recipe_takes(tmp_path: Path, capsys: pytest.Cap
 
 
 @pytest.mark.parametrize("name", ["rlhf", "mask_dpo"])
-def test_the_recipes_take_the_folder(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_recipes_take_the_folder(name, tmp_path, monkeypatch):
     pytest.importorskip("trl")
     monkeypatch.chdir(tmp_path)
     folder = Path("out/pocket-world")
@@ -240,18 +217,7 @@ def test_the_recipes_take_the_folder(name: str, tmp_path: Path, monkeypatch: pyt
     assert main(["run", str(RECIPES / f"{name}.yaml"), "--check"]) == 0
 
 
-def test_any_reward_takes_the_oracle() -> None:
-    from mitigate.rewards.reward import SentenceReward
-
-    reward = SentenceReward(Oracle(HAND_MADE), aspects={"factuality": 1.0})
-    answers = ["It lies on the river Orvel. It was founded by Tobin Harle.", "Ada Brenn founded it."]
-    first, second = reward(completions=answers, reference=[TEXT] * 2, question=["What is Brendal?"] * 2)
-    assert first is not None
-    assert [s.label for s in first.segments["factuality"]] == ["supported", "contradictory"]
-    assert (float(first), second) == (0.0, 1.0)  # (1 - 1) / 2 and 1 / 1
-
-
-def test_language_model_learns(world: World, tmp_path) -> None:
+def test_language_model_learns(world, tmp_path):
     torch = pytest.importorskip("torch")
     torch.set_num_threads(1)
     pairs = training_pairs(world, rounds=3)
@@ -272,10 +238,21 @@ def test_language_model_learns(world: World, tmp_path) -> None:
     assert not list(tmp_path.glob("*.bin"))
 
 
-def test_chat_template_is_what_training_saw(world: World) -> None:
+def test_chat_template_is_what_training_saw(world):
     pytest.importorskip("torch")
     tokenizer = lm.build_tokenizer(["Tell me about Brendal. It has red roofs."], vocabulary=300)
     chat = [{"role": "user", "content": "Tell me."}, {"role": "assistant", "content": "It has red roofs."}]
     prompt = tokenizer.apply_chat_template(chat[:1], tokenize=False, add_generation_prompt=True)
     assert prompt == "<|user|>Tell me.<|assistant|>"
     assert tokenizer.apply_chat_template(chat, tokenize=False) == prompt + "It has red roofs.<|end|>"
+
+
+def test_answers_have_their_length_and_truth(world):
+    oracle, rng = Oracle(world), random.Random(4)
+    for entity in world.entities:
+        question, reference = ask(rng, entity, held_out=False), entity.document.text
+        true = oracle.annotate(reference=reference, answer=true_answer(rng, question)).sentences
+        assert {s.label for s in true} == {"supported"}
+        assert len(true) in (3, 4)
+        flawed = oracle.annotate(reference=reference, answer=flawed_answer(rng, question)).sentences
+        assert 3 <= len(flawed) <= 6

@@ -258,7 +258,7 @@ def test_a_run_writes_an_annotator_and_goes_on(tmp_path: Path) -> None:
 
 
 def test_the_recipe_states_the_defaults() -> None:
-    """The recipe's values are the defaults of the run and of the kind."""
+    """The recipe's values are the defaults of the run and of the task."""
     data = read_yaml(recipes_folder() / "annotators" / "embedded.yaml")
     options = Options.model_validate(data)
     defaults = Settings(options.data, SOURCES)
@@ -266,7 +266,7 @@ def test_the_recipe_states_the_defaults() -> None:
     assert (options.base, options.embedder, options.seed, options.batch) == (None, None, 0, defaults.batch)
     assert (options.edits.rate, options.edits.epochs) == (defaults.edit_rate, defaults.edit_epochs)
     assert (options.labels.rate, options.labels.epochs) == (defaults.label_rate, defaults.label_epochs)
-    bare = {k: data[k] for k in ("kind", "about", "hardware", "data", "sources")}
+    bare = {k: data[k] for k in ("task", "about", "hardware", "data", "sources")}
     assert Options.model_validate(bare).model_dump() == {**options.model_dump(), "minutes": None}
 
 

@@ -1,16 +1,11 @@
 """`mitigate annotate` for one answer and as its users meet it first: reports, wrong usage, the examples."""
 
-from __future__ import annotations
-
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.helpers.annotate_program import ANSWERS, REFERENCE, ROOT, mitigate, read, write_records
+from tests.helpers.annotate_program import ANSWERS, REFERENCE, mitigate, write_records
 
 
 @pytest.fixture
@@ -20,7 +15,7 @@ def one(tmp_path: Path) -> list[str]:
     return ["--reference", f"{tmp_path}/reference.txt", "--answer", f"{tmp_path}/answer.txt"]
 
 
-def test_one_answer_prints_the_report(one: list[str], tmp_path: Path) -> None:
+def test_one_answer_prints_the_report(one, tmp_path):
     done = mitigate("--question", "How many moons?", *one, "--html", tmp_path / "new" / "page.html")
     assert done.returncode == 0, done.stderr
     text = " ".join(done.stdout.split())
@@ -32,7 +27,7 @@ def test_one_answer_prints_the_report(one: list[str], tmp_path: Path) -> None:
     assert "<del>3</del><ins>2</ins>" in page
 
 
-def test_one_answer_as_json_from_standard_input(one: list[str], tmp_path: Path) -> None:
+def test_one_answer_as_json_from_standard_input(one, tmp_path):
     done = mitigate(*one[:2], "--answer", "-", "--json", stdin="\ufeffThe sky is blue.\r\n Ünïcode 中 \U0001f600.\n")
     assert done.returncode == 0, done.stderr
     record = json.loads(done.stdout)
@@ -43,7 +38,7 @@ def test_one_answer_as_json_from_standard_input(one: list[str], tmp_path: Path) 
     assert "question" not in record
 
 
-def test_a_terminal_without_unicode_gets_escapes_and_json_stays_json(one: list[str], tmp_path: Path) -> None:
+def test_a_terminal_without_unicode_gets_escapes_and_json_stays_json(one, tmp_path):
     (tmp_path / "answer.txt").write_text("Ünïcode 中 \U0001f600.")
     plain = mitigate(*one, env={"PYTHONIOENCODING": "ascii"})
     assert plain.returncode == 0, plain.stderr
@@ -52,7 +47,7 @@ def test_a_terminal_without_unicode_gets_escapes_and_json_stays_json(one: list[s
     assert record["answer"] == "Ünïcode 中 \U0001f600."
 
 
-def test_colours_on_request_and_never_with_no_color(one: list[str]) -> None:
+def test_colours_on_request_and_never_with_no_color(one):
     assert "\x1b[1;31m" in mitigate(*one, env={"FORCE_COLOR": "1", "TERM": "xterm"}).stdout
     assert "31m" not in mitigate(*one, env={"FORCE_COLOR": "1", "NO_COLOR": "1", "TERM": "xterm"}).stdout
 
@@ -86,7 +81,7 @@ def test_colours_on_request_and_never_with_no_color(one: list[str]) -> None:
         (["--inptu", "in.jsonl"], "unrecognized arguments: --inptu"),
     ],
 )
-def test_wrong_usage_is_told_before_a_model_loads(tmp_path: Path, args: list[str], message: str) -> None:
+def test_wrong_usage_is_told_before_a_model_loads(tmp_path, args, message):
     write_records(tmp_path / "in.jsonl", 2)
     (tmp_path / "r.txt").write_text(REFERENCE)
     (tmp_path / "a.txt").write_text("The sky is blue.\n")
@@ -103,7 +98,7 @@ def test_wrong_usage_is_told_before_a_model_loads(tmp_path: Path, args: list[str
     assert after == before
 
 
-def test_an_unknown_annotator_is_wrong_usage_and_costs_no_results(tmp_path: Path) -> None:
+def test_an_unknown_annotator_is_wrong_usage_and_costs_no_results(tmp_path):
     source, output = write_records(tmp_path / "in.jsonl", 3), tmp_path / "out.jsonl"
     files: list[str | Path] = ["--input", source, "--output", output]
     assert mitigate(*files).returncode == 0
@@ -112,60 +107,3 @@ def test_an_unknown_annotator_is_wrong_usage_and_costs_no_results(tmp_path: Path
     assert done.returncode == 2
     assert "--annotator missing: no such annotator; expected embedded, a path or a hub id" in done.stderr
     assert output.read_bytes() == before
-
-
-embedded = pytest.mark.skipif(
-    not (ROOT / "annotators" / "embedded" / "annotator.json").exists(), reason="skipped: no embedded annotator yet"
-)
-
-
-def real(*args: str | Path) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "mitigate.cli", "annotate", *map(str, args)]
-    return subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, encoding="utf-8", check=False, timeout=200
-    )
-
-
-@embedded
-def test_the_examples_with_the_embedded_annotator(tmp_path: Path) -> None:
-    source, output = ROOT / "examples" / "records.jsonl", tmp_path / "out.jsonl"
-    files: list[str | Path] = ["--input", source, "--output", output, "--chunk-size", "4"]
-    done = real(*files, "--html", tmp_path / "page.html")
-    assert done.returncode == 0, done.stderr
-    assert "Loading weights" not in done.stderr  # a bar where nobody looks
-    rows = read(output)
-    for record, row in zip(read(source), rows, strict=True):
-        assert {key: row[key] for key in record} == record
-        assert len(row["sentences"]) == len(record["expected"])
-        for s in row["sentences"]:
-            assert record["answer"][s["start"] : s["end"]] == s["text"]
-            assert all(record["reference"][f["start"] : f["end"]] == f["text"] for f in s["fragments"])
-            assert all(record["answer"][c["start"] : c["end"]] == c["from"] for c in s["correction"])
-            assert (s["label"] is None) == (s["status"] != "checked")
-            if s["scores"] is not None:
-                assert sum(s["scores"].values()) == pytest.approx(1, abs=1e-6)
-    status = {row["id"]: {s["status"] for s in row["sentences"]} for row in rows}
-    assert status["libai"] == status["gugong"] == {"checked", "language_unsupported"}
-    chinese = {s["label"] for row in rows for s in row["sentences"] if row["id"] in ("libai", "gugong")}
-    assert chinese == {"supported", None}
-    assert status["no_reference"] == {"no_reference"}
-    assert all(
-        found == {"checked"} for name, found in status.items() if name not in ("libai", "gugong", "no_reference")
-    )
-    whole = output.read_bytes()
-    lines = whole.splitlines(keepends=True)
-    output.write_bytes(b"".join(lines[:8]) + lines[8][:100])  # as a kill -9 in the middle of a write leaves it
-    again = real(*files)
-    assert again.returncode == 0, again.stderr
-    assert output.read_bytes() == whole
-
-
-@embedded
-def test_an_annotator_that_is_not_there_is_wrong_usage(tmp_path: Path) -> None:
-    done = real(
-        "--input", ROOT / "examples" / "records.jsonl", "--output", tmp_path / "o.jsonl", "--annotator", tmp_path / "no"
-    )
-    assert done.returncode == 2
-    assert f"--annotator {tmp_path}/no: " in done.stderr
-    assert "Traceback" not in done.stderr

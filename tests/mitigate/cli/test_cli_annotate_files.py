@@ -1,7 +1,5 @@
 """`mitigate annotate` for files of records: totals, progress, rejected and hostile lines."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -12,20 +10,7 @@ import pytest
 from tests.helpers.annotate_program import mitigate, read, start, write_records
 
 
-def test_another_annotator_does_not_continue_the_file_of_the_first(tmp_path: Path) -> None:
-    source, output = write_records(tmp_path / "in.jsonl", 3), tmp_path / "out.jsonl"
-    files: list[str | Path] = ["--input", source, "--output", output]
-    assert mitigate(*files).returncode == 0
-    before = output.read_bytes()
-    done = mitigate(*files, env={"STANDIN_FINGERPRINT": "exact-2"})
-    assert done.returncode == 2
-    assert "fingerprint exact-1, and embedded has exact-2; choose another --output" in done.stderr
-    assert output.read_bytes() == before
-    assert mitigate(*files, "--overwrite", env={"STANDIN_FINGERPRINT": "exact-2"}).returncode == 0
-    assert {row["annotator"]["fingerprint"] for row in read(output)} == {"exact-2"}
-
-
-def test_a_file_is_annotated_reported_and_found_complete(tmp_path: Path) -> None:
+def test_a_file_is_annotated_reported_and_found_complete(tmp_path):
     source, output = write_records(tmp_path / "in.jsonl", 6), tmp_path / "out" / "o.jsonl"
     files: list[str | Path] = ["--input", source, "--output", output, "--html", tmp_path / "out" / "page.html"]
     first = mitigate(*files)
@@ -50,7 +35,7 @@ def test_a_file_is_annotated_reported_and_found_complete(tmp_path: Path) -> None
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["o.jsonl", "page.html"]
 
 
-def test_a_terminal_sees_a_progress_bar_with_the_speed(tmp_path: Path) -> None:
+def test_a_terminal_sees_a_progress_bar_with_the_speed(tmp_path):
     master, terminal = os.openpty()
     files = ["--input", write_records(tmp_path / "in.jsonl", 6), "--output", tmp_path / "o.jsonl", "--chunk-size", "2"]
     process = start(*files, env={"STANDIN_DELAY": "1", "TERM": "xterm"}, stderr=terminal)
@@ -68,14 +53,14 @@ def test_a_terminal_sees_a_progress_bar_with_the_speed(tmp_path: Path) -> None:
     assert "\x1b" not in out  # standard output is no terminal here
 
 
-def test_a_file_of_many_records_prints_totals_only(tmp_path: Path) -> None:
+def test_a_file_of_many_records_prints_totals_only(tmp_path):
     done = mitigate("--input", write_records(tmp_path / "in.jsonl", 51), "--output", tmp_path / "o.jsonl")
     assert done.returncode == 0
     assert "hallucination rate" in done.stdout
     assert "evidence" not in done.stdout
 
 
-def test_rejected_lines_stop_no_other_and_exit_3(tmp_path: Path) -> None:
+def test_rejected_lines_stop_no_other_and_exit_3(tmp_path):
     source, output = write_records(tmp_path / "in.jsonl", 3), tmp_path / "out.jsonl"
     lines = source.read_text().splitlines()
     lines[1:1] = ["{broken", '{"reference": "r", "answer": 5}'] + ["[]"] * 10
@@ -95,7 +80,7 @@ def test_rejected_lines_stop_no_other_and_exit_3(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("content", "code"), [("", 0), ("\n\n", 0), ("bad\n", 3)])
-def test_a_file_without_records_loads_no_model(tmp_path: Path, content: str, code: int) -> None:
+def test_a_file_without_records_loads_no_model(tmp_path, content, code):
     source, output = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     source.write_text(content)
     done = mitigate("--input", source, "--output", output)
@@ -105,7 +90,7 @@ def test_a_file_without_records_loads_no_model(tmp_path: Path, content: str, cod
     assert output.read_bytes() == b""
 
 
-def test_an_annotated_file_can_be_annotated_again(tmp_path: Path) -> None:
+def test_an_annotated_file_can_be_annotated_again(tmp_path):
     source, first, second = (write_records(tmp_path / "in.jsonl", 3), tmp_path / "a.jsonl", tmp_path / "b.jsonl")
     assert mitigate("--input", source, "--output", first, env={"STANDIN_FINGERPRINT": "old"}).returncode == 0
     assert mitigate("--input", first, "--output", second).returncode == 0
@@ -114,7 +99,7 @@ def test_an_annotated_file_can_be_annotated_again(tmp_path: Path) -> None:
         assert new == {**old, "annotator": {"name": "exact", "fingerprint": "exact-1"}}
 
 
-def test_hostile_records_come_out_as_they_went_in(tmp_path: Path) -> None:
+def test_hostile_records_come_out_as_they_went_in(tmp_path):
     source, output = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     rows = [
         {"reference": "\ud800 lone", "answer": "A \udfff lone surrogate. \x00 and \x1b[31m."},

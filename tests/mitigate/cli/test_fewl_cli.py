@@ -1,23 +1,21 @@
 """`mitigate fewl` through its command line: every sub-command, bad input, and a run killed half way."""
 
-from __future__ import annotations
-
 import collections
+import itertools
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 import pytest
 
 from engines import ResponseCache
 from mitigate.cli.main import main
+from tests.helpers.engines_server import completion, error, serving
 
 
 def letters(texts):
@@ -33,18 +31,14 @@ def light_encoder(monkeypatch):
 
 
 def questions(n=4):
-    return [
-        {
-            "id": i,
-            "question": f"question {'abcdefghij'[i]}",
-            "answers": [
-                {"text": "abc"[: i % 3 + 1], "model": "x", "label": True},
-                {"text": "jih", "model": "y", "label": False},
-            ],
-            "reference_answers": {"one": "abc", "two": "ab"},
-        }
-        for i in range(n)
-    ]
+    wrong, references = {"text": "jih", "model": "y", "label": False}, {"one": "abc", "two": "ab"}
+    answers = [[{"text": "abc"[: i % 3 + 1], "model": "x", "label": True}, wrong] for i in range(n)]
+    rows = [{"id": i, "question": f"question {'abcdefghij'[i]}", "answers": answers[i]} for i in range(n)]
+    return [{**row, "reference_answers": references} for row in rows]
+
+
+def without_references(n):
+    return [{k: v for k, v in row.items() if k != "reference_answers"} for row in questions(n)]
 
 
 def write(path, rows):
@@ -167,73 +161,10 @@ def test_no_references_and_no_engine(tmp_path, capsys):
     assert "no record has reference_answers; add some, or give --reference-llm" in capsys.readouterr().err
 
 
-def test_build_benchmark(tmp_path, capsys):
-    rows = [
-        {
-            "question": "a" * i + "b" * (12 - i),
-            "short_answer": f"short {i}",
-            "long_answer": f"First {i}. Second {i}. Third {i}. Last {i}.",
-        }
-        for i in range(1, 12)
-    ]
-    source = write(tmp_path / "nq.jsonl", [*rows, {"question": "q", "short_answer": 1, "long_answer": "x"}])
-    target = tmp_path / "b.jsonl"
-    assert fewl("build-benchmark", "--input", source, "--output", target, "--answers", 2, "--json") == 3
-    statistics = json.loads(capsys.readouterr().out)
-    built = read(target)
-    assert statistics["questions"] == len(built) > 5
-    assert all(len(row["answers"]) == 6 for row in built)
-    assert read(tmp_path / "b.jsonl.rejected.jsonl")[0]["line"] == 12
-
-
-class Server(BaseHTTPRequestHandler):
-    """An OpenAI-compatible endpoint that counts by the client's key and keeps all after ``limit`` waiting."""
-
-    def do_POST(self):
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        asked = body["messages"][-1]["content"]
-        with self.server.lock:
-            mine = self.server.asked[self.headers["Authorization"]]
-            mine.append(asked)
-            held = len(mine) > self.server.limit
-        if held:
-            self.server.full.set()
-            self.server.go_on.wait(200)
-            return  # its client was killed
-        if wanted := re.search(r"Invent (\d+) ", asked):
-            lines = [
-                f"{i}. Wrong Answer: wrong {i}\n{i}. Non-Wrong Answer: right {i}"
-                for i in range(1, int(wanted.group(1)) + 1)
-            ]
-            text = "\n".join(lines)
-        else:
-            text = f"an answer of {len(asked)} letters"
-        message = {"role": "assistant", "content": text}
-        reply = {
-            "id": "1",
-            "object": "chat.completion",
-            "created": 0,
-            "model": body["model"],
-            "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
-            "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2},
-        }
-        data = json.dumps(reply).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, *_):
-        pass
-
-
 def test_failed_requests_are_told_by_the_exit_code_and_asked_again(tmp_path, capsys, monkeypatch):
     """A server that refuses every second question: scores of the rest, exit code 1; then it answers them all."""
-    from tests.helpers.engines_server import completion, error, serving
-
     monkeypatch.setenv("OPENAI_API_KEY", "none")
-    bare = [{k: v for k, v in row.items() if k != "reference_answers"} for row in questions(4)]
+    bare = without_references(4)
     source, scored = write(tmp_path / "q.jsonl", bare), tmp_path / "s.jsonl"
     broken = True
 
@@ -258,40 +189,41 @@ def test_failed_requests_are_told_by_the_exit_code_and_asked_again(tmp_path, cap
 
 
 def test_a_killed_run_goes_on_and_asks_nothing_twice(tmp_path):
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Server)
-    server.asked, server.lock, server.limit = collections.defaultdict(list), threading.Lock(), 18
-    server.full, server.go_on = threading.Event(), threading.Event()
-    server.handle_error = lambda *_: None  # a request cut off by the kill
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    bare = [{k: v for k, v in row.items() if k != "reference_answers"} for row in questions(10)]
-    source, scored = write(tmp_path / "q.jsonl", bare), tmp_path / "s.jsonl"
-    engine = f"openai:tiny@http://127.0.0.1:{server.server_port}/v1"
-    command = [sys.executable, "-m", "mitigate.cli", "fewl", "score", "--input", source, "--output", scored]
-    command += ["--reference-llm", engine, "--reference-samples", "2", "--json"]
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
-    first, second = ({**environment, "OPENAI_API_KEY": key} for key in ("first", "second"))
-    try:
-        process = subprocess.Popen(command, env=first, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        assert server.full.wait(120)  # the 19th request waits; the first 18 are answered, if not yet saved
-        cache, deadline = ResponseCache(f"{scored}.cache.sqlite"), time.monotonic() + 60
-        while len(cache) < server.limit:  # what was answered is saved at once
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        cache.close()
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        before = server.asked["Bearer first"][: server.limit]
-        server.limit = 10**9
-        server.go_on.set()
-        done = subprocess.run(command, env=second, capture_output=True, text=True, timeout=150)
-    finally:
-        server.go_on.set()
-        server.shutdown()
-        server.server_close()
+    number, answered, full, killed = itertools.count(), [], threading.Event(), threading.Event()
+
+    def script(body):
+        asked = body["messages"][-1]["content"]
+        if next(number) >= 18 and not killed.is_set():  # it waits until its client is dead
+            full.set()
+            killed.wait(200)
+            return error(500)
+        answered.append(asked)
+        n = int(found[1]) if (found := re.search(r"Invent (\d+) ", asked)) else 0
+        lines = [f"{i}. Wrong Answer: wrong {i}\n{i}. Non-Wrong Answer: right {i}" for i in range(1, n + 1)]
+        return completion("\n".join(lines) or f"an answer of {len(asked)} letters")
+
+    source, scored = write(tmp_path / "q.jsonl", without_references(10)), tmp_path / "s.jsonl"
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "OPENAI_API_KEY": "none"}
+    with serving(script) as server:
+        engine = f"openai:tiny@{server.url}"
+        command = [sys.executable, "-m", "mitigate.cli", "fewl", "score", "--input", source, "--output", scored]
+        command += ["--reference-llm", engine, "--reference-samples", "2", "--json"]
+        try:
+            process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            assert full.wait(120)
+            cache, deadline = ResponseCache(f"{scored}.cache.sqlite"), time.monotonic() + 60
+            while len(cache) < 18:  # what was answered is saved at once
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            cache.close()
+            process.kill()
+            process.wait()
+        finally:
+            killed.set()
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=150)
     assert done.returncode == 0, done.stderr
-    # two draws per question share their text, so compare counts: nothing answered before is asked again
-    total = collections.Counter(before) + collections.Counter(server.asked["Bearer second"])
-    assert sorted(total.values()) == [1] * 10 + [2] * 10  # ten IW/CO prompts, ten questions drawn twice
+    # ten prompts for wrong and corrected answers, and ten questions drawn twice with the same text
+    assert sorted(collections.Counter(answered).values()) == [1] * 10 + [2] * 10
     rows = read(scored)
     assert all(len(row["reference_answers"][engine]) == 2 for row in rows)
     assert all(len(row["iw"]) == len(row["co"]) == 25 for row in rows)

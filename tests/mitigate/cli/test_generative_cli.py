@@ -46,7 +46,7 @@ def rows_of(source: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in source.with_name("out.jsonl").read_text().splitlines()]
 
 
-def test_a_killed_run_goes_on_and_asks_nothing_twice(source: Path) -> None:
+def test_a_killed_run_goes_on_and_asks_nothing_twice(source):
     running: list[subprocess.Popen[bytes]] = []
     asked: list[str] = []
 
@@ -75,9 +75,7 @@ def test_a_killed_run_goes_on_and_asks_nothing_twice(source: Path) -> None:
     assert [[s["label"] for s in row["sentences"]] for row in rows] == [expected] * 6
 
 
-def test_problems_are_counted_and_failed_sentences_stay_in_their_record(
-    source: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_problems_are_counted_and_failed_sentences_stay_in_their_record(source, capsys):
     def script(body: dict[str, Any]) -> Reply | str:
         return completion("no idea") if "pretty" in body["messages"][0]["content"] else correct(body)
 
@@ -89,9 +87,7 @@ def test_problems_are_counted_and_failed_sentences_stay_in_their_record(
     assert "It is pretty" in source.with_name("p.html").read_text()
 
 
-def test_a_server_that_dies_ends_the_run_and_keeps_what_is_done(
-    source: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_server_that_dies_ends_the_run_and_keeps_what_is_done(source, capsys):
     asked: list[str] = []
 
     def script(body: dict[str, Any]) -> Reply | str:
@@ -109,7 +105,7 @@ def test_a_server_that_dies_ends_the_run_and_keeps_what_is_done(
     assert "it was written by an annotator with fingerprint" in capsys.readouterr().err
 
 
-def test_no_server_at_all(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_server_at_all(source, capsys):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound and not listening: connections are refused
         assert main(command(source, f"http://127.0.0.1:{taken.getsockname()[1]}/v1")) == 1
@@ -129,9 +125,7 @@ def test_no_server_at_all(source: Path, capsys: pytest.CaptureFixture[str]) -> N
         (["--annotator", "generative:transformers:/none"], "no checkpoint folder at /none"),
     ],
 )  # fmt: skip
-def test_wrong_usage(
-    args: list[str], message: str, source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wrong_usage(args, message, source, tmp_path, capsys):
     usual = ["annotate", "--input", str(source), "--output", str(tmp_path / "out.jsonl")]
     assert main([*usual, *args]) == 2
     assert message in capsys.readouterr().err

@@ -1,9 +1,6 @@
 """The demo without a browser: limits, judging in steps, files, FEWL, options."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +13,7 @@ from tests.helpers.demo_parts import ANSWER, REFERENCE
 from tests.helpers.rule_annotator import RuleAnnotator
 
 
-def test_long_and_broken_texts_are_refused_with_what_to_do() -> None:
+def test_long_and_broken_texts_are_refused_with_what_to_do():
     limits = Limits(characters=10)
     limits.check(answer="x" * 10, question=None)
     with pytest.raises(Refusal, match=r"The answer has 11 characters; this page takes 10\. Shorten it"):
@@ -29,7 +26,7 @@ def test_long_and_broken_texts_are_refused_with_what_to_do() -> None:
         Service(Shelf(), limits).annotate(None, "x", " \n", None)
 
 
-def test_only_offered_annotators_are_loaded_unless_any_may_be() -> None:
+def test_only_offered_annotators_are_loaded_unless_any_may_be():
     asked = []
 
     def load(name: str) -> Any:
@@ -51,7 +48,7 @@ def test_only_offered_annotators_are_loaded_unless_any_may_be() -> None:
         Shelf(["one"], open_choice=True, load=load).annotator("broken")
 
 
-def test_an_answer_is_judged_in_steps_that_add_up_to_the_whole() -> None:
+def test_an_answer_is_judged_in_steps_that_add_up_to_the_whole():
     annotator = RuleAnnotator(scores=True)
     record = {"reference": REFERENCE, "answer": ANSWER}
     found = list(annotate_stepwise(Shelf(["rule"], load=lambda _: annotator), "rule", record))
@@ -68,7 +65,7 @@ def test_an_answer_is_judged_in_steps_that_add_up_to_the_whole() -> None:
         "Le canal a été ouvert en 1822. Il mesure 14 km. Bateaux. Merci beaucoup pour votre question.",
     ],
 )
-def test_steps_of_the_embedded_annotator_give_what_one_call_gives(answer: str, embedded: Any) -> None:
+def test_steps_of_the_embedded_annotator_give_what_one_call_gives(answer, embedded):
     reference = "A canal was dug beside the mill. It was opened in 1822 and is 14 km long. It closed in 1911."
     *_, last = annotate_stepwise(Shelf(load=lambda _: embedded), None, {"reference": reference, "answer": answer})
     whole = embedded.annotate(reference=reference, answer=answer).to_dict()
@@ -85,7 +82,7 @@ def embedded() -> Any:
     return load_annotator()
 
 
-def test_a_generative_annotator_streams_chinese_as_it_judges_it_whole() -> None:
+def test_a_generative_annotator_streams_chinese_as_it_judges_it_whole():
     from annotators.generative.annotator import GenerativeAnnotator
     from engines.openai_engine import OpenAIEngine
     from tests.helpers.annotator_server import annotating, correct
@@ -102,7 +99,7 @@ def test_a_generative_annotator_streams_chinese_as_it_judges_it_whole() -> None:
     assert [s["label"] for s in whole["sentences"]] == ["no_fact", "contradictory", "supported", "unverifiable"]
 
 
-def test_a_failing_annotator_is_a_refusal() -> None:
+def test_a_failing_annotator_is_a_refusal():
     class Failing(RuleAnnotator):
         def judge(self, sentences: Any) -> Any:
             raise RuntimeError("the server\nwent away")
@@ -111,7 +108,7 @@ def test_a_failing_annotator_is_a_refusal() -> None:
         list(annotate_stepwise(Shelf(load=lambda _: Failing()), None, {"reference": "a", "answer": "b"}))
 
 
-def test_a_file_is_annotated_into_files(tmp_path: Path) -> None:
+def test_a_file_is_annotated_into_files(tmp_path):
     source = tmp_path / "in.jsonl"
     rows = [{"id": i, "reference": REFERENCE, "answer": ANSWER, "sentences": "old"} for i in range(5)]
     lines = [json.dumps(row) for row in rows]
@@ -137,7 +134,7 @@ def test_a_file_is_annotated_into_files(tmp_path: Path) -> None:
         list(run_batch(shelf, Limits(), source, None))
 
 
-def test_fewl_of_one_question_is_that_of_the_library() -> None:
+def test_fewl_of_one_question_is_that_of_the_library():
     from fewl import FewlOptions, cosine, score_records
 
     record = {
@@ -172,7 +169,7 @@ def test_fewl_of_one_question_is_that_of_the_library() -> None:
         ({"reference_answers": {"llm": ["x"] * 201}}, "201 reference, wrong and corrected answers"),
     ],
 )
-def test_fewl_refuses_with_the_reason(change: dict[str, Any], message: str) -> None:
+def test_fewl_refuses_with_the_reason(change, message):
     record = {"question": "q", "answers": [{"text": "a"}], "reference_answers": {"llm": "b"}, **change}
     with pytest.raises(Refusal, match=message):
         fewl_record(Shelf(), Limits(), record)
@@ -188,8 +185,6 @@ def test_fewl_refuses_with_the_reason(change: dict[str, Any], message: str) -> N
         (["--max-characters", "0"], "--max-characters: expected 1 or more, got 0"),
     ],
 )
-def test_wrong_options_are_told_before_anything_loads(
-    args: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wrong_options_are_told_before_anything_loads(args, message, capsys):
     assert main(["demo", *args]) == 2
     assert message in capsys.readouterr().err

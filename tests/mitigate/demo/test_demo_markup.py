@@ -1,9 +1,6 @@
 """The page of the demo without a browser: texts are kept whole and are never markup; word differences."""
 
-from __future__ import annotations
-
 from itertools import pairwise
-from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,14 +9,14 @@ from mitigate.demo.view import annotated_view, answer_html, edit_pieces, flatten
 from tests.helpers.demo_parts import ANSWER, read, sentence
 
 
-def test_overlapping_spans_are_cut_where_they_begin_and_end() -> None:
+def test_overlapping_spans_are_cut_where_they_begin_and_end():
     # 0: [0, 5), 1: [3, 8) twice, 2: [8, 9); the empty span of 3 owns nothing
     spans = [(0, 5, 0), (3, 8, 1), (3, 8, 1), (8, 9, 2), (4, 4, 3)]
     assert flattened(spans) == [(0, 3, (0,)), (3, 5, (0, 1)), (5, 8, (1,)), (8, 9, (2,))]
 
 
 @given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12), st.integers(0, 3)), max_size=8))
-def test_flattened_pieces_own_what_the_spans_own(spans: list[tuple[int, int, int]]) -> None:
+def test_flattened_pieces_own_what_the_spans_own(spans):
     def owners(place: int) -> tuple[int, ...]:
         return tuple(sorted({owner for start, end, owner in spans if start <= place < end}))
 
@@ -36,7 +33,7 @@ HOSTILE = st.text(
 
 @settings(max_examples=60, deadline=None)
 @given(HOSTILE, st.data())
-def test_the_page_holds_the_answer_and_the_reference_and_nothing_of_them_as_markup(text: str, data: Any) -> None:
+def test_the_page_holds_the_answer_and_the_reference_and_nothing_of_them_as_markup(text, data):
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=6)))
     pairs = [(a, b) for a, b in zip(cuts[::2], cuts[1::2], strict=False) if a < b]
     fragments = [
@@ -57,7 +54,7 @@ def test_the_page_holds_the_answer_and_the_reference_and_nothing_of_them_as_mark
     assert not [value for value in page.values if "javascript" in value or "<" in value]
 
 
-def test_waiting_sentences_are_there_and_stopped_ones_are_not_checked() -> None:
+def test_waiting_sentences_are_there_and_stopped_ones_are_not_checked():
     first = sentence(ANSWER, 0, 27)
     record = {"answer": ANSWER, "reference": "", "sentences": [first], "hallucination_rate": 0.0}
     waiting = [(28, 50), (51, 74)]
@@ -70,7 +67,7 @@ def test_waiting_sentences_are_there_and_stopped_ones_are_not_checked() -> None:
     assert "2 sentences were not checked:</b> 2 because it was stopped" in page
 
 
-def test_word_differences() -> None:
+def test_word_differences():
     assert word_pieces("built in 1840", "built in 1804") == [("same", "built in "), ("gone", "1840"), ("new", "1804")]
     assert word_pieces("用丝绸换马", "用茶叶换马") == [
         ("same", "用"),
@@ -89,7 +86,7 @@ def test_word_differences() -> None:
 
 
 @given(st.text(alphabet="ab 文.", max_size=12), st.text(alphabet="ab 文.", max_size=12))
-def test_a_word_difference_joins_to_both_texts(old: str, new: str) -> None:
+def test_a_word_difference_joins_to_both_texts(old, new):
     pieces = word_pieces(old, new)
     assert "".join(text for kind, text in pieces if kind != "new") == old
     assert "".join(text for kind, text in pieces if kind != "gone") == new

@@ -3,8 +3,6 @@
 One server for all. Without a browser (`apt-get install chromium`) or playwright the browser's tests say so and skip.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re
@@ -13,7 +11,6 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -97,29 +94,17 @@ def client(served: Served) -> Iterator[Any]:
     one.close()
 
 
-def test_it_listens_on_loopback_and_names_two_endpoints(served: Served, client: Any) -> None:
+def test_it_listens_on_loopback_and_names_two_endpoints(served, client):
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+/", served.url)
     assert served.page.share_url is None
     assert set(client.view_api(return_format="dict")["named_endpoints"]) == {"/annotate", "/fewl"}
 
 
-def test_annotate_by_client_is_annotate(client: Any) -> None:
+def test_annotate_by_client_is_annotate(client):
     record = {"question": "Who?", "reference": REFERENCE, "answer": ANSWER}
     found = client.predict(**record, annotator="rule", api_name="/annotate")
     assert found == {**RuleAnnotator(scores=True).annotate(**record).to_dict()}
     assert client.predict("", REFERENCE, ANSWER, api_name="/annotate")["sentences"] == found["sentences"]
-
-
-def test_fewl_by_client(client: Any) -> None:
-    record = {
-        "question": "Do camels store water?",
-        "answers": [{"text": "No, fat."}, {"text": "Yes."}],
-        "reference_answers": {"one": "No, their humps hold fat.", "two": "They do not."},
-    }
-    found = client.predict(record, None, "eq6", "new-words", api_name="/fewl")
-    assert found["lambda"] == {"one": 0.5, "two": 0.5}
-    assert found["answers"][0]["score"] > found["answers"][1]["score"]
-    assert found["answers"][0]["laziness"] is None
 
 
 @pytest.mark.parametrize(
@@ -131,14 +116,14 @@ def test_fewl_by_client(client: Any) -> None:
         (("", "r", " "), "The answer is empty"),
     ],
 )
-def test_what_is_not_taken_is_refused_politely(client: Any, arguments: tuple[str, ...], message: str) -> None:
+def test_what_is_not_taken_is_refused_politely(client, arguments, message):
     from gradio_client.exceptions import AppError
 
     with pytest.raises(AppError, match=re.escape(message)):
         client.predict(*arguments, api_name="/annotate")
 
 
-def test_a_request_larger_than_any_input_is_not_read(served: Served) -> None:
+def test_a_request_larger_than_any_input_is_not_read(served):
     body = json.dumps({"data": ["", "r", "x" * 7_000_000, "rule"]}).encode()
     asked = urllib.request.Request(
         f"{served.url}gradio_api/call/annotate", data=body, headers={"Content-Type": "application/json"}
@@ -148,18 +133,6 @@ def test_a_request_larger_than_any_input_is_not_read(served: Served) -> None:
     with refused.value as answer:
         assert answer.code == 413
         assert "bytes; this page takes 6,000,000" in json.loads(answer.read())["detail"]
-
-
-def test_people_at_once_do_not_mix(client: Any) -> None:
-    def ask(number: int) -> bool:
-        reference = f"Ship {number} left in {1900 + number}."
-        answer = f"{reference} Ship {number + 1} sank. Nobody saw {number}."
-        found = client.predict("", reference, answer, ("rule", "slow")[number % 5 == 0], api_name="/annotate")
-        labels = [s["label"] for s in found["sentences"]]
-        return found["answer"] == answer and labels == ["supported", "unverifiable", "unverifiable"]
-
-    with ThreadPoolExecutor(8) as pool:
-        assert all(pool.map(ask, range(16)))
 
 
 # --- the browser -----------------------------------------------------------------------------------------
@@ -220,7 +193,7 @@ def choose(page: Any, box: str, name: str) -> None:
     page.keyboard.press("Enter")
 
 
-def test_an_example_is_annotated_and_a_sentence_shows_its_evidence(visit: Any) -> None:
+def test_an_example_is_annotated_and_a_sentence_shows_its_evidence(visit):
     page = visit(viewport={"width": 1280, "height": 900})
     page.get_by_text("Lighthouse (English)").click()
     page.wait_for_function(
@@ -250,7 +223,7 @@ def test_an_example_is_annotated_and_a_sentence_shows_its_evidence(visit: Any) -
     assert json.loads(Path(download.value.path()).read_text())["answer"] == answer
 
 
-def test_labels_corrections_and_what_was_not_checked_are_told_in_words(visit: Any) -> None:
+def test_labels_corrections_and_what_was_not_checked_are_told_in_words(visit):
     page = visit()
     judge(page, ANSWER)
     assert "67 %" in page.inner_text("#annotated .rate")
@@ -266,7 +239,7 @@ def test_labels_corrections_and_what_was_not_checked_are_told_in_words(visit: An
     assert "can't be loaded: no <b>folder</b>" in page.inner_text("#annotated .notice")
 
 
-def test_hostile_text_is_text(visit: Any) -> None:
+def test_hostile_text_is_text(visit):
     page = visit()
     judge(page, HOSTILE, reference=HOSTILE)
     assert page.text_content("#annotated .answer") == HOSTILE
@@ -285,7 +258,7 @@ def test_hostile_text_is_text(visit: Any) -> None:
     assert page.text_content("#annotated .answer") == page.input_value("#answer textarea") == long
 
 
-def test_it_streams_and_stops_and_two_people_do_not_mix(visit: Any, served: Served) -> None:
+def test_it_streams_and_stops_and_two_people_do_not_mix(visit, served):
     one, two = visit(), visit()
     one.route("**/cancel", lambda route: (time.sleep(1.5), route.continue_()))  # more sentences come meanwhile
     before = served.slow.sentences
@@ -310,7 +283,7 @@ def test_it_streams_and_stops_and_two_people_do_not_mix(visit: Any, served: Serv
     assert "because it was stopped" in one.inner_text("#annotated .unchecked")
 
 
-def test_a_batch_goes_up_and_comes_down(visit: Any, tmp_path: Path) -> None:
+def test_a_batch_goes_up_and_comes_down(visit, tmp_path):
     rows = [{"id": f"r{i}", "question": f"<b>{i}</b>?", "reference": REFERENCE, "answer": ANSWER} for i in range(6)]
     source = tmp_path / "in.jsonl"
     source.write_text("".join(json.dumps(row) + "\n" for row in rows) + "<i>bad</i>\n")
@@ -336,7 +309,7 @@ def test_a_batch_goes_up_and_comes_down(visit: Any, tmp_path: Path) -> None:
     assert "Hallucination report" in found[1][1]
 
 
-def test_a_batch_stops_and_gives_what_is_done(visit: Any, tmp_path: Path) -> None:
+def test_a_batch_stops_and_gives_what_is_done(visit, tmp_path):
     row = json.dumps({"reference": REFERENCE, "answer": ANSWER}) + "\n"
     (tmp_path / "in.jsonl").write_text(row * 200)
     page = visit()
@@ -355,7 +328,7 @@ def test_a_batch_stops_and_gives_what_is_done(visit: Any, tmp_path: Path) -> Non
     assert len(Path(download.value.path()).read_text().splitlines()) == done > 0
 
 
-def test_compare_and_training(visit: Any) -> None:
+def test_compare_and_training(visit):
     page = visit()
     page.get_by_role("tab", name="Compare").click()
     page.get_by_text("Do camels store water? (English)").click()
@@ -376,7 +349,7 @@ def test_compare_and_training(visit: Any) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_can_be_read_on_a_phone_in_light_and_dark(visit: Any, scheme: str) -> None:
+def test_it_can_be_read_on_a_phone_in_light_and_dark(visit, scheme):
     page = visit(viewport={"width": 390, "height": 844}, color_scheme=scheme)
     judge(page, ANSWER)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390

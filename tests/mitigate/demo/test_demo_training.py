@@ -1,9 +1,5 @@
 """The training tab of the demo without a browser: run folders, their answers, their curves."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from annotators.records import LABELS
@@ -13,7 +9,7 @@ from mitigate.demo.view import figure, label_of, run_view, short, sorted_curves,
 from tests.helpers.demo_parts import sentence, write_run
 
 
-def test_a_run_folder_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
+def test_a_run_folder_is_read_as_far_as_it_goes(tmp_path):
     run = read_run(write_run(tmp_path / "runs" / "grpo" / "one"))
     assert run.curves == {"reward": [(0, 0), (1, 0.5), (2, 1)], "factuality/hallucination_rate": [(0, 0.5), (2, 0.5)]}
     assert [(b is not None, a is not None) for b, a in run.pairs] == [(True, True)]
@@ -26,7 +22,7 @@ def test_a_run_folder_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
     assert run_folders(tmp_path / "runs") == ["grpo/one"]
 
 
-def test_what_is_missing_or_broken_is_said(tmp_path: Path) -> None:
+def test_what_is_missing_or_broken_is_said(tmp_path):
     (tmp_path / "metrics.jsonl").write_text('[1]\nx\n{"step": 1}\n')
     (tmp_path / "config.yaml").write_text("a: [")
     (tmp_path / "done.json").write_text("{")
@@ -37,7 +33,7 @@ def test_what_is_missing_or_broken_is_said(tmp_path: Path) -> None:
     assert "kind not known" in run_view(read_run(tmp_path))
 
 
-def test_folders_elsewhere_are_refused_unless_any_may_be_named(tmp_path: Path) -> None:
+def test_folders_elsewhere_are_refused_unless_any_may_be_named(tmp_path):
     root, elsewhere = tmp_path / "runs", write_run(tmp_path / "private")
     write_run(root / "one")
     assert open_folder(root, "one", False) == root / "one"
@@ -51,7 +47,7 @@ def test_folders_elsewhere_are_refused_unless_any_may_be_named(tmp_path: Path) -
         open_folder(root, str(tmp_path), True)
 
 
-def test_sentences_that_are_not_those_of_the_answer_are_not_shown() -> None:
+def test_sentences_that_are_not_those_of_the_answer_are_not_shown():
     good = {
         "answer": "It is so.",
         "reference": "So.",
@@ -70,7 +66,7 @@ def test_sentences_that_are_not_those_of_the_answer_are_not_shown() -> None:
     assert found["sentences"][0]["fragments"] == []
 
 
-def test_curves() -> None:
+def test_curves():
     names = ["loss", "reward_std", "x/hallucination_rate", "factuality/supported", "reward", "no_fact_rate"]
     assert sorted_curves(names) == (
         ["reward", "x/hallucination_rate", "factuality/supported", "no_fact_rate"],

@@ -1,9 +1,6 @@
 """Figures and page of answers before and after training, and the log of the judge meanwhile."""
 
-from __future__ import annotations
-
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,7 +21,7 @@ def sample(answer: str, labels: list[str], when: str = "before", **more: Any) ->
             "annotator": who, **more}  # fmt: skip
 
 
-def test_figures_by_hand() -> None:
+def test_figures_by_hand():
     rows = [
         sample("A. A. B.", ["supported", "supported", "contradictory"], by_reward={"labels": ["supported"] * 3}),
         sample("C. D.", ["no_fact", "no_fact"], by_reward={"labels": ["unverifiable", "no_fact"]}),
@@ -38,7 +35,7 @@ def test_figures_by_hand() -> None:
     assert figures([])["rate"] is None
 
 
-def test_page_shows_answers_side_by_side_escaped(tmp_path: Path) -> None:
+def test_page_shows_answers_side_by_side_escaped(tmp_path):
     rows = [sample("<b>One</b>.", ["contradictory"]), sample("Two.", ["supported"], when="after")]
     (tmp_path / "c.png").write_bytes(b"\x89PNG")
     write_page(tmp_path / "p.html", "x < y", rows, compare(rows), tmp_path / "c.png", 5)

@@ -1,7 +1,5 @@
 """The page: exact text, right figures, nothing from a record becomes markup, nothing from outside."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import re
@@ -80,7 +78,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_text_of_a_record_is_text_of_the_page_exactly(tmp_path: Path, text: str) -> None:
+def test_text_of_a_record_is_text_of_the_page_exactly(tmp_path, text):
     record = annotated(text + " It is 5.", text + " It is 4. " + text, question=text + "?", id=text)
     page, raw = page_of(tmp_path, [record])
     assert page.texts("answer") == [record["answer"]]
@@ -101,7 +99,7 @@ def test_text_of_a_record_is_text_of_the_page_exactly(tmp_path: Path, text: str)
     assert "\r" not in raw  # a browser would read it as a line feed
 
 
-def test_what_html_cannot_hold_is_shown_as_hidden() -> None:
+def test_what_html_cannot_hold_is_shown_as_hidden():
     page = Page(f"<p class='x'>{marked(chr(0) + 'a' + chr(0xD800), [])}</p>")
     assert page.texts("x") == ["\ufffda\ufffd"]
     assert [attrs["data-name"] for tag, attrs, _ in page.elements if tag == "span"] == ["U+0000", "U+D800"]
@@ -109,13 +107,13 @@ def test_what_html_cannot_hold_is_shown_as_hidden() -> None:
 
 @settings(max_examples=200)
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")))
-def test_any_text_is_shown_exactly(text: str) -> None:
+def test_any_text_is_shown_exactly(text):
     middle = len(text) // 2
     marks = [(10, 10 + middle, "<mark>"), (10 + middle, 10 + len(text), '<b class="y">')]
     assert Page(f'<p class="x">{marked(text, marks, 10)}</p>').texts("x") == [text]
 
 
-def test_every_bidi_control_is_alone_in_an_isolated_element() -> None:
+def test_every_bidi_control_is_alone_in_an_isolated_element():
     style = (Path(report_html.__file__).parent / "report.css").read_text()
     assert re.search(r"\.hidden \{[^}]*unicode-bidi: isolate", style)
     out = marked("a\u202eb\u2067c\u200fd", [])
@@ -126,7 +124,7 @@ def test_every_bidi_control_is_alone_in_an_isolated_element() -> None:
     ]
 
 
-def test_the_page_needs_and_allows_nothing_from_outside(tmp_path: Path) -> None:
+def test_the_page_needs_and_allows_nothing_from_outside(tmp_path):
     page, raw = page_of(tmp_path, [annotated(REFERENCE, ANSWER)])
     (policy,) = [a["content"] for t, a, _ in page.elements if a.get("http-equiv") == "Content-Security-Policy"]
     (style,) = [text for tag, _, text in page.elements if tag == "style"]
@@ -136,7 +134,7 @@ def test_the_page_needs_and_allows_nothing_from_outside(tmp_path: Path) -> None:
     assert "prefers-color-scheme: dark" in style
 
 
-def test_every_kind_has_a_mark_a_word_and_a_style(tmp_path: Path) -> None:
+def test_every_kind_has_a_mark_a_word_and_a_style(tmp_path):
     page, _ = page_of(tmp_path, [record_of("scun-")])
     (style,) = [text for tag, _, text in page.elements if tag == "style"]
     for kind in KINDS:
@@ -148,7 +146,7 @@ def test_every_kind_has_a_mark_a_word_and_a_style(tmp_path: Path) -> None:
     assert len(set(lines.values())) == len(KINDS)  # underlines differ too, colour is not the only cue
 
 
-def test_evidence_place_correction_and_totals_are_in_the_page(tmp_path: Path) -> None:
+def test_evidence_place_correction_and_totals_are_in_the_page(tmp_path):
     record = annotated(REFERENCE, ANSWER, id=7)
     page, raw = page_of(tmp_path, [record, annotated("", "Nobody knows.")], rejected=3)
     assert [t for tag, _, t in page.elements if tag == "del"] == ["300"]
@@ -168,7 +166,7 @@ def test_evidence_place_correction_and_totals_are_in_the_page(tmp_path: Path) ->
     assert sorted(open_, key=str) == ["contradictory", "not_checked", "unverifiable"]
 
 
-def test_every_link_leads_somewhere(tmp_path: Path) -> None:
+def test_every_link_leads_somewhere(tmp_path):
     page, _ = page_of(tmp_path, [record_of("sc"), record_of("u")])
     ids = [attrs["id"] for _, attrs, _ in page.elements if "id" in attrs]
     links = [attrs["href"] for _, attrs, _ in page.elements if "href" in attrs]
@@ -176,7 +174,7 @@ def test_every_link_leads_somewhere(tmp_path: Path) -> None:
     assert {f"#{id_}" for id_ in ids} == set(links)
 
 
-def test_unsupported_spans_are_marked_inside_their_sentence(tmp_path: Path) -> None:
+def test_unsupported_spans_are_marked_inside_their_sentence(tmp_path):
     record = record_of("sc")
     record["answer"] = "Yes. Bad word here."
     record["sentences"][0] |= {"text": "Yes.", "start": 0, "end": 4}
@@ -185,7 +183,7 @@ def test_unsupported_spans_are_marked_inside_their_sentence(tmp_path: Path) -> N
     assert page.texts("span") == ["word"]
 
 
-def test_a_page_of_many_records_shows_the_worst_and_says_so(tmp_path: Path) -> None:
+def test_a_page_of_many_records_shows_the_worst_and_says_so(tmp_path):
     records = [record_of("ccc" if i % 100 == 7 else "s", id=i) for i in range(1_000)]
     page, raw = page_of(tmp_path, records)
     shown = [int(text) for text in page.texts("id")]
@@ -197,7 +195,7 @@ def test_a_page_of_many_records_shows_the_worst_and_says_so(tmp_path: Path) -> N
     assert page.texts("tile")[1] == "1,000records"
 
 
-def test_huge_answers_and_references_are_cut_with_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_huge_answers_and_references_are_cut_with_a_note(tmp_path, monkeypatch):
     monkeypatch.setattr(report_html, "MAX_CHARACTERS", 100_000)
     page, raw = page_of(tmp_path, [annotated("r", "x" * 40_000 + ".", id=i) for i in range(5)])
     assert page.texts("id") == ["0"]  # twice 40,000 characters for each
@@ -211,7 +209,7 @@ def test_huge_answers_and_references_are_cut_with_a_note(tmp_path: Path, monkeyp
     assert "and 40 more" in raw
 
 
-def test_a_page_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> None:
+def test_a_page_that_cannot_be_written_leaves_the_old_one(tmp_path):
     path = tmp_path / "page.html"
     path.write_text("old")
 
