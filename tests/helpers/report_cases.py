@@ -7,7 +7,6 @@ from html.parser import HTMLParser
 from typing import Any
 
 from mitigate.report.totals import Totals
-from tests.helpers.demo_parts import sentence
 from tests.helpers.standin import ExactAnnotator
 
 REFERENCE = "The tower is 330 metres high. It stands in Paris."

@@ -238,7 +238,7 @@ def test_a_run_writes_an_annotator_and_goes_on(tmp_path: Path) -> None:
 
 
 def test_the_recipe_states_the_defaults() -> None:
-    """The recipe's values are the defaults of the run and of the kind."""
+    """The recipe's values are the defaults of the run and of the task."""
     data = read_yaml(recipes_folder() / "annotators" / "embedded.yaml")
     options = Options.model_validate(data)
     defaults = Settings(options.data, SOURCES)

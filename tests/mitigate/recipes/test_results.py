@@ -1,17 +1,13 @@
 """Figures and page of answers before and after training, and the log of the judge meanwhile."""
 
-from __future__ import annotations
-
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mitigate.recipes.data import HELD_OUT
-from mitigate.recipes.results import JudgeLog, compare, figures, measure, write_page
+from mitigate.recipes.results import compare, figures, write_page
 from mitigate.report.html import marked
-from tests.helpers.rule_annotator import REFERENCE, RIGHT, WRONG, RuleAnnotator
 
 
 def sample(answer: str, labels: list[str], when: str = "before", **more: Any) -> dict[str, Any]:
@@ -25,7 +21,7 @@ def sample(answer: str, labels: list[str], when: str = "before", **more: Any) ->
             "annotator": who, **more}  # fmt: skip
 
 
-def test_figures_by_hand() -> None:
+def test_figures_by_hand():
     rows = [
         sample("A. A. B.", ["supported", "supported", "contradictory"], by_reward={"labels": ["supported"] * 3}),
         sample("C. D.", ["no_fact", "no_fact"], by_reward={"labels": ["unverifiable", "no_fact"]}),
@@ -39,21 +35,10 @@ def test_figures_by_hand() -> None:
     assert figures([])["rate"] is None
 
 
-def test_judge_is_logged_and_rewards_nothing() -> None:
-    logged: dict[str, float] = {}
-    answers = [f"{RIGHT} {RIGHT} {WRONG}", "Nothing is claimed here."]
-    judge = JudgeLog(RuleAnnotator())
-    assert judge(answers, ["Q?"] * 2, [REFERENCE] * 2, log_metric=logged.__setitem__) == [0.0, 0.0]
-    # 3 factual sentences, 1 hallucinated; 1 distinct true sentence in 2 answers; 4 sentences, 1 of them no fact
-    expected = {"hallucination_rate": pytest.approx(1 / 3), "supported": 0.5, "sentences": 2.0, "no_fact": 0.25}
-    assert logged == {f"judge/{name}": value for name, value in expected.items()}
-    assert set(measure([]).values()) == {None}
-
-
-def test_page_shows_answers_side_by_side_escaped(tmp_path: Path) -> None:
+def test_page_shows_answers_side_by_side_escaped(tmp_path):
     rows = [sample("<b>One</b>.", ["contradictory"]), sample("Two.", ["supported"], when="after")]
-    metrics = [{"step": 1, "reward<b>": 0.5}, {"step": 2, "reward<b>": 1.5}]
-    write_page(tmp_path / "p.html", "x < y", rows, compare(rows), metrics, 5)
+    (tmp_path / "c.png").write_bytes(b"\x89PNG")
+    write_page(tmp_path / "p.html", "x < y", rows, compare(rows), tmp_path / "c.png", 5)
     page = (tmp_path / "p.html").read_text(encoding="utf-8")
     wrong = marked("<b>One</b>.", [(0, 11, '<span class="s contradictory" title="contradictory">')])
     right = marked("Two.", [(0, 4, '<span class="s supported" title="supported">')])
@@ -63,5 +48,4 @@ def test_page_shows_answers_side_by_side_escaped(tmp_path: Path) -> None:
     assert "100 % → 0 %" in page
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)
     assert policy is not None
-    assert policy[1].startswith("default-src 'none'; style-src 'sha256-")
-    assert 'aria-label="reward&lt;b&gt;: from 0.5 at step 1 to 1.5 at step 2"' in page
+    assert "default-src 'none'; img-src data:;" in policy[1]
