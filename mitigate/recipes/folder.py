@@ -169,7 +169,7 @@ def open_run(path: Path, options: Section, *, overwrite: bool = False) -> RunFol
         lock = _lock(path)
     except OSError as error:
         raise UsageError(f"cannot write to {path}: {error.strerror or error}") from error
-    if overwrite and (path / CONFIG).is_file():  # without one it is no run folder, and nothing of ours
+    if overwrite and (path / CONFIG).is_file() and (path / VERSIONS).is_file():  # else it is no folder of ours
         for old in path.iterdir():
             if old.name != LOCK:
                 shutil.rmtree(old) if old.is_dir() and not old.is_symlink() else old.unlink()

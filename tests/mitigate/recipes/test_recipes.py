@@ -141,6 +141,10 @@ def test_an_interrupted_run_resumes_with_the_same_recipe_only(
     text = (out / "metrics.jsonl").read_text()
     assert [json.loads(line)["step"] for line in text.splitlines()] == [0, 1, 2]
     assert len(json.loads((out / "versions.json").read_text())) == 2
+    (out / "checkpoints").mkdir()
+    assert main(["run", str(path), "steps=1", "--output", str(out), "--overwrite"]) == 0
+    assert len((out / "metrics.jsonl").read_text().splitlines()) == 1
+    assert not (out / "checkpoints").exists()
 
 
 def test_what_is_needed_is_told_and_no_more(capsys: pytest.CaptureFixture[str]) -> None:
@@ -203,7 +207,11 @@ def test_a_folder_is_locked_and_foreign_folders_are_left_alone(tmp_path: Path) -
     foreign.mkdir()
     (foreign / "thesis.txt").write_text("years of work")
     with pytest.raises(UsageError, match="no run folder"):
-        open_run(foreign, options)
+        open_run(foreign, options, overwrite=True)
+    (foreign / "config.yaml").write_text("kind: something else")
+    with pytest.raises(UsageError, match="choose another --output"):
+        open_run(foreign, options, overwrite=True)
+    (foreign / "config.yaml").unlink()
     assert sorted(p.name for p in foreign.iterdir()) in (["thesis.txt"], [".lock", "thesis.txt"])
     (tmp_path / "file").write_text("x")
     with pytest.raises(UsageError, match="cannot write to"):
