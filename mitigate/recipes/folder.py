@@ -174,7 +174,8 @@ def open_run(path: Path, options: Section, *, overwrite: bool = False) -> RunFol
 def _begin(folder: RunFolder, config: str, overwrite: bool) -> None:
     """Compare the folder's recipe with this one, or write it; drop lines that were cut off; note this start."""
     others = [file for file in folder.path.iterdir() if file.name != LOCK]
-    if others and not (folder / CONFIG).is_file():
+    # Any folder may hold a config.yaml: with --overwrite, only one with versions.json beside it is deleted as ours.
+    if others and not ((folder / CONFIG).is_file() and (not overwrite or (folder / VERSIONS).is_file())):
         raise UsageError(f"{folder.path} is no run folder (it has no {CONFIG}): choose another folder with --output")
     with writing(folder.path):
         if overwrite:
