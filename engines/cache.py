@@ -49,11 +49,10 @@ def request_key(identity: Mapping[str, Any], chat: Chat, sampling: Sampling) -> 
 class ResponseCache:
     """Results by key, in one SQLite file: table ``answers`` with key, result (JSON), saved (Unix seconds).
 
+    Raises CacheError: the file is damaged, is not a response cache, or is of a newer version.
+
     Args:
         path: The file; created, with its folder, where there is none.
-
-    Raises:
-        CacheError: The file is damaged, is not a response cache, or is of a newer version.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -129,8 +128,7 @@ class ResponseCache:
     def put(self, key: str, result: ChatResult) -> ChatResult:
         """Store a result unless another process was first.
 
-        Returns:
-            What the cache holds now: the earlier result where there was one, so that all agree.
+        Returns what the cache holds now: the earlier result where there was one, so that all agree.
         """
         text = json.dumps(result.to_dict(), ensure_ascii=True)
         with self._lock, self._named_errors():

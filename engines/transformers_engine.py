@@ -291,8 +291,7 @@ class TransformersEngine:
     def _choice_paths(self, choices: tuple[str, ...]) -> Paths:
         """For each beginning of a choice's token ids the ids that may follow; the end of text follows a whole one.
 
-        Raises:
-            ValueError: The checkpoint has no end-of-text token, so a choice could not end.
+        Raises ValueError: the checkpoint has no end-of-text token, so a choice could not end.
         """
         if choices and not self._ends:
             raise ValueError("choices need a checkpoint with an end-of-text token, this one has none")

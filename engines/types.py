@@ -27,22 +27,21 @@ class EngineError(RuntimeError):
 class Sampling:
     """How to draw the answers; the same meaning for every engine.
 
+    Raises ValueError: a value is out of its range; the message names field, value and range.
+
     Attributes:
         max_tokens: Most tokens of one answer, ≥ 1.
         temperature: 0 is greedy; above 0 (at most 2) draws.
         top_p: Nucleus, in (0, 1]; 1 keeps the whole distribution. Not used when greedy.
         n: Answers per chat, ≥ 1; more than one needs ``temperature`` > 0.
-        seed: Seed of the draws, 0 … 2³¹ − 1, or None for draws that differ from run to run. Each chat draws
-            from its own stream, see :func:`chat_seed`.
+        seed: Seed of the draws, 0 … 2³¹ − 1, or None for draws that differ from run to run. Each chat draws from its
+            own stream, see :func:`chat_seed`.
         stop: The answer ends before the first of these strings.
         logprobs: Whether to ask for the log-probability of every generated token.
-        top_logprobs: Likeliest tokens at every place to report beside the generated one, 0 … 20; more than 0
-            needs ``logprobs``. Servers may give fewer.
+        top_logprobs: Likeliest tokens at every place to report beside the generated one, 0 … 20; more than 0 needs
+            ``logprobs``. Servers may give fewer.
         json_schema: The answer must be JSON of this schema (not in the ``transformers`` engine).
         choices: The answer must be exactly one of these strings.
-
-    Raises:
-        ValueError: A value is out of its range; the message names field, value and range.
     """
 
     max_tokens: int = 512
@@ -127,8 +126,7 @@ class ChatResult:
         prompt_tokens: Tokens of the prompt, or None where the engine does not say.
         completion_tokens: Generated tokens, summed over the samples, or None.
         error: None, or why this chat has no (or not every) answer.
-        ignored: What a server was asked for and did not do: "n", "logprobs", "json_schema", "choices" or
-            "stop".
+        ignored: What a server was asked for and did not do: "n", "logprobs", "json_schema", "choices" or "stop".
     """
 
     samples: tuple[Sample, ...] = ()
@@ -168,8 +166,7 @@ NOT_ASKED = "not asked: "
 def check_asked(results: Iterable[ChatResult]) -> None:
     """Refuse the results of a batch that was stopped; a cache, where there is one, holds what was answered before.
 
-    Raises:
-        EngineError: Why nothing more was asked.
+    Raises EngineError with why nothing more was asked.
     """
     for result in results:
         if result.error is not None and result.error.startswith(NOT_ASKED):
@@ -196,13 +193,12 @@ class Engine(Protocol):
     ) -> list[ChatResult]:
         """Answer every chat.
 
+        Returns one result per chat, in the order of ``chats``; a chat that failed by itself has ``error`` set.
+
         Args:
             chats: The conversations, each ending in the message to answer.
             sampling: None takes ``Sampling()``: one greedy answer of at most 512 tokens.
             on_result: Told about each result as it comes, in any order.
-
-        Returns:
-            One result per chat, in the order of ``chats``; a chat that failed by itself has ``error`` set.
 
         Raises:
             ValueError: A chat or option is malformed, or this engine lacks the option.
@@ -216,8 +212,7 @@ class Engine(Protocol):
 def check_chats(chats: Sequence[Chat]) -> None:
     """Check the shape of every chat before anything is asked.
 
-    Raises:
-        ValueError: Names the chat, the message and what is wrong with it.
+    Raises ValueError, which names the chat, the message and what is wrong with it.
     """
     if isinstance(chats, str | Mapping):
         raise ValueError(f"chats: expected a list of chats, got {type(chats).__name__}")

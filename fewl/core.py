@@ -64,12 +64,11 @@ VARIATIONAL: dict[Divergence, Variational] = {
 def expertise(co_QNK: Float, iw_QNK: Float) -> Float:
     """r_i(x) = max_k s(h_i(x), CO_k) - max_k s(h_i(x), IW_k), Algorithm 1, step 2.
 
+    Returns r_QN, higher is better; NaN where a reference has no similarity to any CO or any IW answer.
+
     Args:
         co_QNK: Similarity of each reference to each corrected answer; NaN pads ragged lists.
         iw_QNK: The same to each intentionally wrong answer; its K may differ.
-
-    Returns:
-        r_QN, higher is better; NaN where a reference has no similarity to any CO or any IW answer.
     """
     return nan_max(co_QNK) - nan_max(iw_QNK)
 
@@ -77,8 +76,7 @@ def expertise(co_QNK: Float, iw_QNK: Float) -> Float:
 def expertise_weights(r_QN: Float) -> Float:
     """λ_i(x) = exp r_i(x) / Σ_j exp r_j(x) over the references that are there (Algorithm 1, step 2).
 
-    Returns:
-        lambda_QN in [0, 1]: rows sum to 1, NaN where r is NaN (a row of NaN stays NaN).
+    Returns lambda_QN in [0, 1]: rows sum to 1, NaN where r is NaN (a row of NaN stays NaN).
     """
     exp_QN = np.exp(r_QN - nan_max(r_QN)[..., None])  # the largest exponent is 0: nothing overflows
     return exp_QN / np.nansum(exp_QN, axis=-1, keepdims=True)
@@ -95,8 +93,7 @@ def dataset_expertise(r_QN: Float) -> Float:
 def truthfulness(s_AN: Float, weights_AN: Float) -> Float:
     """Σ_i λ_i s(y, h_i(x)), Eq. 1; references without a similarity are left out and λ renormalised.
 
-    Returns:
-        One number per answer; NaN where no reference is left.
+    Returns one number per answer; NaN where no reference is left.
     """
     return nan_sum(renormalise(weights_AN, s_AN) * s_AN)
 
@@ -116,19 +113,16 @@ def aggregate(
 ) -> Float:
     """The FEWL score of each answer; higher is better.
 
-    ``paper`` is Eq. 4, (1/N) Σ_i [g*(λ_i s_i) − f*(g*(L_i))]; ``eq6`` is Eq. 6 with Eq. 5 inside,
-    Σ_i λ_i [g*(s_i) − f*(g*(L_i))].
+    ``paper`` is Eq. 4, (1/N) Σ_i [g*(λ_i s_i) − f*(g*(L_i))]; ``eq6`` is Eq. 6 with Eq. 5 inside, Σ_i λ_i [g*(s_i) −
+    f*(g*(L_i))]. Returns score_A; NaN where an answer has no usable reference.
 
     Args:
         s_AN: Similarity of answer and reference; NaN where there is no reference.
         weights_AN: λ, rows summing to 1 over the references that are there.
-        laziness_AN: L_i; NaN where a reference has no neighbour's answer, whose penalty is then left out of
-            the mean of penalties. None switches the penalty off.
+        laziness_AN: L_i; NaN where a reference has no neighbour's answer, whose penalty is then left out of the mean of
+            penalties. None switches the penalty off.
         aggregation: Which of the two.
         divergence: Which g* and f*.
-
-    Returns:
-        score_A; NaN where an answer has no usable reference.
     """
     g, penalty, _ = VARIATIONAL[divergence]
     lambda_AN = renormalise(weights_AN, s_AN)

@@ -21,16 +21,13 @@ SLACK = 1e-5
 def nearest(vectors_QD: NDArray[np.float32], k: int, *, texts: Sequence[str] | None = None) -> NDArray[np.int64]:
     """The k nearest other questions of each question by cosine, exact, nearest first, ties in input order.
 
+    Returns neighbours_QK, row numbers; −1 pads rows with fewer than k other questions. Raises ValueError: k is below 1
+    or a vector is not finite.
+
     Args:
         vectors_QD: One vector of length 1 per question.
         k: Neighbours wanted, at least 1.
         texts: The questions; those with the text of the query are left out, as is the query itself.
-
-    Returns:
-        neighbours_QK, row numbers; −1 pads rows with fewer than k other questions.
-
-    Raises:
-        ValueError: k is below 1 or a vector is not finite.
     """
     same_Q = _checked(vectors_QD, k, texts)
     found_QK = np.full((len(vectors_QD), k), -1, dtype=np.int64)
@@ -58,13 +55,9 @@ def random_dissimilar(
 ) -> NDArray[np.int64]:
     """k random other questions whose similarity is at most ``at_most`` (Appendix D.4: 25 and 0.8).
 
-    Drawn without replacement; the same seed gives the same questions, whatever comes after them in the input.
-
-    Returns:
-        neighbours_QK in the order drawn; −1 pads rows with fewer than k such questions.
-
-    Raises:
-        ValueError: k is below 1 or a vector is not finite.
+    Drawn without replacement; the same seed gives the same questions, whatever comes after them in the input. Returns
+    neighbours_QK in the order drawn; −1 pads rows with fewer than k such questions. Raises ValueError: k is below 1 or
+    a vector is not finite.
     """
     same_Q = _checked(vectors_QD, k, texts)
     found_QK = np.full((len(vectors_QD), k), -1, dtype=np.int64)

@@ -67,15 +67,14 @@ def rank_models(
 ) -> Ranking:
     """Rank the models of scored records.
 
+    Raises ValueError: no answer names a model, or the truth and the records share fewer than two models.
+
     Args:
         scored: Records whose answers have ``model`` and ``score``.
         truth: A number per model, higher is better, to compare the ranking with.
         truth_from_labels: Take the share of answers labelled true for it; resampled with the scores.
         resamples: Bootstrap resamples of questions.
         seed: Seed of the bootstrap.
-
-    Raises:
-        ValueError: No answer names a model, or the truth and the records share fewer than two models.
     """
     rows = [(q, answer) for q, record in enumerate(scored) for answer in record["answers"]]
     named = [(q, answer) for q, answer in rows if answer.get("model") is not None]

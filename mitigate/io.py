@@ -137,8 +137,7 @@ def shown(value: object) -> str:
 def dump_line(record: Record, indent: int | None = None) -> bytes:
     """A record as one UTF-8 line; lone surrogates, which UTF-8 cannot hold, make the line ASCII with escapes.
 
-    Raises:
-        ValueError: A number is NaN or infinite, which JSON cannot hold.
+    Raises ValueError: a number is NaN or infinite, which JSON cannot hold.
     """
     try:
         return json.dumps(record, ensure_ascii=False, allow_nan=False, indent=indent).encode() + b"\n"
@@ -212,8 +211,7 @@ def parse_line(raw: bytes, check: Check) -> tuple[Record | None, tuple[Problem, 
 def read_lines(path: Path, check: Check) -> Iterator[Line]:
     """Yield every line that is not blank, in order, good or bad; a UTF-8 byte order mark is dropped.
 
-    Raises:
-        UsageError: The file cannot be read.
+    Raises UsageError: the file cannot be read.
     """
     try:
         with path.open("rb") as file:
@@ -355,8 +353,7 @@ def rejected_path(output: Path) -> Path:
 def make_parent(path: Path) -> None:
     """Make the folder of a file that is to be written.
 
-    Raises:
-        UsageError: That cannot be done, or the folder or the file cannot be written.
+    Raises UsageError: that cannot be done, or the folder or the file cannot be written.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -371,8 +368,7 @@ def make_parent(path: Path) -> None:
 def check_paths(sources: Sequence[Path], output: Path | None, *, overwrite: bool = True) -> None:
     """See that inputs can be read and the output can be written beside them, and make the output's folder.
 
-    Raises:
-        UsageError: With what to change; also where the output is there and may not be overwritten.
+    Raises UsageError with what to change; also where the output is there and may not be overwritten.
     """
     for source in sources:
         if not source.is_file():

@@ -78,11 +78,7 @@ def open_annotator(
 
 
 def check_similarity(name: str) -> None:
-    """Refuse an unknown name before anything is loaded.
-
-    Raises:
-        UsageError: With the names there are.
-    """
+    """Refuse an unknown name before anything is loaded. Raises UsageError with the names there are."""
     kind, _, rest = name.partition(":")
     if name not in ("cosine", "rouge-l", "new-words") and not (kind == "annotator" and rest):
         raise UsageError(f"--similarity: expected cosine, rouge-l, new-words or annotator:NAME, got {name!r}")
@@ -91,8 +87,7 @@ def check_similarity(name: str) -> None:
 def load_similarity(name: str, encode: Encode, options: Mapping[str, Any] | None = None) -> tuple[str, Similarity]:
     """What the similarity of that name is called, and the similarity; an annotator is loaded with these options.
 
-    Raises:
-        UsageError: There is no such annotator.
+    Raises UsageError: there is no such annotator.
     """
     if name.startswith("annotator:"):
         annotator = open_annotator(name.partition(":")[2], options, "--similarity annotator:")
@@ -103,12 +98,11 @@ def load_similarity(name: str, encode: Encode, options: Mapping[str, Any] | None
 def load_encoder(name: str, texts: Sequence[str]) -> tuple[str, Encode]:
     """What the encoder of that name is called, and the encoder, which encodes each text once.
 
+    Raises UsageError: there is no such model.
+
     Args:
         name: ``auto``, ``tfidf``, or a folder or hub id of a sentence-transformers model.
         texts: The questions, to see whether they are Chinese.
-
-    Raises:
-        UsageError: There is no such model.
     """
     if name == "tfidf":
         return TFIDF, char_tfidf()

@@ -69,11 +69,7 @@ class Pool:
 
 
 def pool_of(args: argparse.Namespace) -> Pool | None:
-    """The pool that the options describe; None without `--distributed`.
-
-    Raises:
-        UsageError: Ray is not installed.
-    """
+    """The pool that the options describe; None without `--distributed`. Raises UsageError: Ray is not installed."""
     if args.distributed and args.workers and find_spec("ray") is None:
         install = "pip install 'hallucination-toolkit[ray]'"
         raise UsageError(f"--distributed needs Ray: {install}; --workers 0 works in this process without it")
@@ -150,11 +146,7 @@ class Task:
             unfinished.unlink(missing_ok=True)
 
     def rows(self, parts: Sequence[Part]) -> Iterator[Record]:
-        """The results of these parts, one after the other.
-
-        Raises:
-            PartsError: A file does not hold what was written.
-        """
+        """The results of these parts, one after the other. Raises PartsError: a file does not hold what was written."""
         for part in parts:
             path = self.path(part)
             try:

@@ -70,8 +70,7 @@ class Build:
 def build(options: Options, folder: Path) -> dict[str, Any] | None:
     """Run all stages that are not done; a run that an error ended goes on from there.
 
-    Returns:
-        The final figures; None where the run waits for a person to review a file.
+    Returns the final figures; None where the run waits for a person to review a file.
     """
     run = Build(options, folder)
     _read(run)

@@ -187,10 +187,8 @@ def last_checkpoint(folder: Path) -> Path | None:
 def fit(trainer: Any, folder: RunFolder, early_stop: int | None = None) -> None:
     """Train from the last checkpoint, if any; figures go to metrics.jsonl, progress is shown.
 
-    ``early_stop`` evaluations without a lower loss end the training; None: never.
-
-    Raises:
-        KeyboardInterrupt: The user asked to stop; a checkpoint of the last step is there.
+    ``early_stop`` evaluations without a lower loss end the training; None: never. Raises KeyboardInterrupt: the user
+    asked to stop; a checkpoint of the last step is there.
     """
     from transformers import EarlyStoppingCallback, PrinterCallback, ProgressCallback
 
