@@ -40,19 +40,12 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 @dataclass(frozen=True)
 class TokenEmbeddings:
-    """One text, token by token, without the model's special tokens.
+    """One text, token by token, without the model's special tokens."""
 
-    Args:
-        ids: (T,) int64, token ids.
-        offsets: (T, 2) int64, start and end of each token, code points into the text.
-        vectors: (T, D) float32, contextual vectors of length 1 (the encoder's last layer).
-        pooled: (D,) float32, the sentence embedding, of length 1; equal to ``Embedder.encode``.
-    """
-
-    ids: np.ndarray
-    offsets: np.ndarray
-    vectors: np.ndarray
-    pooled: np.ndarray
+    ids: np.ndarray  # (T,) int64, token ids
+    offsets: np.ndarray  # (T, 2) int64, start and end of each token, code points into the text
+    vectors: np.ndarray  # (T, D) float32, contextual vectors of length 1 (the encoder's last layer)
+    pooled: np.ndarray  # (D,) float32, the sentence embedding, of length 1; equal to ``Embedder.encode``
 
 
 class Embedder:
@@ -289,12 +282,9 @@ def _load(model: str, device: str, *, local: bool) -> Any:
     try:
         with not_partitioned():
             return SentenceTransformer(
-                model,
-                device=device,
-                trust_remote_code=False,
-                local_files_only=local,
+                model, device=device, trust_remote_code=False, local_files_only=local,
                 model_kwargs={"use_safetensors": True},
-            )
+            )  # fmt: skip
     except OSError as error:
         raise OSError(
             f"embedding model {model!r}: expected a local folder or a hub id with safetensors weights, "

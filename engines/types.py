@@ -28,32 +28,20 @@ class Sampling:
     """How to draw the answers; the same meaning for every engine.
 
     Raises ValueError: a value is out of its range; the message names field, value and range.
-
-    Attributes:
-        max_tokens: Most tokens of one answer, ≥ 1.
-        temperature: 0 is greedy; above 0 (at most 2) draws.
-        top_p: Nucleus, in (0, 1]; 1 keeps the whole distribution. Not used when greedy.
-        n: Answers per chat, ≥ 1; more than one needs ``temperature`` > 0.
-        seed: Seed of the draws, 0 … 2³¹ − 1, or None for draws that differ from run to run. Each chat draws from its
-            own stream, see :func:`chat_seed`.
-        stop: The answer ends before the first of these strings.
-        logprobs: Whether to ask for the log-probability of every generated token.
-        top_logprobs: Likeliest tokens at every place to report beside the generated one, 0 … 20; more than 0 needs
-            ``logprobs``. Servers may give fewer.
-        json_schema: The answer must be JSON of this schema (not in the ``transformers`` engine).
-        choices: The answer must be exactly one of these strings.
     """
 
-    max_tokens: int = 512
-    temperature: float = 0.0
-    top_p: float = 1.0
-    n: int = 1
-    seed: int | None = None
-    stop: tuple[str, ...] = ()
-    logprobs: bool = False
-    top_logprobs: int = 0
-    json_schema: Mapping[str, Any] | None = field(default=None, hash=False)
-    choices: tuple[str, ...] = ()
+    max_tokens: int = 512  # of one answer, ≥ 1
+    temperature: float = 0.0  # 0 is greedy; above 0 (at most 2) draws
+    top_p: float = 1.0  # nucleus, in (0, 1]; 1 keeps the whole distribution; not used when greedy
+    n: int = 1  # answers per chat, ≥ 1; more than one needs a temperature above 0
+    seed: int | None = None  # 0 … 2³¹ − 1, one stream per chat (see chat_seed); None: each run draws its own
+    stop: tuple[str, ...] = ()  # the answer ends before the first of these strings
+    logprobs: bool = False  # whether to ask for the log-probability of every generated token
+    top_logprobs: int = 0  # likeliest tokens at every place, 0 … 20; needs logprobs; servers may give fewer
+    json_schema: Mapping[str, Any] | None = field(
+        default=None, hash=False
+    )  # the answer is JSON of it; not in transformers
+    choices: tuple[str, ...] = ()  # the answer must be exactly one of these strings
 
     def __post_init__(self) -> None:
         for name, holds, expected in (
@@ -101,15 +89,12 @@ class Token:
 
 @dataclass(frozen=True)
 class Sample:
-    """One answer.
+    """One answer, without the stop string.
 
-    Attributes:
-        text: The answer, without the stop string.
-        finish_reason: "stop" (ended by itself or at a stop string), "length" (cut at ``max_tokens``), or
-            what a server said; None where it said nothing.
-        logprobs: One entry per generated token, under the model's own distribution (before temperature and
-            nucleus) for the local engines; None where not asked for or where the engine has none. The local
-            engines include the token that ended the answer.
+    ``finish_reason`` is "stop" (ended by itself or at a stop string), "length" (cut at ``max_tokens``), or what a
+    server said. ``logprobs`` holds one entry per generated token, for the local engines under the model's own
+    distribution (before temperature and nucleus) and with the token that ended the answer; None where not asked for or
+    not available.
     """
 
     text: str
@@ -119,21 +104,13 @@ class Sample:
 
 @dataclass(frozen=True)
 class ChatResult:
-    """What came back for one chat.
+    """What came back for one chat."""
 
-    Attributes:
-        samples: The answers; ``n`` of them unless ``error`` is set.
-        prompt_tokens: Tokens of the prompt, or None where the engine does not say.
-        completion_tokens: Generated tokens, summed over the samples, or None.
-        error: None, or why this chat has no (or not every) answer.
-        ignored: What a server was asked for and did not do: "n", "logprobs", "json_schema", "choices" or "stop".
-    """
-
-    samples: tuple[Sample, ...] = ()
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    error: str | None = None
-    ignored: tuple[str, ...] = ()
+    samples: tuple[Sample, ...] = ()  # ``n`` of them unless ``error`` is set
+    prompt_tokens: int | None = None  # None where the engine does not say
+    completion_tokens: int | None = None  # generated tokens, summed over the samples, or None
+    error: str | None = None  # why this chat has no (or not every) answer
+    ignored: tuple[str, ...] = ()  # asked for, not done: "n", "logprobs", "json_schema", "choices" or "stop"
 
     @property
     def text(self) -> str | None:

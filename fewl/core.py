@@ -30,17 +30,11 @@ def softplus(v: Float) -> Float:
 
 
 class Variational(NamedTuple):
-    """An f-divergence in variational form (Nowozin et al. 2016, Table 6 and section 2.4).
+    """An f-divergence in variational form (Nowozin et al. 2016, Table 6 and section 2.4)."""
 
-    Args:
-        g: Output activation g*(v), increasing in v.
-        penalty: f*(g*(v)), written out so that no intermediate value overflows or leaves the domain of f*.
-        conjugate: The Fenchel conjugate f*(u), used to check ``penalty``.
-    """
-
-    g: Callable[[Float], Float]
-    penalty: Callable[[Float], Float]
-    conjugate: Callable[[Float], Float]
+    g: Callable[[Float], Float]  # output activation g*(v), increasing in v
+    penalty: Callable[[Float], Float]  # f*(g*(v)), written out so that nothing overflows or leaves the domain of f*
+    conjugate: Callable[[Float], Float]  # the Fenchel conjugate f*(u), used to check ``penalty``
 
 
 VARIATIONAL: dict[Divergence, Variational] = {
@@ -111,18 +105,12 @@ def aggregate(
     aggregation: Aggregation = "paper",
     divergence: Divergence = "tv",
 ) -> Float:
-    """The FEWL score of each answer; higher is better.
+    """The FEWL score of each answer, higher is better; NaN where an answer has no usable reference.
 
     ``paper`` is Eq. 4, (1/N) Σ_i [g*(λ_i s_i) − f*(g*(L_i))]; ``eq6`` is Eq. 6 with Eq. 5 inside, Σ_i λ_i [g*(s_i) −
-    f*(g*(L_i))]. Returns score_A; NaN where an answer has no usable reference.
-
-    Args:
-        s_AN: Similarity of answer and reference; NaN where there is no reference.
-        weights_AN: λ, rows summing to 1 over the references that are there.
-        laziness_AN: L_i; NaN where a reference has no neighbour's answer, whose penalty is then left out of the mean of
-            penalties. None switches the penalty off.
-        aggregation: Which of the two.
-        divergence: Which g* and f*.
+    f*(g*(L_i))]. In s_AN NaN means no reference; rows of λ (``weights_AN``) sum to 1 over the references that are
+    there. Where L_i is NaN a reference has no neighbour's answer, and its penalty is left out of the mean of penalties.
+    None for L switches the penalty off.
     """
     g, penalty, _ = VARIATIONAL[divergence]
     lambda_AN = renormalise(weights_AN, s_AN)

@@ -35,23 +35,14 @@ class ModelScore:
 
 @dataclass(frozen=True)
 class Ranking:
-    """Models, best first.
+    """Models, best first."""
 
-    Args:
-        models: One row per model; those without any score come last.
-        wins: wins[a][b]: share in [0, 1] of the questions both answered where a scores above b, ties half.
-        common: common[a][b]: how many questions that are.
-        kendall: τ-b of mean score and truth with its interval and n models; None without truth.
-        truth: The truth it was compared with.
-        unnamed: Answers without a model, which no row holds.
-    """
-
-    models: list[ModelScore]
-    wins: dict[str, dict[str, float | None]]
-    common: dict[str, dict[str, int]]
-    kendall: dict[str, Any] | None
-    truth: dict[str, float] | None
-    unnamed: int
+    models: list[ModelScore]  # those without any score come last
+    wins: dict[str, dict[str, float | None]]  # [a][b]: share of common questions where a scores above b, ties half
+    common: dict[str, dict[str, int]]  # [a][b]: how many questions both answered
+    kendall: dict[str, Any] | None  # τ-b of mean score and truth with its interval and n models; None without truth
+    truth: dict[str, float] | None  # the truth it was compared with
+    unnamed: int  # answers without a model, which no row holds
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

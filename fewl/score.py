@@ -32,13 +32,10 @@ from fewl.similarity import Encode, OfPairs, Similarity, checked
 Ints = NDArray[np.int64]
 Expertise = Literal["similarity", "prompted", "uniform", "ideal"]
 CHOICES: dict[str, tuple[str, ...]] = {
-    "aggregation": core.AGGREGATIONS,
-    "divergence": core.DIVERGENCES,
-    "expertise": get_args(Expertise),
-    "expertise_scope": ("question", "dataset"),
-    "neighbour_choice": ("nearest", "random"),
+    "aggregation": core.AGGREGATIONS, "divergence": core.DIVERGENCES, "expertise": get_args(Expertise),
+    "expertise_scope": ("question", "dataset"), "neighbour_choice": ("nearest", "random"),
     "penalty_of": ("answer", "reference"),
-}
+}  # fmt: skip
 DEFAULT_NEIGHBOURS = {"nearest": 10, "random": 25}
 BLOCK_PAIRS = 1_000_000
 """Pairs compared at once."""
@@ -46,37 +43,25 @@ BLOCK_PAIRS = 1_000_000
 
 @dataclass(frozen=True)
 class FewlOptions:
-    """How to score; the defaults are the paper's.
+    """How to score; the defaults are the paper's."""
 
-    Args:
-        aggregation: ``paper`` (Eq. 4) or ``eq6`` (Eq. 6).
-        divergence: Which g* and f*.
-        expertise: Where r comes from: ``similarity`` to the record's IW/CO pairs; ``prompted`` (handed in as
-            ``prompted``); ``uniform``; ``ideal`` (the record's labelled answers stand in for IW and CO).
-        expertise_scope: r per question, or its mean over the data set (Assumption 3.1).
-        neighbours: K; None takes 10 nearest or 25 random ones.
-        neighbour_choice: ``nearest``, or ``random`` with similarity of at most 0.8.
-        penalty: Whether laziness counts.
-        penalty_of: Whether the answer (Eq. 3) or the reference answer itself (prose of section 2.2) is
-            compared with the reference answers to neighbour questions. The second is the same for all answers
-            of a question, so it cannot change their order.
-        references: ``all``, or ``single:NAME``.
-        weak: LLMs whose answers count against an answer (an extension): the mean of g*(s(y, h_j(x))) over them is
-            taken off the score, as if their answers were intentionally wrong ones. They are no references.
-        seed: Seed of the random neighbours.
-    """
-
-    aggregation: Aggregation = "paper"
-    divergence: Divergence = "tv"
+    aggregation: Aggregation = "paper"  # Eq. 4; "eq6" is Eq. 6
+    divergence: Divergence = "tv"  # which g* and f*
+    # Where r comes from: similarity to the record's IW/CO pairs; prompted (handed in as ``prompted``); uniform; ideal
+    # (the record's labelled answers stand in for IW and CO).
     expertise: Expertise = "uniform"
-    expertise_scope: Literal["question", "dataset"] = "question"
-    neighbours: int | None = None
-    neighbour_choice: Literal["nearest", "random"] = "nearest"
-    penalty: bool = True
+    expertise_scope: Literal["question", "dataset"] = "question"  # "dataset": its mean over them (Assumption 3.1)
+    neighbours: int | None = None  # K; None takes 10 nearest or 25 random ones
+    neighbour_choice: Literal["nearest", "random"] = "nearest"  # "random": with similarity of at most 0.8
+    penalty: bool = True  # whether laziness counts
+    # Whether the answer (Eq. 3) or the reference answer itself (prose of section 2.2) is compared with the reference
+    # answers to neighbour questions. The second is the same for all answers of a question: it can't change their order.
     penalty_of: Literal["answer", "reference"] = "answer"
-    references: str = "all"
+    references: str = "all"  # or "single:NAME"
+    # LLMs whose answers count against an answer (an extension): the mean of g*(s(y, h_j(x))) over them is taken off the
+    # score, as if their answers were intentionally wrong ones. They are no references.
     weak: tuple[str, ...] = ()
-    seed: int = 0
+    seed: int = 0  # of the random neighbours
 
     def __post_init__(self) -> None:
         for name, choices in CHOICES.items():

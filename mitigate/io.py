@@ -68,13 +68,7 @@ def counted(n: int, one: str, many: str = "") -> str:
 
 @contextmanager
 def progress(what: str, total: int, done: int = 0) -> Iterator[Tell]:
-    """Show progress on standard error while the block runs: a bar in a terminal, else a line every tenth of the way.
-
-    Args:
-        what: The work, in a word or two.
-        total: The number of steps.
-        done: The number of steps that an earlier run has done.
-    """
+    """Show ``done`` of ``total`` steps on standard error: a bar in a terminal, else a line every tenth of the way."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -394,11 +388,7 @@ def check_paths(sources: Sequence[Path], output: Path | None, *, overwrite: bool
 
 @dataclass
 class Job:
-    """An input file being turned into an output file, which is locked. See :func:`open_job`.
-
-    ``valid`` and ``rejected`` count the lines of the input, ``done`` the valid ones whose result is in the
-    output; ``first_rejected`` keeps the first few bad lines for messages.
-    """
+    """An input file being turned into an output file, which is locked. See :func:`open_job`."""
 
     source: Path
     output: Path

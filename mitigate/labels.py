@@ -93,9 +93,6 @@ def read_labelled(paths: Sequence[Path], folds: Sequence[int] | None = None) -> 
     does not depend on which of the files are given; every line that is a JSON object takes part in the grouping, also
     one without a label. Without, groups join the rows of these files only. Raises UsageError: a file cannot be read.
 
-    Args:
-        paths: JSON Lines files.
-        folds: Fold numbers to keep; None keeps all rows.
     """
     good, rejected = _read(paths, check_labelled)
     records = [line.record or {} for _, line in good]

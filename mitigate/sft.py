@@ -41,14 +41,10 @@ def as_row(question: str, answer: str, form: Form) -> dict[str, Any]:
 
 
 def drawn_by_score(scores: Sequence[float], temperature: float, seed: int) -> list[int]:
-    """Row numbers drawn with replacement, as many as there are rows, in proportion to exp(score / temperature).
+    """Row numbers, ascending, drawn with replacement, as many as rows, in proportion to exp(score / temperature).
 
-    Returns numbers in ascending order. Raises ValueError: `temperature` is not above 0.
-
-    Args:
-        scores: The scores of the picked answers, higher is better; minus infinity for one without a score.
-        temperature: Above 0; small ones keep the best-scored rows only, large ones every row alike.
-        seed: Seed of the draw.
+    A row without a score has minus infinity. Small temperatures keep the best-scored rows only, large ones all alike.
+    Raises ValueError: `temperature` is not above 0.
     """
     if temperature <= 0:
         raise ValueError(f"temperature: expected more than 0, got {temperature}")

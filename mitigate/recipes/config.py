@@ -130,7 +130,7 @@ def override(data: Mapping[str, Any], assignments: Sequence[str]) -> dict[str, A
 def check(model: type[SectionT], data: Mapping[str, Any], where: str) -> SectionT:
     """Check keys and values against a model and fill in its defaults.
 
-    Raises UsageError, which names ``where``, every wrong key and value: what was expected, what came, the nearest known key.
+    Raises UsageError, which names ``where`` and every wrong key: what was expected, what came, the nearest known key.
     """
     try:
         return model.model_validate(dict(data))

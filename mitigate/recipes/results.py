@@ -101,15 +101,10 @@ def figures(rows: Iterable[Row]) -> dict[str, Any]:
         others += row.get("by_reward", {}).get("labels", [])
     n = totals.records
     return {
-        "answers": n,
-        "factual": totals.factual,
-        "rate": totals.rate,
-        "interval": totals.interval,
-        "supported": supported / n if n else None,
-        "sentences": totals.sentences / n if n else None,
-        "silent": silent / n if n else None,
-        "by_reward": hallucination_rate(others),
-    }
+        "answers": n, "factual": totals.factual, "rate": totals.rate, "interval": totals.interval,
+        "supported": supported / n if n else None, "sentences": totals.sentences / n if n else None,
+        "silent": silent / n if n else None, "by_reward": hallucination_rate(others),
+    }  # fmt: skip
 
 
 def compare(rows: Sequence[Row]) -> list[dict[str, Any]]:

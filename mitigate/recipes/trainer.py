@@ -38,13 +38,9 @@ def _common(folder: RunFolder) -> dict[str, Any]:
 
     cuda = torch.cuda.is_available()
     return {
-        "output_dir": str(folder / CHECKPOINTS),
-        "use_cpu": not cuda,
-        "dataloader_pin_memory": cuda,
-        "remove_unused_columns": False,
-        "report_to": "none",
-        "disable_tqdm": True,
-    }
+        "output_dir": str(folder / CHECKPOINTS), "use_cpu": not cuda, "dataloader_pin_memory": cuda,
+        "remove_unused_columns": False, "report_to": "none", "disable_tqdm": True,
+    }  # fmt: skip
 
 
 def training_arguments(training: Training, folder: RunFolder, *, evaluate: bool) -> dict[str, Any]:
@@ -160,13 +156,10 @@ def sft_trainer(
     config["activation_checkpointing" if newer else "gradient_checkpointing"] = False
     settings = training_arguments(training, folder, evaluate=bool(watched)) | {"remove_unused_columns": True}
     return SFTTrainer(
-        model=model,
-        args=SFTConfig(**settings | {"completion_only_loss": True} | config),
-        train_dataset=Dataset.from_list(rows),
-        eval_dataset=Dataset.from_list(watched) if watched else None,
-        processing_class=tokenizer,
-        peft_config=lora_config(lora),
-    )
+        model=model, args=SFTConfig(**settings | {"completion_only_loss": True} | config),
+        train_dataset=Dataset.from_list(rows), eval_dataset=Dataset.from_list(watched) if watched else None,
+        processing_class=tokenizer, peft_config=lora_config(lora),
+    )  # fmt: skip
 
 
 # ----------------------------------------------------------------------------------------------------
