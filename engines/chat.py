@@ -67,15 +67,11 @@ def parse_engine(text: str) -> EngineSpec:
 
 
 def load_engine(spec: str, *, cache: str | Path | None = None, **options: Any) -> Engine:
-    """Load the engine that an engine string names.
+    """Load the engine that an engine string names; close it when done (``contextlib.closing`` does).
 
-    Returns the engine; close it when done (``contextlib.closing`` does).
-
-    Args:
-        spec: ``KIND:MODEL[@BASE_URL]``, see :func:`parse_engine`.
-        cache: File of the response cache, created where there is none; None asks afresh every time.
-        **options: Handed to the engine: ``concurrency``, ``timeout``, ``max_retries`` (openai); ``device``, ``dtype``,
-            ``batch_tokens`` (transformers); ``dtype`` and vLLM's own options (vllm).
+    ``cache`` is the file of the response cache, created where there is none; None asks afresh every time. ``options``
+    go to the engine: ``concurrency``, ``timeout``, ``max_retries`` (openai); ``device``, ``dtype``, ``batch_tokens``
+    (transformers); ``dtype`` and vLLM's own options (vllm).
 
     Raises:
         ValueError: The string is malformed, or a key is missing.

@@ -51,14 +51,11 @@ class TokenEmbeddings:
 class Embedder:
     """A sentence-embedding model, ready to use.
 
-    Args:
-        model: None for the packaged MiniLM, else a local folder or a hub id.
-        device: "cpu", "cuda", "cuda:1"…; None takes cuda where there is one, else the CPU.
-        dtype: "auto" computes in bfloat16 on cuda and on a CPU with bfloat16 instructions, else in float32.
+    ``model`` is a local folder or a hub id, None for the packaged MiniLM. ``device`` None takes cuda where there is
+    one. ``dtype`` "auto" computes in bfloat16 on cuda and on a CPU with bfloat16 instructions, else in float32.
 
     Raises:
-        ValueError: The packaged weights are not the known ones, or the model has no token embeddings or no
-            fast tokenizer (without which there are no offsets).
+        ValueError: The packaged weights are not the known ones, or the model has no token embeddings or offsets.
         OSError: The model was not found.
     """
 
@@ -251,18 +248,12 @@ def padded(length: int) -> int:
 
 
 def batches(lengths: Sequence[int], budget: int, limit: int) -> Iterator[tuple[list[int], int]]:
-    """Rows, longest first, in batches of few shapes: the number of rows is a power of two, widths are padded.
+    """Yield (positions of rows, width that they are padded to), longest first, in batches of few shapes.
 
-    oneDNN, which multiplies bfloat16 matrices on a CPU, compiles a kernel for every new shape and keeps it for
-    good, about half a MiB each: with batches of any shape, memory would grow with every text.
-
-    Args:
-        lengths: Tokens of each row.
-        budget: Most padded tokens of a batch of more than one row.
-        limit: Tokens that the model reads, no less than any length.
-
-    Yields:
-        (positions of the rows, width that they are padded to).
+    oneDNN, which multiplies bfloat16 matrices on a CPU, compiles a kernel for every new shape and keeps it for good,
+    about half a MiB each: with batches of any shape, memory would grow with every text. So the number of rows is a
+    power of two, and widths are padded. ``budget`` is the most padded tokens of a batch of more than one row, ``limit``
+    the tokens that the model reads, no less than any of the ``lengths``.
     """
     order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
     at = 0

@@ -38,9 +38,8 @@ class Sampling:
     stop: tuple[str, ...] = ()  # the answer ends before the first of these strings
     logprobs: bool = False  # whether to ask for the log-probability of every generated token
     top_logprobs: int = 0  # likeliest tokens at every place, 0 … 20; needs logprobs; servers may give fewer
-    json_schema: Mapping[str, Any] | None = field(
-        default=None, hash=False
-    )  # the answer is JSON of it; not in transformers
+    # The answer must be JSON of this schema (not in the ``transformers`` engine).
+    json_schema: Mapping[str, Any] | None = field(default=None, hash=False)
     choices: tuple[str, ...] = ()  # the answer must be exactly one of these strings
 
     def __post_init__(self) -> None:
@@ -168,14 +167,10 @@ class Engine(Protocol):
     def chat(
         self, chats: Sequence[Chat], sampling: Sampling | None = None, *, on_result: OnResult | None = None
     ) -> list[ChatResult]:
-        """Answer every chat.
+        """Answer every chat; without ``sampling`` by one greedy answer of at most 512 tokens.
 
-        Returns one result per chat, in the order of ``chats``; a chat that failed by itself has ``error`` set.
-
-        Args:
-            chats: The conversations, each ending in the message to answer.
-            sampling: None takes ``Sampling()``: one greedy answer of at most 512 tokens.
-            on_result: Told about each result as it comes, in any order.
+        ``on_result`` is told about each result as it comes, in any order. Returns one result per chat, in the order of
+        ``chats``; a chat that failed by itself has ``error`` set.
 
         Raises:
             ValueError: A chat or option is malformed, or this engine lacks the option.

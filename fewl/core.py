@@ -56,13 +56,10 @@ VARIATIONAL: dict[Divergence, Variational] = {
 
 
 def expertise(co_QNK: Float, iw_QNK: Float) -> Float:
-    """r_i(x) = max_k s(h_i(x), CO_k) - max_k s(h_i(x), IW_k), Algorithm 1, step 2.
+    """r_i(x) = max_k s(h_i(x), CO_k) - max_k s(h_i(x), IW_k), Algorithm 1, step 2; higher is better.
 
-    Returns r_QN, higher is better; NaN where a reference has no similarity to any CO or any IW answer.
-
-    Args:
-        co_QNK: Similarity of each reference to each corrected answer; NaN pads ragged lists.
-        iw_QNK: The same to each intentionally wrong answer; its K may differ.
+    The similarities of each reference to each CO and IW answer may differ in K; NaN pads ragged lists. r_QN is NaN
+    where a reference has no similarity to any CO or any IW answer.
     """
     return nan_max(co_QNK) - nan_max(iw_QNK)
 

@@ -56,16 +56,11 @@ def rank_models(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Ranking:
-    """Rank the models of scored records.
+    """Rank the models of scored records, whose answers have ``model`` and ``score``.
 
-    Raises ValueError: no answer names a model, or the truth and the records share fewer than two models.
-
-    Args:
-        scored: Records whose answers have ``model`` and ``score``.
-        truth: A number per model, higher is better, to compare the ranking with.
-        truth_from_labels: Take the share of answers labelled true for it; resampled with the scores.
-        resamples: Bootstrap resamples of questions.
-        seed: Seed of the bootstrap.
+    ``truth`` is a number per model, higher is better, to compare the ranking with; ``truth_from_labels`` takes the
+    share of answers labelled true for it, resampled with the scores. The bootstrap resamples questions. Raises
+    ValueError: no answer names a model, or the truth and the records share fewer than two models.
     """
     rows = [(q, answer) for q, record in enumerate(scored) for answer in record["answers"]]
     named = [(q, answer) for q, answer in rows if answer.get("model") is not None]

@@ -174,22 +174,13 @@ def score_records(
     options: FewlOptions | None = None,
     prompted: Sequence[Mapping[str, float]] | None = None,
 ) -> tuple[list[dict[str, Any]], FewlReport]:
-    """Score every answer of every record.
+    """Score every answer of every record (``fewl/records.py``).
 
-    Args:
-        records: FEWL records (see ``fewl/records.py``).
-        similarity: Compares an answer with a reference answer (see ``fewl/similarity.py``).
-        encode: Sentence embeddings of the questions, to find neighbours; may be None without penalty.
-        options: None for the defaults.
-        prompted: For ``expertise="prompted"``: r of each LLM, one mapping per record.
-
-    Returns:
-        The records with ``score``, ``truthfulness`` (Σ λ_i s_i, Eq. 1) and ``laziness`` (mean of L_i, Eq. 3)
-        added to each answer, higher score is better, null where there is none; and ``lambda`` ({LLM: λ_i},
-        summing to 1 over the LLMs that answered; an LLM's samples together). And the report.
-
-    Raises:
-        ValueError: A record or an option is not as expected.
+    ``encode`` embeds the questions, to find neighbours; it may be None without penalty. ``prompted``, for
+    ``expertise="prompted"``, holds r of each LLM, one mapping per record. Returns the report, after the records with
+    ``score``, ``truthfulness`` (Σ λ_i s_i, Eq. 1) and ``laziness`` (mean of L_i, Eq. 3) added to each answer, higher
+    score is better, null where there is none; and ``lambda`` ({LLM: λ_i}, summing to 1 over the LLMs that answered; an
+    LLM's samples together). Raises ValueError: a record or an option is not as expected.
     """
     options = options or FewlOptions()
     read = [read_record(record) for record in records]
@@ -267,10 +258,7 @@ def _neighbours(layout: Layout, encode: Encode | None, options: FewlOptions) -> 
 
 
 def _pairs(of_pairs: OfPairs, left: Ints, right: Ints, asked: Ints) -> Float:
-    """Similarity of broadcast text numbers; NaN where one of the two is missing (−1).
-
-    ``asked`` holds the question of each row (first axis).
-    """
+    """Similarity of broadcast text numbers, NaN where one is −1 (missing); ``asked``: the question of each row."""
     left, right = np.broadcast_arrays(left, right)
     asked = np.broadcast_to(asked.reshape(-1, *[1] * (left.ndim - 1)), left.shape)
     there = (left >= 0) & (right >= 0)

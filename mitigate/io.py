@@ -380,10 +380,8 @@ def check_paths(sources: Sequence[Path], output: Path | None, *, overwrite: bool
 
 # --- jobs ---------------------------------------------------------------------------------------------------------
 #
-# Results are appended in input order, one line per valid record, chunk by chunk. A second run with the same input and
-# output finds what is done, checks that it belongs to this input, cuts a half-written last line and continues. Bad
-# lines are written to the rejected file before any model loads. Memory holds one chunk of records, whatever the size of
-# the file. A lock on the output keeps a second run away and ends with its process.
+# Results are appended in input order, so that a second run can compare what is done with the input line by line, cut a
+# half-written last line and continue. Memory holds one chunk of records. The lock on the output ends with its process.
 
 
 @dataclass
@@ -410,11 +408,8 @@ class Job:
     ) -> None:
         """Process what is not done yet, chunk by chunk, appending and flushing the results of each.
 
-        Args:
-            process: Turns records into as many results, in the same order.
-            chunk_size: The number of records in a chunk, at least 1. Chunks start at the same records as in an
-                uninterrupted run, so that results which depend on the batch in the last digits agree.
-            on_chunk: Called with each chunk's results once they are written.
+        Chunks start at the same records as in an uninterrupted run, so that results which depend on the batch in the
+        last digits agree. ``on_chunk`` is called with each chunk's results once they are written.
 
         Raises:
             OutputError: The output cannot be written.
@@ -503,14 +498,8 @@ def _write_all(file: FileIO, data: bytes) -> None:
 def open_job(source: Path, output: Path, *, check: Check, matches: Matches, overwrite: bool = False) -> Job:
     """Lock the output, read the whole input once, write the rejected file, and see what is already done.
 
-    The output itself is changed only by :meth:`Job.run`; at the end of the block other runs may have it.
-
-    Args:
-        source: The input, a regular file.
-        output: Where results go; its folder is made.
-        check: Finds what is wrong with an input record.
-        matches: Says why a record of the output is not a result of a record of the input.
-        overwrite: Start again instead of continuing.
+    The output itself is changed only by :meth:`Job.run`; at the end of the block other runs may have it. With
+    ``overwrite`` it is started again instead of continued.
 
     Raises:
         UsageError: A path is wrong, another run holds the output, or the output belongs to something else.

@@ -57,7 +57,7 @@ def check_labelled(record: Record) -> list[Problem]:
 
 
 def _read(paths: Iterable[Path], check: Check) -> tuple[list[tuple[Path, Line]], list[tuple[Path, Line]]]:
-    """The good and the bad lines of all files, each with its file. Raises UsageError: a file cannot be read."""
+    """The good and the bad lines of all files, each with its file."""
     lines = [(path, line) for path in paths for line in read_lines(path, check)]
     return [x for x in lines if x[1].record is not None], [x for x in lines if x[1].record is None]
 
@@ -92,7 +92,6 @@ def read_labelled(paths: Sequence[Path], folds: Sequence[int] | None = None) -> 
     With ``folds``, groups and folds are computed over whole data sets (see :func:`fold_files`), so the fold of a row
     does not depend on which of the files are given; every line that is a JSON object takes part in the grouping, also
     one without a label. Without, groups join the rows of these files only. Raises UsageError: a file cannot be read.
-
     """
     good, rejected = _read(paths, check_labelled)
     records = [line.record or {} for _, line in good]

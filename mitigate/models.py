@@ -55,9 +55,7 @@ def failures(engines: Iterable[Engine]) -> str | None:
     return "; ".join(said) or None
 
 
-def open_annotator(
-    name: str, options: Mapping[str, Any] | None = None, option: str = "--annotator"
-) -> Annotator:  # fmt: skip
+def open_annotator(name: str, options: Mapping[str, Any] | None = None, option: str = "--annotator") -> Annotator:
     """The annotator of that name, as `load_annotator` gives it; what is wrong with the name is a usage error."""
     from rich.console import Console
 

@@ -119,11 +119,7 @@ def _written(options: Options, folder: RunFolder, rows: Sequence[Record]) -> lis
 
 
 def _chunk(options: Options, engines: Mapping[str, Engine], rows: Sequence[Record], annotator: Any) -> list[Record]:
-    """One result per question, with `answer` null where there is none and `error` where a request failed.
-
-    What is asked for a whole chunk (reference answers, whose neighbours are found among its questions, and sentences
-    written anew) concerns all of its questions.
-    """
+    """One result per question, with `answer` null where there is none and `error` where a request failed."""
     how: dict[str, Any] = {"seed": options.seed} if options.temperature > 0 else {}
     sampling = Sampling(options.answer_tokens, options.temperature, n=options.answers, **how)
     asked = engines[options.engine].chat([_prompt(options, row) for row in rows], sampling)

@@ -111,12 +111,8 @@ def train(options: Options, questions: Questions, folder: RunFolder) -> None:
         reward_weights=[1.0, 0.0] if chosen.log_judge else [1.0], log_completions=False,
     )  # fmt: skip
     asked = [questions.train[i % len(questions.train)] for i in range(chosen.steps * chosen.prompts)]
-    common: dict[str, Any] = {
-        "args": args,
-        "train_dataset": Dataset.from_list(asked),
-        "processing_class": tokenizer,
-        "peft_config": lora_config(options.lora),
-    }
+    common: dict[str, Any] = {"args": args, "train_dataset": Dataset.from_list(asked), "processing_class": tokenizer}
+    common["peft_config"] = lora_config(options.lora)
     functions = rewards(options, questions, tokenizer.eos_token_id)
     if chosen.credit == "sequence":
         trainer = GRPOTrainer(options.model, functions, **common)

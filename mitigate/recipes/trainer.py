@@ -28,10 +28,6 @@ CHECKPOINTS = "checkpoints"
 MODEL = "model"
 
 
-# ----------------------------------------------------------------------------------------------------
-# Arguments of the trainers.
-
-
 def _common(folder: RunFolder) -> dict[str, Any]:
     """Arguments of every trainer: it prints and reports nothing itself, and sees all columns of its rows."""
     import torch
@@ -160,10 +156,6 @@ def sft_trainer(
         train_dataset=Dataset.from_list(rows), eval_dataset=Dataset.from_list(watched) if watched else None,
         processing_class=tokenizer, peft_config=lora_config(lora),
     )  # fmt: skip
-
-
-# ----------------------------------------------------------------------------------------------------
-# The loop, and what is left of it.
 
 
 def last_checkpoint(folder: Path) -> Path | None:
