@@ -93,12 +93,9 @@ def explain(error: Exception, model: str, base_url: str) -> Failure:
 class OpenAIEngine:
     """Chat completions of one model on one server.
 
-    Args:
-        model: The model's name on the server (for ``transformers serve`` the checkpoint's path).
-        base_url: For example ``http://127.0.0.1:8000/v1``; None is the client's default.
-        concurrency: Most requests in flight at once, ≥ 1.
-        timeout: Seconds that the client waits for one attempt.
-        max_retries: Further attempts after a failed one, ≥ 0, with the client's growing pauses.
+    ``model`` is its name there (for ``transformers serve`` the checkpoint's path); a ``base_url`` of None is the
+    client's default. At most ``concurrency`` requests (≥ 1) are in flight. An attempt has ``timeout`` seconds;
+    ``max_retries`` (≥ 0) follow a failed one, with the client's growing pauses.
 
     Raises:
         ImportError: The ``openai`` package is not installed.

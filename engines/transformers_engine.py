@@ -103,10 +103,7 @@ class _Decoding(LogitsProcessor):
 
 
 class _Stops(StoppingCriteria):
-    """Ends a row when one of the strings is in what was generated (never in the prompt).
-
-    ``ended`` holds for each row the number of new tokens at which it stopped, or None.
-    """
+    """Ends a row when one of the strings is generated; ``ended`` holds the new tokens of each row then, or None."""
 
     def __init__(self, tokenizer: Any, strings: tuple[str, ...], width: int, rows: int) -> None:
         self.tokenizer, self.strings, self.width = tokenizer, strings, width
@@ -289,11 +286,7 @@ class TransformersEngine:
         return made
 
     def _choice_paths(self, choices: tuple[str, ...]) -> Paths:
-        """For each beginning of a choice's token ids the ids that may follow; the end of text follows a whole one.
-
-        Raises:
-            ValueError: The checkpoint has no end-of-text token, so a choice could not end.
-        """
+        """For each beginning of a choice's token ids the ids that may follow; the end of text follows a whole one."""
         if choices and not self._ends:
             raise ValueError("choices need a checkpoint with an end-of-text token, this one has none")
         paths: Paths = {}

@@ -43,12 +43,9 @@ class VllmEngine:
         where = locate(model)
         self._llm: Any = vllm.LLM(model=where, dtype=dtype, trust_remote_code=False, **options)
         self.identity = {
-            "engine": "vllm",
-            "model": where,
-            "state": checkpoint_state(where),
-            "dtype": dtype,
+            "engine": "vllm", "model": where, "state": checkpoint_state(where), "dtype": dtype,
             "quantization": options.get("quantization"),
-        }
+        }  # fmt: skip
 
     def chat(
         self, chats: Sequence[Chat], sampling: Sampling | None = None, *, on_result: OnResult | None = None

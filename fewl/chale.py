@@ -45,18 +45,12 @@ class _Row:
 def build_benchmark(
     rows: Sequence[Mapping[str, Any]], encode: Encode, *, answers: int = 3, seed: int = 0
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Make the benchmark and its statistics.
+    """Make the benchmark, with so many ``answers`` of each kind per question, and its statistics.
 
-    Args:
-        rows: ``{"question", "short_answer", "long_answer"}``, other keys pass through.
-        encode: Sentence embeddings of the questions.
-        answers: How many answers of each kind a question gets.
-        seed: Seed of every choice.
-
-    Returns:
-        FEWL records with ``answers`` (each with ``text``, ``kind``, ``label``, ``swapped`` ("short", "detail" or
-        null) and ``from`` (the question that a swapped part is from, or null)); and statistics as in Table 8,
-        with what was dropped and why.
+    Rows are ``{"question", "short_answer", "long_answer"}``, other keys pass through; ``encode`` embeds the questions.
+    Returns FEWL records with ``answers`` (each with ``text``, ``kind``, ``label``, ``swapped`` ("short", "detail" or
+    null) and ``from`` (the question that a swapped part is from, or null)); and statistics as in Table 8, with what was
+    dropped and why.
     """
     dropped: Counter[str] = Counter()
     usable = [row for raw in rows if (row := _prepared(raw, dropped)) is not None]

@@ -34,8 +34,7 @@ PRIOR = 6.0
 def cosine(encode: Encode) -> Similarity:
     """Cosine of sentence embeddings, in [−1, 1]; each text is encoded once.
 
-    Raises:
-        ValueError: A vector is not finite.
+    Raises ValueError: a vector is not finite.
     """
 
     def prepare(texts: Sequence[str]) -> OfPairs:
@@ -111,8 +110,7 @@ def compare(
 ) -> NDArray[np.float64]:
     """Similarity of aligned candidates and references, each distinct text handed on once.
 
-    Raises:
-        ValueError: The similarity gives another number of values than pairs, or an infinite one.
+    Raises ValueError: the similarity gives another number of values than pairs, or an infinite one.
     """
     number: dict[str, int] = {}
     pairs = [

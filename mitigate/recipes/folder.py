@@ -143,11 +143,8 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
 def open_run(path: Path, options: Section, *, overwrite: bool = False) -> RunFolder:
     """Make a run folder, or open the one that an earlier run of the same resolved recipe left.
 
-    With ``overwrite`` the run begins anew: all that is in the run folder is deleted.
-
-    Raises:
-        UsageError: The folder holds another recipe or something else than a run, belongs to a running process, or
-            can't be written.
+    With ``overwrite`` the run begins anew: all that is in the run folder is deleted. Raises UsageError: the folder
+    holds another recipe or something else than a run, belongs to a running process, or can't be written.
     """
     if os.environ.get("RANK", "0") != "0":
         return RunFolder(path, writes=False)

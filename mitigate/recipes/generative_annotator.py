@@ -149,8 +149,7 @@ def build_samples(options: Options, rows: Rows, *, tasks: bool = True) -> Rows:
 def in_form(samples: Rows, tokenizer: Any, max_tokens: int) -> tuple[Rows, int]:
     """Prompt and completion of each sample whose tokens, with the chat template around them, are not too many.
 
-    Returns:
-        Rows for SFTTrainer, and how many samples are longer than ``max_tokens`` and left out.
+    Returns rows for SFTTrainer, and how many samples are longer than ``max_tokens`` and left out.
     """
     rows = []
     for sample in samples:

@@ -106,11 +106,8 @@ def train(options: Options, questions: Questions, folder: RunFolder) -> None:
         max_length=chosen.max_length,
     )
     trainer = DPOTrainer(
-        options.model,
-        args=args,
-        train_dataset=Dataset.from_list(folder.rows(PAIRS)),
-        processing_class=tokenizer,
+        options.model, args=args, train_dataset=Dataset.from_list(folder.rows(PAIRS)), processing_class=tokenizer,
         data_collator=MaskDPOCollator(tokenizer, max_length=chosen.max_length) if chosen.masked else None,
         peft_config=lora_config(options.lora),
-    )
+    )  # fmt: skip
     fit_and_save(trainer, folder)

@@ -78,10 +78,7 @@ def run(options: Options, folder: RunFolder) -> int:
 
 
 def _rows(options: Options, folder: RunFolder, records: list[Record]) -> tuple[list[Record], list[Record]]:
-    """Rows {"id", "question", "answer"} to train on, and the held-out records; written to the run folder.
-
-    Scores are computed within the training part, so that nothing of the held-out questions is used.
-    """
+    """Rows to train on (id, question, answer), scored among themselves, and the held-out records; writes both."""
     from fewl.score import score_records
     from mitigate.sft import drawn_by_score, is_test
 

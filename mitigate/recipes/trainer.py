@@ -29,23 +29,15 @@ MODEL = "model"
 Rows = Sequence[dict[str, Any]]
 
 
-# ----------------------------------------------------------------------------------------------------
-# Arguments of the trainers.
-
-
 def _common(folder: RunFolder) -> dict[str, Any]:
     """Arguments of every trainer: it prints and reports nothing itself, and sees all columns of its rows."""
     import torch
 
     cuda = torch.cuda.is_available()
     return {
-        "output_dir": str(folder / CHECKPOINTS),
-        "use_cpu": not cuda,
-        "dataloader_pin_memory": cuda,
-        "remove_unused_columns": False,
-        "report_to": "none",
-        "disable_tqdm": True,
-    }
+        "output_dir": str(folder / CHECKPOINTS), "use_cpu": not cuda, "dataloader_pin_memory": cuda,
+        "remove_unused_columns": False, "report_to": "none", "disable_tqdm": True,
+    }  # fmt: skip
 
 
 def training_arguments(training: Training, folder: RunFolder, *, evaluate: bool) -> dict[str, Any]:
@@ -182,10 +174,8 @@ def last_checkpoint(folder: Path) -> Path | None:
 def fit(trainer: Any, folder: RunFolder, early_stop: int | None = None) -> None:
     """Train from the last checkpoint, if any; figures go to metrics.jsonl, progress is shown.
 
-    ``early_stop`` evaluations without a lower loss end the training; None: never.
-
-    Raises:
-        KeyboardInterrupt: The user asked to stop; a checkpoint of the last step is there.
+    ``early_stop`` evaluations without a lower loss end the training; None: never. Raises KeyboardInterrupt: the user
+    asked to stop; a checkpoint of the last step is there.
     """
     from transformers import EarlyStoppingCallback, PrinterCallback, ProgressCallback
 

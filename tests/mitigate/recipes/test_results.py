@@ -1,6 +1,9 @@
 """Figures and page of answers before and after training, and the log of the judge meanwhile."""
 
+from __future__ import annotations
+
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,7 +24,7 @@ def sample(answer: str, labels: list[str], when: str = "before", **more: Any) ->
             "annotator": who, **more}  # fmt: skip
 
 
-def test_figures_by_hand():
+def test_figures_by_hand() -> None:
     rows = [
         sample("A. A. B.", ["supported", "supported", "contradictory"], by_reward={"labels": ["supported"] * 3}),
         sample("C. D.", ["no_fact", "no_fact"], by_reward={"labels": ["unverifiable", "no_fact"]}),
@@ -35,10 +38,10 @@ def test_figures_by_hand():
     assert figures([])["rate"] is None
 
 
-def test_page_shows_answers_side_by_side_escaped(tmp_path):
+def test_page_shows_answers_side_by_side_escaped(tmp_path: Path) -> None:
     rows = [sample("<b>One</b>.", ["contradictory"]), sample("Two.", ["supported"], when="after")]
-    (tmp_path / "c.png").write_bytes(b"\x89PNG")
-    write_page(tmp_path / "p.html", "x < y", rows, compare(rows), tmp_path / "c.png", 5)
+    metrics = [{"step": 1, "reward<b>": 0.5}, {"step": 2, "reward<b>": 1.5}]
+    write_page(tmp_path / "p.html", "x < y", rows, compare(rows), metrics, 5)
     page = (tmp_path / "p.html").read_text(encoding="utf-8")
     wrong = marked("<b>One</b>.", [(0, 11, '<span class="s contradictory" title="contradictory">')])
     right = marked("Two.", [(0, 4, '<span class="s supported" title="supported">')])
@@ -48,4 +51,5 @@ def test_page_shows_answers_side_by_side_escaped(tmp_path):
     assert "100 % → 0 %" in page
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)
     assert policy is not None
-    assert "default-src 'none'; img-src data:;" in policy[1]
+    assert policy[1].startswith("default-src 'none'; style-src 'sha256-")
+    assert 'aria-label="reward&lt;b&gt;: from 0.5 at step 1 to 1.5 at step 2"' in page
