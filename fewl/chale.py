@@ -21,8 +21,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from annotators.text.rouge import rouge_words
 from annotators.text.sentences import split_sentences
+from annotators.text.words import rouge_words
 from fewl.expertise import folded
 from fewl.neighbours import nearest, pair_cosine
 from fewl.similarity import Encode

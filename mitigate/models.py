@@ -16,8 +16,8 @@ from pydantic import AfterValidator
 
 from annotators.base import Annotator
 from annotators.records import SentenceAnnotation
-from annotators.text.rouge import is_chinese
 from annotators.text.sentences import split_sentences
+from annotators.text.words import is_chinese
 from engines.cache import CachedEngine
 from engines.chat import load_engine, parse_engine
 from engines.types import Engine

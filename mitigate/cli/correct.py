@@ -15,8 +15,7 @@ from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, Any
 
 from mitigate.cli.annotate import annotator_for, continued
-from mitigate.cli.options import Subparsers, add_command, cache_of, calibration_option, check_cache
-from mitigate.cli.results import print_json
+from mitigate.cli.options import Subparsers, add_command, cache_of, calibration_option, check_cache, print_json
 from mitigate.io import (
     FAILED,
     REJECTED,

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING
 
 from engines.cache import CacheError
 from engines.types import EngineError
-from mitigate.cli.options import Subparsers, add_command
-from mitigate.cli.results import print_json
+from mitigate.cli.options import Subparsers, add_command, print_json
 from mitigate.io import FAILED, OutputError, UsageError, say
 
 if TYPE_CHECKING:

@@ -282,7 +282,7 @@ class Service:
 
 
 def _encoder(shelf: Shelf, questions: Sequence[str]) -> tuple[str, Encode]:
-    from annotators.text.rouge import is_chinese
+    from annotators.text.words import is_chinese
     from fewl.similarity import char_tfidf, each_once
 
     if any(is_chinese(question) for question in questions):

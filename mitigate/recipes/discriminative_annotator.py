@@ -59,8 +59,17 @@ def train(options: Options, folder: RunFolder, splits: dict[str, shared.Rows], l
     import torch
     from transformers import Trainer, TrainingArguments
 
-    from annotators.verifier.causal import load_tokenizer, longest, new_head, write_settings
-    from annotators.verifier.causal_training import class_weights, collator, figures, head_loss, training_rows
+    from annotators.verifier.causal import (
+        class_weights,
+        collator,
+        figures,
+        head_loss,
+        load_tokenizer,
+        longest,
+        new_head,
+        training_rows,
+        write_settings,
+    )
 
     training = options.training
     tokenizer = load_tokenizer(options.base)
