@@ -3,12 +3,10 @@
 One SQLite file in WAL mode: several processes may use it at once, and a process killed at any moment leaves
 at most its current answer unsaved. WAL needs a local disk (not NFS).
 
-The key is the sha256 of canonical JSON of the engine's identity, the messages and the sampling. The identity
-holds all that the answers depend on: for a server its base URL, since two servers may serve different weights
-under one name (a wrong answer is worse than a repeated question); for a local checkpoint its files' state, so
-that a retrained checkpoint in the same folder is asked anew. n and seed are part of the sampling; for greedy
-requests seed and top_p are left out, since nothing depends on them. A request without a seed is stored like
-any other: a rerun gets the same draws, another ``seed`` gets fresh ones. Failed results are never stored.
+The key is the sha256 of canonical JSON of the engine's identity, the messages and the sampling. The identity holds all
+that the answers depend on: for a server its base URL, since two servers may serve different weights under one name; for
+a local checkpoint its files' state, so that a retrained one is asked anew. For greedy requests seed and top_p are left
+out, since nothing depends on them. A request without a seed is stored like any other: a rerun gets the same draws.
 """
 
 from __future__ import annotations

@@ -138,16 +138,10 @@ class Embedder:
             return []
         # A lone surrogate cannot be encoded as UTF-8; the replacement character has the same length of 1.
         found = self._tokenizer(
-            [_SURROGATE.sub("\ufffd", text) for text in texts],
-            add_special_tokens=False,
-            split_special_tokens=True,
-            return_offsets_mapping=True,
-            return_attention_mask=False,
-            return_token_type_ids=False,
-            truncation=False,
-            padding=False,
-            verbose=False,
-        )
+            [_SURROGATE.sub("\ufffd", text) for text in texts], add_special_tokens=False, split_special_tokens=True,
+            return_offsets_mapping=True, return_attention_mask=False, return_token_type_ids=False, truncation=False,
+            padding=False, verbose=False,
+        )  # fmt: skip
         return [
             (np.asarray(ids, dtype=np.int64), np.asarray(offsets, dtype=np.int64).reshape(-1, 2))
             for ids, offsets in zip(found["input_ids"], found["offset_mapping"], strict=True)

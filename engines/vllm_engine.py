@@ -17,11 +17,8 @@ CHUNK = 1024  # chats handed over at once: what was answered is passed on after 
 class VllmEngine:
     """Chat generation with vLLM in this process.
 
-    Args:
-        model: Folder or hub id of the checkpoint.
-        dtype: "auto", "bfloat16", "float32" or "float16", as vLLM takes it.
-        **options: Further options of ``vllm.LLM``: ``tensor_parallel_size``, ``gpu_memory_utilization``,
-            ``max_model_len``, ``enforce_eager``, …
+    ``model`` is the folder or hub id of the checkpoint; further ``options`` are those of ``vllm.LLM``:
+    ``tensor_parallel_size``, ``gpu_memory_utilization``, ``max_model_len``, ``enforce_eager``, …
 
     Raises:
         ImportError: vLLM is not installed.

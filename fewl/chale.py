@@ -1,14 +1,10 @@
 """Build a benchmark of controlled hallucinations, the CHALE way (the paper's section 4.1 and Appendix C.2).
 
-From questions with a short and a long answer come several answers of each kind, all "short answer. One sentence
-of the long answer.":
-
-- ``non_hallucinated``: both parts are the question's own;
-- ``half_hallucinated``: one part is a nearby question's, and which one is recorded;
-- ``hallucinated``: both parts are the same nearby question's.
-
-Rows whose answers are tables, lists or markup are dropped. The first and the last sentence of the long answer
-are never used. A nearby question is one of the 20 nearest with similarity of 0.2 to 0.8 and another short answer.
+From questions with a short and a long answer come several answers of each kind, all "short answer. One sentence of the
+long answer.": ``non_hallucinated`` (both parts are the question's own), ``half_hallucinated`` (one part is a nearby
+question's) and ``hallucinated`` (both are the same nearby question's). Answers with tables, lists or markup are left
+out, the first and the last sentence of the long answer never used. A nearby question is one of the 20 nearest with
+similarity of 0.2 to 0.8 and another short answer.
 """
 
 from __future__ import annotations

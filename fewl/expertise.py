@@ -1,10 +1,9 @@
 """What FEWL asks LLMs for: reference answers, intentionally wrong (IW) answers with corrections (CO), own expertise.
 
 A reply with pairs holds numbered lines, ``1. Wrong Answer: …`` and ``1. Non-Wrong Answer: …`` (the paper's tags,
-Appendix D.1). What can be read of a reply is kept, what is missing is asked for again, and everything else is
-counted by its reason. Leaves out whether a wrong answer is in fact wrong: nothing here can know that. Asking
-twice costs nothing where the engine has a response cache, which is how a killed run goes on. Every function that
-takes an engine raises EngineError where it cannot answer at all.
+Appendix D.1). What can be read of a reply is kept, what is missing is asked for again, and everything else is counted
+by its reason. Leaves out whether a wrong answer is in fact wrong: nothing here can know that. Every function that takes
+an engine raises EngineError where it cannot answer at all.
 """
 
 from __future__ import annotations

@@ -7,8 +7,7 @@
 
 A labelled sentence has ``reference``, ``sentence`` and ``label`` (one of the four, or "unsupported" in two-way
 sources), and optionally ``id``, ``source``, ``question``, ``answer``, ``lang`` or ``language``, ``fragments`` (verbatim
-pieces of the reference) and ``correction`` (a whole sentence). A bad line stops no other; it is returned with its
-problems.
+pieces of the reference) and ``correction`` (a whole sentence). A bad line, returned with its problems, stops no other.
 """
 
 from __future__ import annotations

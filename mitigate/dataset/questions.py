@@ -188,10 +188,7 @@ def answer(topics: Sequence[Record], llm: LLM, *, key: str, with_reference: bool
 
 
 def write_records(source: Path, output: Path, keys: Sequence[str]) -> tuple[int, int]:
-    """Write one annotation record per answer; missing answers go to the rejected file.
-
-    Returns numbers of records and of missing answers.
-    """
+    """Write one record per answer, missing answers to the rejected file; returns how many of each."""
     records, missing = [], []
     for number, row in enumerate(read_rows(source), start=1):
         for place, key in enumerate(keys, start=1):

@@ -173,7 +173,7 @@ def ask_apart(first: str, second: str) -> bool:
     return bool(a and b) and not a & b
 
 
-# The packaged embedding model knows hardly any Chinese: there the cosine is that of character TF-IDF.
+# The packaged embedding model knows hardly any Chinese: there the cosine is of character TF-IDF over one call.
 
 
 @lru_cache(maxsize=1)

@@ -202,12 +202,10 @@ def _same_recipe(folder: RunFolder, config: str) -> None:
 def versions() -> dict[str, Any]:
     """What a result depends on: time, command, Python, packages, git revision, machine."""
     found: dict[str, Any] = {
-        "started": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+        "started": datetime.now(UTC).isoformat(timespec="seconds"), "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
         "python": platform.python_version(),
-        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
-        "git": git_revision(),
-    }
+        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores", "git": git_revision(),
+    }  # fmt: skip
     for name in PACKAGES:
         try:
             found[name] = metadata.version(name)

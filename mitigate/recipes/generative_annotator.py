@@ -147,10 +147,7 @@ def build_samples(options: Options, rows: Rows, *, tasks: bool = True) -> Rows:
 
 
 def in_form(samples: Rows, tokenizer: Any, max_tokens: int) -> tuple[Rows, int]:
-    """Prompt and completion of each sample whose tokens, with the chat template around them, are not too many.
-
-    Returns rows for SFTTrainer, and how many samples are longer than ``max_tokens`` and left out.
-    """
+    """Rows for SFTTrainer of at most ``max_tokens`` with the chat template, and how many samples are longer."""
     rows = []
     for sample in samples:
         row = {key: sample[key] for key in ("prompt", "completion")}

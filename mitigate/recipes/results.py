@@ -114,10 +114,7 @@ def compare(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 class JudgeLog:
-    """A GRPO reward function of weight 0: it logs what a judge says of the sampled answers, and rewards nothing.
-
-    The judge is usually a better or more expensive annotator than the reward's.
-    """
+    """A GRPO reward function of weight 0: it logs what a judge (often a better annotator) says of sampled answers."""
 
     __name__ = "judge"
 
