@@ -210,16 +210,7 @@ def print_table(table: Sequence[Row], judged_by: Sequence[str]) -> None:
 def write_page(
     path: Path, about: str, samples: Sequence[Row], table: Sequence[Row], metrics: Sequence[Row], pairs: int
 ) -> None:
-    """Write the page of a run.
-
-    Args:
-        path: The page.
-        about: The recipe's line.
-        samples: Rows of samples.jsonl.
-        table: Made by :func:`compare`.
-        metrics: Rows of metrics.jsonl.
-        pairs: Questions of all sets to show.
-    """
+    """Write the page of a run: its table, the curves of metrics.jsonl, and ``pairs`` questions with their answers."""
     write_run_page(
         path,
         about=[about, f"Judged by {'; '.join(judges(samples))}"],
