@@ -10,6 +10,7 @@ import gradio as gr
 
 from mitigate.demo.limits import Refusal
 from mitigate.demo.parts import (
+    KEPT_SECONDS,
     QUICK,
     annotated_view,
     annotator_box,
@@ -40,7 +41,7 @@ PARTS = {
 
 def compare_tab(service: Service) -> None:
     """Build the tab inside a Blocks context."""
-    found = examples()["compare"]
+    found = examples("compare")
     with gr.Row(equal_height=True):
         question = gr.Textbox(label="Question", max_lines=3, scale=3, min_width=260, elem_id="compare-question")
         annotator = annotator_box(service.shelf)
@@ -63,7 +64,7 @@ def compare_tab(service: Service) -> None:
         with gr.Row():
             aggregation = gr.Dropdown(list(AGGREGATIONS), value="eq6", label="Aggregation")
             similarity = gr.Dropdown(list(SIMILARITIES), value="cosine", label="Similarity")
-    others = gr.State([], time_to_live=3600)
+    others = gr.State([], time_to_live=KEPT_SECONDS)
     gr.HTML("Examples", apply_default_css=False, elem_classes="mt mt-label")
     with gr.Row(elem_classes="mt-chips"):
         chips = [gr.Button(e["label"], size="sm", scale=0) for e in found]
@@ -89,8 +90,8 @@ def compare_tab(service: Service) -> None:
             for side, answer in enumerate(record["answers"]):
                 if not document.strip() or not answer["text"].strip():
                     continue
-                for part in service.annotate_stepwise(record["question"], document, answer["text"], name):
-                    shown[side] = annotated_view(part.record, part.waiting, run=f"{token}{side}", with_reference=False)
+                for judged, waiting in service.annotate_stepwise(record["question"], document, answer["text"], name):
+                    shown[side] = annotated_view(judged, waiting, run=f"{token}{side}", with_reference=False)
                     yield compare_view(scored, shown, record["answers"])
         except Refusal as error:
             yield notice(str(error))

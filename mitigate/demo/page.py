@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
@@ -33,7 +33,7 @@ from mitigate.demo.parts import (
     summary,
     views,
 )
-from mitigate.demo.service import STEP_SECONDS, Partial, Service
+from mitigate.demo.service import STEP_SECONDS, Service
 from mitigate.demo.training import training_tab
 from mitigate.io import counted, dump_line, rejected_row, without_results
 from mitigate.report.html import bar, escape, rate, strip, table, write_page
@@ -111,7 +111,7 @@ def _endpoints(service: Service) -> None:
 
 def annotate_tab(service: Service) -> None:
     """Build the tab that annotates one answer, inside a Blocks context."""
-    found = examples()["annotate"]
+    found = examples("annotate")
     with gr.Row(equal_height=True):
         question = gr.Textbox(label="Question (optional)", max_lines=3, scale=3, min_width=260, elem_id="question")
         annotator = annotator_box(service.shelf)
@@ -139,30 +139,31 @@ def annotate_tab(service: Service) -> None:
         save = gr.DownloadButton("Download JSON", scale=0, interactive=False, elem_id="save")
         picker = picker_box()
     result = views(NO_ANSWER, "annotated")
-    shown = gr.State(None, time_to_live=KEPT_SECONDS)  # the last Partial and the name of its annotation
+    shown = gr.State(None, time_to_live=KEPT_SECONDS)  # record, sentences not judged, name of the annotation
+
+    off: Update = {stop: gr.update(interactive=False)}
 
     def judge(q: str, r: str, a: str, name: str) -> Iterator[Update]:
         token = secrets.token_hex(4)
         try:
-            for part in service.annotate_stepwise(q, r, a, name):
+            for record, waiting in service.annotate_stepwise(q, r, a, name):
                 yield {
-                    result: annotated_view(part.record, part.waiting, run=token),
-                    shown: (part, token),
-                    stop: gr.update(interactive=bool(part.waiting)),
+                    result: annotated_view(record, waiting, run=token),
+                    shown: (record, waiting, token),
+                    stop: gr.update(interactive=bool(waiting)),
                     save: gr.update(interactive=False),
                 }
             path = work_folder() / "annotated.json"
-            path.write_bytes(dump_line(part.record))
+            path.write_bytes(dump_line(record))
             yield {save: gr.update(value=str(path), interactive=True)}
         except Refusal as error:
-            yield {result: notice(str(error)), shown: None, stop: gr.update(interactive=False)}
+            yield {result: notice(str(error)), shown: None, **off}
 
-    def stopped(kept: tuple[Partial, str] | None) -> Update:
-        off = {stop: gr.update(interactive=False)}
-        if kept is None or not kept[0].waiting:
+    def stopped(kept: tuple[dict[str, Any], Sequence[tuple[int, int]], str] | None) -> Update:
+        if kept is None or not kept[1]:
             return off
-        part, token = kept
-        return {result: annotated_view(part.record, part.waiting, run=token, stopped=True), **off}
+        record, waiting, token = kept
+        return {result: annotated_view(record, waiting, run=token, stopped=True), **off}
 
     running = run.click(judge, [*boxes, annotator], [result, shown, stop, save], **judging(service.limits))
     # Cancelled first, then shown: a part under way would be written over what is shown.
