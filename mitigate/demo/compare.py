@@ -8,28 +8,15 @@ from typing import Any
 
 import gradio as gr
 
+from mitigate.demo import parts
 from mitigate.demo.limits import Refusal
-from mitigate.demo.parts import (
-    KEPT_SECONDS,
-    QUICK,
-    annotated_view,
-    annotator_box,
-    empty,
-    examples,
-    fill_from_file,
-    judging,
-    notice,
-    pane,
-    picker_box,
-    views,
-)
 from mitigate.demo.service import AGGREGATIONS, MAX_NEIGHBOURS, SIMILARITIES, Service
 from mitigate.io import check_record
 from mitigate.report.html import bar, bars, escape, table
 
 Record = dict[str, Any]
 LLMS = 3  # reference LLMs that have boxes
-NO_PAIR = empty(
+NO_PAIR = parts.empty(
     "Two answers, side by side, appear here.",
     "Pick an example, or give two answers and what one or more LLMs answer to the same question.",
 )
@@ -41,10 +28,10 @@ PARTS = {
 
 def compare_tab(service: Service) -> None:
     """Build the tab inside a Blocks context."""
-    found = examples("compare")
+    found = parts.examples("compare")
     with gr.Row(equal_height=True):
         question = gr.Textbox(label="Question", max_lines=3, scale=3, min_width=260, elem_id="compare-question")
-        annotator = annotator_box(service.shelf)
+        annotator = parts.annotator_box(service.shelf)
     names, texts, llms, replies = [], [], [], []
     with gr.Row():
         for side in "AB":
@@ -64,7 +51,7 @@ def compare_tab(service: Service) -> None:
         with gr.Row():
             aggregation = gr.Dropdown(list(AGGREGATIONS), value="eq6", label="Aggregation")
             similarity = gr.Dropdown(list(SIMILARITIES), value="cosine", label="Similarity")
-    others = gr.State([], time_to_live=KEPT_SECONDS)
+    others = gr.State([], time_to_live=parts.KEPT_SECONDS)
     gr.HTML("Examples", apply_default_css=False, elem_classes="mt mt-label")
     with gr.Row(elem_classes="mt-chips"):
         chips = [gr.Button(e["label"], size="sm", scale=0) for e in found]
@@ -72,8 +59,8 @@ def compare_tab(service: Service) -> None:
         run = gr.Button("Compare", variant="primary", elem_id="compare", scale=0)
         stop = gr.Button("Stop", scale=0)
         load = gr.UploadButton("Load FEWL records", file_types=[".jsonl"], scale=0)
-        picker = picker_box()
-    result = views(NO_PAIR, "compared")
+        picker = parts.picker_box()
+    result = parts.views(NO_PAIR, "compared")
     boxes = [question, *names, *texts, *llms, *replies, reference, iw, co, others]
 
     def compare(*values: Any) -> Iterator[str]:
@@ -91,16 +78,16 @@ def compare_tab(service: Service) -> None:
                 if not document.strip() or not answer["text"].strip():
                     continue
                 for judged, waiting in service.annotate_stepwise(record["question"], document, answer["text"], name):
-                    shown[side] = annotated_view(judged, waiting, run=f"{token}{side}", with_reference=False)
+                    shown[side] = parts.annotated_view(judged, waiting, run=f"{token}{side}", with_reference=False)
                     yield compare_view(scored, shown, record["answers"])
         except Refusal as error:
-            yield notice(str(error))
+            yield parts.notice(str(error))
 
     for chip, example in zip(chips, found, strict=True):
-        chip.click(lambda e=example: _filled(e, e["others"]), None, boxes, **QUICK)
-    running = run.click(compare, [*boxes, annotator, aggregation, similarity], result, **judging(service.limits))
+        chip.click(lambda e=example: _filled(e, e["others"]), None, boxes, **parts.QUICK)
+    running = run.click(compare, [*boxes, annotator, aggregation, similarity], result, **parts.judging(service.limits))
     stop.click(None, cancels=[running], api_visibility="private")
-    fill_from_file(
+    parts.fill_from_file(
         load, picker, result, boxes, limits=service.limits, check=check_record, nothing=NO_PAIR,
         title=lambda record: record["question"],
         fill=lambda records, i: _filled(records[i], [*records[:i], *records[i + 1 :]][:MAX_NEIGHBOURS]),
@@ -212,7 +199,7 @@ def _references(scored: Mapping[str, Any]) -> str:
         else "All λ are equal: without intentionally wrong and corrected answers nothing tells who is the expert."
     )
     head = ("reference LLM", "expertise λ", *(f"s(<bdi>{name}</bdi>, reference)" for name in names))
-    return pane(
+    return parts.pane(
         "Reference answers",
         f"{table(head, rows)}<p><small>{weights} Aggregation {escape(how['aggregation'])}, similarity "
         f"{escape(how['similarity'])}, embeddings {escape(how['embedding'])}, {how['neighbours']} other questions."

@@ -15,39 +15,10 @@ from mitigate.report.html import STYLE
 
 FONTS = ("system-ui", "-apple-system", "Segoe UI", "Noto Sans", "Noto Sans CJK SC", "PingFang SC", "Microsoft YaHei")
 MONO = ("ui-monospace", "Cascadia Mono", "Menlo", "Consolas")
-COLOURS = {  # (light, dark) → Gradio's names; the colours of annotated text are in report/style.css
-    ("#f5f7f9", "#14171b"): "body_background_fill background_fill_secondary",
-    ("#1b1f24", "#e8eaed"): "body_text_color button_secondary_text_color",
-    ("#ffffff", "#1d2127"): "background_fill_primary block_background_fill",
-    ("#dde2e9", "#343a43"): "border_color_primary block_border_color",
-    ("#3f4751", "#c6ccd4"): "block_title_text_color",
-    ("#59626e", "#a3abb7"): "block_info_text_color",
-    ("#ffffff", "#171a1f"): "input_background_fill",
-    ("#d3d9e1", "#3c434d"): "input_border_color button_secondary_border_color",
-    ("#0b6e99", "#6cc5ee"): "input_border_color_focus",
-    ("#0b6e99", "#19779f"): "button_primary_background_fill",
-    ("#095b7f", "#2289b4"): "button_primary_background_fill_hover",
-    ("#ffffff", "#ffffff"): "button_primary_text_color",
-    ("#ffffff", "#242930"): "button_secondary_background_fill",
-    ("#eef1f5", "#2d333b"): "button_secondary_background_fill_hover",
-}
-SAME = {
-    "color_accent": "#0b6e99",
-    "block_title_text_weight": "550",
-    "block_shadow": "none",
-    "input_border_width": "1px",
-    "input_shadow": "none",
-    "button_border_width": "1px",
-    "button_medium_padding": "0.5rem 1rem",
-    "button_large_padding": "0.55rem 1.1rem",
-    "button_large_text_size": "0.98rem",
-    "button_large_text_weight": "550",
-    "layout_gap": "0.9rem",
-}
 
 
 def theme() -> gr.themes.Base:
-    """Calm greys, one blue, fonts of the system: nothing to fetch."""
+    """Fonts of the system, so that there is nothing to fetch; other colours and sizes are in ``page.css``."""
     base = gr.themes.Base(
         primary_hue=gr.themes.colors.sky,
         neutral_hue=gr.themes.colors.slate,
@@ -55,11 +26,12 @@ def theme() -> gr.themes.Base:
         font=[*map(gr.themes.Font, FONTS), gr.themes.Font("sans-serif")],
         font_mono=[*map(gr.themes.Font, MONO), gr.themes.Font("monospace")],
     )
-    colours = {}
-    for (light, dark), names in COLOURS.items():
-        for name in names.split():
-            colours |= {name: light, f"{name}_dark": dark}
-    return base.set(**SAME, **colours)
+    return base.set(  # used before the style sheet is there
+        body_background_fill="#f5f7f9",
+        body_background_fill_dark="#14171b",
+        body_text_color="#1b1f24",
+        body_text_color_dark="#e8eaed",
+    )
 
 
 Message = MutableMapping[str, Any]

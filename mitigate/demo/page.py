@@ -9,6 +9,7 @@ import os
 import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -17,22 +18,9 @@ os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # before the import: nothing i
 
 import gradio as gr
 
+from mitigate.demo import parts
 from mitigate.demo.compare import compare_tab
 from mitigate.demo.limits import Refusal, private_folder, problems_of, read_uploaded, work_folder
-from mitigate.demo.parts import (
-    KEPT_SECONDS,
-    QUICK,
-    annotated_view,
-    annotator_box,
-    empty,
-    examples,
-    fill_from_file,
-    judging,
-    notice,
-    picker_box,
-    summary,
-    views,
-)
 from mitigate.demo.service import STEP_SECONDS, Service
 from mitigate.demo.training import training_tab
 from mitigate.io import counted, dump_line, rejected_row, without_results
@@ -44,10 +32,10 @@ HEAD = (
     f'<div class="mt-head"><h1>{TITLE}</h1><p>Which sentences of an answer does its reference support? Judged on this '
     "machine.</p></div>"
 )
-NO_ANSWER = empty(
+NO_ANSWER = parts.empty(
     "The judged answer appears here.", "Pick an example above or paste a reference and an answer, then press Annotate."
 )
-NO_FILE = empty(
+NO_FILE = parts.empty(
     "Results of the file appear here.",
     'JSON Lines, one object a line: <code>{"id"?, "question"?, "reference", "answer", "language"?}</code>; other keys '
     "pass through.",
@@ -104,17 +92,17 @@ def _endpoints(service: Service) -> None:
         except Refusal as error:
             raise gr.Error(str(error), print_exception=False) from error
 
-    settings = {k: v for k, v in judging(service.limits).items() if k.startswith("concurrency")}
+    settings = {k: v for k, v in parts.judging(service.limits).items() if k.startswith("concurrency")}
     gr.api(annotate, api_name="annotate", **settings)
     gr.api(fewl, api_name="fewl", **settings)
 
 
 def annotate_tab(service: Service) -> None:
     """Build the tab that annotates one answer, inside a Blocks context."""
-    found = examples("annotate")
+    found = parts.examples("annotate")
     with gr.Row(equal_height=True):
         question = gr.Textbox(label="Question (optional)", max_lines=3, scale=3, min_width=260, elem_id="question")
-        annotator = annotator_box(service.shelf)
+        annotator = parts.annotator_box(service.shelf)
     with gr.Row():
         reference, answer = (
             gr.Textbox(label=label, lines=9, max_lines=9, min_width=290, placeholder=told, elem_id=label.lower())
@@ -137,9 +125,9 @@ def annotate_tab(service: Service) -> None:
         stop = gr.Button("Stop", elem_id="stop", scale=0, interactive=False)
         load = gr.UploadButton("Load a JSONL file", file_types=[".jsonl"], scale=0, elem_id="load")
         save = gr.DownloadButton("Download JSON", scale=0, interactive=False, elem_id="save")
-        picker = picker_box()
-    result = views(NO_ANSWER, "annotated")
-    shown = gr.State(None, time_to_live=KEPT_SECONDS)  # record, sentences not judged, name of the annotation
+        picker = parts.picker_box()
+    result = parts.views(NO_ANSWER, "annotated")
+    shown = gr.State(None, time_to_live=parts.KEPT_SECONDS)  # record, sentences not judged, name of the annotation
 
     off: Update = {stop: gr.update(interactive=False)}
 
@@ -148,7 +136,7 @@ def annotate_tab(service: Service) -> None:
         try:
             for record, waiting in service.annotate_stepwise(q, r, a, name):
                 yield {
-                    result: annotated_view(record, waiting, run=token),
+                    result: parts.annotated_view(record, waiting, run=token),
                     shown: (record, waiting, token),
                     stop: gr.update(interactive=bool(waiting)),
                     save: gr.update(interactive=False),
@@ -157,19 +145,19 @@ def annotate_tab(service: Service) -> None:
             path.write_bytes(dump_line(record))
             yield {save: gr.update(value=str(path), interactive=True)}
         except Refusal as error:
-            yield {result: notice(str(error)), shown: None, **off}
+            yield {result: parts.notice(str(error)), shown: None, **off}
 
     def stopped(kept: tuple[dict[str, Any], Sequence[tuple[int, int]], str] | None) -> Update:
         if kept is None or not kept[1]:
             return off
         record, waiting, token = kept
-        return {result: annotated_view(record, waiting, run=token, stopped=True), **off}
+        return {result: parts.annotated_view(record, waiting, run=token, stopped=True), **off}
 
-    running = run.click(judge, [*boxes, annotator], [result, shown, stop, save], **judging(service.limits))
+    running = run.click(judge, [*boxes, annotator], [result, shown, stop, save], **parts.judging(service.limits))
     # Cancelled first, then shown: a part under way would be written over what is shown.
     stop.click(None, cancels=[running], api_visibility="private")
-    running.failure(stopped, shown, [result, stop], **QUICK)
-    fill_from_file(
+    running.failure(stopped, shown, [result, stop], **parts.QUICK)
+    parts.fill_from_file(
         load, picker, result, boxes, limits=service.limits, check=service.limits.check_record, nothing=NO_ANSWER,
         title=lambda record: str(record.get("id") or record.get("question") or record["answer"]),
         fill=lambda records, i: (records[i].get("question") or "", records[i]["reference"], records[i]["answer"]),
@@ -184,7 +172,7 @@ class Batch:
         output: Annotated JSON Lines, as far as it is done.
         total: Good records of the file.
         rejected: Bad lines, in words; ``rejected_file`` holds them whole.
-        rows: Of the table: (record number, title, hallucination rate, kinds of its sentences).
+        rows: Of the table, as HTML: number, title, hallucination rate and labels of a record.
     """
 
     output: Path
@@ -193,7 +181,7 @@ class Batch:
     rejected_file: Path | None
     done: int = 0
     totals: Totals = field(default_factory=Totals)
-    rows: list[tuple[int, str, float | None, list[str]]] = field(default_factory=list)
+    rows: list[tuple[str, str, str, str]] = field(default_factory=list)
 
     def add(self, records: list[dict[str, Any]]) -> None:
         """Write annotated records behind those that are there."""
@@ -203,15 +191,16 @@ class Batch:
             self.done += 1
             self.totals.add(record)
             if len(self.rows) < ROWS:
-                title = one_line(str(record.get("question") or record.get("id") or record["answer"]), 90)
-                kinds = [kind_of(sentence) for sentence in record["sentences"]]
-                self.rows.append((self.done, title, record["hallucination_rate"], kinds))
+                title = escape(one_line(str(record.get("question") or record.get("id") or record["answer"]), 90))
+                labels = strip([kind_of(sentence) for sentence in record["sentences"]])
+                self.rows.append((str(self.done), f"<bdi>{title}</bdi>", rate(record["hallucination_rate"]), labels))
 
     def files(self) -> tuple[Path, Path, Path | None]:
         """The annotated records, the HTML report of what is done, and the bad lines."""
         page, rejected = self.output.with_name("report.html"), len(self.rejected)
-        records = lambda: read_annotated(self.output)  # noqa: E731
-        write_page(page, records, self.totals, rejected=rejected, full_output=self.output.name)
+        write_page(
+            page, partial(read_annotated, self.output), self.totals, rejected=rejected, full_output=self.output.name
+        )
         return self.output, page, self.rejected_file
 
 
@@ -247,7 +236,7 @@ def batch_tab(service: Service) -> None:
     with gr.Row(equal_height=True):
         label = f"JSON Lines, up to {limits.records:,} records"
         file = gr.File(label=label, file_types=[".jsonl"], height=130, scale=3, elem_id="batch-file")
-        annotator = annotator_box(service.shelf)
+        annotator = parts.annotator_box(service.shelf)
     with gr.Row(elem_classes="mt-actions"):
         run = gr.Button("Annotate the file", variant="primary", scale=0, elem_id="batch-run")
         stop = gr.Button("Stop", scale=0, interactive=False, elem_id="batch-stop")
@@ -256,7 +245,7 @@ def batch_tab(service: Service) -> None:
             for i, name in enumerate(("Annotated JSONL", "HTML report", "Rejected lines"))
         ]
     result = gr.HTML(NO_FILE, apply_default_css=False, elem_id="batched", elem_classes="mt")
-    kept = gr.State(None, time_to_live=KEPT_SECONDS)
+    kept = gr.State(None, time_to_live=parts.KEPT_SECONDS)
     off: Update = {stop: gr.update(interactive=False)}
 
     def downloads(batch: Batch) -> Update:
@@ -267,7 +256,7 @@ def batch_tab(service: Service) -> None:
 
     def work(path: str | None, name: str) -> Iterator[Update]:
         if not path:
-            yield {result: notice("Choose a file of JSON Lines first.")}
+            yield {result: parts.notice("Choose a file of JSON Lines first.")}
             return
         no_saves = {save: gr.update(interactive=False) for save in saves}
         try:
@@ -275,24 +264,23 @@ def batch_tab(service: Service) -> None:
                 yield {result: batch_view(batch), kept: batch, stop: gr.update(interactive=True), **no_saves}
             yield {kept: None, **off, **downloads(batch)}
         except Refusal as error:
-            yield {result: notice(str(error)), kept: None, **off}
+            yield {result: parts.notice(str(error)), kept: None, **off}
 
     def stopped(batch: Batch | None) -> Update:
         if batch is None:
             return off
         return {result: batch_view(batch, stopped=True), **off, **(downloads(batch) if batch.done else {})}
 
-    running = run.click(work, [file, annotator], [result, kept, stop, *saves], **judging(limits))
+    running = run.click(work, [file, annotator], [result, kept, stop, *saves], **parts.judging(limits))
     stop.click(None, cancels=[running], api_visibility="private")  # first, as in the tab of one answer
-    running.failure(stopped, kept, [result, stop, *saves], **QUICK)
+    running.failure(stopped, kept, [result, stop, *saves], **parts.QUICK)
 
 
 def batch_view(batch: Batch, *, stopped: bool = False) -> str:
     """Progress, totals, rejected lines and the table."""
     state = "stopped" if stopped else "done" if batch.done == batch.total else "working"
     progress = bar([("plain", batch.done / batch.total)], f"{batch.done} of {batch.total} records annotated")
-    interval = interval_text(batch.totals)
-    more = f" · {batch.done:,} of {batch.total:,} records, {state}" + (f" · {interval}" if interval else "")
+    more = f" · {batch.done:,} of {batch.total:,} records, {state}{interval_text(batch.totals, ' · ')}"
     rejected = ""
     if batch.rejected:
         left = len(batch.rejected) - SHOWN_REJECTED
@@ -302,14 +290,8 @@ def batch_view(batch: Batch, *, stopped: bool = False) -> str:
             f'<div class="notice"><p><b>{counted(len(batch.rejected), "line was", "lines were")} rejected</b></p>'
             f"<ul>{''.join(f'<li>{line}</li>' for line in lines)}</ul></div>"
         )
-    rows = [
-        (str(number), f"<bdi>{escape(title)}</bdi>", rate(share), strip(kinds))
-        for number, title, share, kinds in batch.rows
-    ]
-    cut = f"<p><small>The first {ROWS} records; all are in the files.</small></p>" if batch.done > ROWS else ""
-    shown = table(("record", "question", "hallucinated", "sentences"), rows) + cut
-    return (
-        f'<div class="stack">{progress}{summary(batch.totals, more)}{rejected}'
-        + (f'<section class="pane">{shown}</section>' if rows else "")
-        + "</div>"
-    )
+    records = ""
+    if batch.rows:
+        note = f"the first {ROWS}; all are in the files" if batch.done > ROWS else ""
+        records = parts.pane("Records", table(("record", "question", "hallucinated", "sentences"), batch.rows), note)
+    return f'<div class="stack">{progress}{parts.summary(batch.totals, more)}{rejected}{records}</div>'

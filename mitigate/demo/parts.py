@@ -16,17 +16,7 @@ import gradio as gr
 from mitigate.demo.limits import Limits, Refusal, problems_of, read_uploaded
 from mitigate.demo.service import Shelf
 from mitigate.io import Check, counted
-from mitigate.report.html import (
-    answer_text,
-    counts,
-    difference,
-    escape,
-    findings,
-    rate_tile,
-    reasons,
-    reference_text,
-    tag,
-)
+from mitigate.report import html
 from mitigate.report.totals import HALLUCINATED, NOT_CHECKED, WORDS, Record, Totals, kind_of
 
 HERE = Path(__file__).parent
@@ -47,7 +37,7 @@ def judging(limits: Limits) -> dict[str, Any]:
 
 def examples(tab: str) -> list[dict[str, Any]]:
     """The examples of a tab."""
-    return json.loads((HERE / "examples.json").read_text(encoding="utf-8"))[tab]  # type: ignore[no-any-return]
+    return json.loads((HERE / "examples.json").read_text(encoding="utf-8"))[tab]
 
 
 def annotator_box(shelf: Shelf) -> gr.Dropdown:
@@ -124,7 +114,7 @@ def fill_from_file(
 
 def notice(message: str) -> str:
     """A refusal, or what was left out."""
-    return f'<div class="notice" role="alert"><p>{escape(message)}</p></div>'
+    return f'<div class="notice" role="alert"><p>{html.escape(message)}</p></div>'
 
 
 def empty(what: str, how: str) -> str:
@@ -139,7 +129,8 @@ def pane(title: str, body: str, note: str = "") -> str:
 
 def summary(totals: Totals, more: str = "", none: str = "no factual sentence was judged") -> str:
     """Rate, bar and legend."""
-    return f'<div class="summary">{rate_tile(totals, more, none)}<div class="counts">{counts(totals)}</div></div>'
+    counts = f'<div class="counts">{html.counts(totals)}</div>'
+    return f'<div class="summary">{html.rate_tile(totals, more, none)}{counts}</div>'
 
 
 def annotated_view(
@@ -185,7 +176,7 @@ def annotated_view(
     shown = pane(
         "Answer",
         '<div class="answer" dir="auto" role="group" aria-label="Answer; arrow keys go from sentence to sentence">'
-        f"{answer_text(whole, opening)}</div>"
+        f"{html.answer_text(whole, opening)}</div>"
         f'<div class="cards" hidden>{STEPS}<div aria-live="polite">{cards}</div></div>',
     )
     if with_reference:
@@ -193,7 +184,7 @@ def annotated_view(
     so_far = f" · {len(judged)} of {total} {'judged, then stopped' if stopped else 'judged so far'}" if waiting else ""
     live = bool(waiting) and not stopped
     return (
-        f'<div class="mt-view{" busy" if live else ""}" data-run="{escape(run)}" data-first="{first}">'
+        f'<div class="mt-view{" busy" if live else ""}" data-run="{html.escape(run)}" data-first="{first}">'
         f"{summary(totals, so_far, 'judging') if live else summary(totals, so_far)}{_unchecked(totals)}{shown}</div>"
     )
 
@@ -206,8 +197,8 @@ def _unchecked(totals: Totals) -> str:
     if totals.reasons["language_unsupported"]:
         hint = " Choose an annotator that reads it, such as <code>generative:KIND:MODEL</code>."
     return (
-        f'<p class="unchecked" role="status"><b>{count} not checked:</b> {reasons(totals)}.{hint} They count neither '
-        "for nor against the answer.</p>"
+        f'<p class="unchecked" role="status"><b>{count} not checked:</b> {html.reasons(totals)}.{hint} They count '
+        "neither for nor against the answer.</p>"
     )
 
 
@@ -216,8 +207,8 @@ def _card(sentence: Record, number: int, total: int, reference_length: int) -> s
     kind = kind_of(sentence)
     none = "" if sentence["scores"] or kind == NOT_CHECKED else "<p>This annotator gives no probabilities.</p>"
     return (
-        f'<article class="card {kind}" data-card="{number}" hidden><header>{tag(kind)}<span>sentence {number} of '
-        f"{total}</span></header>{findings(sentence, reference_length, SHOWN_FRAGMENT)}{none}</article>"
+        f'<article class="card {kind}" data-card="{number}" hidden><header>{html.tag(kind)}<span>sentence {number} of '
+        f"{total}</span></header>{html.findings(sentence, reference_length, SHOWN_FRAGMENT)}{none}</article>"
     )
 
 
@@ -227,7 +218,7 @@ def _reference(reference: str, sentences: Sequence[Record]) -> str:
     return pane(
         "Reference",
         '<div class="reference text" dir="auto" tabindex="0" role="region" aria-label="Reference">'
-        f"{reference_text(reference, sentences)}</div>",
+        f"{html.reference_text(reference, sentences)}</div>",
         "evidence of the chosen sentence is marked",
     )
 
@@ -239,6 +230,6 @@ def _corrected(record: Record) -> str:
         return ""
     open_ = sum(s["label"] in HALLUCINATED and not s["correction"] for s in record["sentences"])
     left = f" {counted(open_, 'marked sentence has', 'marked sentences have')} no correction." if open_ else ""
-    body = f'<div class="text" dir="auto">{difference(record["answer"], edits)}</div>'
+    body = f'<div class="text" dir="auto">{html.difference(record["answer"], edits)}</div>'
     note = f"struck through: taken out; underlined: put in.{left}"
     return f'<div class="corrected">{pane("Corrected answer", body, note)}</div>'

@@ -7,23 +7,24 @@ What is wrong is said (``notes``) and the rest is shown.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
+import yaml
 
 from annotators.records import LABELS
+from mitigate.demo import parts
 from mitigate.demo.limits import Refusal
-from mitigate.demo.parts import QUICK, annotated_view, empty, notice, pane, views
 from mitigate.recipes.folder import CONFIG, DONE, METRICS, SAMPLES
 from mitigate.report.html import Point, curves_of, escape, figures, pairs_of
 
 MAX_BYTES = 64 * 2**20  # of a file that is read whole; of longer ones the first part is shown
 SHOWN_PAIRS = 20
 MAX_CHARACTERS = 20_000  # of a recipe
-NO_RUN = empty(
+NO_RUN = parts.empty(
     "Curves and answers of a training run appear here.",
     "Choose a run folder, as <code>mitigate run RECIPE.yaml --output DIR</code> writes it.",
 )
@@ -65,16 +66,16 @@ def training_tab(runs: str, any_folder: bool) -> None:
         )
         open_ = gr.Button("Open", variant="primary", scale=0, elem_id="run-open")
         again = gr.Button("Look for runs", scale=0)
-    result = views(NO_RUN, "trained")
+    result = parts.views(NO_RUN, "trained")
 
     def show(name: str | None) -> str:
         try:
             return run_view(read_run(open_folder(root, name or "", any_folder)))
         except Refusal as error:
-            return notice(str(error))
+            return parts.notice(str(error))
 
-    open_.click(show, folder, result, **{**QUICK, "queue": True})
-    again.click(lambda: gr.update(choices=run_folders(root)), None, folder, **QUICK)
+    open_.click(show, folder, result, **{**parts.QUICK, "queue": True})
+    again.click(lambda: gr.update(choices=run_folders(root)), None, folder, **parts.QUICK)
 
 
 def run_folders(root: Path) -> list[str]:
@@ -113,33 +114,26 @@ def open_folder(root: Path, name: str, any_folder: bool) -> Path:
 def read_run(path: Path) -> Run:
     """Everything that the page shows of a run folder."""
     run = Run(path)
-    run.config = _config(run)
+    run.config = _object(run, CONFIG, yaml.safe_load, f"{CONFIG} is not there.")
     run.curves = curves_of(_rows(run, METRICS))
     if (path / METRICS).is_file() and not run.curves:
         run.notes.append(f"{METRICS} has no figures yet.")
     run.pairs = pairs_of(_rows(run, SAMPLES))
-    try:
-        found = json.loads((path / DONE).read_text(encoding="utf-8"))
-        run.figures = found if isinstance(found, dict) else {}
-    except FileNotFoundError:
-        run.notes.append("The run is not complete: it is still going, or was interrupted.")
-    except (OSError, ValueError) as error:
-        run.notes.append(f"{DONE} can't be read: {error}.")
+    not_complete = "The run is not complete: it is still going, or was interrupted."
+    run.figures = _object(run, DONE, json.loads, not_complete)
     return run
 
 
-def _config(run: Run) -> dict[str, Any]:
-    import yaml
-
+def _object(run: Run, name: str, parse: Callable[[str], Any], none: str) -> dict[str, Any]:
+    """The object that a file holds, empty where it can't be read; ``none`` is said where it is not there."""
     try:
-        found = yaml.safe_load((run.path / CONFIG).read_text(encoding="utf-8"))
+        found = parse((run.path / name).read_text(encoding="utf-8"))
+        return found if isinstance(found, dict) else {}
     except FileNotFoundError:
-        run.notes.append(f"{CONFIG} is not there.")
-        return {}
+        run.notes.append(none)
     except (OSError, ValueError, yaml.YAMLError) as error:
-        run.notes.append(f"{CONFIG} can't be read: {' '.join(str(error).split())[:200]}.")
-        return {}
-    return found if isinstance(found, dict) else {}
+        run.notes.append(f"{name} can't be read: {' '.join(str(error).split())[:200]}.")
+    return {}
 
 
 def _rows(run: Run, name: str) -> Iterator[dict[str, Any]]:
@@ -170,7 +164,7 @@ def _rows(run: Run, name: str) -> Iterator[dict[str, Any]]:
 def run_view(run: Run) -> str:
     """Recipe, curves, final figures, and answers before and after."""
     about, task = run.config.get("about"), run.config.get("task")
-    head = pane(
+    head = parts.pane(
         f"<bdi>{escape(run.path.name)}</bdi>",
         f"<p>{escape(str(about)) if about else ''}</p>{_folded('Recipe', run.config)}",
         escape(str(task)) if task else "task not known",
@@ -212,7 +206,7 @@ def _side(record: Row | None, run: str) -> str:
     if record is None:
         return "<p><small>No answer was kept.</small></p>"
     if (whole := whole_record(record)) is not None:
-        return annotated_view(whole, run=run, with_reference=False)
+        return parts.annotated_view(whole, run=run, with_reference=False)
     text = f'<div class="answer" dir="auto">{escape(record["answer"])}</div>'
     return f"{text}<p><small>This answer was not annotated.</small></p>"
 

@@ -220,15 +220,9 @@ def print_table(table: Sequence[Row], judged_by: Sequence[str]) -> None:
 def write_page(
     path: Path, about: str, samples: Sequence[Row], table: Sequence[Row], metrics: Sequence[Row], pairs: int
 ) -> None:
-    """Write the page of a run.
+    """Write the page of a run: ``table`` is made by :func:`compare`, ``metrics`` and ``samples`` are rows of its files.
 
-    Args:
-        path: The page.
-        about: The recipe's line.
-        samples: Rows of samples.jsonl.
-        table: Made by :func:`compare`.
-        metrics: Rows of metrics.jsonl.
-        pairs: Questions of all sets to show.
+    Of each set the first questions are shown, ``pairs`` in all.
     """
     write_run_page(
         path,

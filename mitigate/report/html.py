@@ -40,12 +40,12 @@ from mitigate.report.totals import (
     Totals,
     interval_text,
     kind_of,
-    merge,
     name_of,
     one_line,
     percent,
     probability_of,
     reason_of,
+    spans_of,
 )
 
 MAX_RECORDS = 200  # shown in one page
@@ -83,20 +83,18 @@ def wrapped(opening: str, inner: str) -> str:
     return f"{opening}{inner}</{opening[1:].split(' ', 1)[0].rstrip('>')}>"
 
 
-def marked(text: str, marks: Sequence[Mark], start: int = 0) -> str:
-    """Escaped text with tags around pieces; marks are in order, without overlap, counted from ``start``."""
+def marked(text: str, marks: Iterable[Mark]) -> str:
+    """Escaped text with tags around pieces; marks are in order, without overlap."""
     parts, cursor = [], 0
     for low, high, opening in marks:
-        parts += [escape(text[cursor : low - start]), wrapped(opening, escape(text[low - start : high - start]))]
-        cursor = high - start
+        parts += [escape(text[cursor:low]), wrapped(opening, escape(text[low:high]))]
+        cursor = high
     return "".join(parts) + escape(text[cursor:])
 
 
 def sentence_text(sentence: Record) -> str:
     """A sentence with its unsupported words in bold."""
-    start, end = sentence["start"], sentence["end"]
-    spans = merge([(max(s["start"], start), min(s["end"], end)) for s in sentence.get("spans") or []])
-    return marked(sentence["text"], [(low, high, '<b class="span">') for low, high in spans if low < high], start)
+    return marked(sentence["text"], [(low, high, '<b class="span">') for low, high in spans_of(sentence)])
 
 
 def answer_text(record: Record, opening: Callable[[int, Record], str]) -> str:
@@ -214,8 +212,9 @@ def legend(kinds: Mapping[str, int] | None = None) -> str:
     """Every label with its meaning, and with its number where numbers are given."""
     items = []
     for kind in KINDS:
-        number = "" if kinds is None else f"<b>{kinds[kind]:,}</b>"
-        found = "none" if number and not kinds[kind] else "some"
+        number, found = "", "some"
+        if kinds is not None:
+            number, found = f"<b>{kinds[kind]:,}</b>", "some" if kinds[kind] else "none"
         items.append(
             f'<li class="{found}" title="{MEANING[kind]}"><div>{number}{tag(kind)}</div>'
             f"<small>{MEANING[kind]}</small></li>"
@@ -457,8 +456,7 @@ def _report(records: Callable[[], Iterable[Record]], totals: Totals, rejected: i
                 size += len(card)
     for fingerprint, name in totals.annotators.items():
         yield f'<p class="by">Judged by <b>{escape(name)}</b> <code>{escape(fingerprint)}</code></p>\n'
-    interval = interval_text(totals)
-    yield '<div class="tiles">\n' + rate_tile(totals, f"<br>{interval}" if interval else "")
+    yield f'<div class="tiles">\n{rate_tile(totals, interval_text(totals, "<br>"))}'
     yield tile(f"{totals.records:,}", "records") + tile(f"{totals.sentences:,}", "sentences")
     yield tile(f"{totals.kinds[NOT_CHECKED]:,}", "not checked")
     yield (tile(f"{rejected:,}", "input lines rejected", kind="bad") if rejected else "") + "</div>\n" + counts(totals)
@@ -557,7 +555,6 @@ def write_run_page(
         samples: Rows of samples.jsonl.
         pairs: Questions of all sets to show: the first ones, not chosen ones.
     """
-    lines = [f'<p class="by">{escape(line)}</p>\n' for line in about]
     tiles = []
     for before, after in zip(comparison[::2], comparison[1::2], strict=True):
         ends = after["interval"]
@@ -566,13 +563,13 @@ def write_run_page(
         change = f"{percent(before['rate'])} → {percent(after['rate'])}"
         tiles.append(tile(change, f"hallucinated, questions {escape(before['set'])}", detail, "main"))
     by_set: dict[str, list[tuple[Record, Record]]] = defaultdict(list)
-    for before, after in pairs_of(samples):
-        if before and after:
-            by_set[before["set"]].append((before, after))
+    for first, second in pairs_of(samples):
+        if first and second:
+            by_set[first["set"]].append((first, second))
     each = -(-pairs // max(len(by_set), 1))  # of one set, rounded up
     shown = [pair for found in by_set.values() for pair in found[:each]][:pairs]
     body = (
-        *lines,
+        *(f'<p class="by">{escape(line)}</p>\n' for line in about),
         f'<div class="tiles">\n{"".join(tiles)}</div>\n',
         table([*map(escape, head)], ([*map(escape, row)] for row in rows)),
         f'<p class="note">{escape(note)}</p>\n{figures(curves_of(metrics))}\n{legend()}</header>\n<main>\n',
