@@ -26,8 +26,7 @@ from annotators.text.normalise import clean, original_span
 from annotators.text.sentences import split_sentences
 from annotators.text.words import stem_set, words_of
 from annotators.verifier.annotator import DiscriminativeAnnotator
-from annotators.verifier.judging import Item, Judge
-from annotators.verifier.spans import unsupported_spans
+from annotators.verifier.judging import Item, Judge, unsupported_spans
 from benchmarks.common import Row, load_rows, parser, row, save
 
 CORRECTED = ("expertqa", "factcheckgpt", "summedits")

@@ -3,12 +3,10 @@
 One SQLite file in WAL mode: several processes may use it at once, and a process killed at any moment leaves
 at most its current answer unsaved. WAL needs a local disk (not NFS).
 
-The key is the sha256 of canonical JSON of the engine's identity, the messages and the sampling. The identity
-holds all that the answers depend on: for a server its base URL, since two servers may serve different weights
-under one name (a wrong answer is worse than a repeated question); for a local checkpoint its files' state, so
-that a retrained checkpoint in the same folder is asked anew. n and seed are part of the sampling; for greedy
-requests seed and top_p are left out, since nothing depends on them. A request without a seed is stored like
-any other: a rerun gets the same draws, another ``seed`` gets fresh ones. Failed results are never stored.
+The key is the sha256 of canonical JSON of the engine's identity, the messages and the sampling. The identity holds all
+that the answers depend on: for a server its base URL, since two servers may serve different weights under one name; for
+a local checkpoint its files' state, so that a retrained one is asked anew. For greedy requests seed and top_p are left
+out, since nothing depends on them. A request without a seed is stored like any other: a rerun gets the same draws.
 """
 
 from __future__ import annotations
@@ -49,11 +47,8 @@ def request_key(identity: Mapping[str, Any], chat: Chat, sampling: Sampling) -> 
 class ResponseCache:
     """Results by key, in one SQLite file: table ``answers`` with key, result (JSON), saved (Unix seconds).
 
-    Args:
-        path: The file; created, with its folder, where there is none.
-
-    Raises:
-        CacheError: The file is damaged, is not a response cache, or is of a newer version.
+    The file is created, with its folder, where there is none. Raises CacheError: it is damaged, is not a response
+    cache, or is of a newer version.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -129,8 +124,7 @@ class ResponseCache:
     def put(self, key: str, result: ChatResult) -> ChatResult:
         """Store a result unless another process was first.
 
-        Returns:
-            What the cache holds now: the earlier result where there was one, so that all agree.
+        Returns what the cache holds now: the earlier result where there was one, so that all agree.
         """
         text = json.dumps(result.to_dict(), ensure_ascii=True)
         with self._lock, self._named_errors():
@@ -158,17 +152,12 @@ class CachedEngine:
     """An engine that asks only what its cache does not hold.
 
     Equal chats in one batch are asked once. Every answer is stored the moment it comes, so a killed run loses
-    only what was on its way.
-
-    Args:
-        engine: The engine to ask; closed with this one.
-        cache: The cache or its file; closed with this one.
+    only what was on its way. Closing it closes the engine and the cache.
 
     Attributes:
         hits: Chats answered from the cache, or by an equal chat of the same batch.
         misses: Chats the engine was asked.
-        failed: How many of those have no answer; they are asked again the next time.
-        last_error: Why the last of these has none.
+        failed: How many of those have no answer; they are asked again the next time. ``last_error`` says why.
     """
 
     def __init__(self, engine: Engine, cache: ResponseCache | str | Path) -> None:

@@ -39,8 +39,7 @@ class EngineSpec:
 def parse_engine(text: str) -> EngineSpec:
     """Split an engine string ``KIND:MODEL[@BASE_URL]``.
 
-    Raises:
-        ValueError: The string is not of that form; the message says what is wrong.
+    Raises ValueError: the string is not of that form; the message says what is wrong.
     """
     kind, colon, rest = text.partition(":")
     if not colon or kind not in KINDS:
@@ -68,16 +67,11 @@ def parse_engine(text: str) -> EngineSpec:
 
 
 def load_engine(spec: str, *, cache: str | Path | None = None, **options: Any) -> Engine:
-    """Load the engine that an engine string names.
+    """Load the engine that an engine string names; close it when done (``contextlib.closing`` does).
 
-    Args:
-        spec: ``KIND:MODEL[@BASE_URL]``, see :func:`parse_engine`.
-        cache: File of the response cache, created where there is none; None asks afresh every time.
-        **options: Handed to the engine: ``concurrency``, ``timeout``, ``max_retries`` (openai); ``device``,
-            ``dtype``, ``batch_tokens`` (transformers); ``dtype`` and vLLM's own options (vllm).
-
-    Returns:
-        The engine; close it when done (``contextlib.closing`` does).
+    ``cache`` is the file of the response cache, created where there is none; None asks afresh every time. ``options``
+    go to the engine: ``concurrency``, ``timeout``, ``max_retries`` (openai); ``device``, ``dtype``, ``batch_tokens``
+    (transformers); ``dtype`` and vLLM's own options (vllm).
 
     Raises:
         ValueError: The string is malformed, or a key is missing.

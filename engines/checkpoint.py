@@ -36,8 +36,7 @@ def not_partitioned() -> Iterator[None]:
 def locate(model: str) -> str:
     """The checkpoint's folder where ``model`` is one, else ``model`` unchanged (a hub id).
 
-    Raises:
-        FileNotFoundError: ``model`` is written like a path and there is no such folder.
+    Raises FileNotFoundError: ``model`` is written like a path and there is no such folder.
     """
     folder = Path(model).expanduser()
     if folder.is_dir():
@@ -73,11 +72,9 @@ def checkpoint_state(located: str) -> str:
 def prompt_ids(tokenizer: Any, chat: Chat) -> list[int]:
     """The token ids of a chat and the opening of the assistant's turn, by the checkpoint's chat template.
 
-    Control tokens written inside a message are encoded as ordinary text where transformers can do that
-    (5.23; older versions hand the option to the template, which does not read it).
-
-    Raises:
-        jinja2.TemplateError: The template does not take this chat (a system message, two user turns, …).
+    Control tokens written inside a message are encoded as ordinary text where transformers can do that (5.23; older
+    versions hand the option to the template, which does not read it). Raises jinja2.TemplateError: the template does
+    not take this chat (a system message, two user turns, …).
     """
     encoded = tokenizer.apply_chat_template(
         [dict(message) for message in chat], add_generation_prompt=True, return_dict=True, sanitize_control_tokens=True

@@ -40,32 +40,22 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 @dataclass(frozen=True)
 class TokenEmbeddings:
-    """One text, token by token, without the model's special tokens.
+    """One text, token by token, without the model's special tokens."""
 
-    Args:
-        ids: (T,) int64, token ids.
-        offsets: (T, 2) int64, start and end of each token, code points into the text.
-        vectors: (T, D) float32, contextual vectors of length 1 (the encoder's last layer).
-        pooled: (D,) float32, the sentence embedding, of length 1; equal to ``Embedder.encode``.
-    """
-
-    ids: np.ndarray
-    offsets: np.ndarray
-    vectors: np.ndarray
-    pooled: np.ndarray
+    ids: np.ndarray  # (T,) int64, token ids
+    offsets: np.ndarray  # (T, 2) int64, start and end of each token, code points into the text
+    vectors: np.ndarray  # (T, D) float32, contextual vectors of length 1 (the encoder's last layer)
+    pooled: np.ndarray  # (D,) float32, the sentence embedding, of length 1; equal to ``Embedder.encode``
 
 
 class Embedder:
     """A sentence-embedding model, ready to use.
 
-    Args:
-        model: None for the packaged MiniLM, else a local folder or a hub id.
-        device: "cpu", "cuda", "cuda:1"…; None takes cuda where there is one, else the CPU.
-        dtype: "auto" computes in bfloat16 on cuda and on a CPU with bfloat16 instructions, else in float32.
+    ``model`` is a local folder or a hub id, None for the packaged MiniLM. ``device`` None takes cuda where there is
+    one. ``dtype`` "auto" computes in bfloat16 on cuda and on a CPU with bfloat16 instructions, else in float32.
 
     Raises:
-        ValueError: The packaged weights are not the known ones, or the model has no token embeddings or no
-            fast tokenizer (without which there are no offsets).
+        ValueError: The packaged weights are not the known ones, or the model has no token embeddings or offsets.
         OSError: The model was not found.
     """
 
@@ -148,16 +138,10 @@ class Embedder:
             return []
         # A lone surrogate cannot be encoded as UTF-8; the replacement character has the same length of 1.
         found = self._tokenizer(
-            [_SURROGATE.sub("\ufffd", text) for text in texts],
-            add_special_tokens=False,
-            split_special_tokens=True,
-            return_offsets_mapping=True,
-            return_attention_mask=False,
-            return_token_type_ids=False,
-            truncation=False,
-            padding=False,
-            verbose=False,
-        )
+            [_SURROGATE.sub("\ufffd", text) for text in texts], add_special_tokens=False, split_special_tokens=True,
+            return_offsets_mapping=True, return_attention_mask=False, return_token_type_ids=False, truncation=False,
+            padding=False, verbose=False,
+        )  # fmt: skip
         return [
             (np.asarray(ids, dtype=np.int64), np.asarray(offsets, dtype=np.int64).reshape(-1, 2))
             for ids, offsets in zip(found["input_ids"], found["offset_mapping"], strict=True)
@@ -258,18 +242,12 @@ def padded(length: int) -> int:
 
 
 def batches(lengths: Sequence[int], budget: int, limit: int) -> Iterator[tuple[list[int], int]]:
-    """Rows, longest first, in batches of few shapes: the number of rows is a power of two, widths are padded.
+    """Yield (positions of rows, width that they are padded to), longest first, in batches of few shapes.
 
-    oneDNN, which multiplies bfloat16 matrices on a CPU, compiles a kernel for every new shape and keeps it for
-    good, about half a MiB each: with batches of any shape, memory would grow with every text.
-
-    Args:
-        lengths: Tokens of each row.
-        budget: Most padded tokens of a batch of more than one row.
-        limit: Tokens that the model reads, no less than any length.
-
-    Yields:
-        (positions of the rows, width that they are padded to).
+    oneDNN, which multiplies bfloat16 matrices on a CPU, compiles a kernel for every new shape and keeps it for good,
+    about half a MiB each: with batches of any shape, memory would grow with every text. So the number of rows is a
+    power of two, and widths are padded. ``budget`` is the most padded tokens of a batch of more than one row, ``limit``
+    the tokens that the model reads, no less than any of the ``lengths``.
     """
     order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
     at = 0
@@ -289,12 +267,9 @@ def _load(model: str, device: str, *, local: bool) -> Any:
     try:
         with not_partitioned():
             return SentenceTransformer(
-                model,
-                device=device,
-                trust_remote_code=False,
-                local_files_only=local,
+                model, device=device, trust_remote_code=False, local_files_only=local,
                 model_kwargs={"use_safetensors": True},
-            )
+            )  # fmt: skip
     except OSError as error:
         raise OSError(
             f"embedding model {model!r}: expected a local folder or a hub id with safetensors weights, "

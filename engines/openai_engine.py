@@ -93,12 +93,9 @@ def explain(error: Exception, model: str, base_url: str) -> Failure:
 class OpenAIEngine:
     """Chat completions of one model on one server.
 
-    Args:
-        model: The model's name on the server (for ``transformers serve`` the checkpoint's path).
-        base_url: For example ``http://127.0.0.1:8000/v1``; None is the client's default.
-        concurrency: Most requests in flight at once, ≥ 1.
-        timeout: Seconds that the client waits for one attempt.
-        max_retries: Further attempts after a failed one, ≥ 0, with the client's growing pauses.
+    ``model`` is its name there (for ``transformers serve`` the checkpoint's path); a ``base_url`` of None is the
+    client's default. At most ``concurrency`` requests (≥ 1) are in flight. An attempt has ``timeout`` seconds;
+    ``max_retries`` (≥ 0) follow a failed one, with the client's growing pauses.
 
     Raises:
         ImportError: The ``openai`` package is not installed.
@@ -221,11 +218,9 @@ class OpenAIEngine:
         samples = tuple(sample for reply in replies for sample in reply.samples)[:wanted]
         if have < wanted == len(samples) and len({sample.text for sample in samples}) == 1:
             log.warning(
-                "%s: %d samples of one chat are equal at temperature %g; does the server draw at all?",
-                self.name,
-                wanted,
-                sampling.temperature,
-            )
+                "%s: %d samples of one chat are equal at temperature %g; does the server draw at all?", self.name,
+                wanted, sampling.temperature,
+            )  # fmt: skip
         if failure is None and len(samples) < wanted:
             failure = Failure(f"{len(samples)} of {wanted} samples came back")
         counts = [reply.completion_tokens for reply in replies]
@@ -310,11 +305,9 @@ class OpenAIEngine:
             self._note(name, "was asked for and did not come back")
         usage = getattr(reply, "usage", None)
         return ChatResult(
-            tuple(samples),
-            prompt_tokens=getattr(usage, "prompt_tokens", None),
-            completion_tokens=getattr(usage, "completion_tokens", None),
-            ignored=tuple(sorted(ignored)),
-        )
+            tuple(samples), prompt_tokens=getattr(usage, "prompt_tokens", None),
+            completion_tokens=getattr(usage, "completion_tokens", None), ignored=tuple(sorted(ignored)),
+        )  # fmt: skip
 
     def _note(self, name: str, what: str) -> None:
         if name not in self._ignored:
@@ -325,12 +318,10 @@ class OpenAIEngine:
 def _body(chat: Chat, sampling: Sampling, n: int, place: int) -> dict[str, Any]:
     """The request's options, without those at the protocol's default, which a thin server may not know."""
     options: dict[str, Any] = {
-        "n": n if n > 1 else None,
-        "seed": None if sampling.seed is None else chat_seed(sampling.seed, chat, place),
-        "stop": list(sampling.stop) or None,
-        "logprobs": sampling.logprobs or None,
+        "n": n if n > 1 else None, "seed": None if sampling.seed is None else chat_seed(sampling.seed, chat, place),
+        "stop": list(sampling.stop) or None, "logprobs": sampling.logprobs or None,
         "top_logprobs": sampling.top_logprobs or None,
-    }
+    }  # fmt: skip
     if sampling.json_schema is not None:
         schema = {"name": "answer", "schema": dict(sampling.json_schema), "strict": True}
         options["response_format"] = {"type": "json_schema", "json_schema": schema}

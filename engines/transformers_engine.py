@@ -46,14 +46,10 @@ class _Row(NamedTuple):
 
 
 class _Decoding(LogitsProcessor):
-    """Turns logits (B, V) into scores whose arg max is the drawn token, and keeps log-probabilities.
-
-    ``generate`` runs greedily on these scores, so the draw is made here: by inverting the cumulative distribution
-    at one number per row and token. ``paths`` holds, for each beginning of an allowed text, the ids that may
-    follow; it is empty for free text. ``width`` counts the tokens of the padded prompts.
-    """
+    """Turns logits (B, V) into scores whose arg max is the drawn token, and keeps log-probabilities."""
 
     def __init__(self, sampling: Sampling, width: int, rows: Sequence[_Row], paths: Paths) -> None:
+        # ``width``: tokens of the padded prompts. ``paths``: beginning of an allowed text → the ids that may follow.
         self.sampling, self.width, self.paths = sampling, width, paths
         seed = sampling.seed
         self._streams = [
@@ -103,10 +99,7 @@ class _Decoding(LogitsProcessor):
 
 
 class _Stops(StoppingCriteria):
-    """Ends a row when one of the strings is in what was generated (never in the prompt).
-
-    ``ended`` holds for each row the number of new tokens at which it stopped, or None.
-    """
+    """Ends a row when one of the strings is generated; ``ended`` holds the new tokens of each row then, or None."""
 
     def __init__(self, tokenizer: Any, strings: tuple[str, ...], width: int, rows: int) -> None:
         self.tokenizer, self.strings, self.width = tokenizer, strings, width
@@ -127,12 +120,10 @@ class _Stops(StoppingCriteria):
 class TransformersEngine:
     """Chat generation with a causal language model in this process.
 
-    Args:
-        model: Folder or hub id of a safetensors checkpoint with a tokenizer and a chat template.
-        device: "cuda", "cuda:1", "cpu", …; None takes cuda where there is one, else the cpu.
-        dtype: "auto" is bfloat16 on cuda and float32 elsewhere.
-        batch_tokens: Most tokens (rows × (longest prompt + new tokens)) in one batch; None is 32,768 on cuda
-            and 8,192 elsewhere. A batch too large for the GPU's memory is halved.
+    ``model`` is a folder or hub id of a safetensors checkpoint with a chat template; ``device`` None takes cuda where
+    there is one; ``dtype`` "auto" is bfloat16 on cuda and float32 elsewhere. A batch has at most ``batch_tokens`` (rows
+    × (longest prompt + new tokens)), None is 32,768 on cuda and 8,192 elsewhere; one too large for the GPU's memory is
+    halved.
 
     Raises:
         OSError: There is no such checkpoint.
@@ -164,11 +155,9 @@ class TransformersEngine:
             )
         self.model: Any = loaded.to(self.device).eval()  # type: ignore[arg-type]
         self.identity = {
-            "engine": "transformers",
-            "model": where,
-            "state": checkpoint_state(where),
+            "engine": "transformers", "model": where, "state": checkpoint_state(where),
             "dtype": str(self.dtype).removeprefix("torch."),
-        }
+        }  # fmt: skip
         ends = self.model.generation_config.eos_token_id
         ends = self.tokenizer.eos_token_id if ends is None else ends
         self._ends: list[int] = [] if ends is None else [ends] if isinstance(ends, int) else list(ends)
@@ -289,11 +278,7 @@ class TransformersEngine:
         return made
 
     def _choice_paths(self, choices: tuple[str, ...]) -> Paths:
-        """For each beginning of a choice's token ids the ids that may follow; the end of text follows a whole one.
-
-        Raises:
-            ValueError: The checkpoint has no end-of-text token, so a choice could not end.
-        """
+        """For each beginning of a choice's token ids the ids that may follow; the end of text follows a whole one."""
         if choices and not self._ends:
             raise ValueError("choices need a checkpoint with an end-of-text token, this one has none")
         paths: Paths = {}

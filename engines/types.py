@@ -27,34 +27,20 @@ class EngineError(RuntimeError):
 class Sampling:
     """How to draw the answers; the same meaning for every engine.
 
-    Attributes:
-        max_tokens: Most tokens of one answer, ≥ 1.
-        temperature: 0 is greedy; above 0 (at most 2) draws.
-        top_p: Nucleus, in (0, 1]; 1 keeps the whole distribution. Not used when greedy.
-        n: Answers per chat, ≥ 1; more than one needs ``temperature`` > 0.
-        seed: Seed of the draws, 0 … 2³¹ − 1, or None for draws that differ from run to run. Each chat draws
-            from its own stream, see :func:`chat_seed`.
-        stop: The answer ends before the first of these strings.
-        logprobs: Whether to ask for the log-probability of every generated token.
-        top_logprobs: Likeliest tokens at every place to report beside the generated one, 0 … 20; more than 0
-            needs ``logprobs``. Servers may give fewer.
-        json_schema: The answer must be JSON of this schema (not in the ``transformers`` engine).
-        choices: The answer must be exactly one of these strings.
-
-    Raises:
-        ValueError: A value is out of its range; the message names field, value and range.
+    Raises ValueError: a value is out of its range; the message names field, value and range.
     """
 
-    max_tokens: int = 512
-    temperature: float = 0.0
-    top_p: float = 1.0
-    n: int = 1
-    seed: int | None = None
-    stop: tuple[str, ...] = ()
-    logprobs: bool = False
-    top_logprobs: int = 0
+    max_tokens: int = 512  # of one answer, ≥ 1
+    temperature: float = 0.0  # 0 is greedy; above 0 (at most 2) draws
+    top_p: float = 1.0  # nucleus, in (0, 1]; 1 keeps the whole distribution; not used when greedy
+    n: int = 1  # answers per chat, ≥ 1; more than one needs a temperature above 0
+    seed: int | None = None  # 0 … 2³¹ − 1, one stream per chat (see chat_seed); None: each run draws its own
+    stop: tuple[str, ...] = ()  # the answer ends before the first of these strings
+    logprobs: bool = False  # whether to ask for the log-probability of every generated token
+    top_logprobs: int = 0  # likeliest tokens at every place, 0 … 20; needs logprobs; servers may give fewer
+    # The answer must be JSON of this schema (not in the ``transformers`` engine).
     json_schema: Mapping[str, Any] | None = field(default=None, hash=False)
-    choices: tuple[str, ...] = ()
+    choices: tuple[str, ...] = ()  # the answer must be exactly one of these strings
 
     def __post_init__(self) -> None:
         for name, holds, expected in (
@@ -102,15 +88,12 @@ class Token:
 
 @dataclass(frozen=True)
 class Sample:
-    """One answer.
+    """One answer, without the stop string.
 
-    Attributes:
-        text: The answer, without the stop string.
-        finish_reason: "stop" (ended by itself or at a stop string), "length" (cut at ``max_tokens``), or
-            what a server said; None where it said nothing.
-        logprobs: One entry per generated token, under the model's own distribution (before temperature and
-            nucleus) for the local engines; None where not asked for or where the engine has none. The local
-            engines include the token that ended the answer.
+    ``finish_reason`` is "stop" (ended by itself or at a stop string), "length" (cut at ``max_tokens``), or what a
+    server said. ``logprobs`` holds one entry per generated token, for the local engines under the model's own
+    distribution (before temperature and nucleus) and with the token that ended the answer; None where not asked for or
+    not available.
     """
 
     text: str
@@ -120,22 +103,13 @@ class Sample:
 
 @dataclass(frozen=True)
 class ChatResult:
-    """What came back for one chat.
+    """What came back for one chat."""
 
-    Attributes:
-        samples: The answers; ``n`` of them unless ``error`` is set.
-        prompt_tokens: Tokens of the prompt, or None where the engine does not say.
-        completion_tokens: Generated tokens, summed over the samples, or None.
-        error: None, or why this chat has no (or not every) answer.
-        ignored: What a server was asked for and did not do: "n", "logprobs", "json_schema", "choices" or
-            "stop".
-    """
-
-    samples: tuple[Sample, ...] = ()
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    error: str | None = None
-    ignored: tuple[str, ...] = ()
+    samples: tuple[Sample, ...] = ()  # ``n`` of them unless ``error`` is set
+    prompt_tokens: int | None = None  # None where the engine does not say
+    completion_tokens: int | None = None  # generated tokens, summed over the samples, or None
+    error: str | None = None  # why this chat has no (or not every) answer
+    ignored: tuple[str, ...] = ()  # asked for, not done: "n", "logprobs", "json_schema", "choices" or "stop"
 
     @property
     def text(self) -> str | None:
@@ -168,8 +142,7 @@ NOT_ASKED = "not asked: "
 def check_asked(results: Iterable[ChatResult]) -> None:
     """Refuse the results of a batch that was stopped; a cache, where there is one, holds what was answered before.
 
-    Raises:
-        EngineError: Why nothing more was asked.
+    Raises EngineError with why nothing more was asked.
     """
     for result in results:
         if result.error is not None and result.error.startswith(NOT_ASKED):
@@ -194,15 +167,10 @@ class Engine(Protocol):
     def chat(
         self, chats: Sequence[Chat], sampling: Sampling | None = None, *, on_result: OnResult | None = None
     ) -> list[ChatResult]:
-        """Answer every chat.
+        """Answer every chat; without ``sampling`` by one greedy answer of at most 512 tokens.
 
-        Args:
-            chats: The conversations, each ending in the message to answer.
-            sampling: None takes ``Sampling()``: one greedy answer of at most 512 tokens.
-            on_result: Told about each result as it comes, in any order.
-
-        Returns:
-            One result per chat, in the order of ``chats``; a chat that failed by itself has ``error`` set.
+        ``on_result`` is told about each result as it comes, in any order. Returns one result per chat, in the order of
+        ``chats``; a chat that failed by itself has ``error`` set.
 
         Raises:
             ValueError: A chat or option is malformed, or this engine lacks the option.
@@ -216,8 +184,7 @@ class Engine(Protocol):
 def check_chats(chats: Sequence[Chat]) -> None:
     """Check the shape of every chat before anything is asked.
 
-    Raises:
-        ValueError: Names the chat, the message and what is wrong with it.
+    Raises ValueError, which names the chat, the message and what is wrong with it.
     """
     if isinstance(chats, str | Mapping):
         raise ValueError(f"chats: expected a list of chats, got {type(chats).__name__}")

@@ -17,11 +17,8 @@ CHUNK = 1024  # chats handed over at once: what was answered is passed on after 
 class VllmEngine:
     """Chat generation with vLLM in this process.
 
-    Args:
-        model: Folder or hub id of the checkpoint.
-        dtype: "auto", "bfloat16", "float32" or "float16", as vLLM takes it.
-        **options: Further options of ``vllm.LLM``: ``tensor_parallel_size``, ``gpu_memory_utilization``,
-            ``max_model_len``, ``enforce_eager``, …
+    ``model`` is the folder or hub id of the checkpoint; further ``options`` are those of ``vllm.LLM``:
+    ``tensor_parallel_size``, ``gpu_memory_utilization``, ``max_model_len``, ``enforce_eager``, …
 
     Raises:
         ImportError: vLLM is not installed.
@@ -43,12 +40,9 @@ class VllmEngine:
         where = locate(model)
         self._llm: Any = vllm.LLM(model=where, dtype=dtype, trust_remote_code=False, **options)
         self.identity = {
-            "engine": "vllm",
-            "model": where,
-            "state": checkpoint_state(where),
-            "dtype": dtype,
+            "engine": "vllm", "model": where, "state": checkpoint_state(where), "dtype": dtype,
             "quantization": options.get("quantization"),
-        }
+        }  # fmt: skip
 
     def chat(
         self, chats: Sequence[Chat], sampling: Sampling | None = None, *, on_result: OnResult | None = None

@@ -8,14 +8,6 @@ from fewl.score import FewlOptions, score_records
 from fewl.similarity import char_tfidf, cosine, each_once, from_function, new_words, rouge_l
 
 __all__ = [
-    "FewlOptions",
-    "char_tfidf",
-    "cosine",
-    "each_once",
-    "from_function",
-    "new_words",
-    "pick_answers",
-    "rank_models",
-    "rouge_l",
-    "score_records",
-]
+    "FewlOptions", "char_tfidf", "cosine", "each_once", "from_function", "new_words", "pick_answers", "rank_models",
+    "rouge_l", "score_records",
+]  # fmt: skip

@@ -1,14 +1,10 @@
 """Build a benchmark of controlled hallucinations, the CHALE way (the paper's section 4.1 and Appendix C.2).
 
-From questions with a short and a long answer come several answers of each kind, all "short answer. One sentence
-of the long answer.":
-
-- ``non_hallucinated``: both parts are the question's own;
-- ``half_hallucinated``: one part is a nearby question's, and which one is recorded;
-- ``hallucinated``: both parts are the same nearby question's.
-
-Rows whose answers are tables, lists or markup are dropped. The first and the last sentence of the long answer
-are never used. A nearby question is one of the 20 nearest with similarity of 0.2 to 0.8 and another short answer.
+From questions with a short and a long answer come several answers of each kind, all "short answer. One sentence of the
+long answer.": ``non_hallucinated`` (both parts are the question's own), ``half_hallucinated`` (one part is a nearby
+question's) and ``hallucinated`` (both are the same nearby question's). Answers with tables, lists or markup are left
+out, the first and the last sentence of the long answer never used. A nearby question is one of the 20 nearest with
+similarity of 0.2 to 0.8 and another short answer.
 """
 
 from __future__ import annotations
@@ -21,8 +17,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from annotators.text.rouge import rouge_words
 from annotators.text.sentences import split_sentences
+from annotators.text.words import rouge_words
 from fewl.expertise import folded
 from fewl.neighbours import nearest, pair_cosine
 from fewl.similarity import Encode
@@ -45,18 +41,12 @@ class _Row:
 def build_benchmark(
     rows: Sequence[Mapping[str, Any]], encode: Encode, *, answers: int = 3, seed: int = 0
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Make the benchmark and its statistics.
+    """Make the benchmark, with so many ``answers`` of each kind per question, and its statistics.
 
-    Args:
-        rows: ``{"question", "short_answer", "long_answer"}``, other keys pass through.
-        encode: Sentence embeddings of the questions.
-        answers: How many answers of each kind a question gets.
-        seed: Seed of every choice.
-
-    Returns:
-        FEWL records with ``answers`` (each with ``text``, ``kind``, ``label``, ``swapped`` ("short", "detail" or
-        null) and ``from`` (the question that a swapped part is from, or null)); and statistics as in Table 8,
-        with what was dropped and why.
+    Rows are ``{"question", "short_answer", "long_answer"}``, other keys pass through; ``encode`` embeds the questions.
+    Returns FEWL records with ``answers`` (each with ``text``, ``kind``, ``label``, ``swapped`` ("short", "detail" or
+    null) and ``from`` (the question that a swapped part is from, or null)); and statistics as in Table 8, with what was
+    dropped and why.
     """
     dropped: Counter[str] = Counter()
     usable = [row for raw in rows if (row := _prepared(raw, dropped)) is not None]

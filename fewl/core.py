@@ -30,17 +30,11 @@ def softplus(v: Float) -> Float:
 
 
 class Variational(NamedTuple):
-    """An f-divergence in variational form (Nowozin et al. 2016, Table 6 and section 2.4).
+    """An f-divergence in variational form (Nowozin et al. 2016, Table 6 and section 2.4)."""
 
-    Args:
-        g: Output activation g*(v), increasing in v.
-        penalty: f*(g*(v)), written out so that no intermediate value overflows or leaves the domain of f*.
-        conjugate: The Fenchel conjugate f*(u), used to check ``penalty``.
-    """
-
-    g: Callable[[Float], Float]
-    penalty: Callable[[Float], Float]
-    conjugate: Callable[[Float], Float]
+    g: Callable[[Float], Float]  # output activation g*(v), increasing in v
+    penalty: Callable[[Float], Float]  # f*(g*(v)), written out so that nothing overflows or leaves the domain of f*
+    conjugate: Callable[[Float], Float]  # the Fenchel conjugate f*(u), used to check ``penalty``
 
 
 VARIATIONAL: dict[Divergence, Variational] = {
@@ -62,14 +56,10 @@ VARIATIONAL: dict[Divergence, Variational] = {
 
 
 def expertise(co_QNK: Float, iw_QNK: Float) -> Float:
-    """r_i(x) = max_k s(h_i(x), CO_k) - max_k s(h_i(x), IW_k), Algorithm 1, step 2.
+    """r_i(x) = max_k s(h_i(x), CO_k) - max_k s(h_i(x), IW_k), Algorithm 1, step 2; higher is better.
 
-    Args:
-        co_QNK: Similarity of each reference to each corrected answer; NaN pads ragged lists.
-        iw_QNK: The same to each intentionally wrong answer; its K may differ.
-
-    Returns:
-        r_QN, higher is better; NaN where a reference has no similarity to any CO or any IW answer.
+    The similarities of each reference to each CO and IW answer may differ in K; NaN pads ragged lists. r_QN is NaN
+    where a reference has no similarity to any CO or any IW answer.
     """
     return nan_max(co_QNK) - nan_max(iw_QNK)
 
@@ -77,8 +67,7 @@ def expertise(co_QNK: Float, iw_QNK: Float) -> Float:
 def expertise_weights(r_QN: Float) -> Float:
     """λ_i(x) = exp r_i(x) / Σ_j exp r_j(x) over the references that are there (Algorithm 1, step 2).
 
-    Returns:
-        lambda_QN in [0, 1]: rows sum to 1, NaN where r is NaN (a row of NaN stays NaN).
+    Returns lambda_QN in [0, 1]: rows sum to 1, NaN where r is NaN (a row of NaN stays NaN).
     """
     exp_QN = np.exp(r_QN - nan_max(r_QN)[..., None])  # the largest exponent is 0: nothing overflows
     return exp_QN / np.nansum(exp_QN, axis=-1, keepdims=True)
@@ -95,8 +84,7 @@ def dataset_expertise(r_QN: Float) -> Float:
 def truthfulness(s_AN: Float, weights_AN: Float) -> Float:
     """Σ_i λ_i s(y, h_i(x)), Eq. 1; references without a similarity are left out and λ renormalised.
 
-    Returns:
-        One number per answer; NaN where no reference is left.
+    Returns one number per answer; NaN where no reference is left.
     """
     return nan_sum(renormalise(weights_AN, s_AN) * s_AN)
 
@@ -114,21 +102,12 @@ def aggregate(
     aggregation: Aggregation = "paper",
     divergence: Divergence = "tv",
 ) -> Float:
-    """The FEWL score of each answer; higher is better.
+    """The FEWL score of each answer, higher is better; NaN where an answer has no usable reference.
 
-    ``paper`` is Eq. 4, (1/N) Σ_i [g*(λ_i s_i) − f*(g*(L_i))]; ``eq6`` is Eq. 6 with Eq. 5 inside,
-    Σ_i λ_i [g*(s_i) − f*(g*(L_i))].
-
-    Args:
-        s_AN: Similarity of answer and reference; NaN where there is no reference.
-        weights_AN: λ, rows summing to 1 over the references that are there.
-        laziness_AN: L_i; NaN where a reference has no neighbour's answer, whose penalty is then left out of
-            the mean of penalties. None switches the penalty off.
-        aggregation: Which of the two.
-        divergence: Which g* and f*.
-
-    Returns:
-        score_A; NaN where an answer has no usable reference.
+    ``paper`` is Eq. 4, (1/N) Σ_i [g*(λ_i s_i) − f*(g*(L_i))]; ``eq6`` is Eq. 6 with Eq. 5 inside, Σ_i λ_i [g*(s_i) −
+    f*(g*(L_i))]. In s_AN NaN means no reference; rows of λ (``weights_AN``) sum to 1 over the references that are
+    there. Where L_i is NaN a reference has no neighbour's answer, and its penalty is left out of the mean of penalties.
+    None for L switches the penalty off.
     """
     g, penalty, _ = VARIATIONAL[divergence]
     lambda_AN = renormalise(weights_AN, s_AN)

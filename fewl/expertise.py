@@ -1,10 +1,9 @@
 """What FEWL asks LLMs for: reference answers, intentionally wrong (IW) answers with corrections (CO), own expertise.
 
 A reply with pairs holds numbered lines, ``1. Wrong Answer: …`` and ``1. Non-Wrong Answer: …`` (the paper's tags,
-Appendix D.1). What can be read of a reply is kept, what is missing is asked for again, and everything else is
-counted by its reason. Leaves out whether a wrong answer is in fact wrong: nothing here can know that. Asking
-twice costs nothing where the engine has a response cache, which is how a killed run goes on. Every function that
-takes an engine raises EngineError where it cannot answer at all.
+Appendix D.1). What can be read of a reply is kept, what is missing is asked for again, and everything else is counted
+by its reason. Leaves out whether a wrong answer is in fact wrong: nothing here can know that. Every function that takes
+an engine raises EngineError where it cannot answer at all.
 """
 
 from __future__ import annotations
@@ -30,15 +29,9 @@ NO = re.compile(r"^\W*(no|not)\b|^\W*(否|不)", re.I)
 def reference_answers(engine: Engine, questions: Sequence[str], *, samples: int = 1, seed: int = 0) -> list[list[str]]:
     """Ask a reference LLM the questions, for answers of at most 256 tokens.
 
-    Args:
-        engine: The LLM.
-        questions: One chat each.
-        samples: 1 is the greedy answer; more are drawn at temperature 1, each by a request with its own seed
-            (a server that ignores ``n`` then does no harm).
-        seed: Seed of the draws.
-
-    Returns:
-        Per question the answers that hold text, ``samples`` of them unless a request failed.
+    One sample is the greedy answer; more are drawn at temperature 1, each by a request with its own seed (a server that
+    ignores ``n`` then does no harm). Returns the answers of each question that hold text, ``samples`` of them unless a
+    request failed.
     """
     chats = [[{"role": "user", "content": f"Answer the question briefly.\n\n{question}"}] for question in questions]
     answers: list[list[str]] = [[] for _ in questions]
@@ -81,17 +74,10 @@ class Pairs:
 def generate_pairs(
     engine: Engine, questions: Sequence[str], *, n: int = PAIRS, rounds: int = ROUNDS, seed: int = 0
 ) -> list[Pairs]:
-    """Ask an LLM for n pairs per question, and again for what is missing.
+    """Ask an LLM for n pairs per question, and again for what is missing, in at most so many rounds.
 
-    Args:
-        engine: The LLM.
-        questions: One chat each and round.
-        n: Pairs wanted per question.
-        rounds: How often a question is asked at most.
-        seed: Seed of the first round's draws; the next round has the next seed.
-
-    Returns:
-        Per question at most n pairs, without repeated wrong answers (case, spaces and punctuation aside).
+    ``seed`` is that of the first round's draws; the next round has the next seed. Returns at most n pairs per question,
+    without repeated wrong answers (case, spaces and punctuation aside).
     """
     results = [Pairs() for _ in questions]
     for turn in range(rounds):
@@ -125,16 +111,11 @@ def _pairs_chat(question: str, n: int, known: Sequence[str]) -> list[dict[str, s
 
 
 def parse_pairs(reply: str, *, truncated: bool = False) -> tuple[list[tuple[str, str]], Counter[str]]:
-    """Read the numbered pairs of a reply.
+    """Read the numbered pairs of a reply; the last answer of one that was cut off (``truncated``) is dropped.
 
-    Args:
-        reply: What the LLM wrote.
-        truncated: Whether the reply was cut off at its token limit; its last answer is then dropped.
-
-    Returns:
-        (wrong, corrected) pairs in order, and problems by name: ``no_pairs`` (nothing of the template),
-        ``truncated``, ``unpaired`` (one of the two is missing), ``empty``, ``repeated_number`` (the first is
-        kept) and ``same_text`` (wrong and corrected are equal).
+    Returns (wrong, corrected) pairs in order, and problems by name: ``no_pairs`` (nothing of the template),
+    ``truncated``, ``unpaired`` (one of the two is missing), ``empty``, ``repeated_number`` (the first is kept) and
+    ``same_text`` (wrong and corrected are equal).
     """
     problems: Counter[str] = Counter()
     found: dict[int, dict[str, str]] = {}
@@ -182,14 +163,9 @@ def report(results: Sequence[Pairs], n: int = PAIRS) -> dict[str, Any]:
 def prompted_expertise(engine: Engine, name: str, records: Sequence[FewlRecord]) -> list[float | None]:
     """r of one LLM by asking it: (CO answers it calls its own − IW answers it calls its own) / K_pairs.
 
-    Args:
-        engine: The LLM that gave the reference answers ``name``.
-        name: Its key in ``reference_answers``.
-        records: Records with ``iw`` and ``co``.
-
-    Returns:
-        r in [−1, 1] per record, higher is better: the share of CO minus the share of IW answers that it calls
-        its own, of those where it said yes or no. None where it has no answer, or said so of none.
+    Its reference answers are those under ``name``. Returns r in [−1, 1] per record, higher is better: the share of CO
+    minus the share of IW answers that it calls its own, of those where it said yes or no. None where it has no answer,
+    or said so of none.
     """
     asked = [
         (q, kind, text)
@@ -229,14 +205,9 @@ def agreement_counts(
 ) -> dict[str, list[tuple[int, int]]]:
     """Per LLM and question: how many IW and how many CO answers its answer agrees with (Figure 4).
 
-    Args:
-        records: FEWL records with ``iw`` and ``co``; those without are passed over.
-        similarity: Compares a reference answer with an IW or CO answer.
-        at_least: The similarity from which two answers are called the same. The paper does not state its own.
-
-    Returns:
-        {LLM: [(wrong, corrected), …]}; fewer wrong and more corrected ones speak for an LLM. Of several
-        samples of one LLM the first counts.
+    Records without ``iw`` and ``co`` are passed over. Two answers agree from the similarity ``at_least`` on; the paper
+    does not state its own. Returns {LLM: [(wrong, corrected), …]}; fewer wrong and more corrected ones speak for an
+    LLM. Of several samples of one LLM the first counts.
     """
     read = [record for record in map(read_record, records) if record.iw and record.co]
     rows = [(name, texts[0], record) for record in read for name, texts in record.references.items() if texts]

@@ -21,16 +21,9 @@ SLACK = 1e-5
 def nearest(vectors_QD: NDArray[np.float32], k: int, *, texts: Sequence[str] | None = None) -> NDArray[np.int64]:
     """The k nearest other questions of each question by cosine, exact, nearest first, ties in input order.
 
-    Args:
-        vectors_QD: One vector of length 1 per question.
-        k: Neighbours wanted, at least 1.
-        texts: The questions; those with the text of the query are left out, as is the query itself.
-
-    Returns:
-        neighbours_QK, row numbers; −1 pads rows with fewer than k other questions.
-
-    Raises:
-        ValueError: k is below 1 or a vector is not finite.
+    Vectors have length 1. Questions with the text of the query are left out where ``texts`` are given, as is the query
+    itself. Returns neighbours_QK, row numbers; −1 pads rows with fewer than k other questions. Raises ValueError: k is
+    below 1 or a vector is not finite.
     """
     same_Q = _checked(vectors_QD, k, texts)
     found_QK = np.full((len(vectors_QD), k), -1, dtype=np.int64)
@@ -58,13 +51,9 @@ def random_dissimilar(
 ) -> NDArray[np.int64]:
     """k random other questions whose similarity is at most ``at_most`` (Appendix D.4: 25 and 0.8).
 
-    Drawn without replacement; the same seed gives the same questions, whatever comes after them in the input.
-
-    Returns:
-        neighbours_QK in the order drawn; −1 pads rows with fewer than k such questions.
-
-    Raises:
-        ValueError: k is below 1 or a vector is not finite.
+    Drawn without replacement; the same seed gives the same questions, whatever comes after them in the input. Returns
+    neighbours_QK in the order drawn; −1 pads rows with fewer than k such questions. Raises ValueError: k is below 1 or
+    a vector is not finite.
     """
     same_Q = _checked(vectors_QD, k, texts)
     found_QK = np.full((len(vectors_QD), k), -1, dtype=np.int64)
@@ -86,14 +75,11 @@ def random_dissimilar(
 def pair_cosine(
     vectors: NDArray[np.float32], left_P: NDArray[np.int64], right_P: NDArray[np.int64], *, exact: bool = True
 ) -> NDArray[np.float64]:
-    """Products of pairs of rows, in blocks that keep memory small.
+    """Products of pairs of rows, in blocks that keep memory small; runs of one length of the same left row are read
+    once.
 
-    Args:
-        vectors: Rows to multiply, (n, D).
-        left_P: Row numbers. Runs of one length of the same row are read once.
-        right_P: Row numbers, aligned with left_P.
-        exact: In float64, where a pair's value does not depend on the other pairs (error below 1e-9), or several
-            times faster in float32 (below 1e-6).
+    ``exact`` is in float64, where a pair's value does not depend on the other pairs (error below 1e-9), else in
+    float32, several times faster (below 1e-6).
     """
     values_P = np.empty(len(left_P))
     changes = np.flatnonzero(np.diff(left_P)) + 1

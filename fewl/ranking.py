@@ -35,23 +35,14 @@ class ModelScore:
 
 @dataclass(frozen=True)
 class Ranking:
-    """Models, best first.
+    """Models, best first."""
 
-    Args:
-        models: One row per model; those without any score come last.
-        wins: wins[a][b]: share in [0, 1] of the questions both answered where a scores above b, ties half.
-        common: common[a][b]: how many questions that are.
-        kendall: τ-b of mean score and truth with its interval and n models; None without truth.
-        truth: The truth it was compared with.
-        unnamed: Answers without a model, which no row holds.
-    """
-
-    models: list[ModelScore]
-    wins: dict[str, dict[str, float | None]]
-    common: dict[str, dict[str, int]]
-    kendall: dict[str, Any] | None
-    truth: dict[str, float] | None
-    unnamed: int
+    models: list[ModelScore]  # those without any score come last
+    wins: dict[str, dict[str, float | None]]  # [a][b]: share of common questions where a scores above b, ties half
+    common: dict[str, dict[str, int]]  # [a][b]: how many questions both answered
+    kendall: dict[str, Any] | None  # τ-b of mean score and truth with its interval and n models; None without truth
+    truth: dict[str, float] | None  # the truth it was compared with
+    unnamed: int  # answers without a model, which no row holds
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -65,17 +56,11 @@ def rank_models(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Ranking:
-    """Rank the models of scored records.
+    """Rank the models of scored records, whose answers have ``model`` and ``score``.
 
-    Args:
-        scored: Records whose answers have ``model`` and ``score``.
-        truth: A number per model, higher is better, to compare the ranking with.
-        truth_from_labels: Take the share of answers labelled true for it; resampled with the scores.
-        resamples: Bootstrap resamples of questions.
-        seed: Seed of the bootstrap.
-
-    Raises:
-        ValueError: No answer names a model, or the truth and the records share fewer than two models.
+    ``truth`` is a number per model, higher is better, to compare the ranking with; ``truth_from_labels`` takes the
+    share of answers labelled true for it, resampled with the scores. The bootstrap resamples questions. Raises
+    ValueError: no answer names a model, or the truth and the records share fewer than two models.
     """
     rows = [(q, answer) for q, record in enumerate(scored) for answer in record["answers"]]
     named = [(q, answer) for q, answer in rows if answer.get("model") is not None]

@@ -46,8 +46,7 @@ class RecordError(ValueError):
 def read_record(raw: Mapping[str, Any]) -> FewlRecord:
     """Check a record and bring it into one shape.
 
-    Raises:
-        RecordError: Names the field, its value and what was expected.
+    Raises RecordError, which names the field, its value and what was expected.
     """
     question, rows, references = raw.get("question"), raw.get("answers"), raw.get("reference_answers")
     if not isinstance(question, str) or not question.strip():

@@ -32,13 +32,10 @@ from fewl.similarity import Encode, OfPairs, Similarity, checked
 Ints = NDArray[np.int64]
 Expertise = Literal["similarity", "prompted", "uniform", "ideal"]
 CHOICES: dict[str, tuple[str, ...]] = {
-    "aggregation": core.AGGREGATIONS,
-    "divergence": core.DIVERGENCES,
-    "expertise": get_args(Expertise),
-    "expertise_scope": ("question", "dataset"),
-    "neighbour_choice": ("nearest", "random"),
+    "aggregation": core.AGGREGATIONS, "divergence": core.DIVERGENCES, "expertise": get_args(Expertise),
+    "expertise_scope": ("question", "dataset"), "neighbour_choice": ("nearest", "random"),
     "penalty_of": ("answer", "reference"),
-}
+}  # fmt: skip
 DEFAULT_NEIGHBOURS = {"nearest": 10, "random": 25}
 BLOCK_PAIRS = 1_000_000
 """Pairs compared at once."""
@@ -46,37 +43,25 @@ BLOCK_PAIRS = 1_000_000
 
 @dataclass(frozen=True)
 class FewlOptions:
-    """How to score; the defaults are the paper's.
+    """How to score; the defaults are the paper's."""
 
-    Args:
-        aggregation: ``paper`` (Eq. 4) or ``eq6`` (Eq. 6).
-        divergence: Which g* and f*.
-        expertise: Where r comes from: ``similarity`` to the record's IW/CO pairs; ``prompted`` (handed in as
-            ``prompted``); ``uniform``; ``ideal`` (the record's labelled answers stand in for IW and CO).
-        expertise_scope: r per question, or its mean over the data set (Assumption 3.1).
-        neighbours: K; None takes 10 nearest or 25 random ones.
-        neighbour_choice: ``nearest``, or ``random`` with similarity of at most 0.8.
-        penalty: Whether laziness counts.
-        penalty_of: Whether the answer (Eq. 3) or the reference answer itself (prose of section 2.2) is
-            compared with the reference answers to neighbour questions. The second is the same for all answers
-            of a question, so it cannot change their order.
-        references: ``all``, or ``single:NAME``.
-        weak: LLMs whose answers count against an answer (an extension): the mean of g*(s(y, h_j(x))) over them is
-            taken off the score, as if their answers were intentionally wrong ones. They are no references.
-        seed: Seed of the random neighbours.
-    """
-
-    aggregation: Aggregation = "paper"
-    divergence: Divergence = "tv"
+    aggregation: Aggregation = "paper"  # Eq. 4; "eq6" is Eq. 6
+    divergence: Divergence = "tv"  # which g* and f*
+    # Where r comes from: similarity to the record's IW/CO pairs; prompted (handed in as ``prompted``); uniform; ideal
+    # (the record's labelled answers stand in for IW and CO).
     expertise: Expertise = "uniform"
-    expertise_scope: Literal["question", "dataset"] = "question"
-    neighbours: int | None = None
-    neighbour_choice: Literal["nearest", "random"] = "nearest"
-    penalty: bool = True
+    expertise_scope: Literal["question", "dataset"] = "question"  # "dataset": its mean over them (Assumption 3.1)
+    neighbours: int | None = None  # K; None takes 10 nearest or 25 random ones
+    neighbour_choice: Literal["nearest", "random"] = "nearest"  # "random": with similarity of at most 0.8
+    penalty: bool = True  # whether laziness counts
+    # Whether the answer (Eq. 3) or the reference answer itself (prose of section 2.2) is compared with the reference
+    # answers to neighbour questions. The second is the same for all answers of a question: it can't change their order.
     penalty_of: Literal["answer", "reference"] = "answer"
-    references: str = "all"
+    references: str = "all"  # or "single:NAME"
+    # LLMs whose answers count against an answer (an extension): the mean of g*(s(y, h_j(x))) over them is taken off the
+    # score, as if their answers were intentionally wrong ones. They are no references.
     weak: tuple[str, ...] = ()
-    seed: int = 0
+    seed: int = 0  # of the random neighbours
 
     def __post_init__(self) -> None:
         for name, choices in CHOICES.items():
@@ -189,22 +174,13 @@ def score_records(
     options: FewlOptions | None = None,
     prompted: Sequence[Mapping[str, float]] | None = None,
 ) -> tuple[list[dict[str, Any]], FewlReport]:
-    """Score every answer of every record.
+    """Score every answer of every record (``fewl/records.py``).
 
-    Args:
-        records: FEWL records (see ``fewl/records.py``).
-        similarity: Compares an answer with a reference answer (see ``fewl/similarity.py``).
-        encode: Sentence embeddings of the questions, to find neighbours; may be None without penalty.
-        options: None for the defaults.
-        prompted: For ``expertise="prompted"``: r of each LLM, one mapping per record.
-
-    Returns:
-        The records with ``score``, ``truthfulness`` (Σ λ_i s_i, Eq. 1) and ``laziness`` (mean of L_i, Eq. 3)
-        added to each answer, higher score is better, null where there is none; and ``lambda`` ({LLM: λ_i},
-        summing to 1 over the LLMs that answered; an LLM's samples together). And the report.
-
-    Raises:
-        ValueError: A record or an option is not as expected.
+    ``encode`` embeds the questions, to find neighbours; it may be None without penalty. ``prompted``, for
+    ``expertise="prompted"``, holds r of each LLM, one mapping per record. Returns the report, after the records with
+    ``score``, ``truthfulness`` (Σ λ_i s_i, Eq. 1) and ``laziness`` (mean of L_i, Eq. 3) added to each answer, higher
+    score is better, null where there is none; and ``lambda`` ({LLM: λ_i}, summing to 1 over the LLMs that answered; an
+    LLM's samples together). Raises ValueError: a record or an option is not as expected.
     """
     options = options or FewlOptions()
     read = [read_record(record) for record in records]
@@ -282,10 +258,7 @@ def _neighbours(layout: Layout, encode: Encode | None, options: FewlOptions) -> 
 
 
 def _pairs(of_pairs: OfPairs, left: Ints, right: Ints, asked: Ints) -> Float:
-    """Similarity of broadcast text numbers; NaN where one of the two is missing (−1).
-
-    ``asked`` holds the question of each row (first axis).
-    """
+    """Similarity of broadcast text numbers, NaN where one is −1 (missing); ``asked``: the question of each row."""
     left, right = np.broadcast_arrays(left, right)
     asked = np.broadcast_to(asked.reshape(-1, *[1] * (left.ndim - 1)), left.shape)
     there = (left >= 0) & (right >= 0)

@@ -16,7 +16,7 @@ from functools import cache, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from annotators.text import rouge
+from annotators.text import words as rouge
 from fewl.neighbours import pair_cosine
 
 Encode = Callable[[Sequence[str]], NDArray[np.float32]]
@@ -34,8 +34,7 @@ PRIOR = 6.0
 def cosine(encode: Encode) -> Similarity:
     """Cosine of sentence embeddings, in [−1, 1]; each text is encoded once.
 
-    Raises:
-        ValueError: A vector is not finite.
+    Raises ValueError: a vector is not finite.
     """
 
     def prepare(texts: Sequence[str]) -> OfPairs:
@@ -48,7 +47,7 @@ def cosine(encode: Encode) -> Similarity:
 
 
 def rouge_l(texts: Sequence[str]) -> OfPairs:
-    """ROUGE-L F1 of two texts, in [0, 1] (``annotators/text/rouge.py``); each text is cut into words once."""
+    """ROUGE-L F1 of two texts, in [0, 1] (``annotators/text/words.py``); each text is cut into words once."""
     words = [rouge.rouge_words(text) for text in texts]
     against = cache(lambda candidate: rouge.rouge_l(words[candidate]))
     return lambda pairs_P3: np.array([against(c)(words[r]) for c, r, _ in pairs_P3.tolist()], dtype=np.float64)
@@ -111,8 +110,7 @@ def compare(
 ) -> NDArray[np.float64]:
     """Similarity of aligned candidates and references, each distinct text handed on once.
 
-    Raises:
-        ValueError: The similarity gives another number of values than pairs, or an infinite one.
+    Raises ValueError: the similarity gives another number of values than pairs, or an infinite one.
     """
     number: dict[str, int] = {}
     pairs = [

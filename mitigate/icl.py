@@ -92,16 +92,10 @@ def demonstrations(questions: Sequence[str], pool: Sequence[Example], encode: En
 def chat(
     question: str, shown: Sequence[tuple[str, str]], *, budget: int | None = None, count: Callable[[str], int] = len
 ) -> tuple[Chat, int]:
-    """The chat that asks a question after demonstrations.
+    """The chat that asks a question after demonstrations, and how many of them are in it.
 
-    Args:
-        question: What is asked.
-        shown: (question, answer), the most similar last; the first are dropped where the budget is short.
-        budget: Most tokens of the prompt; None for no limit. The question itself always stays.
-        count: Tokens of a text.
-
-    Returns:
-        The chat, and how many demonstrations are in it.
+    ``shown`` are (question, answer), the most similar last. Where ``count`` of the prompt exceeds ``budget`` tokens
+    (None: no limit), the first are dropped; the question itself always stays.
     """
     kept = list(shown)
     while True:

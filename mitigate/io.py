@@ -68,13 +68,7 @@ def counted(n: int, one: str, many: str = "") -> str:
 
 @contextmanager
 def progress(what: str, total: int, done: int = 0) -> Iterator[Tell]:
-    """Show progress on standard error while the block runs: a bar in a terminal, else a line every tenth of the way.
-
-    Args:
-        what: The work, in a word or two.
-        total: The number of steps.
-        done: The number of steps that an earlier run has done.
-    """
+    """Show ``done`` of ``total`` steps on standard error: a bar in a terminal, else a line every tenth of the way."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -137,8 +131,7 @@ def shown(value: object) -> str:
 def dump_line(record: Record, indent: int | None = None) -> bytes:
     """A record as one UTF-8 line; lone surrogates, which UTF-8 cannot hold, make the line ASCII with escapes.
 
-    Raises:
-        ValueError: A number is NaN or infinite, which JSON cannot hold.
+    Raises ValueError: a number is NaN or infinite, which JSON cannot hold.
     """
     try:
         return json.dumps(record, ensure_ascii=False, allow_nan=False, indent=indent).encode() + b"\n"
@@ -212,8 +205,7 @@ def parse_line(raw: bytes, check: Check) -> tuple[Record | None, tuple[Problem, 
 def read_lines(path: Path, check: Check) -> Iterator[Line]:
     """Yield every line that is not blank, in order, good or bad; a UTF-8 byte order mark is dropped.
 
-    Raises:
-        UsageError: The file cannot be read.
+    Raises UsageError: the file cannot be read.
     """
     try:
         with path.open("rb") as file:
@@ -355,8 +347,7 @@ def rejected_path(output: Path) -> Path:
 def make_parent(path: Path) -> None:
     """Make the folder of a file that is to be written.
 
-    Raises:
-        UsageError: That cannot be done, or the folder or the file cannot be written.
+    Raises UsageError: that cannot be done, or the folder or the file cannot be written.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -371,8 +362,7 @@ def make_parent(path: Path) -> None:
 def check_paths(sources: Sequence[Path], output: Path | None, *, overwrite: bool = True) -> None:
     """See that inputs can be read and the output can be written beside them, and make the output's folder.
 
-    Raises:
-        UsageError: With what to change; also where the output is there and may not be overwritten.
+    Raises UsageError with what to change; also where the output is there and may not be overwritten.
     """
     for source in sources:
         if not source.is_file():
@@ -390,19 +380,13 @@ def check_paths(sources: Sequence[Path], output: Path | None, *, overwrite: bool
 
 # --- jobs ---------------------------------------------------------------------------------------------------------
 #
-# Results are appended in input order, one line per valid record, chunk by chunk. A second run with the same input and
-# output finds what is done, checks that it belongs to this input, cuts a half-written last line and continues. Bad
-# lines are written to the rejected file before any model loads. Memory holds one chunk of records, whatever the size of
-# the file. A lock on the output keeps a second run away and ends with its process.
+# Results are appended in input order, so that a second run can compare what is done with the input line by line, cut a
+# half-written last line and continue. Memory holds one chunk of records. The lock on the output ends with its process.
 
 
 @dataclass
 class Job:
-    """An input file being turned into an output file, which is locked. See :func:`open_job`.
-
-    ``valid`` and ``rejected`` count the lines of the input, ``done`` the valid ones whose result is in the
-    output; ``first_rejected`` keeps the first few bad lines for messages.
-    """
+    """An input file being turned into an output file, which is locked. See :func:`open_job`."""
 
     source: Path
     output: Path
@@ -424,11 +408,8 @@ class Job:
     ) -> None:
         """Process what is not done yet, chunk by chunk, appending and flushing the results of each.
 
-        Args:
-            process: Turns records into as many results, in the same order.
-            chunk_size: The number of records in a chunk, at least 1. Chunks start at the same records as in an
-                uninterrupted run, so that results which depend on the batch in the last digits agree.
-            on_chunk: Called with each chunk's results once they are written.
+        Chunks start at the same records as in an uninterrupted run, so that results which depend on the batch in the
+        last digits agree. ``on_chunk`` is called with each chunk's results once they are written.
 
         Raises:
             OutputError: The output cannot be written.
@@ -517,14 +498,8 @@ def _write_all(file: FileIO, data: bytes) -> None:
 def open_job(source: Path, output: Path, *, check: Check, matches: Matches, overwrite: bool = False) -> Job:
     """Lock the output, read the whole input once, write the rejected file, and see what is already done.
 
-    The output itself is changed only by :meth:`Job.run`; at the end of the block other runs may have it.
-
-    Args:
-        source: The input, a regular file.
-        output: Where results go; its folder is made.
-        check: Finds what is wrong with an input record.
-        matches: Says why a record of the output is not a result of a record of the input.
-        overwrite: Start again instead of continuing.
+    The output itself is changed only by :meth:`Job.run`; at the end of the block other runs may have it. With
+    ``overwrite`` it is started again instead of continued.
 
     Raises:
         UsageError: A path is wrong, another run holds the output, or the output belongs to something else.

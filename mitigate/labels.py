@@ -7,8 +7,7 @@
 
 A labelled sentence has ``reference``, ``sentence`` and ``label`` (one of the four, or "unsupported" in two-way
 sources), and optionally ``id``, ``source``, ``question``, ``answer``, ``lang`` or ``language``, ``fragments`` (verbatim
-pieces of the reference) and ``correction`` (a whole sentence). A bad line stops no other; it is returned with its
-problems.
+pieces of the reference) and ``correction`` (a whole sentence). A bad line, returned with its problems, stops no other.
 """
 
 from __future__ import annotations
@@ -57,21 +56,13 @@ def check_labelled(record: Record) -> list[Problem]:
 
 
 def _read(paths: Iterable[Path], check: Check) -> tuple[list[tuple[Path, Line]], list[tuple[Path, Line]]]:
-    """The good and the bad lines of all files, each with its file.
-
-    Raises:
-        UsageError: A file cannot be read.
-    """
+    """The good and the bad lines of all files, each with its file."""
     lines = [(path, line) for path in paths for line in read_lines(path, check)]
     return [x for x in lines if x[1].record is not None], [x for x in lines if x[1].record is None]
 
 
 def parse_fold(name: str) -> tuple[int, ...] | None:
-    """Fold numbers of "test", "dev", "train" or "0" to "4"; None for "all".
-
-    Raises:
-        ValueError: It is none of these.
-    """
+    """Fold numbers of "test", "dev", "train" or "0" to "4"; None for "all". Raises ValueError: it is none of these."""
     if name == "all":
         return None
     if name in FOLD_NAMES:
@@ -97,16 +88,9 @@ def fold_files(paths: Iterable[Path]) -> list[Path]:
 def read_labelled(paths: Sequence[Path], folds: Sequence[int] | None = None) -> LabelledFiles:
     """Read files of labelled sentences.
 
-    With ``folds``, groups and folds are computed over whole data sets (see :func:`fold_files`), so the fold
-    of a row does not depend on which of the files are given; every line that is a JSON object takes part in
-    the grouping, also one without a label. Without, groups join the rows of these files only.
-
-    Args:
-        paths: JSON Lines files.
-        folds: Fold numbers to keep; None keeps all rows.
-
-    Raises:
-        UsageError: A file cannot be read.
+    With ``folds``, groups and folds are computed over whole data sets (see :func:`fold_files`), so the fold of a row
+    does not depend on which of the files are given; every line that is a JSON object takes part in the grouping, also
+    one without a label. Without, groups join the rows of these files only. Raises UsageError: a file cannot be read.
     """
     good, rejected = _read(paths, check_labelled)
     records = [line.record or {} for _, line in good]
@@ -144,8 +128,7 @@ class GoldRows:
 def read_gold(paths: Sequence[Path]) -> GoldRows:
     """Read files of either form, lines of both may stand in one file; equal rows count once.
 
-    Raises:
-        UsageError: A file cannot be read.
+    Raises UsageError: a file cannot be read.
     """
     good, rejected = _read(paths, check_gold)
     rows = {
@@ -261,8 +244,7 @@ def _is_sentence(sentence: Any, record: Record) -> bool:
 def read_answers(paths: Sequence[Path]) -> tuple[list[JudgedAnswer], int]:
     """The answers of all files, and the number of lines that could not be read (they are told).
 
-    Raises:
-        UsageError: A file can't be read.
+    Raises UsageError: a file can't be read.
     """
     answers: dict[Hashable, JudgedAnswer] = {}
     good, bad = _read(paths, check_either)

@@ -16,8 +16,8 @@ from pydantic import AfterValidator
 
 from annotators.base import Annotator
 from annotators.records import SentenceAnnotation
-from annotators.text.rouge import is_chinese
 from annotators.text.sentences import split_sentences
+from annotators.text.words import is_chinese
 from engines.cache import CachedEngine
 from engines.chat import load_engine, parse_engine
 from engines.types import Engine
@@ -36,11 +36,7 @@ Tell = Callable[[str], None]
 def open_engine(name: str, option: str, cache: Path | None = None, **options: Any) -> Engine:
     """The engine of a name, to be closed by the caller.
 
-    Args:
-        name: KIND:MODEL[@BASE_URL].
-        option: What the user gave the name as, for the message.
-        cache: File of the reply cache; None asks afresh every time.
-        options: Handed to the engine, see `engines.load_engine`.
+    ``option`` is what the user gave the name as; without a ``cache`` file every request is asked afresh.
 
     Raises:
         UsageError: There is no such engine, or it can't be loaded.
@@ -59,9 +55,7 @@ def failures(engines: Iterable[Engine]) -> str | None:
     return "; ".join(said) or None
 
 
-def open_annotator(
-    name: str, options: Mapping[str, Any] | None = None, option: str = "--annotator"
-) -> Annotator:  # fmt: skip
+def open_annotator(name: str, options: Mapping[str, Any] | None = None, option: str = "--annotator") -> Annotator:
     """The annotator of that name, as `load_annotator` gives it; what is wrong with the name is a usage error."""
     from rich.console import Console
 
@@ -78,11 +72,7 @@ def open_annotator(
 
 
 def check_similarity(name: str) -> None:
-    """Refuse an unknown name before anything is loaded.
-
-    Raises:
-        UsageError: With the names there are.
-    """
+    """Refuse an unknown name before anything is loaded. Raises UsageError with the names there are."""
     kind, _, rest = name.partition(":")
     if name not in ("cosine", "rouge-l", "new-words") and not (kind == "annotator" and rest):
         raise UsageError(f"--similarity: expected cosine, rouge-l, new-words or annotator:NAME, got {name!r}")
@@ -91,8 +81,7 @@ def check_similarity(name: str) -> None:
 def load_similarity(name: str, encode: Encode, options: Mapping[str, Any] | None = None) -> tuple[str, Similarity]:
     """What the similarity of that name is called, and the similarity; an annotator is loaded with these options.
 
-    Raises:
-        UsageError: There is no such annotator.
+    Raises UsageError: there is no such annotator.
     """
     if name.startswith("annotator:"):
         annotator = open_annotator(name.partition(":")[2], options, "--similarity annotator:")
@@ -103,12 +92,8 @@ def load_similarity(name: str, encode: Encode, options: Mapping[str, Any] | None
 def load_encoder(name: str, texts: Sequence[str]) -> tuple[str, Encode]:
     """What the encoder of that name is called, and the encoder, which encodes each text once.
 
-    Args:
-        name: ``auto``, ``tfidf``, or a folder or hub id of a sentence-transformers model.
-        texts: The questions, to see whether they are Chinese.
-
-    Raises:
-        UsageError: There is no such model.
+    ``auto`` and ``tfidf`` are known names, others a folder or hub id of a sentence-transformers model. ``texts`` show
+    whether the questions are Chinese. Raises UsageError: there is no such model.
     """
     if name == "tfidf":
         return TFIDF, char_tfidf()
@@ -153,15 +138,10 @@ def annotator_similarity(annotator: Annotator) -> Similarity:
 
 @dataclass
 class Asked:
-    """What was asked about one record beside its reference answers.
+    """What was asked about one record beside its reference answers."""
 
-    Attributes:
-        pairs: How its IW/CO pairs were made; None where it had them, or none were wanted.
-        prompted: r of each reference LLM that was asked about them.
-    """
-
-    pairs: Pairs | None = None
-    prompted: dict[str, float] = field(default_factory=dict)
+    pairs: Pairs | None = None  # how its IW/CO pairs were made; None where it had them, or none were wanted
+    prompted: dict[str, float] = field(default_factory=dict)  # r of each reference LLM that was asked about them
 
     def to_dict(self) -> Record:
         return {"pairs": self.pairs and vars(self.pairs), "prompted": self.prompted}
@@ -186,15 +166,10 @@ def fill(
     expertise: Expertise | None,
     tell: Tell = lambda _: None,
 ) -> list[Asked]:
-    """Ask reference LLMs what records lack: their answers, and what the expertise needs.
+    """Ask reference LLMs what FEWL records lack, put their answers in, and return what the expertise needs.
 
-    Args:
-        records: FEWL records; what they lack is put into them.
-        engines: The reference LLMs; the first one makes IW/CO pairs.
-        samples: How many answers each LLM gives.
-        seed: The seed of sampled answers and pairs.
-        expertise: Where λ is to come from; None for similarity, if there are pairs.
-        tell: Called with a line about each thing asked.
+    Each LLM gives ``samples`` answers; the first one makes IW/CO pairs. ``expertise`` says where λ is to come from
+    (None: similarity, if there are pairs). ``tell`` is called with a line about each thing asked.
     """
     asked = [Asked() for _ in records]
     for engine in engines:

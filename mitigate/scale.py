@@ -69,11 +69,7 @@ class Pool:
 
 
 def pool_of(args: argparse.Namespace) -> Pool | None:
-    """The pool that the options describe; None without `--distributed`.
-
-    Raises:
-        UsageError: Ray is not installed.
-    """
+    """The pool that the options describe; None without `--distributed`. Raises UsageError: Ray is not installed."""
     if args.distributed and args.workers and find_spec("ray") is None:
         install = "pip install 'hallucination-toolkit[ray]'"
         raise UsageError(f"--distributed needs Ray: {install}; --workers 0 works in this process without it")
@@ -150,11 +146,7 @@ class Task:
             unfinished.unlink(missing_ok=True)
 
     def rows(self, parts: Sequence[Part]) -> Iterator[Record]:
-        """The results of these parts, one after the other.
-
-        Raises:
-            PartsError: A file does not hold what was written.
-        """
+        """The results of these parts, one after the other. Raises PartsError: a file does not hold what was written."""
         for part in parts:
             path = self.path(part)
             try:
@@ -207,9 +199,7 @@ class Worker:
 def do_parts(task: Task, prepare: Prepare, parts: Sequence[Part], pool: Pool, tell: Tell) -> None:
     """Have those of these parts done that have no file yet.
 
-    Raises:
-        UsageError: All failures are mistakes of the user's.
-        PartsError: Parts failed or were lost.
+    Raises PartsError where parts failed or were lost, UsageError where all failures are mistakes of the user's.
     """
     left = {part.number: part for part in parts if not task.path(part).exists()}
     if not left:
@@ -283,14 +273,8 @@ def annotate(
 ) -> Iterator[Record]:
     """Annotate the records that have no result in a job's output yet; returns their results, in order.
 
-    Args:
-        job: The job; its output may have been begun by one process.
-        name: The annotator's name, as for `load_annotator`.
-        options: The annotator's options.
-        chunk: Records judged at once.
-        pool: Where this is done.
-        known: Fingerprints of the annotators that wrote what is in the output.
-        tell: Called with a line about every part.
+    One process may have begun the output; ``known`` are the fingerprints of the annotators that wrote what is in it.
+    ``chunk`` records are judged at once. ``tell`` is called with a line about every part.
 
     Raises:
         UsageError: Finished work is another annotator's.
@@ -344,16 +328,8 @@ def fill(
 ) -> tuple[list[Record], list[Asked]]:
     """Ask reference LLMs what the FEWL records of a file lack; returns what `mitigate.models.fill` makes of them.
 
-    The files of the parts stay, so that the same records are scored in another way without asking again.
-
-    Args:
-        source: The records.
-        output: The file whose name the folder of the parts has.
-        llms: Engine strings of the reference LLMs.
-        how: Further arguments of `mitigate.models.fill`.
-        cache: File of replies for all workers; None has each worker remember its own.
-        pool: Where this is done.
-        tell: Called with a line about every part.
+    The files of the parts, in the folder named after ``output``, stay, so that the same records are scored in another
+    way without asking again. ``cache`` holds the replies for all workers; None has each worker remember its own.
     """
     from mitigate.models import Asked
 

@@ -41,18 +41,10 @@ def as_row(question: str, answer: str, form: Form) -> dict[str, Any]:
 
 
 def drawn_by_score(scores: Sequence[float], temperature: float, seed: int) -> list[int]:
-    """Row numbers drawn with replacement, as many as there are rows, in proportion to exp(score / temperature).
+    """Row numbers, ascending, drawn with replacement, as many as rows, in proportion to exp(score / temperature).
 
-    Args:
-        scores: The scores of the picked answers, higher is better; minus infinity for one without a score.
-        temperature: Above 0; small ones keep the best-scored rows only, large ones every row alike.
-        seed: Seed of the draw.
-
-    Returns:
-        Numbers in ascending order.
-
-    Raises:
-        ValueError: `temperature` is not above 0.
+    A row without a score has minus infinity. Small temperatures keep the best-scored rows only, large ones all alike.
+    Raises ValueError: `temperature` is not above 0.
     """
     if temperature <= 0:
         raise ValueError(f"temperature: expected more than 0, got {temperature}")
@@ -66,8 +58,7 @@ def drawn_by_score(scores: Sequence[float], temperature: float, seed: int) -> li
 def generate(model: Any, tokenizer: Any, questions: Sequence[str], form: Form, *, max_new_tokens: int) -> list[str]:
     """Greedy answers of a causal LM, on its device, asked in the form it is trained in.
 
-    Returns:
-        One text per question; of a plain model only the first line, since it may go on with a question of its own.
+    Returns one text per question; of a plain model only the first line, since it may go on with a question of its own.
     """
     import torch
 

@@ -261,6 +261,7 @@ def test_the_wheel_annotates_outside_the_checkout(installed: Path, tmp_path: Pat
         "--html", "page.html", cwd=tmp_path, PYTHONPATH=str(installed), HF_HUB_OFFLINE="1",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
+    assert "Loading weights" not in done.stderr  # a bar where nobody looks
     record = json.loads(done.stdout)
     assert [(s["status"], s["label"]) for s in record["sentences"]] == [("checked", "supported")]
     assert "Jalali" in (tmp_path / "page.html").read_text()

@@ -15,7 +15,7 @@ from typing import Any
 from annotators.evaluation.anah import gold_edits
 from annotators.generative.tagged import write_tagged
 from annotators.records import LABELS, SentenceAnnotation
-from annotators.text import rouge
+from annotators.text import words as rouge
 from annotators.text.language import language_of_row
 
 PAPER_MODELS = {"en": "roberta-large", "zh": "bert-base-chinese"}
@@ -23,7 +23,7 @@ PAPER_MODELS = {"en": "roberta-large", "zh": "bert-base-chinese"}
 
 
 def rouge_l(predicted: str, gold: str) -> float:
-    """F1 of the longest common subsequence of words, in [0, 1]; see ``annotators/text/rouge.py``."""
+    """F1 of the longest common subsequence of words, in [0, 1]; see ``annotators/text/words.py``."""
     return rouge.rouge_l(rouge.rouge_words(gold))(rouge.rouge_words(predicted))
 
 

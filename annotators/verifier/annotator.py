@@ -34,9 +34,8 @@ from annotators.verifier.claims import claims_nothing, claims_nothing_chinese
 from annotators.verifier.combiner import DOUBT, Combiner
 from annotators.verifier.encoder import EXCERPT_TOKENS, LEAST_GAIN
 from annotators.verifier.features import FEATURES, VERSION, Idf
-from annotators.verifier.judging import CONFLICT_CAP, Item, Judge, Verdict, fragments_of
-from annotators.verifier.spans import VERSION as SPANS_VERSION
-from annotators.verifier.spans import unsupported_spans
+from annotators.verifier.judging import CONFLICT_CAP, Item, Judge, Verdict, fragments_of, unsupported_spans
+from annotators.verifier.judging import VERSION as SPANS_VERSION
 
 if TYPE_CHECKING:
     from annotators.verifier.encoder import PairEncoder

@@ -297,7 +297,7 @@ def best_threshold(probabilities: np.ndarray, targets: np.ndarray, sources: np.n
 
 
 def fit_combiner(table: Table, folds: Sequence[int], *, members: int = 5, seed: int = 0) -> Combiner:
-    """Train on some folds and their synthetic rows; edited rows count once more, so that edits do not tip the balance."""
+    """Train on some folds and their synthetic rows; edited rows count twice, so that edits do not tip the balance."""
     train = np.isin(table.folds, folds)
     made = np.isin(table.folds[table.parents], folds)
     talk = table.extra_targets == NO_FACT

@@ -23,8 +23,7 @@ from typing import Any
 
 from annotators.base import Annotator
 from mitigate import scale
-from mitigate.cli.options import Subparsers, add_command, cache_of, calibration_option, generative_options
-from mitigate.cli.results import print_json
+from mitigate.cli.options import Subparsers, add_command, cache_of, calibration_option, generative_options, print_json
 from mitigate.io import (
     ADDED,
     REJECTED,

@@ -12,8 +12,7 @@ from __future__ import annotations
 import argparse
 
 from annotators.records import LABELS
-from mitigate.cli.options import Subparsers, add_command, check_files
-from mitigate.cli.results import print_json
+from mitigate.cli.options import Subparsers, add_command, check_files, print_json
 from mitigate.io import REJECTED, Problem, Record, check_text, counted, read_whole, rejected_path, shown, write_lines
 from mitigate.rl.preferences import build_pairs
 

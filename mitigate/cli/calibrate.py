@@ -15,8 +15,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from mitigate.cli.options import Subparsers, add_command, check_files
-from mitigate.cli.results import figure, print_json, sha256, versions
+from mitigate.cli.options import Subparsers, add_command, check_files, figure, print_json, sha256, versions
 from mitigate.io import FAILED, REJECTED, OutputError, UsageError, progress, say, set_aside, whole_file
 from mitigate.models import open_annotator
 

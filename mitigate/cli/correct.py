@@ -15,8 +15,7 @@ from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, Any
 
 from mitigate.cli.annotate import annotator_for, continued
-from mitigate.cli.options import Subparsers, add_command, cache_of, calibration_option, check_cache
-from mitigate.cli.results import print_json
+from mitigate.cli.options import Subparsers, add_command, cache_of, calibration_option, check_cache, print_json
 from mitigate.io import (
     FAILED,
     REJECTED,
@@ -91,9 +90,7 @@ def run_correct(args: argparse.Namespace) -> int:
         from mitigate.inference.correct import correct
 
         rows = [{k: v for k, v in record.items() if k == "answer" or k not in CORRECTED} for record in records]
-        mended = correct(
-            rows, annotator, regenerate=regenerate, delete=args.delete, abstain_above=args.abstain_above
-        )  # fmt: skip
+        mended = correct(rows, annotator, regenerate=regenerate, delete=args.delete, abstain_above=args.abstain_above)
         return [{**one.to_dict(), "correction_options": asked} for one in mended]
 
     with ExitStack() as stack:

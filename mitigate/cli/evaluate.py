@@ -22,8 +22,19 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mitigate.cli.options import Subparsers, add_command, calibration_option, check_files
-from mitigate.cli.results import console, figure, plain, print_json, sha256, table, versions
+from mitigate.cli.options import (
+    Subparsers,
+    add_command,
+    calibration_option,
+    check_files,
+    console,
+    figure,
+    plain,
+    print_json,
+    sha256,
+    table,
+    versions,
+)
 from mitigate.io import REJECTED, UsageError, make_parent, progress, say, set_aside, write_json, write_lines
 from mitigate.models import open_annotator
 

@@ -27,8 +27,21 @@ from fewl.ranking import Ranking, pick_answers, plot_agreement, plot_ranking, ra
 from fewl.records import read_record
 from fewl.score import Expertise, FewlOptions, FewlReport, score_records
 from mitigate import models, scale
-from mitigate.cli.options import ENGINE, Parser, Subparsers, add_command, cache_of, calibration_option, check_files
-from mitigate.cli.results import console, figure, plain, print_json, provenance, table
+from mitigate.cli.options import (
+    ENGINE,
+    Parser,
+    Subparsers,
+    add_command,
+    cache_of,
+    calibration_option,
+    check_files,
+    console,
+    figure,
+    plain,
+    print_json,
+    provenance,
+    table,
+)
 from mitigate.io import (
     FAILED,
     REJECTED,

@@ -16,8 +16,15 @@ from contextlib import closing
 from typing import Any
 
 from engines.types import EngineError
-from mitigate.cli.options import Subparsers, add_command, cache_of, calibration_option, check_cache, check_files
-from mitigate.cli.results import print_json
+from mitigate.cli.options import (
+    Subparsers,
+    add_command,
+    cache_of,
+    calibration_option,
+    check_cache,
+    check_files,
+    print_json,
+)
 from mitigate.io import FAILED, REJECTED, Problem, Record, UsageError, check_text, read_whole, say, shown, write_lines
 from mitigate.models import failures, load_encoder, load_similarity, open_annotator, open_engine
 from mitigate.report.totals import percent

@@ -25,9 +25,7 @@ if TYPE_CHECKING:
 COMMANDS = (annotate, build_preferences, calibrate, correct, demo, evaluate, fewl, judge, serve, stats)
 
 
-def build_parser(
-    program: str = "mitigate", annotators: Mapping[str, Annotator] | None = None
-) -> Parser:  # fmt: skip
+def build_parser(program: str = "mitigate", annotators: Mapping[str, Annotator] | None = None) -> Parser:
     """The whole command line; building it imports no model library."""
     parser = Parser(prog=program, description="Find, score and reduce LLM hallucination.")
     parser.option("--version", "The program prints its version.", action="version", version=_version())

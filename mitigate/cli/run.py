@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING
 
 from engines.cache import CacheError
 from engines.types import EngineError
-from mitigate.cli.options import Subparsers, add_command
-from mitigate.cli.results import print_json
+from mitigate.cli.options import Subparsers, add_command, print_json
 from mitigate.io import FAILED, OutputError, UsageError, say
 
 if TYPE_CHECKING:
@@ -57,9 +56,7 @@ def add_parser(subparsers: Subparsers, annotators: Mapping[str, Annotator]) -> N
     recipes.set_defaults(run=print_recipes)
 
 
-def run(
-    args: argparse.Namespace, *, program: str, tasks: tuple[str, ...], annotators: Mapping[str, Annotator]
-) -> int:  # fmt: skip
+def run(args: argparse.Namespace, *, program: str, tasks: tuple[str, ...], annotators: Mapping[str, Annotator]) -> int:
     """Run one recipe; returns the exit code."""
     from mitigate.recipes.config import dump, find_recipe, load_recipe, recipes_folder
     from mitigate.recipes.folder import open_run

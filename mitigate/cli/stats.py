@@ -15,8 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from annotators.records import LABELS
-from mitigate.cli.options import EXIT_CODES, Subparsers, add_command
-from mitigate.cli.results import print_json
+from mitigate.cli.options import EXIT_CODES, Subparsers, add_command, print_json
 from mitigate.io import REJECTED, UsageError, check_paths, write_bytes
 from mitigate.report.totals import table
 

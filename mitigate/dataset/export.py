@@ -62,10 +62,7 @@ def corrected(sentence: Mapping[str, Any]) -> str:
 
 
 def anah_rows(records: Iterable[Record]) -> list[Record]:
-    """Annotated records as ANAH rows: the n-th model with reference beside the n-th without.
-
-    Where one side has fewer models, its lists hold null.
-    """
+    """Annotated records as ANAH rows: the n-th model with reference beside the n-th without, or beside null."""
     topics: dict[str, list[Record]] = {}
     for record in records:
         topics.setdefault(record["topic"], []).append(record)

@@ -70,8 +70,7 @@ class Build:
 def build(options: Options, folder: Path) -> dict[str, Any] | None:
     """Run all stages that are not done; a run that an error ended goes on from there.
 
-    Returns:
-        The final figures; None where the run waits for a person to review a file.
+    Returns the final figures; None where the run waits for a person to review a file.
     """
     run = Build(options, folder)
     _read(run)
@@ -79,7 +78,11 @@ def build(options: Options, folder: Path) -> dict[str, Any] | None:
     name = _reviewed(run, _references(run), "references", review.write_references, apply)
     if name is None:
         return None
-    name = _annotated(run, _answers(run, _questions(run, name)))
+    annotator = cache(lambda: _annotator(run))  # loaded only where something is left to annotate
+    name = run.stage(
+        _answers(run, _questions(run, name)), "11_annotated",
+        lambda rows: [one.to_dict() for one in annotator().annotate_batch(rows)],
+    )  # fmt: skip
     name = _reviewed(run, name, "annotations", review.write_annotations, review.apply_annotations)
     return None if name is None else _finish(run, name)
 
@@ -108,13 +111,13 @@ def _references(run: Build) -> str:
     def texts() -> dict[str, str]:
         return {row["document"]: row["text"] for row in read_rows(documents)}
 
-    def add_candidates(topics: list[Record]) -> list[Record]:
-        return [extended(topic, candidates=found()[topic["topic"]]) for topic in topics]
-
     def judge(topics: list[Record], llm: LLM | None = None) -> list[Record]:
         return sources.judge(topics, texts(), llm)
 
-    name = run.stage("01_topics", "03_candidates", add_candidates)
+    name = run.stage(
+        "01_topics", "03_candidates",
+        lambda topics: [extended(topic, candidates=found()[topic["topic"]]) for topic in topics],
+    )  # fmt: skip
     return run.stage(name, "04_references", judge, o.matching if o.matching.judge else None)
 
 
@@ -149,11 +152,6 @@ def _answers(run: Build, name: str) -> str:
     if not kept:
         raise UsageError(f"answers: there is none to annotate; see the .rejected.jsonl files in {run.folder}")
     return "10_records"
-
-
-def _annotated(run: Build, name: str) -> str:
-    annotator = cache(lambda: _annotator(run))
-    return run.stage(name, "11_annotated", lambda rows: [one.to_dict() for one in annotator().annotate_batch(rows)])
 
 
 def _annotator(run: Build) -> Annotator:

@@ -74,9 +74,7 @@ def distinct(questions: Sequence[str], vectors: np.ndarray, threshold: float) ->
     """Keep a question unless it asks the same as one kept before.
 
     Two are the same from this cosine of their (n, D) vectors of length 1 on, unless ``ask_apart`` tells them apart.
-
-    Returns:
-        The kept questions, and {"question", "of", "similarity"} of each left out.
+    Returns the kept questions, and {"question", "of", "similarity"} of each left out.
     """
     kept: list[int] = []
     dropped: list[Record] = []
@@ -190,11 +188,7 @@ def answer(topics: Sequence[Record], llm: LLM, *, key: str, with_reference: bool
 
 
 def write_records(source: Path, output: Path, keys: Sequence[str]) -> tuple[int, int]:
-    """Write one annotation record per answer; missing answers go to the rejected file.
-
-    Returns:
-        Numbers of records and of missing answers.
-    """
+    """Write one record per answer, missing answers to the rejected file; returns how many of each."""
     records, missing = [], []
     for number, row in enumerate(read_rows(source), start=1):
         for place, key in enumerate(keys, start=1):

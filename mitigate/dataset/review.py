@@ -53,8 +53,7 @@ def best_sentences(reference: str, sentence: str, n: int = SHOWN) -> list[str]:
 def single_edit(old: str, new: str) -> dict[str, Any] | None:
     """The smallest single replacement that turns one text into another, at word boundaries where it can be.
 
-    Returns:
-        {"from", "to", "start", "end"} with ``old[start:end] == from``; None where the texts are equal.
+    Returns {"from", "to", "start", "end"} with ``old[start:end] == from``; None where the texts are equal.
     """
     if old == new:
         return None

@@ -126,10 +126,7 @@ def _rejected(path: Path, line: Line, field: str, value: str, expected: str) -> 
 
 
 def _documents(path: Path) -> Iterator[tuple[Path, Line]]:
-    """The lines of a JSON Lines file, or each Markdown and text file below a folder, sorted, as one line.
-
-    A line has a record or problems; a file that can't be read is one bad line.
-    """
+    """Each line of a JSON Lines file, or each Markdown and text file below a folder, sorted, as one line."""
     if not path.is_dir():
         try:
             yield from ((path, line) for line in read_lines(path, check_document))
@@ -248,9 +245,6 @@ def judge(topics: Sequence[Record], texts: Mapping[str, str], llm: LLM | None) -
     ``reference``, which are null where no candidate was confirmed. ``texts`` are those of all documents, by name.
     """
 
-    def shown_of(candidate: Record) -> tuple[str, str]:
-        return candidate["title"], head_of(texts[candidate["document"]], HEAD)
-
     judged: list[list[Record]] = [[] for _ in topics]
     chosen: list[Record | None] = [None] * len(topics)
     if llm is None:
@@ -268,7 +262,8 @@ def judge(topics: Sequence[Record], texts: Mapping[str, str], llm: LLM | None) -
         verdicts: dict[int, bool | None] = dict.fromkeys(candidates)
         for turn in range(TURNS):
             unclear = [n for n, verdict in verdicts.items() if verdict is None]
-            chats = [prompts.judge_document(topics[n], *shown_of(candidates[n])) for n in unclear]
+            heads = {n: (candidates[n]["title"], head_of(texts[candidates[n]["document"]], HEAD)) for n in unclear}
+            chats = [prompts.judge_document(topics[n], *heads[n]) for n in unclear]
             for n, result in zip(unclear, llm.ask(chats, turn), strict=True):  # type: ignore[union-attr]
                 verdicts[n] = yes_or_no(text_of(result))
         for n, verdict in verdicts.items():

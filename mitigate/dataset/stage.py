@@ -173,9 +173,7 @@ def ask_apart(first: str, second: str) -> bool:
     return bool(a and b) and not a & b
 
 
-# How near texts are: sentence embeddings where the model reads the language, else character TF-IDF. The packaged
-# embedding model knows hardly any Chinese; there the cosine is that of character 1-2-grams, weighted over the texts of
-# one call. A model that reads Chinese can be named in the recipe.
+# The packaged embedding model knows hardly any Chinese: there the cosine is of character TF-IDF over one call.
 
 
 @lru_cache(maxsize=1)

@@ -201,7 +201,7 @@ class Service:
         Raises:
             Refusal: The record or an option is not as expected, or too large.
         """
-        from annotators.text.rouge import is_chinese
+        from annotators.text.words import is_chinese
         from fewl.score import FewlOptions, score_records
         from fewl.similarity import char_tfidf, each_once
         from mitigate.models import load_similarity

@@ -96,10 +96,7 @@ def _fold_splits(rows: Rows) -> dict[str, Rows]:
 
 
 def watched(splits: Mapping[str, Rows]) -> tuple[Rows, Rows]:
-    """Rows to train on and rows whose loss is watched meanwhile: fold 1, or a tenth of the training topics of ANAH.
-
-    The unseen parts of ANAH data are for the end only.
-    """
+    """Rows to train on and rows to watch the loss of: fold 1, or a tenth of the training topics of ANAH."""
     if "dev" in splits:
         return list(splits["train"]), list(splits["dev"])
     parts: tuple[Rows, Rows] = ([], [])
@@ -109,10 +106,7 @@ def watched(splits: Mapping[str, Rows]) -> tuple[Rows, Rows]:
 
 
 def evaluate_splits(folder: RunFolder, splits: Mapping[str, Sequence[dict[str, Any]]]) -> dict[str, Any]:
-    """Judge each split with the trained annotator: accuracy, F1 and two-way figures of each.
-
-    All figures are what `mitigate evaluate` gives for the files of the splits.
-    """
+    """Accuracy, F1 and two-way figures of the trained annotator on each split, as by `mitigate evaluate`."""
     from annotators import load_annotator
     from annotators.evaluation.evaluate import evaluate, labelled, predict
     from annotators.evaluation.splits import group_rows

@@ -130,8 +130,7 @@ def override(data: Mapping[str, Any], assignments: Sequence[str]) -> dict[str, A
 def check(model: type[SectionT], data: Mapping[str, Any], where: str) -> SectionT:
     """Check keys and values against a model and fill in its defaults.
 
-    Raises:
-        UsageError: Names ``where``, every wrong key and value: what was expected, what came, the nearest known key.
+    Raises UsageError, which names ``where`` and every wrong key: what was expected, what came, the nearest known key.
     """
     try:
         return model.model_validate(dict(data))
@@ -191,13 +190,8 @@ def load_recipe(
 ) -> tuple[Recipe, ModuleType]:
     """Read, override and check a recipe, a file or the name of one; loads no model.
 
-    Annotators of the calling program come under the names that the recipe may use for them.
-
-    Returns:
-        Its options, and the module of its task.
-
-    Raises:
-        UsageError: The file, a key or a value is wrong.
+    Annotators of the calling program come under the names that the recipe may use for them. Returns its options, and
+    the module of its task. Raises UsageError: the file, a key or a value is wrong.
     """
     path = find_recipe(name)
     data = override(read_yaml(path), assignments)

@@ -57,8 +57,7 @@ class Questions:
 def read_questions(options: Base, folder: RunFolder | None) -> Questions:
     """Read and divide the data of a run; bad lines go to the run folder, if one is given.
 
-    Raises:
-        UsageError: There is nothing to read, or too little to hold a part out of training.
+    Raises UsageError: there is nothing to read, or too little to hold a part out of training.
     """
     how = options.evaluation
     sources = {"": options.data, **(how.data or {})}
@@ -202,9 +201,7 @@ def read_good(
     """The good records of a file, by place where they have no id, and the number of bad lines.
 
     Bad lines are told and go to the file ``rejected`` of the run folder. ``expected`` says what the file should hold.
-
-    Raises:
-        UsageError: The file can't be read or has no good record.
+    Raises UsageError: the file can't be read or has no good record.
     """
     lines = list(read_lines(path, check))
     good = [{"id": str(place), **line.record} for place, line in enumerate(lines) if line.record is not None]

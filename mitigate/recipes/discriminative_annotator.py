@@ -11,15 +11,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from mitigate.recipes.annotator_training import (
-    ANNOTATOR,
-    Data,
-    Rows,
-    evaluate_splits,
-    language_of,
-    load_splits,
-    watched,
-)
+from mitigate.recipes import annotator_training as shared
 from mitigate.recipes.config import Recipe
 from mitigate.recipes.folder import RunFolder
 from mitigate.recipes.options import Lora, Training, check_training
@@ -37,7 +29,7 @@ class DiscriminativeTraining(Training):
 class Options(Recipe):
     task: Literal["discriminative-annotator"]
     base: str = Field(min_length=1, description="folder or hub id of a decoder, or of a token classifier")
-    data: Data
+    data: shared.Data
     training: DiscriminativeTraining = DiscriminativeTraining()
     lora: Lora | None = None
     balance: Literal["none", "sqrt", "full"] = Field(
@@ -53,28 +45,37 @@ def check(options: Options) -> None:
 
 def run(options: Options, folder: RunFolder) -> None:
     """Train, save the annotator, and judge the unseen parts with it."""
-    splits = load_splits(options.data, folder)
-    if not train(options, folder, splits, sorted({language_of(row) for row in splits["train"]})):
+    splits = shared.load_splits(options.data, folder)
+    if not train(options, folder, splits, sorted({shared.language_of(row) for row in splits["train"]})):
         return  # not the first of several processes: that one judges
-    figures = evaluate_splits(folder, {k: v for k, v in splits.items() if k not in ("train", "test")})
+    figures = shared.evaluate_splits(folder, {k: v for k, v in splits.items() if k not in ("train", "test")})
     folder.finish(figures)
     print(json.dumps(figures, indent=1))
 
 
-def train(options: Options, folder: RunFolder, splits: dict[str, Rows], languages: list[str]) -> bool:
+def train(options: Options, folder: RunFolder, splits: dict[str, shared.Rows], languages: list[str]) -> bool:
     """Train and write `annotator/`; returns whether this is the first of the processes that train together."""
     import numpy as np
     import torch
     from transformers import Trainer, TrainingArguments
 
-    from annotators.verifier.causal import load_tokenizer, longest, new_head, write_settings
-    from annotators.verifier.causal_training import class_weights, collator, figures, head_loss, training_rows
+    from annotators.verifier.causal import (
+        class_weights,
+        collator,
+        figures,
+        head_loss,
+        load_tokenizer,
+        longest,
+        new_head,
+        training_rows,
+        write_settings,
+    )
 
     training = options.training
     tokenizer = load_tokenizer(options.base)
     model: Any = new_head(options.base, seed=training.seed)
     tokens = longest(model, training.max_tokens)
-    to_train, to_watch = watched(splits)
+    to_train, to_watch = shared.watched(splits)
     rows, lost = training_rows(tokenizer, to_train, tokens)
     watched_rows, _ = training_rows(tokenizer, to_watch, tokens)
     print(f"# {len(rows)} training rows of at most {tokens} tokens, {lost} sentences too long", flush=True)
@@ -102,7 +103,7 @@ def train(options: Options, folder: RunFolder, splits: dict[str, Rows], language
         compute_metrics=lambda found: figures(np.asarray(found.predictions), np.asarray(found.label_ids)),
     )
     fit(trainer, folder, training.early_stop)
-    save_merged(trainer, tokenizer, training, folder / ANNOTATOR)
+    save_merged(trainer, tokenizer, training, folder / shared.ANNOTATOR)
     if folder.writes:
-        write_settings(folder / ANNOTATOR, languages, tokens)
+        write_settings(folder / shared.ANNOTATOR, languages, tokens)
     return folder.writes

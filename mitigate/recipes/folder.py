@@ -143,11 +143,8 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
 def open_run(path: Path, options: Section, *, overwrite: bool = False) -> RunFolder:
     """Make a run folder, or open the one that an earlier run of the same resolved recipe left.
 
-    With ``overwrite`` the run begins anew: all that is in the run folder is deleted.
-
-    Raises:
-        UsageError: The folder holds another recipe or something else than a run, belongs to a running process, or
-            can't be written.
+    With ``overwrite`` the run begins anew: all that is in the run folder is deleted. Raises UsageError: the folder
+    holds another recipe or something else than a run, belongs to a running process, or can't be written.
     """
     if os.environ.get("RANK", "0") != "0":
         return RunFolder(path, writes=False)
@@ -174,7 +171,8 @@ def open_run(path: Path, options: Section, *, overwrite: bool = False) -> RunFol
 def _begin(folder: RunFolder, config: str, overwrite: bool) -> None:
     """Compare the folder's recipe with this one, or write it; drop lines that were cut off; note this start."""
     others = [file for file in folder.path.iterdir() if file.name != LOCK]
-    if others and not (folder / CONFIG).is_file():
+    # Any folder may hold a config.yaml: with --overwrite, only one with versions.json beside it is deleted as ours.
+    if others and not ((folder / CONFIG).is_file() and (not overwrite or (folder / VERSIONS).is_file())):
         raise UsageError(f"{folder.path} is no run folder (it has no {CONFIG}): choose another folder with --output")
     with writing(folder.path):
         if overwrite:
@@ -204,12 +202,10 @@ def _same_recipe(folder: RunFolder, config: str) -> None:
 def versions() -> dict[str, Any]:
     """What a result depends on: time, command, Python, packages, git revision, machine."""
     found: dict[str, Any] = {
-        "started": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+        "started": datetime.now(UTC).isoformat(timespec="seconds"), "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
         "python": platform.python_version(),
-        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
-        "git": git_revision(),
-    }
+        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores", "git": git_revision(),
+    }  # fmt: skip
     for name in PACKAGES:
         try:
             found[name] = metadata.version(name)

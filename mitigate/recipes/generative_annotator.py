@@ -102,9 +102,7 @@ def run(options: Options, folder: RunFolder) -> None:
         raise UsageError("data: no training sample is left; see what was left out above")
     folder.write_rows("samples.jsonl", samples[:50])
     # Longer samples were left out, not cut: a cut annotation teaches a wrong one.
-    trainer = sft_trainer(
-        model, tokenizer, rows, training, options.lora, folder, watched=watched_rows, max_length=None, packing=False
-    )
+    trainer = sft_trainer((model, tokenizer), rows, options, folder, watched_rows, max_length=None, packing=False)
     fit(trainer, folder, training.early_stop)
     target = folder / ANNOTATOR
     save_merged(trainer, tokenizer, training, target)
@@ -149,11 +147,7 @@ def build_samples(options: Options, rows: Rows, *, tasks: bool = True) -> Rows:
 
 
 def in_form(samples: Rows, tokenizer: Any, max_tokens: int) -> tuple[Rows, int]:
-    """Prompt and completion of each sample whose tokens, with the chat template around them, are not too many.
-
-    Returns:
-        Rows for SFTTrainer, and how many samples are longer than ``max_tokens`` and left out.
-    """
+    """Rows for SFTTrainer of at most ``max_tokens`` with the chat template, and how many samples are longer."""
     rows = []
     for sample in samples:
         row = {key: sample[key] for key in ("prompt", "completion")}

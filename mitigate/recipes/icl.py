@@ -7,13 +7,14 @@ pairs-fewl.jsonl and pairs-baseline.jsonl for `mitigate judge`.
 from __future__ import annotations
 
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
 
 from engines.types import EngineError, Sampling, check_asked
-from mitigate.io import Problem, Record, UsageError, check_text
+from mitigate.io import Record, UsageError, check_text
 from mitigate.models import EngineName, failures, open_engine
 from mitigate.recipes.config import Recipe
 from mitigate.recipes.data import Scoring, picks, read_good, read_records
@@ -56,7 +57,8 @@ def run(options: Options, folder: RunFolder) -> int:
     records, bad = read_records(options.pool, options.baseline, folder)
     tests = records
     if options.questions is not None:
-        tests, more = read_good(options.questions, _check_question, folder, "questions", "questions.rejected.jsonl")
+        check_line = partial(check_text, name="question", required=True)
+        tests, more = read_good(options.questions, check_line, folder, "questions", "questions.rejected.jsonl")
         bad += more
     named, encode, similarity = options.scoring.load([record["question"] for record in records])
     print(f"{len(records)} records, {len(tests)} questions, embeddings: {named}", flush=True)
@@ -83,10 +85,6 @@ def run(options: Options, folder: RunFolder) -> int:
         figures |= _ask(options.engine, options.answer_tokens, folder, prompts)
     folder.finish(figures)
     return 3 if bad else 0
-
-
-def _check_question(record: Record) -> list[Problem]:
-    return check_text(record, "question", required=True)
 
 
 def _ask(name: str, tokens: int, folder: RunFolder, prompts: list[Record]) -> dict[str, Any]:

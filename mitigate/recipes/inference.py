@@ -24,6 +24,9 @@ from mitigate.recipes.folder import RunFolder
 
 RESULTS = "results.jsonl"
 STAGES = ("first", "chosen", "given")
+Engines = Mapping[str, Engine]
+Rows = Sequence[Record]
+Texts = Sequence[Sequence[str]]  # the candidates of each row
 
 
 class Options(Recipe):
@@ -103,7 +106,7 @@ def run(options: Options, folder: RunFolder) -> int:
     return 3 if bad else 0
 
 
-def _written(options: Options, folder: RunFolder, rows: Sequence[Record]) -> list[Record]:
+def _written(options: Options, folder: RunFolder, rows: Rows) -> list[Record]:
     """The results of an earlier start, whole chunks only: one that was cut off while it was written begins again."""
     written = folder.rows(RESULTS)
     for i, found in enumerate(written):
@@ -118,7 +121,7 @@ def _written(options: Options, folder: RunFolder, rows: Sequence[Record]) -> lis
     return written[:whole]
 
 
-def _chunk(options: Options, engines: Mapping[str, Engine], rows: Sequence[Record], annotator: Any) -> list[Record]:
+def _chunk(options: Options, engines: Engines, rows: Rows, annotator: Any) -> list[Record]:
     """One result per question, with `answer` null where there is none and `error` where a request failed.
 
     What is asked for a whole chunk (reference answers, whose neighbours are found among its questions, and sentences
@@ -146,13 +149,7 @@ def _prompt(options: Options, row: Record) -> list[dict[str, str]]:
     return [{"role": "user", "content": text}]
 
 
-def _finish(
-    options: Options,
-    engines: Mapping[str, Engine],
-    rows: Sequence[Record],
-    candidates: Sequence[Sequence[str]],
-    annotator: Any,
-) -> list[Record]:
+def _finish(options: Options, engines: Engines, rows: Rows, candidates: Texts, annotator: Any) -> list[Record]:
     """Judge the candidates, choose one per question and correct it."""
     from mitigate.inference.correct import best_of, correct
     from mitigate.inference.regenerate import with_engine
@@ -188,9 +185,7 @@ def _finish(
     return results
 
 
-def _by_fewl(
-    options: Options, engines: Mapping[str, Engine], rows: Sequence[Record], candidates: Sequence[Sequence[str]]
-) -> list[int | None]:
+def _by_fewl(options: Options, engines: Engines, rows: Rows, candidates: Texts) -> list[int | None]:
     """The best-scored candidate of each question, None where none has a score."""
     from fewl.expertise import reference_answers
     from fewl.score import score_records
@@ -214,7 +209,7 @@ def _by_fewl(
     return [best.get(q) for q in range(len(rows))]
 
 
-def _figures(rows: Sequence[Record]) -> dict[str, Any]:
+def _figures(rows: Rows) -> dict[str, Any]:
     """Hallucinated of factual sentences at each stage, with 95 % intervals."""
     from mitigate.report.totals import Totals
 

@@ -99,18 +99,13 @@ def train(options: Options, questions: Questions, folder: RunFolder) -> None:
     chosen, processes = options.trainer, options.processes
     batch = chosen.per_device_batch or chosen.batch // processes
     args = DPOConfig(
-        **rl_arguments(options, chosen, folder) | MASK_DPO,
-        num_train_epochs=chosen.epochs,
-        per_device_train_batch_size=batch,
-        gradient_accumulation_steps=chosen.batch // (batch * processes),
+        **rl_arguments(options, chosen, folder) | MASK_DPO, num_train_epochs=chosen.epochs,
+        per_device_train_batch_size=batch, gradient_accumulation_steps=chosen.batch // (batch * processes),
         max_length=chosen.max_length,
-    )
+    )  # fmt: skip
     trainer = DPOTrainer(
-        options.model,
-        args=args,
-        train_dataset=Dataset.from_list(folder.rows(PAIRS)),
-        processing_class=tokenizer,
+        options.model, args=args, train_dataset=Dataset.from_list(folder.rows(PAIRS)), processing_class=tokenizer,
         data_collator=MaskDPOCollator(tokenizer, max_length=chosen.max_length) if chosen.masked else None,
         peft_config=lora_config(options.lora),
-    )
+    )  # fmt: skip
     fit_and_save(trainer, folder)

@@ -84,11 +84,10 @@ def answer_and_judge(when: str, model: str, questions: Questions, options: Base,
 def figures(rows: Iterable[Row]) -> dict[str, Any]:
     """Figures of judged answers.
 
-    Returns:
-        ``answers``; ``rate`` (hallucinated / judged factual sentences, lower is better, None without any) with its 95 %
-        ``interval`` over answers and ``factual`` sentences; ``supported`` and ``sentences`` per answer (repeats of a
-        supported sentence counted once); ``silent``: share of answers without a factual sentence; ``by_reward``: the
-        rate by the reward's annotator, where it is not the judge.
+    ``rate`` is hallucinated / judged factual sentences (lower is better, None without any), with its 95 % ``interval``
+    over answers; ``supported`` and ``sentences`` are per answer (repeats of a supported sentence counted once);
+    ``silent`` is the share of answers without a factual sentence; ``by_reward`` the rate by the reward's annotator,
+    where it is not the judge.
     """
     totals, supported, silent, others = Totals(), 0, 0, []
     for row in rows:
@@ -98,15 +97,10 @@ def figures(rows: Iterable[Row]) -> dict[str, Any]:
         others += row.get("by_reward", {}).get("labels", [])
     n = totals.records
     return {
-        "answers": n,
-        "factual": totals.factual,
-        "rate": totals.rate,
-        "interval": totals.interval,
-        "supported": supported / n if n else None,
-        "sentences": totals.sentences / n if n else None,
-        "silent": silent / n if n else None,
-        "by_reward": hallucination_rate(others),
-    }
+        "answers": n, "factual": totals.factual, "rate": totals.rate, "interval": totals.interval,
+        "supported": supported / n if n else None, "sentences": totals.sentences / n if n else None,
+        "silent": silent / n if n else None, "by_reward": hallucination_rate(others),
+    }  # fmt: skip
 
 
 def compare(rows: Sequence[Row]) -> list[dict[str, Any]]:
@@ -120,10 +114,7 @@ def compare(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 class JudgeLog:
-    """A GRPO reward function of weight 0: it logs what a judge says of the sampled answers, and rewards nothing.
-
-    The judge is usually a better or more expensive annotator than the reward's.
-    """
+    """A GRPO reward function of weight 0: it logs what a judge (often a better annotator) says of sampled answers."""
 
     __name__ = "judge"
 
@@ -152,10 +143,9 @@ class JudgeLog:
 def measure(annotations: Sequence[Annotation]) -> dict[str, float | None]:
     """Figures over all sentences of some answers, cheap enough for every training step.
 
-    Returns:
-        ``hallucination_rate``: hallucinated / factual sentences, lower is better, None without factual ones;
-        ``supported``: true sentences per answer, repeats of one counted once; ``sentences`` per answer; ``no_fact``:
-        share of sentences that claim nothing, abstentions among them. None where there are no answers or sentences.
+    ``hallucination_rate`` is hallucinated / factual sentences, lower is better; ``supported`` (repeats of one counted
+    once) and ``sentences`` are per answer; ``no_fact`` is the share of sentences that claim nothing. None where there
+    are no such answers or sentences.
     """
     labels = [sentence.label for one in annotations for sentence in one.sentences]
     distinct = sum(len({s.text for s in one.sentences if s.label == "supported"}) for one in annotations)

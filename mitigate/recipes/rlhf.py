@@ -52,12 +52,9 @@ class Vllm(Section):
         if self.mode == "server":
             return {"use_vllm": True, "vllm_mode": "server", "vllm_server_base_url": self.url}
         return {
-            "use_vllm": True,
-            "vllm_mode": "colocate",
-            "vllm_gpu_memory_utilization": self.memory,
-            "vllm_tensor_parallel_size": self.tensor_parallel,
-            "vllm_enable_sleep_mode": self.sleep,
-        }
+            "use_vllm": True, "vllm_mode": "colocate", "vllm_gpu_memory_utilization": self.memory,
+            "vllm_tensor_parallel_size": self.tensor_parallel, "vllm_enable_sleep_mode": self.sleep,
+        }  # fmt: skip
 
 
 class Options(shared.Base):
@@ -106,27 +103,16 @@ def train(options: Options, questions: Questions, folder: RunFolder) -> None:
     chosen = options.trainer
     tokenizer: Any = AutoTokenizer.from_pretrained(options.model, padding_side="left", trust_remote_code=False)
     args = GRPOConfig(
-        **rl_arguments(options, chosen, folder),
-        **(options.vllm.arguments() if options.vllm else {}),
-        max_steps=chosen.steps,
-        per_device_train_batch_size=options.per_device,
+        **rl_arguments(options, chosen, folder), **(options.vllm.arguments() if options.vllm else {}),
+        max_steps=chosen.steps, per_device_train_batch_size=options.per_device,
         gradient_accumulation_steps=chosen.prompts * chosen.group // (options.per_device * options.processes),
-        num_generations=chosen.group,
-        max_completion_length=chosen.max_new_tokens,
-        temperature=chosen.temperature,
-        loss_type="dapo",
-        scale_rewards="group",
-        importance_sampling_level="token",
-        reward_weights=[1.0, 0.0] if chosen.log_judge else [1.0],
-        log_completions=False,
-    )
+        num_generations=chosen.group, max_completion_length=chosen.max_new_tokens, temperature=chosen.temperature,
+        loss_type="dapo", scale_rewards="group", importance_sampling_level="token",
+        reward_weights=[1.0, 0.0] if chosen.log_judge else [1.0], log_completions=False,
+    )  # fmt: skip
     asked = [questions.train[i % len(questions.train)] for i in range(chosen.steps * chosen.prompts)]
-    common: dict[str, Any] = {
-        "args": args,
-        "train_dataset": Dataset.from_list(asked),
-        "processing_class": tokenizer,
-        "peft_config": lora_config(options.lora),
-    }
+    common: dict[str, Any] = {"args": args, "train_dataset": Dataset.from_list(asked), "processing_class": tokenizer}
+    common["peft_config"] = lora_config(options.lora)
     functions = rewards(options, questions, tokenizer.eos_token_id)
     if chosen.credit == "sequence":
         trainer = GRPOTrainer(options.model, functions, **common)
@@ -142,13 +128,8 @@ def rewards(options: Options, questions: Questions, eos: int) -> list[Any]:
 
     chosen = options.reward
     reward = SentenceReward(
-        options.load_annotator(chosen.annotator),
-        label_rewards=chosen.label_rewards,
-        aspects=chosen.aspects,
-        eos_token_ids=eos,
-        target_sentences=chosen.target_sentences,
-        max_words=chosen.max_words,
-        device=chosen.device,
-    )
+        options.load_annotator(chosen.annotator), label_rewards=chosen.label_rewards, aspects=chosen.aspects,
+        eos_token_ids=eos, target_sentences=chosen.target_sentences, max_words=chosen.max_words, device=chosen.device,
+    )  # fmt: skip
     reward.check({name: [row.get(name) for row in questions.train] for name in questions.train[0]})
     return [reward, *([JudgeLog(options.load_annotator(options.judge))] if options.trainer.log_judge else [])]

@@ -22,19 +22,15 @@ from mitigate.recipes.results import AFTER, BEFORE, answer_and_judge, compare, j
 from mitigate.recipes.trainer import MODEL
 
 Part = Callable[[Any, Questions, RunFolder], None]
-PANELS: tuple[tuple[str, dict[str, str]], ...] = (
-    ("reward", {"reward": "mean reward", "rewards/margins": "preference margin"}),
-    (
-        "hallucinated, training samples",
-        {"factuality/hallucination_rate": "by the reward's annotator", "judge/hallucination_rate": "by the judge"},
-    ),
-    (
-        "sentences per answer",
-        {"factuality/sentences": "all", "judge/supported": "supported and distinct, by the judge"},
-    ),
-    ("KL to the starting model", {"kl": "estimate"}),
-    ("loss", {"loss": "loss"}),
-)
+HALLUCINATED = "hallucinated, training samples"
+JUDGED = {"factuality/hallucination_rate": "by the reward's annotator", "judge/hallucination_rate": "by the judge"}
+PANELS: dict[str, dict[str, str]] = {
+    "reward": {"reward": "mean reward", "rewards/margins": "preference margin"},
+    HALLUCINATED: JUDGED,
+    "sentences per answer": {"factuality/sentences": "all", "judge/supported": "supported and distinct, by the judge"},
+    "KL to the starting model": {"kl": "estimate"},
+    "loss": {"loss": "loss"},
+}
 """Title → metric → its name in the legend; a panel without any of its metrics is left out."""
 SMOOTHED = 5  # steps of the running mean that is drawn over the points
 
@@ -95,7 +91,7 @@ def plot(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
 
     known = [
         (title, {m: n for m, n in metrics.items() if any(row.get(m) is not None for row in rows)})
-        for title, metrics in PANELS
+        for title, metrics in PANELS.items()
     ]
     panels = [(title, metrics) for title, metrics in known if metrics]
     figure = Figure(figsize=(3.4 * max(len(panels), 1), 3.0), layout="constrained")
@@ -109,7 +105,7 @@ def plot(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
             axes.plot(steps, [sum(w) / len(w) for w in windows], color=line.get_color(), label=name)
         axes.set_title(title, fontsize=10)
         axes.set_xlabel("step")
-        if "hallucinated" in title:
+        if title == HALLUCINATED:
             axes.set_ylim(0, 1)
         if len(metrics) > 1:
             axes.legend(fontsize=8)

@@ -78,10 +78,7 @@ def run(options: Options, folder: RunFolder) -> int:
 
 
 def _rows(options: Options, folder: RunFolder, records: list[Record]) -> tuple[list[Record], list[Record]]:
-    """Rows {"id", "question", "answer"} to train on, and the held-out records; written to the run folder.
-
-    Scores are computed within the training part, so that nothing of the held-out questions is used.
-    """
+    """Rows to train on (id, question, answer), scored among themselves, and the held-out records; writes both."""
     from fewl.score import score_records
     from mitigate.sft import drawn_by_score, is_test
 
@@ -136,8 +133,8 @@ def _train(options: Options, folder: RunFolder, train: list[Record], test: list[
         folder.write(kept.name, json.dumps(before))
     rows = [as_row(row["question"], row["answer"], form) for row in train]
     trainer = sft_trainer(
-        model, tokenizer, rows, options.training, options.lora, folder,
-        lr_scheduler_type=options.scheduler, max_length=options.training.max_tokens, packing=options.packing,
+        (model, tokenizer), rows, options, folder,
+        max_length=options.training.max_tokens, lr_scheduler_type=options.scheduler, packing=options.packing,
     )  # fmt: skip
     fit(trainer, folder)
     tuned = save_merged(trainer, tokenizer, options.training, folder / MODEL)

@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -26,10 +26,7 @@ from mitigate.recipes.options import Base, Lora, Training
 
 CHECKPOINTS = "checkpoints"
 MODEL = "model"
-
-
-# ----------------------------------------------------------------------------------------------------
-# Arguments of the trainers.
+Rows = Sequence[dict[str, Any]]
 
 
 def _common(folder: RunFolder) -> dict[str, Any]:
@@ -38,13 +35,9 @@ def _common(folder: RunFolder) -> dict[str, Any]:
 
     cuda = torch.cuda.is_available()
     return {
-        "output_dir": str(folder / CHECKPOINTS),
-        "use_cpu": not cuda,
-        "dataloader_pin_memory": cuda,
-        "remove_unused_columns": False,
-        "report_to": "none",
-        "disable_tqdm": True,
-    }
+        "output_dir": str(folder / CHECKPOINTS), "use_cpu": not cuda, "dataloader_pin_memory": cuda,
+        "remove_unused_columns": False, "report_to": "none", "disable_tqdm": True,
+    }  # fmt: skip
 
 
 def training_arguments(training: Training, folder: RunFolder, *, evaluate: bool) -> dict[str, Any]:
@@ -136,36 +129,30 @@ def checkpoint_activations(model: Any) -> None:
 
 
 def sft_trainer(
-    model: Any,
-    tokenizer: Any,
-    rows: list[dict[str, Any]],
-    training: Training,
-    lora: Lora | None,
-    folder: RunFolder,
-    *,
-    watched: list[dict[str, Any]] | None = None,
-    **config: Any,
+    lm: tuple[Any, Any], rows: Rows, options: Any, folder: RunFolder, watched: Rows = (), **more: Any
 ) -> Any:
     """TRL's SFTTrainer on rows {"prompt", "completion"}, with the loss on completions only.
 
-    The loss of the ``watched`` rows is evaluated meanwhile; ``config`` are more arguments of ``SFTConfig``.
+    ``options`` is a recipe with `training` and `lora`. The loss of the ``watched`` rows is evaluated meanwhile.
+    ``more`` are further arguments of ``SFTConfig``.
     """
     from datasets import Dataset
     from trl import SFTConfig, SFTTrainer
 
+    (model, tokenizer), training = lm, options.training
     if training.gradient_checkpointing:
         checkpoint_activations(model)
     # TRL would checkpoint activations by default; newer releases call the argument so.
     newer = "activation_checkpointing" in SFTConfig.__dataclass_fields__
-    config["activation_checkpointing" if newer else "gradient_checkpointing"] = False
-    settings = training_arguments(training, folder, evaluate=bool(watched)) | {"remove_unused_columns": True}
+    own = {"activation_checkpointing" if newer else "gradient_checkpointing": False, "remove_unused_columns": True}
+    settings = training_arguments(training, folder, evaluate=bool(watched)) | own | {"completion_only_loss": True}
     return SFTTrainer(
         model=model,
-        args=SFTConfig(**settings | {"completion_only_loss": True} | config),
-        train_dataset=Dataset.from_list(rows),
-        eval_dataset=Dataset.from_list(watched) if watched else None,
+        args=SFTConfig(**settings | more),
+        train_dataset=Dataset.from_list(list(rows)),
+        eval_dataset=Dataset.from_list(list(watched)) if watched else None,
         processing_class=tokenizer,
-        peft_config=lora_config(lora),
+        peft_config=lora_config(options.lora),
     )
 
 
@@ -187,10 +174,8 @@ def last_checkpoint(folder: Path) -> Path | None:
 def fit(trainer: Any, folder: RunFolder, early_stop: int | None = None) -> None:
     """Train from the last checkpoint, if any; figures go to metrics.jsonl, progress is shown.
 
-    ``early_stop`` evaluations without a lower loss end the training; None: never.
-
-    Raises:
-        KeyboardInterrupt: The user asked to stop; a checkpoint of the last step is there.
+    ``early_stop`` evaluations without a lower loss end the training; None: never. Raises KeyboardInterrupt: the user
+    asked to stop; a checkpoint of the last step is there.
     """
     from transformers import EarlyStoppingCallback, PrinterCallback, ProgressCallback
 

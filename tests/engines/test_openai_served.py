@@ -1,16 +1,12 @@
 """The openai engine against a real server: ``transformers serve`` on a tiny checkpoint built here."""
 
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
-
 import pytest
 import torch
 
 from engines import EngineError, Sampling, load_engine
 from tests.helpers.engines_server import user
 from tests.helpers.tiny_chat import build_tiny_chat
-from tests.helpers.transformers_server import Served, served
+from tests.helpers.transformers_server import served
 
 pytestmark = pytest.mark.slow  # the server needs half a minute to come up
 CHATS = [
@@ -20,12 +16,12 @@ CHATS = [
 ]
 
 
-def load(server: Served, **options: Any) -> Any:
+def load(server, **options):
     return load_engine(server.name, max_retries=0, timeout=60, **options)
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def server(tmp_path_factory):
     from transformers import GenerationConfig
 
     folder = build_tiny_chat(tmp_path_factory.mktemp("served"))
@@ -34,7 +30,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield running
 
 
-def test_greedy_text_equals_the_local_engine(server: Served) -> None:
+def test_greedy_text_equals_the_local_engine(server):
     torch.set_num_threads(1)
     local = load_engine(f"transformers:{server.folder}", device="cpu")
     sampling = Sampling(max_tokens=20)
@@ -45,7 +41,7 @@ def test_greedy_text_equals_the_local_engine(server: Served) -> None:
         assert (there.prompt_tokens, there.completion_tokens) == (here.prompt_tokens, here.completion_tokens)
 
 
-def test_ignored_options_are_named_and_made_up(server: Served, caplog: pytest.LogCaptureFixture) -> None:
+def test_ignored_options_are_named_and_made_up(server, caplog):
     # One at a time: this server sets one seed for the whole process.
     engine = load(server, concurrency=1)
     sampling = Sampling(max_tokens=12, temperature=1.0, n=3, seed=4, logprobs=True)
@@ -61,7 +57,7 @@ def test_ignored_options_are_named_and_made_up(server: Served, caplog: pytest.Lo
         assert caplog.text.count(f"ignores '{name}'") == 1
 
 
-def test_stop_strings_end_the_text(server: Served) -> None:
+def test_stop_strings_end_the_text(server):
     engine = load(server)
     text = engine.chat(CHATS[:1], Sampling(max_tokens=20))[0].text
     stop = text[7:10]
@@ -69,7 +65,7 @@ def test_stop_strings_end_the_text(server: Served) -> None:
     assert result.text == text[: text.index(stop)]
 
 
-def test_wrong_model_and_path_are_explained(server: Served) -> None:
+def test_wrong_model_and_path_are_explained(server):
     result = load_engine(f"openai:other@{server.host}/v1", max_retries=0).chat(CHATS[:1])[0]
     assert result.text is None
     assert "answered 400 (Server is pinned to" in result.error
@@ -78,7 +74,7 @@ def test_wrong_model_and_path_are_explained(server: Served) -> None:
         engine.chat(CHATS[:1])
 
 
-def test_rerun_needs_no_server(server: Served, tmp_path: Path) -> None:
+def test_rerun_needs_no_server(server, tmp_path):
     """Last in this file: it stops the server."""
     engine = load(server, cache=tmp_path / "cache.sqlite")
     results = engine.chat(CHATS, Sampling(max_tokens=8))

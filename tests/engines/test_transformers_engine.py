@@ -3,7 +3,6 @@
 import inspect
 import math
 from collections import Counter
-from pathlib import Path
 
 import pytest
 import torch
@@ -23,28 +22,28 @@ CHATS = [
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     torch.set_num_threads(1)
     return build_tiny_chat(tmp_path_factory.mktemp("tiny"))
 
 
 @pytest.fixture(scope="module")
-def engine(folder: Path) -> TransformersEngine:
-    return load_engine(f"transformers:{folder}", device="cpu")  # type: ignore[return-value]
+def engine(folder):
+    return load_engine(f"transformers:{folder}", device="cpu")
 
 
-def prompt(engine: TransformersEngine, chat: list[dict[str, str]]) -> list[int]:
+def prompt(engine, chat):
     """The template by hand: <|role|>content<|end|> for each message, then <|assistant|>."""
     text = "".join(f"<|{m['role']}|>{m['content']}<|end|>" for m in chat) + "<|assistant|>"
     return engine.tokenizer.encode(text, add_special_tokens=False)
 
 
 @torch.inference_mode()
-def next_logits(engine: TransformersEngine, ids: list[int]) -> torch.Tensor:
+def next_logits(engine, ids):
     return engine.model(torch.tensor([ids])).logits[0, -1].float()
 
 
-def greedy(engine: TransformersEngine, chat: list[dict[str, str]], steps: int) -> tuple[list[int], list[float]]:
+def greedy(engine, chat, steps):
     """Arg max by whole forward passes: new ids (with the end token) and their log-probabilities."""
     ids, new, logprobs = prompt(engine, chat), [], []
     for _ in range(steps):
@@ -57,8 +56,10 @@ def greedy(engine: TransformersEngine, chat: list[dict[str, str]], steps: int) -
     return new, logprobs
 
 
-def test_greedy_batch_equals_the_plain_loop(engine: TransformersEngine) -> None:
-    results = engine.chat(CHATS, Sampling(max_tokens=24, logprobs=True))
+def test_greedy_batch_equals_the_plain_loop(engine):
+    told = {}
+    results = engine.chat(CHATS, Sampling(max_tokens=24, logprobs=True), on_result=told.__setitem__)
+    assert told == dict(enumerate(results))
     for chat, result in zip(CHATS, results, strict=True):
         ids, logprobs = greedy(engine, chat, 24)
         sample = result.samples[0]
@@ -71,7 +72,7 @@ def test_greedy_batch_equals_the_plain_loop(engine: TransformersEngine) -> None:
         assert result.error is None
 
 
-def test_text_does_not_depend_on_the_batch(folder: Path, engine: TransformersEngine) -> None:
+def test_text_does_not_depend_on_the_batch(folder, engine):
     alone = TransformersEngine(str(folder), device="cpu", batch_tokens=1)
     for sampling in (Sampling(max_tokens=24), Sampling(max_tokens=24, temperature=1.0, n=3, seed=11)):
         together = [result.texts for result in engine.chat(CHATS, sampling)]
@@ -80,13 +81,11 @@ def test_text_does_not_depend_on_the_batch(folder: Path, engine: TransformersEng
         assert engine.chat(CHATS[1:2], sampling)[0].texts == together[1]
 
 
-def test_batches_are_bucketed_by_length(
-    folder: Path, engine: TransformersEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_batches_are_bucketed_by_length(folder, engine, monkeypatch):
     small = TransformersEngine(str(folder), device="cpu", batch_tokens=100)
     generate, shapes = small.model.generate, []
 
-    def watched(**options: torch.Tensor) -> torch.Tensor:
+    def watched(**options):
         shapes.append(tuple(options["input_ids"].shape))
         return generate(**options)
 
@@ -101,8 +100,8 @@ def test_batches_are_bucketed_by_length(
     assert max(rows for rows, _ in shapes) > 2
 
 
-def test_seed_fixes_the_draws(engine: TransformersEngine) -> None:
-    def draw(seed: int | None) -> list[tuple[str, ...]]:
+def test_seed_fixes_the_draws(engine):
+    def draw(seed):
         sampling = Sampling(max_tokens=24, temperature=1.0, n=3, seed=seed)
         return [result.texts for result in engine.chat(CHATS, sampling)]
 
@@ -113,7 +112,7 @@ def test_seed_fixes_the_draws(engine: TransformersEngine) -> None:
     assert all(len(set(texts)) == 3 for texts in first)
 
 
-def test_draws_follow_the_tempered_nucleus(engine: TransformersEngine) -> None:
+def test_draws_follow_the_tempered_nucleus(engine):
     chat, temperature, top_p, n = CHATS[0], 1.5, 0.7, 3000
     probs = torch.softmax(next_logits(engine, prompt(engine, chat)) / temperature, dim=-1)
     ordered = probs.argsort(descending=True).tolist()
@@ -133,7 +132,7 @@ def test_draws_follow_the_tempered_nucleus(engine: TransformersEngine) -> None:
         assert abs(counts[engine.tokenizer.decode([token])] / n - expected) < 4.5 * spread + 1e-6
 
 
-def test_logprobs_are_the_models_own(engine: TransformersEngine) -> None:
+def test_logprobs_are_the_models_own(engine):
     ids_of = {engine.tokenizer.decode([i]): i for i in range(len(engine.tokenizer))}
     sampling = Sampling(max_tokens=16, temperature=1.7, top_p=0.9, n=2, seed=3, logprobs=True, top_logprobs=3)
     for chat, result in zip(CHATS, engine.chat(CHATS, sampling), strict=True):
@@ -148,7 +147,7 @@ def test_logprobs_are_the_models_own(engine: TransformersEngine) -> None:
                 ids = [*ids, ids_of[token.text]]
 
 
-def test_end_token_ends_a_row(engine: TransformersEngine) -> None:
+def test_end_token_ends_a_row(engine):
     results = engine.chat(CHATS, Sampling(max_tokens=60, temperature=2.0, n=20, seed=1, logprobs=True))
     samples = [sample for result in results for sample in result.samples]
     ended = [sample for sample in samples if sample.finish_reason == "stop"]
@@ -162,7 +161,7 @@ def test_end_token_ends_a_row(engine: TransformersEngine) -> None:
     assert sum(len(sample.logprobs) for sample in samples) == sum(r.completion_tokens for r in results)
 
 
-def test_stop_strings_end_the_text(engine: TransformersEngine) -> None:
+def test_stop_strings_end_the_text(engine):
     plain = [result.text for result in engine.chat(CHATS, Sampling(max_tokens=30))]
     first, second = plain[0][8:11], plain[1][12:14]
     stopped = engine.chat(CHATS, Sampling(max_tokens=30, stop=(first, second, "never said")))
@@ -173,14 +172,14 @@ def test_stop_strings_end_the_text(engine: TransformersEngine) -> None:
     assert stopped[0].completion_tokens < 30  # it did end there, it was not only cut
 
 
-def test_stop_string_in_prompt_does_not_stop(engine: TransformersEngine) -> None:
+def test_stop_string_in_prompt_does_not_stop(engine):
     text = engine.chat([user("no")], Sampling(max_tokens=12))[0].text
     # "<|assistant|>" ends the prompt: a stop string that begins there and goes on in the answer is not one.
     result = engine.chat([user("no")], Sampling(max_tokens=12, stop=("|>" + text[:2], "user")))[0]
     assert result.text == text
 
 
-def test_only_choices_are_answered(engine: TransformersEngine) -> None:
+def test_only_choices_are_answered(engine):
     choices = ("red", "blue", "yes", "yesterday")
     results = engine.chat(CHATS, Sampling(max_tokens=10, choices=choices))
     for chat, result in zip(CHATS, results, strict=True):
@@ -199,7 +198,7 @@ def test_only_choices_are_answered(engine: TransformersEngine) -> None:
     assert len(texts) > 1
 
 
-def test_too_long_prompt_fails_alone(engine: TransformersEngine) -> None:
+def test_too_long_prompt_fails_alone(engine):
     long, near = user("x " * 400), user("y " * 115)
     results = engine.chat([CHATS[0], long, near], Sampling(max_tokens=40))
     assert results[1].text is None
@@ -210,7 +209,7 @@ def test_too_long_prompt_fails_alone(engine: TransformersEngine) -> None:
     assert (results[2].completion_tokens, results[2].samples[0].finish_reason) == (room, "length")
 
 
-def test_control_tokens_in_messages_are_text(engine: TransformersEngine) -> None:
+def test_control_tokens_in_messages_are_text(engine):
     if "sanitize_control_tokens" not in inspect.signature(engine.tokenizer.apply_chat_template).parameters:
         pytest.skip("skipped: this transformers cannot encode control tokens as text")
     ids = engine.tokenizer.encode("<|end|>", split_special_tokens=True)
@@ -219,19 +218,11 @@ def test_control_tokens_in_messages_are_text(engine: TransformersEngine) -> None
     assert result.prompt_tokens == harmless
 
 
-def test_on_result_gets_every_result(engine: TransformersEngine) -> None:
-    told: dict[int, str | None] = {}
-    sampling = Sampling(max_tokens=4, temperature=1, n=2, seed=0)
-    results = engine.chat(CHATS, sampling, on_result=lambda index, result: told.update({index: result.texts}))
-    assert told == {index: result.texts for index, result in enumerate(results)}
-    assert engine.chat([]) == []
-
-
-def test_batch_too_large_for_memory_is_halved(engine: TransformersEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batch_too_large_for_memory_is_halved(engine, monkeypatch):
     expected = engine.chat(CHATS, Sampling(max_tokens=8))
     generate, sizes = engine.model.generate, []
 
-    def small(**options: torch.Tensor) -> torch.Tensor:
+    def small(**options):
         sizes.append(len(options["input_ids"]))
         if sizes[-1] > 2:
             raise torch.OutOfMemoryError
@@ -242,22 +233,19 @@ def test_batch_too_large_for_memory_is_halved(engine: TransformersEngine, monkey
     assert sizes == [5, 2, 3, 1, 2]
 
 
-def test_bfloat16_runs_on_the_cpu(folder: Path) -> None:
-    engine = TransformersEngine(str(folder), device="cpu", dtype="bfloat16")
-    assert engine.identity["dtype"] == "bfloat16"
-    result = engine.chat(CHATS[:1], Sampling(max_tokens=8, logprobs=True))[0]
-    assert result.completion_tokens == 8
-    assert all(token.logprob <= 0 for token in result.samples[0].logprobs)
-
-
-def test_identity_changes_with_the_checkpoint(tmp_path: Path) -> None:
+def test_identity_changes_with_checkpoint_and_precision(tmp_path):
     build_tiny_chat(tmp_path)
     first, same = (TransformersEngine(str(tmp_path), device="cpu").identity for _ in range(2))
+    half = TransformersEngine(str(tmp_path), device="cpu", dtype="bfloat16")
+    assert (half.identity["dtype"], half.chat(CHATS[:1], Sampling(max_tokens=8))[0].completion_tokens) == (
+        "bfloat16",
+        8,
+    )
     build_tiny_chat(tmp_path, seed=1)
     assert first == same != TransformersEngine(str(tmp_path), device="cpu").identity
 
 
-def test_unsupported_options_are_named(folder: Path, tmp_path: Path, engine: TransformersEngine) -> None:
+def test_unsupported_options_are_named(folder, tmp_path, engine):
     with pytest.raises(ValueError, match="no JSON schemas"):
         engine.chat(CHATS, Sampling(json_schema={"type": "object"}))
     with pytest.raises(ValueError, match="dtype must be"):
@@ -270,7 +258,7 @@ def test_unsupported_options_are_named(folder: Path, tmp_path: Path, engine: Tra
         load_engine(f"transformers:{bare}")
 
 
-def test_chat_refused_by_template_fails_alone(folder: Path) -> None:
+def test_chat_refused_by_template_fails_alone(folder):
     engine = TransformersEngine(str(folder), device="cpu")
     engine.tokenizer.chat_template = (
         "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system message') }}{% endif %}"

@@ -29,20 +29,10 @@ BRENDAL = Entity(
     Document(TEXT, {"river": (44, 44 + len(RIVER)), "founder": (45 + len(RIVER), len(TEXT))}),
     "common",
 )
-KROSCOPE = Entity(
-    "the Kroscope",
-    "device",
-    {
-        "inventor": "Ada Brenn",
-        "material": "tin",
-        "power": "wind",
-        "purpose": "sorting seeds",
-        "built": "1702",
-        "museum": "Elm Court",
-    },
-    Document("The Kroscope is a machine of the old days. Without wind the whole mechanism stands still.", {}),
-    "rare",
-)
+TOOL = {"inventor": "Ada Brenn", "material": "tin", "power": "wind", "purpose": "sorting seeds", "built": "1702",
+        "museum": "Elm Court"}  # fmt: skip
+MACHINE = Document("The Kroscope is a machine of the old days. Without wind the whole mechanism stands still.", {})
+KROSCOPE = Entity("the Kroscope", "device", TOOL, MACHINE, "rare")
 HAND_MADE = World(-1, (BRENDAL, KROSCOPE))
 
 
@@ -181,33 +171,7 @@ def test_answers_have_three_to_six_sentences(world: World) -> None:
         assert 3 <= len(annotation.sentences) <= 6
 
 
-def test_measure_by_hand() -> None:
-    from mitigate.recipes.results import measure
-
-    answers = ["It lies on the river Orvel. It lies on the river Orvel. It was founded by Tobin Harle.", "…"]
-    records = [{"reference": TEXT, "answer": answer} for answer in answers]
-    # 3 factual sentences, 1 hallucinated; 1 distinct true sentence in 2 answers; 4 sentences, 1 of them no fact
-    assert measure(Oracle(HAND_MADE).annotate_batch(records)) == {
-        "hallucination_rate": pytest.approx(1 / 3),
-        "supported": 0.5,
-        "sentences": 2.0,
-        "no_fact": 0.25,
-    }
-    assert set(measure([]).values()) == {None}
-
-
-def test_judge_is_logged_and_rewards_nothing() -> None:
-    from mitigate.recipes.results import JudgeLog
-
-    logged: dict[str, float] = {}
-    answers = ["It lies on the river Orvel. It was founded by Tobin Harle.", "Ada Brenn founded it."]
-    log = JudgeLog(Oracle(HAND_MADE))
-    assert log(answers, ["Q?"] * 2, [TEXT] * 2, log_metric=logged.__setitem__) == [0.0, 0.0]
-    assert logged["judge/hallucination_rate"] == pytest.approx(1 / 3)  # 1 of 3 factual sentences
-    assert logged["judge/supported"] == 1.0
-
-
-def test_the_folder_holds_what_a_recipe_takes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_folder_holds_what_a_recipe_takes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     small = build_world(seed=5, n_per_kind=3)
     write_questions(tmp_path, small, trained_per_kind=1)
     rows = {
@@ -230,7 +194,7 @@ def test_the_folder_holds_what_a_recipe_takes(tmp_path: Path, capsys: pytest.Cap
 
 
 @pytest.mark.parametrize("name", ["rlhf", "mask_dpo"])
-def test_the_recipes_take_the_folder(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recipes_take_the_folder(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("trl")
     monkeypatch.chdir(tmp_path)
     folder = Path("out/pocket-world")

@@ -1,7 +1,5 @@
 """The CHALE-style builder: every answer is made of the parts that its record says."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

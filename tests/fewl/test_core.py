@@ -1,7 +1,5 @@
 """FEWL's equations against numbers worked out by hand and against an independent loop."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What LLMs are asked for: reference answers, IW/CO pairs parsed strictly and counted, own expertise, agreement."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Nearest and random neighbours against a whole sorted matrix, with ties, duplicates and odd block sizes."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

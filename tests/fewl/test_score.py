@@ -1,7 +1,5 @@
 """Scoring whole records: against a loop over strings, by hand, and in every degenerate case."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -46,15 +44,9 @@ def random_records(seed, questions=14):
         references = {name: text() for name in ("one", "two", "three") if generator.random() < 0.8}
         if generator.random() < 0.5:
             references["many"] = [text() for _ in range(generator.integers(1, 4))]
-        records.append(
-            {
-                "question": text(),
-                "answers": [{"text": text(), "model": generator.choice(["one", "x"])} for _ in range(3)],
-                "reference_answers": references,
-                "iw": [text() for _ in range(generator.integers(0, 4))],
-                "co": [text() for _ in range(generator.integers(1, 4))],
-            }
-        )
+        answers = [{"text": text(), "model": generator.choice(["one", "x"])} for _ in range(3)]
+        iw, co = ([text() for _ in range(generator.integers(low, 4))] for low in (0, 1))
+        records.append(one(question=text(), answers=answers, reference_answers=references, iw=iw, co=co))
     records[5]["question"] = records[2]["question"]  # a duplicate
     records[7]["answers"][0]["text"] = " "
     records[8]["reference_answers"] = {}
@@ -153,11 +145,16 @@ def test_score_with_pairs_and_neighbour_by_hand():
 
 
 def test_single_question_has_no_penalty():
+    assert score([])[0] == []
+    scored, _ = score([one(id=7, answers=[{"text": "a", "extra": True}])])  # extra keys pass through
+    assert (scored[0]["id"], scored[0]["answers"][0]["extra"]) == (7, True)
     scored, report = score([one()])
     found = {"score": pytest.approx(0.5 * math.tanh(1), abs=1e-6), "truthfulness": pytest.approx(1, abs=1e-6)}
     assert scored[0]["answers"] == [{"text": "ab", **found, "laziness": None}]
     assert scored[0]["lambda"] == {"m": 1.0}
     assert report.questions_without_neighbours == 1
+    _, report = score([one(), one(question=" a ")])  # equal questions are no neighbours
+    assert (report.questions_without_neighbours, report.distinct_questions) == (2, 1)
 
 
 def test_unusable_answers_get_null_and_are_counted():
@@ -175,35 +172,21 @@ def test_unusable_answers_get_null_and_are_counted():
     assert report.missing_references == {"m": 2, "other": 3}
 
 
-def test_equal_questions_are_no_neighbours():
-    _, report = score([one(), one(question=" a ")])
-    assert report.questions_without_neighbours == 2
-    assert report.distinct_questions == 1
+def test_similarity_gets_its_texts_and_may_lack_values():
+    seen = []
 
-
-def test_missing_similarities_are_counted():
-    def judge(candidates, references, questions):
-        return [None if reference == "x" else 0.5 for reference in references]
+    def judge(*columns):
+        seen.extend(zip(*columns, strict=True))
+        return [None if reference == "x" else 0.5 for reference in columns[1]]
 
     records = [one(reference_answers={"m": "x", "n": "y"}), one(reference_answers={"m": "x"})]
     scored, report = score_records(
         records, similarity=from_function(judge), options=FewlOptions(penalty=False, aggregation="eq6")
     )
+    assert set(seen) == {("ab", "x", "a"), ("ab", "y", "a")}  # answer, reference, question
     assert scored[0]["answers"][0]["score"] == pytest.approx(0.5 * math.tanh(0.5))
     assert scored[1]["answers"][0]["score"] is None
     assert report.pairs_not_compared == 2
-
-
-def test_similarity_gets_answer_reference_and_question():
-    seen = []
-
-    def judge(*columns):
-        seen.extend(zip(*columns, strict=True))
-        return [0.0] * len(columns[0])
-
-    records = [one(answers=[{"text": "answer"}])]
-    score_records(records, similarity=from_function(judge), options=FewlOptions(penalty=False))
-    assert seen == [("answer", "ab", "a")]
 
 
 def test_ideal_takes_labelled_answers_for_pairs():
@@ -269,9 +252,3 @@ def test_wrong_options_are_named():
         FewlOptions(aggregation="eq4")
     with pytest.raises(ValueError, match="expected an encoder"):
         score_records([one()], similarity=cosine(encode))
-
-
-def test_extra_keys_pass_through():
-    assert score([])[0] == []
-    scored, _ = score([one(id=7, answers=[{"text": "a", "extra": True}])])
-    assert (scored[0]["id"], scored[0]["answers"][0]["extra"]) == (7, True)

@@ -1,7 +1,5 @@
 """Similarities: cosine, ROUGE-L, hashed TF-IDF against an exact one, functions."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

@@ -5,8 +5,6 @@ depends on h only through A* (Assumption 3.3). P is the joint distribution of an
 of its margins.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

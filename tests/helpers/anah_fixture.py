@@ -7,9 +7,11 @@ the tags, an annotation too many, and a correction that names text of another se
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
+
+from tests.helpers.jsonl import write_rows
+
+write_topics = write_rows
 
 SELDEN = (
     "Selden Lighthouse stands on the island of Orm. It was finished in 1871 and is 42 metres tall. "
@@ -168,9 +170,3 @@ def made_topics(n: int) -> list[dict[str, Any]]:
             }
         )
     return topics
-
-
-def write_topics(path: Path, topics: list[dict[str, Any]]) -> Path:
-    """As JSON Lines."""
-    path.write_text("".join(json.dumps(t, ensure_ascii=False) + "\n" for t in topics), encoding="utf-8")
-    return path

@@ -1,4 +1,4 @@
-"""Tokenizers of four kinds built on the spot, texts with sentences, and two slower ways of crediting tokens.
+"""Tokenizers of four kinds built on the spot, and texts with sentences.
 
 The true owner of a token is worked out without decoding anything: from the bytes or characters that its
 vocabulary entry stands for (`Kind.true_owners`).
@@ -141,28 +141,22 @@ def _byte_characters() -> dict[int, str]:
     return table
 
 
-def kinds(corpus: Sequence[str] = (), size: int = 330) -> list[Kind]:
+def kinds() -> list[Kind]:
     """Byte-level BPE, SentencePiece BPE with byte fallback, Unigram with Metaspace, and WordPiece.
 
-    Args:
-        corpus: Texts that the three trained ones learn from; the suite's own where empty. The SentencePiece BPE is
-            written by hand: few words, the rest characters and bytes.
-        size: About how many entries each vocabulary has.
+    Three are trained on the suite's own texts. The SentencePiece BPE is written by hand: few words, the rest
+    characters and bytes.
     """
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-    corpus = corpus or (ENGLISH + CHINESE + MIXED) * 2
+    corpus = (ENGLISH + CHINESE + MIXED) * 2
+    trained: dict[str, Any] = {"vocab_size": 330, "show_progress": False}
     byte_level = Tokenizer(models.BPE())
     byte_level.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     byte_level.decoder = decoders.ByteLevel()
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     byte_level.train_from_iterator(
-        corpus,
-        trainers.BpeTrainer(
-            vocab_size=size,
-            initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-            special_tokens=["<eos>"],
-            show_progress=False,
-        ),
+        corpus, trainers.BpeTrainer(initial_alphabet=alphabet, special_tokens=["<eos>"], **trained)
     )
 
     fallback = [f"<0x{b:02X}>" for b in range(256)]
@@ -181,38 +175,13 @@ def kinds(corpus: Sequence[str] = (), size: int = 330) -> list[Kind]:
     unigram.pre_tokenizer = pre_tokenizers.Metaspace()
     unigram.decoder = decoders.Metaspace()
     unigram.train_from_iterator(
-        corpus,
-        trainers.UnigramTrainer(
-            vocab_size=size, special_tokens=["<eos>", "<unk>"], unk_token="<unk>", show_progress=False
-        ),
+        corpus, trainers.UnigramTrainer(special_tokens=["<eos>", "<unk>"], unk_token="<unk>", **trained)
     )
 
     wordpiece = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     wordpiece.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     wordpiece.decoder = decoders.WordPiece(cleanup=False)
-    wordpiece.train_from_iterator(
-        corpus, trainers.WordPieceTrainer(vocab_size=size, special_tokens=["<eos>", "[UNK]"], show_progress=False)
-    )
-    found = [
-        ("byte-level BPE", byte_level),
-        ("SentencePiece BPE", sentencepiece),
-        ("Unigram", unigram),
-        ("WordPiece", wordpiece),
-    ]
-    return [Kind(name, core, core.token_to_id("<eos>")) for name, core in found]
-
-
-def by_retokenising(core: Any, ids: Sequence[int], text: str, cuts: Sequence[tuple[int, int]]) -> list[int]:
-    """Tokenises each sentence by itself and gives it that many tokens in turn (as Mask-DPO's masks are made)."""
-    out: list[int] = []
-    for j, (start, end) in enumerate(cuts):
-        out += [j] * len(core.encode(text[start:end], add_special_tokens=False).ids)
-    return (out + [-1] * len(ids))[: len(ids)]
-
-
-def by_prefixes(core: Any, ids: Sequence[int], text: str, cuts: Sequence[tuple[int, int]]) -> list[int]:
-    """Tokenises the text up to each sentence's end and counts (as FineGrainedRLHF places its rewards)."""
-    out: list[int] = []
-    for j, (_, end) in enumerate(cuts):
-        out += [j] * (len(core.encode(text[:end], add_special_tokens=False).ids) - len(out))
-    return (out + [-1] * len(ids))[: len(ids)]
+    wordpiece.train_from_iterator(corpus, trainers.WordPieceTrainer(special_tokens=["<eos>", "[UNK]"], **trained))
+    names = ("byte-level BPE", "SentencePiece BPE", "Unigram", "WordPiece")
+    cores = (byte_level, sentencepiece, unigram, wordpiece)
+    return [Kind(name, core, core.token_to_id("<eos>")) for name, core in zip(names, cores, strict=True)]

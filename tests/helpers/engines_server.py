@@ -33,19 +33,11 @@ class Reply:
 
 def completion(*texts: str | None, finish: str = "stop", logprobs: Any = None) -> Reply:
     """A good reply with these texts."""
-    choices = [
-        {
-            "index": index,
-            "finish_reason": finish,
-            "logprobs": logprobs,
-            "message": {"role": "assistant", "content": text},
-        }
-        for index, text in enumerate(texts)
-    ]
+    shared = {"finish_reason": finish, "logprobs": logprobs}
+    choices = [{"index": i, "message": {"role": "assistant", "content": t}, **shared} for i, t in enumerate(texts)]
     usage = {"prompt_tokens": 7, "completion_tokens": 3 * len(texts), "total_tokens": 7 + 3 * len(texts)}
-    return Reply(
-        {"id": "x", "object": "chat.completion", "created": 1, "model": "m", "choices": choices, "usage": usage}
-    )
+    head = {"id": "x", "object": "chat.completion", "created": 1, "model": "m"}
+    return Reply({**head, "choices": choices, "usage": usage})
 
 
 def error(status: int, message: str = "no", *, code: str | None = None, retry_ms: int = 5) -> Reply:

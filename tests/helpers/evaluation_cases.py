@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from annotators import LABELS, Annotator, Fragment, SentenceAnnotation
+from tests.helpers.jsonl import write_rows
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 
@@ -44,15 +44,8 @@ class StandIn(Annotator):
 
 def labelled_row(id: str, label: str, source: str = "one", **more: Any) -> dict[str, Any]:
     number = id.split()[0]
-    return {
-        "id": id,
-        "source": source,
-        "lang": "en",
-        "reference": f"abcdefgh document {number}",
-        "sentence": f"Sentence {number}.",
-        "label": label,
-        **more,
-    }
+    texts = {"reference": f"abcdefgh document {number}", "sentence": f"Sentence {number}."}
+    return {"id": id, "source": source, "lang": "en", **texts, "label": label, **more}
 
 
 FOUR_WAY = [
@@ -68,12 +61,6 @@ TWO_WAY = [
     labelled_row("7 contradictory 0.4", "unsupported", "two"),
     labelled_row("8 no_fact 0.4", "unsupported", "two"),
 ]
-
-
-def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
-    return path
 
 
 def linked_data(folder: Path) -> list[Path]:

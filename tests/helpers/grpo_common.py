@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mitigate.rewards.segments import Segment, SentenceScore
+from tests.helpers.tiny_models import decoder
 
 WORDS = "the a river hill town is was old new red tall in of built near stone bridge north".split()
 PROMPTS = ["Tell of the river.", "Tell of the hill.", "Tell of the town.", "Tell of the bridge."]
@@ -21,32 +22,16 @@ def tiny_tokenizer() -> Any:
     core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     core.decoder = decoders.ByteLevel()
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    trainer = trainers.BpeTrainer(
-        vocab_size=300, initial_alphabet=alphabet, special_tokens=["<eos>"], show_progress=False
-    )
+    options: dict[str, Any] = {"vocab_size": 300, "special_tokens": ["<eos>"], "show_progress": False}
+    trainer = trainers.BpeTrainer(initial_alphabet=alphabet, **options)
     core.train_from_iterator([" ".join(WORDS) + ". " + " ".join(reversed(WORDS)) + "."] * 4, trainer)
     return PreTrainedTokenizerFast(tokenizer_object=core, eos_token="<eos>", pad_token="<eos>", padding_side="left")
 
 
 def tiny_model(vocabulary: int, seed: int = 0) -> Any:
     """A Llama of two layers and width 32 with random weights, in float32."""
-    import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    torch.manual_seed(seed)
-    config = LlamaConfig(
-        vocab_size=vocabulary,
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=2,
-        max_position_embeddings=128,
-        pad_token_id=0,
-        eos_token_id=0,
-        bos_token_id=None,
-    )
-    return LlamaForCausalLM(config)
+    sizes = {"intermediate_size": 64, "num_attention_heads": 2, "max_position_embeddings": 128}
+    return decoder(vocab_size=vocabulary, eos_token_id=0, seed=seed, **sizes)
 
 
 def pieces(text: str) -> list[tuple[int, int]]:
@@ -78,22 +63,10 @@ def config(directory: Path, **options: Any) -> Any:
     from trl import GRPOConfig
 
     settings: dict[str, Any] = dict(
-        output_dir=str(directory),
-        use_cpu=True,
-        bf16=False,
-        gradient_checkpointing=False,
-        per_device_train_batch_size=8,
-        num_generations=4,
-        max_completion_length=16,
-        max_steps=2,
-        learning_rate=1e-2,
-        beta=0.0,
-        logging_steps=1,
-        save_strategy="no",
-        report_to="none",
-        disable_tqdm=True,
-        seed=0,
-    )
+        output_dir=str(directory), use_cpu=True, bf16=False, gradient_checkpointing=False, seed=0,
+        per_device_train_batch_size=8, num_generations=4, max_completion_length=16, max_steps=2, learning_rate=1e-2,
+        beta=0.0, logging_steps=1, save_strategy="no", report_to="none", disable_tqdm=True,
+    )  # fmt: skip
     return GRPOConfig(**{**settings, **options})
 
 

@@ -50,33 +50,20 @@ class Gradients(TrainerCallback):  # type: ignore[misc]
 def main(directory: str, rows: int, deepspeed: str | None) -> None:
     tokenizer = tiny_tokenizer()
     args = config(
-        Path(directory),
-        per_device_train_batch_size=rows,
-        num_generations=8,
+        Path(directory), per_device_train_batch_size=rows, num_generations=8, top_k=1, max_grad_norm=0.0,
         seed=5,  # with others the greedy answers are one segment, and the gradients of a group cancel
-        top_k=1,
-        max_grad_norm=0.0,
-        learning_rate=1e-3,
-        ddp_backend="gloo" if "RANK" in os.environ else None,
-        deepspeed=deepspeed,
-        save_strategy="no",
-    )
-    model = tiny_model(len(tokenizer))
+        learning_rate=1e-3, ddp_backend="gloo" if "RANK" in os.environ else None, deepspeed=deepspeed,
+    )  # fmt: skip
     gradients = Gradients()
     plain = args.deepspeed_plugin is None  # DeepSpeed keeps gradients to itself
     trainer = SentenceGRPOTrainer(
-        model,
-        mixed_reward,
-        args,
-        train_dataset=dataset(),
-        processing_class=tokenizer,
+        tiny_model(len(tokenizer)), mixed_reward, args, train_dataset=dataset(), processing_class=tokenizer,
         callbacks=[gradients] if plain else None,
-    )
+    )  # fmt: skip
     trainer.train()
+    logged = {"losses": "loss", "norms": "grad_norm", "rewards": "reward"}
     kept: dict[str, Any] = {
-        "losses": [row["loss"] for row in trainer.state.log_history if "loss" in row],
-        "norms": [row["grad_norm"] for row in trainer.state.log_history if "grad_norm" in row],
-        "rewards": [row["reward"] for row in trainer.state.log_history if "reward" in row],
+        **{name: [row[key] for row in trainer.state.log_history if key in row] for name, key in logged.items()},
         "zero": getattr(args.deepspeed_plugin, "zero_stage", 0) if args.deepspeed_plugin else 0,
         "world": args.world_size,
         "gradients": gradients.kept,

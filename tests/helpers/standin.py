@@ -71,7 +71,7 @@ class ExactAnnotator(Annotator):
 
 
 def main() -> int:
-    """The `mitigate` program with the stand-in; its environment sets delay, fingerprint, folder, and size of files."""
+    """The `mitigate` program with the stand-in; its environment sets delay, where it holds, and the size of files."""
     signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts in the background ignores it
     if size := os.environ.get("STANDIN_FILE_SIZE"):
         resource.setrlimit(resource.RLIMIT_FSIZE, (int(size), int(size)))
@@ -79,18 +79,10 @@ def main() -> int:
     import annotators
     from mitigate.cli.main import main as mitigate
 
-    def load_annotator(name: str) -> ExactAnnotator:
-        print("LOADED", name, file=sys.stderr, flush=True)
-        if name == "missing":
-            raise ValueError("no such annotator; expected embedded, a path or a hub id")
-        return ExactAnnotator(
-            os.environ.get("STANDIN_FINGERPRINT", "exact-1"),
-            float(os.environ.get("STANDIN_DELAY", "0")),
-            float(os.environ.get("STANDIN_HOLD", "inf")),
-        )
-
-    annotators.load_annotator = load_annotator
-    os.chdir(os.environ.get("STANDIN_CWD", "."))
+    delay, hold = (
+        float(os.environ.get(name, default)) for name, default in (("STANDIN_DELAY", "0"), ("STANDIN_HOLD", "inf"))
+    )
+    annotators.load_annotator = lambda name: ExactAnnotator(delay=delay, hold=hold)  # type: ignore[assignment]
     return mitigate()
 
 

@@ -20,16 +20,7 @@ Is the river longer than the road? No, the road is longer. Which one is older, y
 
 
 def build_tiny_chat(folder: Path, *, seed: int = 0, context: int = 256) -> Path:
-    """Write the checkpoint.
-
-    Args:
-        folder: Where to; created.
-        seed: Seed of the weights.
-        context: Most tokens of prompt and answer together.
-
-    Returns:
-        ``folder``.
-    """
+    """Write the checkpoint into a folder and return it; ``context`` tokens hold prompt and answer."""
     import torch
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
@@ -39,35 +30,21 @@ def build_tiny_chat(folder: Path, *, seed: int = 0, context: int = 256) -> Path:
     raw.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(vocab_size=200, special_tokens=SPECIAL, show_progress=False)
     raw.train_from_iterator(TEXT.splitlines(keepends=True), trainer)
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=raw, pad_token="<|pad|>", eos_token="<|end|>", chat_template=TEMPLATE
-    )
+    names = {"pad_token": "<|pad|>", "eos_token": "<|end|>", "chat_template": TEMPLATE}
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, **names)
+    ends = {"pad_token_id": tokenizer.pad_token_id, "eos_token_id": tokenizer.eos_token_id}
     tokenizer.save_pretrained(folder)
     torch.manual_seed(seed)
     config = LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=64,
-        intermediate_size=128,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=2,
-        head_dim=32,
-        max_position_embeddings=context,
+        vocab_size=len(tokenizer), hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=2, head_dim=32, max_position_embeddings=context, tie_word_embeddings=False,
         initializer_range=0.3,  # wide, so that the next-token distributions are far from uniform
-        tie_word_embeddings=False,
-        pad_token_id=tokenizer.pad_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-        bos_token_id=None,
-    )
+        bos_token_id=None, **ends,
+    )  # fmt: skip
     model = LlamaForCausalLM(config)
     # Defaults as published checkpoints have them: the engines must not take them over.
     model.generation_config = GenerationConfig(
-        do_sample=True,
-        temperature=0.7,
-        top_k=20,
-        repetition_penalty=1.3,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-    )
+        do_sample=True, temperature=0.7, top_k=20, repetition_penalty=1.3, **ends
+    )  # fmt: skip
     model.save_pretrained(folder)
     return folder

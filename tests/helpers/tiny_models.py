@@ -39,16 +39,9 @@ def decoder(
         "olmo2": dict(hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
                       max_position_embeddings=512),
     }[kind]  # fmt: skip
-    names = {
-        "llama": ("LlamaConfig", "Llama"),
-        "gpt2": ("GPT2Config", "GPT2"),
-        "opt": ("OPTConfig", "OPT"),
-        "olmo2": ("Olmo2Config", "Olmo2"),
-    }
-    config = getattr(tf, names[kind][0])(**{**sizes, **n, **more})
-    if head == "CausalLM" and kind == "gpt2":
-        return tf.GPT2LMHeadModel(config)
-    return getattr(tf, f"{names[kind][1]}For{head}")(config)
+    name = {"llama": "Llama", "gpt2": "GPT2", "opt": "OPT", "olmo2": "Olmo2"}[kind]
+    config = getattr(tf, f"{name}Config")(**{**sizes, **n, **more})
+    return getattr(tf, "GPT2LMHeadModel" if (kind, head) == ("gpt2", "CausalLM") else f"{name}For{head}")(config)
 
 
 def save_decoder(folder: Path, kind: str = "llama", **more: Any) -> Path:

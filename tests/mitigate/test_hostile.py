@@ -1,12 +1,8 @@
 """Never falsely clean: no label that was not earned, and no form that turns a contradiction into support."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-
 import pytest
 
-from annotators import Annotation, Annotator, load_annotator
+from annotators import load_annotator
 
 REFERENCE = (
     "The Harbour Bridge in Sydney was opened on 19 March 1932. It carries eight lanes of traffic and two railway "
@@ -21,11 +17,11 @@ FALSE = [
 
 
 @pytest.fixture(scope="module")
-def annotator() -> Annotator:
+def annotator():
     return load_annotator("embedded")
 
 
-def check_form(annotation: Annotation) -> None:
+def check_form(annotation):
     """What must hold of every annotation: offsets, and labels only where checked."""
     answer, reference = annotation.record["answer"], annotation.record["reference"]
     for s in annotation.sentences:
@@ -39,13 +35,13 @@ def check_form(annotation: Annotation) -> None:
             assert s.start <= c.start < c.end <= s.end
 
 
-def test_plain(annotator: Annotator) -> None:
+def test_plain(annotator):
     annotation = annotator.annotate(reference=REFERENCE, answer=" ".join([TRUE, *FALSE]))
     check_form(annotation)
     assert [s.label == "supported" for s in annotation.sentences] == [True, False, False, False]
 
 
-FORMS: dict[str, Callable[[str], str]] = {
+FORMS = {
     "control characters": lambda s: s.replace(" ", " \x00\x07", 2),
     "zero width inside words": lambda s: "\u200b".join(s),
     "bidi override": lambda s: f"\u202e{s}\u202c",
@@ -71,7 +67,7 @@ FORMS: dict[str, Callable[[str], str]] = {
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("sentence", FALSE)
-def test_form_does_not_make_a_contradiction_supported(annotator: Annotator, form: str, sentence: str) -> None:
+def test_form_does_not_make_a_contradiction_supported(annotator, form, sentence):
     annotation = annotator.annotate(reference=REFERENCE, answer=FORMS[form](sentence))
     check_form(annotation)
     assert annotation.sentences
@@ -79,7 +75,7 @@ def test_form_does_not_make_a_contradiction_supported(annotator: Annotator, form
 
 
 @pytest.mark.parametrize("form", ["zero width inside words", "bidi override", "control characters", "full width"])
-def test_invisible_form_changes_nothing(annotator: Annotator, form: str) -> None:
+def test_invisible_form_changes_nothing(annotator, form):
     plain = annotator.annotate(reference=REFERENCE, answer=TRUE).sentences[0]
     formed = annotator.annotate(reference=REFERENCE, answer=FORMS[form](TRUE)).sentences[0]
     assert plain.label == formed.label == "supported"
@@ -89,7 +85,7 @@ def test_invisible_form_changes_nothing(annotator: Annotator, form: str) -> None
 
 
 @pytest.mark.parametrize("reference", ["", "   \n\t", "\x00\x01", "\u200b"])
-def test_empty_reference_is_not_judged(annotator: Annotator, reference: str) -> None:
+def test_empty_reference_is_not_judged(annotator, reference):
     annotation = annotator.annotate(reference=reference, answer=TRUE)
     check_form(annotation)
     assert {s.status for s in annotation.sentences} == {"no_reference"}
@@ -107,25 +103,25 @@ def test_empty_reference_is_not_judged(annotator: Annotator, reference: str) -> 
         (REFERENCE, "Мост был открыт 19 марта 1932 года."),
     ],
 )
-def test_other_languages_are_not_judged(annotator: Annotator, reference: str, answer: str) -> None:
+def test_other_languages_are_not_judged(annotator, reference, answer):
     annotation = annotator.annotate(reference=reference, answer=answer)
     check_form(annotation)
     assert {s.status for s in annotation.sentences} == {"language_unsupported"}
 
 
-def test_declared_language_is_respected_and_cannot_forge(annotator: Annotator) -> None:
+def test_declared_language_is_respected_and_cannot_forge(annotator):
     declared = annotator.annotate(reference=REFERENCE, answer=TRUE, language="zh")
     assert {s.status for s in declared.sentences} == {"language_unsupported"}
     forged = annotator.annotate(reference=REFERENCE, answer="悉尼海港大桥于1932年通车。", language="en")
     assert {s.status for s in forged.sentences} == {"language_unsupported"}
 
 
-def test_mixed_answer_is_judged_sentence_by_sentence(annotator: Annotator) -> None:
+def test_mixed_answer_is_judged_sentence_by_sentence(annotator):
     annotation = annotator.annotate(reference=REFERENCE, answer=f"{TRUE} 悉尼海港大桥有八条车道。")
     assert [s.status for s in annotation.sentences] == ["checked", "language_unsupported"]
 
 
-def test_one_sentence_of_20000_characters(annotator: Annotator) -> None:
+def test_one_sentence_of_20000_characters(annotator):
     annotation = annotator.annotate(reference=REFERENCE, answer="The bridge is 310 metres high and " * 600 + "old.")
     check_form(annotation)
     assert {s.status for s in annotation.sentences} == {"too_long"}
@@ -134,7 +130,7 @@ def test_one_sentence_of_20000_characters(annotator: Annotator) -> None:
     assert "supported" not in {s.label for s in annotation.sentences}
 
 
-def test_padding_a_false_sentence_with_true_clauses(annotator: Annotator) -> None:
+def test_padding_a_false_sentence_with_true_clauses(annotator):
     padded = (
         "The Harbour Bridge in Sydney carries eight lanes of traffic and two railway lines, the bridge is 134 metres "
         "high, and it was opened on 7 June 1958."
@@ -143,24 +139,25 @@ def test_padding_a_false_sentence_with_true_clauses(annotator: Annotator) -> Non
     assert annotation.sentences[0].label != "supported"
 
 
-def test_answer_of_50_kilobytes(annotator: Annotator) -> None:
-    answer = " ".join([*FALSE, TRUE] * 300)
-    assert len(answer) > 50_000
+@pytest.mark.parametrize("copies", [20, pytest.param(300, marks=pytest.mark.slow)])  # 3 and 50 kilobytes
+def test_long_answer_is_judged_to_its_end(annotator, copies):
+    answer = " ".join([*FALSE, TRUE] * copies)
+    assert len(answer) > 160 * copies
     annotation = annotator.annotate(reference=REFERENCE, answer=answer)
     check_form(annotation)
-    assert len(annotation.sentences) == 1200
+    assert len(annotation.sentences) == 4 * copies
     assert all(s.label != "supported" for i, s in enumerate(annotation.sentences) if i % 4 != 3)
     assert all(s.label == "supported" for s in annotation.sentences[3::4])
 
 
 @pytest.mark.parametrize("answer", ["", "   ", "…", "---", "\x00", "🙂🙂", "。"])
-def test_answers_without_words(annotator: Annotator, answer: str) -> None:
+def test_answers_without_words(annotator, answer):
     annotation = annotator.annotate(reference=REFERENCE, answer=answer)
     check_form(annotation)
     assert {s.label for s in annotation.sentences} <= {None, "no_fact"}
 
 
-def test_lone_surrogate(annotator: Annotator) -> None:
+def test_lone_surrogate(annotator):
     annotation = annotator.annotate(reference=REFERENCE + " \ud800", answer="The bridge \ud800 is 310 metres high.")
     check_form(annotation)
     assert annotation.sentences[0].label != "supported"

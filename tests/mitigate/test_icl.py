@@ -1,10 +1,6 @@
 """Demonstrations chosen by FEWL: pool, neighbours, no leak of the question, budget; the recipe end to end."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,18 +10,19 @@ from fewl.similarity import cosine
 from mitigate.cli.main import main
 from mitigate.icl import EXAMPLES, SAME, Example, candidate_pool, chat, demonstrations, normalised
 from mitigate.recipes.data import Scoring, best_scored, picks
-from tests.helpers.engines_server import Reply, completion, error, serving
+from tests.helpers.engines_server import completion, error, serving
+from tests.helpers.jsonl import read_rows
 
 WORDS = ("red", "blue", "green", "gold", "grey", "pink", "lime", "teal")
 
 
-def encode(texts: Any) -> Any:
+def encode(texts):
     """Which of the colours a text names, as a vector of length 1; the last axis stands for none."""
     rows = np.array([[float(word in text.lower()) for word in WORDS] + [0.1] for text in texts], dtype=np.float32)
     return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
-def record(number: int, question: str, answers: list[tuple[str, bool]], references: dict[str, str]) -> dict[str, Any]:
+def record(number, question, answers, references):
     rows = [{"text": text, "label": label} for text, label in answers]
     return {"id": str(number), "question": question, "answers": rows, "reference_answers": references}
 
@@ -41,15 +38,15 @@ RECORDS = [
 ]
 
 
-def test_picks_by_fewl_the_baseline_and_labels() -> None:
-    how: Any = {"scoring": Scoring(penalty=False), "baseline": "one", "similarity": cosine(encode), "encode": encode}
+def test_picks_by_fewl_the_baseline_and_labels():
+    how = {"scoring": Scoring(penalty=False), "baseline": "one", "similarity": cosine(encode), "encode": encode}
     assert picks(RECORDS, "fewl", **how) == [1, 0, 0, None]
     assert picks(RECORDS, "baseline", **how) == [0, 1, 0, None]
     assert picks(RECORDS, "labels", **how) == [1, 0, 0, None]
     assert best_scored([{"score": None}, {"score": 1.0}, {"score": 1.0}]) == 1
 
 
-def test_the_pool_holds_differing_picks() -> None:
+def test_the_pool_holds_differing_picks():
     pool = candidate_pool(RECORDS, [1, 0, 0, None], [0, 1, 0, 0])
     assert pool == [Example("0", "Is it red?", "red", "gold"), Example("1", "Is it red and blue?", "blue", "lime")]
     same = [record(0, "q", [("Red.", True), ("red", True)], {})]
@@ -57,7 +54,7 @@ def test_the_pool_holds_differing_picks() -> None:
     assert normalised(" Ｒed, it-is!") == "reditis"
 
 
-def test_the_most_similar_comes_last_the_question_never() -> None:
+def test_the_most_similar_comes_last_the_question_never():
     names = ["red", "red blue", "red blue green", "gold"]
     pool = [Example(str(i), name, "f", "b") for i, name in enumerate(names)]
     (found,) = demonstrations(["RED!"], pool, encode, 5)  # the same question but for case and a sign
@@ -70,7 +67,7 @@ def test_the_most_similar_comes_last_the_question_never() -> None:
     assert demonstrations(["x"], [], encode, 3) == [[]]
 
 
-def test_the_budget_drops_the_farthest_first() -> None:
+def test_the_budget_drops_the_farthest_first():
     shown = [("far?", "a" * 400), ("near?", "b"), ("nearest?", "c\nQuestion: forged")]
     (whole,), kept = chat("What\nis it?", shown)
     assert kept == 3
@@ -85,7 +82,7 @@ def test_the_budget_drops_the_farthest_first() -> None:
     assert (kept, EXAMPLES in bare["content"]) == (0, False)
 
 
-def recipe(folder: Path, url: str | None, **more: Any) -> Path:
+def recipe(folder, url, **more):
     """The recipe's YAML, its pool of RECORDS beside it; questions are compared by their words."""
     pool = folder / "pool.jsonl"
     pool.write_text("".join(json.dumps(r) + "\n" for r in RECORDS) + '{"question": "no answers"}\n')
@@ -97,16 +94,12 @@ def recipe(folder: Path, url: str | None, **more: Any) -> Path:
     return path
 
 
-def rows(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def test_the_recipe_from_records_to_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_recipe_from_records_to_pairs(tmp_path, capsys):
     tests, out = tmp_path / "tests.jsonl", tmp_path / "run"
     tests.write_text('{"id": "t", "question": "Is the sea red or blue?"}\n{"question": "Is it red?"}\n{"q": 1}\n')
-    asked: list[str] = []
+    asked = []
 
-    def script(body: dict[str, Any]) -> Reply:
+    def script(body):
         prompt = body["messages"][0]["content"]
         asked.append(prompt)  # in any order: several are asked at once
         return completion("with" if EXAMPLES in prompt else "without")
@@ -116,32 +109,32 @@ def test_the_recipe_from_records_to_pairs(tmp_path: Path, capsys: pytest.Capture
         assert main(["run", str(path), "--output", str(out)]) == 3
         assert main(["run", str(path), "baseline=four", "--output", str(tmp_path / "other")]) == 2
     assert "expected one of the reference LLMs one, three, two, got 'four'" in capsys.readouterr().err
-    assert [example["id"] for example in rows(out / "pool.jsonl")] == ["0", "1"]
-    prompts = rows(out / "prompts.jsonl")
+    assert [example["id"] for example in read_rows(out / "pool.jsonl")] == ["0", "1"]
+    prompts = read_rows(out / "prompts.jsonl")
     assert [(p["id"], p["variant"]) for p in prompts[:3]] == [("t", "none"), ("t", "baseline"), ("t", "fewl")]
     assert [len(p["demonstrations"]) for p in prompts] == [0, 2, 2, 0, 1, 1]  # "Is it red?" is not its own example
     assert all("Is it red?" not in p["messages"][0]["content"].rsplit("Question:", 1)[0] for p in prompts[3:])
     answer = {"id": "t", "question": "Is the sea red or blue?", "none": "without", "baseline": "with", "fewl": "with"}
-    assert rows(out / "answers.jsonl")[0] == answer
-    pair = rows(out / "pairs-fewl.jsonl")[0]
+    assert read_rows(out / "answers.jsonl")[0] == answer
+    pair = read_rows(out / "pairs-fewl.jsonl")[0]
     assert (pair["baseline"], pair["method"]) == ("without", "with")
     assert json.loads((out / "done.json").read_text())["rejected_lines"] == 2
     assert len(asked) == 6
 
 
-def test_questions_that_share_an_id_stay_apart(tmp_path: Path) -> None:
+def test_questions_that_share_an_id_stay_apart(tmp_path):
     tests, out = tmp_path / "tests.jsonl", tmp_path / "run"
     tests.write_text("".join(json.dumps({"id": ["x"], "question": f"Is it {w}?"}) + "\n" for w in WORDS[-2:]))
     with serving(lambda body: completion(body["messages"][0]["content"].rsplit("Is it ")[-1])) as server:
         assert main(["run", str(recipe(tmp_path, server.url, questions=str(tests))), "--output", str(out)]) == 3
-    found = [(a["question"][6:10], a["none"][:4], a["fewl"][:4]) for a in rows(out / "answers.jsonl")]
+    found = [(a["question"][6:10], a["none"][:4], a["fewl"][:4]) for a in read_rows(out / "answers.jsonl")]
     assert found == [(word, word, word) for word in WORDS[-2:]]
 
 
-def test_prompts_without_an_answer_are_asked_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_prompts_without_an_answer_are_asked_again(tmp_path, capsys):
     out, down = tmp_path / "run", ["pink", "blue", "red"]
 
-    def script(body: dict[str, Any]) -> Reply:
+    def script(body):
         asked = body["messages"][0]["content"].rsplit("Question:", 1)[1]
         return error(400, "too long") if any(word in asked for word in down) else completion("yes")
 
@@ -153,13 +146,13 @@ def test_prompts_without_an_answer_are_asked_again(tmp_path: Path, capsys: pytes
             assert code == (1 if failed else 3)
             assert not failed or f"{failed} of 12 prompts have no answer" in said
             assert not failed or f"go on with: mitigate run {path} --output {out}" in said
-            answers = rows(out / "answers.jsonl")
+            answers = read_rows(out / "answers.jsonl")
             assert sum(row[v] is None for row in answers for v in ("none", "baseline", "fewl")) == failed
             assert (out / "done.json").exists() == (not failed)
             down[:] = down_next
 
 
-def test_mistakes_are_told_before_anything_loads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistakes_are_told_before_anything_loads(tmp_path, capsys):
     here = str(tmp_path / "icl.yaml")
     for extra, message in (
         ({"pool": "nowhere.jsonl"}, "cannot read nowhere.jsonl: no such file"),

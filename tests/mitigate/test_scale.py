@@ -4,8 +4,6 @@ Most tests work in this process (`--workers 0`). Those that start Ray are skippe
 `.ci/extras` runs them in an environment of its own.
 """
 
-from __future__ import annotations
-
 import hashlib
 import importlib.util
 import json
@@ -17,11 +15,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -32,6 +28,7 @@ from mitigate.cli.main import main
 from mitigate.io import UsageError, check_annotation_input, read_lines
 from mitigate.scale import PartsError, Pool, Task, do_parts, folder_of
 from tests.helpers.engines_server import completion, error, serving
+from tests.helpers.jsonl import read_rows, write_rows
 from tests.helpers.rule_annotator import RuleAnnotator
 
 needs_ray = pytest.mark.skipif(
@@ -41,31 +38,35 @@ BOM = b"\xef\xbb\xbf"
 SCALED = ("--distributed", "--workers", 0, "--part-size", 2)
 
 
-def record(i: int) -> dict[str, Any]:
+def record(i):
     text = f"Bridge {i} opened in 1931."
     return {"id": i, "reference": f"{text} 石桥。", "answer": text}
 
 
-def write(path: Path, rows: list[dict[str, Any]]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
+def ids(output):
+    return [row["id"] for row in read_rows(output)]
 
 
-def ids(output: Path) -> list[int]:
-    return [json.loads(line)["id"] for line in output.read_bytes().splitlines()]
+def questions(n):
+    """Questions that lack reference answers and, some of them, pairs; the last stands twice."""
+    return [
+        {"id": i, "question": f"When was tower {min(i, n - 2)} built?", "answers": [{"text": f"a stone {i}"}]}
+        | ({"iw": ["never"], "co": ["a stone"]} if i % 3 else {})
+        for i in range(n)
+    ]
 
 
 class Place:
     """An input of six records with a byte order mark, a blank line and a bad line; commands that read it."""
 
-    def __init__(self, folder: Path, said: pytest.CaptureFixture[str]) -> None:
+    def __init__(self, folder, said):
         self.source, self.output, self.one = (folder / f"{name}.jsonl" for name in ("in", "out", "one"))
         self.parts, self.said = folder_of(self.output), said
         lines = [json.dumps(record(i), ensure_ascii=False).encode() for i in range(6)]
         lines[2:2] = [b"", b"{broken"]
         self.source.write_bytes(BOM + b"\n".join(lines))
 
-    def run(self, *argv: object) -> tuple[int, list[int], str]:
+    def run(self, *argv):
         """The exit code, the numbers of the parts that were done, and the error."""
         self.said.readouterr()
         code = main([*map(str, argv)])
@@ -73,31 +74,31 @@ class Place:
         done = [int(number) for number in re.findall(r"^mitigate: part (\d+) done, ", said, re.M)]
         return code, done, "".join(line for line in said.splitlines() if "error: " in line)
 
-    def annotate(self, *more: object) -> tuple[int, list[int], str]:
+    def annotate(self, *more):
         where = ("--input", self.source, "--output", self.output, "--chunk-size", 2)
         return self.run("annotate", *where, *SCALED, *more)
 
-    def in_one_process(self) -> bytes:
+    def in_one_process(self):
         assert self.run("annotate", "--input", self.source, "--output", self.one, "--chunk-size", 2)[0] == 3
         return self.one.read_bytes()
 
-    def score(self, output: Path, *more: object) -> tuple[int, list[int], str]:
+    def score(self, output, *more):
         how = ("--similarity", "rouge-l", "--embedding", "tfidf")
         return self.run("fewl", "score", "--input", self.source, "--output", output, *how, *more)
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Place:
+def place(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(annotators, "load_annotator", lambda name, **options: RuleAnnotator())
     return Place(tmp_path, capsys)
 
 
 @contextmanager
-def stopped(at: int, raised: BaseException) -> Iterator[None]:
+def stopped(at, raised):
     """The annotator raises an error at a record."""
     judge = RuleAnnotator.annotate_batch
 
-    def annotate_batch(self: RuleAnnotator, records: Any) -> Any:
+    def annotate_batch(self, records):
         if any(record["id"] == at for record in records):
             raise raised
         return judge(self, records)
@@ -107,13 +108,13 @@ def stopped(at: int, raised: BaseException) -> Iterator[None]:
         yield
 
 
-def task(source: Path, settings: str = "") -> Task:
+def task(source, settings=""):
     folder = folder_of(source.with_name("out.jsonl"))
     folder.mkdir(exist_ok=True)
     return Task(source, folder, check_annotation_input, settings)
 
 
-def same(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def same(records):
     return records
 
 
@@ -123,9 +124,7 @@ def same(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
     st.booleans(),
     st.integers(1, 4),
 )
-def test_parts_hold_every_record_once(
-    tmp_path_factory: pytest.TempPathFactory, lines: list[bytes], marked: bool, size: int
-) -> None:
+def test_parts_hold_every_record_once(tmp_path_factory, lines, marked, size):
     path = tmp_path_factory.mktemp("cut") / "in.jsonl"
     path.write_bytes((BOM if marked else b"") + b"\n".join(lines))
     cut = task(path)
@@ -138,7 +137,7 @@ def test_parts_hold_every_record_once(
     assert sum(part.records for part in parts) == len(found)
 
 
-def test_the_bytes_of_one_process(place: Place) -> None:
+def test_the_bytes_of_one_process(place):
     one = place.in_one_process()
     assert place.annotate() == (3, [1, 2, 3], "")
     assert place.output.read_bytes() == one
@@ -149,7 +148,7 @@ def test_the_bytes_of_one_process(place: Place) -> None:
     assert not place.parts.exists()
 
 
-def test_a_stopped_run_goes_on(place: Place) -> None:
+def test_a_stopped_run_goes_on(place):
     with stopped(4, KeyboardInterrupt()):
         assert place.annotate()[:2] == (130, [1, 2])
     (place.parts / "part-00002-0.jsonl.1234abcd.part").write_text("half a li")  # of a worker that died
@@ -158,7 +157,7 @@ def test_a_stopped_run_goes_on(place: Place) -> None:
     assert not place.parts.exists()
 
 
-def test_a_part_that_fails_fails_alone(place: Place) -> None:
+def test_a_part_that_fails_fails_alone(place):
     with stopped(3, OSError("the server is gone")):
         code, done, why = place.annotate()
     assert (code, done, place.output.read_bytes()) == (1, [1, 3], b"")
@@ -167,7 +166,7 @@ def test_a_part_that_fails_fails_alone(place: Place) -> None:
     assert ids(place.output) == list(range(6))
 
 
-def test_other_lines_or_settings_are_done_anew(place: Place) -> None:
+def test_other_lines_or_settings_are_done_anew(place):
     with stopped(4, OSError("gone")):
         assert place.annotate()[1] == [1, 2]
         place.source.write_bytes(place.source.read_bytes().replace(b"Bridge 1 opened", b"Bridge X opened"))
@@ -175,14 +174,14 @@ def test_other_lines_or_settings_are_done_anew(place: Place) -> None:
         assert place.annotate("--annotator", "another")[1] == [1, 2]
 
 
-def test_an_output_of_one_process_is_continued(place: Place) -> None:
+def test_an_output_of_one_process_is_continued(place):
     one = place.in_one_process()
     place.output.write_bytes(b"".join(one.splitlines(keepends=True)[:3]) + b'{"id": 3, "ref')
     assert place.annotate() == (3, [2, 3], "")  # the first two were there; the second of part 2 is taken
     assert place.output.read_bytes() == one
 
 
-def test_another_annotator_does_not_continue(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_annotator_does_not_continue(place, monkeypatch):
     with stopped(4, OSError("gone")):
         assert place.annotate()[0] == 1
     monkeypatch.setattr(RuleAnnotator, "fingerprint", "other")
@@ -190,18 +189,17 @@ def test_another_annotator_does_not_continue(place: Place, monkeypatch: pytest.M
     assert code == 2
     assert "finished records are by an annotator with fingerprint rule, and embedded has other" in why
     assert place.annotate("--overwrite") == (3, [1, 2, 3], "")
-    rows = [json.loads(line) for line in place.output.read_text().splitlines()]
-    assert {row["annotator"]["fingerprint"] for row in rows} == {"other"}
+    assert {row["annotator"]["fingerprint"] for row in read_rows(place.output)} == {"other"}
     monkeypatch.setattr(RuleAnnotator, "fingerprint", "rule")
     code, _, why = place.annotate()  # nothing is left
     assert code == 2
     assert "with fingerprint other, and embedded has rule" in why
 
 
-def test_nodes_with_different_annotators_are_found(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nodes_with_different_annotators_are_found(place, monkeypatch):
     judge = RuleAnnotator.annotate_batch
 
-    def changing(self: RuleAnnotator, records: Any) -> Any:
+    def changing(self, records):
         monkeypatch.setattr(RuleAnnotator, "fingerprint", f"node {records[0]['id']}")
         return judge(self, records)
 
@@ -211,7 +209,7 @@ def test_nodes_with_different_annotators_are_found(place: Place, monkeypatch: py
     assert "annotators with fingerprints node 0, node 2, node 4: see that all nodes" in why
 
 
-def test_damaged_parts_and_changed_inputs_are_refused(place: Place) -> None:
+def test_damaged_parts_and_changed_inputs_are_refused(place):
     cut = task(place.source)
     part = cut.cut(2)[1]
     cut.do(part, same)
@@ -229,7 +227,7 @@ def test_damaged_parts_and_changed_inputs_are_refused(place: Place) -> None:
     assert not list(cut.folder.iterdir())
 
 
-def test_two_workers_may_do_one_part(place: Place) -> None:
+def test_two_workers_may_do_one_part(place):
     """As when Ray gave one up for lost: the second writes while the first is still at work."""
     cut = task(place.source)
     part = cut.cut(9)[0]
@@ -238,7 +236,7 @@ def test_two_workers_may_do_one_part(place: Place) -> None:
     assert [row["id"] for row in cut.rows([part])] == list(range(6))
 
 
-def test_a_full_disk_leaves_no_unfinished_file(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_no_unfinished_file(place, monkeypatch):
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)  # its files would be cut, and spoil later imports
     try:
@@ -253,7 +251,7 @@ def test_a_full_disk_leaves_no_unfinished_file(place: Place, monkeypatch: pytest
     assert ids(place.output) == list(range(6))
 
 
-def test_wrong_options(place: Place) -> None:
+def test_wrong_options(place):
     assert "give --input and --output" in place.run("annotate", "--distributed")[2]
     assert "--workers: expected 0 or more, got -1" in place.annotate("--workers", -1)[2]
     assert "--part-size: expected 1 or more, got 0" in place.annotate("--part-size", 0)[2]
@@ -262,17 +260,7 @@ def test_wrong_options(place: Place) -> None:
         assert "pip install 'hallucination-toolkit[ray]'" in why
 
 
-def questions(n: int) -> list[dict[str, Any]]:
-    """Questions that lack reference answers and, some of them, pairs; the last stands twice."""
-    rows = [
-        {"id": i, "question": f"When was tower {min(i, n - 2)} built?", "answers": [{"text": f"a stone {i}"}]}
-        | ({"iw": ["never"], "co": ["a stone"]} if i % 3 else {})
-        for i in range(n)
-    ]
-    return rows
-
-
-def reply(body: dict[str, Any]) -> Any:
+def reply(body):
     """References, IW/CO pairs, yes or no; always the same for the same message."""
     prompt = body["messages"][-1]["content"]
     number = int(hashlib.sha256(prompt.encode()).hexdigest()[:4], 16)
@@ -282,9 +270,11 @@ def reply(body: dict[str, Any]) -> Any:
     return completion(("Yes" if number % 2 else "No") if "Yes or No" in prompt else f"a stone {number}")
 
 
-@pytest.mark.parametrize("expertise", [[], ["--expertise", "prompted"]], ids=["pairs", "prompted"])
-def test_scores_are_those_of_one_process(place: Place, expertise: list[str]) -> None:
-    write(place.source, questions(7))
+@pytest.mark.parametrize(
+    "expertise", [[], pytest.param(["--expertise", "prompted"], marks=pytest.mark.slow)], ids=["pairs", "prompted"]
+)
+def test_scores_are_those_of_one_process(place, expertise):
+    write_rows(place.source, questions(7))
     with place.source.open("a") as file:
         file.write("{broken\n")
     with serving(reply) as server:
@@ -304,11 +294,11 @@ def test_scores_are_those_of_one_process(place: Place, expertise: list[str]) -> 
     assert mine["pairs"]["questions"] == 3  # 0, 3 and 6 had none
 
 
-def test_a_refused_request_fails_its_part_alone(place: Place) -> None:
-    write(place.source, questions(6))
+def test_a_refused_request_fails_its_part_alone(place):
+    write_rows(place.source, questions(6))
     broken = True
 
-    def script(body: dict[str, Any]) -> Any:
+    def script(body):
         refused = broken and "tower 3" in body["messages"][-1]["content"]
         return error(400, "not today") if refused else reply(body)
 
@@ -324,8 +314,8 @@ def test_a_refused_request_fails_its_part_alone(place: Place) -> None:
     assert ids(place.output) == list(range(6))
 
 
-def test_without_an_llm_to_ask_one_process_scores(place: Place) -> None:
-    write(place.source, [row | {"reference_answers": {"one": "a stone 1"}} for row in questions(4)])
+def test_without_an_llm_to_ask_one_process_scores(place):
+    write_rows(place.source, [row | {"reference_answers": {"one": "a stone 1"}} for row in questions(4)])
     assert place.score(place.one)[0] == place.score(place.output, *SCALED)[0] == 0
     assert place.output.read_bytes() == place.one.read_bytes()
 
@@ -333,11 +323,11 @@ def test_without_an_llm_to_ask_one_process_scores(place: Place) -> None:
 # --- with Ray ----------------------------------------------------------------------------------------------------
 
 
-def slow(folder: Path, deadly: bool) -> Any:
+def slow(folder, deadly):
     """Work that takes a while and says where it is done; the worker that first meets record 3 may kill itself."""
     import ray
 
-    def process(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def process(records):
         for row in records:
             with (folder / str(row["id"])).open("a") as file:
                 file.write(ray.get_runtime_context().get_node_id() + "\n")
@@ -352,15 +342,15 @@ def slow(folder: Path, deadly: bool) -> Any:
 @needs_ray
 @pytest.mark.timeout(600)
 @pytest.mark.filterwarnings("ignore")
-def test_killed_workers_and_nodes_lose_and_repeat_nothing(tmp_path: Path) -> None:
+def test_killed_workers_and_nodes_lose_and_repeat_nothing(tmp_path):
     import ray
     from ray.cluster_utils import Cluster
 
-    source = write(tmp_path / "in.jsonl", [record(i) for i in range(40)])
+    source = write_rows(tmp_path / "in.jsonl", [record(i) for i in range(40)])
     nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
     node, _ = nodes.add_node(num_cpus=1), nodes.add_node(num_cpus=1)
 
-    def kill(work: Task) -> None:
+    def kill(work):
         while len(list(work.folder.glob("part-*.jsonl"))) < 20 + 4:  # those of the first round and four more
             time.sleep(0.05)
         nodes.remove_node(node, allow_graceful=False)
@@ -373,7 +363,7 @@ def test_killed_workers_and_nodes_lose_and_repeat_nothing(tmp_path: Path) -> Non
             killer = threading.Thread(target=kill, args=(work,), daemon=True)
             if dies == "node":
                 killer.start()
-            told: list[str] = []
+            told = []
             prepare = partial(slow, folder, dies == "worker")
             do_parts(work, prepare, parts, Pool(nodes.address, workers=2), told.append)
             assert [row["id"] for row in work.rows(parts)] == list(range(40))
@@ -394,8 +384,8 @@ def test_killed_workers_and_nodes_lose_and_repeat_nothing(tmp_path: Path) -> Non
 
 @needs_ray
 @pytest.mark.timeout(900)
-def test_a_killed_run_on_ray_goes_on(tmp_path: Path) -> None:
-    source = write(tmp_path / "in.jsonl", [record(i) for i in range(200)])
+def test_a_killed_run_on_ray_goes_on(tmp_path):
+    source = write_rows(tmp_path / "in.jsonl", [record(i) for i in range(200)])
     one, many = tmp_path / "one.jsonl", tmp_path / "many.jsonl"
     assert main(["annotate", "--input", str(source), "--output", str(one), "--chunk-size", "4"]) == 0
     command = [sys.executable, "-m", "mitigate.cli", "annotate", "--input", source, "--output", many, "--distributed"]

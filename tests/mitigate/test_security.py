@@ -1,10 +1,8 @@
 """What SECURITY.md promises of the code: data is never run, weights are never unpickled, nothing starts a shell.
 
 By reading the sources, so that a new module can't forget it; what the servers and pages promise is tested beside them
-(`test_serve.py`, `test_report.py`, the demo's tests).
+(`test_serve.py`, `test_terminal.py`, `test_html.py`, the demo's tests).
 """
-
-from __future__ import annotations
 
 import ast
 from pathlib import Path
@@ -19,7 +17,7 @@ SHELLS = {"os.system", "os.popen", "subprocess.getoutput", "subprocess.getstatus
 MODELS = ("AutoModel", "SentenceTransformer", "AutoPeftModel")
 
 
-def dotted(node: ast.expr) -> str:
+def dotted(node):
     """`a.b.c` of a name or attribute, "" for anything else."""
     if isinstance(node, ast.Name):
         return node.id
@@ -29,7 +27,7 @@ def dotted(node: ast.expr) -> str:
     return ""
 
 
-def faults(source: str) -> list[str]:
+def faults(source):
     """What a source file does that it must not."""
     found = []
     for node in ast.walk(ast.parse(source)):
@@ -62,11 +60,11 @@ def faults(source: str) -> list[str]:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_source(path: Path) -> None:
+def test_source(path):
     assert faults(path.read_text(encoding="utf-8")) == []
 
 
-def test_the_recipes_loader_is_a_safe_one() -> None:
+def test_the_recipes_loader_is_a_safe_one():
     import yaml
 
     from mitigate.recipes.config import _Loader
@@ -76,7 +74,7 @@ def test_the_recipes_loader_is_a_safe_one() -> None:
 
 
 @pytest.mark.parametrize("text", ["!!python/object/apply:os.system ['echo']", "!!python/name:os.system", "!!new a"])
-def test_a_recipe_runs_no_code(text: str, tmp_path: Path) -> None:
+def test_a_recipe_runs_no_code(text, tmp_path):
     from mitigate.io import UsageError
     from mitigate.recipes.config import read_yaml
     from mitigate.rewards.config import read_config
@@ -104,12 +102,7 @@ def test_a_recipe_runs_no_code(text: str, tmp_path: Path) -> None:
         ("AutoTokenizer.from_pretrained(x, trust_remote_code=args.trust)", "runs code"),
     ],
 )
-def test_faults_are_seen(source: str, fault: str) -> None:
+def test_faults_are_seen(source, fault):
     assert fault in " ".join(faults(source))
-
-
-@pytest.mark.parametrize(
-    "source", ["model.eval()", "re.compile(x)", "yaml.safe_load(x)", "torch.load(x, weights_only=True)"]
-)
-def test_what_is_fine(source: str) -> None:
-    assert faults(source) == []
+    for fine in ("model.eval()", "re.compile(x)", "yaml.safe_load(x)", "torch.load(x, weights_only=True)"):
+        assert faults(fine) == []

@@ -1,11 +1,7 @@
 """Label-free SFT: split, rows, weights by score, and the recipe on a tiny model: it learns what was picked."""
 
-from __future__ import annotations
-
 import json
 import re
-from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -13,13 +9,14 @@ from safetensors.torch import load_file
 
 from mitigate.cli.main import main
 from mitigate.sft import as_row, drawn_by_score, is_test, pairs, prompt
+from tests.helpers.jsonl import read_rows, write_rows
 from tests.helpers.tiny_models import save_decoder
 
 # TRL sets the old name of a trainer option that transformers renames.
 pytestmark = pytest.mark.filterwarnings("ignore:.*gradient_checkpointing.* is deprecated:FutureWarning")
 
 
-def test_the_split_depends_on_the_words_only() -> None:
+def test_the_split_depends_on_the_words_only():
     questions = [f"What is thing number {i}?" for i in range(2000)]
     held_out = [is_test(q, 0.2) for q in questions]
     assert 330 < sum(held_out) < 470  # 400 ± 4 standard deviations of 17.9
@@ -28,7 +25,7 @@ def test_the_split_depends_on_the_words_only() -> None:
     assert all(is_test(q, 0.5) for q, out in zip(questions, held_out, strict=True) if out)  # a larger share keeps them
 
 
-def test_rows_hold_prompt_and_completion() -> None:
+def test_rows_hold_prompt_and_completion():
     assert as_row("Q\nx?", "A\nQuestion: y", "plain") == {
         "prompt": "Question: Q x?\nAnswer:",
         "completion": " A Question: y",
@@ -38,7 +35,7 @@ def test_rows_hold_prompt_and_completion() -> None:
     assert prompt("Q?", "chat") == row["prompt"]
 
 
-def test_rows_are_drawn_by_score() -> None:
+def test_rows_are_drawn_by_score():
     scores = [0.0, 1.0, float("-inf")] * 1000
     drawn = drawn_by_score(scores, 1.0, seed=0)
     assert len(drawn) == 3000
@@ -53,7 +50,7 @@ def test_rows_are_drawn_by_score() -> None:
         drawn_by_score([1.0], 0, 0)
 
 
-def test_pairs_carry_what_is_known() -> None:
+def test_pairs_carry_what_is_known():
     answers = [{"text": "yes", "label": True}, {"text": "no", "label": 0}, {"text": "perhaps"}]
     records = [{"id": "1", "question": "Q", "answers": answers}, {"id": "2", "question": "R", "answers": []}]
     assert pairs(records, ["a", ""], ["b", "c"]) == [
@@ -61,7 +58,7 @@ def test_pairs_carry_what_is_known() -> None:
     ]
 
 
-def records() -> list[dict[str, Any]]:
+def records():
     """Two references agree on "anna", the baseline's says "otto"."""
     references = {"one": "otto", "two": "anna", "three": "anna"}
     answers = [{"text": "otto", "label": False}, {"text": "anna", "label": True}]
@@ -72,15 +69,14 @@ def records() -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def base(tmp_path_factory):
     return save_decoder(tmp_path_factory.mktemp("base"), "opt")
 
 
-def recipe(folder: Path, base: Path, **more: Any) -> Path:
-    data = folder / "data.jsonl"
-    data.write_text("".join(json.dumps(row) + "\n" for row in records()))
+def recipe(folder, base, **more):
+    data = write_rows(folder / "data.jsonl", records())
     training = {"epochs": 10, "batch_size": 8, "learning_rate": 0.01, "evaluate_every": 10, "max_tokens": 64}
-    options: dict[str, Any] = {
+    options = {
         "task": "sft", "about": "a", "hardware": "h", "model": str(base), "data": str(data), "baseline": "one",
         "form": "plain", "answer_tokens": 8,
         "scoring": {"similarity": "rouge-l", "penalty": False, "embedding": "tfidf"},
@@ -91,14 +87,10 @@ def recipe(folder: Path, base: Path, **more: Any) -> Path:
     return path
 
 
-def rows(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def test_the_model_learns_the_picked_answers(tmp_path: Path, base: Path) -> None:
+def test_the_model_learns_the_picked_answers(tmp_path, base):
     out = tmp_path / "run"
     assert main(["run", str(recipe(tmp_path, base)), "--output", str(out)]) == 0
-    train, test, answers = (rows(out / f"{name}.jsonl") for name in ("train", "test", "answers"))
+    train, test, answers = (read_rows(out / f"{name}.jsonl") for name in ("train", "test", "answers"))
     assert {row["answer"] for row in train} == {"anna"}  # two of three references, not the baseline's
     assert len(train) + len(test) == 30
     assert not {row["question"] for row in train} & {row["question"] for row in test}
@@ -110,22 +102,16 @@ def test_the_model_learns_the_picked_answers(tmp_path: Path, base: Path) -> None
     assert any(not before[name].equal(after[name]) for name in after if name in before)
 
 
-def test_resumed_equals_uninterrupted_and_lora_merges(
-    tmp_path: Path, base: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_resumed_equals_uninterrupted_and_lora_merges(tmp_path, base, monkeypatch):
     import transformers
 
-    more: Any = {
-        "pick": "baseline",
-        "lora": {"rank": 4, "dropout": 0.0},
-        "training": {"evaluate_every": 2, "max_steps": 5},
-    }
+    more = {"pick": "baseline", "lora": {"rank": 4, "dropout": 0.0}, "training": {"evaluate_every": 2, "max_steps": 5}}
     path = recipe(tmp_path, base, **more)
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     assert main(["run", str(path), "--output", str(whole)]) == 0
     step = transformers.Trainer.training_step
 
-    def killed(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def killed(self, *args, **kwargs):
         if self.state.global_step == 3:
             raise KeyboardInterrupt
         return step(self, *args, **kwargs)
@@ -139,17 +125,17 @@ def test_resumed_equals_uninterrupted_and_lora_merges(
     assert not any("lora" in name for name in one)
     for name, tensor in one.items():
         assert tensor.allclose(two[name], atol=1e-6), name
-    steps = [row["step"] for row in rows(broken / "metrics.jsonl")]
+    steps = [row["step"] for row in read_rows(broken / "metrics.jsonl")]
     assert steps == sorted(steps)
-    assert {row["answer"] for row in rows(whole / "train.jsonl")} == {"otto"}
+    assert {row["answer"] for row in read_rows(whole / "train.jsonl")} == {"otto"}
 
 
-def test_drawn_questions_are_counted_once(tmp_path: Path, base: Path) -> None:
+def test_drawn_questions_are_counted_once(tmp_path, base):
     """Equal scores: rows are drawn with replacement, so some questions come twice and others not."""
     out = tmp_path / "run"
     path = recipe(tmp_path, base, weight_temperature=1.0, training={"max_steps": 1})
     assert main(["run", str(path), "--output", str(out)]) == 0
-    questions = [row["question"] for row in rows(out / "train.jsonl")]
+    questions = [row["question"] for row in read_rows(out / "train.jsonl")]
     done = json.loads((out / "done.json").read_text())
     assert (done["train_rows"], done["train_questions"]) == (len(questions), len(set(questions)))
     assert len(set(questions)) < len(questions)
@@ -165,9 +151,7 @@ def test_drawn_questions_are_counted_once(tmp_path: Path, base: Path) -> None:
         ({"training": {"epochs": 0}}, "training.epochs: .*greater than 0"),
     ],
 )
-def test_mistakes_are_told_first(
-    tmp_path: Path, base: Path, capsys: pytest.CaptureFixture[str], more: dict[str, Any], message: str
-) -> None:
+def test_mistakes_are_told_first(tmp_path, base, capsys, more, message):
     path = recipe(tmp_path, base, **more)
     assert main(["run", str(path), "--output", str(tmp_path / "run")]) == 2
     assert re.search(message, capsys.readouterr().err)

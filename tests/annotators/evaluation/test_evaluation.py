@@ -56,12 +56,9 @@ def test_figures_by_hand() -> None:
 def test_what_became_of_each_label() -> None:
     labels = _result(n_resamples=0)["labels"]
     assert labels["supported"] == {
-        "n": 3,
-        "coverage": 1.0,
-        "recall": 2 / 3,
-        "called_hallucinated": 1 / 3,
+        "n": 3, "coverage": 1.0, "recall": 2 / 3, "called_hallucinated": 1 / 3,
         "predicted": {"supported": 2, "unverifiable": 1},
-    }
+    }  # fmt: skip
     assert labels["contradictory"]["predicted"] == {"contradictory": 1, "unchecked": 1}
     assert labels["contradictory"]["recall"] == 0.5
     assert labels["contradictory"]["coverage"] == 0.5
@@ -145,7 +142,7 @@ def test_intervals_draw_whole_groups() -> None:
 
 
 def test_reading_reports_each_bad_line(tmp_path: Path) -> None:
-    good = json.dumps(FOUR_WAY[0])
+    good, start = json.dumps(FOUR_WAY[0]), '{"sentence": "s", "reference": "r", "label": "supported", '
     bad = {
         "not json": ("{", "", "one JSON object"),
         "no object": ("[1]", "", "a JSON object"),
@@ -153,17 +150,9 @@ def test_reading_reports_each_bad_line(tmp_path: Path) -> None:
         "blank sentence": ('{"sentence": " ", "reference": "r", "label": "supported"}', "sentence", "with text"),
         "no reference": ('{"sentence": "s", "label": "supported"}', "reference", "a string"),
         "label": ('{"sentence": "s", "reference": "r", "label": "true"}', "label", "one of supported, contradictory"),
-        "fragments": (
-            '{"sentence": "s", "reference": "r", "label": "supported", "fragments": ["a", 1]}',
-            "fragments",
-            "a list of strings",
-        ),
-        "language": ('{"sentence": "s", "reference": "r", "label": "supported", "lang": 3}', "lang", "a string"),
-        "correction": (
-            '{"sentence": "s", "reference": "r", "label": "supported", "correction": []}',
-            "correction",
-            "a string",
-        ),
+        "fragments": (start + '"fragments": ["a", 1]}', "fragments", "a list of strings"),
+        "language": (start + '"lang": 3}', "lang", "a string"),
+        "correction": (start + '"correction": []}', "correction", "a string"),
     }
     path = tmp_path / "mixed.dev.jsonl"
     path.write_text("\n".join([good, *(text for text, _, _ in bad.values()), "", good]), encoding="utf-8")

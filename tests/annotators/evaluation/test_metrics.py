@@ -96,13 +96,10 @@ HAND: list[tuple[str, str | None, dict[str, float] | None, bool]] = [
 ]
 
 
-def _hand(**options: Any) -> dict[str, Any]:
-    gold, predicted, scores, two_way = zip(*HAND, strict=True)
-    return m.summarise(gold, predicted, scores, two_way_only=two_way, **options)
-
-
 def test_summary_by_hand() -> None:
-    figures = _hand(n_resamples=0)
+    gold, predicted, scores, two_way = zip(*HAND, strict=True)
+    figures = m.summarise(gold, predicted, scores, two_way_only=two_way, n_resamples=0)
+    assert m.summarise(gold, predicted, scores, n_resamples=0)["n_four_way"] == 7  # without two-way flags
     assert (figures["n"], figures["n_two_way"], figures["n_auc"], figures["n_four_way"]) == (8, 7, 6, 6)
     assert figures["coverage"] == pytest.approx(7 / 8)
     # Not hallucinated: 3 of 3 right (a predicted no_fact is right). Hallucinated: 2 of 4 (one unchecked).
@@ -120,12 +117,8 @@ def test_summary_by_hand() -> None:
     assert figures["classes"]["supported"] == {"precision": 0.5, "recall": 0.5, "f1": 0.5, "n": 2, "n_predicted": 2}
     assert figures["classes"]["contradictory"]["precision"] is None  # never predicted
     assert figures["confusion"]["contradictory"] == {
-        "supported": 0,
-        "contradictory": 0,
-        "unverifiable": 1,
-        "no_fact": 0,
-        "unchecked": 1,
-    }
+        "supported": 0, "contradictory": 0, "unverifiable": 1, "no_fact": 0, "unchecked": 1,
+    }  # fmt: skip
     assert figures["confusion_two_way"] == {
         "hallucinated": {"hallucinated": 2, "not_hallucinated": 1, "unchecked": 1},
         "supported": {"hallucinated": 0, "not_hallucinated": 3, "unchecked": 0},
@@ -138,20 +131,13 @@ def test_summary_by_hand() -> None:
     assert figures["ece_4way"] == pytest.approx((0.2 + 1.2 + 0.7 + 0.1) / 5)
 
 
-def test_without_two_way_flags_supported_rows_are_four_way() -> None:
-    gold, predicted, scores, _ = zip(*HAND, strict=True)
-    assert m.summarise(gold, predicted, scores, n_resamples=0)["n_four_way"] == 7
-
-
 def test_nothing_is_none_never_zero() -> None:
     figures = m.summarise([], [], [])
     for name in ("coverage", "auc", "balanced_accuracy", "ece", "accuracy", "macro_f1", "ece_4way"):
         assert figures[name] is None, name
     only_supported = m.summarise(["supported"] * 3, ["supported", None, "no_fact"])
-    assert only_supported["auc"] is None  # no scores and one class
-    assert only_supported["balanced_accuracy"] is None
-    assert only_supported["balanced_accuracy_4way"] is None
-    assert only_supported["ece"] is None
+    for name in ("auc", "balanced_accuracy", "balanced_accuracy_4way", "ece"):  # no scores and one class
+        assert only_supported[name] is None, name
     assert only_supported["accuracy"] == pytest.approx(1 / 3)
     nothing_checked = m.summarise(["supported", "contradictory"], [None, None])
     assert nothing_checked["accuracy"] == 0.0
@@ -187,13 +173,12 @@ def test_summary_equals_sklearn_on_many_rows() -> None:
     figures = m.summarise(gold, predicted, [_scores(*row) for row in chances.tolist()], n_resamples=0)
     assert figures["accuracy"] == pytest.approx(sk.accuracy_score(gold, predicted))
     assert figures["balanced_accuracy_4way"] == pytest.approx(sk.balanced_accuracy_score(gold, predicted))
-    assert figures["macro_f1"] == pytest.approx(sk.f1_score(gold, predicted, average="macro"))
+    for average in ("macro", "weighted"):
+        assert figures[f"{average}_f1"] == pytest.approx(sk.f1_score(gold, predicted, average=average))
     precision, recall, f1, count = sk.precision_recall_fscore_support(gold, predicted, labels=LABELS)
     for i, label in enumerate(LABELS):
         row = figures["classes"][label]
-        assert row["precision"] == pytest.approx(precision[i])
-        assert row["recall"] == pytest.approx(recall[i])
-        assert row["f1"] == pytest.approx(f1[i])
+        assert [row[k] for k in ("precision", "recall", "f1")] == pytest.approx([precision[i], recall[i], f1[i]])
         assert row["n"] == count[i]
     table = np.array([list(figures["confusion"][label].values()) for label in LABELS])
     assert (table[:, :4] == sk.confusion_matrix(gold, predicted, labels=LABELS)).all()

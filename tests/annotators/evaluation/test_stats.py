@@ -92,14 +92,9 @@ def test_agreement_per_type_reference_and_correction() -> None:
     ]
     found = agreement(pairs, ["1", "1", "2", "2", "3"], n_resamples=50)
     assert {name: (f.value, f.n) for name, f in found.items() if name != "kappa"} == {
-        "type": (3 / 5, 5),
-        "type:supported": (1.0, 1),
-        "type:contradictory": (1 / 3, 3),
-        "type:no_fact": (1.0, 1),
-        "reference": (2 / 3, 3),  # overlaps 0.5, 0, 1
-        "reference_overlap": (0.5, 3),
-        "correction": (0.5, 2),
-    }
+        "type": (3 / 5, 5), "type:supported": (1.0, 1), "type:contradictory": (1 / 3, 3), "type:no_fact": (1.0, 1),
+        "reference": (2 / 3, 3), "reference_overlap": (0.5, 3), "correction": (0.5, 2),  # overlaps 0.5, 0, 1
+    }  # fmt: skip
     # labels agree 3/5; chance: supported 2·1, contradictory 1·3, no_fact 1·1 of 25 → 6/25
     assert found["kappa"].value == pytest.approx((3 / 5 - 6 / 25) / (1 - 6 / 25))
 

@@ -9,17 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from annotators.evaluation.anah import flatten
+from annotators.evaluation.anah import flatten, gold_edits
 from annotators.generative.prompts import names_of
 from annotators.generative.protocols import Windows
-from annotators.generative.samples import (
-    annotation_samples,
-    answer_samples,
-    dialogue_samples,
-    edits,
-    mix,
-    question_samples,
-)
+from annotators.generative.samples import annotation_samples, answer_samples, dialogue_samples, mix, question_samples
 from annotators.generative.tagged import parse_tagged
 from annotators.verifier.causal import tokenize
 from tests.helpers.anah_fixture import TOPICS, made_topics, write_topics
@@ -99,10 +92,10 @@ def test_gold_fragment_outside_the_window_widens_it() -> None:
 
 def test_edits_come_from_pairs_or_sentences() -> None:
     row = {"sentence": "It has 30 locks.", "label": "contradictory", "correction": "It has 17 locks."}
-    assert edits(row) == [("30", "17")]
-    assert edits({**row, "edits": [["30 locks", "17 locks"]]}) == [("30 locks", "17 locks")]
-    assert edits({**row, "label": "supported"}) == []
-    assert edits({**row, "correction": None}) == []
+    assert gold_edits(row) == [("30", "17")]
+    assert gold_edits({**row, "edits": [["30 locks", "17 locks"]]}) == [("30 locks", "17 locks")]
+    assert gold_edits({**row, "label": "supported"}) == []
+    assert gold_edits({**row, "correction": None}) == []
 
 
 def test_other_tasks() -> None:

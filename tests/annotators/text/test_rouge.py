@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from rouge_score import rouge_scorer
 
-from annotators.text.rouge import is_chinese, rouge_l, rouge_words
+from annotators.text.words import is_chinese, rouge_l, rouge_words
 
 SENTENCES = [
     "Water boils at 100 degrees Celsius at sea level.", "At sea level, water boils at one hundred degrees.",

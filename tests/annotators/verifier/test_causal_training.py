@@ -8,8 +8,7 @@ import torch
 
 from annotators import LABELS
 from annotators.evaluation.anah import flatten
-from annotators.verifier.causal import IGNORED
-from annotators.verifier.causal_training import UNSUPPORTED, class_weights, collator, figures, head_loss, training_rows
+from annotators.verifier.causal import IGNORED, UNSUPPORTED, class_weights, collator, figures, head_loss, training_rows
 from tests.helpers.anah_fixture import TOPICS
 from tests.helpers.tiny_models import tokenizer
 

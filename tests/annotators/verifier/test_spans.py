@@ -11,7 +11,7 @@ from rich.console import Console
 from annotators import Annotator, load_annotator
 from annotators.records import HALLUCINATED
 from annotators.text.words import words_of
-from annotators.verifier.spans import doubts, unsupported_spans
+from annotators.verifier.judging import doubts, unsupported_spans
 from mitigate.report.terminal import render_record
 
 REFERENCE = (

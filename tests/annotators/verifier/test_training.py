@@ -17,27 +17,7 @@ from annotators.verifier.annotator import DiscriminativeAnnotator
 from annotators.verifier.combiner import UNSUPPORTED
 from annotators.verifier.encoder import PairEncoder
 from annotators.verifier.synthetic import SMALL_TALK, Example
-from annotators.verifier.training import (
-    SOURCES,
-    TALK_REFERENCES,
-    Settings,
-    batch_order,
-    best_threshold,
-    calibrate,
-    fit_combiner,
-    fit_idf,
-    labelled_examples,
-    read_examples,
-    read_rows,
-    row_weights,
-    synthetic,
-    token_targets,
-    train_annotator,
-    train_stage,
-    usable,
-    windows,
-    write_examples,
-)
+from annotators.verifier.training import SOURCES, Settings, train_annotator, train_stage
 from engines.embedding import Embedder
 from mitigate.io import UsageError
 from mitigate.recipes.config import load_recipe, read_yaml, recipes_folder
@@ -72,7 +52,7 @@ def rows_of(label: str, n: int, fold: int | None = None) -> list[dict[str, Any]]
 
 def test_row_weights_by_hand() -> None:
     # source a: 4 rows, 1 supported, 3 hallucinated; source b: 1 supported. power ½: a cell weighs 4^½ / its rows
-    weights = row_weights(np.array(["a", "a", "a", "a", "b"]), np.array([0, 1, 2, UNSUPPORTED, 0]))
+    weights = training.row_weights(np.array(["a", "a", "a", "a", "b"]), np.array([0, 1, 2, UNSUPPORTED, 0]))
     raw = np.array([2 / 1, 2 / 3, 2 / 3, 2 / 3, 1.0])
     assert weights == pytest.approx(raw / raw.mean())
 
@@ -80,7 +60,7 @@ def test_row_weights_by_hand() -> None:
 def test_best_threshold_balances_sources() -> None:
     # supported rows score 0.7, others 0.4 in both sources: any threshold in (0.4, 0.7] is perfect
     p = np.array([[0.7, 0.3, 0.0, 0.0], [0.4, 0.6, 0.0, 0.0]] * 2)
-    chosen = best_threshold(p, np.array([0, 1, 0, 2]), np.array(["a", "a", "b", "b"]))
+    chosen = training.best_threshold(p, np.array([0, 1, 0, 2]), np.array(["a", "a", "b", "b"]))
     assert 0.4 < chosen <= 0.7
 
 
@@ -149,12 +129,12 @@ def test_interrupted_training_ends_the_same(base: str, tmp_path: Path, monkeypat
 def test_targets_by_hand(base: str) -> None:
     example = examples(2)[1]
     (pair,) = PairEncoder(base).pairs([("", example.sentence, example.passages)])
-    wanted = token_targets(pair, example)
+    wanted = training.token_targets(pair, example)
     hit = [a < 10 and b > 7 for a, b in pair.offsets.tolist()]
     assert wanted.tolist() == [float(h) for h in hit]
     unknown = Example("", example.sentence, example.passages, 2, None, "made")
-    assert set(token_targets(pair, unknown).tolist()) == {-1.0}
-    order = batch_order([5] * 10, 4, seed=0)
+    assert set(training.token_targets(pair, unknown).tolist()) == {-1.0}
+    order = training.batch_order([5] * 10, 4, seed=0)
     assert sorted(i for numbers in order for i in numbers) == list(range(10))
 
 
@@ -165,17 +145,17 @@ def test_examples_of_labels_and_files(tmp_path: Path) -> None:
          "correction": "It is long."},
         {"label": "unsupported", "source": "begin", "sentence": "It is red.", "question": None},
     ]  # fmt: skip
-    made = labelled_examples(rows, [("a",), ("b", "c"), ()], np.array([1.0, 2.0, 3.0]))
+    made = training.labelled_examples(rows, [("a",), ("b", "c"), ()], np.array([1.0, 2.0, 3.0]))
     assert [e.spans for e in made] == [(), ((6, 11),), None]
     assert [e.target for e in made] == [0, UNSUPPORTED, UNSUPPORTED]
     assert made[1] == Example("How long?", "It is short.", ("b", "c"), UNSUPPORTED, ((6, 11),), "summedits", 2.0)
-    write_examples(made, tmp_path / "e.jsonl")
-    assert read_examples(tmp_path / "e.jsonl") == made
+    training.write_examples(made, tmp_path / "e.jsonl")
+    assert training.read_examples(tmp_path / "e.jsonl") == made
 
 
 def test_synthetic_rows_come_from_training_folds_only() -> None:
     rows = [row for fold in range(5) for row in rows_of("supported", 4, fold)]
-    extra, parents = synthetic(rows)
+    extra, parents = training.synthetic(rows)
     talk = [row for row in extra if row["label"] == "no_fact"]
     edits = extra[: len(extra) - len(talk)]
     assert len(parents) == len(extra)
@@ -183,23 +163,23 @@ def test_synthetic_rows_come_from_training_folds_only() -> None:
     assert {rows[i]["fold"] for i in parents} == {2, 3, 4}
     assert {row["label"] for row in edits} == {"contradictory"}
     assert all(new["reference"] == rows[i]["reference"] for new, i in zip(extra, parents, strict=True))
-    assert len(talk) == TALK_REFERENCES * len(SMALL_TALK)
+    assert len(talk) == training.TALK_REFERENCES * len(SMALL_TALK)
     assert not any("{" in row["sentence"] for row in talk)
-    assert synthetic(rows) == (extra, parents)
+    assert training.synthetic(rows) == (extra, parents)
 
 
 def test_the_whole_path_learns(tmp_path: Path) -> None:
     """Made-up rows whose labels follow simple rules: after training, unseen rows of fold 1 are judged right."""
     rows = [row for fold in (1, 2, 3, 4) for label in LABELS for row in rows_of(str(label), 15, fold)]
     embedder = Embedder(dtype="float32")
-    idf = fit_idf([row for row in rows if row["fold"] != 1])
-    table, passages = windows(rows, idf, embedder, tmp_path)
-    again, same = windows(rows, idf, embedder, tmp_path)
+    idf = training.fit_idf([row for row in rows if row["fold"] != 1])
+    table, passages = training.windows(rows, idf, embedder, tmp_path)
+    again, same = training.windows(rows, idf, embedder, tmp_path)
     assert np.array_equal(table.features, again.features)
     assert passages == same
     assert len(passages) == len(rows)
     assert all(text in row["reference"] for row, texts in zip(rows, passages, strict=True) for text in texts)
-    combiner = calibrate(fit_combiner(table, FOLD_NAMES["train"]), table, None, None)
+    combiner = training.calibrate(training.fit_combiner(table, FOLD_NAMES["train"]), table, None, None)
     annotator = DiscriminativeAnnotator(combiner, idf, embedder)
     unseen = [row for row in rows if row["fold"] == 1]
     right = [a.label == row["label"] for a, row in zip(annotator.predict(unseen), unseen, strict=True)]
@@ -215,7 +195,7 @@ def test_sources_are_the_english_trainable_ones() -> None:
 def test_fold_0_shares_no_text_with_other_folds() -> None:
     if not (DATA / "sentences").is_dir():
         pytest.skip("skipped: data not here")
-    rows = [row for row in read_rows(DATA) if usable(row, SOURCES)]
+    rows = [row for row in training.read_rows(DATA) if training.usable(row, SOURCES)]
     assert {row["source"] for row in rows} == set(SOURCES)
     for text in ("reference", "sentence"):
         seen = {row[text] for row in rows if row["fold"] == 0}
@@ -258,7 +238,7 @@ def test_a_run_writes_an_annotator_and_goes_on(tmp_path: Path) -> None:
 
 
 def test_the_recipe_states_the_defaults() -> None:
-    """The recipe's values are the defaults of the run and of the kind."""
+    """The recipe's values are the defaults of the run and of the task."""
     data = read_yaml(recipes_folder() / "annotators" / "embedded.yaml")
     options = Options.model_validate(data)
     defaults = Settings(options.data, SOURCES)

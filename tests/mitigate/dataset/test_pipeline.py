@@ -1,7 +1,5 @@
 """The data set pipeline end to end, with a model that plays along and one that does not, and with bad inputs."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path
@@ -31,7 +29,7 @@ def good_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_every_topic_gets_its_own_document_among_namesakes(good_run: Path) -> None:
+def test_every_topic_gets_its_own_document_among_namesakes(good_run):
     found = {row["topic"]: row["document"] for row in rows(good_run / "04_references.jsonl")}
     assert found == TRUTH
     namesakes: Counter[str] = Counter()
@@ -43,7 +41,7 @@ def test_every_topic_gets_its_own_document_among_namesakes(good_run: Path) -> No
     assert min(namesakes.values()) >= 2
 
 
-def test_data_set_holds_what_was_made(good_run: Path) -> None:
+def test_data_set_holds_what_was_made(good_run):
     from datasets import Dataset
 
     sentences, anah = rows(good_run / "dataset/sentences.jsonl"), rows(good_run / "dataset/anah.jsonl")
@@ -77,7 +75,7 @@ def test_data_set_holds_what_was_made(good_run: Path) -> None:
     assert read.to_list() == sentences
 
 
-def test_statistics_count_and_chart(good_run: Path) -> None:
+def test_statistics_count_and_chart(good_run):
     figures = json.loads((good_run / "statistics.json").read_text())
     assert {k: figures["counts"]["en"][k] for k in ("topics", "questions", "answers", "sentences")} == {
         "topics": 8, "questions": 24, "answers": 48, "sentences": 48 + 24 * 3,
@@ -90,7 +88,7 @@ def test_statistics_count_and_chart(good_run: Path) -> None:
     assert (good_run / "topics.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_bad_replies_are_read_strictly_and_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_replies_are_read_strictly_and_named(tmp_path, capsys):
     names = ("Harrow Bridge", "Nettle cloth", "青石桥", "竹纸")
     code, out = build(tmp_path, replying(bad), topics=some_topics(tmp_path, *names))
     assert code == 3
@@ -116,7 +114,7 @@ def test_bad_replies_are_read_strictly_and_named(tmp_path: Path, capsys: pytest.
     assert "an empty reply" in missing[0]["problems"][0]["expected"]
 
 
-def test_a_broken_or_stopping_server_loses_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_broken_or_stopping_server_loses_nothing(tmp_path, capsys):
     down = {"on": True}
 
     def script(body: dict[str, Any]) -> Reply:
@@ -139,7 +137,7 @@ def test_a_broken_or_stopping_server_loses_nothing(tmp_path: Path, capsys: pytes
     assert len(rows(out / "dataset/anah.jsonl")) == 2
 
 
-def test_bad_inputs_are_named_others_go_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_inputs_are_named_others_go_on(tmp_path, capsys):
     corpus = tmp_path / "corpus"
     corpus.mkdir()
     (corpus / "blue.md").write_text(f"# Blue Lantern\n\n{texts()['blue-lantern-lamp.md']}", encoding="utf-8")
@@ -186,9 +184,7 @@ def test_bad_inputs_are_named_others_go_on(tmp_path: Path, capsys: pytest.Captur
         ({"questions": {"per_topics": 3}}, "did you mean 'per_topic'"),
     ],
 )  # fmt: skip
-def test_wrong_recipe_is_refused_before_asking(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: dict[str, Any], message: str
-) -> None:
+def test_wrong_recipe_is_refused_before_asking(tmp_path, capsys, options, message):
     if options.get("engine", 0) is None:
         options = {**options, "questions": {"engine": "transformers:x"}, "filters": {"engine": "transformers:x"},
                    "selection": {"engine": "transformers:x"}}  # fmt: skip
@@ -199,9 +195,7 @@ def test_wrong_recipe_is_refused_before_asking(
     assert not (tmp_path / "o").exists()
 
 
-def test_generative_annotator_and_local_model_together(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_generative_annotator_and_local_model_together(tmp_path, monkeypatch, capsys):
     """One run with an LLM that annotates both languages, and answers of a tiny local checkpoint."""
     monkeypatch.setattr(annotators, "load_annotator", load_annotator)
     tiny = save_decoder(tmp_path / "tiny", max_position_embeddings=2048)

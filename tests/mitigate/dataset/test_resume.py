@@ -1,7 +1,5 @@
 """The data set pipeline killed with SIGKILL at every stage: continued, it ends the same and asks nothing twice."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -106,7 +104,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.slow
-def test_killed_run_ends_the_same_without_repeats(runner: Runner, tmp_path: Path) -> None:
+def test_killed_run_ends_the_same_without_repeats(runner, tmp_path):
     script, one = Killing(), {"concurrency": 1}
     with serving(script) as server:
         path = recipe(

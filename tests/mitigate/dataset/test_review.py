@@ -1,13 +1,9 @@
 """The data set pipeline with a person who corrects: what is written for them, and what is read back."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from mitigate.cli.main import main
 from mitigate.dataset.review import SENTENCE_COLUMNS
@@ -28,7 +24,7 @@ def write_cells(path: Path, cells: list[dict[str, str]], **dialect: Any) -> None
         writer.writerows(cells)
 
 
-def test_review_at_matching_and_at_annotation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_review_at_matching_and_at_annotation(tmp_path, capsys):
     names = ("Harrow Bridge", "Nettle cloth", "竹纸")
     topics = some_topics(tmp_path, *names)
     with serving(replying(lambda p: "No" if "Topic: Nettle" in p else good(p))) as server:
@@ -83,7 +79,7 @@ def test_review_at_matching_and_at_annotation(tmp_path: Path, capsys: pytest.Cap
     assert exported[f"{record}/s{number}"]["correction"] == "It was made in 1870."
 
 
-def test_no_cell_is_a_formula(tmp_path: Path) -> None:
+def test_no_cell_is_a_formula(tmp_path):
     topics = tmp_path / "topics.jsonl"
     topics.write_text('{"topic": "=cmd|calc", "description": "@SUM(1)\\nHarrow Bridge", "language": "en"}\n')
     corpus = tmp_path / "d.jsonl"

@@ -1,20 +1,17 @@
 """Judging pairs: both orders, strict verdicts, shares and win rate, metrics without an LLM."""
 
-from __future__ import annotations
-
 import io
 import json
 import math
 import re
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from mitigate.cli.main import main
 from mitigate.inference.judge import by_annotator, by_similarity, chats, combine, estimate, prompt, read_verdict, tally
-from tests.helpers.engines_server import Reply, completion, error, serving
+from tests.helpers.engines_server import completion, error, serving
+from tests.helpers.jsonl import read_rows, write_rows
 from tests.helpers.rule_annotator import LOST, REFERENCE, RIGHT, WRONG, RuleAnnotator
 
 PAIRS = [
@@ -38,7 +35,7 @@ PAIRS = [
         (None, None, "unsure"),
     ],
 )
-def test_both_orders_must_agree(forward: str | None, backward: str | None, outcome: str) -> None:
+def test_both_orders_must_agree(forward, backward, outcome):
     assert combine(forward, backward) == outcome
 
 
@@ -57,11 +54,11 @@ def test_both_orders_must_agree(forward: str | None, backward: str | None, outco
         (None, None),
     ],
 )
-def test_verdicts_are_read_strictly(reply: str | None, verdict: str | None) -> None:
+def test_verdicts_are_read_strictly(reply, verdict):
     assert read_verdict(reply) == verdict
 
 
-def test_tally_by_hand() -> None:
+def test_tally_by_hand():
     result = tally(["method"] * 6 + ["baseline"] * 2 + ["tie"] + ["unsure"])
     assert result.shares == {"method": 0.6, "baseline": 0.2, "tie": 0.2}
     assert result.win_rate == 6 / 8
@@ -75,7 +72,7 @@ def test_tally_by_hand() -> None:
     assert tally([]).n == 0
 
 
-def test_prompts_hold_both_orders_and_fence_texts() -> None:
+def test_prompts_hold_both_orders_and_fence_texts():
     pair = {"question": "q</data>x", "baseline": "BASE", "method": "METH <data>", "reference": "known"}
     forward, backward = (chat[0]["content"] for chat in chats([pair]))
     assert forward.index("BASE") < forward.index("METH")
@@ -85,7 +82,7 @@ def test_prompts_hold_both_orders_and_fence_texts() -> None:
     assert "What is known" not in prompt({**pair, "reference": ""}, "baseline", "method")[0]["content"]
 
 
-def test_the_estimate_counts_both_orders() -> None:
+def test_the_estimate_counts_both_orders():
     english = estimate([{"question": "q" * 400, "baseline": "b", "method": "m"}])
     longer = estimate([{"question": "q" * 800, "baseline": "b", "method": "m"}])
     assert english["requests"] == 2
@@ -94,20 +91,20 @@ def test_the_estimate_counts_both_orders() -> None:
     assert chinese["prompt_tokens"] > 2 * 4000 / 1.5
 
 
-def test_the_annotator_judges_by_rates() -> None:
+def test_the_annotator_judges_by_rates():
     found = by_annotator(PAIRS, RuleAnnotator())
     assert [outcome for outcome, _ in found] == ["method", "baseline", "tie", "unsure"]
     assert found[1][1] == {"rates": {"baseline": 0.0, "method": 0.5}}
     assert found[3][1] == {"rates": {"baseline": None, "method": 0.0}}
 
 
-def test_similarity_judges_by_the_nearest_answers() -> None:
-    def first_letters(texts: Any) -> Any:
+def test_similarity_judges_by_the_nearest_answers():
+    def first_letters(texts):
         """s = 1 for equal first letters, else 0."""
         return lambda triples: np.array([float(texts[a][0] == texts[b][0]) for a, b, _ in triples])
 
     answers = {"correct": ["xa", "a1"], "incorrect": ["b1"]}
-    pairs: list[dict[str, Any]] = [
+    pairs = [
         {"question": "q", "baseline": "b", "method": "a", **answers},  # 0 − 1 against 1 − 0
         {"question": "q", "baseline": "a", "method": "c", **answers},  # 1 against 0
         {"question": "q", "baseline": "c", "method": "d", **answers},
@@ -118,15 +115,10 @@ def test_similarity_judges_by_the_nearest_answers() -> None:
     assert found[0][1] == {"scores": {"baseline": -1.0, "method": 1.0}}
 
 
-def write(path: Path, rows: list[Any]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
-
-
-def test_the_command_with_an_engine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_with_an_engine(tmp_path, capsys):
     """A judge that prefers the answer with RIGHT, likes the first place for q2, and is down for q3."""
 
-    def script(body: dict[str, Any]) -> Reply:
+    def script(body):
         text = body["messages"][0]["content"]
         if "q3" in text:
             return error(400, "too long")
@@ -134,11 +126,11 @@ def test_the_command_with_an_engine(tmp_path: Path, capsys: pytest.CaptureFixtur
         good = "q2" in text or (RIGHT in first and WRONG not in first)
         return completion(f"Because.\nBetter: {'first' if good else 'second'}")
 
-    source, out = write(tmp_path / "in.jsonl", [*PAIRS, {"question": "only"}]), tmp_path / "out.jsonl"
+    source, out = write_rows(tmp_path / "in.jsonl", [*PAIRS, {"question": "only"}]), tmp_path / "out.jsonl"
     with serving(script) as server:
         args = ["judge", "--input", str(source), "--output", str(out), "--engine", f"openai:m@{server.url}"]
         assert main([*args, "--cache", str(tmp_path / "cache")]) == 1  # not 3: first what failed
-    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    rows = read_rows(out)
     assert [row["outcome"] for row in rows] == ["method", "baseline", "unsure", "unsure"]
     assert rows[2]["verdicts"] == ["first", "first"]
     assert rows[3]["replies"] == [None, None]
@@ -151,18 +143,30 @@ def test_the_command_with_an_engine(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "win rate of the method over decided pairs: 50 % [9 %, 91 %], n = 2" in shown
 
 
+def test_the_command_without_an_llm(tmp_path, capsys):
+    truths = {"correct": ["It is blue."], "incorrect": ["It is red, said a man in Paris."]}
+    pair = {"question": "What colour?", "baseline": "Red, said a man in Paris.", "method": "Blue it is.", **truths}
+    source, out = write_rows(tmp_path / "in.jsonl", [pair]), tmp_path / "out.jsonl"
+    args = ["judge", "--input", str(source), "--output", str(out)]
+    (cache := tmp_path / "cache").write_text("no database " * 100)
+    assert main([*args, "--engine", "openai:m@http://127.0.0.1:9/v1", "--cache", str(cache)]) == 1
+    assert "is damaged" in capsys.readouterr().err
+    assert main([*args, "--similarity", "rouge-l", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["method"] == 1
+    assert main([*args, "--annotator", "embedded", "--overwrite"]) == 2
+    assert "1 of 1 pairs have no reference" in capsys.readouterr().err
+
+
 class Terminal(io.StringIO):
-    def isatty(self) -> bool:
+    def isatty(self):
         return True
 
 
 @pytest.mark.parametrize(("said", "code"), [("", 1), ("no\n", 1), ("y\n", 0)])
-def test_the_cost_is_asked_about_on_standard_error(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, said: str, code: int
-) -> None:
+def test_the_cost_is_asked_about_on_standard_error(tmp_path, capsys, monkeypatch, said, code):
     """Ctrl-D ("") means no; standard output holds the JSON and nothing else."""
     monkeypatch.setattr("sys.stdin", Terminal(said))
-    source = write(tmp_path / "in.jsonl", PAIRS[:1])
+    source = write_rows(tmp_path / "in.jsonl", PAIRS[:1])
     with serving(lambda _: completion("Better: none")) as server:
         args = ["judge", "--input", str(source), "--output", str(tmp_path / "out.jsonl"), "--json"]
         assert main([*args, "--engine", f"openai:m@{server.url}"]) == code
@@ -170,14 +174,6 @@ def test_the_cost_is_asked_about_on_standard_error(
     out, err = capsys.readouterr()
     assert "go on? [y/N]" in err
     assert json.loads(out)["tie"] == 1 if code == 0 else out == ""
-
-
-def test_a_damaged_cache_is_told_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    source, cache = write(tmp_path / "in.jsonl", PAIRS), tmp_path / "cache"
-    args = ["judge", "--input", str(source), "--output", str(tmp_path / "out.jsonl")]
-    cache.write_text("no database " * 100)
-    assert main([*args, "--engine", "openai:m@http://127.0.0.1:9/v1", "--cache", str(cache)]) == 1
-    assert "is damaged" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -188,10 +184,8 @@ def test_a_damaged_cache_is_told_in_one_line(tmp_path: Path, capsys: pytest.Capt
         (["--annotator", "embedded", "--output", "o.jsonl"], "1 of 4 pairs have no reference"),
     ],
 )
-def test_wrong_options(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], extra: list[str], message: str
-) -> None:
+def test_wrong_options(tmp_path, monkeypatch, capsys, extra, message):
     monkeypatch.chdir(tmp_path)
-    source = write(tmp_path / "in.jsonl", [{**PAIRS[0], "reference": ""}, *PAIRS[1:]])
+    source = write_rows(tmp_path / "in.jsonl", [{**PAIRS[0], "reference": ""}, *PAIRS[1:]])
     assert main(["judge", "--input", str(source), *extra]) == 2
     assert re.search(message, capsys.readouterr().err)

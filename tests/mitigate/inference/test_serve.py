@@ -1,16 +1,12 @@
 """The proxy between a real client and a real server over HTTP; requests, streams and replies of any form."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re
 import socket
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import httpx2
 import openai
@@ -20,8 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from openai._streaming import SSEDecoder
 from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, StreamingResponse
 from starlette.routing import Route
 
 from mitigate.inference.correct import ABSTENTION
@@ -29,11 +24,11 @@ from mitigate.inference.serve import FIELD, Held, Proxy, annotated_stream, corre
 from tests.helpers.rule_annotator import LOST, REFERENCE, RIGHT, WRONG, RuleAnnotator
 
 PAUSE = 0.05
-MESSAGES: Any = [{"role": "system", "content": "s"}, {"role": "user", "content": "How high?"}]
+MESSAGES = [{"role": "system", "content": "s"}, {"role": "user", "content": "How high?"}]
 
 
 @contextmanager
-def running(app: Starlette) -> Iterator[str]:
+def running(app):
     """Serve an application on a free port of loopback; gives its base URL."""
     free = socket.socket()
     free.bind(("127.0.0.1", 0))
@@ -60,25 +55,25 @@ class Upstream:
 
     url: str
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.texts = [f"{WRONG} {LOST}"]
-        self.seen: list[dict[str, Any]] = []
-        self.headers: list[dict[str, str]] = []
+        self.seen = []
+        self.headers = []
         self.status = 200
         self.done = True
-        self.gate: threading.Event | None = None
+        self.gate = None
         self.opened = True
 
-    def app(self) -> Starlette:
+    def app(self):
         chat = Route("/v1/chat/completions", self.chat, methods=["POST"])
         return Starlette(routes=[chat, Route("/v1/models", self.models, methods=["GET"])])
 
-    async def models(self, request: Request) -> Response:
+    async def models(self, request):
         self.headers.append(dict(request.headers))
         data = [{"id": "m", "object": "model"}]
         return JSONResponse({"object": "list", "data": data, "query": str(request.url.query)})
 
-    async def chat(self, request: Request) -> Response:
+    async def chat(self, request):
         body = await request.json()
         self.seen.append(body)
         self.headers.append(dict(request.headers))
@@ -92,10 +87,10 @@ class Upstream:
         ]
         return JSONResponse({"id": "x", "object": "chat.completion", "created": 1, "model": "m", "choices": choices})
 
-    async def pieces(self) -> AsyncIterator[str]:
+    async def pieces(self):
         head = {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "m"}
 
-        def chunk(index: int, delta: dict[str, Any], finish: str | None = None) -> str:
+        def chunk(index, delta, finish=None):
             choice = {"index": index, "delta": delta, "finish_reason": finish}
             return f"data: {json.dumps({**head, 'choices': [choice]})}\n\n"
 
@@ -114,61 +109,61 @@ class Upstream:
 
 
 @pytest.fixture(scope="module")
-def upstream() -> Iterator[Upstream]:
+def upstream():
     behind = Upstream()
     with running(behind.app()) as behind.url:
         yield behind
 
 
 @pytest.fixture(scope="module")
-def proxy(upstream: Upstream) -> Iterator[str]:
+def proxy(upstream):
     with running(Proxy(upstream.url, RuleAnnotator(), max_bytes=20_000, max_characters=2000).app()) as url:
         yield url
 
 
 @pytest.fixture(scope="module")
-def keyed(upstream: Upstream) -> Iterator[str]:
+def keyed(upstream):
     with running(Proxy(upstream.url, RuleAnnotator(), key="upstream-key").app()) as url:
         yield url
 
 
 @pytest.fixture(autouse=True)
-def afresh(upstream: Upstream) -> None:
+def afresh(upstream):
     upstream.texts, upstream.status, upstream.done, upstream.gate = [f"{WRONG} {LOST}"], 200, True, None
     upstream.seen.clear()
     upstream.headers.clear()
 
 
-def client(url: str, key: str = "the-key") -> openai.OpenAI:
+def client(url, key="the-key"):
     return openai.OpenAI(base_url=url, api_key=key, max_retries=0, timeout=60)
 
 
-def call(method: str, url: str, **options: Any) -> httpx2.Response:
+def call(method, url, **options):
     return httpx2.request(method, url, timeout=60, **options)
 
 
-def models(url: str, key: str) -> list[str]:
+def models(url, key):
     with client(url, key) as asking:
         return [model.id for model in asking.models.list()]
 
 
-def asked(url: str, **options: Any) -> Any:
+def asked(url, **options):
     with client(url) as asking:
         return asking.chat.completions.create(model="m", messages=MESSAGES, **options)
 
 
-def ask(url: str, **wanted: Any) -> Any:
+def ask(url, **wanted):
     return asked(url, extra_body={FIELD: {"reference": REFERENCE, **wanted}})
 
 
-def stream(url: str, **wanted: Any) -> Iterator[Any]:
+def stream(url, **wanted):
     with client(url) as asking:
         yield from asking.chat.completions.create(
             model="m", messages=MESSAGES, stream=True, extra_body={FIELD: {"reference": REFERENCE, **wanted}}
         )
 
 
-def test_without_the_field_everything_passes_unchanged(proxy: str, upstream: Upstream) -> None:
+def test_without_the_field_everything_passes_unchanged(proxy, upstream):
     reply = asked(proxy)
     assert reply.choices[0].message.content == f"{WRONG} {LOST}"
     assert FIELD not in (reply.choices[0].model_extra or {})
@@ -177,7 +172,7 @@ def test_without_the_field_everything_passes_unchanged(proxy: str, upstream: Ups
     assert call("GET", f"{proxy}/models?limit=3").json()["query"] == "limit=3"
 
 
-def test_an_answer_comes_back_annotated(proxy: str, upstream: Upstream) -> None:
+def test_an_answer_comes_back_annotated(proxy, upstream):
     upstream.texts = [f"{WRONG} {LOST}", RIGHT]
     first, second = ask(proxy).choices
     assert first.message.content == f"{WRONG} {LOST}"
@@ -187,7 +182,7 @@ def test_an_answer_comes_back_annotated(proxy: str, upstream: Upstream) -> None:
     assert upstream.seen[0]["messages"][1]["content"] == "How high?"
 
 
-def test_an_answer_comes_back_corrected_or_withheld(proxy: str, upstream: Upstream) -> None:
+def test_an_answer_comes_back_corrected_or_withheld(proxy, upstream):
     (choice,) = ask(proxy, action="correct").choices
     assert choice.message.content == f"{RIGHT} {LOST}"
     assert choice.model_extra[FIELD]["original_answer"] == f"{WRONG} {LOST}"
@@ -198,7 +193,7 @@ def test_an_answer_comes_back_corrected_or_withheld(proxy: str, upstream: Upstre
     assert choice.message.content == ABSTENTION["en"]
 
 
-def test_a_stream_is_annotated_while_it_passes(proxy: str, upstream: Upstream) -> None:
+def test_a_stream_is_annotated_while_it_passes(proxy, upstream):
     upstream.gate = gate = threading.Event()
     text, found = "", None
     for chunk in stream(proxy):
@@ -213,7 +208,7 @@ def test_a_stream_is_annotated_while_it_passes(proxy: str, upstream: Upstream) -
     assert found["hallucination_rate"] == 1
 
 
-def test_a_stream_is_corrected(proxy: str, upstream: Upstream) -> None:
+def test_a_stream_is_corrected(proxy, upstream):
     upstream.texts = [f"{WRONG} {LOST}", RIGHT]
     texts, finished, usage, found = {0: "", 1: ""}, [], None, {}
     for chunk in stream(proxy, action="correct"):
@@ -230,13 +225,12 @@ def test_a_stream_is_corrected(proxy: str, upstream: Upstream) -> None:
     assert usage is not None
     assert usage.total_tokens == 3
     assert (found[0]["action"], found[1]["action"]) == ("corrected", "unchanged")
-
-
-def test_a_stream_without_its_end_is_judged(proxy: str, upstream: Upstream) -> None:
-    upstream.done = False
-    upstream.texts = [RIGHT]
-    found = [c.model_extra for chunk in stream(proxy) for c in chunk.choices if FIELD in (c.model_extra or {})]
-    assert found[0][FIELD]["hallucination_rate"] == 0
+    upstream.done, upstream.texts = False, [RIGHT]  # a stream without its end is judged
+    (judged,) = [c.model_extra for chunk in stream(proxy) for c in chunk.choices if FIELD in (c.model_extra or {})]
+    assert judged[FIELD]["hallucination_rate"] == 0
+    upstream.status = 429  # an error of the endpoint behind passes
+    with pytest.raises(openai.RateLimitError, match="overloaded"):
+        ask(proxy)
 
 
 @pytest.mark.parametrize(
@@ -250,9 +244,7 @@ def test_a_stream_without_its_end_is_judged(proxy: str, upstream: Upstream) -> N
         ({"reference": 7}, "reference: .*valid string, got 7"),
     ],
 )
-def test_a_wrong_field_is_refused_before_asking(
-    proxy: str, upstream: Upstream, wanted: dict[str, Any], message: str
-) -> None:
+def test_a_wrong_field_is_refused_before_asking(proxy, upstream, wanted, message):
     with pytest.raises(openai.BadRequestError, match=message):
         ask(proxy, **wanted)
     assert upstream.seen == []
@@ -270,19 +262,13 @@ def test_a_wrong_field_is_refused_before_asking(
         (b'{"messages": []}', "text/plain", 415, "expected content-type application/json"),
     ],
 )
-def test_bad_requests_are_refused(proxy: str, content: bytes, kind: str, status: int, message: str) -> None:
+def test_bad_requests_are_refused(proxy, content, kind, status, message):
     reply = call("POST", f"{proxy}/chat/completions", content=content, headers={"content-type": kind})
     assert reply.status_code == status
     assert message in reply.json()["error"]["message"]
 
 
-def test_an_error_of_the_endpoint_behind_passes(proxy: str, upstream: Upstream) -> None:
-    upstream.status = 429
-    with pytest.raises(openai.RateLimitError, match="overloaded"):
-        ask(proxy)
-
-
-def test_an_answer_too_long_to_judge_passes(proxy: str, upstream: Upstream) -> None:
+def test_an_answer_too_long_to_judge_passes(proxy, upstream):
     upstream.texts = ["long " * 500, ""]
     first, second = ask(proxy, action="correct").choices
     assert first.message.content == "long " * 500
@@ -290,9 +276,9 @@ def test_an_answer_too_long_to_judge_passes(proxy: str, upstream: Upstream) -> N
     assert "error" in second.model_extra[FIELD]
 
 
-def test_a_failing_annotator_never_costs_the_answer(upstream: Upstream) -> None:
+def test_a_failing_annotator_never_costs_the_answer(upstream):
     class Broken(RuleAnnotator):
-        def annotate_batch(self, records: Any) -> Any:
+        def annotate_batch(self, records):
             raise RuntimeError("out of memory")
 
     with running(Proxy(upstream.url, Broken()).app()) as url:
@@ -301,7 +287,7 @@ def test_a_failing_annotator_never_costs_the_answer(upstream: Upstream) -> None:
         assert choice.model_extra[FIELD]["error"] == "not judged: RuntimeError: out of memory"
 
 
-def test_a_token_keeps_others_out_and_stays_here(upstream: Upstream) -> None:
+def test_a_token_keeps_others_out_and_stays_here(upstream):
     with running(Proxy(upstream.url, RuleAnnotator(), token="secret", key="upstream-key").app()) as url:
         with pytest.raises(openai.AuthenticationError, match="expected the bearer token"):
             ask(url)
@@ -326,9 +312,7 @@ def test_a_token_keeps_others_out_and_stays_here(upstream: Upstream) -> None:
         ({"content-type": ""}, 415, "expected content-type application/json, got ''"),
     ],
 )
-def test_web_pages_cannot_use_the_key(
-    upstream: Upstream, keyed: str, path: str, headers: dict[str, str], status: int, message: str
-) -> None:
+def test_web_pages_cannot_use_the_key(upstream, keyed, path, headers, status, message):
     reply = call("POST", f"{keyed}/{path}", content=b"{}", headers={"content-type": "application/json", **headers})
     assert (reply.status_code, upstream.headers) == (status, [])
     assert message in reply.json()["error"]["message"]
@@ -338,7 +322,7 @@ def test_web_pages_cannot_use_the_key(
     assert upstream.headers == []
 
 
-def test_programs_use_the_key(upstream: Upstream, keyed: str) -> None:
+def test_programs_use_the_key(upstream, keyed):
     assert models(keyed, "any") == ["m"]
     assert models(keyed.replace("127.0.0.1", "localhost"), "any") == ["m"]
     assert {headers["authorization"] for headers in upstream.headers} == {"Bearer upstream-key"}
@@ -347,7 +331,7 @@ def test_programs_use_the_key(upstream: Upstream, keyed: str) -> None:
         assert call("POST", f"{url}/models", headers=said).status_code == 405  # the endpoint's own answer
 
 
-def test_no_endpoint_behind_is_a_clear_error() -> None:
+def test_no_endpoint_behind_is_a_clear_error():
     with running(Proxy("http://127.0.0.1:9/v1", RuleAnnotator()).app()) as url:
         with pytest.raises(openai.InternalServerError, match=r"cannot reach http://127.0.0.1:9/v1: .*is it running\?"):
             ask(url)
@@ -355,10 +339,10 @@ def test_no_endpoint_behind_is_a_clear_error() -> None:
         assert call("GET", f"{url}/%2e%2e/secret").status_code == 404
 
 
-def test_requests_at_once_do_not_mix(proxy: str, upstream: Upstream) -> None:
-    found: dict[int, Any] = {}
+def test_requests_at_once_do_not_mix(proxy, upstream):
+    found = {}
 
-    def work(number: int) -> None:
+    def work(number):
         reference = RIGHT if number % 2 else f"{WRONG}\n{LOST}"
         found[number] = ask(proxy, reference=reference).choices[0].model_extra[FIELD]["hallucination_rate"]
 
@@ -368,7 +352,7 @@ def test_requests_at_once_do_not_mix(proxy: str, upstream: Upstream) -> None:
     assert found == {i: 1.0 if i % 2 else 0.0 for i in range(12)}
 
 
-def test_the_last_question_is_found() -> None:
+def test_the_last_question_is_found():
     assert last_question([{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]) == "a"
     parts = [{"type": "text", "text": "x"}, {"type": "image_url", "image_url": {}}, {"type": "text", "text": "y"}]
     assert last_question([{"role": "user", "content": parts}]) == "x\ny"
@@ -384,14 +368,14 @@ JSON = st.recursive(
 )
 
 
-async def collected(rewrite: Any, *pieces: bytes) -> bytes:
+async def collected(rewrite, *pieces):
     """What a rewriting of a stream gives; the judge puts the text in capitals."""
 
-    async def source() -> AsyncIterator[bytes]:
+    async def source():
         for piece in pieces:
             yield piece
 
-    async def judge(texts: Any) -> dict[int, Held]:
+    async def judge(texts):
         return {i: Held(text.upper(), {"seen": text}) for i, text in texts.items()}
 
     return b"".join([part async for part in rewrite(source(), judge)])
@@ -406,7 +390,7 @@ EVENTS = st.one_of(
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(EVENTS, max_size=6))
-def test_streams_of_any_shape_pass(pieces: list[bytes]) -> None:
+def test_streams_of_any_shape_pass(pieces):
     passed = asyncio.run(collected(annotated_stream, *pieces))
     rest = b"".join(block for block in re.split(rb'(data: [^\n]*"seen"[^\n]*\n\n)', passed) if b'"seen"' not in block)
     assert rest.rstrip(b"\r\n") == b"".join(pieces).rstrip(b"\r\n")
@@ -427,9 +411,9 @@ PIECES = st.fixed_dictionaries(
 CHUNKS = st.lists(PIECES, max_size=2).map(lambda choices: {"id": "x", "choices": choices})
 
 
-def apart(data: bytes) -> tuple[dict[int, str], list[str], list[str]]:
-    """The text of each choice of a stream; and of the rest what passes and what finishes, each in order."""
-    texts: dict[int, str] = {}
+def apart(data):
+    """Of a stream: the text of each choice; and without text, what passes and what finishes, each in order."""
+    texts = {}
     passing, finishing = [], []
     for one in SSEDecoder().iter_bytes(iter([data])):
         if not one.data.startswith("{"):
@@ -448,7 +432,7 @@ def apart(data: bytes) -> tuple[dict[int, str], list[str], list[str]]:
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(CHUNKS | st.sampled_from(["a note", "[DONE]", ""]), max_size=8), st.integers(1, 60))
-def test_a_corrected_stream_keeps_every_piece_in_order(pieces: list[Any], size: int) -> None:
+def test_a_corrected_stream_keeps_every_piece_in_order(pieces, size):
     blocks = [f"data: {p if isinstance(p, str) else json.dumps(p)}\n\n" if p else ": ping\n\n" for p in pieces]
     data = "".join(blocks).encode()
     out = asyncio.run(collected(corrected_stream, data))
@@ -466,11 +450,11 @@ def test_a_corrected_stream_keeps_every_piece_in_order(pieces: list[Any], size: 
     assert out.count(b": ping") == pieces.count("")
 
 
-def delta(text: str, **choice: Any) -> dict[str, Any]:
+def delta(text, **choice):
     return {"id": "x", "choices": [{"index": 0, "delta": {"content": text}, "finish_reason": None, **choice}]}
 
 
-def received(data: bytes) -> tuple[str, str | None]:
+def received(data):
     """The text and the judged text of a stream, as the OpenAI client reads it."""
     text, seen = "", None
     for one in SSEDecoder().iter_bytes(iter([data])):
@@ -482,7 +466,7 @@ def received(data: bytes) -> tuple[str, str | None]:
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
 @pytest.mark.parametrize("size", [1, 7, 10_000])
-def test_events_end_where_the_standard_says(end: str, size: int) -> None:
+def test_events_end_where_the_standard_says(end, size):
     """Line separators, next lines and form feeds stand in answers as they are; an event may have several data lines."""
     words = "one\u2028two\x85three\u2029 é四"
     whole = json.dumps(delta("\x0cfour"), ensure_ascii=False, indent=1).replace("\n", f"{end}data: ")
@@ -498,57 +482,49 @@ def test_events_end_where_the_standard_says(end: str, size: int) -> None:
     assert "two" not in corrected.decode().replace(json.dumps(text)[1:-1], "")  # nothing before it was judged
 
 
-def test_corrected_streams_have_no_log_probabilities() -> None:
-    chunks = [
-        delta("wrong", logprobs={"content": [{"token": "wrong"}]}),
-        delta("", finish_reason="stop", logprobs={"t": "wrong"}),
-    ]
-    out = asyncio.run(collected(corrected_stream, *[f"data: {json.dumps(c)}\n\n".encode() for c in chunks]))
-    assert out.decode().replace('"seen": "wrong"', "").count("wrong") == 0
+def test_odd_chunks_are_passed_or_joined():
+    """No log-probabilities of a judged text, no judgement of tool calls, one character out of two halves."""
 
+    def corrected(*chunks, rewrite=corrected_stream):
+        return asyncio.run(collected(rewrite, *[f"data: {json.dumps(c)}\n\n".encode() for c in chunks]))
 
-def test_tool_calls_get_no_judgement() -> None:
+    logged = delta("wrong", logprobs={"content": [{"token": "wrong"}]})
+    out = corrected(logged, delta("", finish_reason="stop", logprobs={"t": "wrong"})).decode()
+    assert out.replace('"seen": "wrong"', "").count("wrong") == 0
     call = {"tool_calls": [{"index": 0, "function": {"name": "f", "arguments": "{}"}}], "content": None}
     chunk = {"id": "x", "choices": [{"index": 0, "delta": call, "finish_reason": "tool_calls"}]}
-    data = f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n".encode()
-    assert asyncio.run(collected(annotated_stream, data)) == data
-    out = asyncio.run(collected(corrected_stream, data)).decode()
-    assert json.loads(out.split("\n\n")[0].removeprefix("data: ")) == chunk
-
-
-def test_halves_of_a_surrogate_pair_come_through() -> None:
-    pieces = [b'data: {"choices": [{"index": 0, "delta": {"content": "a\\ud83d"}}]}\n\n',
-              b'data: {"choices": [{"index": 0, "delta": {"content": "\\ude00"}}]}\n\ndata: [DONE]\n\n']  # fmt: skip
-    assert received(asyncio.run(collected(corrected_stream, *pieces)))[0] == "A\U0001f600"
+    assert corrected(chunk, rewrite=annotated_stream) == f"data: {json.dumps(chunk)}\n\n".encode()
+    assert json.loads(corrected(chunk).decode().split("\n\n")[0].removeprefix("data: ")) == chunk
+    assert received(corrected(delta("a\ud83d"), delta("\ude00")))[0] == "A\U0001f600"
 
 
 class Odd(Upstream):
     """Replies that are unusual, as bytes: the status line and headers are uvicorn's."""
 
-    def __init__(self, data: bytes, kind: str = "application/json", broken: bool = False) -> None:
+    def __init__(self, data, kind="application/json", broken=False):
         super().__init__()
         self.data, self.kind, self.broken = data, kind, broken
 
-    def app(self) -> Starlette:
+    def app(self):
         return Starlette(routes=[Route("/v1/{path:path}", self.any, methods=["GET", "POST", "DELETE"])])
 
-    async def any(self, request: Request) -> Response:
+    async def any(self, request):
         self.headers.append({"path": request.scope["raw_path"].decode(), "method": request.method})
         length = {"content-length": str(len(self.data) + 9)} if self.broken else {}
         return StreamingResponse(self.once(), media_type=self.kind, headers=length)
 
-    async def once(self) -> AsyncIterator[bytes]:
+    async def once(self):
         yield self.data
 
 
-def post(behind: Upstream, **body: Any) -> httpx2.Response:
+def post(behind, **body):
     with running(behind.app()) as url, running(Proxy(url, RuleAnnotator()).app()) as own:
         body = {"messages": MESSAGES, FIELD: {"reference": REFERENCE, "action": "correct"}, **body}
         return httpx2.post(f"{own}/chat/completions", json=body, timeout=60)
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_odd_json_never_costs_the_answer(stream: bool) -> None:
+def test_odd_json_never_costs_the_answer(stream):
     """A server that doesn't stream where it is asked to; numbers and texts that strict JSON can't hold."""
     lone = f'{{"choices": [{{"message": {{"content": "{WRONG} A \\ud800 it is."}}, "logprobs": {{"x": -Infinity}}}}]}}'
     reply = post(Odd(lone.encode()), stream=stream)
@@ -560,7 +536,7 @@ def test_odd_json_never_costs_the_answer(stream: bool) -> None:
 
 
 @pytest.mark.parametrize(("action", "texts"), [("correct", [RIGHT]), ("annotate", [WRONG[:9], WRONG[9:], ""])])
-def test_a_broken_stream_loses_nothing(capfd: pytest.CaptureFixture[str], action: str, texts: list[str]) -> None:
+def test_a_broken_stream_loses_nothing(capfd, action, texts):
     """What came before the break is judged and sent as if it were whole, then the error is told."""
     data = "".join(f"data: {json.dumps(delta(text))}\n\n" for text in (WRONG[:9], WRONG[9:])).encode()
     wanted = {"reference": REFERENCE, "action": action}
@@ -573,7 +549,7 @@ def test_a_broken_stream_loses_nothing(capfd: pytest.CaptureFixture[str], action
     assert said["hallucination_rate"] == (0 if action == "correct" else 1)
 
 
-def test_paths_and_methods_pass_as_they_are() -> None:
+def test_paths_and_methods_pass_as_they_are():
     behind = Odd(b"{}")
     with running(behind.app()) as url, running(Proxy(url, RuleAnnotator()).app()) as own:
         assert httpx2.delete(f"{own}/models/org%2Fname%3Fx?y=%2F", timeout=60).status_code == 200
@@ -582,7 +558,7 @@ def test_paths_and_methods_pass_as_they_are() -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(JSON)
-def test_requests_of_any_shape_are_handled(value: Any) -> None:
+def test_requests_of_any_shape_are_handled(value):
     try:
         wanted, body, _ = read_request(json.dumps(value).encode())
     except ValueError:

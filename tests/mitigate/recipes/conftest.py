@@ -1,7 +1,5 @@
 """Recipes of the task that is for tests only (tests/helpers/example_task.py)."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

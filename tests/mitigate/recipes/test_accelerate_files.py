@@ -3,8 +3,6 @@
 What needs DeepSpeed is skipped where it is not installed; `.ci/extras` runs it in an environment of its own.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os
@@ -57,7 +55,7 @@ KINDS = {"ddp": "multi_gpu", "fsdp": "use_fsdp", "zero2": "use_deepspeed", "zero
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_launcher_reads_the_file(name: str) -> None:
+def test_launcher_reads_the_file(name):
     """Unknown keys, wrong types and settings that exclude each other stop accelerate here."""
     from accelerate.commands.config.config_args import load_config_from_file
     from accelerate.commands.launch import _validate_launch_command, launch_command_parser
@@ -74,7 +72,7 @@ def test_launcher_reads_the_file(name: str) -> None:
     assert str(found.distributed_type).rsplit(".", 1)[-1] in ("MULTI_GPU", "DEEPSPEED", "FSDP")
 
 
-def test_fsdp_options_are_the_plugin_s(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fsdp_options_are_the_plugin_s(monkeypatch):
     from accelerate import FullyShardedDataParallelPlugin
     from accelerate.commands.launch import _validate_launch_command, launch_command_parser
     from accelerate.utils.launch import prepare_multi_gpu_env
@@ -90,7 +88,7 @@ def test_fsdp_options_are_the_plugin_s(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-def test_two_processes_have_the_gradients_of_one(tmp_path: Path, plain: dict[str, Any]) -> None:
+def test_two_processes_have_the_gradients_of_one(tmp_path, plain):
     """DDP over gloo, half of the batch each: TRL's loss is a mean over the tokens of the whole batch."""
     one = plain
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2"]
@@ -109,7 +107,7 @@ def test_two_processes_have_the_gradients_of_one(tmp_path: Path, plain: dict[str
 
 
 @pytest.mark.parametrize("stage", [2, 3])
-def test_json_file_agrees_with_the_yaml_file(stage: int) -> None:
+def test_json_file_agrees_with_the_yaml_file(stage):
     import yaml
 
     launcher = yaml.safe_load((FOLDER / f"zero{stage}.yaml").read_text())["deepspeed_config"]
@@ -122,7 +120,7 @@ def test_json_file_agrees_with_the_yaml_file(stage: int) -> None:
 @needs_deepspeed
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("stage", [2, 3])
-def test_deepspeed_takes_the_json_file(stage: int, tmp_path: Path) -> None:
+def test_deepspeed_takes_the_json_file(stage, tmp_path):
     from deepspeed.runtime.config import DeepSpeedConfig
     from transformers.integrations import unset_hf_deepspeed_config
     from transformers.integrations.deepspeed import HfTrainerDeepSpeedConfig
@@ -154,7 +152,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> str:
 @needs_deepspeed
 @pytest.mark.timeout(1200)  # the first of them compiles: minutes on a busy machine
 @pytest.mark.parametrize("stage", [2, 3])
-def test_zero_trains_as_plain_does(stage: int, tmp_path: Path, plain: dict[str, Any], compiled: str) -> None:
+def test_zero_trains_as_plain_does(stage, tmp_path, plain, compiled):
     """One CPU process; at stage 3 the policy is divided and the judge, loaded while DeepSpeed is on, is not."""
     command = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(FOLDER / f"zero{stage}.yaml")]
     command += ONE_CPU

@@ -1,11 +1,8 @@
 """Recipes are checked whole and early, and mistakes are named clearly."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from importlib import import_module
-from pathlib import Path
 
 import pytest
 import yaml
@@ -22,10 +19,10 @@ from mitigate.recipes.config import (
     read_yaml,
     recipes_folder,
 )
-from tests.helpers.example_task import Options, WriteRecipe
+from tests.helpers.example_task import Options
 
 
-def test_defaults_overrides_and_sections(recipe: WriteRecipe) -> None:
+def test_defaults_overrides_and_sections(recipe):
     path = recipe(reward={"weight": 0.5})
     options, module = load_recipe(path, ["steps=7", "reward.annotator=here", "learning_rate=3e-4", "other.weight=2"])
     assert module.__name__ == "tests.helpers.example_task"
@@ -53,7 +50,7 @@ def test_defaults_overrides_and_sections(recipe: WriteRecipe) -> None:
         ({"refuse": "check"}, r"refuse: expected an empty one"),
     ],
 )
-def test_wrong_options_are_named(recipe: WriteRecipe, options: dict[str, object], message: str) -> None:
+def test_wrong_options_are_named(recipe, options, message):
     with pytest.raises(UsageError, match=message):
         load_recipe(recipe(**options))
 
@@ -70,7 +67,7 @@ def test_wrong_options_are_named(recipe: WriteRecipe, options: dict[str, object]
         ("about: nothing", "the key 'task' is missing"),
     ],
 )
-def test_wrong_files_are_named(tmp_path: Path, text: str, message: str) -> None:
+def test_wrong_files_are_named(tmp_path, text, message):
     path = tmp_path / "wrong.yaml"
     path.write_text(text)
     with pytest.raises(UsageError, match=message):
@@ -82,23 +79,23 @@ def test_wrong_files_are_named(tmp_path: Path, text: str, message: str) -> None:
 
 
 @pytest.mark.parametrize("assignment", ["steps", "=3", "a..b=1", "steps.x=1"])
-def test_wrong_overrides_are_named(assignment: str) -> None:
+def test_wrong_overrides_are_named(assignment):
     with pytest.raises(UsageError, match=r"expected key=value|which has no keys"):
         override({"steps": 3}, [assignment])
 
 
-def test_overrides_leave_the_original_alone() -> None:
+def test_overrides_leave_the_original_alone():
     data = {"reward": {"weight": 1}}
     assert override(data, ["reward.weight=2", "a.b.c=[1, x]"]) == {"reward": {"weight": 2}, "a": {"b": {"c": [1, "x"]}}}
     assert data == {"reward": {"weight": 1}}
 
 
-def test_missing_header_is_named() -> None:
+def test_missing_header_is_named():
     with pytest.raises(UsageError, match="the key 'about' is missing; the key 'hardware' is missing"):
         check(Options, {"task": "example"}, "x.yaml")
 
 
-def test_check_prints_the_resolved_recipe(recipe: WriteRecipe, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_prints_the_resolved_recipe(recipe, capsys):
     assert main(["run", str(recipe()), "mode=slow", "--check"]) == 0
     assert yaml.safe_load(capsys.readouterr().out) == {
         "task": "example", "about": "counts", "hardware": "any", "minutes": 1.0, "steps": 3, "learning_rate": 1e-5,
@@ -108,7 +105,7 @@ def test_check_prints_the_resolved_recipe(recipe: WriteRecipe, capsys: pytest.Ca
 
 
 @pytest.mark.parametrize("path", list_recipes(recipes_folder()), ids=lambda p: f"{p.parent.name}/{p.stem}")
-def test_every_recipe_of_the_toolkit_is_valid(path: Path) -> None:
+def test_every_recipe_of_the_toolkit_is_valid(path):
     """Types and names of all keys; extras and files that `check` asks for need not be here."""
     data = read_yaml(path)
     module = import_module(TASKS[data["task"]])
@@ -117,7 +114,7 @@ def test_every_recipe_of_the_toolkit_is_valid(path: Path) -> None:
     assert (path.parent / "README.md").is_file() or (path.parent.parent / "README.md").is_file()
 
 
-def test_listing_and_checking_load_no_model_library() -> None:
+def test_listing_and_checking_load_no_model_library():
     program = (
         "import sys\nfrom mitigate.cli.main import main\nassert main(['recipes']) == 0\n"
         "from importlib import import_module\nfrom mitigate.recipes.config import TASKS\n"

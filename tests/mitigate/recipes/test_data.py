@@ -1,9 +1,6 @@
 """Questions of a run: read from a file under any column names, divided by reference, bad lines kept."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +14,7 @@ from mitigate.recipes.folder import RunFolder, read_rows
 BASE: dict[str, Any] = {"task": "rlhf", "about": "a test", "hardware": "any", "model": "a/b"}
 
 
-def test_own_questions_are_read_and_divided(tmp_path: Path) -> None:
+def test_own_questions_are_read_and_divided(tmp_path):
     lines = [{"q": f"What is {i}?", "reference": f"Text {i // 2}."} for i in range(12)]
     text = "\n".join(json.dumps(line) for line in lines) + '\n{"q": "What?", "reference": " "}\nnot JSON\n'
     (tmp_path / "own.jsonl").write_text(text)
@@ -36,7 +33,7 @@ def test_own_questions_are_read_and_divided(tmp_path: Path) -> None:
     assert row["prompt"] == [{"role": "user", "content": f"{row['reference']}\n\n{row['question']}"}]
 
 
-def test_given_evaluation_files_are_asked_whole(tmp_path: Path) -> None:
+def test_given_evaluation_files_are_asked_whole(tmp_path):
     row = {"question": "Q?", "reference": "R"}
     (tmp_path / "train.jsonl").write_text(f"{json.dumps(row)}\n" * 3)
     (tmp_path / "dev.jsonl").write_text(f"{json.dumps(row)}\n{{}}\n" * 3)
@@ -51,13 +48,13 @@ def test_given_evaluation_files_are_asked_whole(tmp_path: Path) -> None:
         read_questions(options, None)
 
 
-def test_given_prompt_is_asked_as_it_is() -> None:
+def test_given_prompt_is_asked_as_it_is():
     chat = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Who?"}]
     row = as_row({"prompt": chat, "reference": "R"}, with_reference=False)
     assert (row["prompt"], row["question"]) == (chat, "Who?")
 
 
-def test_division_is_by_reference_and_seed() -> None:
+def test_division_is_by_reference_and_seed():
     rows = [{"question": str(i), "reference": str(i % 5)} for i in range(10)]
     train, held_out = divide(rows, 2, seed=0)
     assert (len(train), len(held_out)) == (8, 2)

@@ -1,7 +1,5 @@
 """Training the causal-LM annotator on a tiny decoder: the loss falls, weights move, resuming changes nothing."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -43,7 +41,7 @@ def weights_of(folder: RunFolder) -> dict[str, torch.Tensor]:
     return load_file(folder / "annotator" / "model.safetensors")
 
 
-def test_training_learns_and_resumes_to_equal_weights(tmp_path: Path) -> None:
+def test_training_learns_and_resumes_to_equal_weights(tmp_path):
     options = recipe(tmp_path)
     with open_run(tmp_path / "whole", options) as whole:
         task.run(options, whole)
@@ -78,7 +76,7 @@ def test_training_learns_and_resumes_to_equal_weights(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # peft asks for it
-def test_lora_trains_adapters_and_head_and_merges(tmp_path: Path) -> None:
+def test_lora_trains_adapters_and_head_and_merges(tmp_path):
     options = recipe(
         tmp_path, "lora={rank: 4, dropout: 0}", "training.epochs=2", "training.gradient_checkpointing=true",
         "training.learning_rate=1e-2", "balance=full", "focal=1.0",
@@ -97,7 +95,7 @@ def test_lora_trains_adapters_and_head_and_merges(tmp_path: Path) -> None:
     assert adapters.name == str(checkpoint)
 
 
-def test_early_stop(tmp_path: Path) -> None:
+def test_early_stop(tmp_path):
     options = recipe(tmp_path, "training.learning_rate=0.5", "training.evaluate_every=4", "training.early_stop=1")
     with open_run(tmp_path / "run", options) as folder:
         task.run(options, folder)
@@ -106,7 +104,7 @@ def test_early_stop(tmp_path: Path) -> None:
     assert len(evaluated) >= 2
 
 
-def test_wrong_recipes_stop_before_anything_loads(tmp_path: Path) -> None:
+def test_wrong_recipes_stop_before_anything_loads(tmp_path):
     for assignment, message in (
         ("base=./nowhere", "no such file or folder"),
         ("training.deepspeed=zero.json", "expected a JSON file, there is none"),
@@ -120,7 +118,7 @@ def test_wrong_recipes_stop_before_anything_loads(tmp_path: Path) -> None:
         task.run(options, folder)
 
 
-def test_labelled_sentences_are_trained_on_by_their_folds(tmp_path: Path) -> None:
+def test_labelled_sentences_are_trained_on_by_their_folds(tmp_path):
     rows, _ = flatten(made_topics(20))
     for row in rows:
         row["sentence"] += f" ({row['id']})"

@@ -1,7 +1,5 @@
 """A run folder belongs to one recipe: a second run goes on in it, another recipe is refused or overwrites it."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -14,10 +12,9 @@ from mitigate.cli.main import main
 from mitigate.io import UsageError
 from mitigate.recipes.config import load_recipe
 from mitigate.recipes.folder import open_run
-from tests.helpers.example_task import WriteRecipe
 
 
-def test_run_writes_its_folder_once(recipe: WriteRecipe, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_writes_its_folder_once(recipe, tmp_path, capsys):
     out = tmp_path / "run"
     run = ["run", str(recipe()), "steps=2", "--output", str(out)]
     assert main(run) == 0
@@ -32,9 +29,7 @@ def test_run_writes_its_folder_once(recipe: WriteRecipe, tmp_path: Path, capsys:
     assert len((out / "metrics.jsonl").read_text().splitlines()) == 2
 
 
-def test_interrupted_run_goes_on_with_its_recipe(
-    recipe: WriteRecipe, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_interrupted_run_goes_on_with_its_recipe(recipe, tmp_path, capsys):
     path, out = recipe(break_at=1), tmp_path / "run"
     run = ["run", str(path), "--output", str(out)]
     assert main(run) == 130
@@ -51,7 +46,7 @@ def test_interrupted_run_goes_on_with_its_recipe(
     assert len(json.loads((out / "versions.json").read_text())) == 2
 
 
-def test_overwrite_begins_anew_in_run_folders_only(recipe: WriteRecipe, tmp_path: Path) -> None:
+def test_overwrite_begins_anew_in_run_folders_only(recipe, tmp_path):
     first, _ = load_recipe(recipe())
     other, _ = load_recipe(recipe(), ["steps=4"])
     with open_run(tmp_path / "run", first) as folder:
@@ -73,13 +68,13 @@ def test_overwrite_begins_anew_in_run_folders_only(recipe: WriteRecipe, tmp_path
         open_run(tmp_path / "file", first)
 
 
-def test_second_process_is_kept_away(recipe: WriteRecipe, tmp_path: Path) -> None:
+def test_second_process_is_kept_away(recipe, tmp_path):
     options, _ = load_recipe(recipe())
     with open_run(tmp_path / "run", options), pytest.raises(UsageError, match="written by another run"):
         open_run(tmp_path / "run", options)
 
 
-def test_full_disk_is_one_line(recipe: WriteRecipe, tmp_path: Path) -> None:
+def test_full_disk_is_one_line(recipe, tmp_path):
     path, out = recipe(steps=200), tmp_path / "run"
     code = (
         "import resource, sys; from mitigate.cli.main import main; from mitigate.recipes.config import TASKS\n"
@@ -98,7 +93,7 @@ def test_full_disk_is_one_line(recipe: WriteRecipe, tmp_path: Path) -> None:
     assert steps == list(range(200))
 
 
-def test_rows_are_cut_and_kept_exactly(recipe: WriteRecipe, tmp_path: Path) -> None:
+def test_rows_are_cut_and_kept_exactly(recipe, tmp_path):
     options, _ = load_recipe(recipe())
     with open_run(tmp_path / "run", options) as folder:
         for step in range(4):
@@ -111,13 +106,13 @@ def test_rows_are_cut_and_kept_exactly(recipe: WriteRecipe, tmp_path: Path) -> N
         assert folder.rows("a.jsonl") == folder.rows("b.jsonl") == [{"text": "half a pair: \ud83d"}]
 
 
-def test_run_that_could_not_start_leaves_no_folder(recipe: WriteRecipe, tmp_path: Path) -> None:
+def test_run_that_could_not_start_leaves_no_folder(recipe, tmp_path):
     out = tmp_path / "run"
     assert main(["run", str(recipe(refuse="run")), "--output", str(out)]) == 2
     assert not out.exists()
 
 
-def test_only_the_first_process_writes(recipe: WriteRecipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_first_process_writes(recipe, tmp_path, monkeypatch):
     options, _ = load_recipe(recipe())
     with open_run(tmp_path / "run", options) as first:
         monkeypatch.setenv("RANK", "1")
@@ -132,6 +127,8 @@ def test_only_the_first_process_writes(recipe: WriteRecipe, tmp_path: Path, monk
         assert files == [".lock", "config.yaml", "metrics.jsonl", "versions.json"]
 
 
-def test_alias_takes_its_tasks_only(recipe: WriteRecipe, capsys: pytest.CaptureFixture[str]) -> None:
+def test_alias_takes_its_tasks_only(recipe, capsys):
     assert main(["train", str(recipe()), "--check"]) == 2
-    assert "is of task 'example'; expected embedded-annotator" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "is of task 'example'; expected embedded-annotator" in error
+    assert ": use `mitigate run " in error

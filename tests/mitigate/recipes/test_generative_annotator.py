@@ -1,7 +1,5 @@
 """Training the generative annotator on a tiny decoder: the loss falls, weights move, a killed run resumes."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -40,7 +38,7 @@ def recipe(tmp_path: Path, *assignments: str) -> Any:
     return load_recipe(path, assignments)[0]
 
 
-def test_training_learns_and_resumes_to_equal_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_training_learns_and_resumes_to_equal_weights(tmp_path, monkeypatch):
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
     options = recipe(tmp_path)
     with open_run(tmp_path / "whole", options) as whole:
@@ -69,7 +67,7 @@ def test_training_learns_and_resumes_to_equal_weights(tmp_path: Path, monkeypatc
         torch.testing.assert_close(resumed[key], value, rtol=0, atol=1e-6)
 
 
-def test_wrong_recipes_stop_before_anything_loads(tmp_path: Path) -> None:
+def test_wrong_recipes_stop_before_anything_loads(tmp_path):
     names = ", ".join(names_of("tagged", "en"))
     for assignment, message in (
         ("mix.annotation=0.5", "expected shares that sum to 1, got 0"),

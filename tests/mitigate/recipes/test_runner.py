@@ -1,7 +1,5 @@
 """The tasks rlhf and mask-dpo: checked before a model loads, trained in a tiny pocket world, resumed to the same."""
 
-from __future__ import annotations
-
 import json
 import signal
 from collections.abc import Iterator
@@ -83,7 +81,7 @@ def whole(work: Path) -> Path:
     return out
 
 
-def test_run_leaves_everything_that_it_promises(whole: Path, work: Path) -> None:
+def test_run_leaves_everything_that_it_promises(whole, work):
     assert [row["step"] for row in read_rows(whole / "metrics.jsonl")] == [1, 2, 3, 4]
     metrics = next(read_rows(whole / "metrics.jsonl"))
     assert {"reward", "judge/hallucination_rate", "factuality/hallucination_rate", "cpu_seconds"} <= set(metrics)
@@ -104,17 +102,7 @@ def test_run_leaves_everything_that_it_promises(whole: Path, work: Path) -> None
     assert done["table"] == json.loads(json.dumps(compare(samples)))
 
 
-def test_complete_run_is_only_shown_again(whole: Path, work: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    stamp = (whole / "model" / "model.safetensors").stat().st_mtime_ns
-    assert mitigate("run", str(recipe(work, GRPO)), "--output", str(whole)) == 0
-    out = capsys.readouterr().out
-    assert "Answers before and after" in out
-    assert (whole / "model" / "model.safetensors").stat().st_mtime_ns == stamp
-
-
-def test_interrupted_run_resumes_to_the_same_weights(
-    whole: Path, work: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_interrupted_run_resumes_to_the_same_weights(whole, work, capsys):
     out, path = work / "interrupted", str(recipe(work, GRPO))
     log = RunFolder.log
 
@@ -141,7 +129,7 @@ def test_interrupted_run_resumes_to_the_same_weights(
     assert answers[0] == answers[1]
 
 
-def test_mask_dpo_samples_pairs_and_trains(work: Path) -> None:
+def test_mask_dpo_samples_pairs_and_trains(work):
     out = work / "dpo"
     assert mitigate("run", str(recipe(work, DPO)), "--output", str(out)) == 0
     sampled, pairs = list(read_rows(out / "sampled.jsonl")), list(read_rows(out / "pairs.jsonl"))
@@ -152,7 +140,7 @@ def test_mask_dpo_samples_pairs_and_trains(work: Path) -> None:
     assert any(not before[name].equal(after[name]) for name in before)
 
 
-def test_killed_sampling_goes_on(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_sampling_goes_on(work, monkeypatch):
     monkeypatch.setattr(mask_dpo, "CHUNK", 5)
     options: Any = load_recipe(recipe(work, DPO), annotators={"oracle": Oracle(load_world("world"))})[0]
     questions = read_questions(options, None)
@@ -191,7 +179,7 @@ def test_killed_sampling_goes_on(work: Path, monkeypatch: pytest.MonkeyPatch) ->
         ({"trainer": {"lerning_rate": 1}}, "did you mean 'learning_rate'"),
     ],
 )
-def test_mistakes_are_named_before_anything_loads(tmp_path: Path, changed: dict[str, Any], message: str) -> None:
+def test_mistakes_are_named_before_anything_loads(tmp_path, changed, message):
     with pytest.raises(UsageError, match=message):
         load_recipe(
             recipe(tmp_path, {**GRPO, "trainer": {}}, **changed), annotators={"oracle": Oracle(load_world("world"))}

@@ -1,8 +1,6 @@
 """SentenceReward with a rule-based annotator (exact words) and with the embedded one."""
 
-import asyncio
 import copy
-import inspect
 import math
 
 import pytest
@@ -123,15 +121,6 @@ def test_unjudged_is_none_and_silence_is_not():
     assert labels(scores[1]) == [("supported", 1.0), (None, None)]  # the part at the end
 
 
-def test_cut_off_is_seen_without_end_token():
-    scores = lexical()(
-        completions=[GOOD, f"{WRONG} It is", "Blue"], completion_ids=[[1] * 3, [1] * 9, [1]], reference=[REFERENCE] * 3
-    )
-    assert scores == [1.0, -1.0, -1.0]
-    assert labels(scores[1])[1] == (None, None)
-    assert labels(scores[2]) == [("unverifiable", -1.0)]  # short, so it ended by itself
-
-
 @pytest.mark.parametrize(
     ("call", "words"),
     [
@@ -155,18 +144,14 @@ def test_wrong_inputs_are_named_before_judging(call, words):
     assert annotator.rows == []
 
 
-def test_columns_can_be_renamed():
-    reward = lexical(columns=Columns(reference="document", question="query"))
-    assert reward(completions=[GOOD], document=[REFERENCE], query=["When?"]) == [1.0]
-    with pytest.raises(ValueError, match="expected a column 'query', got the columns \\['document'\\]"):
-        reward(completions=[GOOD], document=[REFERENCE])
-
-
-def test_a_data_set_is_checked_before_training():
+def test_columns_can_be_renamed_and_are_checked_before_training():
+    renamed = lexical(columns=Columns(reference="document", question="query"))
+    assert renamed(completions=[GOOD], document=[REFERENCE], query=["When?"]) == [1.0]
     lexical().check({"prompt": ["q"] * 3, "reference": [REFERENCE] * 3})
     for reward, data, message in (
         (lexical(), {"reference": [REFERENCE, "", ""]}, "empty in 2 of 3 rows \\(row 1 first\\)"),
         (lexical(), {"prompt": ["q"]}, "expected a column 'reference'"),
+        (renamed, {"document": [REFERENCE]}, "expected a column 'query', got the columns \\['document'\\]"),
         (SentenceReward(Counting()), {"reference": [REFERENCE]}, "need a column 'question' or the prompts"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -196,15 +181,6 @@ def test_an_annotator_that_loses_sentences_is_refused():
 
     with pytest.raises(ValueError, match="annotator 'exact': expected 2 judgements, got 1"):
         lexical(Losing())(completions=[f"{GOOD} {WRONG}"], reference=[REFERENCE])
-
-
-def test_async_gives_the_same():
-    reward = lexical(name="facts")
-    later = reward.as_async()
-    assert inspect.iscoroutinefunction(later)
-    assert later.__name__ == "facts"
-    call = {"completions": [GOOD, f"{GOOD} {WRONG}"], "reference": [REFERENCE] * 2}
-    assert asyncio.run(later(**call)) == reward(**call) == [1.0, 0.0]
 
 
 def test_what_is_logged():

@@ -1,7 +1,5 @@
 """Token credit: offsets against vocabularies read by hand, and the equations against worked values."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 
@@ -21,12 +19,12 @@ from mitigate.rl.credit import (
     segment_advantages,
     token_spans,
 )
-from tests.helpers.credit_suite import CHINESE, ENGLISH, MIXED, Kind, kinds, sentences
+from tests.helpers.credit_suite import CHINESE, ENGLISH, MIXED, kinds, sentences
 
 KINDS = {kind.name: kind for kind in kinds()}
 
 
-def wrong(kind: Kind, ids: list[int]) -> tuple[int, int]:
+def wrong(kind, ids):
     """(mis-attributed tokens, tokens)."""
     text, spans = token_spans(kind.core, ids)
     assert text == kind.core.decode(ids)
@@ -37,7 +35,7 @@ def wrong(kind: Kind, ids: list[int]) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-def test_no_token_is_misattributed(kind: Kind) -> None:
+def test_no_token_is_misattributed(kind):
     rng, total = random.Random(0), 0
     for text in ENGLISH + CHINESE + MIXED:
         ids = kind.core.encode(text, add_special_tokens=False).ids
@@ -52,7 +50,7 @@ def test_no_token_is_misattributed(kind: Kind) -> None:
     assert total > 2000
 
 
-def test_the_suite_splits_characters() -> None:
+def test_the_suite_splits_characters():
     """Otherwise the test above would not show much."""
     for name in ("byte-level BPE", "SentencePiece BPE"):
         kind = KINDS[name]
@@ -60,7 +58,7 @@ def test_the_suite_splits_characters() -> None:
         assert len(ids) > 4, "several tokens a character"
 
 
-def test_a_token_across_characters_goes_to_the_later() -> None:
+def test_token_across_two_characters_goes_to_the_later_one():
     # 。 is E3 80 82 and 中 is E4 B8 AD; the middle token holds the last byte of 。 and the first of 中.
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
@@ -78,7 +76,7 @@ def test_a_token_across_characters_goes_to_the_later() -> None:
     assert owners(anchors(text, spans), [(0, 2), (2, 3)]).tolist() == [0, 0, 1, 1]
 
 
-def test_bytes_that_are_no_characters() -> None:
+def test_bytes_that_are_no_characters():
     # Random ids, as an untrained model samples them: every token with text has a span inside the text, in order.
     kind, rng = KINDS["byte-level BPE"], random.Random(1)
     for _ in range(50):
@@ -93,7 +91,7 @@ def test_bytes_that_are_no_characters() -> None:
         assert spans[-1, 1] == len(text)
 
 
-def test_text_that_the_vocabulary_does_not_know() -> None:
+def test_text_that_the_vocabulary_does_not_know():
     """Unknown tokens are special and decode to nothing; the stream then loses a space that decoding keeps."""
     for kind in KINDS.values():
         for text in ("Arizona\nLas Vegas. Two ☃ ☃\n\n* more. End", "☃☃ Start. ☃ \n☃ New one. ☃"):
@@ -102,7 +100,7 @@ def test_text_that_the_vocabulary_does_not_know() -> None:
                 assert wrong(kind, ids[:cut])[0] == 0, (kind.name, text, cut)
 
 
-def test_a_decoder_that_joins_tokens_afterwards() -> None:
+def test_a_decoder_that_joins_tokens_afterwards():
     """Three "." become one "…", which neither the stream nor runs of bytes can know: every prefix is decoded."""
     from tokenizers import Tokenizer, decoders, models
 
@@ -122,7 +120,7 @@ def test_a_decoder_that_joins_tokens_afterwards() -> None:
             assert found.tolist() == spans + end
 
 
-def test_empty_and_special_only() -> None:
+def test_empty_and_special_only():
     kind = KINDS["byte-level BPE"]
     assert token_spans(kind.core, [])[0] == ""
     text, spans = token_spans(kind.core, [kind.special, kind.special])
@@ -131,7 +129,7 @@ def test_empty_and_special_only() -> None:
     assert owners(anchors(text, spans), []).tolist() == [-1, -1]
 
 
-def test_white_space_goes_with_the_sentence_around_it() -> None:
+def test_white_space_goes_with_the_sentence_around_it():
     #        0123456789
     text = "Ab c.\n\nDe."
     spans = np.array([[0, 2], [2, 3], [3, 5], [5, 7], [7, 10], [4, 8]])
@@ -140,7 +138,7 @@ def test_white_space_goes_with_the_sentence_around_it() -> None:
     assert owners(anchors(text, spans), [(0, 5), (7, 10)]).tolist() == [0, 0, 0, -1, 1, 1]
 
 
-def test_locate_finds_the_judged_text() -> None:
+def test_locate_finds_the_judged_text_in_the_decoded_one():
     parts = [Segment(0, 3), Segment(4, 7)]
     assert locate("Yes. No.", "Yes. No.", parts) == [(0, 3), (4, 7)]
     # The same words in the thinking come first: the answer is the last.
@@ -150,14 +148,14 @@ def test_locate_finds_the_judged_text() -> None:
     assert locate("a  b", "a b", [Segment(1, 3), Segment(3, 4)]) == [(0, 0), (2, 3)]
 
 
-def test_locate_refuses_other_texts() -> None:
+def test_locate_refuses_other_texts():
     for decoded, end, message in (("No.", 4, "not what its token ids decode to"),
                                   ("Yes.", 9, "ends at character 9 of a completion of 4")):  # fmt: skip
         with pytest.raises(ValueError, match=message):
             locate("Yes.", decoded, [Segment(0, end)])
 
 
-def test_group_moments_by_hand() -> None:
+def test_group_moments_by_hand():
     # Group 1: completions with rewards (1, −1, None) and (1): n 3, mean 1/3, squares 4/9 + 16/9 + 4/9 = 24/9,
     # sample variance 24/18 = 4/3. Group 2: one judged segment: std 0. Second aspect: (2, 4) and (6), all in
     # group 1: mean 4, squares 4 + 0 + 4 = 8, variance 4, std 2; none in group 2.
@@ -176,14 +174,14 @@ def test_group_moments_by_hand() -> None:
     assert group_moments(table, 2, "batch")[2, 0] == pytest.approx([0.5, (2.6875 / 3) ** 0.5])
 
 
-def test_moments_do_not_cancel_in_single_precision() -> None:
+def test_moments_do_not_cancel_in_single_precision():
     # Around 1000 with a spread of 0.01: Σr² − (Σr)²/n in float32 would be rounding noise.
     rows = np.array([[moments((1000.00, 1000.01))], [moments((1000.02,))]], dtype=np.float64)
     rows[..., 1] -= 1000  # the spread is what is tested; float32 holds 1000.005 to 6e-5 only
     assert group_moments(rows.astype(np.float32), 2)[0, 0, 1] == pytest.approx(0.01, rel=1e-4)
 
 
-def test_normalise_by_hand() -> None:
+def test_normalise_by_hand():
     assert normalise([1, None, -1], 0.5, 2.0).tolist() == [0.25, 0.0, -0.75]
     assert normalise([1, None, 1], 1.0, 0.0).tolist() == [0, 0, 0]
     # 0.1 + 0.2 differs from 0.3 by rounding: equal rewards, no advantage.
@@ -191,7 +189,7 @@ def test_normalise_by_hand() -> None:
     assert normalise((0.1 + 0.2, 0.3), mean, squares**0.5).tolist() == [0, 0]
 
 
-def test_returns_by_hand() -> None:
+def test_returns_by_hand():
     rewards = np.array([1.0, 0.0, -2.0])
     assert returns(rewards, 0).tolist() == [1, 0, -2]
     assert returns(rewards, 1).tolist() == [-1, -2, -2]
@@ -210,12 +208,12 @@ def test_returns_by_hand() -> None:
         ({"eos": "all"}, "eos: expected one of .*'last'.*, got 'all'"),
     ],
 )
-def test_credit_checks_its_values(options: dict, text: str) -> None:
+def test_credit_checks_its_values(options, text):
     with pytest.raises(ValueError, match=text):
         Credit(**options)
 
 
-def test_import_stays_light() -> None:
+def test_import_stays_light():
     import subprocess
     import sys
 

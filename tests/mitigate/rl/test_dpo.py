@@ -1,20 +1,15 @@
 """Mask-DPO: pairs and masks by hand, a step that moves the margin, and the command."""
 
-from __future__ import annotations
-
-import json
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from mitigate.cli.main import main
 from mitigate.rl.preferences import best_against_worst, build_pairs
+from tests.helpers.jsonl import read_rows, write_rows
 
 SHORT = {"s": "supported", "c": "contradictory", "u": "unverifiable", "n": "no_fact", "?": None}
 
 
-def sample(labels: str, question: str = "q", answer: str | None = None) -> dict[str, Any]:
+def sample(labels, question="q", answer=None):
     """An annotated answer with a sentence "Xx." for each letter of ``labels``."""
     text = answer or " ".join("Xx." for _ in labels)
     sentences = [
@@ -23,7 +18,7 @@ def sample(labels: str, question: str = "q", answer: str | None = None) -> dict[
     return {"question": question, "reference": "r", "answer": text, "sentences": sentences}
 
 
-def test_best_against_worst_by_hand() -> None:
+def test_best_against_worst_by_hand():
     # rates: sc 1/2, sss 0, cu? 2/2, nn none; of the perfect ones the longer is chosen
     pair = best_against_worst([sample("sc"), sample("s"), sample("sss"), sample("cu?"), sample("nn")])
     assert pair is not None
@@ -45,11 +40,11 @@ def test_best_against_worst_by_hand() -> None:
         [],
     ],
 )
-def test_ties_and_singles_make_no_pair(labels: list[str]) -> None:
+def test_ties_and_singles_make_no_pair(labels):
     assert best_against_worst([sample(one) for one in labels]) is None
 
 
-def test_smallest_gap_and_grouping() -> None:
+def test_smallest_gap_and_grouping():
     rows = [sample("sc", "a"), sample("s", "b"), sample("s", "a"), sample("c", "b")]
     assert [pair["prompt"][0]["content"] for pair in build_pairs(rows)] == ["a", "b"]  # gaps 0.5 and 1
     assert [pair["rejected_rate"] for pair in build_pairs(rows, min_gap=0.75)] == [1.0]
@@ -59,7 +54,7 @@ def test_smallest_gap_and_grouping() -> None:
 
 
 @pytest.fixture(scope="module")
-def tokenizer() -> Any:
+def tokenizer():
     """Every byte is a token: token positions can be counted by hand."""
     pytest.importorskip("trl")
     from examples.pocket import lm
@@ -67,7 +62,7 @@ def tokenizer() -> Any:
     return lm.build_tokenizer(["x"], vocabulary=260)
 
 
-def pair_of(tokenizer: Any) -> dict[str, Any]:
+def pair_of(tokenizer):
     """Chosen "Ab. Cé. D." supported, contradictory, supported; rejected "Ef. G." supported, unverifiable."""
     chosen, rejected = "Ab. Cé. D.", "Ef. G."
     return {
@@ -93,7 +88,7 @@ CHOSEN = [0, 1, 1, 1, 0, 0, 0, 0, 0, 0, 1, 1, 1]
 REJECTED = [0, 0, 0, 0, 0, 1, 1, 0]  # Q | E f . _ G . end
 
 
-def test_mask_by_hand(tokenizer: Any) -> None:
+def test_mask_by_hand(tokenizer):
     from mitigate.rl.dpo import MaskDPOCollator
 
     out = MaskDPOCollator(tokenizer)([pair_of(tokenizer)])
@@ -101,7 +96,7 @@ def test_mask_by_hand(tokenizer: Any) -> None:
     assert out["attention_mask"].sum(1).tolist() == [13, 8]  # attention is as ever
 
 
-def test_mask_is_cut_as_trl_cuts(tokenizer: Any) -> None:
+def test_mask_is_cut_as_trl_cuts(tokenizer):
     from mitigate.rl.dpo import MaskDPOCollator
 
     pair = pair_of(tokenizer)
@@ -111,7 +106,7 @@ def test_mask_is_cut_as_trl_cuts(tokenizer: Any) -> None:
     assert end["completion_mask"].tolist() == [CHOSEN[-6:], REJECTED[-6:]]
 
 
-def test_missing_sentences_are_explained(tokenizer: Any) -> None:
+def test_missing_sentences_are_explained(tokenizer):
     from mitigate.rl.dpo import MaskDPOCollator
 
     pair = pair_of(tokenizer)
@@ -121,7 +116,7 @@ def test_missing_sentences_are_explained(tokenizer: Any) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*gradient_checkpointing.* is deprecated:FutureWarning")
-def test_steps_move_what_the_mask_keeps(tokenizer: Any, tmp_path: Path) -> None:
+def test_steps_move_what_the_mask_keeps(tokenizer, tmp_path):
     """A few DPO steps raise the kept chosen tokens above the kept rejected ones, and the loss is finite."""
     import torch
     from datasets import Dataset
@@ -137,7 +132,7 @@ def test_steps_move_what_the_mask_keeps(tokenizer: Any, tmp_path: Path) -> None:
     rows = [{k: pair[k] for k in pair if not k.endswith("_ids")} | {"prompt": [{"role": "user", "content": "Q"}]}]
     batch = MaskDPOCollator(tokenizer)([pair])
 
-    def kept_logps() -> tuple[float, float]:
+    def kept_logps():
         with torch.no_grad():
             logits = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
         logps = torch.log_softmax(logits[:, :-1], -1).gather(-1, batch["input_ids"][:, 1:, None])[..., 0]
@@ -167,24 +162,19 @@ def test_steps_move_what_the_mask_keeps(tokenizer: Any, tmp_path: Path) -> None:
 # --- the command --------------------------------------------------------------------------------------------------
 
 
-def write(path: Path, rows: list[Any]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
-
-
-def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rows: list[Any] = [sample("s", "a"), sample("c", "a"), sample("s", "b"), {**sample("s"), "sentences": 3}]
+def test_command(tmp_path, capsys):
+    rows = [sample("s", "a"), sample("c", "a"), sample("s", "b"), {**sample("s"), "sentences": 3}]
     rows.append({**sample("s"), "sentences": [{"start": 0, "end": 99, "label": "supported"}]})
-    source, output = write(tmp_path / "in.jsonl", rows), tmp_path / "pairs.jsonl"
+    source, output = write_rows(tmp_path / "in.jsonl", rows), tmp_path / "pairs.jsonl"
     args = ["build-preferences", "--input", str(source), "--output", str(output)]
     assert main(args) == 3
     out, err = capsys.readouterr()
     assert "3 answers to 2 questions, 1 pair, 1 question without one" in out
     assert "in.jsonl:4: sentences: expected the list that `mitigate annotate` writes, got 3" in err
     assert "in.jsonl:5: sentences[0]: expected start and end inside the answer (3 characters)" in err
-    (pair,) = [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
+    (pair,) = read_rows(output)
     assert pair == build_pairs(rows[:2])[0]
-    assert len((tmp_path / "pairs.jsonl.rejected.jsonl").read_text(encoding="utf-8").splitlines()) == 2
+    assert len(read_rows(tmp_path / "pairs.jsonl.rejected.jsonl")) == 2
     assert main(args) == 2
     assert "is there already" in capsys.readouterr().err
     assert main([*args, "--overwrite", "--min-gap", "1.0"]) == 3
@@ -197,8 +187,8 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (["--input", "none.jsonl"], "cannot read none.jsonl: no such file"),
     ],
 )
-def test_wrong_usage(more: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    source = write(tmp_path / "in.jsonl", [sample("s")])
+def test_wrong_usage(more, message, tmp_path, capsys):
+    source = write_rows(tmp_path / "in.jsonl", [sample("s")])
     args = ["build-preferences", "--input", str(source), "--output", str(tmp_path / "out.jsonl"), *more]
     assert main(args) == 2
     assert message in capsys.readouterr().err

@@ -1,10 +1,6 @@
 """SentenceGRPOTrainer on a tiny model: the equations' advantages, training in every mode, clear errors."""
 
-from __future__ import annotations
-
 import statistics
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -33,21 +29,21 @@ KIND = Kind("byte-level BPE", TOKENIZER.backend_tokenizer, TOKENIZER.eos_token_i
 class Watched(SentenceGRPOTrainer):
     """Keeps what reached the loss and what was generated."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self.generated: list[dict[str, Any]] = []
-        self.losses: list[dict[str, Any]] = []
+    def __init__(self, *args, **kwargs):
+        self.generated = []
+        self.losses = []
         super().__init__(*args, **kwargs)
 
-    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+    def _generate_and_score_completions(self, inputs):
         self.generated.append(super()._generate_and_score_completions(inputs))
         return self.generated[-1]
 
-    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Any:
+    def _compute_loss(self, model, inputs):
         self.losses.append(inputs)
         return super()._compute_loss(model, inputs)
 
 
-def trainer(tmp_path: Path, rewards: Any = vowel_reward, credit: Credit | None = None, **options: Any) -> Watched:
+def trainer(tmp_path, rewards=vowel_reward, credit=None, **options):
     extra = {k: options.pop(k) for k in ("peft_config", "eval_dataset") if k in options}
     data, tokenizer = dataset(options.pop("prompts", None)), options.pop("tokenizer", TOKENIZER)
     model = tiny_model(len(TOKENIZER))
@@ -58,7 +54,7 @@ def trainer(tmp_path: Path, rewards: Any = vowel_reward, credit: Credit | None =
     return Watched(model, rewards, args, credit=credit, train_dataset=data, processing_class=tokenizer, **extra)
 
 
-def group_normalised(rewards: list[list[float | None]], size: int) -> list[list[float]]:
+def group_normalised(rewards, size):
     """r̃ by the standard library, group by group."""
     out = []
     for first in range(0, len(rewards), size):
@@ -70,11 +66,11 @@ def group_normalised(rewards: list[list[float | None]], size: int) -> list[list[
     return out
 
 
-def ids_of(row: Any, mask: Any) -> list[int]:
+def ids_of(row, mask):
     return row[mask.bool()].tolist()
 
 
-def expected(out: dict[str, Any], gamma: float = 0.0, size: int = 4) -> list[list[float]]:
+def expected(out, gamma=0.0, size=4):
     """A_t of the vowel reward, from the ids alone: owners read from the vocabulary, sums written out."""
     rows = [ids_of(i, m) for i, m in zip(out["completion_ids"], out["completion_mask"], strict=True)]
     texts = [TOKENIZER.decode(ids, skip_special_tokens=True) for ids in rows]
@@ -89,14 +85,14 @@ def expected(out: dict[str, Any], gamma: float = 0.0, size: int = 4) -> list[lis
     return result
 
 
-def check_rows(advantages: Any, want: list[list[float]]) -> None:
+def check_rows(advantages, want):
     for got, row in zip(advantages, want, strict=True):
         assert got[: len(row)].tolist() == pytest.approx(row, abs=2e-5)
         assert not got[len(row) :].any(), "padding has no advantage"
 
 
 @pytest.mark.parametrize("gamma", [0.0, 1.0])
-def test_advantages_are_the_equations(tmp_path: Path, gamma: float) -> None:
+def test_advantages_are_the_equations(tmp_path, gamma):
     t = trainer(tmp_path, credit=Credit(gamma=gamma))
     before = [p.detach().clone() for p in t.model.parameters()]
     t.train()
@@ -112,12 +108,12 @@ def test_advantages_are_the_equations(tmp_path: Path, gamma: float) -> None:
     assert log["sentences/vowel_reward/vowels/judged"] > 1
 
 
-def test_several_functions_aspects_and_weights_add_up(tmp_path: Path) -> None:
+def test_several_functions_aspects_and_weights_add_up(tmp_path):
     """Two sentence rewards (one async, one of two aspects and a callable object) beside a plain one."""
-    asked: list[list[str]] = []
+    asked = []
 
     class Halves:
-        def __call__(self, completions: list[str], **kwargs: Any) -> list[SentenceScore | None]:
+        def __call__(self, completions, **kwargs):
             asked.append(completions)
             return [
                 SentenceScore(
@@ -131,10 +127,10 @@ def test_several_functions_aspects_and_weights_add_up(tmp_path: Path) -> None:
                 for c in completions
             ]
 
-    async def later(completions: list[str], **kwargs: Any) -> list[SentenceScore | None]:
+    async def later(completions, **kwargs):
         return vowel_reward(completions)
 
-    def plain(completions: list[str], **kwargs: Any) -> list[float]:
+    def plain(completions, **kwargs):
         return [float(len(c)) for c in completions]
 
     credit = Credit(sequence_share=0.5)
@@ -169,7 +165,7 @@ def test_several_functions_aspects_and_weights_add_up(tmp_path: Path) -> None:
     ],
     ids=["iterations", "accumulation", "kl"],
 )
-def test_rows_stay_with_their_completions(tmp_path: Path, options: dict[str, Any]) -> None:
+def test_rows_stay_with_their_completions(tmp_path, options):
     """TRL shuffles and splits the generation batch: each row of each loss still has its own advantages."""
     t = trainer(tmp_path, **options)
     t.train()
@@ -184,7 +180,7 @@ def test_rows_stay_with_their_completions(tmp_path: Path, options: dict[str, Any
         check_rows(inputs["advantages"], [known[tuple(ids)] for ids in rows])
 
 
-def test_it_learns(tmp_path: Path) -> None:
+def test_it_learns(tmp_path):
     t = trainer(tmp_path, max_steps=25, learning_rate=3e-2, max_completion_length=12)
     t.train()
     curve = [row["rewards/vowel_reward/mean"] for row in t.state.log_history if "rewards/vowel_reward/mean" in row]
@@ -192,9 +188,9 @@ def test_it_learns(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["lora", "bf16", "conversations"])
-def test_other_modes_have_the_same_advantages(tmp_path: Path, mode: str) -> None:
+def test_other_modes_have_the_same_advantages(tmp_path, mode):
     """LoRA and bfloat16 with gradient checkpointing; prompts that are conversations, with a chat template."""
-    options: dict[str, Any] = {"gradient_checkpointing": mode != "conversations", "bf16": mode == "bf16"}
+    options = {"gradient_checkpointing": mode != "conversations", "bf16": mode == "bf16"}
     if mode == "lora":
         from peft import LoraConfig
 
@@ -217,7 +213,7 @@ def test_other_modes_have_the_same_advantages(tmp_path: Path, mode: str) -> None
         check_rows(out["advantages"], expected(out))
 
 
-def test_evaluation(tmp_path: Path) -> None:
+def test_evaluation(tmp_path):
     data = dataset(PROMPTS[:2])
     t = trainer(tmp_path, eval_dataset=data, per_device_eval_batch_size=4, num_generations_eval=2, max_steps=1)
     t.train()
@@ -230,7 +226,7 @@ def test_evaluation(tmp_path: Path) -> None:
         check_rows(out["advantages"], expected(out, size=2))
 
 
-def test_end_of_sequence_credit(tmp_path: Path) -> None:
+def test_end_of_sequence_credit(tmp_path):
     """A model that favours <eos>: its token gets nothing, the last piece's credit, or the sequence's advantage."""
     rows = {}
     for eos in ("none", "last", "sequence"):
@@ -259,8 +255,8 @@ def test_end_of_sequence_credit(tmp_path: Path) -> None:
     assert not torch.equal(sequence["advantages"], none["advantages"])
 
 
-def test_nothing_judged_moves_nothing(tmp_path: Path) -> None:
-    def none(completions: list[str], **kwargs: Any) -> list[None]:
+def test_nothing_judged_moves_nothing(tmp_path):
+    def none(completions, **kwargs):
         return [None] * len(completions)
 
     t = trainer(tmp_path, none, max_steps=1)
@@ -270,8 +266,8 @@ def test_nothing_judged_moves_nothing(tmp_path: Path) -> None:
     assert all(torch.equal(a, b) for a, b in zip(before, t.model.parameters(), strict=True))
 
 
-def test_plain_numbers_are_not_ignored_silently(tmp_path: Path) -> None:
-    def plain(completions: list[str], **kwargs: Any) -> list[float]:
+def test_plain_numbers_are_not_ignored_silently(tmp_path):
+    def plain(completions, **kwargs):
         return [1.0] * len(completions)
 
     with pytest.raises(ValueError, match=r"'plain' returns plain numbers.*sequence_share"):
@@ -279,7 +275,7 @@ def test_plain_numbers_are_not_ignored_silently(tmp_path: Path) -> None:
     trainer(tmp_path, [vowel_reward, plain], reward_weights=[1.0, 0.0], max_steps=1).train()
 
 
-def test_settings_that_would_be_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_that_would_be_wrong(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=r"importance_sampling_level='sequence'.*set it to \"token\""):
         trainer(tmp_path, importance_sampling_level="sequence", loss_type="grpo")
     args = config(tmp_path)
@@ -291,7 +287,7 @@ def test_settings_that_would_be_wrong(tmp_path: Path, monkeypatch: pytest.Monkey
         SentenceGRPOTrainer(tiny_model(len(TOKENIZER)), vowel_reward, args)
 
 
-def test_other_trl_versions_are_refused() -> None:
+def test_other_trl_versions_are_refused():
     for version in ("1.10.0", "1.14.2", "1.16.0", "1.17.0.dev0"):
         check_trl(version)
     for version in ("1.9.2", "1.15.0", "2.0.0", "0.29.1"):

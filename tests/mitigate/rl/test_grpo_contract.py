@@ -6,8 +6,6 @@
 A failure here means that TRL moved its hook, not that the credit is wrong; each message says which promise broke.
 """
 
-from __future__ import annotations
-
 import inspect
 from typing import Any
 
@@ -20,7 +18,7 @@ from tests.helpers.grpo_common import config, dataset, tiny_model, tiny_tokenize
 pytestmark = pytest.mark.filterwarnings("ignore:.*gradient_checkpointing.* is deprecated:FutureWarning")
 
 
-def moved(what: str) -> str:
+def moved(what):
     import trl
 
     return (
@@ -36,17 +34,17 @@ class Probe(SentenceGRPOTrainer):
     stock: dict[str, Any]
     ours: dict[str, Any]
 
-    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+    def _generate_and_score_completions(self, inputs):
         self.ours = super()._generate_and_score_completions(inputs)
         return self.ours
 
-    def _token_advantages(self, shared_B: torch.Tensor, ids_BT: torch.Tensor) -> torch.Tensor:
+    def _token_advantages(self, shared_B, ids_BT):
         self.stock = {"advantages": shared_B, "completion_ids": ids_BT}
         return super()._token_advantages(shared_B, ids_BT)
 
 
 @pytest.fixture(scope="module")
-def trainer(tmp_path_factory: pytest.TempPathFactory) -> Probe:
+def trainer(tmp_path_factory):
     """After one step; tests may compute gradients anew, but take no step."""
     tokenizer = tiny_tokenizer()
     model = tiny_model(len(tokenizer))
@@ -56,7 +54,7 @@ def trainer(tmp_path_factory: pytest.TempPathFactory) -> Probe:
     return trainer
 
 
-def test_the_hook_exists_with_its_signature() -> None:
+def test_the_hook_exists_with_its_signature():
     from trl import GRPOTrainer
 
     hook = getattr(GRPOTrainer, "_generate_and_score_completions", None)
@@ -66,21 +64,21 @@ def test_the_hook_exists_with_its_signature() -> None:
         assert hasattr(GRPOTrainer, name), moved(f"the method {name} is gone")
 
 
-def test_the_hook_returns_sequence_advantages(trainer: Probe) -> None:
+def test_the_hook_returns_sequence_advantages(trainer):
     assert trainer.stock["advantages"].dim() == 1, moved("its advantages are no longer (B,)")
     shape = trainer.ours["completion_ids"].shape
     assert trainer.ours["advantages"].shape == shape, moved("completion_ids are no longer (B, T)")
     assert {"completion_mask", "prompt_ids", "prompt_mask"} <= trainer.ours.keys(), moved("the output lost its masks")
 
 
-def test_attributes_that_are_read(trainer: Probe) -> None:
+def test_attributes_that_are_read(trainer):
     for name in ("num_generations", "num_generations_eval", "scale_rewards", "reward_weights", "reward_func_names"):
         assert hasattr(trainer, name), moved(f"the attribute {name} is gone")
     assert trainer.scale_rewards in ("group", "batch", "none"), moved("scale_rewards has other values")
     assert "sentences/credited_tokens" in trainer.state.log_history[0], moved("_metrics no longer reaches the log")
 
 
-def loss_and_gradient(trainer: Probe, advantages: torch.Tensor) -> tuple[float, torch.Tensor]:
+def loss_and_gradient(trainer, advantages):
     """Loss of the last batch and gradient of the output layer."""
     trainer.model.zero_grad()
     loss = trainer._compute_loss(trainer.model, {**trainer.ours, "advantages": advantages})
@@ -88,7 +86,7 @@ def loss_and_gradient(trainer: Probe, advantages: torch.Tensor) -> tuple[float, 
     return float(loss.detach()), trainer.model.lm_head.weight.grad.clone()
 
 
-def test_the_loss_takes_token_advantages(trainer: Probe) -> None:
+def test_the_loss_takes_token_advantages(trainer):
     """(B,) and the same numbers spread over (B, T) give one loss and one gradient."""
     trainer.model.train()
     advantages = torch.linspace(-1, 1, len(trainer.ours["completion_ids"]))
@@ -99,7 +97,7 @@ def test_the_loss_takes_token_advantages(trainer: Probe) -> None:
     assert torch.allclose(our_gradient, stock_gradient, atol=1e-7), moved("_compute_loss mixes tokens of (B, T)")
 
 
-def test_an_advantage_reaches_its_own_token_only(trainer: Probe) -> None:
+def test_an_advantage_reaches_its_own_token_only(trainer):
     """∂loss of an advantage at one token = −A · ∂logp(token) / normaliser, computed here from the logits."""
     trainer.model.train()
     batch = trainer.ours
@@ -121,7 +119,7 @@ def test_an_advantage_reaches_its_own_token_only(trainer: Probe) -> None:
     assert torch.allclose(gradient, model.lm_head.weight.grad, atol=1e-6), moved("credit leaks to other tokens")
 
 
-def test_a_hook_that_moved_is_named(trainer: Probe, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hook_that_moved_is_named(trainer, monkeypatch):
     """The trainer itself notices at the first batch, and says so."""
     from trl import GRPOTrainer
 

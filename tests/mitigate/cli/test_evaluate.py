@@ -1,18 +1,14 @@
 """`mitigate evaluate`: tables, JSON, rejected lines, folds, mistakes."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import sys
-from pathlib import Path
 
 import pytest
 from sklearn import metrics as sk
 
 from annotators.evaluation.splits import assign_folds
 from mitigate.cli.main import main
-from mitigate.io import OutputError
 from mitigate.labels import read_labelled
 from tests.helpers.evaluation_cases import FOUR_WAY, TWO_WAY, StandIn, labelled_row, linked_data, write_rows
 
@@ -29,9 +25,7 @@ def _run(*args: object) -> int:
     return main(["evaluate", *map(str, args)])
 
 
-def test_command_prints_a_table_and_writes_the_figures(
-    tmp_path: Path, stand_in: StandIn, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_command_prints_a_table_and_writes_the_figures(tmp_path, stand_in, capsys):
     one, two = write_rows(tmp_path / "one.jsonl", FOUR_WAY), write_rows(tmp_path / "two.jsonl", TWO_WAY)
     output = tmp_path / "out" / "metrics.json"
     assert _run("--input", one, two, "--annotator", "any", "--output", output, "--seed", 3) == 0
@@ -61,7 +55,7 @@ def test_command_prints_a_table_and_writes_the_figures(
     assert result["overall"]["balanced_accuracy"] == pytest.approx(sk.balanced_accuracy_score(truth, called))
 
 
-def test_command_prints_json(tmp_path: Path, stand_in: StandIn, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_prints_json(tmp_path, stand_in, capsys):
     data = write_rows(tmp_path / "one.jsonl", FOUR_WAY)
     assert _run("--input", data, data, "--annotator", "any", "--json") == 0  # a file given twice counts once
     result = json.loads(capsys.readouterr().out)
@@ -69,9 +63,7 @@ def test_command_prints_json(tmp_path: Path, stand_in: StandIn, capsys: pytest.C
     assert result["labels"]["contradictory"]["coverage"] == 0.5
 
 
-def test_command_reports_and_keeps_rejected_lines(
-    tmp_path: Path, stand_in: StandIn, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_command_reports_and_keeps_rejected_lines(tmp_path, stand_in, capsys):
     data = write_rows(tmp_path / "one.jsonl", [*FOUR_WAY, {**FOUR_WAY[0], "label": "true"}])
     output = tmp_path / "metrics.json"
     assert _run("--input", data, "--annotator", "any", "--output", output) == 3
@@ -90,9 +82,7 @@ def test_command_reports_and_keeps_rejected_lines(
     assert not rejected.exists()
 
 
-def test_command_says_over_what_it_computed_the_folds(
-    tmp_path: Path, stand_in: StandIn, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_command_says_over_what_it_computed_the_folds(tmp_path, stand_in, capsys):
     files = linked_data(tmp_path)
     for file in files[:2]:
         rows = [json.loads(line) for line in file.read_text("utf-8").splitlines()]
@@ -104,7 +94,7 @@ def test_command_says_over_what_it_computed_the_folds(
     assert f"fold train: {len(expected)} of 41 rows; folds computed over 3 files of" in captured.err
 
 
-def test_limit_draws_rows_by_seed(tmp_path: Path, stand_in: StandIn) -> None:
+def test_limit_draws_rows_by_seed(tmp_path, stand_in):
     rows = [labelled_row(f"{i} supported 0.5", "supported", str(i % 4)) for i in range(100)]
     data = write_rows(tmp_path / "one.jsonl", rows)
     drawn = []
@@ -117,9 +107,7 @@ def test_limit_draws_rows_by_seed(tmp_path: Path, stand_in: StandIn) -> None:
     assert drawn[0] == sorted(drawn[0], key=lambda id: int(id.split()[0]))
 
 
-def test_hostile_names_do_no_harm_in_the_table(
-    tmp_path: Path, stand_in: StandIn, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_hostile_names_do_no_harm_in_the_table(tmp_path, stand_in, capsys):
     rows = [{**row, "source": "[red]x[/nope]\x1b[31m", "lang": "\ud800"} for row in FOUR_WAY]
     assert _run("--input", write_rows(tmp_path / "one.jsonl", []), "--annotator", "any") == 2
     path = tmp_path / "hostile.jsonl"
@@ -147,13 +135,7 @@ def test_hostile_names_do_no_harm_in_the_table(
         (["--input", "{empty}"], "expected labelled sentences; found none"),
     ],
 )
-def test_mistakes_are_found_before_the_annotator_loads(
-    options: list[str],
-    message: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_mistakes_are_found_before_the_annotator_loads(options, message, tmp_path, monkeypatch, capsys):
     def load(name: str) -> StandIn:
         raise RuntimeError("loaded")
 
@@ -167,9 +149,7 @@ def test_mistakes_are_found_before_the_annotator_loads(
         _run("--input", data, "--annotator", "any")
 
 
-def test_an_unknown_annotator_is_a_usage_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unknown_annotator_is_a_usage_error(tmp_path, monkeypatch, capsys):
     def load(name: str) -> StandIn:
         raise ValueError(f"no annotator {name!r}")
 
@@ -178,35 +158,8 @@ def test_an_unknown_annotator_is_a_usage_error(
     assert "--annotator nobody: no annotator 'nobody'" in capsys.readouterr().err
 
 
-def test_a_fold_without_rows_is_said(tmp_path: Path, stand_in: StandIn, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_fold_without_rows_is_said(tmp_path, stand_in, capsys):
     data = write_rows(tmp_path / "one.jsonl", FOUR_WAY[:1])
     (fold,) = assign_folds(FOUR_WAY[:1])
     assert _run("--input", data, "--annotator", "any", "--fold", (fold + 1) % 5) == 2
     assert f"found none in fold {(fold + 1) % 5}" in capsys.readouterr().err
-
-
-def test_a_file_that_cannot_be_written_is_a_usage_error(tmp_path: Path) -> None:
-    from mitigate.io import write_bytes
-
-    with pytest.raises(OutputError, match="cannot write"):
-        write_bytes(tmp_path / ("m" * 252), b"{}")  # too long a name with what is added until it is whole
-
-
-def test_the_embedded_annotator_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    reference = "Omar Khayyam was born in Nishapur in 1048. He wrote a treatise on algebra around 1070."
-    rows = [
-        {"sentence": "Omar Khayyam was born in Nishapur.", "label": "supported", "lang": "en"},
-        {"sentence": "Rice prices in Osaka doubled last winter.", "label": "unverifiable", "lang": "en"},
-        {"sentence": "他出生于内沙布尔。", "label": "supported", "lang": "zh"},
-    ]
-    data = write_rows(tmp_path / "omar.jsonl", [{"reference": reference, **row} for row in rows])
-    output = tmp_path / "metrics.json"
-    assert _run("--input", data, "--annotator", "embedded", "--output", output) == 0
-    assert "fold all, 3 rows" in capsys.readouterr().out
-    result = json.loads(output.read_text("utf-8"))
-    assert result["statuses"] == {"checked": 2, "language_unsupported": 1}
-    assert result["languages"]["en"]["auc"] == 1.0
-    assert result["languages"]["zh"]["coverage"] == 0.0
-    assert result["sources"]["omar"]["n"] == 3
-    assert result["run"]["annotator"]["name"] == "embedded"
-    assert len(result["run"]["annotator"]["fingerprint"]) >= 12

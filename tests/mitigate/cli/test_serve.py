@@ -1,7 +1,5 @@
 """`mitigate serve`: options, the base URL, a port in use."""
 
-from __future__ import annotations
-
 import re
 import signal
 import socket
@@ -27,9 +25,7 @@ from mitigate.cli.main import main
         (["--upstream", "http://h/v1", "--engine", "gpt"], "--engine: engine 'gpt'"),
     ],
 )
-def test_wrong_options_are_told(
-    extra: list[str], message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wrong_options_are_told(extra, message, capsys, monkeypatch):
     monkeypatch.delenv("MITIGATE_SERVE_TOKEN", raising=False)
     assert main(["serve", *extra]) == 2
     assert message in capsys.readouterr().err
@@ -45,7 +41,7 @@ sys.exit(main(["serve", "--upstream", "http://h/v1", "--port", *sys.argv[1:]]))
 """
 
 
-def test_the_base_url_is_told_once_it_answers() -> None:
+def test_the_base_url_is_told_once_it_answers():
     """Port 0 takes a free one; the moment the line is out a client can connect, and Ctrl-C ends it well."""
     with subprocess.Popen([sys.executable, "-c", SERVE, "0"], stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -60,7 +56,7 @@ def test_the_base_url_is_told_once_it_answers() -> None:
             process.kill()
 
 
-def test_a_port_in_use_is_told() -> None:
+def test_a_port_in_use_is_told():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

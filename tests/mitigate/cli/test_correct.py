@@ -1,7 +1,5 @@
 """`mitigate correct` and `mitigate best-of`: files in, files out, continued after a kill."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -39,9 +37,7 @@ def answers(folder: Path, *texts: str) -> Path:
     return write(folder / "in.jsonl", [{"id": i, "reference": REFERENCE, "answer": t} for i, t in enumerate(texts)])
 
 
-def test_correct_writes_records_and_rejects_bad_lines(
-    tmp_path: Path, annotator: RuleAnnotator, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_correct_writes_records_and_rejects_bad_lines(tmp_path, annotator, capsys):
     source = answers(tmp_path, f"{WRONG} {LOST}", RIGHT)
     with source.open("a") as file:
         file.write('{"reference": "x"}\n')
@@ -56,9 +52,7 @@ def test_correct_writes_records_and_rejects_bad_lines(
     assert "in.jsonl:3: answer" in err
 
 
-def test_correct_continues_and_refuses_another_annotator(
-    tmp_path: Path, annotator: RuleAnnotator, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_correct_continues_and_refuses_another_annotator(tmp_path, annotator, capsys):
     source, out = answers(tmp_path, WRONG, LOST, RIGHT), tmp_path / "out.jsonl"
     assert run("correct", "--input", source, "--output", out, "--chunk-size", 1) == 0
     whole = out.read_bytes()
@@ -80,9 +74,7 @@ def test_correct_continues_and_refuses_another_annotator(
         assert "fingerprint rule, and embedded has another" in capsys.readouterr().err
 
 
-def test_failed_requests_are_told_and_asked_again(
-    tmp_path: Path, annotator: RuleAnnotator, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_failed_requests_are_told_and_asked_again(tmp_path, annotator, capsys):
     source, out = answers(tmp_path, "It weighs 9 Tons.", LOST, WRONG), tmp_path / "out.jsonl"
     down = [True]
 
@@ -118,7 +110,7 @@ def test_failed_requests_are_told_and_asked_again(
     assert not list(tmp_path.glob("*.part"))
 
 
-def test_correct_with_an_engine_deletion_and_abstention(tmp_path: Path, annotator: RuleAnnotator) -> None:
+def test_correct_with_an_engine_deletion_and_abstention(tmp_path, annotator):
     source = answers(tmp_path, LOST, "It weighs 9 Tons.", f"{LOST} {RIGHT}")
 
     def script(body: dict[str, Any]) -> Reply:
@@ -148,17 +140,13 @@ def test_correct_with_an_engine_deletion_and_abstention(tmp_path: Path, annotato
         (["--chunk-size", "0"], "--chunk-size: expected 1 or more, got 0"),
     ],
 )
-def test_wrong_options_are_one_line(
-    tmp_path: Path, annotator: RuleAnnotator, capsys: pytest.CaptureFixture[str], extra: list[str], message: str
-) -> None:
+def test_wrong_options_are_one_line(tmp_path, annotator, capsys, extra, message):
     source = answers(tmp_path, WRONG)
     assert run("correct", "--input", source, "--output", tmp_path / "out.jsonl", *extra) == 2
     assert message in capsys.readouterr().err
 
 
-def test_best_of_chooses_and_says_why(
-    tmp_path: Path, annotator: RuleAnnotator, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_best_of_chooses_and_says_why(tmp_path, annotator, capsys):
     rows = [
         {
             "question": "q",

@@ -1,0 +1,484 @@
+"""`mitigate annotate`: one answer, files of records, generative annotators, and runs that are stopped on the way."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import annotators
+from mitigate.cli.main import main
+from tests.helpers.annotate_program import ANSWERS, REFERENCE, ROOT, mitigate, read, start, write_records
+from tests.helpers.annotator_server import annotating, correct
+from tests.helpers.engines_server import Reply, completion, error
+from tests.helpers.standin import ExactAnnotator
+
+Capsys = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def exact(monkeypatch: pytest.MonkeyPatch) -> ExactAnnotator:
+    """What `--annotator` names is the stand-in, in this process, unless it is "missing"."""
+    annotator = ExactAnnotator()
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def load(name: str, **_: Any) -> ExactAnnotator:
+        if name == "missing":
+            raise ValueError("no such annotator; expected embedded, a path or a hub id")
+        return annotator
+
+    monkeypatch.setattr(annotators, "load_annotator", load)
+    return annotator
+
+
+def run(*args: object) -> int:
+    return main(["annotate", *map(str, args)])
+
+
+@pytest.fixture
+def one(tmp_path: Path) -> list[str]:
+    (tmp_path / "reference.txt").write_text(REFERENCE)
+    (tmp_path / "answer.txt").write_text(ANSWERS[1])
+    return ["--reference", f"{tmp_path}/reference.txt", "--answer", f"{tmp_path}/answer.txt"]
+
+
+# --- one answer ---------------------------------------------------------------------------------------------------
+
+
+def test_one_answer_prints_the_report(one: list[str], tmp_path: Path, exact: ExactAnnotator, capsys: Capsys) -> None:
+    assert run("--question", "How many moons?", *one, "--html", tmp_path / "new" / "page.html") == 0
+    out, err = capsys.readouterr()
+    text = " ".join(out.split())
+    assert "Question How many moons?" in text
+    assert "✗ contradictory 100 % It has 3 moons. evidence “It has 2 moons.” (17–32 of 32)" in text
+    assert "correction “3” → “2”" in text
+    assert "\x1b" not in out + err
+    assert "<del>3</del><ins>2</ins>" in (tmp_path / "new" / "page.html").read_text()
+
+
+def test_standard_input_is_read_exactly(
+    one: list[str], exact: ExactAnnotator, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    typed = "\ufeffThe sky is blue.\r\n Ünïcode 中 \U0001f600.\n".encode()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(typed)))
+    assert run(*one[:2], "--answer", "-", "--json") == 0
+    record = json.loads(capsys.readouterr().out)
+    assert record["answer"] == "The sky is blue.\r\n Ünïcode 中 \U0001f600.\n"  # exactly, but for the mark
+    assert [s["label"] for s in record["sentences"]] == ["supported", "unverifiable"]
+    assert record["hallucination_rate"] == 0.5
+    assert record["annotator"] == {"name": "exact", "fingerprint": "exact-1"}
+    assert "question" not in record
+
+
+def test_terminals_without_unicode_or_colour(one: list[str], tmp_path: Path) -> None:
+    (tmp_path / "answer.txt").write_text("It has 3 moons. Ünïcode 中 \U0001f600.")
+    plain = mitigate(*one, env={"PYTHONIOENCODING": "ascii"})
+    assert plain.returncode == 0, plain.stderr
+    assert "\\xdcn\\xefcode \\u4e2d" in plain.stdout
+    record = json.loads(mitigate(*one, "--json", env={"PYTHONIOENCODING": "ascii"}).stdout)
+    assert record["answer"] == "It has 3 moons. Ünïcode 中 \U0001f600."
+    assert "\x1b[1;31m" in mitigate(*one, env={"FORCE_COLOR": "1", "TERM": "xterm"}).stdout
+    assert "31m" not in mitigate(*one, env={"FORCE_COLOR": "1", "NO_COLOR": "1", "TERM": "xterm"}).stdout
+
+
+ONE = ["--reference", "r.txt", "--answer", "a.txt"]
+MANY = ["--input", "in.jsonl", "--output", "o"]
+WRONG = [
+    ([], "--reference and --answer missing: give --reference FILE and --answer FILE"),
+    (["--reference", "r.txt"], "--answer missing: give --reference FILE and --answer FILE"),
+    (["--input", "in.jsonl"], "--input and --output go together; give both"),
+    (["--output", "out.jsonl"], "--input and --output go together; give both"),
+    ([*MANY, "--question", "q"], "--question: for one answer only"),
+    ([*ONE, "--overwrite"], "--overwrite: for --input and --output only"),
+    (["--reference", "none.txt", "--answer", "a.txt"], "--reference: cannot read none.txt: No such file"),
+    (["--reference", "r.txt", "--answer", "."], "--answer: cannot read .: Is a directory"),
+    (["--reference", "r.txt", "--answer", "empty.txt"], "--answer: empty.txt holds no text"),
+    (["--reference", "latin.txt", "--answer", "a.txt"], "latin.txt is not UTF-8 (byte 4); convert it first"),
+    ([*ONE, "--html", "r.txt"], "r.txt is also the file of --reference"),
+    ([*ONE, "--html", "."], "cannot write .: it is a folder; name a file"),
+    (["--input", "none.jsonl", "--output", "o"], "cannot read none.jsonl: no such file"),
+    (["--input", "in.jsonl", "--output", "in.jsonl"], "in.jsonl is the input and would be written over"),
+    (["--input", "in.jsonl", "--output", "a.txt/o"], "cannot make the folder a.txt"),
+    ([*MANY, "--html", "o"], "o is also the file of --output"),
+    (["--input", "in.jsonl", "--output", "a.txt"], "cannot continue a.txt: its line 1 is not a result of line 1"),
+    ([*MANY, "--chunk-size", "0"], "--chunk-size: expected 1 or more, got 0"),
+    ([*MANY, "--chunk-size", "x"], "--chunk-size: expected 1 or more, got x"),
+    (
+        [*MANY, "--calibration", "none.json"],
+        "--calibration: expected a file of `mitigate calibrate`; none.json: No such",
+    ),
+    (["--inptu", "in.jsonl"], "unrecognized arguments: --inptu"),
+    ([*MANY, "--window", "whole"], "--window: only with --annotator generative:"),
+    (
+        [*MANY, "--annotator", "generative:ollama:m"],
+        "expected KIND:MODEL[@BASE_URL] with KIND one of transformers, vllm",
+    ),
+    ([*MANY, "--annotator", "generative:openai:m", "--prompt", "nice"], "no such wording; expected plain, inspector"),
+    ([*MANY, "--annotator", "generative:openai:m", "--templates", "none.yaml"], "none.yaml: expected a YAML file"),
+    (
+        [*MANY, "--annotator", "generative:openai:m", "--max-retries", "-1"],
+        "max_retries: expected a whole number of at",
+    ),
+    (
+        [*MANY, "--annotator", "generative:transformers:m", "--concurrency", "2"],
+        "--concurrency: expected 1 or more, and",
+    ),
+]
+
+
+@pytest.mark.parametrize(("args", "message"), WRONG, ids=range(len(WRONG)))
+def test_wrong_usage_is_told_before_loading(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys, args: list[str], message: str
+) -> None:
+    def load(name: str, **_: Any) -> None:
+        raise AssertionError("a model was loaded")
+
+    monkeypatch.setattr(annotators, "load_annotator", load)
+    monkeypatch.chdir(tmp_path)
+    write_records(tmp_path / "in.jsonl", 2)
+    (tmp_path / "r.txt").write_text(REFERENCE)
+    (tmp_path / "a.txt").write_text("The sky is blue.\n")
+    (tmp_path / "empty.txt").write_text(" \n")
+    (tmp_path / "latin.txt").write_bytes(b"caf\xe9")
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    try:
+        code: Any = run(*args)
+    except SystemExit as stop:  # argparse's own
+        code = stop.code
+    assert code == 2
+    out, err = capsys.readouterr()
+    assert message in err
+    assert out == ""
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.name != "o"} == before
+
+
+# --- files --------------------------------------------------------------------------------------------------------
+
+
+def test_another_annotator_does_not_continue(tmp_path: Path, exact: ExactAnnotator, capsys: Capsys) -> None:
+    source, output = write_records(tmp_path / "in.jsonl", 3), tmp_path / "out.jsonl"
+    files = ["--input", source, "--output", output]
+    assert run(*files) == 0
+    before = output.read_bytes()
+    assert run(*files, "--annotator", "missing", "--overwrite") == 2
+    assert "--annotator missing: no such annotator; expected embedded, a path or a hub id" in capsys.readouterr().err
+    exact.fingerprint = "exact-2"
+    assert run(*files) == 2
+    assert "fingerprint exact-1, and embedded has exact-2; choose another --output" in capsys.readouterr().err
+    assert output.read_bytes() == before
+    assert run(*files, "--overwrite") == 0
+    assert {row["annotator"]["fingerprint"] for row in read(output)} == {"exact-2"}
+    again = tmp_path / "again.jsonl"  # an annotated file can be annotated anew
+    exact.fingerprint = "exact-3"
+    assert run("--input", output, "--output", again) == 0
+    who = {"name": "exact", "fingerprint": "exact-3"}
+    assert read(again) == [{**row, "annotator": who} for row in read(output)]
+
+
+def test_a_file_is_annotated_and_reported(tmp_path: Path, exact: ExactAnnotator, capsys: Capsys) -> None:
+    source, output = write_records(tmp_path / "in.jsonl", 6), tmp_path / "out" / "o.jsonl"
+    files = ["--input", source, "--output", output, "--html", tmp_path / "out" / "page.html"]
+    assert run(*files) == 0
+    out, err = capsys.readouterr()
+    rows = read(output)
+    assert [row["id"] for row in rows] == list(range(6))
+    assert [row["note"] for row in rows] == [[i] for i in range(6)]  # extra keys pass through
+    assert [s["label"] for s in rows[1]["sentences"]] == ["contradictory", "no_fact"]
+    assert re.search(r"6 records, 10 sentences in [\d.]+ s \([\d,.]+ sentences/s\)", err)
+    text = " ".join(out.split())
+    # labels of three records: s | c n | u s, twice; (2 c + 2 u) / (2·2 s + 2 c + 2 u) = 4/8
+    assert "records 6 sentences 10 ✓ supported 4 (40 %) ✗ contradictory 2 (20 %) ? unverifiable 2 (20 %)" in text
+    assert "hallucination rate 50 % of 8 judged factual sentences (95 % interval over records: " in text
+    assert "\x1b" not in out + err
+    assert "annotating" not in err  # no progress bar where nobody looks
+    page = (tmp_path / "out" / "page.html").read_bytes()
+    assert run(*files) == 0  # complete
+    second = capsys.readouterr()
+    assert second.out == out
+    assert "6 of them already in" in second.err
+    assert "sentences/s" not in second.err
+    assert (tmp_path / "out" / "page.html").read_bytes() == page
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["o.jsonl", "page.html"]
+    assert run(*files[:4], "--json") == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert summary["labels"] == {"supported": 4, "contradictory": 2, "unverifiable": 2, "no_fact": 2}
+    assert (summary["records"], summary["sentences"], summary["hallucination_rate"]) == (6, 10, 0.5)
+    assert (summary["rejected_lines"], summary["output"]) == (0, str(output))
+
+
+def test_a_long_file_prints_totals_only(tmp_path: Path, exact: ExactAnnotator, capsys: Capsys) -> None:
+    assert run("--input", write_records(tmp_path / "in.jsonl", 51), "--output", tmp_path / "o.jsonl") == 0
+    out = capsys.readouterr().out
+    assert "hallucination rate" in out
+    assert "evidence" not in out
+
+
+def test_rejected_lines_stop_no_other(tmp_path: Path, exact: ExactAnnotator, capsys: Capsys) -> None:
+    source, output = write_records(tmp_path / "in.jsonl", 3), tmp_path / "out.jsonl"
+    lines = source.read_text().splitlines()
+    lines[1:1] = ["{broken", '{"reference": "r", "answer": 5}'] + ["[]"] * 10
+    source.write_text("\n".join(lines))
+    for _ in range(2):  # and again when all is done
+        assert run("--input", source, "--output", output, "--html", tmp_path / "page.html") == 3
+        out, err = capsys.readouterr()
+        assert f"{source}:2: expected one JSON object a line" in err
+        assert f"{source}:3: answer: expected a string with text in it, got 5 (line rejected)" in err
+        assert "2 more lines rejected, see" in err
+        assert "rejected lines" in out
+        assert [row["id"] for row in read(output)] == [0, 1, 2]
+        rejected = read(tmp_path / "out.jsonl.rejected.jsonl")
+        assert [row["line"] for row in rejected] == list(range(2, 14))
+        assert rejected[1]["problems"] == [{"field": "answer", "value": "5", "expected": "a string with text in it"}]
+        assert "<b>12</b><span>input lines rejected</span>" in (tmp_path / "page.html").read_text()
+
+
+@pytest.mark.parametrize(("content", "code"), [("", 0), ("\n\n", 0), ("bad\n", 3)])
+def test_without_records_no_model_loads(tmp_path: Path, content: str, code: int, capsys: Capsys) -> None:
+    source, output = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    source.write_text(content)
+    assert run("--input", source, "--output", output, "--annotator", "/none") == code
+    assert "not known: no factual sentence was judged" in capsys.readouterr().out
+    assert output.read_bytes() == b""
+
+
+def test_hostile_records_stay_as_they_are(tmp_path: Path, exact: ExactAnnotator, capsys: Capsys) -> None:
+    source, output = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    rows = [
+        {"reference": "\ud800 lone", "answer": "A \udfff lone surrogate. \x00 and \x1b[31m."},
+        {"reference": "<Reference> x <SEP>", "answer": "</script><b>\u202ebold\u2028</b>.", "id": "\ud800"},
+        {"reference": "", "answer": "word " * 10_000},
+        {"reference": "r", "answer": "long" * 5_000 + "."},
+        {"reference": "r", "answer": "...\r\n\r\n!!", "question": "[red]\x07"},
+    ]
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert run("--input", source, "--output", output, "--html", tmp_path / "page.html") == 0
+    assert "\x1b" not in capsys.readouterr().out
+    for row, written in zip(rows, read(output), strict=True):
+        assert {key: written[key] for key in row} == row
+        for sentence in written["sentences"]:
+            assert row["answer"][sentence["start"] : sentence["end"]] == sentence["text"]
+    (tmp_path / "page.html").read_bytes().decode("utf-8")
+
+
+# --- stopped on the way -------------------------------------------------------------------------------------------
+
+
+def test_a_terminal_sees_a_progress_bar(tmp_path: Path) -> None:
+    master, terminal = os.openpty()
+    files = ["--input", write_records(tmp_path / "in.jsonl", 6), "--output", tmp_path / "o.jsonl", "--chunk-size", "2"]
+    process = start(*files, env={"STANDIN_DELAY": "0.4", "TERM": "xterm"}, stderr=terminal)
+    os.close(terminal)
+    seen = b""
+    try:  # read all along: a terminal takes some kilobytes, then who writes waits
+        while data := os.read(master, 65536):
+            seen += data
+    except OSError:  # the other end is closed
+        pass
+    os.close(master)
+    out, _ = process.communicate(timeout=120)
+    assert process.returncode == 0
+    assert re.search(rb"annotating.*[24]/6.*[\d.]+ sentences/s", seen, re.S)
+    assert "\x1b" not in out  # standard output is no terminal here
+
+
+def wait_for_lines(path: Path, n: int, process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 120
+    while not path.exists() or path.read_bytes().count(b"\n") < n:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_killed_runs_equal_an_uninterrupted_one(tmp_path: Path, exact: ExactAnnotator) -> None:
+    source, output = write_records(tmp_path / "in.jsonl", 40), tmp_path / "out.jsonl"
+    source.write_text(source.read_text() + "bad\n")
+    whole = tmp_path / "whole.jsonl"
+    assert run("--input", source, "--output", whole) == 3
+    files = ["--input", source, "--output", output, "--chunk-size", "2"]
+    for lines in (4, 30):
+        process = start(*files, env={"STANDIN_DELAY": "0.02", "STANDIN_HOLD": str(lines + 8)})
+        wait_for_lines(output, lines, process)
+        process.send_signal(signal.SIGKILL)
+        assert process.wait(timeout=120) == -signal.SIGKILL
+        process.communicate()
+        assert whole.read_bytes().startswith(output.read_bytes())
+        assert output.read_bytes().count(b"\n") < 40
+        with output.open("ab") as file:  # what a kill in the middle of a write leaves
+            file.write(b'{"id": 39, "refer')
+    assert run(*files) == 3
+    assert output.read_bytes() == whole.read_bytes()
+    assert read(tmp_path / "out.jsonl.rejected.jsonl") == read(tmp_path / "whole.jsonl.rejected.jsonl")
+    assert not list(tmp_path.glob("*.part"))
+
+
+def test_ctrl_c_keeps_what_is_done(tmp_path: Path, exact: ExactAnnotator, capsys: Capsys) -> None:
+    """And while that run goes on, a second one on the same output is refused."""
+    source, output = write_records(tmp_path / "in.jsonl", 40), tmp_path / "out.jsonl"
+    files = ["--input", source, "--output", output, "--chunk-size", "2"]
+    process = start(*files, env={"STANDIN_HOLD": "6"})
+    wait_for_lines(output, 4, process)
+    assert run(*files) == 2
+    assert "is being written by another run: wait for it, or choose another --output" in capsys.readouterr().err
+    assert exact.batches == []
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert "interrupted; run the same command again to continue" in err
+    assert "Traceback" not in err
+    assert 4 <= len(read(output)) <= 6
+    assert run(*files) == 0
+    assert [row["id"] for row in read(output)] == list(range(40))
+
+
+def test_a_full_disk_fails_in_one_line(tmp_path: Path, exact: ExactAnnotator) -> None:
+    source, output = write_records(tmp_path / "in.jsonl", 20), tmp_path / "out.jsonl"
+    full = mitigate("--input", source, "--output", output, "--chunk-size", "1", env={"STANDIN_FILE_SIZE": "3000"})
+    assert full.returncode == 1
+    told = r"mitigate: error: cannot write .*out\.jsonl: File too large; its \d+ records are kept"
+    assert re.search(told, full.stderr)
+    assert "Traceback" not in full.stderr
+    assert run("--input", source, "--output", output) == 0
+    assert [row["id"] for row in read(output)] == list(range(20))
+
+
+# --- generative and embedded annotators ---------------------------------------------------------------------------
+
+BRIDGES = [
+    {
+        "id": n,
+        "reference": f"Bridge {n} opened in {1900 + n}. It is {n}0 metres long.",
+        "answer": f"Hello! Bridge {n} opened in {1900 + n}. It is {n}1 metres long. It is pretty.",
+    }
+    for n in range(1, 7)
+]
+
+
+@pytest.fixture
+def bridges(tmp_path: Path) -> Path:
+    path = tmp_path / "in.jsonl"
+    path.write_text("".join(json.dumps(record) + "\n" for record in BRIDGES))
+    return path
+
+
+def by_llm(source: Path, url: str, *more: str) -> list[str]:
+    files = ["annotate", "--input", str(source), "--output", str(source.with_name("out.jsonl"))]
+    return [*files, "--annotator", f"generative:openai:m@{url}", *more]
+
+
+def rows_of(source: Path) -> list[dict[str, Any]]:
+    return read(source.with_name("out.jsonl"))
+
+
+def test_a_killed_generative_run_asks_nothing_twice(bridges: Path) -> None:
+    running: list[subprocess.Popen[bytes]] = []
+    asked: list[str] = []
+
+    def script(body: dict[str, Any]) -> Reply | str:
+        asked.append(json.dumps(body["messages"]))
+        if len(asked) == 22:
+            os.kill(running[0].pid, signal.SIGKILL)
+            running[0].wait()
+        return correct(body)
+
+    with annotating(script) as server:
+        args = by_llm(bridges, server.url, "--protocol", "three-turn", "--chunk-size", "2", "--concurrency", "1")
+        running.append(subprocess.Popen([sys.executable, "-m", "mitigate.cli", *args], stderr=subprocess.DEVNULL))
+        assert running[0].wait() == -signal.SIGKILL
+        assert len(rows_of(bridges)) == 2  # 18 requests a chunk of two records: the second chunk was under way
+        assert main(args) == 0
+        counts = Counter(asked)
+        assert {text: n for text, n in counts.items() if n > 1} == {asked[21]: 2}  # it was never answered
+        assert len(counts) == 6 * 9
+        assert main(args) == 0  # complete: nothing is asked, nothing changes
+        assert len(asked) == 6 * 9 + 1
+        rows = rows_of(bridges)
+        loaded = annotators.load_annotator(f"generative:openai:m@{server.url}", protocol="three-turn")
+        assert rows == [one.to_dict() for one in loaded.annotate_batch(BRIDGES)]
+    expected = ["no_fact", "supported", "contradictory", "unverifiable"]
+    assert [[s["label"] for s in row["sentences"]] for row in rows] == [expected] * 6
+
+
+def test_failed_sentences_stay_in_their_record(bridges: Path, capsys: Capsys) -> None:
+    def script(body: dict[str, Any]) -> Reply | str:
+        return completion("no idea") if "pretty" in body["messages"][0]["content"] else correct(body)
+
+    with annotating(script) as server:
+        assert main(by_llm(bridges, server.url, "--max-retries", "0", "--html", str(bridges.with_name("p.html")))) == 0
+    assert "mitigate: problems with replies, by sentence: no_tags 6" in capsys.readouterr().err
+    last = [row["sentences"][-1] for row in rows_of(bridges)]
+    assert {(s["status"], s["label"], s["problems"][0]) for s in last} == {("failed", None, "no_tags")}
+    assert "It is pretty" in bridges.with_name("p.html").read_text()
+
+
+def test_a_dying_server_keeps_what_is_done(bridges: Path, capsys: Capsys) -> None:
+    asked: list[str] = []
+
+    def script(body: dict[str, Any]) -> Reply | str:
+        asked.append(json.dumps(body["messages"]))
+        return error(401, "key expired") if len(asked) == 10 else correct(body)
+
+    with annotating(script) as server:
+        args = by_llm(bridges, server.url, "--chunk-size", "2", "--concurrency", "1")
+        assert main(args) == 1
+        assert "set OPENAI_API_KEY to a valid key" in capsys.readouterr().err
+        assert len(rows_of(bridges)) == 2
+        assert main(args) == 0
+        assert {n for text, n in Counter(asked).items() if text != asked[9]} == {1}
+        assert main([*args, "--prompt", "steps"]) == 2  # other verdicts do not belong into this file
+    assert "it was written by an annotator with fingerprint" in capsys.readouterr().err
+
+
+def test_without_a_server_nothing_is_written(bridges: Path, capsys: Capsys) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound and not listening: connections are refused
+        assert main(by_llm(bridges, f"http://127.0.0.1:{taken.getsockname()[1]}/v1")) == 1
+    assert "is the server running" in capsys.readouterr().err
+    assert rows_of(bridges) == []
+
+
+@pytest.mark.parametrize(("name", "told"), [("generative:transformers:/none", "no checkpoint folder at /none"),
+                                            ("/none/at/all", "--annotator /none/at/all: ")])  # fmt: skip
+def test_a_missing_annotator_is_wrong_usage(bridges: Path, name: str, told: str, capsys: Capsys) -> None:
+    assert run("--input", bridges, "--output", bridges.with_name("o.jsonl"), "--annotator", name) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_the_examples_with_the_embedded_annotator(tmp_path: Path) -> None:
+    source, output = ROOT / "examples" / "records.jsonl", tmp_path / "out.jsonl"
+    files = ["--input", source, "--output", output, "--chunk-size", "4"]
+    assert run(*files, "--html", tmp_path / "page.html") == 0
+    rows = read(output)
+    for record, row in zip(read(source), rows, strict=True):
+        assert {key: row[key] for key in record} == record
+        assert len(row["sentences"]) == len(record["expected"])
+        for s in row["sentences"]:
+            assert record["answer"][s["start"] : s["end"]] == s["text"]
+            assert all(record["reference"][f["start"] : f["end"]] == f["text"] for f in s["fragments"])
+            assert all(record["answer"][c["start"] : c["end"]] == c["from"] for c in s["correction"])
+            assert (s["label"] is None) == (s["status"] != "checked")
+            if s["scores"] is not None:
+                assert sum(s["scores"].values()) == pytest.approx(1, abs=1e-6)
+    status = {row["id"]: {s["status"] for s in row["sentences"]} for row in rows}
+    assert status.pop("libai") == status.pop("gugong") == {"checked", "language_unsupported"}
+    assert {s["label"] for row in rows for s in row["sentences"] if row["id"] in ("libai", "gugong")} == {
+        "supported",
+        None,
+    }
+    assert status.pop("no_reference") == {"no_reference"}
+    assert set(map(frozenset, status.values())) == {frozenset({"checked"})}
+    whole = output.read_bytes()
+    lines = whole.splitlines(keepends=True)
+    output.write_bytes(b"".join(lines[:8]) + lines[8][:100])  # as a kill in the middle of a write leaves it
+    assert run(*files) == 0
+    assert output.read_bytes() == whole

@@ -1,0 +1,151 @@
+"""The grammar of the command line: the same words mean the same everywhere, and every help text is a sentence."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import annotators
+import mitigate
+from mitigate.cli.main import build_parser, main
+from tests.helpers.annotate_program import ANSWERS, REFERENCE
+from tests.helpers.evaluation_cases import FOUR_WAY, TWO_WAY, write_rows
+from tests.helpers.standin import ExactAnnotator
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "inputs"
+
+
+def commands(parser: argparse.ArgumentParser, name: str = "") -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    """Every command that takes no sub-command, by name."""
+    inner = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
+    for action in inner:
+        for word, child in action.choices.items():
+            yield from commands(child, f"{name} {word}".strip())
+    if not inner:
+        yield name, parser
+
+
+COMMANDS = dict(commands(build_parser()))
+CONTINUED = {"annotate", "correct", "best-of", "run", "train", "build-dataset"}
+
+
+def options(name: str) -> dict[str, argparse.Action]:
+    return {option: action for action in COMMANDS[name]._actions for option in action.option_strings or [action.dest]}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_texts_are_sentences(name: str) -> None:
+    assert (COMMANDS[name].description or "").endswith(".")
+    for option, action in options(name).items():
+        text = str(action.help)
+        assert text[0].isupper() or text.startswith(("KIND", "OUTPUT")), option
+        assert text.endswith("."), option
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_same_words_mean_the_same(name: str) -> None:
+    found = options(name)
+    assert not {"--data", "--config", "--resume"} & found.keys()
+    if "--output" in found:
+        said = str(found["--output"].help)
+        assert ("If it exists, the command continues it." in said) == (name in CONTINUED)
+        assert ("the command refuses to replace it without --overwrite." in said) == (name not in CONTINUED)
+        assert found["--overwrite"].help == "The command starts OUTPUT again if it exists."
+        assert "--json" in found or name in ("run", "train", "build-dataset")
+    if "--json" in found:
+        assert isinstance(found["--json"], argparse._StoreTrueAction)
+    if "--annotator" in found and name != "calibrate":  # which makes the file
+        assert "--calibration" in found
+
+
+ROWS = [*FOUR_WAY, *TWO_WAY]
+WHOLE = {
+    "calibrate": "calibrate --input LABELLED",
+    "evaluate": "evaluate --input LABELLED --annotator embedded",
+    "stats": "stats --input LABELLED",
+    "score": f"fewl score --input {GOLDEN}/fewl.jsonl",
+    "rank": f"fewl rank --input {GOLDEN}/fewl.jsonl",
+    "pick": f"fewl pick --input {GOLDEN}/fewl.jsonl",
+    "build-benchmark": f"fewl build-benchmark --input {GOLDEN}/chale.jsonl",
+    "judge": f"judge --input {GOLDEN}/pairs.jsonl --similarity rouge-l",
+    "build-preferences": f"build-preferences --input {GOLDEN}/answers.jsonl",
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_whole_files_are_not_replaced_unasked(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "out"
+    output.write_text("mine")
+    labelled = write_rows(tmp_path / "rows.jsonl", ROWS)
+    argv = [str(labelled) if word == "LABELLED" else word for word in WHOLE[name].split()]
+    assert main([*argv, "--output", str(output)]) == 2
+    assert f"{output} is there already: choose another --output, or start again with --over" in capsys.readouterr().err
+    assert output.read_text() == "mine"
+
+
+def test_json_is_one_object_and_nothing_else(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(annotators, "load_annotator", lambda name: ExactAnnotator())
+    answers, several, annotated, out = (str(tmp_path / name) for name in ("in", "several", "annotated", "out"))
+    one: dict[str, object] = {"question": "q", "reference": REFERENCE}
+    rows = [*({**one, "answer": answer} for answer in ANSWERS), {"reference": "r"}]
+    write_rows(Path(answers), rows)
+    write_rows(Path(several), [{**one, "answers": [{"text": "The sky is blue."}, {"text": "Nobody knows."}]}])
+    found = []
+    for argv, code in (
+        (["annotate", "--input", answers, "--output", annotated], 3),  # the last line is rejected
+        (["correct", "--input", answers, "--output", out + "c", "--delete"], 3),
+        (["best-of", "--input", several, "--output", out + "b"], 0),
+        (["build-preferences", "--input", annotated, "--output", out + "p"], 0),
+        (["stats", "--input", annotated, "--resamples", "0"], 0),
+        (["recipes"], 0),
+    ):
+        assert main([*argv, "--json"]) == code
+        found.append(json.loads(capsys.readouterr().out))
+    annotation, correction, best, pairs, figures, recipes = found
+    # s | c n | u s: "3" becomes "2" in the second answer, and the first sentence of the third is deleted
+    assert (annotation["records"], annotation["hallucination_rate"], annotation["rejected_lines"]) == (3, 0.5, 1)
+    assert (correction["corrected"], correction["changes"]) == (2, {"annotator": 1, "deleted": 1})
+    assert correction["before"] == {"hallucinated": 2, "factual": 4, "rate": 0.5}
+    assert correction["after"] == {"hallucinated": 0, "factual": 3, "rate": 0.0}
+    assert [json.loads(row)["answer"] for row in Path(out + "c").read_text().splitlines()][2] == "The sky is blue."
+    assert (best["questions"], best["rate_of_all"], best["rate_of_chosen"]) == (1, 0.5, 0.0)
+    assert (pairs["answers"], pairs["questions"], pairs["pairs"]) == (3, 1, 1)
+    assert figures["annotated (unknown)"]["answers"] == 3
+    assert recipes["rlhf/small_gpu"]["hardware"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        ("evaluate --input L --compare a b --calibration c", "belongs to one annotator"),
+        ("judge --input L --output o --similarity rouge-l --calibration c", "belongs to one annotator"),
+        ("fewl score --input L --output o --calibration c", "belongs to one annotator"),
+        ("best-of --input L --output o --calibration c", "expected a file of `mitigate calibrate`; c: No such file"),
+        ("serve --upstream http://h/v1 --calibration c", "expected a file of `mitigate calibrate`; c: No such file"),
+        ("demo --calibration c", "expected a file of `mitigate calibrate`; c: No such file"),
+        ("correct --input L --output o --annotator generative:openai:m --calibration c", "no scores to calibrate"),
+    ],
+)
+def test_a_calibration_needs_its_annotator(argv: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(argv.replace(" L", f" {GOLDEN}/labelled.jsonl").split()) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_public_names_are_there_and_listed() -> None:
+    for name, module in mitigate._MODULES.items():
+        assert name in dir(mitigate)
+        if module.startswith("mitigate.rl."):  # its own tests import TRL, which takes long
+            origin = Path(str(importlib.util.find_spec(module).origin))  # type: ignore[union-attr]
+            assert re.search(rf"^(class |def )?{name}\b", origin.read_text("utf-8"), re.M)
+        else:
+            assert getattr(mitigate, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'reward'; it offers "):
+        _ = mitigate.reward

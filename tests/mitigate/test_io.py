@@ -1,0 +1,425 @@
+"""Checked lines, progress, whole files, and jobs that continue after any interruption."""
+
+import base64
+import json
+import resource
+import subprocess
+import sys
+import tracemalloc
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import mitigate.io
+from mitigate.io import (
+    MAX_SHOWN,
+    OutputError,
+    Problem,
+    Record,
+    UsageError,
+    check_annotation_input,
+    counted,
+    dump_line,
+    open_job,
+    parse_line,
+    progress,
+    read_lines,
+    rejected_path,
+    shown,
+    write_bytes,
+)
+
+GOOD = {"reference": "It is red.", "answer": "It is red."}
+
+
+def no_check(record: Record) -> list[Problem]:
+    return []
+
+
+def problems_of(line: bytes | str) -> tuple[Problem, ...]:
+    raw = line.encode() if isinstance(line, str) else line
+    record, problems = parse_line(raw, check_annotation_input)
+    assert (record is None) == bool(problems)
+    return problems
+
+
+@pytest.mark.parametrize(
+    ("line", "field", "value", "expected"),
+    [
+        ('{"reference": "r", "answer": ', "", "answer", "one JSON object a line"),
+        ("not json", "", '"not json"', "one JSON object a line (Expecting value, column 1)"),
+        ('["a"]', "", '"[\\"a\\"]"', "a JSON object"),
+        ("null", "", '"null"', "a JSON object"),
+        ('{"reference": "r"}', "answer", None, "a string with text in it"),
+        ('{"reference": "r", "answer": ""}', "answer", '""', "a string with text in it"),
+        ('{"reference": "r", "answer": " \\n"}', "answer", '" \\n"', "a string with text in it"),
+        ('{"reference": "r", "answer": ["a"]}', "answer", '["a"]', "a string with text in it"),
+        ('{"reference": "r", "answer": null}', "answer", "null", "a string with text in it"),
+        ('{"answer": "a"}', "reference", None, "a string"),
+        ('{"reference": null, "answer": "a"}', "reference", "null", "a string"),
+        ('{"reference": 3, "answer": "a"}', "reference", "3", "a string"),
+        ('{"reference": "r", "answer": "a", "question": 1}', "question", "1", "a string"),
+        ('{"reference": "r", "answer": "a", "language": ""}', "language", '""', "a string with text in it"),
+        ('{"reference": "r", "answer": "a", "id": true}', "id", "true", "a string or a whole number"),
+        ('{"reference": "r", "answer": "a", "id": [1]}', "id", "[1]", "a string or a whole number"),
+        ('{"reference": "r", "answer": "a", "answer": "b"}', "answer", "the same key twice", "each key once"),
+        ('{"reference": "r", "answer": "a", "x": {"k": 1, "k": 2}}', "k", "the same key twice", "each key once"),
+        ('{"reference": "r", "answer": "a", "x": NaN}', "", "NaN", "finite numbers"),
+        ('{"reference": "r", "answer": "a", "x": -Infinity}', "", "-Infinity", "finite numbers"),
+        ('{"reference": "r", "answer": "a", "x": 1e999}', "", "1e999", "finite numbers"),
+        ('{"a": ' * 101 + "1" + "}" * 101, "", '{\\"a\\": ', "at most 100 levels of lists and objects"),
+        ("[" * 50_000, "", '"[[[[', "one JSON object a line (maximum recursion depth"),
+        ('{"x": ' + "9" * 5000 + "}", "", '"{\\"x\\": 9', "one JSON object a line (Exceeds the limit"),
+    ],
+)
+def test_bad_lines_say_field_value_and_what_was_expected(
+    line: str, field: str, value: str | None, expected: str
+) -> None:
+    (problem,) = problems_of(line)
+    assert problem.field == field
+    assert problem.expected.startswith(expected)
+    if value is None:
+        assert problem.value is None
+    else:
+        assert value in (problem.value or "")
+    assert problem.value is None or len(problem.value) <= MAX_SHOWN
+
+
+def test_every_bad_field_of_a_line_is_named() -> None:
+    assert [p.field for p in problems_of('{"question": 1, "id": 2.5}')] == ["reference", "answer", "question", "id"]
+
+
+def test_bad_utf8_names_the_byte() -> None:
+    (problem,) = problems_of(b'{"answer": "caf\xe9"}')
+    # {"answer": "caf is 15 bytes long, so the bad one is the 16th
+    assert problem.expected == "UTF-8 (byte 16 of the line is not)"
+    assert "caf" in (problem.value or "")
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {},
+        {"reference": ""},
+        {"id": 7},
+        {"id": "x", "question": "", "language": "zh"},
+        {"question": None, "language": None, "id": None},
+        {"sentences": [], "anything": {"goes": [1, 2.5, None, True]}},
+        {"deep": json.loads("[" * 99 + "]" * 99)},
+    ],
+)
+def test_good_lines_come_back_as_they_are(extra: Record) -> None:
+    record = {**GOOD, **extra}
+    assert parse_line(dump_line(record), check_annotation_input) == (record, ())
+
+
+def test_files_are_read_by_line_feeds_alone(tmp_path: Path) -> None:
+    path = tmp_path / "in.jsonl"
+    # a byte order mark, Windows line ends, blank lines, U+2028 within a line, no line feed at the end
+    path.write_bytes(b'\xef\xbb\xbf{"n": 1}\r\n\n  \n{"n": "\xe2\x80\xa8"}\nbad\n{"n": 4}')
+    lines = list(read_lines(path, no_check))
+    assert [line.number for line in lines] == [1, 4, 5, 6]
+    assert [line.record for line in lines] == [{"n": 1}, {"n": "\u2028"}, None, {"n": 4}]
+
+
+def test_a_file_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"cannot read .*none\.jsonl: No such file"):
+        list(read_lines(tmp_path / "none.jsonl", no_check))
+
+
+def test_shown_is_short_and_cannot_steer_a_terminal() -> None:
+    text = shown("\x1b[2J\u202e" + "x" * 1_000)
+    assert len(text) == MAX_SHOWN
+    assert text.endswith("…")
+    assert text.isprintable()
+    assert shown({"a": "\u202e"}) == '{"a": "\\u202e"}'
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(exclude_categories=[])),
+    lambda children: st.lists(children) | st.dictionaries(st.text(st.characters(exclude_categories=[])), children),
+    max_leaves=10,
+)  # fmt: skip
+
+
+@given(st.dictionaries(st.text(st.characters(exclude_categories=[])), json_values))
+def test_whatever_json_holds_survives_a_line(record: Record) -> None:
+    """Lone surrogates and line separators included; the line is always UTF-8 with one line feed, at its end."""
+    line = dump_line(record)
+    line.decode("utf-8")
+    assert line.count(b"\n") == 1
+    assert parse_line(line, no_check) == (record, ())
+
+
+@given(st.binary(max_size=60))
+def test_no_bytes_make_the_reader_fail(raw: bytes) -> None:
+    record, problems = parse_line(raw, check_annotation_input)
+    assert (record is None) == bool(problems)
+    dump_line({"problems": [problem.__dict__ for problem in problems]})
+
+
+def test_what_cannot_be_written() -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        dump_line({"score": float("nan")})
+    with pytest.raises(OutputError, match="cannot write"):
+        write_bytes(Path("m" * 252), b"{}")  # too long a name with what is added until it is whole
+
+
+# --- progress ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_log_gets_a_line_every_tenth_of_long_work(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter(range(0, 10_000, 4))  # four seconds between two looks at it
+    monkeypatch.setattr(mitigate.io.time, "monotonic", lambda: next(clock))
+    with progress("judging", 2000, done=100) as tell:
+        for done in range(200, 2001, 100):
+            tell(done, "half a note")
+    lines = capsys.readouterr().err.splitlines()
+    # A tenth is 200. Looks at 4 s and 8 s are too early, that at 12 s (400) is told; 500 is no new tenth; and so on.
+    assert lines == [f"judging: {n} of 2,000 half a note" for n in ("400", "800", "1,200", "1,600", "2,000")]
+
+
+def test_short_work_says_nothing_and_no_work_is_no_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress("judging", 3) as tell:
+        for done in (1, 2, 3):
+            tell(done)
+    with progress("judging", 0) as tell:
+        tell(0)
+    assert capsys.readouterr().err == ""
+
+
+def test_counts_have_a_plural() -> None:
+    assert [counted(n, "line") for n in (0, 1, 2, 2000)] == ["0 lines", "1 line", "2 lines", "2,000 lines"]
+    assert [counted(n, "record is", "records are") for n in (1, 2)] == ["1 record is", "2 records are"]
+
+
+# --- jobs -------------------------------------------------------------------------------------------------------------
+
+
+def double(records):
+    return [{**record, "double": 2 * record["n"]} for record in records]
+
+
+def same_n(record, written):
+    return None if record["n"] == written.get("n") else "'n' differs"
+
+
+def check_n(record):
+    return [] if isinstance(record.get("n"), int) else [Problem("n", shown(record.get("n")), "a whole number")]
+
+
+def opened(source, output, **options):
+    return open_job(source, output, check=check_n, matches=same_n, **options)
+
+
+def write_input(path, n=10):
+    path.write_text("".join(f'{{"n": {i}}}\n' for i in range(n)))
+    return path
+
+
+def run_job(source, output, *, chunk_size=3, overwrite=False):
+    """Run the whole job; returns the sizes of the chunks that were processed."""
+    chunks = []
+
+    def process(records):
+        chunks.append(len(records))
+        return double(records)
+
+    with opened(source, output, overwrite=overwrite) as job:
+        job.run(process, chunk_size=chunk_size)
+    return chunks
+
+
+@pytest.fixture
+def source(tmp_path):
+    return write_input(tmp_path / "in.jsonl")
+
+
+@pytest.fixture
+def output(tmp_path):
+    return tmp_path / "out.jsonl"
+
+
+EXPECTED = "".join(f'{{"n": {i}, "double": {2 * i}}}\n' for i in range(10))
+
+
+def test_results_are_in_input_order_and_a_second_run_does_nothing(tmp_path):
+    source, output = write_input(tmp_path / "in.jsonl"), tmp_path / "deep" / "er" / "out.jsonl"
+    assert run_job(source, output) == [3, 3, 3, 1]
+    assert output.read_text() == EXPECTED
+    assert run_job(source, output) == []
+    assert output.read_text() == EXPECTED
+    write_input(source, 13)  # chunks of three start at 0, 3, 6, 9 as in one run over all
+    assert run_job(source, output) == [2, 1]
+    assert [p.name for p in output.parent.iterdir()] == ["out.jsonl"]
+
+
+def test_a_job_continues_from_every_byte_it_can_be_killed_at(source, output):
+    whole = EXPECTED.encode()
+    for size in range(len(whole) + 1):
+        output.write_bytes(whole[:size])
+        done = whole[:size].count(b"\n")
+        assert sum(run_job(source, output, chunk_size=100)) == 10 - done
+        assert output.read_bytes() == whole
+
+
+def test_done_again_by_whole_chunks_whatever_a_killed_run_left(tmp_path, source, output):
+    part = tmp_path / "out.jsonl.part"
+    run_job(source, output)
+    wrong = output.read_text().replace('"double": 8}', '"double": 0}')
+    output.write_text(wrong)
+    seen = []
+
+    def process(records):
+        seen.append([record["n"] for record in records])
+        return double(records)
+
+    def again(row):
+        return bool(row["double"] != 2 * row["n"])
+
+    def fails(records):
+        raise ConnectionError("engine gone")
+
+    with opened(source, output) as job:
+        with pytest.raises(ConnectionError, match="engine gone"):
+            job.redo(fails, again, chunk_size=3)
+        with pytest.raises(RuntimeError, match="3 records went in and 2 results came out"):
+            job.redo(lambda records: double(records)[1:], again, chunk_size=3)
+        assert output.read_text() == wrong
+        assert not part.exists()
+        part.write_text("left by a killed run " * 100)
+        job.redo(process, again, chunk_size=3)
+    assert seen == [[3, 4, 5]]
+    assert output.read_text() == EXPECTED
+    assert not part.exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ('{"n": 5, "double": 10}\n', "its line 1 is not a result of line 1 of .*: 'n' differs"),
+        ('{"n": 0}\n{"n": 7}\n', "its line 2 is not a result of line 2 of .*: 'n' differs"),
+        ("my diary\n", "its line 1 is not a result of line 1 of .*: it is not a record"),
+        ("my diary without a line feed", "it is not a record"),
+        ('{"n": 3}', "'n' differs"),  # a whole object of someone else, only without its line feed
+        (EXPECTED + '{"n": 10}\n', "it holds more than the 10 valid records"),
+        (EXPECTED + '{"n', "it holds more than the 10 valid records"),
+    ],
+)
+def test_an_output_of_something_else_is_refused_and_left_alone(content, reason, source, output):
+    output.write_text(content)
+    with pytest.raises(UsageError, match=reason) as error:
+        run_job(source, output)
+    assert "choose another --output, or start again with --overwrite" in str(error.value)
+    assert output.read_text() == content
+    with opened(source, output, overwrite=True) as job:  # nothing changes before the job runs
+        assert (job.done, job.valid) == (0, 10)
+    assert output.read_text() == content
+    run_job(source, output, overwrite=True)
+    assert output.read_text() == EXPECTED
+
+
+def test_bad_lines_are_kept_apart_with_their_facts(source, output):
+    source.write_bytes(b'{"n": 0}\n{"n": "one"}\n\n{"n": 1}\n{"n": \xff}\n{"n": 2')
+    with opened(source, output) as job:
+        assert (job.lines, job.valid, job.rejected) == (5, 2, 3)
+        assert [line.number for line in job.first_rejected] == [2, 5, 6]
+        assert rejected_path(output).exists()  # before anything is processed
+        job.run(double, chunk_size=2)
+    assert [json.loads(line)["n"] for line in output.read_text().splitlines()] == [0, 1]
+    rejected = [json.loads(line) for line in rejected_path(output).read_text().splitlines()]
+    assert rejected[0] == {
+        "file": str(source),
+        "line": 2,
+        "problems": [{"field": "n", "value": '"one"', "expected": "a whole number"}],
+        "raw": '{"n": "one"}',
+    }
+    assert rejected[1]["line"] == 5
+    assert base64.b64decode(rejected[1]["raw_base64"]) == b'{"n": \xff}'
+    assert rejected[2]["raw"] == '{"n": 2'
+    assert "raw_base64" not in rejected[2]
+    first = rejected_path(output).read_bytes()
+    run_job(source, output)
+    assert rejected_path(output).read_bytes() == first  # the same after every run
+    source.write_text('{"n": 0}\n{"n": 1}\n')
+    run_job(source, output)
+    assert not rejected_path(output).exists()  # all is mended
+
+
+def test_only_one_run_at_a_time(tmp_path: Path) -> None:
+    source, output = write_input(tmp_path / "in.jsonl"), tmp_path / "out.jsonl"
+    with (
+        open_job(source, output, check=check_n, matches=same_n),
+        pytest.raises(UsageError, match="is being written by another run"),
+    ):
+        run_job(source, output)
+    run_job(source, output)  # the lock went with its job
+
+
+def test_input_and_outputs_must_be_different_files(tmp_path, source):
+    link = tmp_path / "link.jsonl"
+    link.hardlink_to(source)
+    rejected = write_input(tmp_path / "out.jsonl.rejected.jsonl")
+    for one, output in ((source, source), (source, link), (rejected, tmp_path / "out.jsonl")):
+        with pytest.raises(UsageError, match="is the input and would be written over"):
+            open_job(one, output, check=check_n, matches=same_n)
+    assert source.read_text() == rejected.read_text() == write_input(tmp_path / "again.jsonl").read_text()
+
+
+def test_paths_that_cannot_work_are_usage_errors(tmp_path, source):
+    for output, message in (
+        (tmp_path, "it is a folder; name a file"),
+        (source / "out.jsonl", "cannot make the folder .*: (File exists|Not a directory)"),
+        (Path("/dev/null"), "it is not a regular file"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            opened(source, output)
+    for wrong, message in ((tmp_path / "none", "no such file"), (tmp_path, "not a regular file")):
+        with pytest.raises(UsageError, match=message):
+            open_job(wrong, tmp_path / "out.jsonl", check=check_n, matches=same_n)
+
+
+def test_a_full_disk_is_told_and_the_job_continues_later(source, output):
+    """The limit on file size stands in for the full disk: write() fails in the middle of a chunk either way."""
+    limit = EXPECTED.index('{"n": 7') + 5  # in the third chunk of three
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        with opened(source, output) as job:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+            with pytest.raises(OutputError, match="its 6 records are kept: mend that and run the same command again"):
+                job.run(double, chunk_size=3)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert output.read_text() == "".join(EXPECTED.splitlines(keepends=True)[:6])
+    assert run_job(source, output) == [3, 1]
+    assert output.read_text() == EXPECTED
+
+
+def test_kill_9_leaves_no_lock_behind(source, output):
+    program = (
+        "import os, signal, sys; from pathlib import Path; from tests.mitigate import test_io as t;"
+        "job = t.open_job(Path(sys.argv[1]), Path(sys.argv[2]), check=t.check_n, matches=t.same_n);"
+        "job.run(lambda rs: t.double(rs) if rs[0]['n'] < 4 else os.kill(os.getpid(), signal.SIGKILL), chunk_size=2)"
+    )
+    root = Path(__file__).parents[2]
+    killed = subprocess.run([sys.executable, "-c", program, source, output], cwd=root, check=False)
+    assert killed.returncode == -9
+    assert sum(run_job(source, output)) == 6
+    assert output.read_text() == EXPECTED
+
+
+def test_memory_does_not_grow_with_the_file(source, output):
+    text = "x" * 10_000
+    with source.open("w") as file:
+        file.writelines(json.dumps({"n": i, "text": text}) + "\n" for i in range(1_000))  # 10 MB
+    tracemalloc.start()
+    run_job(source, output, chunk_size=10)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2_000_000  # ten records of 10 kB several times over, not 10 MB
+    assert output.read_bytes().count(b"\n") == 1_000
