@@ -1,4 +1,4 @@
-"""The demo: a page in a browser, made with Gradio."""
+"""The Gradio page: annotate, compare, batch, training. `mitigate demo` or `python app.py`; see docs/demo.md."""
 
 import os
 

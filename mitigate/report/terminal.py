@@ -45,14 +45,6 @@ UNDERLINED = {"contradictory": " underline", "unverifiable": " italic"}
 MAX_EVIDENCE = 240  # characters shown of a fragment
 
 
-def legend() -> Table:
-    """One line per label: its mark, word and meaning."""
-    table = Table.grid(padding=(0, 2))
-    for kind in KINDS:
-        table.add_row(Text(f"{MARKS[kind]} {WORDS[kind]}", style=STYLES[kind]), Text(MEANING[kind], style="dim"))
-    return table
-
-
 def render_record(record: Record, number: int) -> RenderableType:
     """One record: question, then each sentence of the answer with label, evidence and correction."""
     title = str(record["id"]) if record.get("id") is not None else ""
@@ -138,8 +130,11 @@ def rate_line(totals: Totals) -> str:
 
 
 def print_records(console: Console, records: list[Record]) -> None:
-    """The legend, then every record."""
-    console.print(legend())
+    """Each label with its mark and meaning, then every record."""
+    legend = Table.grid(padding=(0, 2))
+    for kind in KINDS:
+        legend.add_row(Text(f"{MARKS[kind]} {WORDS[kind]}", style=STYLES[kind]), Text(MEANING[kind], style="dim"))
+    console.print(legend)
     console.print()
     for number, record in enumerate(records, start=1):
         console.print(render_record(record, number))
