@@ -210,10 +210,7 @@ def print_table(table: Sequence[Row], judged_by: Sequence[str]) -> None:
 def write_page(
     path: Path, about: str, samples: Sequence[Row], table: Sequence[Row], metrics: Sequence[Row], pairs: int
 ) -> None:
-    """Write the page of a run: ``table`` is made by :func:`compare`, ``metrics`` and ``samples`` are rows of its files.
-
-    Of each set the first questions are shown, ``pairs`` in all.
-    """
+    """Write the page of a run: its table, the curves of metrics.jsonl, and ``pairs`` questions with their answers."""
     write_run_page(
         path,
         about=[about, f"Judged by {'; '.join(judges(samples))}"],
