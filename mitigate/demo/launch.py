@@ -1,4 +1,4 @@
-"""Serving the page: bound to loopback, silent towards everywhere else, with system fonts only."""
+"""Serves the page: bound to loopback, silent towards everywhere else, with system fonts only."""
 
 from __future__ import annotations
 
@@ -13,49 +13,12 @@ from starlette.middleware import Middleware
 from mitigate.demo.limits import Limits
 from mitigate.report.html import STYLE
 
-# ----------------------------------------------------------------------------------------------------
-# Colours and fonts of the page's boxes and buttons; those of annotated text are in `page.css`.
-
 FONTS = ("system-ui", "-apple-system", "Segoe UI", "Noto Sans", "Noto Sans CJK SC", "PingFang SC", "Microsoft YaHei")
 MONO = ("ui-monospace", "Cascadia Mono", "Menlo", "Consolas")
-COLOURS = {  # light, dark
-    "body_background_fill": ("#f5f7f9", "#14171b"),
-    "body_text_color": ("#1b1f24", "#e8eaed"),
-    "background_fill_primary": ("#ffffff", "#1d2127"),
-    "background_fill_secondary": ("#f5f7f9", "#14171b"),
-    "border_color_primary": ("#dde2e9", "#343a43"),
-    "block_background_fill": ("#ffffff", "#1d2127"),
-    "block_border_color": ("#dde2e9", "#343a43"),
-    "block_title_text_color": ("#3f4751", "#c6ccd4"),
-    "block_info_text_color": ("#59626e", "#a3abb7"),
-    "input_background_fill": ("#ffffff", "#171a1f"),
-    "input_border_color": ("#d3d9e1", "#3c434d"),
-    "input_border_color_focus": ("#0b6e99", "#6cc5ee"),
-    "button_primary_background_fill": ("#0b6e99", "#19779f"),
-    "button_primary_background_fill_hover": ("#095b7f", "#2289b4"),
-    "button_primary_text_color": ("#ffffff", "#ffffff"),
-    "button_secondary_background_fill": ("#ffffff", "#242930"),
-    "button_secondary_background_fill_hover": ("#eef1f5", "#2d333b"),
-    "button_secondary_border_color": ("#d3d9e1", "#3c434d"),
-    "button_secondary_text_color": ("#1b1f24", "#e8eaed"),
-}
-SAME = {
-    "color_accent": "#0b6e99",
-    "block_title_text_weight": "550",
-    "block_shadow": "none",
-    "input_border_width": "1px",
-    "input_shadow": "none",
-    "button_border_width": "1px",
-    "button_medium_padding": "0.5rem 1rem",
-    "button_large_padding": "0.55rem 1.1rem",
-    "button_large_text_size": "0.98rem",
-    "button_large_text_weight": "550",
-    "layout_gap": "0.9rem",
-}
 
 
 def theme() -> gr.themes.Base:
-    """Calm greys, one blue, fonts of the system: nothing to fetch."""
+    """Fonts of the system, so that there is nothing to fetch; other colours and sizes are in ``page.css``."""
     base = gr.themes.Base(
         primary_hue=gr.themes.colors.sky,
         neutral_hue=gr.themes.colors.slate,
@@ -63,26 +26,23 @@ def theme() -> gr.themes.Base:
         font=[*map(gr.themes.Font, FONTS), gr.themes.Font("sans-serif")],
         font_mono=[*map(gr.themes.Font, MONO), gr.themes.Font("monospace")],
     )
-    light = {name: value for name, (value, _) in COLOURS.items()}
-    return base.set(**SAME, **light, **{f"{name}_dark": value for name, (_, value) in COLOURS.items()})
+    return base.set(  # used before the style sheet is there
+        body_background_fill="#f5f7f9",
+        body_background_fill_dark="#14171b",
+        body_text_color="#1b1f24",
+        body_text_color_dark="#e8eaed",
+    )
 
-
-# ----------------------------------------------------------------------------------------------------
-# Requests larger than any input may be are dropped as they come; uploads have a limit of their own.
 
 Message = MutableMapping[str, Any]
 App = Callable[[Message, Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]], Awaitable[None]]
-UPLOAD = "/upload"
-DRAINED = 64 * 2**20
-"""Bytes that are read and dropped so that a client that only reads its answer afterwards gets one."""
+DRAINED = 64 * 2**20  # bytes read and dropped so that a client that only reads its answer afterwards gets one
 
 
 class BodyLimit:
-    """ASGI middleware: answers 413 to a request body over the limit and 411 to one of unknown length.
+    """ASGI middleware: answers 413 to a request body of more than ``most`` bytes and 411 to one of unknown length.
 
-    Args:
-        app: What is behind it.
-        most: Bytes.
+    Uploads pass: they have a limit of their own.
     """
 
     def __init__(self, app: App, most: int) -> None:
@@ -90,24 +50,20 @@ class BodyLimit:
         self.most = most
 
     async def __call__(self, scope: Message, receive: Any, send: Any) -> None:
-        if scope["type"] == "http" and scope["method"] == "POST" and not scope["path"].endswith(UPLOAD):
+        if scope["type"] == "http" and scope["method"] == "POST" and not scope["path"].endswith("/upload"):
             headers = dict(scope["headers"])
             length = headers.get(b"content-length", b"")
             if not length.isdigit() and b"transfer-encoding" in headers:
                 return await _refuse(send, 411, "The request does not say how long it is.")
             if length.isdigit() and int(length) > self.most:
                 told = f"The request has {int(length):,} bytes; this page takes {self.most:,}. Shorten the texts."
-                await _drain(receive)
+                dropped, more = 0, True
+                while more and dropped < DRAINED:
+                    message = await receive()
+                    dropped += len(message.get("body", b""))
+                    more = message.get("more_body", False)
                 return await _refuse(send, 413, told)
         await self.app(scope, receive, send)
-
-
-async def _drain(receive: Any) -> None:
-    dropped, more = 0, True
-    while more and dropped < DRAINED:
-        message = await receive()
-        dropped += len(message.get("body", b""))
-        more = message.get("more_body", False)
 
 
 async def _refuse(send: Any, status: int, message: str) -> None:
@@ -115,9 +71,6 @@ async def _refuse(send: Any, status: int, message: str) -> None:
     headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
-
-
-HERE = Path(__file__).parent
 
 
 def launch(
@@ -133,7 +86,7 @@ def launch(
     """Serve a page.
 
     Args:
-        page: Of ``page.build``.
+        page: Made by ``page.build``.
         limits: Of files.
         host: Address to listen on.
         port: Port; None takes a free one from 7860 on.
@@ -144,27 +97,24 @@ def launch(
     Returns:
         The address.
     """
-    options: dict[str, Any] = {
-        "server_name": host,
-        "server_port": port,
-        "share": share,
-        "auth": list(auth) or None,
-        "quiet": True,
-        "inbrowser": False,
-        "show_error": False,
-        "max_file_size": limits.file_bytes,
-        "run_history": False,  # else the browser keeps every input
-        "footer_links": ["api"],
-        "mcp_server": False,
-        "ssr_mode": False,
-        "pwa": False,
-        "enable_monitoring": False,
-        "app_kwargs": {"middleware": [Middleware(BodyLimit, most=limits.request_bytes)]},
-        "theme": theme(),
-        "css_paths": [STYLE, HERE / "page.css"],
-        "prevent_thread_lock": True,
-    }
-    _, local, public = page.launch(**options)
+    _, local, public = page.launch(
+        server_name=host,
+        server_port=port,
+        share=share,
+        auth=list(auth) or None,
+        quiet=True,
+        max_file_size=limits.file_bytes,
+        run_history=False,  # else the browser keeps every input
+        footer_links=["api"],
+        mcp_server=False,
+        ssr_mode=False,
+        pwa=False,
+        enable_monitoring=False,
+        app_kwargs={"middleware": [Middleware(BodyLimit, most=limits.request_bytes)]},
+        theme=theme(),
+        css_paths=[STYLE, Path(__file__).with_name("page.css")],
+        prevent_thread_lock=True,
+    )
     if block:
         print(f"open {public or local}", flush=True)
         page.block_thread()

@@ -11,19 +11,11 @@ function show(view, index, byReader) {
     s.tabIndex = on || (index === '' && s.dataset.s === '1') ? 0 : -1;
     if (on && byReader) s.focus({ preventScroll: true });
   }
-  let any = false;
-  for (const card of view.querySelectorAll('.card')) {
-    card.hidden = card.dataset.card !== index;
-    any = any || !card.hidden;
-  }
+  for (const card of view.querySelectorAll('.card')) card.hidden = card.dataset.card !== index;
   const cards = view.querySelector('.cards');
-  if (cards) cards.hidden = !any;
-  let first = null;
-  for (const e of view.querySelectorAll('mark[data-e]')) {
-    const on = e.dataset.e.split(' ').includes(index);
-    e.classList.toggle('on', on);
-    first = on && !first ? e : first;
-  }
+  if (cards) cards.hidden = !cards.querySelector('.card:not([hidden])');
+  for (const e of view.querySelectorAll('mark')) e.classList.toggle('on', e.dataset.e.split(' ').includes(index));
+  const first = view.querySelector('mark.on');
   const box = view.querySelector('.reference');
   if (box && first) {
     const top = first.getBoundingClientRect().top - box.getBoundingClientRect().top;

@@ -5,58 +5,320 @@ The tab of training runs is in ``training.py``.
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import gradio as gr
 
+from mitigate.demo import parts
 from mitigate.demo.limits import Refusal, private_folder, problems_of, read_uploaded, work_folder
-from mitigate.demo.parts import (
-    KEPT_SECONDS,
-    QUICK,
-    annotated_view,
-    annotator_box,
-    empty,
-    examples,
-    fill_from_file,
-    judging,
-    notice,
-    pane,
-    picker_box,
-    summary,
-    views,
-)
-from mitigate.demo.service import AGGREGATIONS, MAX_NEIGHBOURS, SIMILARITIES, STEP_SECONDS, Partial, Service
+from mitigate.demo.service import AGGREGATIONS, MAX_NEIGHBOURS, SIMILARITIES, STEP_SECONDS, Service
 from mitigate.demo.training import training_tab
 from mitigate.io import check_record, counted, dump_line, rejected_row, without_results
 from mitigate.report.html import bar, bars, escape, rate, strip, table, write_page
 from mitigate.report.totals import Totals, interval_text, kind_of, one_line, read_annotated
 
-# --- the tab that compares two answers -----------------------------------------------------------------------------
+TITLE = "Hallucination toolkit"
+HEAD = (
+    f'<div class="mt-head"><h1>{TITLE}</h1><p>Which sentences of an answer does its reference support? Judged on this '
+    "machine.</p></div>"
+)
+NO_ANSWER = parts.empty(
+    "The judged answer appears here.", "Pick an example above or paste a reference and an answer, then press Annotate."
+)
+NO_FILE = parts.empty(
+    "Results of the file appear here.",
+    'JSON Lines, one object a line: <code>{"id"?, "question"?, "reference", "answer", "language"?}</code>; other keys '
+    "pass through.",
+)
+ROWS = 200  # records in the table of a file; all are in the files to download
+SHOWN_REJECTED = 20
 
 Record = dict[str, Any]
 LLMS = 3  # reference LLMs that have boxes
-NO_PAIR = empty(
+NO_PAIR = parts.empty(
     "Two answers, side by side, appear here.",
     "Pick an example, or give two answers and what one or more LLMs answer to the same question.",
 )
-PARTS = {
+SCORE_PARTS = {
     "truthfulness": "Σ λ·s, agreement with the reference answers; higher is better",
     "laziness": "agreement with the answers to other questions; taken off the score",
 }
 
+Update = dict[Any, Any]  # component → its new value
+
+
+def build(service: Service, *, runs: str = "runs", any_folder: bool = False) -> gr.Blocks:
+    """The page.
+
+    Args:
+        service: What it calls.
+        runs: Folder whose run folders the Training tab offers.
+        any_folder: Whether other folders may be named there; for a page that only its owner reaches.
+    """
+    private_folder()
+    with gr.Blocks(title=TITLE, analytics_enabled=False, delete_cache=(600, 7200)) as page:
+        gr.HTML(HEAD, apply_default_css=False, elem_classes="mt")
+        with gr.Tab("Annotate", id="annotate"):
+            annotate_tab(service)
+        with gr.Tab("Compare", id="compare"):
+            compare_tab(service)
+        with gr.Tab("Batch", id="batch"):
+            batch_tab(service)
+        with gr.Tab("Training", id="training"):
+            training_tab(runs, any_folder)
+        _endpoints(service)
+    page.queue(max_size=service.limits.queue, default_concurrency_limit=service.limits.at_once)
+    return page
+
+
+def _endpoints(service: Service) -> None:
+    """The named endpoints; everything else that the page calls is private to it."""
+
+    def annotate(question: str, reference: str, answer: str, annotator: str = "") -> dict[str, Any]:
+        """Judge each sentence of an answer against its reference; returns the annotated record."""
+        try:
+            return service.annotate(question, reference, answer, annotator)
+        except Refusal as error:
+            raise gr.Error(str(error), print_exception=False) from error
+
+    def fewl(
+        record: dict[str, Any],
+        neighbours: list[dict[str, Any]] | None = None,
+        aggregation: str = "eq6",
+        similarity: str = "cosine",
+    ) -> dict[str, Any]:
+        """Score the answers of one FEWL record by its reference answers; returns the scored record."""
+        try:
+            return service.fewl(record, neighbours=neighbours or [], aggregation=aggregation, similarity=similarity)
+        except Refusal as error:
+            raise gr.Error(str(error), print_exception=False) from error
+
+    settings = {k: v for k, v in parts.judging(service.limits).items() if k.startswith("concurrency")}
+    gr.api(annotate, api_name="annotate", **settings)
+    gr.api(fewl, api_name="fewl", **settings)
+
+
+# --- the tab that annotates one answer ------------------------------------------------------------------------------
+
+
+def annotate_tab(service: Service) -> None:
+    """Build the tab that annotates one answer, inside a Blocks context."""
+    found = parts.examples("annotate")
+    with gr.Row(equal_height=True):
+        question = gr.Textbox(label="Question (optional)", max_lines=3, scale=3, min_width=260, elem_id="question")
+        annotator = parts.annotator_box(service.shelf)
+    with gr.Row():
+        reference, answer = (
+            gr.Textbox(label=label, lines=9, max_lines=9, min_width=290, placeholder=told, elem_id=label.lower())
+            for label, told in (
+                ("Reference", "The text to check against"),
+                ("Answer", "The text to judge, sentence by sentence"),
+            )
+        )
+    boxes = [question, reference, answer]
+    gr.Examples(
+        [[e["question"], e["reference"], e["answer"]] for e in found],
+        boxes,
+        example_labels=[e["label"] for e in found],
+        label="Examples",
+        cache_examples=False,
+        api_visibility="private",
+    )
+    with gr.Row(elem_classes="mt-actions"):
+        run = gr.Button("Annotate", variant="primary", elem_id="annotate", scale=0)
+        stop = gr.Button("Stop", elem_id="stop", scale=0, interactive=False)
+        load = gr.UploadButton("Load a JSONL file", file_types=[".jsonl"], scale=0, elem_id="load")
+        save = gr.DownloadButton("Download JSON", scale=0, interactive=False, elem_id="save")
+        picker = parts.picker_box()
+    result = parts.views(NO_ANSWER, "annotated")
+    shown = gr.State(None, time_to_live=parts.KEPT_SECONDS)  # record, sentences not judged, name of the annotation
+
+    off: Update = {stop: gr.update(interactive=False)}
+
+    def judge(q: str, r: str, a: str, name: str) -> Iterator[Update]:
+        token = secrets.token_hex(4)
+        try:
+            for record, waiting in service.annotate_stepwise(q, r, a, name):
+                yield {
+                    result: parts.annotated_view(record, waiting, run=token),
+                    shown: (record, waiting, token),
+                    stop: gr.update(interactive=bool(waiting)),
+                    save: gr.update(interactive=False),
+                }
+            path = work_folder() / "annotated.json"
+            path.write_bytes(dump_line(record))
+            yield {save: gr.update(value=str(path), interactive=True)}
+        except Refusal as error:
+            yield {result: parts.notice(str(error)), shown: None, **off}
+
+    def stopped(kept: tuple[dict[str, Any], Sequence[tuple[int, int]], str] | None) -> Update:
+        if kept is None or not kept[1]:
+            return off
+        record, waiting, token = kept
+        return {result: parts.annotated_view(record, waiting, run=token, stopped=True), **off}
+
+    running = run.click(judge, [*boxes, annotator], [result, shown, stop, save], **parts.judging(service.limits))
+    # Cancelled first, then shown: a part under way would be written over what is shown.
+    stop.click(None, cancels=[running], api_visibility="private")
+    running.failure(stopped, shown, [result, stop], **parts.QUICK)
+    parts.fill_from_file(
+        load, picker, result, boxes, limits=service.limits, check=service.limits.check_record, nothing=NO_ANSWER,
+        title=lambda record: str(record.get("id") or record.get("question") or record["answer"]),
+        fill=lambda records, i: (records[i].get("question") or "", records[i]["reference"], records[i]["answer"]),
+    )  # fmt: skip
+
+
+# --- the tab that annotates a file ----------------------------------------------------------------------------------
+
+
+@dataclass
+class Batch:
+    """Where a file stands.
+
+    Attributes:
+        output: Annotated JSON Lines, as far as it is done.
+        total: Good records of the file.
+        rejected: Bad lines, in words; ``rejected_file`` holds them whole.
+        rows: Of the table, as HTML: number, title, hallucination rate and labels of a record.
+    """
+
+    output: Path
+    total: int
+    rejected: list[str]
+    rejected_file: Path | None
+    done: int = 0
+    totals: Totals = field(default_factory=Totals)
+    rows: list[tuple[str, str, str, str]] = field(default_factory=list)
+
+    def add(self, records: list[dict[str, Any]]) -> None:
+        """Write annotated records behind those that are there."""
+        with self.output.open("ab") as file:
+            file.write(b"".join(map(dump_line, records)))
+        for record in records:
+            self.done += 1
+            self.totals.add(record)
+            if len(self.rows) < ROWS:
+                title = escape(one_line(str(record.get("question") or record.get("id") or record["answer"]), 90))
+                labels = strip([kind_of(sentence) for sentence in record["sentences"]])
+                self.rows.append((str(self.done), f"<bdi>{title}</bdi>", rate(record["hallucination_rate"]), labels))
+
+    def files(self) -> tuple[Path, Path, Path | None]:
+        """The annotated records, the HTML report of what is done, and the bad lines."""
+        page, rejected = self.output.with_name("report.html"), len(self.rejected)
+        write_page(
+            page, partial(read_annotated, self.output), self.totals, rejected=rejected, full_output=self.output.name
+        )
+        return self.output, page, self.rejected_file
+
+
+def run_batch(service: Service, path: Path, name: str | None) -> Iterator[Batch]:
+    """Annotate a file; yields the same Batch after every step.
+
+    Raises:
+        Refusal: The file is not taken, or the annotator can't be had or fails.
+    """
+    records, bad = read_uploaded(path, service.limits, service.limits.check_record)
+    folder = work_folder()
+    rejected_file = folder / "rejected.jsonl" if bad else None
+    if rejected_file is not None:
+        rejected_file.write_bytes(b"".join(dump_line(rejected_row(Path(path.name), line)) for line in bad))
+    batch = Batch(folder / "annotated.jsonl", len(records), [problems_of(line) for line in bad], rejected_file)
+    yield batch
+    annotator = service.shelf.annotator(name)
+    inputs = [without_results(record) for record in records]
+    size = 1
+    while batch.done < batch.total:
+        start = perf_counter()
+        with service.shelf.turn(annotator):
+            judged = annotator.annotate_batch(inputs[batch.done : batch.done + size])
+        batch.add([annotation.to_dict() for annotation in judged])
+        yield batch
+        seconds = max(perf_counter() - start, 1e-3)
+        size = max(1, min(64, 2 * size, int(size * STEP_SECONDS / seconds)))
+
+
+def batch_tab(service: Service) -> None:
+    """Build the tab that annotates a file, inside a Blocks context."""
+    limits = service.limits
+    with gr.Row(equal_height=True):
+        label = f"JSON Lines, up to {limits.records:,} records"
+        file = gr.File(label=label, file_types=[".jsonl"], height=130, scale=3, elem_id="batch-file")
+        annotator = parts.annotator_box(service.shelf)
+    with gr.Row(elem_classes="mt-actions"):
+        run = gr.Button("Annotate the file", variant="primary", scale=0, elem_id="batch-run")
+        stop = gr.Button("Stop", scale=0, interactive=False, elem_id="batch-stop")
+        saves = [
+            gr.DownloadButton(name, scale=0, interactive=False, elem_id=f"batch-save-{i}")
+            for i, name in enumerate(("Annotated JSONL", "HTML report", "Rejected lines"))
+        ]
+    result = gr.HTML(NO_FILE, apply_default_css=False, elem_id="batched", elem_classes="mt")
+    kept = gr.State(None, time_to_live=parts.KEPT_SECONDS)
+    off: Update = {stop: gr.update(interactive=False)}
+
+    def downloads(batch: Batch) -> Update:
+        return {
+            save: gr.update(value=str(path) if path else None, interactive=path is not None)
+            for save, path in zip(saves, batch.files(), strict=True)
+        }
+
+    def work(path: str | None, name: str) -> Iterator[Update]:
+        if not path:
+            yield {result: parts.notice("Choose a file of JSON Lines first.")}
+            return
+        no_saves = {save: gr.update(interactive=False) for save in saves}
+        try:
+            for batch in run_batch(service, Path(path), name):
+                yield {result: batch_view(batch), kept: batch, stop: gr.update(interactive=True), **no_saves}
+            yield {kept: None, **off, **downloads(batch)}
+        except Refusal as error:
+            yield {result: parts.notice(str(error)), kept: None, **off}
+
+    def stopped(batch: Batch | None) -> Update:
+        if batch is None:
+            return off
+        return {result: batch_view(batch, stopped=True), **off, **(downloads(batch) if batch.done else {})}
+
+    running = run.click(work, [file, annotator], [result, kept, stop, *saves], **parts.judging(limits))
+    stop.click(None, cancels=[running], api_visibility="private")  # first, as in the tab of one answer
+    running.failure(stopped, kept, [result, stop, *saves], **parts.QUICK)
+
+
+def batch_view(batch: Batch, *, stopped: bool = False) -> str:
+    """Progress, totals, rejected lines and the table."""
+    state = "stopped" if stopped else "done" if batch.done == batch.total else "working"
+    progress = bar([("plain", batch.done / batch.total)], f"{batch.done} of {batch.total} records annotated")
+    more = f" · {batch.done:,} of {batch.total:,} records, {state}{interval_text(batch.totals, ' · ')}"
+    rejected = ""
+    if batch.rejected:
+        left = len(batch.rejected) - SHOWN_REJECTED
+        lines = [*map(escape, batch.rejected[:SHOWN_REJECTED])]
+        lines += [f"and {left:,} more, in the file of rejected lines"] if left > 0 else []
+        rejected = (
+            f'<div class="notice"><p><b>{counted(len(batch.rejected), "line was", "lines were")} rejected</b></p>'
+            f"<ul>{''.join(f'<li>{line}</li>' for line in lines)}</ul></div>"
+        )
+    records = ""
+    if batch.rows:
+        note = f"the first {ROWS}; all are in the files" if batch.done > ROWS else ""
+        records = parts.pane("Records", table(("record", "question", "hallucinated", "sentences"), batch.rows), note)
+    return f'<div class="stack">{progress}{parts.summary(batch.totals, more)}{rejected}{records}</div>'
+
+
+# --- the tab that compares two answers ------------------------------------------------------------------------------
+
 
 def compare_tab(service: Service) -> None:
-    """Build the tab inside a Blocks context."""
-    found = examples()["compare"]
+    """Build the tab that compares two answers, inside a Blocks context."""
+    found = parts.examples("compare")
     with gr.Row(equal_height=True):
         question = gr.Textbox(label="Question", max_lines=3, scale=3, min_width=260, elem_id="compare-question")
-        annotator = annotator_box(service.shelf)
+        annotator = parts.annotator_box(service.shelf)
     names, texts, llms, replies = [], [], [], []
     with gr.Row():
         for side in "AB":
@@ -76,7 +338,7 @@ def compare_tab(service: Service) -> None:
         with gr.Row():
             aggregation = gr.Dropdown(list(AGGREGATIONS), value="eq6", label="Aggregation")
             similarity = gr.Dropdown(list(SIMILARITIES), value="cosine", label="Similarity")
-    others = gr.State([], time_to_live=3600)
+    others = gr.State([], time_to_live=parts.KEPT_SECONDS)
     gr.HTML("Examples", apply_default_css=False, elem_classes="mt mt-label")
     with gr.Row(elem_classes="mt-chips"):
         chips = [gr.Button(e["label"], size="sm", scale=0) for e in found]
@@ -84,8 +346,8 @@ def compare_tab(service: Service) -> None:
         run = gr.Button("Compare", variant="primary", elem_id="compare", scale=0)
         stop = gr.Button("Stop", scale=0)
         load = gr.UploadButton("Load FEWL records", file_types=[".jsonl"], scale=0)
-        picker = picker_box()
-    result = views(NO_PAIR, "compared")
+        picker = parts.picker_box()
+    result = parts.views(NO_PAIR, "compared")
     boxes = [question, *names, *texts, *llms, *replies, reference, iw, co, others]
 
     def compare(*values: Any) -> Iterator[str]:
@@ -102,17 +364,17 @@ def compare_tab(service: Service) -> None:
             for side, answer in enumerate(record["answers"]):
                 if not document.strip() or not answer["text"].strip():
                     continue
-                for part in service.annotate_stepwise(record["question"], document, answer["text"], name):
-                    shown[side] = annotated_view(part.record, part.waiting, run=f"{token}{side}", with_reference=False)
+                for judged, waiting in service.annotate_stepwise(record["question"], document, answer["text"], name):
+                    shown[side] = parts.annotated_view(judged, waiting, run=f"{token}{side}", with_reference=False)
                     yield compare_view(scored, shown, record["answers"])
         except Refusal as error:
-            yield notice(str(error))
+            yield parts.notice(str(error))
 
     for chip, example in zip(chips, found, strict=True):
-        chip.click(lambda e=example: _filled(e, e["others"]), None, boxes, **QUICK)
-    running = run.click(compare, [*boxes, annotator, aggregation, similarity], result, **judging(service.limits))
+        chip.click(lambda e=example: _filled(e, e["others"]), None, boxes, **parts.QUICK)
+    running = run.click(compare, [*boxes, annotator, aggregation, similarity], result, **parts.judging(service.limits))
     stop.click(None, cancels=[running], api_visibility="private")
-    fill_from_file(
+    parts.fill_from_file(
         load, picker, result, boxes, limits=service.limits, check=check_record, nothing=NO_PAIR,
         title=lambda record: record["question"],
         fill=lambda records, i: _filled(records[i], [*records[:i], *records[i + 1 :]][:MAX_NEIGHBOURS]),
@@ -197,7 +459,7 @@ def compare_view(
 def _parts(row: Mapping[str, Any]) -> str:
     drawn = bars(
         (f'<span title="{told}">{name}</span>', "plain", min(max(row[name] or 0.0, 0.0), 1.0), number(row[name]))
-        for name, told in PARTS.items()
+        for name, told in SCORE_PARTS.items()
     )
     if row["laziness"] is not None:
         return drawn
@@ -224,287 +486,9 @@ def _references(scored: Mapping[str, Any]) -> str:
         else "All λ are equal: without intentionally wrong and corrected answers nothing tells who is the expert."
     )
     head = ("reference LLM", "expertise λ", *(f"s(<bdi>{name}</bdi>, reference)" for name in names))
-    return pane(
+    return parts.pane(
         "Reference answers",
         f"{table(head, rows)}<p><small>{weights} Aggregation {escape(how['aggregation'])}, similarity "
         f"{escape(how['similarity'])}, embeddings {escape(how['embedding'])}, {how['neighbours']} other questions."
         "</small></p>",
-    )
-
-
-os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # before the import: nothing is sent anywhere
-
-
-TITLE = "Hallucination toolkit"
-HEAD = (
-    f'<div class="mt-head"><h1>{TITLE}</h1><p>Which sentences of an answer does its reference support? Judged on this '
-    "machine.</p></div>"
-)
-NO_ANSWER = empty(
-    "The judged answer appears here.", "Pick an example above or paste a reference and an answer, then press Annotate."
-)
-NO_FILE = empty(
-    "Results of the file appear here.",
-    'JSON Lines, one object a line: <code>{"id"?, "question"?, "reference", "answer", "language"?}</code>; other keys '
-    "pass through.",
-)
-ROWS = 200  # records in the table of a file; all are in the files to download
-SHOWN_REJECTED = 20
-
-Update = dict[Any, Any]  # component → its new value
-
-
-def build(service: Service, *, runs: str = "runs", any_folder: bool = False) -> gr.Blocks:
-    """The page.
-
-    Args:
-        service: What it calls.
-        runs: Folder whose run folders the Training tab offers.
-        any_folder: Whether other folders may be named there; for a page that only its owner reaches.
-    """
-    private_folder()
-    with gr.Blocks(title=TITLE, analytics_enabled=False, delete_cache=(600, 7200)) as page:
-        gr.HTML(HEAD, apply_default_css=False, elem_classes="mt")
-        with gr.Tab("Annotate", id="annotate"):
-            annotate_tab(service)
-        with gr.Tab("Compare", id="compare"):
-            compare_tab(service)
-        with gr.Tab("Batch", id="batch"):
-            batch_tab(service)
-        with gr.Tab("Training", id="training"):
-            training_tab(runs, any_folder)
-        _endpoints(service)
-    page.queue(max_size=service.limits.queue, default_concurrency_limit=service.limits.at_once)
-    return page
-
-
-def _endpoints(service: Service) -> None:
-    """The named endpoints; everything else that the page calls is private to it."""
-
-    def annotate(question: str, reference: str, answer: str, annotator: str = "") -> dict[str, Any]:
-        """Judge each sentence of an answer against its reference; returns the annotated record."""
-        try:
-            return service.annotate(question, reference, answer, annotator)
-        except Refusal as error:
-            raise gr.Error(str(error), print_exception=False) from error
-
-    def fewl(
-        record: dict[str, Any],
-        neighbours: list[dict[str, Any]] | None = None,
-        aggregation: str = "eq6",
-        similarity: str = "cosine",
-    ) -> dict[str, Any]:
-        """Score the answers of one FEWL record by its reference answers; returns the scored record."""
-        try:
-            return service.fewl(record, neighbours=neighbours or [], aggregation=aggregation, similarity=similarity)
-        except Refusal as error:
-            raise gr.Error(str(error), print_exception=False) from error
-
-    settings = {k: v for k, v in judging(service.limits).items() if k.startswith("concurrency")}
-    gr.api(annotate, api_name="annotate", **settings)
-    gr.api(fewl, api_name="fewl", **settings)
-
-
-def annotate_tab(service: Service) -> None:
-    """Build the tab that annotates one answer, inside a Blocks context."""
-    found = examples()["annotate"]
-    with gr.Row(equal_height=True):
-        question = gr.Textbox(label="Question (optional)", max_lines=3, scale=3, min_width=260, elem_id="question")
-        annotator = annotator_box(service.shelf)
-    with gr.Row():
-        reference, answer = (
-            gr.Textbox(label=label, lines=9, max_lines=9, min_width=290, placeholder=told, elem_id=label.lower())
-            for label, told in (
-                ("Reference", "The text to check against"),
-                ("Answer", "The text to judge, sentence by sentence"),
-            )
-        )
-    boxes = [question, reference, answer]
-    gr.Examples(
-        [[e["question"], e["reference"], e["answer"]] for e in found],
-        boxes,
-        example_labels=[e["label"] for e in found],
-        label="Examples",
-        cache_examples=False,
-        api_visibility="private",
-    )
-    with gr.Row(elem_classes="mt-actions"):
-        run = gr.Button("Annotate", variant="primary", elem_id="annotate", scale=0)
-        stop = gr.Button("Stop", elem_id="stop", scale=0, interactive=False)
-        load = gr.UploadButton("Load a JSONL file", file_types=[".jsonl"], scale=0, elem_id="load")
-        save = gr.DownloadButton("Download JSON", scale=0, interactive=False, elem_id="save")
-        picker = picker_box()
-    result = views(NO_ANSWER, "annotated")
-    shown = gr.State(None, time_to_live=KEPT_SECONDS)  # the last Partial and the name of its annotation
-
-    def judge(q: str, r: str, a: str, name: str) -> Iterator[Update]:
-        token = secrets.token_hex(4)
-        try:
-            for part in service.annotate_stepwise(q, r, a, name):
-                yield {
-                    result: annotated_view(part.record, part.waiting, run=token),
-                    shown: (part, token),
-                    stop: gr.update(interactive=bool(part.waiting)),
-                    save: gr.update(interactive=False),
-                }
-            path = work_folder() / "annotated.json"
-            path.write_bytes(dump_line(part.record))
-            yield {save: gr.update(value=str(path), interactive=True)}
-        except Refusal as error:
-            yield {result: notice(str(error)), shown: None, stop: gr.update(interactive=False)}
-
-    def stopped(kept: tuple[Partial, str] | None) -> Update:
-        off = {stop: gr.update(interactive=False)}
-        if kept is None or not kept[0].waiting:
-            return off
-        part, token = kept
-        return {result: annotated_view(part.record, part.waiting, run=token, stopped=True), **off}
-
-    running = run.click(judge, [*boxes, annotator], [result, shown, stop, save], **judging(service.limits))
-    # Cancelled first, then shown: a part under way would be written over what is shown.
-    stop.click(None, cancels=[running], api_visibility="private")
-    running.failure(stopped, shown, [result, stop], **QUICK)
-    fill_from_file(
-        load, picker, result, boxes, limits=service.limits, check=service.limits.check_record, nothing=NO_ANSWER,
-        title=lambda record: str(record.get("id") or record.get("question") or record["answer"]),
-        fill=lambda records, i: (records[i].get("question") or "", records[i]["reference"], records[i]["answer"]),
-    )  # fmt: skip
-
-
-@dataclass
-class Batch:
-    """Where a file stands.
-
-    Attributes:
-        output: Annotated JSON Lines, as far as it is done.
-        total: Good records of the file.
-        rejected: Bad lines, in words; ``rejected_file`` holds them whole.
-        rows: Of the table: (record number, title, hallucination rate, kinds of its sentences).
-    """
-
-    output: Path
-    total: int
-    rejected: list[str]
-    rejected_file: Path | None
-    done: int = 0
-    totals: Totals = field(default_factory=Totals)
-    rows: list[tuple[int, str, float | None, list[str]]] = field(default_factory=list)
-
-    def add(self, records: list[dict[str, Any]]) -> None:
-        """Write annotated records behind those that are there."""
-        with self.output.open("ab") as file:
-            file.write(b"".join(map(dump_line, records)))
-        for record in records:
-            self.done += 1
-            self.totals.add(record)
-            if len(self.rows) < ROWS:
-                title = one_line(str(record.get("question") or record.get("id") or record["answer"]), 90)
-                kinds = [kind_of(sentence) for sentence in record["sentences"]]
-                self.rows.append((self.done, title, record["hallucination_rate"], kinds))
-
-    def files(self) -> tuple[Path, Path, Path | None]:
-        """The annotated records, the HTML report of what is done, and the bad lines."""
-        page, rejected = self.output.with_name("report.html"), len(self.rejected)
-        records = lambda: read_annotated(self.output)  # noqa: E731
-        write_page(page, records, self.totals, rejected=rejected, full_output=self.output.name)
-        return self.output, page, self.rejected_file
-
-
-def run_batch(service: Service, path: Path, name: str | None) -> Iterator[Batch]:
-    """Annotate a file; yields the same Batch after every step.
-
-    Raises:
-        Refusal: The file is not taken, or the annotator can't be had or fails.
-    """
-    records, bad = read_uploaded(path, service.limits, service.limits.check_record)
-    folder = work_folder()
-    rejected_file = folder / "rejected.jsonl" if bad else None
-    if rejected_file is not None:
-        rejected_file.write_bytes(b"".join(dump_line(rejected_row(Path(path.name), line)) for line in bad))
-    batch = Batch(folder / "annotated.jsonl", len(records), [problems_of(line) for line in bad], rejected_file)
-    yield batch
-    annotator = service.shelf.annotator(name)
-    inputs = [without_results(record) for record in records]
-    size = 1
-    while batch.done < batch.total:
-        start = perf_counter()
-        with service.shelf.turn(annotator):
-            judged = annotator.annotate_batch(inputs[batch.done : batch.done + size])
-        batch.add([annotation.to_dict() for annotation in judged])
-        yield batch
-        seconds = max(perf_counter() - start, 1e-3)
-        size = max(1, min(64, 2 * size, int(size * STEP_SECONDS / seconds)))
-
-
-def batch_tab(service: Service) -> None:
-    """Build the tab that annotates a file, inside a Blocks context."""
-    limits = service.limits
-    with gr.Row(equal_height=True):
-        label = f"JSON Lines, up to {limits.records:,} records"
-        file = gr.File(label=label, file_types=[".jsonl"], height=130, scale=3, elem_id="batch-file")
-        annotator = annotator_box(service.shelf)
-    with gr.Row(elem_classes="mt-actions"):
-        run = gr.Button("Annotate the file", variant="primary", scale=0, elem_id="batch-run")
-        stop = gr.Button("Stop", scale=0, interactive=False, elem_id="batch-stop")
-        saves = [
-            gr.DownloadButton(name, scale=0, interactive=False, elem_id=f"batch-save-{i}")
-            for i, name in enumerate(("Annotated JSONL", "HTML report", "Rejected lines"))
-        ]
-    result = gr.HTML(NO_FILE, apply_default_css=False, elem_id="batched", elem_classes="mt")
-    kept = gr.State(None, time_to_live=KEPT_SECONDS)
-    off: Update = {stop: gr.update(interactive=False)}
-
-    def downloads(batch: Batch) -> Update:
-        return {
-            save: gr.update(value=str(path) if path else None, interactive=path is not None)
-            for save, path in zip(saves, batch.files(), strict=True)
-        }
-
-    def work(path: str | None, name: str) -> Iterator[Update]:
-        if not path:
-            yield {result: notice("Choose a file of JSON Lines first.")}
-            return
-        no_saves = {save: gr.update(interactive=False) for save in saves}
-        try:
-            for batch in run_batch(service, Path(path), name):
-                yield {result: batch_view(batch), kept: batch, stop: gr.update(interactive=True), **no_saves}
-            yield {kept: None, **off, **downloads(batch)}
-        except Refusal as error:
-            yield {result: notice(str(error)), kept: None, **off}
-
-    def stopped(batch: Batch | None) -> Update:
-        if batch is None:
-            return off
-        return {result: batch_view(batch, stopped=True), **off, **(downloads(batch) if batch.done else {})}
-
-    running = run.click(work, [file, annotator], [result, kept, stop, *saves], **judging(limits))
-    stop.click(None, cancels=[running], api_visibility="private")  # first, as in the tab of one answer
-    running.failure(stopped, kept, [result, stop, *saves], **QUICK)
-
-
-def batch_view(batch: Batch, *, stopped: bool = False) -> str:
-    """Progress, totals, rejected lines and the table."""
-    state = "stopped" if stopped else "done" if batch.done == batch.total else "working"
-    progress = bar([("plain", batch.done / batch.total)], f"{batch.done} of {batch.total} records annotated")
-    interval = interval_text(batch.totals)
-    more = f" · {batch.done:,} of {batch.total:,} records, {state}" + (f" · {interval}" if interval else "")
-    rejected = ""
-    if batch.rejected:
-        left = len(batch.rejected) - SHOWN_REJECTED
-        lines = [*map(escape, batch.rejected[:SHOWN_REJECTED])]
-        lines += [f"and {left:,} more, in the file of rejected lines"] if left > 0 else []
-        rejected = (
-            f'<div class="notice"><p><b>{counted(len(batch.rejected), "line was", "lines were")} rejected</b></p>'
-            f"<ul>{''.join(f'<li>{line}</li>' for line in lines)}</ul></div>"
-        )
-    rows = [
-        (str(number), f"<bdi>{escape(title)}</bdi>", rate(share), strip(kinds))
-        for number, title, share, kinds in batch.rows
-    ]
-    cut = f"<p><small>The first {ROWS} records; all are in the files.</small></p>" if batch.done > ROWS else ""
-    shown = table(("record", "question", "hallucinated", "sentences"), rows) + cut
-    return (
-        f'<div class="stack">{progress}{summary(batch.totals, more)}{rejected}'
-        + (f'<section class="pane">{shown}</section>' if rows else "")
-        + "</div>"
     )

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -17,22 +16,11 @@ import gradio as gr
 from mitigate.demo.limits import Limits, Refusal, problems_of, read_uploaded
 from mitigate.demo.service import Shelf
 from mitigate.io import Check, counted
-from mitigate.report.html import (
-    answer_text,
-    counts,
-    difference,
-    escape,
-    findings,
-    rate_tile,
-    reasons,
-    reference_text,
-    tag,
-)
+from mitigate.report import html
 from mitigate.report.totals import HALLUCINATED, NOT_CHECKED, WORDS, Record, Totals, kind_of
 
 HERE = Path(__file__).parent
-QUICK: dict[str, Any] = {"api_visibility": "private", "queue": False, "show_progress": "hidden"}
-"""For events that ask no model."""
+QUICK: dict[str, Any] = {"api_visibility": "private", "queue": False, "show_progress": "hidden"}  # asks no model
 KEPT_SECONDS = 3600  # of what a visitor has loaded or judged
 MANY = 150  # sentences from which cards come only when all are judged: sending them at every step takes its time
 SHOWN_FRAGMENT = 1_200  # characters of a fragment in a card; the reference beside it shows it whole
@@ -44,19 +32,12 @@ STEPS = (
 
 def judging(limits: Limits) -> dict[str, Any]:
     """For events that ask a model: queued, and as many at once as the limits say."""
-    return {
-        "api_visibility": "private",
-        "show_progress": "hidden",
-        "concurrency_limit": limits.at_once,
-        "concurrency_id": "model",
-    }
+    return {**QUICK, "queue": True, "concurrency_limit": limits.at_once, "concurrency_id": "model"}
 
 
-@lru_cache(maxsize=1)
-def examples() -> dict[str, list[dict[str, Any]]]:
-    """The examples of each tab."""
-    found: dict[str, list[dict[str, Any]]] = json.loads((HERE / "examples.json").read_text(encoding="utf-8"))
-    return found
+def examples(tab: str) -> list[dict[str, Any]]:
+    """The examples of a tab."""
+    return json.loads((HERE / "examples.json").read_text(encoding="utf-8"))[tab]
 
 
 def annotator_box(shelf: Shelf) -> gr.Dropdown:
@@ -103,16 +84,8 @@ def fill_from_file(
 ) -> None:
     """Let an uploaded file fill boxes: with its first record, or with the one that is picked.
 
-    Args:
-        load: Takes the file.
-        picker: Offers its records.
-        result: Says what is wrong with it, or ``nothing``.
-        boxes: What is filled.
-        limits: Of files.
-        check: Of records.
-        title: Of a record.
-        fill: Values of the boxes for the record of that number, from 0.
-        nothing: What ``result`` shows where no line is bad.
+    ``fill`` gives the values of the boxes for the record of a number, from 0; ``title`` names a record in the picker;
+    ``result`` says which lines are bad, and ``nothing`` where none is.
     """
     loaded = gr.State([], time_to_live=KEPT_SECONDS)
 
@@ -141,7 +114,7 @@ def fill_from_file(
 
 def notice(message: str) -> str:
     """A refusal, or what was left out."""
-    return f'<div class="notice" role="alert"><p>{escape(message)}</p></div>'
+    return f'<div class="notice" role="alert"><p>{html.escape(message)}</p></div>'
 
 
 def empty(what: str, how: str) -> str:
@@ -156,7 +129,8 @@ def pane(title: str, body: str, note: str = "") -> str:
 
 def summary(totals: Totals, more: str = "", none: str = "no factual sentence was judged") -> str:
     """Rate, bar and legend."""
-    return f'<div class="summary">{rate_tile(totals, more, none)}<div class="counts">{counts(totals)}</div></div>'
+    counts = f'<div class="counts">{html.counts(totals)}</div>'
+    return f'<div class="summary">{html.rate_tile(totals, more, none)}{counts}</div>'
 
 
 def annotated_view(
@@ -194,16 +168,15 @@ def annotated_view(
             f'data-s="{number}" title="{number}: {WORDS[kind]}">'
         )
 
-    first = next((i for i, s in enumerate(judged, start=1) if s["label"] in HALLUCINATED), None)
-    if first is None and judged and not waiting:
-        first = 1
+    at_last = 1 if judged and not waiting else ""
+    first = next((i for i, s in enumerate(judged, start=1) if s["label"] in HALLUCINATED), at_last)
     cards = ""
     if not waiting or total <= MANY:
         cards = "".join(_card(s, i, total, len(reference)) for i, s in enumerate(judged, start=1))
     shown = pane(
         "Answer",
         '<div class="answer" dir="auto" role="group" aria-label="Answer; arrow keys go from sentence to sentence">'
-        f"{answer_text(whole, opening)}</div>"
+        f"{html.answer_text(whole, opening)}</div>"
         f'<div class="cards" hidden>{STEPS}<div aria-live="polite">{cards}</div></div>',
     )
     if with_reference:
@@ -211,30 +184,31 @@ def annotated_view(
     so_far = f" · {len(judged)} of {total} {'judged, then stopped' if stopped else 'judged so far'}" if waiting else ""
     live = bool(waiting) and not stopped
     return (
-        f'<div class="mt-view{" busy" if live else ""}" data-run="{escape(run)}" data-first="{first or ""}">'
+        f'<div class="mt-view{" busy" if live else ""}" data-run="{html.escape(run)}" data-first="{first}">'
         f"{summary(totals, so_far, 'judging') if live else summary(totals, so_far)}{_unchecked(totals)}{shown}</div>"
     )
 
 
 def _unchecked(totals: Totals) -> str:
-    told = reasons(totals)
-    if not told:
+    if not totals.reasons:
         return ""
-    hint = " Choose an annotator that reads it, such as <code>generative:KIND:MODEL</code>."
+    count = counted(totals.kinds[NOT_CHECKED], "sentence was", "sentences were")
+    hint = ""
+    if totals.reasons["language_unsupported"]:
+        hint = " Choose an annotator that reads it, such as <code>generative:KIND:MODEL</code>."
     return (
-        f'<p class="unchecked" role="status"><b>'
-        f"{counted(totals.kinds[NOT_CHECKED], 'sentence was', 'sentences were')} not checked:</b> {told}."
-        f"{hint if totals.reasons['language_unsupported'] else ''} They count neither for nor against the answer.</p>"
+        f'<p class="unchecked" role="status"><b>{count} not checked:</b> {html.reasons(totals)}.{hint} They count '
+        "neither for nor against the answer.</p>"
     )
 
 
 def _card(sentence: Record, number: int, total: int, reference_length: int) -> str:
-    """What is known of one sentence; hidden until it is chosen."""
+    """Hidden until its sentence is chosen."""
     kind = kind_of(sentence)
     none = "" if sentence["scores"] or kind == NOT_CHECKED else "<p>This annotator gives no probabilities.</p>"
     return (
-        f'<article class="card {kind}" data-card="{number}" hidden><header>{tag(kind)}<span>sentence {number} of '
-        f"{total}</span></header>{findings(sentence, reference_length, SHOWN_FRAGMENT)}{none}</article>"
+        f'<article class="card {kind}" data-card="{number}" hidden><header>{html.tag(kind)}<span>sentence {number} of '
+        f"{total}</span></header>{html.findings(sentence, reference_length, SHOWN_FRAGMENT)}{none}</article>"
     )
 
 
@@ -244,7 +218,7 @@ def _reference(reference: str, sentences: Sequence[Record]) -> str:
     return pane(
         "Reference",
         '<div class="reference text" dir="auto" tabindex="0" role="region" aria-label="Reference">'
-        f"{reference_text(reference, sentences)}</div>",
+        f"{html.reference_text(reference, sentences)}</div>",
         "evidence of the chosen sentence is marked",
     )
 
@@ -256,6 +230,6 @@ def _corrected(record: Record) -> str:
         return ""
     open_ = sum(s["label"] in HALLUCINATED and not s["correction"] for s in record["sentences"])
     left = f" {counted(open_, 'marked sentence has', 'marked sentences have')} no correction." if open_ else ""
-    body = f'<div class="text" dir="auto">{difference(record["answer"], edits)}</div>'
+    body = f'<div class="text" dir="auto">{html.difference(record["answer"], edits)}</div>'
     note = f"struck through: taken out; underlined: put in.{left}"
     return f'<div class="corrected">{pane("Corrected answer", body, note)}</div>'

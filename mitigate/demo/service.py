@@ -10,7 +10,6 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cached_property
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -24,7 +23,6 @@ from mitigate.demo.limits import Limits, Refusal
 
 if TYPE_CHECKING:
     from engines.embedding import Embedder
-    from fewl.similarity import Encode
 
 KEPT = 2  # annotators in memory; the one that was used longest ago goes first
 STEP_SECONDS = 0.7  # of one step: short enough to watch, long enough that starting one does not count
@@ -33,6 +31,8 @@ AGGREGATIONS = ("eq6", "paper")
 MAX_ANSWERS = 20
 MAX_TEXTS = 200  # reference answers, IW and CO answers of one question
 MAX_NEIGHBOURS = 200
+Step = tuple[dict[str, Any], Sequence[tuple[int, int]]]
+"""A record with the sentences judged so far, and the offsets of those that are not."""
 
 
 class Shelf:
@@ -126,26 +126,8 @@ def _detail(error: Exception) -> str:
     return " ".join(str(error).split())[:400] or type(error).__name__
 
 
-@dataclass(frozen=True)
-class Partial:
-    """An answer of which the first sentences are judged.
-
-    Args:
-        record: The input and, as in an annotated record, what is judged so far.
-        waiting: Offsets of the sentences that are not judged yet.
-    """
-
-    record: dict[str, Any]
-    waiting: Sequence[tuple[int, int]]
-
-
 class Service:
-    """What the tabs and the endpoints call; every call checks its input first.
-
-    Args:
-        shelf: The models.
-        limits: The sizes.
-    """
+    """What the tabs and the endpoints call; every call checks its input first."""
 
     def __init__(self, shelf: Shelf, limits: Limits) -> None:
         self.shelf = shelf
@@ -153,7 +135,7 @@ class Service:
 
     def annotate_stepwise(
         self, question: str | None, reference: str | None, answer: str | None, annotator: str | None
-    ) -> Iterator[Partial]:
+    ) -> Iterator[Step]:
         """Judge an answer, yielding after every step; the last is the whole annotation.
 
         It judges one sentence, then more at a time as long as a step is quick. Sentences and order are those of
@@ -164,16 +146,15 @@ class Service:
         """
         record = self._record(question, reference, answer)
         spans = split_sentences(record["answer"])
-        yield Partial(Annotation(record, ()).to_dict(), spans)  # shown while the annotator loads
+        yield Annotation(record, ()).to_dict(), spans  # shown while the annotator loads
         judge = self.shelf.annotator(annotator)
         judged: list[SentenceAnnotation] = []
-        size = 1
-        most = max(8, len(spans) // 8)
+        size, most = 1, max(8, len(spans) // 8)
         while len(judged) < len(spans):
             start = perf_counter()
             with self.shelf.turn(judge):
                 judged += judge.annotate_spans(record, spans[len(judged) : len(judged) + size])
-            yield Partial(Annotation(record, tuple(judged), judge.who).to_dict(), spans[len(judged) :])
+            yield Annotation(record, tuple(judged), judge.who).to_dict(), spans[len(judged) :]
             seconds = max(perf_counter() - start, 1e-3)
             size = max(1, min(most, 4 * size, int(size * STEP_SECONDS / seconds)))
 
@@ -214,14 +195,15 @@ class Service:
             similarity: One of SIMILARITIES.
 
         Returns:
-            The record with ``score``, ``truthfulness`` and ``laziness`` of each answer and ``similarity`` ({LLM:
-            s(y, h_i), the mean over its texts}), with ``lambda`` ({LLM: λ_i}), and ``scored_with`` (names of what was
-            chosen).
+            The record of ``fewl.score_records``, each answer with ``similarity`` ({LLM: s(y, h_i), the mean over its
+            texts}), and ``scored_with`` (names of what was chosen).
 
         Raises:
             Refusal: The record or an option is not as expected, or too large.
         """
+        from annotators.text.words import is_chinese
         from fewl.score import FewlOptions, score_records
+        from fewl.similarity import char_tfidf, each_once
         from mitigate.models import load_similarity
 
         if aggregation not in AGGREGATIONS or similarity not in SIMILARITIES:
@@ -229,7 +211,7 @@ class Service:
                 f"Expected an aggregation of {', '.join(AGGREGATIONS)} and a similarity of {', '.join(SIMILARITIES)}, "
                 f"got {aggregation!r} and {similarity!r}."
             )
-        records = [dict(record), *map(dict, neighbours)]
+        records = [record, *neighbours]
         self._check_fewl(records)
         options = FewlOptions(
             aggregation=aggregation,  # type: ignore[arg-type]
@@ -237,7 +219,10 @@ class Service:
             penalty=len(records) > 1,
         )
         with self.shelf.lock("embedder"):
-            embedding, encode = _encoder(self.shelf, [r["question"] for r in records])
+            embedder = self.shelf.embedder
+            embedding, encode = embedder.name, each_once(embedder.encode)
+            if any(is_chinese(one["question"]) for one in records):
+                embedding, encode = f"character TF-IDF ({embedding} can't read Chinese)", char_tfidf()
             chosen = load_similarity(similarity, encode)[1]
             try:
                 scored, _ = score_records(records, similarity=chosen, encode=encode, options=options)
@@ -279,15 +264,6 @@ class Service:
             raise Refusal("There is no answer to score. Paste at least one.")
         if not read[0].references:
             raise Refusal("There is no reference answer. Give the answers of one or more LLMs to the same question.")
-
-
-def _encoder(shelf: Shelf, questions: Sequence[str]) -> tuple[str, Encode]:
-    from annotators.text.words import is_chinese
-    from fewl.similarity import char_tfidf, each_once
-
-    if any(is_chinese(question) for question in questions):
-        return f"character TF-IDF ({shelf.embedder.name} can't read Chinese)", char_tfidf()
-    return shelf.embedder.name, each_once(shelf.embedder.encode)
 
 
 def _similarities(record: Mapping[str, Any], similarity: Any) -> list[dict[str, float | None]]:

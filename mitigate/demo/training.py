@@ -7,24 +7,24 @@ What is wrong is said (``notes``) and the rest is shown.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
+import yaml
 
 from annotators.records import LABELS
+from mitigate.demo import parts
 from mitigate.demo.limits import Refusal
-from mitigate.demo.parts import QUICK, annotated_view, empty, notice, pane, views
 from mitigate.recipes.folder import CONFIG, DONE, METRICS, SAMPLES
-from mitigate.report.html import Point, curves_of, escape, figures, short, table
+from mitigate.report.html import Point, curves_of, escape, figures, pairs_of
 
 MAX_BYTES = 64 * 2**20  # of a file that is read whole; of longer ones the first part is shown
 SHOWN_PAIRS = 20
-SHOWN_FIGURES = 40
-NO_RUN = empty(
+MAX_CHARACTERS = 20_000  # of a recipe
+NO_RUN = parts.empty(
     "Curves and answers of a training run appear here.",
     "Choose a run folder, as <code>mitigate run RECIPE.yaml --output DIR</code> writes it.",
 )
@@ -66,16 +66,16 @@ def training_tab(runs: str, any_folder: bool) -> None:
         )
         open_ = gr.Button("Open", variant="primary", scale=0, elem_id="run-open")
         again = gr.Button("Look for runs", scale=0)
-    result = views(NO_RUN, "trained")
+    result = parts.views(NO_RUN, "trained")
 
     def show(name: str | None) -> str:
         try:
             return run_view(read_run(open_folder(root, name or "", any_folder)))
         except Refusal as error:
-            return notice(str(error))
+            return parts.notice(str(error))
 
-    open_.click(show, folder, result, **{**QUICK, "queue": True})
-    again.click(lambda: gr.update(choices=run_folders(root)), None, folder, **QUICK)
+    open_.click(show, folder, result, **{**parts.QUICK, "queue": True})
+    again.click(lambda: gr.update(choices=run_folders(root)), None, folder, **parts.QUICK)
 
 
 def run_folders(root: Path) -> list[str]:
@@ -114,33 +114,26 @@ def open_folder(root: Path, name: str, any_folder: bool) -> Path:
 def read_run(path: Path) -> Run:
     """Everything that the page shows of a run folder."""
     run = Run(path)
-    run.config = _config(run)
+    run.config = _object(run, CONFIG, yaml.safe_load, f"{CONFIG} is not there.")
     run.curves = curves_of(_rows(run, METRICS))
     if (path / METRICS).is_file() and not run.curves:
         run.notes.append(f"{METRICS} has no figures yet.")
-    run.pairs = _pairs(_rows(run, SAMPLES))
-    try:
-        found = json.loads((path / DONE).read_text(encoding="utf-8"))
-        run.figures = found if isinstance(found, dict) else {}
-    except FileNotFoundError:
-        run.notes.append("The run is not complete: it is still going, or was interrupted.")
-    except (OSError, ValueError) as error:
-        run.notes.append(f"{DONE} can't be read: {error}.")
+    run.pairs = pairs_of(_rows(run, SAMPLES))
+    not_complete = "The run is not complete: it is still going, or was interrupted."
+    run.figures = _object(run, DONE, json.loads, not_complete)
     return run
 
 
-def _config(run: Run) -> dict[str, Any]:
-    import yaml
-
+def _object(run: Run, name: str, parse: Callable[[str], Any], none: str) -> dict[str, Any]:
+    """The object that a file holds, empty where it can't be read; ``none`` is said where it is not there."""
     try:
-        found = yaml.safe_load((run.path / CONFIG).read_text(encoding="utf-8"))
+        found = parse((run.path / name).read_text(encoding="utf-8"))
+        return found if isinstance(found, dict) else {}
     except FileNotFoundError:
-        run.notes.append(f"{CONFIG} is not there.")
-        return {}
+        run.notes.append(none)
     except (OSError, ValueError, yaml.YAMLError) as error:
-        run.notes.append(f"{CONFIG} can't be read: {' '.join(str(error).split())[:200]}.")
-        return {}
-    return found if isinstance(found, dict) else {}
+        run.notes.append(f"{name} can't be read: {' '.join(str(error).split())[:200]}.")
+    return {}
 
 
 def _rows(run: Run, name: str) -> Iterator[dict[str, Any]]:
@@ -168,47 +161,25 @@ def _rows(run: Run, name: str) -> Iterator[dict[str, Any]]:
         run.notes.append(f"{bad:,} lines of {name} are no JSON objects and were left out.")
 
 
-def _pairs(rows: Iterator[Row]) -> list[tuple[Row | None, Row | None]]:
-    """Answers before and after, paired by set and id or question, in the order of the file."""
-    sides: dict[str, dict[str, list[Row]]] = {}
-    for row in rows:
-        if isinstance(row.get("answer"), str) and row.get("when") in ("before", "after"):
-            key = str([row.get("set"), row["id"] if row.get("id") is not None else row.get("question")])
-            sides.setdefault(key, {"before": [], "after": []})[row["when"]].append(row)
-    return [pair for both in sides.values() for pair in zip_longest(both["before"], both["after"])]
-
-
 def run_view(run: Run) -> str:
     """Recipe, curves, final figures, and answers before and after."""
     about, task = run.config.get("about"), run.config.get("task")
-    recipe = ""
-    if run.config:
-        text = json.dumps(run.config, ensure_ascii=False, indent=1, default=str)
-        recipe = f'<details><summary>Recipe</summary><pre class="text">{escape(text[:20_000])}</pre></details>'
-    head = pane(
+    head = parts.pane(
         f"<bdi>{escape(run.path.name)}</bdi>",
-        f"<p>{escape(str(about)) if about else ''}</p>{recipe}",
+        f"<p>{escape(str(about)) if about else ''}</p>{_folded('Recipe', run.config)}",
         escape(str(task)) if task else "task not known",
     )
     notes = "".join(f"<p>{escape(note)}</p>" for note in run.notes)
     told = f'<div class="note" role="status">{notes}</div>' if notes else ""
-    return f'<div class="stack">{head}{told}{figures(run.curves)}{_final(run.figures)}{_answers(run)}</div>'
+    final = _folded("Final figures", run.figures)
+    return f'<div class="stack">{head}{told}{figures(run.curves)}{final}{_answers(run)}</div>'
 
 
-def _final(found: Row) -> str:
-    flat = [(k, v) for k, v in _flat("", found) if isinstance(v, int | float | str)][:SHOWN_FIGURES]
-    if not flat:
+def _folded(title: str, found: Row) -> str:
+    if not found:
         return ""
-    rows = [(escape(name), escape(value[:200]) if isinstance(value, str) else short(value)) for name, value in flat]
-    return f"<details><summary>Final figures</summary>{table(('figure', 'value'), rows)}</details>"
-
-
-def _flat(prefix: str, value: object) -> list[tuple[str, Any]]:
-    """(path of names and numbers from 1, value) of everything in nested objects and lists."""
-    if not isinstance(value, Mapping | list):
-        return [(prefix, value)]
-    items = value.items() if isinstance(value, Mapping) else enumerate(value, start=1)
-    return [pair for name, inner in items for pair in _flat(f"{prefix} {name}".strip(), inner)]
+    text = json.dumps(found, ensure_ascii=False, indent=1, default=str)
+    return f'<details><summary>{title}</summary><pre class="text">{escape(text[:MAX_CHARACTERS])}</pre></details>'
 
 
 def _answers(run: Run) -> str:
@@ -234,11 +205,10 @@ def _answers(run: Run) -> str:
 def _side(record: Row | None, run: str) -> str:
     if record is None:
         return "<p><small>No answer was kept.</small></p>"
-    whole = whole_record(record)
-    if whole is None:
-        text = f'<div class="answer" dir="auto">{escape(record["answer"])}</div>'
-        return f"{text}<p><small>This answer was not annotated.</small></p>"
-    return annotated_view(whole, run=run, with_reference=False)
+    if (whole := whole_record(record)) is not None:
+        return parts.annotated_view(whole, run=run, with_reference=False)
+    text = f'<div class="answer" dir="auto">{escape(record["answer"])}</div>'
+    return f"{text}<p><small>This answer was not annotated.</small></p>"
 
 
 def whole_record(record: Row) -> dict[str, Any] | None:
@@ -248,35 +218,23 @@ def whole_record(record: Row) -> dict[str, Any] | None:
     if not isinstance(record.get("sentences"), list) or not record["sentences"]:
         return None
     for found in record["sentences"]:
-        try:
-            start, end, text = int(found["start"]), int(found["end"]), found["text"]
-            label, status, scores = found["label"], str(found["status"]), found.get("scores")
-        except (KeyError, TypeError, ValueError):
+        if not _stands(found, "text", answer, place) or found.get("label") not in (None, *LABELS):
             return None
-        if not place <= start < end or answer[start:end] != text or label not in (None, *LABELS):
-            return None
-        place = end
+        place, scores = found["end"], found.get("scores")
         known = isinstance(scores, dict) and all(isinstance(scores.get(name), int | float) for name in LABELS)
-        sentences.append(
-            {
-                **{"text": text, "start": start, "end": end, "status": status, "label": label},
-                "scores": scores if known else None,
-                "fragments": _standing(found.get("fragments"), "text", reference),
-                "correction": _standing(found.get("correction"), "from", answer),
-            }
-        )
+        changed = {"scores": scores if known else None, "status": str(found.get("status"))}
+        for name, key, text in (("fragments", "text", reference), ("correction", "from", answer)):
+            rows = found.get(name) if isinstance(found.get(name), list) else []
+            changed[name] = [
+                {"to": "", **row} for row in rows if _stands(row, key, text) and isinstance(row.get("to", ""), str)
+            ]
+        sentences.append({**{name: found.get(name) for name in ("text", "start", "end", "label")}, **changed})
     return {**record, "reference": reference, "sentences": sentences, "annotator": {}}
 
 
-def _standing(rows: object, key: str, text: str) -> list[dict[str, Any]]:
-    """The fragments or corrections that stand in the text where they say."""
-    return [
-        row
-        for row in (rows if isinstance(rows, list) else [])
-        if isinstance(row, dict)
-        and isinstance(row.get("start"), int)
-        and isinstance(row.get("end"), int)
-        and 0 <= row["start"] < row["end"]
-        and text[row["start"] : row["end"]] == row.get(key)
-        and isinstance(row.get("to", ""), str)
-    ]
+def _stands(row: object, key: str, text: str, after: int = 0) -> bool:
+    """Whether a sentence, fragment or correction stands in the text where it says."""
+    if not isinstance(row, dict):
+        return False
+    start, end = row.get("start"), row.get("end")
+    return isinstance(start, int) and isinstance(end, int) and after <= start < end and text[start:end] == row.get(key)

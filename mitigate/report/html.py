@@ -21,7 +21,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from pathlib import Path
 from typing import Any, Literal
 
@@ -40,12 +40,12 @@ from mitigate.report.totals import (
     Totals,
     interval_text,
     kind_of,
-    merge,
     name_of,
     one_line,
     percent,
     probability_of,
     reason_of,
+    spans_of,
 )
 
 MAX_RECORDS = 200  # shown in one page
@@ -83,20 +83,18 @@ def wrapped(opening: str, inner: str) -> str:
     return f"{opening}{inner}</{opening[1:].split(' ', 1)[0].rstrip('>')}>"
 
 
-def marked(text: str, marks: Sequence[Mark], start: int = 0) -> str:
-    """Escaped text with tags around pieces; marks are in order, without overlap, counted from ``start``."""
+def marked(text: str, marks: Iterable[Mark]) -> str:
+    """Escaped text with tags around pieces; marks are in order, without overlap."""
     parts, cursor = [], 0
     for low, high, opening in marks:
-        parts += [escape(text[cursor : low - start]), wrapped(opening, escape(text[low - start : high - start]))]
-        cursor = high - start
+        parts += [escape(text[cursor:low]), wrapped(opening, escape(text[low:high]))]
+        cursor = high
     return "".join(parts) + escape(text[cursor:])
 
 
 def sentence_text(sentence: Record) -> str:
     """A sentence with its unsupported words in bold."""
-    start, end = sentence["start"], sentence["end"]
-    spans = merge([(max(s["start"], start), min(s["end"], end)) for s in sentence.get("spans") or []])
-    return marked(sentence["text"], [(low, high, '<b class="span">') for low, high in spans if low < high], start)
+    return marked(sentence["text"], [(low, high, '<b class="span">') for low, high in spans_of(sentence)])
 
 
 def answer_text(record: Record, opening: Callable[[int, Record], str]) -> str:
@@ -197,11 +195,9 @@ def tag(kind: str) -> str:
 
 
 def bar(shares: Sequence[tuple[str, float]], description: str = "") -> str:
-    """A stacked bar of (label, share); SVG attributes because the policy of a page forbids style attributes.
+    """A stacked bar of (label, share in [0, 1]), in SVG because the policy of a page forbids style attributes.
 
-    Args:
-        shares: In [0, 1].
-        description: What a screen reader says; without one the bar is hidden from it.
+    A screen reader says the description; without one the bar is hidden from it.
     """
     parts, x = [], 0.0
     for kind, share in shares:
@@ -216,8 +212,9 @@ def legend(kinds: Mapping[str, int] | None = None) -> str:
     """Every label with its meaning, and with its number where numbers are given."""
     items = []
     for kind in KINDS:
-        number = "" if kinds is None else f"<b>{kinds[kind]:,}</b>"
-        found = "none" if kinds is not None and not kinds[kind] else "some"
+        number, found = "", "some"
+        if kinds is not None:
+            number, found = f"<b>{kinds[kind]:,}</b>", "some" if kinds[kind] else "none"
         items.append(
             f'<li class="{found}" title="{MEANING[kind]}"><div>{number}{tag(kind)}</div>'
             f"<small>{MEANING[kind]}</small></li>"
@@ -276,10 +273,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def findings(sentence: Record, reference_length: int, most: int | None = None) -> str:
     """What is known of a sentence: why it was not checked, its correction, its evidence, its probabilities.
 
-    Args:
-        sentence: As in a record.
-        reference_length: Characters of the reference.
-        most: Characters to show of a fragment; None shows all.
+    At most ``most`` characters of a fragment are shown; None shows all.
     """
     kind, body = kind_of(sentence), []
     if kind == NOT_CHECKED:
@@ -289,8 +283,7 @@ def findings(sentence: Record, reference_length: int, most: int | None = None) -
     if edits := sentence["correction"]:
         changed = difference(sentence["text"], edits, sentence["start"])
         body.append(f'<h3>Correction</h3><p class="text" dir="auto">{changed}</p>')
-    scale = 1000 / max(reference_length, 1)
-    quotes = []
+    scale, quotes = 1000 / max(reference_length, 1), []  # quotes: (text, where it is from, class)
     for f in sentence["fragments"]:
         start, end = f["start"], f["end"]
         width = max(scale * (end - start), 8)  # visible however long the reference is
@@ -298,24 +291,22 @@ def findings(sentence: Record, reference_length: int, most: int | None = None) -
             '<svg class="place" viewBox="0 0 1000 10" preserveAspectRatio="none" aria-hidden="true">'
             f'<rect x="{min(scale * start, 1000 - width):.1f}" y="0" width="{width:.1f}" height="10"/></svg>'
         )
-        quotes.append(_quote(f["text"], f"{place}characters {start:,}–{end:,} of {reference_length:,}", most))
+        quotes.append((f["text"], f"{place}characters {start:,}–{end:,} of {reference_length:,}", "verbatim"))
     for text in sentence.get("not_verbatim") or ():
-        quotes.append(_quote(str(text), "written by the annotator, not found in the reference", most, "foreign"))
+        quotes.append((str(text), "written by the annotator, not found in the reference", "foreign"))
     if quotes:
-        body.append("<h3>Evidence in the reference</h3>" + "".join(quotes))
-    elif kind not in (NOT_CHECKED, "no_fact"):
+        body.append("<h3>Evidence in the reference</h3>")
+    for text, source, found in quotes:
+        more = " …" if most is not None and len(text) > most else ""
+        body.append(
+            f'<blockquote class="{found}"><div class="text" dir="auto">{escape(text[:most])}{more}</div>'
+            f"<footer>{source}</footer></blockquote>"
+        )
+    if not quotes and kind not in (NOT_CHECKED, "no_fact"):
         body.append("<p>No passage of the reference was given as evidence.</p>")
     if scores := sentence["scores"]:
         body.append(bars([(WORDS[k], k, scores[k], percent(scores[k])) for k in LABELS]))
     return "".join(body)
-
-
-def _quote(text: str, source: str, most: int | None, kind: str = "") -> str:
-    more = " …" if most is not None and len(text) > most else ""
-    return (
-        f'<blockquote class="{kind}"><div class="text" dir="auto">{escape(text[:most])}{more}</div>'
-        f"<footer>{source}</footer></blockquote>"
-    )
 
 
 def bars(rows: Iterable[tuple[str, str, float, str]]) -> str:
@@ -341,13 +332,11 @@ def curves_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Point]]:
         if (step := numbers.pop("step", None)) is not None:
             for name, value in numbers.items():
                 curves[name].append((step, value))
-    return {name: _thinned(sorted(points)) for name, points in curves.items()}
-
-
-def _thinned(points: list[Point]) -> list[Point]:
-    if len(points) <= MAX_POINTS:
-        return points
-    return [points[round(i * (len(points) - 1) / (MAX_POINTS - 1))] for i in range(MAX_POINTS)]  # first and last stay
+    for name, points in curves.items():
+        last, kept = len(points) - 1, min(len(points), MAX_POINTS)
+        points.sort()
+        curves[name] = [points[round(i * last / max(kept - 1, 1))] for i in range(kept)]  # the first and the last stay
+    return curves
 
 
 def figures(curves: Mapping[str, Sequence[Point]]) -> str:
@@ -394,7 +383,7 @@ def figure(name: str, points: Sequence[Point]) -> str:
     return (
         f"<figure><figcaption>{escape(name)}<span>{short(end)}</span></figcaption>"
         f'<svg class="curve {label_of(name) or ""}" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
-        f'aria-label="{escape(name)}: {told}">{lines}'
+        f'aria-label="{html.escape(name)}: {told}">{lines}'
         f'<text x="{LEFT - 6}" y="{TOP + 4}" text-anchor="end">{short(ceiling)}</text>'
         f'<text x="{LEFT - 6}" y="{ground + 4}" text-anchor="end">{short(floor)}</text>'
         f'<text x="{LEFT}" y="{HEIGHT - 6}">{short(first)}</text>'
@@ -416,7 +405,7 @@ def write_page(
 ) -> None:
     """Write the report of annotated records whole, or leave an old one untouched.
 
-    A page of many records shows those with the most hallucinated sentences; the totals always count all.
+    Of many records it shows those with the most hallucinated sentences; the totals always count all.
 
     Args:
         path: The page; its folder exists.
@@ -450,10 +439,12 @@ def _write(path: Path, title: str, body: Iterable[str]) -> None:
 
 
 def _report(records: Callable[[], Iterable[Record]], totals: Totals, rejected: int, full_output: str) -> Iterator[str]:
-    chosen = _choose(records)
-    cards: list[str] = []
-    rows: list[str] = []
-    size = 0
+    ranks = (
+        (sum(s["label"] in HALLUCINATED for s in record["sentences"]), -number)
+        for number, record in enumerate(records(), start=1)
+    )
+    chosen = {-number for _, number in heapq.nlargest(MAX_RECORDS, ranks)}
+    cards, rows, size = list[str](), list[str](), 0
     for number, record in enumerate(records(), start=1):
         if number in chosen:
             card = _card(record, number)
@@ -465,8 +456,7 @@ def _report(records: Callable[[], Iterable[Record]], totals: Totals, rejected: i
                 size += len(card)
     for fingerprint, name in totals.annotators.items():
         yield f'<p class="by">Judged by <b>{escape(name)}</b> <code>{escape(fingerprint)}</code></p>\n'
-    interval = interval_text(totals)
-    yield '<div class="tiles">\n' + rate_tile(totals, f"<br>{interval}" if interval else "")
+    yield f'<div class="tiles">\n{rate_tile(totals, interval_text(totals, "<br>"))}'
     yield tile(f"{totals.records:,}", "records") + tile(f"{totals.sentences:,}", "sentences")
     yield tile(f"{totals.kinds[NOT_CHECKED]:,}", "not checked")
     yield (tile(f"{rejected:,}", "input lines rejected", kind="bad") if rejected else "") + "</div>\n" + counts(totals)
@@ -487,24 +477,13 @@ def _report(records: Callable[[], Iterable[Record]], totals: Totals, rejected: i
     yield from cards
 
 
-def _choose(records: Callable[[], Iterable[Record]]) -> set[int]:
-    """Numbers (from 1) of the records to show: all, or the worst."""
-    ranks = (
-        (sum(s["label"] in HALLUCINATED for s in record["sentences"]), -number)
-        for number, record in enumerate(records(), start=1)
-    )
-    return {-number for _, number in heapq.nlargest(MAX_RECORDS, ranks)}
-
-
 def _card(record: Record, number: int) -> str:
     totals = Totals()
     totals.add(record)
     name = f' <code class="id"><bdi>{escape(str(record["id"]))}</bdi></code>' if record.get("id") is not None else ""
-    verdict = (
-        f"{totals.hallucinated} of {totals.factual} factual sentences hallucinated"
-        if totals.factual
-        else "no factual sentence was judged"
-    )
+    verdict = "no factual sentence was judged"
+    if totals.factual:
+        verdict = f"{totals.hallucinated} of {totals.factual} factual sentences hallucinated"
     if unchecked := totals.kinds[NOT_CHECKED]:
         verdict += f", {unchecked} not checked"
 
@@ -542,11 +521,9 @@ def _sentence(sentence: Record, index: int, name: str, reference_length: int) ->
 def _reference(reference: str, sentences: Iterable[Record]) -> str:
     if not reference.strip():
         return '<p class="note">This record has no reference text.</p>'
-    cut = (
-        f'<p class="note">The first {MAX_REFERENCE:,} of {len(reference):,} characters.</p>'
-        if len(reference) > MAX_REFERENCE
-        else ""
-    )
+    cut = ""
+    if len(reference) > MAX_REFERENCE:
+        cut = f'<p class="note">The first {MAX_REFERENCE:,} of {len(reference):,} characters.</p>'
     return (
         f'<details class="reference"><summary>Reference, {len(reference):,} characters</summary>'
         f'<div class="text" dir="auto">{reference_text(reference[:MAX_REFERENCE], sentences)}</div>{cut}</details>\n'
@@ -578,11 +555,22 @@ def write_run_page(
         samples: Rows of samples.jsonl.
         pairs: Questions of all sets to show: the first ones, not chosen ones.
     """
-    lines = "".join(f'<p class="by">{escape(line)}</p>\n' for line in about)
-    tiles = "".join(_change(before, after) for before, after in zip(comparison[::2], comparison[1::2], strict=True))
-    shown = _first_pairs(samples, pairs)
+    tiles = []
+    for before, after in zip(comparison[::2], comparison[1::2], strict=True):
+        ends = after["interval"]
+        detail = f"{after['answers']:,} answers, {after['factual']:,} factual sentences"
+        detail += f"<br>95 % interval: {percent(ends[0])} to {percent(ends[1])}" if ends else ""
+        change = f"{percent(before['rate'])} → {percent(after['rate'])}"
+        tiles.append(tile(change, f"hallucinated, questions {escape(before['set'])}", detail, "main"))
+    by_set: dict[str, list[tuple[Record, Record]]] = defaultdict(list)
+    for first, second in pairs_of(samples):
+        if first and second:
+            by_set[first["set"]].append((first, second))
+    each = -(-pairs // max(len(by_set), 1))  # of one set, rounded up
+    shown = [pair for found in by_set.values() for pair in found[:each]][:pairs]
     body = (
-        f'{lines}<div class="tiles">\n{tiles}</div>\n',
+        *(f'<p class="by">{escape(line)}</p>\n' for line in about),
+        f'<div class="tiles">\n{"".join(tiles)}</div>\n',
         table([*map(escape, head)], ([*map(escape, row)] for row in rows)),
         f'<p class="note">{escape(note)}</p>\n{figures(curves_of(metrics))}\n{legend()}</header>\n<main>\n',
         f"<h2>The first {len(shown)} questions</h2>\n",
@@ -591,26 +579,14 @@ def write_run_page(
     _write(path, "Before and after", body)
 
 
-def _first_pairs(samples: Sequence[Record], most: int) -> list[tuple[Record, Record]]:
-    """(before, after) of the first questions, as many of each set."""
-    sides: dict[str, dict[tuple[str, ...], Record]] = {"before": {}, "after": {}}
+def pairs_of(samples: Iterable[Record]) -> list[tuple[Record | None, Record | None]]:
+    """Answers before and after of the same question, in the order of samples.jsonl; None where one is missing."""
+    sides: dict[str, dict[str, list[Record]]] = defaultdict(lambda: {"before": [], "after": []})
     for row in samples:
-        sides[row["when"]].setdefault((row["set"], row["question"], row["reference"]), row)
-    by_set: dict[str, list[tuple[Record, Record]]] = defaultdict(list)
-    for key, before in sides["before"].items():
-        if key in sides["after"]:
-            by_set[before["set"]].append((before, sides["after"][key]))
-    each = -(-most // max(len(by_set), 1))  # rounded up
-    return [pair for found in by_set.values() for pair in found[:each]][:most]
-
-
-def _change(before: Record, after: Record) -> str:
-    """The rate of one set before → after."""
-    ends = after["interval"]
-    detail = f"{after['answers']:,} answers, {after['factual']:,} factual sentences"
-    detail += f"<br>95 % interval: {percent(ends[0])} to {percent(ends[1])}" if ends else ""
-    name = f"hallucinated, questions {escape(before['set'])}"
-    return tile(f"{percent(before['rate'])} → {percent(after['rate'])}", name, detail, "main")
+        if isinstance(row.get("answer"), str) and row.get("when") in ("before", "after"):
+            key = str([row.get(name) for name in ("set", "id", "question", "reference")])
+            sides[key][row["when"]].append(row)
+    return [pair for both in sides.values() for pair in zip_longest(both["before"], both["after"])]
 
 
 def _pair(number: int, before: Record, after: Record) -> str:

@@ -1,8 +1,7 @@
 """The report in a terminal: coloured sentences, each with its evidence and correction, and a table of totals.
 
-Colour is never the only cue: every label has a mark and a word. Rich leaves colour out where the output is
-no terminal or NO_COLOR is set. Text of records is printed as text: no markup, no escape sequence of theirs
-survives.
+Colour is never the only cue: every label has a mark and a word. Rich leaves colour out where the output is no terminal
+or NO_COLOR is set. Text of records is printed as text: no markup, no escape sequence of theirs survives.
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ from mitigate.report.totals import (
     Totals,
     interval_text,
     kind_of,
-    merge,
     one_line,
     percent,
     printable,
     probability_of,
     reason_of,
+    spans_of,
 )
 
 # Cyan, red and yellow are told apart with every common colour blindness, on dark and on light backgrounds.
@@ -44,14 +43,6 @@ STYLES = {
 }
 UNDERLINED = {"contradictory": " underline", "unverifiable": " italic"}
 MAX_EVIDENCE = 240  # characters shown of a fragment
-
-
-def legend() -> Table:
-    """One line per label: its mark, word and meaning."""
-    table = Table.grid(padding=(0, 2))
-    for kind in KINDS:
-        table.add_row(Text(f"{MARKS[kind]} {WORDS[kind]}", style=STYLES[kind]), Text(MEANING[kind], style="dim"))
-    return table
 
 
 def render_record(record: Record, number: int) -> RenderableType:
@@ -71,7 +62,7 @@ def render_record(record: Record, number: int) -> RenderableType:
 def _sentence(sentence: Record, reference_length: int) -> RenderableType:
     kind = kind_of(sentence)
     probability = probability_of(sentence)
-    head = f"{MARKS[kind]} {WORDS[kind]}" + (f" {percent(probability)}" if probability is not None else "")
+    head = f"{MARKS[kind]} {WORDS[kind]}{'' if probability is None else f' {percent(probability)}'}"
     body: list[RenderableType] = [_text(sentence, STYLES[kind].replace("reverse ", ""), UNDERLINED.get(kind, ""))]
     if kind == NOT_CHECKED:
         body.append(_note("because", reason_of(sentence)))
@@ -91,8 +82,7 @@ def _sentence(sentence: Record, reference_length: int) -> RenderableType:
 
 def _text(sentence: Record, style: str, marking: str) -> Text:
     """The sentence; its unsupported words are marked where they are known, else the whole of it."""
-    text, start = sentence["text"], sentence["start"]
-    spans = merge([(s["start"] - start, s["end"] - start) for s in sentence.get("spans") or []])
+    text, spans = sentence["text"], spans_of(sentence)
     if not spans:
         return Text(printable(text), style=style + marking)
     out, cursor = Text(style=style), 0
@@ -135,15 +125,16 @@ def rate_line(totals: Totals) -> str:
     """The rate with its n and interval, in words."""
     if totals.rate is None:
         return "not known: no factual sentence was judged"
-    interval = interval_text(totals)
-    return f"{percent(totals.rate)} of {totals.factual:,} judged factual sentences" + (
-        f" ({interval})" if interval else ""
-    )
+    interval = f" ({interval_text(totals)})" if totals.interval else ""
+    return f"{percent(totals.rate)} of {totals.factual:,} judged factual sentences{interval}"
 
 
 def print_records(console: Console, records: list[Record]) -> None:
-    """The legend, then every record."""
-    console.print(legend())
+    """Each label with its mark and meaning, then every record."""
+    legend = Table.grid(padding=(0, 2))
+    for kind in KINDS:
+        legend.add_row(Text(f"{MARKS[kind]} {WORDS[kind]}", style=STYLES[kind]), Text(MEANING[kind], style="dim"))
+    console.print(legend)
     console.print()
     for number, record in enumerate(records, start=1):
         console.print(render_record(record, number))

@@ -61,6 +61,13 @@ def reason_of(sentence: Record) -> str:
     return REASONS.get(sentence["status"], str(sentence["status"]))
 
 
+def spans_of(sentence: Record) -> list[tuple[int, int]]:
+    """Where the unsupported words of a sentence stand in its text, joined and in order."""
+    start, end = sentence["start"], sentence["end"]
+    spans = [(max(s["start"], start) - start, min(s["end"], end) - start) for s in sentence.get("spans") or []]
+    return merge([(low, high) for low, high in spans if low < high])
+
+
 def percent(share: float | None) -> str:
     """0.0312 → "3 %"; never rounds a share that is not 0 or 1 to 0 % or 100 %; None → "not known"."""
     if share is None:
@@ -140,12 +147,12 @@ class Totals:
         return max(0.0, centre - half), min(1.0, centre + half)
 
 
-def interval_text(totals: Totals) -> str:
-    """The interval of the rate in words, "" where there is none."""
+def interval_text(totals: Totals, before: str = "") -> str:
+    """The interval of the rate in words behind ``before``, "" where there is none."""
     if totals.interval is None:
         return ""
     low, high = totals.interval
-    return f"95 % interval over records: {percent(low)} to {percent(high)}"
+    return f"{before}95 % interval over records: {percent(low)} to {percent(high)}"
 
 
 def read_annotated(path: Path) -> Iterator[dict[str, Any]]:

@@ -54,7 +54,7 @@ def write_run(folder: Path) -> Path:
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"step": 3, "rew')
     annotator = RuleAnnotator()
     before = annotator.annotate(question="q?", reference=REFERENCE, answer="Its owner was a baker.").to_dict()
-    after = {"question": "q?", "answer": "The mill was <i>built</i> in 1804."}
+    after = {"question": "q?", "reference": REFERENCE, "answer": "The mill was <i>built</i> in 1804."}
     samples = [{"when": "before", "set": "a", **before}, {"when": "after", "set": "a", **after}, {"when": "later"}]
     (folder / "samples.jsonl").write_text("".join(json.dumps(row) + "\n" for row in samples))
     return folder

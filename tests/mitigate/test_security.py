@@ -1,7 +1,7 @@
 """What SECURITY.md promises of the code: data is never run, weights are never unpickled, nothing starts a shell.
 
 By reading the sources, so that a new module can't forget it; what the servers and pages promise is tested beside them
-(`test_serve.py`, `test_report.py`, the demo's tests).
+(`test_serve.py`, `test_terminal.py`, `test_html.py`, the demo's tests).
 """
 
 import ast

@@ -11,7 +11,7 @@ import pytest
 from mitigate.cli.main import main
 from mitigate.demo.limits import Limits, Refusal
 from mitigate.demo.page import run_batch
-from mitigate.demo.service import Partial, Service, Shelf
+from mitigate.demo.service import Service, Shelf, Step
 from tests.helpers.demo_parts import ANSWER, REFERENCE
 from tests.helpers.rule_annotator import RuleAnnotator
 
@@ -20,7 +20,7 @@ def serving(annotator: Any, limits: Limits = Limits()) -> Service:  # noqa: B008
     return Service(Shelf(load=lambda _: annotator), limits)
 
 
-def steps(annotator: Any, reference: str, answer: str) -> list[Partial]:
+def steps(annotator: Any, reference: str, answer: str) -> list[Step]:
     return list(serving(annotator).annotate_stepwise(None, reference, answer, None))
 
 
@@ -62,10 +62,10 @@ def test_only_offered_annotators_are_loaded() -> None:
 def test_steps_add_up_to_the_whole_answer() -> None:
     record = {"reference": REFERENCE, "answer": ANSWER}
     found = steps(RuleAnnotator(scores=True), **record)
-    assert [len(part.waiting) for part in found] == [4, 3, 0]
+    assert [len(waiting) for _, waiting in found] == [4, 3, 0]
     whole = RuleAnnotator(scores=True).annotate(**record).to_dict()
-    assert found[-1].record["sentences"] == whole["sentences"]
-    assert found[-1].record["hallucination_rate"] == whole["hallucination_rate"] == pytest.approx(2 / 3)
+    assert found[-1][0]["sentences"] == whole["sentences"]
+    assert found[-1][0]["hallucination_rate"] == whole["hallucination_rate"] == pytest.approx(2 / 3)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_steps_of_embedded_annotator_equal_one_call(answer: str, embedded: Any) 
     reference = "A canal was dug beside the mill. It was opened in 1822 and is 14 km long. It closed in 1911."
     *_, last = steps(embedded, reference, answer)
     whole = embedded.annotate(reference=reference, answer=answer).to_dict()
-    for ours, theirs in zip(last.record["sentences"], whole["sentences"], strict=True):
+    for ours, theirs in zip(last[0]["sentences"], whole["sentences"], strict=True):
         scores, expected = ours.pop("scores"), theirs.pop("scores")
         assert ours == theirs
         assert scores == (pytest.approx(expected, abs=1e-3) if expected else None)
@@ -105,7 +105,7 @@ def test_generative_annotator_streams_chinese() -> None:
         whole = annotator.annotate(**record).to_dict()
         annotator.close()
     assert len(found) > 2
-    assert found[-1].record == whole
+    assert found[-1][0] == whole
     assert [s["label"] for s in whole["sentences"]] == ["no_fact", "contradictory", "supported", "unverifiable"]
 
 
