@@ -5,8 +5,7 @@
 
 Times of a warm annotation of ten sentences by the embedded annotator: the call itself, the endpoint through
 gradio_client, and a click in a headless Chromium until the first and the last sentence is shown; they take turns. The
-picture of the Training tab shows a run of recipes/rlhf/pocket.yaml, made first (minutes). Needs chromium and
-fonts-noto-cjk.
+picture of the Training tab shows the run that `make run` left in out/pocket. Needs chromium and fonts-noto-cjk.
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ from PIL import Image
 from playwright.sync_api import sync_playwright
 
 from benchmarks.common import ROOT, parser, row, save
-from mitigate.cli.main import main as mitigate
 from mitigate.demo.launch import launch
 from mitigate.demo.limits import Limits
 from mitigate.demo.page import build
@@ -50,6 +48,8 @@ CLICKED = """(answer) => new Promise((done) => {
   document.querySelector('#annotate').click();
   look();
 })"""
+
+RUN = Path("out/pocket")
 
 
 def times(browser: Any, url: str, shelf: Shelf, repeat: int) -> dict[str, list[float]]:
@@ -135,8 +135,10 @@ def main() -> None:
     args = made.parse_args()
     shelf = Shelf()
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
-        if args.pictures and (code := mitigate(["run", "rlhf/pocket", "--output", f"{folder}/pocket"])):
-            raise SystemExit(code)
+        if args.pictures:
+            if not RUN.is_dir():
+                made.error(f"--pictures: expected the run folder {RUN}, found none; make run makes it")
+            shutil.copytree(RUN, Path(folder) / "pocket", ignore=shutil.ignore_patterns("model", "checkpoints"))
         page = build(Service(shelf, Limits()), runs=folder)
         url = launch(page, Limits(), block=False)
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
