@@ -1,9 +1,8 @@
-"""The embedded discriminative annotator: every sentence of an answer against its window of the reference.
+"""The discriminative annotator: every sentence of an answer beside the passages of its reference that bear on it.
 
-Sentences that cannot be judged are set aside; then each distinct reference is indexed once, each distinct text embedded
-once, and the combiner turns alignment features into probabilities (``judging.py``). It judges English, and those
-Chinese sentences that the reference plainly supports; all else gets the status "language_unsupported". It marks what is
-wrong and proposes no corrections.
+Sentences that cannot be judged are set aside. Each distinct reference is cut and indexed once; BM25 picks the passages
+that fit the budget, the verifier reads them (``model.py``), and a sentence that they leave unverifiable is read once
+more beside further windows. What is not supported is marked word by word; corrections are not proposed.
 """
 
 from __future__ import annotations
@@ -12,219 +11,251 @@ import hashlib
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import replace
-from difflib import SequenceMatcher
-from functools import lru_cache
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from annotators.base import Annotator, Sentence
-from annotators.operating import UNSURE
 from annotators.records import HALLUCINATED, LABELS, Fragment, Label, SentenceAnnotation, Span, Status
+from annotators.retrieval.passages import index_references
+from annotators.retrieval.window import Window, second_pass, select
 from annotators.text.language import language_of, reads_as_english
 from annotators.text.normalise import clean, clean_text, original_span
-from annotators.text.sentences import split_sentences
 from annotators.text.words import words_of
 from annotators.verifier.causal import snapshot
-from annotators.verifier.claims import VERSION as CLAIMS_VERSION
-from annotators.verifier.claims import claims_nothing, claims_nothing_chinese
-from annotators.verifier.combiner import DOUBT, Combiner
-from annotators.verifier.encoder import EXCERPT_TOKENS, LEAST_GAIN
-from annotators.verifier.features import FEATURES, VERSION, Idf
-from annotators.verifier.judging import CONFLICT_CAP, Item, Judge, Verdict, fragments_of, unsupported_spans
-from annotators.verifier.judging import VERSION as SPANS_VERSION
 
 if TYPE_CHECKING:
-    from annotators.verifier.encoder import PairEncoder
-    from engines.embedding import Embedder
-
+    from annotators.verifier.model import Verifier
 
 EMBEDDED = Path(__file__).with_name("embedded")
+VERSION = 1  # raised whenever what is read, or what is made of it, changes: records depend on it
+EVIDENCE_TOKENS = 192
+FURTHER = 3  # windows of that many tokens that the second look reads at most
 MAX_WORDS = 150
 """Sentences of more words are not judged ("too_long"): the windows they need were never seen in training."""
-CHUNK = 64  # distinct references whose texts are held in memory at once
+CHUNK = 4096  # sentences that are judged at once; it bounds what is held in memory
+MARKED = 0.5  # P(unsupported) from which a token of a hallucinated sentence is marked
+MAX_FRAGMENTS, FIRST_GAIN, NEXT_GAIN = 3, 0.34, 0.12
+"""Passages shown as evidence, and which share of the sentence's words the first and each further one has to match."""
 NO_FACT_SCORES: dict[Label, float] = {label: float(label == "no_fact") for label in LABELS}
-MADE_FOR = {"kind": "discriminative", "version": VERSION, "labels": list(LABELS), "features": list(FEATURES)}
-"""What the annotator.json of a folder must say."""
+UNVERIFIABLE = LABELS.index("unverifiable")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The (4,) probabilities of a clean sentence beside a window, and (start, end, P(unsupported)) of its tokens."""
+
+    window: Window
+    probabilities: np.ndarray
+    tokens: tuple[tuple[int, int, float], ...]
+
+    @property
+    def support(self) -> float:
+        """P(supported) / (1 − P(no_fact)), in [0, 1]."""
+        return float(self.probabilities[0] / max(1.0 - self.probabilities[3], 1e-9))
 
 
 class DiscriminativeAnnotator(Annotator):
-    """Judges sentences by alignment features and a small trained combiner.
+    """Judges sentences by a trained verifier.
 
-    ``idf`` weighs words for the features; ``embedder_id`` is what ``save_pretrained`` writes (None: the packaged one);
-    ``window_tokens`` is the budget of a window (None: see ``passages.budget_of``); ``encoder`` reads sentence and
-    evidence together, and without one the features alone decide.
+    ``languages`` are those it was trained on, None for any; ``evidence_tokens`` (of the verifier's tokenizer) is what
+    it reads of a reference at once.
     """
 
-    languages = ("en",)  # of Chinese only what is plain
-    embedder: Embedder
-
     def __init__(
-        self, combiner: Combiner, idf: Idf, embedder: Embedder, *, name: str = "embedded",
-        embedder_id: str | None = None, window_tokens: int | None = None, encoder: PairEncoder | None = None,
+        self, verifier: Verifier, *, name: str = "embedded", languages: Sequence[str] | None = ("en",),
+        evidence_tokens: int = EVIDENCE_TOKENS,
     ) -> None:  # fmt: skip
-        self.encoder = encoder
-        self.combiner = combiner
-        self.idf = idf
-        self.embedder = embedder
+        self.verifier = verifier
         self.name = name
-        self.embedder_id = embedder_id
+        self.languages = None if languages is None else tuple(languages)
+        self.evidence_tokens = evidence_tokens
         digest = hashlib.sha256(
-            f"{VERSION} {CLAIMS_VERSION} {CHINESE_VERSION} {SPANS_VERSION} "
-            f"{CONFLICT_CAP} {DOUBT} {EXCERPT_TOKENS} {LEAST_GAIN} "
-            f"{' '.join(FEATURES)} {embedder.fingerprint}".encode()
+            f"{VERSION} {verifier.base} {verifier.layers} {self.languages} {evidence_tokens} {FURTHER} "
+            f"{MARKED} {MAX_FRAGMENTS} {FIRST_GAIN} {NEXT_GAIN} {MAX_WORDS}".encode()
         )
-        for key in sorted(combiner.tensors):
-            digest.update(key.encode() + combiner.tensors[key].tobytes())
-        digest.update(idf.table.tobytes() + str(window_tokens).encode())
-        if encoder is not None:
-            digest.update(f"{encoder.base} {encoder.fingerprint}".encode())
+        digest.update(verifier.fingerprint.encode())
         self.fingerprint = digest.hexdigest()[:16]
-        self._judge = Judge(combiner, idf, embedder, window_tokens, encoder)
 
     @classmethod
     def from_pretrained(
         cls, name: str = "embedded", *, device: str | None = None,
-        dtype: Literal["auto", "float32", "bfloat16"] = "auto", window_tokens: int | None = None,
+        dtype: Literal["auto", "float32", "bfloat16"] = "auto",
     ) -> DiscriminativeAnnotator:  # fmt: skip
         """Load "embedded" (shipped inside the package), or a folder or hub id written by ``save_pretrained``.
 
-        ``device`` None takes cuda where there is one; ``dtype`` is the encoder's, "auto" bfloat16 where the hardware
-        has it. OSError where there is no annotator; ValueError where it was made for other features than this version
-        computes, or a file is damaged.
+        ``device`` None takes cuda where there is one; ``dtype`` "auto" is bfloat16 where the hardware has it. OSError
+        where there is no annotator; ValueError where it was made by another version, or a file is damaged.
         """
         from safetensors import SafetensorError
-        from safetensors.numpy import load_file
+        from safetensors.torch import load_file
 
-        from engines.embedding import Embedder
+        from annotators.verifier.model import Verifier
 
         folder = EMBEDDED if name == "embedded" else _folder_of(name)
+        path = folder / "annotator.json"
         try:
-            config = json.loads((folder / "annotator.json").read_text(encoding="utf-8"))
+            config = json.loads(path.read_text(encoding="utf-8"))
         except ValueError as error:
-            raise ValueError(f"{folder / 'annotator.json'}: expected JSON: {error}") from error
-        for key, value in MADE_FOR.items():
+            raise ValueError(f"{path}: expected JSON: {error}") from error
+        made_for = {"kind": "verifier", "version": VERSION, "labels": list(LABELS)}
+        for key, value in made_for.items():
             found = config.get(key) if isinstance(config, dict) else None
             if found != value:
-                shown = f"{len(value)} names" if isinstance(value, list) else repr(value)
                 raise ValueError(
-                    f"{folder / 'annotator.json'}: expected {key} to be {shown} of this version, got "
-                    f"{str(found)[:60]!r}; train it again with `mitigate train annotator`"
+                    f"{path}: expected {key} to be {value!r}, got {str(found)[:60]!r}; train it again with `mitigate "
+                    "train annotator`"
                 )
         try:
-            combiner = Combiner.load(folder / "combiner.safetensors")
-            idf = Idf(load_file(folder / "idf.safetensors")["idf"])
-            combiner.predict_proba(np.zeros((1, len(FEATURES))))  # fails where tensors do not fit together
-            tensors = None
-            if config.get("encoder") is not None:
-                from safetensors.torch import load_file as load_tensors
-
-                tensors = load_tensors(folder / "encoder.safetensors")
+            weights = load_file(folder / "verifier.safetensors")
+            verifier = Verifier(config["base"], weights, layers=config["layers"], device=device, dtype=dtype)
         except (SafetensorError, KeyError, ValueError, FileNotFoundError) as error:
-            raise ValueError(
-                f"{folder}: expected whole combiner.safetensors, idf.safetensors and encoder.safetensors: {error}; "
-                "copy or train it again"
-            ) from error
-        encoder = None
-        if tensors is not None:
-            from annotators.verifier.encoder import PairEncoder
-
-            encoder = PairEncoder(config["encoder"].get("base"), tensors, device=device, dtype=dtype)
-        embedder_id = config.get("embedder")
-        embedder = Embedder(embedder_id, device=device, dtype=dtype)
-        return cls(
-            combiner, idf, embedder, name=name, embedder_id=embedder_id, window_tokens=window_tokens, encoder=encoder
-        )
+            raise ValueError(f"{folder}: expected a whole verifier.safetensors: {error}; copy or train it again") from error
+        return cls(verifier, name=name, languages=config["languages"], evidence_tokens=config["evidence_tokens"])
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """Write annotator.json and the weights into a folder, which is made; of an encoder what training changed."""
-        from safetensors.numpy import save_file
+        """Write annotator.json, and the weights that training changed, into a folder, which is made."""
+        from safetensors.torch import save_file
 
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        stored = None if self.encoder is None else self.encoder.stored
         config = {
-            "kind": MADE_FOR["kind"], "version": MADE_FOR["version"], "embedder": self.embedder_id,
-            "encoder": None if stored is None or self.encoder is None else {"base": self.encoder.base},
-            "labels": MADE_FOR["labels"], "features": MADE_FOR["features"],
+            "kind": "verifier", "version": VERSION, "base": self.verifier.base, "layers": self.verifier.layers,
+            "languages": self.languages, "evidence_tokens": self.evidence_tokens, "labels": LABELS,
         }  # fmt: skip
+        save_file(self.verifier.packed(), folder / "verifier.safetensors")
         (folder / "annotator.json").write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
-        self.combiner.save(folder / "combiner.safetensors")
-        save_file({"idf": self.idf.table.astype(np.float16)}, folder / "idf.safetensors")
-        if stored is not None:
-            from safetensors.torch import save_file as save_tensors
-
-            save_tensors(stored, folder / "encoder.safetensors")
 
     def judge(self, sentences: Sequence[Sentence]) -> list[SentenceAnnotation]:
         """One judgement per sentence, in order."""
-        out: list[SentenceAnnotation | None] = [_without_weights(sentence) for sentence in sentences]
-        items = [
-            (i, Item(clean_text(s.text), s.reference, clean_text(s.question)))
-            for i, s in enumerate(sentences)
-            if out[i] is None
-        ]
-        items.sort(key=lambda pair: pair[1].reference)  # each reference is indexed once
-        starts = [i for i, (_, item) in enumerate(items) if i == 0 or item.reference != items[i - 1][1].reference]
-        for first, last in pairwise([*starts[::CHUNK], len(items)]):
-            chunk = items[first:last]
-            with self._judge.memory():
-                verdicts = self._recalibrated(self._judge([item for _, item in chunk]))
-            for (i, _), verdict in zip(chunk, verdicts, strict=True):
-                out[i] = _annotation(sentences[i], verdict)
-        return [sentence for sentence in out if sentence is not None]
+        out = [self._without_weights(sentence) for sentence in sentences]
+        todo = [i for i, found in enumerate(out) if found is None]
+        todo.sort(key=lambda i: sentences[i].reference)  # each reference is indexed once
+        for first, last in pairwise([*range(0, len(todo), CHUNK), len(todo)]):
+            chunk = [sentences[i] for i in todo[first:last]]
+            for i, sentence, verdict in zip(todo[first:last], chunk, self.verdicts(chunk), strict=True):
+                out[i] = _annotation(sentence, verdict)
+        return [found for found in out if found is not None]
 
-    def _recalibrated(self, verdicts: list[Verdict]) -> list[Verdict]:
-        if self.calibration is None:
-            return verdicts
-        chances, labels = self.calibration.judge(
-            np.stack([v.probabilities for v in verdicts]), np.array([v.label for v in verdicts])
+    def verdicts(self, sentences: Sequence[Sentence]) -> list[Verdict]:
+        """What the verifier says of each sentence beside its best window, in order."""
+        texts = [clean_text(sentence.text) for sentence in sentences]
+        indexes = index_references(
+            [sentence.reference for sentence in sentences], self.verifier.tokenize, (), self.evidence_tokens
         )
-        judged = zip(verdicts, chances, labels.tolist(), strict=True)
-        return self._judge.marked([replace(v, probabilities=p, label=label) for v, p, label in judged])
+        found = self._read(sentences, texts, select(list(zip(indexes, texts, strict=True))))
+        again = [
+            i for i, verdict in enumerate(found)
+            if int(verdict.probabilities.argmax()) == UNVERIFIABLE and not verdict.window.whole
+        ]  # fmt: skip
+        wider = second_pass([(indexes[i], texts[i]) for i in again], FURTHER)
+        further = [(i, window) for i, group in zip(again, wider, strict=True) for window in group]
+        numbers = [i for i, _ in further]
+        others = self._read([sentences[i] for i in numbers], [texts[i] for i in numbers], [w for _, w in further])
+        for i, other in zip(numbers, others, strict=True):
+            if other.support > found[i].support:
+                found[i] = other
+        return found
+
+    def _read(self, sentences: Sequence[Sentence], texts: Sequence[str], windows: Sequence[Window]) -> list[Verdict]:
+        from annotators.verifier.model import probabilities
+
+        read = [
+            (clean_text(s.question), text, tuple(clean_text(p.text) for p in window.passages))
+            for s, text, window in zip(sentences, texts, windows, strict=True)
+        ]
+        logits, tokens = self.verifier(read)
+        return [Verdict(*found) for found in zip(windows, probabilities(logits), tokens, strict=True)]
+
+    def _without_weights(self, sentence: Sentence) -> SentenceAnnotation | None:
+        """The judgement of a sentence that no model need or can read; None for all others."""
+        own = clean_text(sentence.text)
+        status = unjudgeable(own, sentence.reference, self.languages, sentence.language, sentence.answer)
+        if status is not None:
+            return sentence.judged(status)
+        if not len(words_of(own)):  # dashes, emoji
+            return sentence.judged("checked", "no_fact", dict(NO_FACT_SCORES))
+        return None
 
 
-def unjudgeable(sentence: str, reference: str, language: str | None = None, answer: str | None = None) -> Status | None:
-    """Why a clean sentence can't be judged, or None where it can be; ``answer`` is None where it stands alone."""
+def unjudgeable(
+    sentence: str, reference: str, languages: Sequence[str] | None = ("en",), language: str | None = None,
+    answer: str | None = None,
+) -> Status | None:  # fmt: skip
+    """Why a clean sentence can't be judged, or None where it can be; ``answer`` is None where it stands alone.
+
+    ``language`` is the declared one. Other languages than English are not told apart by themselves, so that a sentence
+    is judged where ``languages`` is None, or it is English and English is among them.
+    """
     reference = clean_text(reference)
     if not reference.strip():
         return "no_reference"
-    declared = (language or "en").lower()
-    if not (declared == "en" or declared.startswith(("en-", "en_"))):
-        return "language_unsupported"
-    # An English sentence of a Chinese answer is judged; one of a French answer may be French that looks English.
-    foreign = answer is not None and language_of(clean_text(answer)) not in {"en", "none", "zh"}
-    if foreign or not (reads_as_english(reference) and reads_as_english(sentence)):
-        return "language_unsupported"
+    if languages is not None:
+        declared = re.split("[-_]", (language or "en").lower())[0]
+        # An English sentence of a Chinese answer is judged; one of a French answer may be French that looks English.
+        foreign = answer is not None and language_of(clean_text(answer)) not in {"en", "none", "zh"}
+        english = reads_as_english(reference) and reads_as_english(sentence)
+        if declared not in languages or foreign or not english:
+            return "language_unsupported"
     return "too_long" if len(sentence.split()) > MAX_WORDS or len(sentence) > 8 * MAX_WORDS else None
 
 
-def _without_weights(sentence: Sentence) -> SentenceAnnotation | None:
-    """The judgement of a sentence that no model need or can read; None for all others."""
-    own = clean_text(sentence.text)
-    status = unjudgeable(own, sentence.reference, sentence.language, sentence.answer)
-    if status is not None:
-        chinese = judged_chinese(sentence) if status == "language_unsupported" else None
-        return chinese or sentence.judged(status)
-    if not len(words_of(own)) or claims_nothing(own):  # dashes, emoji, talk
-        return sentence.judged("checked", "no_fact", dict(NO_FACT_SCORES))
-    return None
-
-
 def _annotation(sentence: Sentence, verdict: Verdict) -> SentenceAnnotation:
-    if verdict.label == UNSURE:
-        return sentence.judged("unsure")
-    label, spans = LABELS[verdict.label], None
+    label, spans = LABELS[int(verdict.probabilities.argmax())], None
     if label in HALLUCINATED:
-        found = unsupported_spans(verdict.item.sentence, verdict.matched, verdict.weight, verdict.token_scores)
         origin = clean(sentence.text)[1]
+        found = unsupported_spans(clean_text(sentence.text), verdict.tokens)
         places = [original_span(sentence.text, origin, a, b) for a, b in found]
         spans = tuple(Span(sentence.start + a, sentence.start + b) for a, b in places)
     scores = {label: float(p) for label, p in zip(LABELS, verdict.probabilities, strict=True)}
-    return sentence.judged("checked", label, scores, fragments=fragments_of(verdict), spans=spans)
+    shown = () if label == "no_fact" else fragments_of(clean_text(sentence.text), verdict.window)
+    return sentence.judged("checked", label, scores, fragments=shown, spans=spans)
+
+
+def unsupported_spans(sentence: str, tokens: Sequence[tuple[int, int, float]]) -> list[tuple[int, int]]:
+    """The unsupported stretches of a clean sentence in code points, in order, from a word's start to a word's end.
+
+    A word is as doubtful as its worst token; the most doubtful one is always marked, and neighbours are joined.
+    """
+    words = words_of(sentence)
+    if not len(words):
+        return []
+    doubt = np.zeros(len(words))
+    for place, (_, _, p) in zip(words.holding(np.array([b - 1 for _, b, _ in tokens])).tolist(), tokens, strict=True):
+        if place >= 0:
+            doubt[place] = max(doubt[place], p)
+    runs: list[tuple[int, int]] = []
+    for i in np.flatnonzero(doubt >= min(MARKED, doubt.max())).tolist():
+        start = words.starts[i]
+        if runs and sentence[runs[-1][1] : start].isspace():  # only spaces join two words
+            start, _ = runs.pop()
+        runs.append((start, words.ends[i]))
+    return runs
+
+
+def fragments_of(sentence: str, window: Window) -> tuple[Fragment, ...]:
+    """The passages of a window that match most of a clean sentence's words; names and numbers count twice."""
+    from annotators.verifier.model import cells, keys_of
+
+    own = cells(sentence)
+    weight = np.where(own.kinds > 1, 2.0, own.kinds)
+    if not weight.sum():
+        return ()
+    matched = [own.states(keys_of(clean_text(p.text))) == own.kinds for p in window.passages]
+    chosen: list[int] = []
+    covered = np.zeros(len(weight), bool)
+    while len(chosen) < min(MAX_FRAGMENTS, len(matched)):
+        gain = [float(weight[found & ~covered].sum()) for found in matched]
+        best = int(np.argmax(gain))
+        if gain[best] < (NEXT_GAIN if chosen else FIRST_GAIN) * weight.sum():
+            break
+        chosen.append(best)
+        covered |= matched[best]
+    passages = [window.passages[i] for i in sorted(chosen)]
+    return tuple(Fragment(p.text, p.start, p.end) for p in passages)
 
 
 def _folder_of(name: str) -> Path:
@@ -241,92 +272,3 @@ def _folder_of(name: str) -> Path:
     if not (folder / "annotator.json").is_file():
         raise OSError(f"annotator {name!r}: the repository on the hub holds no annotator.json")
     return folder
-
-
-# A Chinese sentence counts as supported where one or two neighbouring sentences of the reference say it nearly word for
-# word: all characters but function words in the same order, numbers whole, as many negations, no plan, hope, condition
-# or hearsay. All else is left unjudged, so none is called hallucinated (docs/results/annotator.md).
-
-CHINESE_VERSION = 2  # raised whenever the rule changes, since verdicts depend on it
-MIN_ALIGNED = 0.9  # share of the sentence's characters that stand in the window in the same order
-MAX_STRETCH = 2.5  # characters of the window from the first aligned one to the last, for each of the sentence
-MIN_CHARACTERS, MAX_CHARACTERS = 4, 300
-PRECISION = 0.9
-"""P(supported) that is stated: about what the rule reached on rows it was not chosen on, where wording differs."""
-SCORES: dict[Label, float] = {
-    label: PRECISION if label == "supported" else (1 - PRECISION) / (len(LABELS) - 1) for label in LABELS
-}
-_FUNCTION = frozenset("的了在是和与及也都就而又着过地得之其这那为以于对将把会能说们并且但或等还该此吧呢啊呀嘛哦哎嗯")
-_NEGATION = re.compile("不|没|未|无|非|莫|别|勿|否|毫|反对|拒绝|禁止|停止|取消")
-_NUMBER = re.compile(r"\d+(?:[.,:]\d+)*%?|[一二三四五六七八九十百千万亿零〇两]+")
-_RANGE = re.compile(r"\d%?[-—~～至到]\d")
-_UNREAL = re.compile(
-    "据说|听说|据传|传闻|可能|也许|或许|大概|会不会|是不是|能不能|有没有|如果|要是|假如|倘若|若|即使|以为|认为|觉得|预期|预计|"
-    "预测|计划|目标|希望|应该|应当|必须|需要|要|想|拟|将|吗|[？?]|说是|似乎|好像|仿佛|争取|力争|准备|打算|建议|以便|除非|只要|只有|"
-    "差点|几乎|快"
-)
-"""Words that take what stands beside them out of the facts; abstain where only the reference has one."""
-
-
-def plainly_supported(sentence: str, reference: str) -> Fragment | None:
-    """The one or two sentences of the reference that say the same as a Chinese one, or None where none is sure to."""
-    own = clean_text(sentence)
-    characters = _characters(own)
-    if not MIN_CHARACTERS <= len(characters) <= MAX_CHARACTERS or own.rstrip().endswith(("?", "？")):
-        return None
-    pairs = {characters[i : i + 2] for i in range(len(characters) - 1)}
-    windows = _windows(reference)
-    ranked = sorted(windows, key=lambda w: (-len(pairs & w[3]), len(w[2])))
-    for start, end, text, _ in ranked[:2]:
-        if _says(own, characters, text):
-            return Fragment(reference[start:end], start, end)
-    return None
-
-
-def _characters(text: str) -> str:
-    return "".join(c for c in text if c.isalnum())
-
-
-@lru_cache(maxsize=256)
-def _windows(reference: str) -> list[tuple[int, int, str, frozenset[str]]]:
-    """(start, end, clean text, character pairs) of each sentence of a reference, and of each two neighbours."""
-    cuts = split_sentences(reference)
-    spans = [*cuts, *((a, d) for (a, _), (_, d) in pairwise(cuts))]
-    out = []
-    for start, end in spans:
-        text = clean_text(reference[start:end])
-        bare = _characters(text)
-        out.append((start, end, text, frozenset(bare[i : i + 2] for i in range(len(bare) - 1))))
-    return out
-
-
-def _says(own: str, characters: str, text: str) -> bool:
-    """Whether a window says what the sentence says."""
-    there = _characters(text)
-    blocks = [b for b in SequenceMatcher(None, characters, there, autojunk=False).get_matching_blocks() if b.size]
-    aligned = {i for block in blocks for i in range(block.a, block.a + block.size)}
-    if len(aligned) < MIN_ALIGNED * len(characters):
-        return False
-    if any(c not in _FUNCTION for i, c in enumerate(characters) if i not in aligned):
-        return False
-    stretch = there[blocks[0].b : blocks[-1].b + blocks[-1].size]
-    numbers = _NUMBER.findall(own)
-    if len(stretch) > MAX_STRETCH * len(characters):
-        return False
-    return (
-        len(_NEGATION.findall(own)) == len(_NEGATION.findall(stretch))
-        and not set(numbers) - set(_NUMBER.findall(text))
-        and not set(_UNREAL.findall(text)) - set(_UNREAL.findall(own))
-        and not (numbers and _RANGE.search(text) and not _RANGE.search(own))
-    )
-
-
-def judged_chinese(sentence: Sentence) -> SentenceAnnotation | None:
-    """The judgement of a Chinese sentence against a Chinese reference, or None where there is none."""
-    own, declared = clean_text(sentence.text), (sentence.language or "zh").lower()
-    if not declared.startswith("zh") or {language_of(own), language_of(clean_text(sentence.reference))} != {"zh"}:
-        return None
-    if claims_nothing_chinese(own):
-        return sentence.judged("checked", "no_fact", dict(NO_FACT_SCORES))
-    fragment = plainly_supported(sentence.text, sentence.reference)
-    return None if fragment is None else sentence.judged("checked", "supported", SCORES, fragments=(fragment,))

@@ -11,17 +11,16 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from difflib import SequenceMatcher
 from itertools import combinations, pairwise
 from random import Random
 from typing import Any
 
 from annotators.text.words import FUNCTION_WORDS, MONTHS, NEGATIONS, NUMBER_WORDS, OPPOSITES, stem_set, units, words_of
-from annotators.verifier.combiner import CONTRADICTORY, SUPPORTED, UNSUPPORTED, UNVERIFIABLE
+from annotators.verifier.data import CONTRADICTORY, NO_FACT, SUPPORTED, UNSUPPORTED, UNVERIFIABLE, Example, changed
 
 Span = tuple[int, int]
 PER_DOCUMENT = 8
+TALK_REFERENCES = 6
 
 # --- one edit of a supported sentence makes it false ---------------------------------------------------------------
 
@@ -42,7 +41,7 @@ _AUXILIARY = re.compile(
 
 def edit(sentence: str, reference: str, random: Random) -> str | None:
     """One false version of a sentence that the reference supports, or None; other names come from the reference."""
-    kinds = [_number, _number, _name, _name, _negation, _opposite, _unit]  # numbers and names twice as often
+    kinds = [_number, _number, _name, _name, _negation, _opposite, _unit, _phrase, _phrase]  # the first two twice
     if random.random() < 0.08:
         return random.choice(FRAMES).format(decapitalised(sentence.rstrip(" .")))
     random.shuffle(kinds)
@@ -135,6 +134,40 @@ def _unit(sentence: str, reference: str, random: Random) -> str | None:
     return _put(
         sentence, words.starts[i], words.ends[i], random.choice([unit for unit in UNITS if unit != words.lower[i]])
     )
+
+
+TURNS = [
+    tuple(pair.split("|"))
+    for pair in (
+        "at least|at most; more than|less than; up to|at least; no more than|no less than; only|not only; all|only some; "
+        "some|no; every|no; both|neither; must|need not; can|cannot; may|may not; always|sometimes; usually|rarely; "
+        "with|without; including|excluding; included|excluded; if|unless; until|after; since|until; before|after; "
+        "open|closed; required|optional; morning|evening; minimum|maximum; allowed|not allowed; the first|the last; "
+        "for free|for a fee; twice|once; next|previous; same|different; available|unavailable; agreed|refused; "
+        "joined|left; raised|lowered; gained|lost; arrived|departed; bought|sold; public|private; daily|weekly; "
+        "weekly|monthly; monthly|yearly; temporary|permanent; old|new; hot|cold; left|right; upper|lower; men|women; "
+        "each|none of the; several|few; strong|weak; heavy|light; possible|impossible; safe|unsafe; likely|unlikely"
+    ).split("; ")
+]
+"""Phrases whose exchange turns what is said: bounds, quantifiers, conditions, scope, times, common opposites."""
+_TURN = {first.strip(): second.strip() for pair in TURNS for first, second in (pair, pair[::-1])}
+_ANY_TURN = re.compile(r"\b(" + "|".join(sorted(map(re.escape, _TURN), key=len, reverse=True)) + r")\b")
+WEEKDAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
+_WEEKDAY = re.compile(r"\b(" + "|".join(WEEKDAYS) + r")(?=s?\b)")
+_LIMIT = re.compile(r",? (?:unless|except|only if|provided that|if|but not) [^,.;]{6,80}(?=[,.;]|$)")
+
+
+def _phrase(sentence: str, reference: str, random: Random) -> str | None:
+    """A weekday, a bound, a quantifier or a condition exchanged; or a condition or exception left out."""
+    if (day := _WEEKDAY.search(sentence)) and random.random() < 0.8:
+        return _put(sentence, *day.span(), random.choice([other for other in WEEKDAYS if other != day[0]]))
+    if (limit := _LIMIT.search(sentence)) and random.random() < 0.5:
+        return _put(sentence, *limit.span(), "")
+    found = list(_ANY_TURN.finditer(sentence))
+    if not found:
+        return None
+    place = random.choice(found)
+    return _put(sentence, *place.span(), _TURN[place[0]])
 
 
 # --- rewordings that keep a sentence true --------------------------------------------------------------------------
@@ -403,33 +436,6 @@ SMALL_TALK = tuple(
 # --- examples for the encoder --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Example:
-    """A row for the encoder: texts, target (``combiner.TARGET``), unsupported spans (None: not known which)."""
-
-    question: str
-    sentence: str
-    passages: tuple[str, ...]
-    target: int
-    spans: tuple[Span, ...] | None
-    source: str
-    weight: float = 1.0
-
-
-def changed(before: str, after: str) -> tuple[Span, ...]:
-    """Character spans of ``after`` whose words are not in ``before``; at a deletion, the words around it."""
-    first, second = words_of(before), words_of(after)
-    spans: list[Span] = []
-    for tag, _, _, c, d in SequenceMatcher(None, first.lower, second.lower, autojunk=False).get_opcodes():
-        if tag == "equal":
-            continue
-        if c == d:
-            c, d = max(0, c - 1), min(len(second), d + 1)
-        if c < d:
-            spans.append((second.starts[c], second.ends[d - 1]))
-    return tuple(spans)
-
-
 class Substitutes:
     """Other, plausible words: those that occur between the same two neighbours somewhere in the documents."""
 
@@ -555,6 +561,17 @@ class Maker:
             elif base != sentence:
                 out.append(Example(question, base, tuple(passages), SUPPORTED, (), source))
         return out
+
+
+def talk(questions: Sequence[str], references: Sequence[Sequence[str]], random: Random) -> list[Example]:
+    """Each sentence of SMALL_TALK beside TALK_REFERENCES references, as "no fact"."""
+    out = []
+    for sentence in SMALL_TALK:
+        for _ in range(TALK_REFERENCES):
+            asked = random.choice(questions or ["that"])
+            text = sentence.replace("{question}", asked.strip().rstrip("?").lower())
+            out.append(Example(asked, text, tuple(random.choice(references)), NO_FACT, None, "talk"))
+    return out
 
 
 def _as_talk(text: str, spans: tuple[Span, ...] | None, random: Random) -> tuple[str, tuple[Span, ...] | None]:

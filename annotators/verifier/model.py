@@ -1,0 +1,303 @@
+"""The verifier's network: a pre-trained transformer reads question, sentence and evidence at once, and three heads judge.
+
+One head says whether the evidence supports the sentence, contradicts it or says neither; one whether the sentence
+states anything to check; one which of its tokens are unsupported. The base is an encoder or a causal language model.
+Beside its id each token carries a kind: the part it stands in, and whether its word occurs on the other side, which a
+small model can't see by itself. The base's token embeddings stay as they are; all else that is trained is stored.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from annotators.verifier.causal import tokenize
+from annotators.text.words import words_of
+from engines.embedding import batches, cpu_has_bfloat16, packaged_folder
+
+QUESTION, SENTENCE, EVIDENCE = range(3)
+N_STATES = 7
+"""States of a token: in no content word; in a content word, number or name that is found on the other side, or not."""
+N_KINDS = 3 * N_STATES
+QUESTION_TOKENS, SENTENCE_TOKENS = 32, 160  # what is read of a question (its end) and of a sentence (its beginning)
+MAX_TOKENS = 512
+BATCH_TOKENS = {"cpu": 2048, "cuda": 65536}  # padded tokens of one pass
+CUES = {EVIDENCE: "Evidence:", QUESTION: "\nQuestion:", SENTENCE: "\nStatement:"}
+VERDICT = "\nVerdict:"
+"""What a language model reads before each part and at the end; an encoder has separator tokens."""
+_HAN = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
+Text = tuple[str, str, Sequence[str]]
+"""(question or "", sentence, passages of evidence in document order), all clean."""
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The words of a text as they are matched: ``starts`` and ``ends`` (_W,) in code points, ``kinds`` (_W,) 0 for
+    function words, 1 for content, 3 for numbers, 5 for names, and the ``keys`` of each, one of which must be found.
+
+    A run of Han or kana is cut into characters, each with the pairs that it forms with its neighbours as keys.
+    """
+
+    starts: np.ndarray
+    ends: np.ndarray
+    kinds: np.ndarray
+    keys: tuple[tuple[str, ...], ...]
+
+    def states(self, others: frozenset[str]) -> np.ndarray:
+        """(_W,) the state of each word beside a text with the keys ``others``."""
+        missing = np.array([not any(key in others for key in own) for own in self.keys], dtype=np.int64)
+        return np.where(self.kinds > 0, self.kinds + missing, 0)
+
+    def holding(self, places: np.ndarray) -> np.ndarray:
+        """(n,) the word that each of n code points lies in, −1 outside words."""
+        owner = np.searchsorted(self.starts, places, side="right") - 1
+        return np.where(places < np.append(self.ends, 0)[owner], owner, -1)
+
+
+@lru_cache(maxsize=8192)
+def cells(text: str) -> Cells:
+    """Cut a text into the words that are matched."""
+    words = words_of(text)
+    rows: list[tuple[int, int, int, tuple[str, ...]]] = []
+    for i, (start, end) in enumerate(zip(words.starts, words.ends, strict=True)):
+        if _HAN.search(text, start, end):
+            run = text[start:end]
+            for k in range(len(run)):
+                near = (run[max(0, k - 1) : k + 1], run[k : k + 2])
+                rows.append((start + k, start + k + 1, 1, tuple(pair for pair in near if len(pair) == 2) or (run,)))
+        else:
+            kind = 3 if words.numbers[i] is not None else 5 if words.names[i] else int(words.content[i])
+            rows.append((start, end, kind, (words.stems[i],)))
+    starts, ends, kinds = (np.array([row[n] for row in rows], dtype=np.int64) for n in range(3))
+    return Cells(starts, ends, kinds, tuple(row[3] for row in rows))
+
+
+@lru_cache(maxsize=8192)
+def keys_of(text: str) -> frozenset[str]:
+    """What a text offers to be matched: the keys of all its words."""
+    return frozenset(key for own in cells(text).keys for key in own)
+
+
+def kinds_of(part: int, text: str, offsets: np.ndarray, others: frozenset[str]) -> np.ndarray:
+    """(T,) the kind of each token of a text at ``offsets`` (T, 2): its part, and the state of the word it ends in."""
+    own = cells(text)
+    # The last character decides: the first one of a token may be the space before its word.
+    return part * N_STATES + np.append(own.states(others), 0)[own.holding(offsets[:, 1] - 1)]
+
+
+@dataclass(frozen=True)
+class Input:
+    """What is read: ``ids`` and ``kinds`` (T,); ``offsets`` (_S, 2) of the sentence's tokens in its text, which are
+    ``ids[first : first + _S]``.
+    """
+
+    ids: np.ndarray
+    kinds: np.ndarray
+    first: int
+    offsets: np.ndarray
+
+
+class Network(nn.Module):
+    """A base of transformers that takes ``inputs_embeds``, with an embedding of kinds and three heads.
+
+    ``causal`` says that the base reads from left to right, so that its summary is at the last token.
+    """
+
+    def __init__(self, base: Any, causal: bool) -> None:
+        super().__init__()
+        self.base: Any = base
+        self.causal = causal
+        width: int = base.config.hidden_size
+        self.kind = nn.Embedding(N_KINDS, width)
+        nn.init.zeros_(self.kind.weight)  # at first the base reads as it was pre-trained
+        self.token = nn.Linear(width, 1)
+        self.pool = nn.Linear(2 * width + 2, width)
+        self.label = nn.Linear(width, 4)
+        for name, parameter in base.named_parameters():
+            if "pooler" in name:  # not used, and new in bases that come without
+                parameter.requires_grad_(False)
+        base.get_input_embeddings().requires_grad_(False)
+
+    def forward(
+        self, ids_BT: torch.Tensor, kinds_BT: torch.Tensor, mask_BT: torch.Tensor, sentence_BT: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Logits (B, 4) of the three verdicts and of "no fact", and (B, T) of "this token is unsupported", float32.
+
+        Rows are padded on the right; masks are boolean.
+        """
+        embedded = self.base.get_input_embeddings()(ids_BT) + self.kind(kinds_BT)
+        options = {"use_cache": False} if self.causal else {}
+        hidden = self.base(inputs_embeds=embedded, attention_mask=mask_BT.long(), **options).last_hidden_state
+        token_BT = self.token(hidden)[..., 0].float()
+        inside = sentence_BT.to(hidden.dtype)[..., None]
+        count = inside.sum(1).clamp(min=1)
+        mean = (hidden * inside).sum(1) / count
+        if self.causal:
+            whole = hidden[torch.arange(len(hidden), device=hidden.device), mask_BT.sum(1) - 1]
+        else:
+            whole = hidden[:, 0]
+        # The verdict sees the whole, the mean of the sentence, and the worst and the average of its tokens.
+        worst = token_BT.masked_fill(~sentence_BT, -1e4).amax(1, keepdim=True).clamp(min=-30)
+        average = (token_BT * sentence_BT).sum(1, keepdim=True) / count.float()
+        pooled = torch.cat([whole, mean, worst.to(hidden.dtype), average.to(hidden.dtype)], -1)
+        return self.label(nn.functional.gelu(self.pool(pooled))).float(), token_BT
+
+
+def probabilities(logits: np.ndarray) -> np.ndarray:
+    """(n, 4) probabilities in the order of LABELS: P(no fact) by a sigmoid, the rest shared by a softmax of three."""
+    none = 1 / (1 + np.exp(-logits[:, 3].astype(np.float64)))
+    shifted = np.exp(logits[:, :3] - logits[:, :3].max(1, keepdims=True))
+    return np.column_stack([shifted / shifted.sum(1, keepdims=True) * (1 - none)[:, None], none])
+
+
+class Verifier:
+    """A network on ``base`` (hub id or folder; None for the packaged MiniLM) with its tokenizer.
+
+    ``layers`` takes the first so many layers of the base, None all; ``weights`` are what ``packed()`` returned, ready
+    to judge; None is an untrained network in float32. ``device`` None takes cuda where there is one; ``dtype`` "auto"
+    is bfloat16 where the hardware has it.
+    """
+
+    def __init__(
+        self, base: str | None = None, weights: dict[str, torch.Tensor] | None = None, *, layers: int | None = None,
+        device: str | None = None, dtype: str = "auto",
+    ) -> None:  # fmt: skip
+        from transformers import (
+            MODEL_FOR_CAUSAL_LM_MAPPING,
+            MODEL_FOR_MASKED_LM_MAPPING,
+            AutoConfig,
+            AutoModel,
+            AutoTokenizer,
+        )
+
+        self.base = base
+        self.layers = layers
+        self.device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        if dtype == "auto":
+            dtype = "bfloat16" if self.device.startswith("cuda") or cpu_has_bfloat16() else "float32"
+        self.dtype = dtype
+        folder = base or str(packaged_folder())
+        self.tokenizer: Any = AutoTokenizer.from_pretrained(folder)
+        config = AutoConfig.from_pretrained(folder)
+        causal = type(config) in MODEL_FOR_CAUSAL_LM_MAPPING and type(config) not in MODEL_FOR_MASKED_LM_MAPPING
+        if layers is not None:
+            config.num_hidden_layers = layers
+        # The model's own attention code is faster than torch's in training on a CPU, and slower in judging.
+        attention = "sdpa" if causal or weights is not None else "eager"
+        model = AutoModel.from_pretrained(
+            folder, config=config, use_safetensors=True, dtype=torch.float32, attn_implementation=attention
+        )
+        self.network = Network(model, causal)
+        if weights is not None:
+            self._unpack(weights)
+            self.network.to(getattr(torch, dtype))
+        self.network.eval().to(self.device)
+        self.limit = min(int(getattr(config, "max_position_embeddings", MAX_TOKENS)), MAX_TOKENS)
+        t = self.tokenizer
+        self._start, self._between = ([t.cls_token_id], [t.sep_token_id]) if not causal else ([], self._ids("\n"))
+        self._cues = {part: self._ids(cue) if causal else [] for part, cue in CUES.items()}
+        self._end = self._ids(VERDICT) if causal else self._between
+        self._order = (EVIDENCE, QUESTION, SENTENCE) if causal else (QUESTION, SENTENCE, EVIDENCE)
+
+    def _ids(self, text: str) -> list[int]:
+        return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """sha256 (64 hex digits) of what training changed."""
+        digest = hashlib.sha256()
+        for name, value in sorted(self.packed().items()):
+            digest.update(name.encode() + value.contiguous().numpy().tobytes())
+        return digest.hexdigest()
+
+    def tokenize(self, texts: Sequence[str]) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Ids and code-point offsets of texts; special tokens in a text are read as plain text."""
+        return tokenize(self.tokenizer, texts)
+
+    def packed(self) -> dict[str, torch.Tensor]:
+        """What training changed, float16."""
+        return {n: p.detach().cpu().half() for n, p in self.network.named_parameters() if p.requires_grad}
+
+    def _unpack(self, tensors: dict[str, torch.Tensor]) -> None:
+        wanted = {name: p for name, p in self.network.named_parameters() if p.requires_grad}
+        for name in sorted({*wanted, *tensors}):
+            if name not in wanted or name not in tensors or wanted[name].shape != tensors[name].shape:
+                raise ValueError(f"verifier weights: expected those of this base, but {name} differs")
+        with torch.no_grad():
+            for name, value in tensors.items():
+                wanted[name].copy_(value.float())
+
+    def inputs(self, texts: Sequence[Text]) -> list[Input]:
+        """What is read of each text; evidence is cut where the model has no room for more."""
+        distinct = list(dict.fromkeys(part for q, s, passages in texts for part in (q, s, *passages)))
+        known = dict(zip(distinct, self.tokenize(distinct), strict=True))
+        return [self._input(*text, known) for text in texts]
+
+    def _input(self, question: str, sentence: str, passages: Sequence[str], known: Any) -> Input:
+        own = keys_of(sentence)
+        there = frozenset[str]().union(*map(keys_of, passages))
+        tokens, offsets = (array[:SENTENCE_TOKENS] for array in known[sentence])
+        parts = {SENTENCE: [(tokens, kinds_of(SENTENCE, sentence, offsets, there))], EVIDENCE: []}
+        if question:
+            asked, places = (array[-QUESTION_TOKENS:] for array in known[question])
+            parts[QUESTION] = [(asked, kinds_of(QUESTION, question, places, own))]
+        for passage in passages:
+            read, places = known[passage]
+            parts[EVIDENCE].append((read, kinds_of(EVIDENCE, passage, places, own)))
+        fixed = sum(len(ids) for part in (SENTENCE, QUESTION) for ids, _ in parts.get(part, ()))
+        room = self.limit - fixed - 3 * max(len(self._between), *map(len, self._cues.values())) - len(self._end)
+        ids: list[int] = list(self._start)
+        kinds: list[int] = [0] * len(ids)
+        first = 0
+        for part in (part for part in self._order if part in parts):
+            lead = self._cues[part] or (self._between if len(ids) > len(self._start) else [])
+            ids += lead
+            kinds += [0] * len(lead)
+            first = len(ids) if part == SENTENCE else first
+            for n, (read, marks) in enumerate(parts[part]):
+                if part == EVIDENCE:
+                    if n and self._cues[part]:  # a language model reads passages on lines of their own
+                        read, marks = np.concatenate([self._between, read]), np.concatenate([[0], marks])
+                    read, marks = read[: max(room, 0)], marks[: max(room, 0)]
+                    room -= len(read)
+                ids += read.tolist()
+                kinds += marks.tolist()
+        ids += self._end
+        return Input(np.array(ids), np.array(kinds + [0] * len(self._end)), first, offsets)
+
+    def batch(self, inputs: Sequence[Input], width: int | None = None) -> dict[str, torch.Tensor]:
+        """Arguments of the network, on the device, padded to ``width`` tokens or to the longest."""
+        shape = (len(inputs), width or max(len(read.ids) for read in inputs))
+        ids, kinds = np.full(shape, self.tokenizer.pad_token_id or 0), np.zeros(shape, np.int64)
+        mask, sentence = np.zeros(shape, bool), np.zeros(shape, bool)
+        for i, read in enumerate(inputs):
+            n = len(read.ids)
+            ids[i, :n], kinds[i, :n], mask[i, :n] = read.ids, read.kinds, True
+            sentence[i, read.first : read.first + len(read.offsets)] = True
+        arrays = {"ids_BT": ids, "kinds_BT": kinds, "mask_BT": mask, "sentence_BT": sentence}
+        return {name: torch.from_numpy(array).to(self.device) for name, array in arrays.items()}
+
+    def __call__(self, texts: Sequence[Text]) -> tuple[np.ndarray, list[tuple[tuple[int, int, float], ...]]]:
+        """Logits (n, 4) of ``Network.forward``, and for each sentence (start, end, P(unsupported)) of its tokens."""
+        inputs = self.inputs(texts)
+        logits = np.zeros((len(inputs), 4), np.float32)
+        tokens: list[tuple[tuple[int, int, float], ...]] = [()] * len(inputs)
+        budget = BATCH_TOKENS["cuda" if self.device.startswith("cuda") else "cpu"]
+        for numbers, width in batches([len(read.ids) for read in inputs], budget, self.limit):
+            with torch.inference_mode():
+                label_B4, token_BT = self.network(**self.batch([inputs[i] for i in numbers], width))
+            logits[numbers] = label_B4.cpu().numpy()
+            scores = token_BT.sigmoid().cpu().numpy()
+            for row, i in enumerate(numbers):
+                first, places = inputs[i].first, inputs[i].offsets.tolist()
+                wrong = scores[row, first : first + len(places)].tolist()
+                tokens[i] = tuple((a, b, p) for (a, b), p in zip(places, wrong, strict=True))
+        return logits, tokens
