@@ -25,13 +25,13 @@ from annotators.records import HALLUCINATED, LABELS
 from annotators.text.normalise import clean, original_span
 from annotators.text.sentences import split_sentences
 from annotators.text.words import stem_set, words_of
-from annotators.verifier.annotator import DiscriminativeAnnotator
-from annotators.verifier.judging import Item, Judge, unsupported_spans
+from annotators.base import Sentence as Judged
+from annotators.verifier.annotator import DiscriminativeAnnotator, unsupported_spans
 from benchmarks.common import Row, load_rows, parser, row, save
 
 CORRECTED = ("expertqa", "factcheckgpt", "summedits")
 METHODS = ("spans", "whole sentence", "words not in the reference")
-CHUNK = 64
+CHUNK = 512
 Spans = list[tuple[int, int]]
 
 
@@ -78,34 +78,31 @@ def sentences(rows: Sequence[Mapping[str, Any]], limit: int) -> list[Sentence]:
 
 def predicted(annotator: DiscriminativeAnnotator, items: Sequence[Sentence]) -> list[tuple[str, dict[str, Spans]]]:
     """Of each sentence its label, and what each method would mark in it."""
-    judge = Judge(annotator.combiner, annotator.idf, annotator.embedder, encoder=annotator.encoder)
-    out: list[tuple[str, dict[str, Spans]]] = [("", {})] * len(items)
-    order = sorted(range(len(items)), key=lambda i: items[i].row["reference"])
-    for first in range(0, len(order), CHUNK):
-        chunk = order[first : first + CHUNK]
-        asked = [Item(clean(items[i].text)[0], items[i].row["reference"]) for i in chunk]
-        with judge.memory():
-            verdicts = judge(asked)
-        for i, item, verdict in zip(chunk, asked, verdicts, strict=True):
-            text = items[i].text
-            origin = clean(text)[1]
-            known = stem_set(clean(item.reference)[0])
-            words = words_of(item.sentence)
+    out: list[tuple[str, dict[str, Spans]]] = []
+    for first in range(0, len(items), CHUNK):
+        chunk = items[first : first + CHUNK]
+        verdicts = annotator.verdicts([Judged(item.text, 0, item.text, item.row) for item in chunk])
+        for item, verdict in zip(chunk, verdicts, strict=True):
+            own, origin = clean(item.text)
+            known = stem_set(clean(item.row["reference"])[0])
+            words = words_of(own)
             lost = [
                 (words.starts[k], words.ends[k])
                 for k in range(len(words))
                 if words.content[k] and words.stems[k] not in known
             ]
-            own = unsupported_spans(item.sentence, verdict.matched, verdict.weight, verdict.token_scores)
-            out[i] = (
-                LABELS[verdict.label],
-                {
-                    "spans": [original_span(text, origin, a, b) for a, b in own],
-                    "whole sentence": [(0, len(text))],
-                    "words not in the reference": [original_span(text, origin, a, b) for a, b in lost],
-                },
+            marked = unsupported_spans(own, verdict.tokens)
+            out.append(
+                (
+                    LABELS[int(verdict.probabilities.argmax())],
+                    {
+                        "spans": [original_span(item.text, origin, a, b) for a, b in marked],
+                        "whole sentence": [(0, len(item.text))],
+                        "words not in the reference": [original_span(item.text, origin, a, b) for a, b in lost],
+                    },
+                )
             )
-        print(f"{first + len(chunk)} of {len(items)}", file=sys.stderr, flush=True)
+        print(f"{len(out)} of {len(items)}", file=sys.stderr, flush=True)
     return out
 
 

@@ -2,8 +2,8 @@
 
     OMP_NUM_THREADS=1 python -m benchmarks.speed --data ../shared/data
 
-Annotation: whole answers of lfqa_verification, cliff and qags with their documents; beside it the features without the
-pair encoder, one sentence at a time, and the whole reference instead of the window. Splitter: real answers of models,
+Annotation: whole answers of lfqa_verification, cliff and qags with their documents; beside it
+one sentence at a time, and the reference from its beginning instead of the window. Splitter: real answers of models,
 beside pysbd (from the ``dev`` extra) and a plain regular expression. The ways take turns; only ratios count.
 """
 
@@ -57,8 +57,7 @@ def ratio_rows(what: str, n: object, seconds: Mapping[str, list[float]], first: 
 def annotation(data: Any, n: int, rounds: int) -> list[Row]:
     """Ways to annotate, on every answer of a document and on one answer of each."""
     annotator: Any = DiscriminativeAnnotator.from_pretrained("embedded")
-    whole: Any = DiscriminativeAnnotator.from_pretrained("embedded", window_tokens=10**9)
-    bare: Any = DiscriminativeAnnotator(annotator.combiner, annotator.idf, annotator.embedder)
+    whole: Any = DiscriminativeAnnotator(annotator.verifier, evidence_tokens=10**9)
     groups = documents(load_rows(data), n)
     shown = []
     for what, records in (
@@ -69,9 +68,8 @@ def annotation(data: Any, n: int, rounds: int) -> list[Row]:
         annotator.annotate_batch(records[:2])  # warm
         ways: dict[str, Callable[[], object]] = {
             "in one call": lambda records=records: annotator.annotate_batch(records),
-            "without the pair encoder": lambda records=records: bare.annotate_batch(records),
             "one sentence at a time": lambda cut=cut: [annotator.annotate_batch([r]) for r in cut],
-            "the whole reference, no window": lambda records=records: whole.annotate_batch(records),
+            "as much of the reference as fits, no window": lambda records=records: whole.annotate_batch(records),
         }
         seconds = in_turns(ways, rounds)
         own = sum(seconds["in one call"]) / rounds

@@ -33,6 +33,22 @@ def not_partitioned() -> Iterator[None]:
         module.set_hf_deepspeed_config(config)
 
 
+@contextmanager
+def quiet_loading() -> Iterator[None]:
+    """Load a model inside this block without transformers' progress bars and its report of weights left out."""
+    from transformers.utils import logging
+
+    level, shown = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if shown:
+            logging.enable_progress_bar()
+
+
 def locate(model: str) -> str:
     """The checkpoint's folder where ``model`` is one, else ``model`` unchanged (a hub id).
 

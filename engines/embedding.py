@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from engines.checkpoint import not_partitioned
+from engines.checkpoint import not_partitioned, quiet_loading
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -260,12 +260,9 @@ def batches(lengths: Sequence[int], budget: int, limit: int) -> Iterator[tuple[l
 
 def _load(model: str, device: str, *, local: bool) -> Any:
     from sentence_transformers import SentenceTransformer
-    from transformers.utils import logging
 
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
     try:
-        with not_partitioned():
+        with not_partitioned(), quiet_loading():
             return SentenceTransformer(
                 model, device=device, trust_remote_code=False, local_files_only=local,
                 model_kwargs={"use_safetensors": True},
@@ -275,9 +272,6 @@ def _load(model: str, device: str, *, local: bool) -> Any:
             f"embedding model {model!r}: expected a local folder or a hub id with safetensors weights, "
             f"in the local cache when HF_HUB_OFFLINE=1; could not load it: {error}"
         ) from error
-    finally:
-        if shown:
-            logging.enable_progress_bar()
 
 
 def _sha256(path: Path) -> str:

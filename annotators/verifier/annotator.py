@@ -12,9 +12,10 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -29,6 +30,7 @@ from annotators.verifier.causal import snapshot
 
 if TYPE_CHECKING:
     from annotators.verifier.model import Verifier
+    from engines.embedding import Embedder
 
 EMBEDDED = Path(__file__).with_name("embedded")
 VERSION = 1  # raised whenever what is read, or what is made of it, changes: records depend on it
@@ -80,6 +82,13 @@ class DiscriminativeAnnotator(Annotator):
         digest.update(verifier.fingerprint.encode())
         self.fingerprint = digest.hexdigest()[:16]
 
+    @cached_property
+    def embedder(self) -> Embedder:  # type: ignore[override]
+        """The packaged MiniLM, lent to callers who compare texts; it is loaded when one asks."""
+        from engines.embedding import Embedder
+
+        return Embedder(device=self.verifier.device, dtype=self.verifier.dtype)
+
     @classmethod
     def from_pretrained(
         cls, name: str = "embedded", *, device: str | None = None,
@@ -113,7 +122,9 @@ class DiscriminativeAnnotator(Annotator):
             weights = load_file(folder / "verifier.safetensors")
             verifier = Verifier(config["base"], weights, layers=config["layers"], device=device, dtype=dtype)
         except (SafetensorError, KeyError, ValueError, FileNotFoundError) as error:
-            raise ValueError(f"{folder}: expected a whole verifier.safetensors: {error}; copy or train it again") from error
+            raise ValueError(
+                f"{folder}: expected a whole verifier.safetensors: {error}; copy or train it again"
+            ) from error
         return cls(verifier, name=name, languages=config["languages"], evidence_tokens=config["evidence_tokens"])
 
     def save_pretrained(self, folder: str | Path) -> None:

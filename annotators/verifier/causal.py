@@ -33,7 +33,7 @@ from annotators.records import LABELS, Label, SentenceAnnotation, Status
 from annotators.retrieval.passages import index_references
 from annotators.retrieval.window import select
 from annotators.text.language import declared_or_found
-from annotators.verifier.combiner import TARGET, UNSUPPORTED, log_chances
+from annotators.verifier.data import TARGET, UNSUPPORTED
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -637,6 +637,14 @@ def class_weights(targets: Iterable[int], balance: Balance) -> np.ndarray:
     raw = np.array([count[c] ** -power if count[c] else 0.0 for c in range(UNSUPPORTED + 1)])
     total = sum(raw[c] * n for c, n in count.items())
     return raw * sum(count.values()) / total if total else raw
+
+
+def log_chances(logits_N4: Tensor) -> Tensor:
+    """(N, 5) log-probabilities of the four labels and, last, of "contradictory or unverifiable"."""
+    import torch
+
+    log_p = logits_N4.log_softmax(-1)
+    return torch.cat([log_p, torch.logsumexp(log_p[:, 1:3], -1, keepdim=True)], -1)
 
 
 def head_loss(

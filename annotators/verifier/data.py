@@ -16,7 +16,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from annotators.evaluation.splits import FOLD_NAMES, assign_folds, plain
+from annotators.evaluation.splits import assign_folds, plain
 from annotators.records import LABELS
 from annotators.retrieval.passages import Tokenize, index_references
 from annotators.retrieval.window import select
@@ -118,7 +118,9 @@ def pair_examples(pairs: Sequence[Row], seed: int) -> list[Example]:
     cases: dict[str, list[Row]] = defaultdict(list)
     for row in pairs:
         claim = plain(row["claim"])
-        cases[f"claim {claim}" if of_claim[claim] > 1 else f"evidence {row['group']} {plain(row['evidence'])}"].append(row)
+        cases[f"claim {claim}" if of_claim[claim] > 1 else f"evidence {row['group']} {plain(row['evidence'])}"].append(
+            row
+        )
     pages: dict[tuple[str, str], list[str]] = defaultdict(list)
     others: dict[str, list[str]] = defaultdict(list)
     for row in pairs:

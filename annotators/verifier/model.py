@@ -1,4 +1,4 @@
-"""The verifier's network: a pre-trained transformer reads question, sentence and evidence at once, and three heads judge.
+"""The verifier: a pre-trained transformer reads question, sentence and evidence at once, and three heads judge.
 
 One head says whether the evidence supports the sentence, contradicts it or says neither; one whether the sentence
 states anything to check; one which of its tokens are unsupported. The base is an encoder or a causal language model.
@@ -19,8 +19,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from annotators.verifier.causal import tokenize
 from annotators.text.words import words_of
+from annotators.verifier.causal import tokenize
+from engines.checkpoint import quiet_loading
 from engines.embedding import batches, cpu_has_bfloat16, packaged_folder
 
 QUESTION, SENTENCE, EVIDENCE = range(3)
@@ -192,9 +193,10 @@ class Verifier:
             config.num_hidden_layers = layers
         # The model's own attention code is faster than torch's in training on a CPU, and slower in judging.
         attention = "sdpa" if causal or weights is not None else "eager"
-        model = AutoModel.from_pretrained(
-            folder, config=config, use_safetensors=True, dtype=torch.float32, attn_implementation=attention
-        )
+        with quiet_loading():
+            model = AutoModel.from_pretrained(
+                folder, config=config, use_safetensors=True, dtype=torch.float32, attn_implementation=attention
+            )
         self.network = Network(model, causal)
         if weights is not None:
             self._unpack(weights)

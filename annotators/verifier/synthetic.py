@@ -139,8 +139,8 @@ def _unit(sentence: str, reference: str, random: Random) -> str | None:
 TURNS = [
     tuple(pair.split("|"))
     for pair in (
-        "at least|at most; more than|less than; up to|at least; no more than|no less than; only|not only; all|only some; "
-        "some|no; every|no; both|neither; must|need not; can|cannot; may|may not; always|sometimes; usually|rarely; "
+        "at least|at most; more than|less than; up to|at least; no more than|no less than; only|not only; "
+        "all|only some; some|no; every|no; both|neither; must|need not; can|cannot; may|may not; always|sometimes; usually|rarely; "
         "with|without; including|excluding; included|excluded; if|unless; until|after; since|until; before|after; "
         "open|closed; required|optional; morning|evening; minimum|maximum; allowed|not allowed; the first|the last; "
         "for free|for a fee; twice|once; next|previous; same|different; available|unavailable; agreed|refused; "
@@ -150,7 +150,7 @@ TURNS = [
     ).split("; ")
 ]
 """Phrases whose exchange turns what is said: bounds, quantifiers, conditions, scope, times, common opposites."""
-_TURN = {first.strip(): second.strip() for pair in TURNS for first, second in (pair, pair[::-1])}
+_TURN = {first: second for pair in reversed(TURNS) for first, second in (pair[::-1], pair)}  # the first pair wins
 _ANY_TURN = re.compile(r"\b(" + "|".join(sorted(map(re.escape, _TURN), key=len, reverse=True)) + r")\b")
 WEEKDAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
 _WEEKDAY = re.compile(r"\b(" + "|".join(WEEKDAYS) + r")(?=s?\b)")
@@ -275,7 +275,7 @@ def numbers_written(sentence: str, random: Random) -> str:
     if out == sentence:
         out = re.sub(r"(?<=\d),(?=\d{3}\b)", "", sentence)
     if out == sentence:
-        out = re.sub(r"\b[a-z]+\b|(?<![\d.,:/-])\d+\b(?![\d.,:%/-])", lambda m: _SPELLED.get(m[0], m[0]), sentence)
+        out = re.sub(r"\b[a-z]+\b|(?<![\d.,:/⁄–-])\d+\b(?![\d.,:%/⁄–-])", lambda m: _SPELLED.get(m[0], m[0]), sentence)
     return out
 
 
@@ -509,7 +509,7 @@ class Maker:
             if random.random() < 0.15 and i + 1 < len(sentences) and proper(sentences[i + 1]):
                 text = f"{text.rstrip().rstrip('.')}, and {decapitalised(rewrite(sentences[i + 1], random))}"
                 sources.add(i + 1)
-            target, passages = SUPPORTED, tuple(sentences)
+            true, target, passages = text, SUPPORTED, tuple(sentences)
             spans: tuple[Span, ...] | None = ()
             roll = random.random()
             if roll < 0.12 and len(sentences) > 3:
@@ -520,7 +520,10 @@ class Maker:
             if random.random() < 0.12:
                 text, spans = _as_talk(text, spans, random)
             asked = question if random.random() < 0.5 else ""
-            out.append(Example(asked, text, passages, target, spans, source))
+            case = f"{source} {sentences[i]}"
+            out.append(Example(asked, text, passages, target, spans, source, 1.0, case))
+            if target not in (SUPPORTED, UNVERIFIABLE) and random.random() < 0.5:  # the true one beside the false one
+                out.append(Example(asked, true, passages, SUPPORTED, (), source, 1.0, case))
         return out
 
     def of_roles(self, sentences: Sequence[str], source: str, random: Random) -> list[Example]:
@@ -541,8 +544,9 @@ class Maker:
                 pairs.append((right, wrong[0], wrong[1:]))
         out: list[Example] = []
         for right, false, spans in pairs:
-            out.append(Example("", right, tuple(sentences), SUPPORTED, (), source))
-            out.append(Example("", false, tuple(sentences), CONTRADICTORY, spans, source))
+            case = f"{source} roles {right}"
+            out.append(Example("", right, tuple(sentences), SUPPORTED, (), source, 1.0, case))
+            out.append(Example("", false, tuple(sentences), CONTRADICTORY, spans, source, 1.0, case))
         return out
 
     def of_supported(self, row: Mapping[str, Any], passages: Sequence[str], random: Random) -> list[Example]:
@@ -550,16 +554,16 @@ class Maker:
         sentence, question, source = row["sentence"], row["question"] or "", row["source"]
         if len(sentence.split()) < 4:
             return []
-        reference = " ".join(passages)
-        out = [Example(question, rewrite(sentence, random), tuple(passages), SUPPORTED, (), source)]
+        reference, case = " ".join(passages), f"{source} edits {row['id']}"
+        out = [Example(question, rewrite(sentence, random), tuple(passages), SUPPORTED, (), source, 1.0, case)]
         for _ in range(2):
             base = sentence if random.random() < 0.6 else rewrite(sentence, random)
             made = self.false(base, reference, random)
             if made is not None:
                 text, target, spans = made
-                out.append(Example(question, text, tuple(passages), target, spans, source))
+                out.append(Example(question, text, tuple(passages), target, spans, source, 1.0, case))
             elif base != sentence:
-                out.append(Example(question, base, tuple(passages), SUPPORTED, (), source))
+                out.append(Example(question, base, tuple(passages), SUPPORTED, (), source, 1.0, case))
         return out
 
 

@@ -1,6 +1,6 @@
 """Task `embedded-annotator`: train the annotator that comes with the toolkit (docs/results/annotator.md).
 
-The recipe that comes with the toolkit makes the shipped weights. Any encoder of transformers can be the base. The run
+The recipe that comes with the toolkit makes the shipped weights. Any encoder or language model can be the base. The run
 folder gets the stages' results (`work/`, from which a second run goes on) and `annotator/`, which `--annotator` takes.
 """
 
@@ -18,7 +18,7 @@ from mitigate.recipes.folder import RunFolder
 
 
 class Stage(Section):
-    """One stage of the pair encoder."""
+    """One stage of training."""
 
     rate: float = Field(gt=0, description="highest learning rate")
     epochs: float = Field(gt=0)
@@ -26,24 +26,32 @@ class Stage(Section):
 
 class Options(Recipe):
     task: Literal["embedded-annotator"]
-    data: Path = Field(description="folder with sentences/ and binary/: labelled sentences, JSON Lines")
-    sources: list[str] = Field(min_length=1, description="of `data`, the ones to train on; English rows")
-    base: str | None = Field(default=None, description="of the pair encoder: hub id or folder; null: MiniLM")
-    embedder: str | None = Field(default=None, description="for windows and features: likewise")
-    edits: Stage = Stage(rate=1.2e-4, epochs=1.0)
+    data: Path = Field(description="folder with sentences/, binary/, pairs/ and documents/, JSON Lines")
+    sources: list[str] = Field(min_length=1, description="labelled sentences to train on; English rows")
+    pair_sources: list[str] = Field(min_length=1, description="entailment pairs to train on first")
+    base: str | None = Field(default=None, description="encoder or language model: hub id or folder; null: MiniLM")
+    layers: int | None = Field(default=None, ge=1, description="how many of its layers are taken; null: all")
+    pairs: Stage = Stage(rate=1.5e-4, epochs=1.0)
     labels: Stage = Stage(rate=8e-5, epochs=2.0)
-    batch: int = Field(default=32, ge=1, description="rows of a step")
+    edited: int = Field(default=9_000, ge=0, description="edited sentences among the labels")
+    replayed: int = Field(default=6_000, ge=0, description="pairs among the labels")
+    tokens: int = Field(default=4096, ge=512, description="of a step")
     seed: int = Field(default=0, ge=0)
 
 
 def check(options: Options) -> None:
-    """Refuse data that is not there."""
-    for name in ("sentences", "binary"):
+    """Refuse data that is not there, and sources that are not known."""
+    from annotators.verifier.data import PAIR_SHARES
+
+    for name in ("sentences", "binary", "pairs"):
         if not (options.data / name).is_dir():
             raise UsageError(
-                f"data: expected a folder with sentences/ and binary/, {options.data} has no {name}/; "
+                f"data: expected a folder with sentences/, binary/ and pairs/, {options.data} has no {name}/; "
                 "give another one with data=FOLDER"
             )
+    for source in options.pair_sources:
+        if source not in PAIR_SHARES:
+            raise UsageError(f"pair_sources: expected some of {', '.join(PAIR_SHARES)}; got {source!r}")
 
 
 def run(options: Options, folder: RunFolder) -> None:
@@ -52,8 +60,9 @@ def run(options: Options, folder: RunFolder) -> None:
 
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     settings = Settings(
-        options.data, tuple(options.sources), options.base, options.embedder, options.seed,
-        options.edits.rate, options.edits.epochs, options.labels.rate, options.labels.epochs, options.batch,
+        options.data, tuple(options.sources), tuple(options.pair_sources), options.base, options.layers, options.seed,
+        options.pairs.rate, options.pairs.epochs, options.labels.rate, options.labels.epochs, options.edited,
+        options.replayed, options.tokens,
     )  # fmt: skip
     annotator = train_annotator(settings, folder / "work")
     annotator.save_pretrained(folder / "annotator")

@@ -1,23 +1,31 @@
-"""The embedded annotator end to end: batches equal single calls, offsets, evidence, saving, errors."""
+"""The discriminative annotator end to end: batches equal single calls, windows, offsets, evidence, spans, errors."""
 
 from __future__ import annotations
 
 import json
 import random
-from dataclasses import replace
+import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-from annotators import LABELS, load_annotator
+from annotators import HALLUCINATED, LABELS, load_annotator
+from annotators.base import Sentence
 from annotators.retrieval.passages import index_references
 from annotators.retrieval.window import second_pass, select
-from annotators.text.words import words_of
-from annotators.verifier.annotator import EMBEDDED, DiscriminativeAnnotator
-from annotators.verifier.combiner import Combiner, votes_of
-from annotators.verifier.features import FEATURES
-from annotators.verifier.judging import Item, Judge, Memory, as_judged, capped, foregone
+from annotators.verifier.annotator import (
+    EMBEDDED,
+    FURTHER,
+    DiscriminativeAnnotator,
+    fragments_of,
+    unjudgeable,
+    unsupported_spans,
+)
+from annotators.verifier.model import Verifier
+from tests.helpers.tiny_bert import save_tiny_bert
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "records.jsonl"
 REFERENCE = (
@@ -27,155 +35,153 @@ REFERENCE = (
 
 
 @pytest.fixture(scope="module")
-def records() -> list[dict[str, object]]:
+def records() -> list[dict[str, Any]]:
     """The shorter of the examples, and the one with the longest reference, which has windows and a second pass."""
     rows = sorted(map(json.loads, EXAMPLES.read_text(encoding="utf-8").splitlines()), key=lambda r: len(r["reference"]))
     return [*rows[:7], rows[-1]]
 
 
 @pytest.fixture(scope="module")
-def float32() -> DiscriminativeAnnotator:
-    return DiscriminativeAnnotator.from_pretrained("embedded", dtype="float32")
+def base(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return save_tiny_bert(tmp_path_factory.mktemp("tiny"), 32)
+
+
+@pytest.fixture(scope="module")
+def tiny(base: str) -> DiscriminativeAnnotator:
+    """Random weights, so that verdicts of all kinds occur; windows of 60 tokens, so that there is a second look."""
+    torch.manual_seed(5)
+    verifier = Verifier(base, dtype="float32")
+    with torch.no_grad():
+        verifier.network.label.weight.mul_(40)
+        verifier.network.label.bias[3] -= 2
+    return DiscriminativeAnnotator(Verifier(base, verifier.packed(), dtype="float32"), evidence_tokens=60)
+
+
+@pytest.fixture(scope="module")
+def embedded() -> Any:
+    return load_annotator("embedded")
 
 
 def all_scores(annotations: list) -> np.ndarray:
     return np.array([[s.scores[x] for x in LABELS] for a in annotations for s in a.sentences if s.scores])
 
 
-def test_shuffled_batch_equals_single_in_float32(float32: DiscriminativeAnnotator, records: list) -> None:
+def test_shuffled_batch_equals_single(tiny: DiscriminativeAnnotator, records: list) -> None:
     records = records[:]
     random.Random(1).shuffle(records)
-    batch = float32.annotate_batch(records)
-    single = [float32.annotate(**{k: record[k] for k in ("reference", "answer", "question") if k in record})
+    batch = tiny.annotate_batch(records)
+    single = [tiny.annotate(**{k: record[k] for k in ("reference", "answer", "question") if k in record})
               for record in records]  # fmt: skip
-    assert np.abs(all_scores(batch) - all_scores(single)).max() < 1e-5
+    assert np.abs(all_scores(batch) - all_scores(single)).max() < 1e-4
+    assert len({s.label for a in batch for s in a.sentences}) >= 3
     for a, b, record in zip(batch, single, records, strict=True):
         assert a.record == record
-        assert [(s.label, s.fragments) for s in a.sentences] == [(s.label, s.fragments) for s in b.sentences]
+        assert [(s.label, s.fragments, s.spans) for s in a.sentences] == [
+            (s.label, s.fragments, s.spans) for s in b.sentences
+        ]
         for s in a.sentences:
             assert record["answer"][s.start : s.end] == s.text
             assert all(record["reference"][f.start : f.end] == f.text for f in s.fragments)
             assert s.correction == ()  # it marks, and proposes nothing
+            assert (s.spans is not None) == (s.label in HALLUCINATED)
+            assert all(s.start <= m.start < m.end <= s.end for m in s.spans or ())
 
 
-def test_batch_equals_single_in_bfloat16(records: list) -> None:
-    records = records[3:6]  # English and short: a CPU without bfloat16 is slow at it
-    annotator = DiscriminativeAnnotator.from_pretrained("embedded", dtype="bfloat16")
-    batch = annotator.annotate_batch(records)
-    single = [annotator.annotate_batch([record])[0] for record in records]
-    first, second = all_scores(batch), all_scores(single)
-    assert len(first) > 5
-    assert np.abs(first - second).max() < 1e-2
-    labels = [[s.label for a in each for s in a.sentences if s.scores] for each in (batch, single)]
-    margin = np.abs(first[:, 0] / np.maximum(1 - first[:, 3], 1e-9) - float(annotator.combiner.tensors["threshold"]))
-    assert all(a == b for a, b, m in zip(*labels, margin, strict=True) if m > 2e-2)
-
-
-def test_predict_judges_the_sentence_as_given(float32: DiscriminativeAnnotator) -> None:
+def test_predict_judges_the_sentence_as_given(tiny: DiscriminativeAnnotator) -> None:
     text = "It was built in 1870. It stands 27 metres high."  # two sentences, judged as one
-    (judged,) = float32.predict([{"reference": REFERENCE, "sentence": text, "lang": "en"}])
-    assert (judged.text, judged.start, judged.end, judged.correction) == (text, 0, len(text), ())
-    assert float32.predict([]) == []
-    assert float32.annotate_batch([]) == []
+    (judged,) = tiny.predict([{"reference": REFERENCE, "sentence": text, "lang": "en"}])
+    assert (judged.text, judged.start, judged.end) == (text, 0, len(text))
+    assert tiny.predict([]) == []
+    assert tiny.annotate_batch([]) == []
 
 
-def test_verdicts_and_evidence(float32: DiscriminativeAnnotator) -> None:
-    answer = "The lighthouse at Cape Farewell was built in 1890. Its first keeper was Robert Wilson. Is that fine?"
-    false, true, talk = float32.annotate(reference=REFERENCE, answer=answer).sentences
-    assert false.label == "contradictory"
-    assert [f.text for f in false.fragments] == ["The lighthouse at Cape Farewell was built in 1870."]
-    assert true.label == "supported"
-    assert true.fragments[0].text.startswith("Its first keeper was Robert Wilson")
-    assert (talk.label, talk.fragments) == ("no_fact", ())
-
-
-def test_unverifiable_sentences_get_the_best_window(float32: DiscriminativeAnnotator) -> None:
-    """A combiner that calls everything unverifiable sends every sentence into the second pass."""
-    tensors = dict(float32.combiner.tensors)
-    tensors["bias"] = np.array([0.0, 0.0, 20.0, 0.0], np.float32)
-    judge = Judge(Combiner(tensors), float32.idf, float32.embedder, window_tokens=30)
+def test_unverifiable_sentences_get_the_best_window(base: str) -> None:
+    """A head that calls everything unverifiable sends every sentence into the second look."""
+    torch.manual_seed(5)
+    verifier = Verifier(base, dtype="float32")
+    with torch.no_grad():
+        verifier.network.label.bias.copy_(torch.tensor([0.0, 0.0, 5.0, -9.0]))
+    annotator = DiscriminativeAnnotator(verifier, evidence_tokens=30)
+    text = "Ship 7 left the port of Lisbon in 1507."
     reference = "\n\n".join(f"Ship {n} left the port of Lisbon in {1500 + n} with {n} sailors." for n in range(40))
-    items = [Item("Ship 7 left the port of Lisbon in 1507.", reference)]
-    with judge.memory():
-        memory = Memory(float32.embedder)
-        (index,) = index_references([reference], memory.tokenize, (memory,), 30)
-        first = judge.judge_in(items, select([(index, items[0].sentence)]))[0]
-        (further,) = second_pass([(index, items[0].sentence)])
-        others = judge.judge_in(items * len(further), further)
-        (verdict,) = judge(items)
-    assert first.label == 2
-    assert verdict.support == pytest.approx(max(v.support for v in [first, *others]))
+    (index,) = index_references([reference], verifier.tokenize, (), 30)
+    (further,) = second_pass([(index, text)], FURTHER)
+    windows = [*select([(index, text)]), *further]
+    assert len(windows) > 2
+    logits, _ = verifier([("", text, [p.text for p in window.passages]) for window in windows])
+    shares = np.exp(logits[:, :3]) / np.exp(logits[:, :3]).sum(1, keepdims=True)
+    (verdict,) = annotator.verdicts([Sentence(text, 0, text, {"reference": reference})])
+    assert verdict.support == pytest.approx(shares[:, 0].max(), abs=1e-5)
+    assert verdict.window == windows[int(shares[:, 0].argmax())]
 
 
-def test_another_number_caps_support() -> None:
-    features = np.zeros((3, len(FEATURES)))
-    near, cover = FEATURES.index("swap_number_near"), FEATURES.index("cover_best")
-    features[:, near], features[:, cover] = [1, 1, 0], [0.6, 0.59, 1.0]
-    p = np.array([[0.7, 0.1, 0.15, 0.05]] * 3)
-    out = capped(features, p)
-    assert out[0] == pytest.approx([0.1, 0.7, 0.15, 0.05])  # 0.6 moved
-    assert out[1:] == pytest.approx(p[1:])
-    assert capped(features, p * 0 + 0.05)[0] == pytest.approx([0.05] * 4)
+@pytest.mark.parametrize(
+    ("sentence", "reference", "options", "status"),
+    [
+        ("It is old.", " \u200b", {}, "no_reference"),
+        ("It is old.", "It is old.", {"language": "de"}, "language_unsupported"),
+        ("这座桥很旧。", "It is old.", {}, "language_unsupported"),
+        ("这座桥很旧。", "It is old.", {"languages": None}, None),
+        (
+            "It is old.",
+            "It is old.",
+            {"answer": "Le pont est très vieux et il a été construit par la ville. It is old."},
+            "language_unsupported",
+        ),
+        ("It is old.", "It is old.", {"language": "en-GB"}, None),
+        ("The old bridge is very long, and " * 22, "It is old.", {}, "too_long"),
+    ],
+)
+def test_what_cannot_be_judged(sentence: str, reference: str, options: dict, status: str | None) -> None:
+    assert unjudgeable(sentence, reference, **options) == status
 
 
-def test_skipped_encoder_calls_could_change_nothing(float32: DiscriminativeAnnotator) -> None:
-    rng = np.random.default_rng(0)
-    t = float32.combiner.tensors
-    features = t["mean"] + 4 * rng.normal(size=(3000, len(FEATURES))) * np.where(np.isinf(t["scale"]), 1, t["scale"])
-    votes = foregone(float32.combiner, features)
-    asked = np.isnan(votes[:, 0])
-    assert 0.5 < asked.mean() < 0.97  # else this would say nothing
-    settled = float32.combiner.decide(
-        capped(features, float32.combiner.predict_proba(features, np.where(asked[:, None], 0.0, votes)))
-    )[~asked]
-    assert set(settled.tolist()) <= {0, 3}
-    for scale in (0.5, 3.0, 30.0):
-        said = votes_of(rng.normal(size=(len(features), 4)) * scale)
-        labels = float32.combiner.decide(capped(features, float32.combiner.predict_proba(features, said)))
-        assert np.array_equal(labels[~asked], settled)
-        mixed = as_judged(float32.combiner, features, said)
-        assert np.array_equal(mixed[asked], said[asked])
-        assert np.array_equal(mixed[~asked], votes[~asked])
+@pytest.mark.parametrize(
+    ("doubts", "marked"),
+    [
+        ({}, ["red", "lamp", "zebra"]),  # no doubt about any: all are as doubtful
+        ({"lamp": 0.9}, ["lamp"]),
+        ({"zebra": 0.2}, ["zebra"]),  # the most doubtful word, though below MARKED
+        ({"red": 0.8, "lamp": 0.6, "zebra": 0.1}, ["red lamp"]),  # only spaces join
+        ({"lamp": 0.8, "zebra": 0.7}, ["lamp", "zebra"]),
+    ],
+)
+def test_spans_by_hand(doubts: dict[str, float], marked: list[str]) -> None:
+    text = "red lamp, zebra."
+    pieces = [(0, 2, "red"), (2, 3, "red"), (3, 8, "lamp"), (8, 9, ""), (9, 15, "zebra"), (15, 16, "")]
+    tokens = [(a, b, doubts.get(word, 0.0) if b != 2 else 0.0) for a, b, word in pieces]
+    found = [text[a:b] for a, b in unsupported_spans(text, tokens)]
+    assert found == marked if doubts else found == ["red lamp", "zebra"]
+    assert unsupported_spans("…", [(0, 1, 0.9)]) == []
 
 
-def test_changed_labels_get_the_encoders_marks(float32: DiscriminativeAnnotator) -> None:
-    judge = Judge(float32.combiner, float32.idf, float32.embedder, encoder=float32.encoder)
-    assert float32.encoder is not None
-    items = [Item("The lighthouse at Cape Farewell was built in 1870.", REFERENCE)] * 2
-    with judge.memory():
-        first, second = judge(items)
-        assert (first.label, first.token_scores) == (0, ())  # supported whatever the encoder says: not asked
-        changed, kept = judge.marked([replace(first, label=1), second])
-        _, _, passages = judge.read(items)[0].text()
-    assert kept is second
-    assert changed.label == 1
-    (expected,) = float32.encoder([("", items[0].sentence, passages)])[1]
-    assert len(expected) > 5
-    assert np.array(changed.token_scores) == pytest.approx(np.array(expected), abs=1e-4)
+def test_fragments_match_most_of_the_sentence(tiny: DiscriminativeAnnotator) -> None:
+    (index,) = index_references([REFERENCE], tiny.verifier.tokenize, (), 400)
+    (window,) = select([(index, "x")])
+    (first,) = fragments_of("The keeper was Robert Wilson.", window)
+    assert first.text.startswith("Its first keeper")
+    both = fragments_of("Robert Wilson kept the lighthouse of 1870 at Cape Farewell.", window)
+    assert [f.text[:8] for f in both] == ["The ligh", "Its firs"]
+    assert fragments_of("Bananas are yellow.", window) == ()
+    assert fragments_of("It was.", window) == ()
 
 
-def test_judge_is_called_inside_its_memory(float32: DiscriminativeAnnotator) -> None:
-    judge = Judge(float32.combiner, float32.idf, float32.embedder)
-    with pytest.raises(RuntimeError, match="memory"):
-        judge([Item("a b", REFERENCE)])
-
-
-def test_save_and_load(tmp_path: Path, float32: DiscriminativeAnnotator) -> None:
-    float32.save_pretrained(tmp_path / "mine")
+def test_save_and_load(tmp_path: Path, tiny: DiscriminativeAnnotator) -> None:
+    tiny.save_pretrained(tmp_path / "mine")
     again = load_annotator(str(tmp_path / "mine"), dtype="float32")
-    assert isinstance(again, DiscriminativeAnnotator)
-    assert again.fingerprint == float32.fingerprint
+    assert again.fingerprint == tiny.fingerprint
     sentence = {"reference": REFERENCE, "sentence": "It stands 27 metres high."}
-    assert again.predict([sentence]) == float32.predict([sentence])
-    assert sorted(p.name for p in (tmp_path / "mine").iterdir()) == [
-        "annotator.json", "combiner.safetensors", "encoder.safetensors", "idf.safetensors",
-    ]  # fmt: skip
+    assert again.predict([sentence]) == tiny.predict([sentence])
+    assert sorted(p.name for p in (tmp_path / "mine").iterdir()) == ["annotator.json", "verifier.safetensors"]
 
 
-def test_fingerprint_tells_weights_and_window_apart(float32: DiscriminativeAnnotator) -> None:
-    other = DiscriminativeAnnotator(float32.combiner.with_threshold(0.6), float32.idf, float32.embedder)
-    wide = DiscriminativeAnnotator(float32.combiner, float32.idf, float32.embedder, window_tokens=800)
-    assert len({float32.fingerprint, other.fingerprint, wide.fingerprint}) == 3
+def test_fingerprint_tells_settings_apart(tiny: DiscriminativeAnnotator, base: str) -> None:
+    others = [
+        DiscriminativeAnnotator(tiny.verifier, evidence_tokens=61),
+        DiscriminativeAnnotator(tiny.verifier, evidence_tokens=60, languages=None),
+        DiscriminativeAnnotator(Verifier(base, dtype="float32"), evidence_tokens=60),
+    ]
+    assert len({a.fingerprint for a in (tiny, *others)}) == 4
 
 
 def test_wrong_names_and_folders(tmp_path: Path) -> None:
@@ -187,7 +193,7 @@ def test_wrong_names_and_folders(tmp_path: Path) -> None:
         load_annotator("nobody/nothing-here")
     config = json.loads((EMBEDDED / "annotator.json").read_text(encoding="utf-8"))
     (tmp_path / "annotator.json").write_text(json.dumps({**config, "version": 0}), encoding="utf-8")
-    with pytest.raises(ValueError, match="expected version to be 3"):
+    with pytest.raises(ValueError, match="expected version to be 1, got '0'"):
         load_annotator(str(tmp_path))
     with pytest.raises(ValueError, match="window: for annotators named generative:"):
         load_annotator("embedded", window="whole")
@@ -195,21 +201,17 @@ def test_wrong_names_and_folders(tmp_path: Path) -> None:
         load_annotator("no such thing")
 
 
-def test_damaged_files_are_refused(tmp_path: Path, float32: DiscriminativeAnnotator) -> None:
-    float32.save_pretrained(tmp_path)
-    whole = (tmp_path / "combiner.safetensors").read_bytes()
-    (tmp_path / "combiner.safetensors").write_bytes(whole[:1000])
-    with pytest.raises(ValueError, match=r"expected whole combiner\.safetensors"):
+def test_damaged_files_are_refused(tmp_path: Path, tiny: DiscriminativeAnnotator) -> None:
+    tiny.save_pretrained(tmp_path)
+    whole = (tmp_path / "verifier.safetensors").read_bytes()
+    (tmp_path / "verifier.safetensors").write_bytes(whole[:1000])
+    with pytest.raises(ValueError, match=r"expected a whole verifier\.safetensors"):
         load_annotator(str(tmp_path))
     for text in ("[]", "{", '{"kind": "generative"}'):
         (tmp_path / "annotator.json").write_text(text, encoding="utf-8")
         with pytest.raises(ValueError, match=r"annotator\.json: expected"):
             load_annotator(str(tmp_path))
-
-
-def test_results_page_is_of_these_weights(float32: DiscriminativeAnnotator) -> None:
-    page = Path(__file__).parents[3] / "docs" / "results" / "annotator.md"
-    assert f"annotator fingerprint {float32.fingerprint}" in page.read_text(encoding="utf-8")
+    shutil.rmtree(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -220,29 +222,25 @@ def test_results_page_is_of_these_weights(float32: DiscriminativeAnnotator) -> N
         ({"reference": "x", "answer": "y", "question": 3}, "expected 'question' to be a string or absent, got int"),
     ],
 )
-def test_wrong_records(float32: DiscriminativeAnnotator, record: dict, message: str) -> None:
+def test_wrong_records(tiny: DiscriminativeAnnotator, record: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        float32.annotate_batch([record])
+        tiny.annotate_batch([record])
+
+
+def test_shipped_verdicts_and_evidence(embedded: Any) -> None:
+    answer = "The lighthouse at Cape Farewell was built in 1890. Its first keeper was Robert Wilson. Is that fine?"
+    false, true, talk = embedded.annotate(reference=REFERENCE, answer=answer).sentences
+    assert false.scores["supported"] < 0.3 < 0.7 < true.scores["supported"]
+    assert [f.text for f in false.fragments] == ["The lighthouse at Cape Farewell was built in 1870."]
+    assert true.fragments[0].text.startswith("Its first keeper was Robert Wilson")
+    assert (talk.label, talk.fragments) == ("no_fact", ())
+
+
+def test_results_page_is_of_these_weights(embedded: Any) -> None:
+    page = Path(__file__).parents[3] / "docs" / "results" / "annotator.md"
+    assert f"annotator fingerprint {embedded.fingerprint}" in page.read_text(encoding="utf-8")
 
 
 def test_shipped_weights_are_small_and_named() -> None:
-    config = json.loads((EMBEDDED / "annotator.json").read_text(encoding="utf-8"))
-    assert config["features"] == list(FEATURES)
-    assert config["embedder"] is None
     assert sum(p.stat().st_size for p in EMBEDDED.iterdir()) < 25_000_000
     assert {p.suffix for p in EMBEDDED.iterdir()} == {".json", ".md", ".safetensors"}
-
-
-def test_verdict_words_align_with_evidence(float32: DiscriminativeAnnotator) -> None:
-    judge = Judge(float32.combiner, float32.idf, float32.embedder, encoder=float32.encoder)
-    sentence = "Mary Wilson lived at the lighthouse."
-    with judge.memory():
-        (verdict,) = judge([Item(sentence, REFERENCE)])
-    words = words_of(sentence)
-    assert verdict.matched.shape == (len(words), 3)
-    assert verdict.matched[words.lower.index("wilson")].tolist()[2] == 1.0  # literally in the third passage
-    assert verdict.weight[words.lower.index("at")] == 0.0
-    assert verdict.probabilities.sum() == pytest.approx(1.0)
-    pieces = [sentence[a:b] for a, b, _ in verdict.token_scores]
-    assert "".join(pieces) == sentence.replace(" ", "")
-    assert all(0 <= p <= 1 for *_, p in verdict.token_scores)

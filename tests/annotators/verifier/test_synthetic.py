@@ -8,13 +8,14 @@ from random import Random
 import pytest
 
 from annotators.text.words import words_of
+from annotators.verifier.data import CONTRADICTORY, NO_FACT, SUPPORTED
 from annotators.verifier.synthetic import (
-    CONTRADICTORY,
     FRAMES,
-    SUPPORTED,
+    SMALL_TALK,
+    TALK_REFERENCES,
     Maker,
     Substitutes,
-    changed,
+    _phrase,
     chatty,
     edit,
     exchanged,
@@ -22,6 +23,7 @@ from annotators.verifier.synthetic import (
     numbers_written,
     rejoined,
     rewrite,
+    talk,
     voices,
     with_addition,
     without_brackets,
@@ -73,12 +75,14 @@ def test_only_a_frame_where_no_edit_applies() -> None:
     assert made - {None} <= {frame.format("they walked slowly") for frame in FRAMES}
 
 
-def test_changed_words_by_hand() -> None:
-    before, after = "It was opened in 1902 by Maud.", "It was closed in 1903 by Maud."
-    assert [after[a:b] for a, b in changed(before, after)] == ["closed", "1903"]
-    assert changed(before, before) == ()
-    cut = "It was opened by Maud."  # "in 1902" is gone: the words around it
-    assert [cut[a:b] for a, b in changed(before, cut)] == ["opened by"]
+def test_phrases_are_turned_by_hand() -> None:
+    seen = {_phrase("It is open on Sunday unless it rains, at most twice.", "", Random(seed)) for seed in range(300)}
+    assert "It is open on Sunday, at most twice." in seen  # the exception left out
+    assert "It is open on Sunday if it rains, at most twice." in seen
+    assert "It is open on Sunday unless it rains, at least twice." in seen
+    assert "It is closed on Sunday unless it rains, at most twice." in seen
+    assert "It is open on Monday unless it rains, at most twice." in seen
+    assert _phrase("It rained.", "", Random(0)) is None
 
 
 def test_additions() -> None:
@@ -204,3 +208,11 @@ def test_role_pairs_of_a_document() -> None:
             "Anna Berg was praised by Robert Wilson in a long letter of May 1950.",
             "Robert Wilson was thanked by Anna Berg in a short letter of June 1950.",
         }
+
+
+def test_small_talk_is_no_fact_beside_references() -> None:
+    made = talk(["Who built it?"], [("a",), ("b",)], Random(0))
+    assert len(made) == TALK_REFERENCES * len(SMALL_TALK)
+    assert {e.target for e in made} == {NO_FACT}
+    assert not any("{" in e.sentence for e in made)
+    assert "I don't know who built it." in {e.sentence for e in made}

@@ -1,0 +1,123 @@
+"""What the verifier learns from: pairs beside other texts and without held-out ones, labels with weights, files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from annotators.verifier import data
+from annotators.verifier.data import UNSUPPORTED, Example
+from annotators.verifier.training import SOURCES, usable
+from tests.helpers.labelled_data import DATA, TRAINABLE
+
+
+def words(texts: list[str]) -> Any:
+    """A tokenizer whose tokens are words."""
+    import numpy as np
+
+    places = [[(m.start(), m.end()) for m in __import__("re").finditer(r"\S+", text)] for text in texts]
+    return [(np.arange(len(p)), np.array(p, dtype=np.int64).reshape(-1, 2)) for p in places]
+
+
+def pair(claim: str, evidence: str, label: str, group: str = "g") -> dict[str, str]:
+    return {"source": "vitaminc", "claim": claim, "evidence": evidence, "label": label, "group": group}
+
+
+def test_pairs_with_held_out_texts_are_left_out(tmp_path: Path) -> None:
+    rows = [
+        pair("The mill has 3 wheels.", "It has three wheels.", "supported"),
+        pair("It is old.", "The mill was built in the year 1902. It burnt.", "supported"),
+        pair("It is new.", "It is new.", "supported"),
+    ]
+    (tmp_path / "pairs").mkdir()
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    (tmp_path / "pairs" / "vitaminc.jsonl").write_text(lines, encoding="utf-8")
+    held_out = [{"sentence": "the mill has  3 wheels.", "reference": "The mill was built in the year 1902. It is new."}]
+    kept = data.read_pairs(tmp_path, ["vitaminc"], held_out)
+    assert [row["claim"] for row in kept] == ["It is new."]  # short sentences of evidence are no leak
+
+
+def test_cases_are_one_claim_or_one_evidence() -> None:
+    rows = [
+        pair("It has 3 wheels.", "There are three wheels.", "supported"),
+        pair("It has 3 wheels.", "There are four wheels.", "contradictory"),
+        pair("It is red.", "The house is painted red.", "supported", "h"),
+        pair("It is blue.", "The house is painted red.", "contradictory", "h"),
+    ]
+    made = [e for e in data.pair_examples(rows, 0) if e.target != 2]
+    assert sorted((e.sentence, e.target) for e in made) == [
+        ("It has 3 wheels.", 0), ("It has 3 wheels.", 1), ("It is blue.", 1), ("It is red.", 0),
+    ]  # fmt: skip
+    cases = {e.sentence: e.case for e in made}
+    assert len(set(cases.values())) == 2
+    assert cases["It is red."] == cases["It is blue."]
+
+
+def test_buried_evidence_is_among_unlike_texts() -> None:
+    pool = [f"Ship {n} left the port of Lisbon with {n} sailors." for n in range(30)]
+    pool += ["The gold coin was minted in Rome."]
+    for seed in range(20):
+        found = data.buried("The gold coin was struck in Rome.", "The coin is from Rome.", pool, Random(seed))
+        assert found.count("The gold coin was struck in Rome.") == 1
+        assert "The gold coin was minted in Rome." not in found  # may be a revision of the evidence
+        assert sum(len(text.split()) for text in found) <= data.MOST_WORDS
+    lengths = {len(data.buried("A.", "B.", pool, Random(seed))) for seed in range(30)}
+    assert len(lengths) > 2
+
+
+def test_row_weights_by_hand() -> None:
+    # source a: 4 rows, 1 supported, 3 hallucinated; source b: 1 supported. A cell weighs (its source's rows)^½ / its rows
+    raw = [2 / 1, 2 / 3, 2 / 3, 2 / 3, 1.0]
+    found = data.row_weights(["a", "a", "a", "a", "b"], [0, 1, 2, UNSUPPORTED, 0])
+    assert found == pytest.approx([5 * weight / sum(raw) for weight in raw])
+
+
+def test_changed_words_by_hand() -> None:
+    before, after = "It was opened in 1902 by Maud.", "It was closed in 1903 by Maud."
+    assert [after[a:b] for a, b in data.changed(before, after)] == ["closed", "1903"]
+    assert data.changed(before, before) == ()
+    cut = "It was opened by Maud."  # "in 1902" is gone: the words around it
+    assert [cut[a:b] for a, b in data.changed(before, cut)] == ["opened by"]
+
+
+def test_corrections_are_supported_examples_of_the_case(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [
+        {"id": "1", "label": "supported", "source": "summedits", "sentence": "It is long.", "question": None},
+        {"id": "2", "label": "unsupported", "source": "summedits", "sentence": "It is very short.",
+         "question": "How long?", "correction": "It is very long."},
+        {"id": "3", "label": "unsupported", "source": "begin", "sentence": "It is red.", "question": None,
+         "correction": "It is quite blue."},
+    ]  # fmt: skip
+    reference = "The bridge is very long. " + "Nothing else is said here. " * 9
+    made = data.labelled_examples([{**row, "reference": reference} for row in rows], words, 12)
+    assert [(e.sentence, e.target, e.spans) for e in made] == [
+        ("It is long.", 0, ()), ("It is very short.", UNSUPPORTED, ((11, 16),)), ("It is very long.", 0, ()),
+        ("It is red.", UNSUPPORTED, None),
+    ]  # fmt: skip
+    assert made[1].case == made[2].case != ""
+    assert made[1].question == "How long?"
+    assert all(sum(len(p.split()) for p in e.passages) <= 12 for e in made)
+    assert "The bridge is very long." in made[1].passages
+    data.write_examples(made, tmp_path / "e.jsonl")
+    assert data.read_examples(tmp_path / "e.jsonl") == made
+    assert isinstance(made[0], Example)
+
+
+def test_sources_are_the_english_trainable_ones() -> None:
+    assert set(SOURCES) == TRAINABLE - {"uhgeval", "kdconv", "wice_tokens"}
+
+
+@pytest.mark.slow
+def test_fold_0_shares_no_text_with_other_folds() -> None:
+    if not (DATA / "sentences").is_dir():
+        pytest.skip("skipped: data not here")
+    rows = [row for row in data.read_rows(DATA) if usable(row, SOURCES)]
+    assert {row["source"] for row in rows} == set(SOURCES)
+    for text in ("reference", "sentence"):
+        seen = {row[text] for row in rows if row["fold"] == 0}
+        assert seen
+        assert not seen & {row[text] for row in rows if row["fold"] != 0}
