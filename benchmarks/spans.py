@@ -20,12 +20,12 @@ from typing import Any
 
 import numpy as np
 
+from annotators.base import Sentence as Judged
 from annotators.evaluation.metrics import bootstrap
 from annotators.records import HALLUCINATED, LABELS
 from annotators.text.normalise import clean, original_span
 from annotators.text.sentences import split_sentences
 from annotators.text.words import stem_set, words_of
-from annotators.base import Sentence as Judged
 from annotators.verifier.annotator import DiscriminativeAnnotator, unsupported_spans
 from benchmarks.common import Row, load_rows, parser, row, save
 

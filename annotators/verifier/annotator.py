@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 EMBEDDED = Path(__file__).with_name("embedded")
 VERSION = 1  # raised whenever what is read, or what is made of it, changes: records depend on it
-EVIDENCE_TOKENS = 192
+EVIDENCE_TOKENS = 256
 FURTHER = 3  # windows of that many tokens that the second look reads at most
 MAX_WORDS = 150
 """Sentences of more words are not judged ("too_long"): the windows they need were never seen in training."""
@@ -76,7 +76,7 @@ class DiscriminativeAnnotator(Annotator):
         self.languages = None if languages is None else tuple(languages)
         self.evidence_tokens = evidence_tokens
         digest = hashlib.sha256(
-            f"{VERSION} {verifier.base} {verifier.layers} {self.languages} {evidence_tokens} {FURTHER} "
+            f"{VERSION} {verifier.base} {verifier.layers} {verifier.lora} {self.languages} {evidence_tokens} {FURTHER} "
             f"{MARKED} {MAX_FRAGMENTS} {FIRST_GAIN} {NEXT_GAIN} {MAX_WORDS}".encode()
         )
         digest.update(verifier.fingerprint.encode())
@@ -120,7 +120,9 @@ class DiscriminativeAnnotator(Annotator):
                 )
         try:
             weights = load_file(folder / "verifier.safetensors")
-            verifier = Verifier(config["base"], weights, layers=config["layers"], device=device, dtype=dtype)
+            verifier = Verifier(
+                config["base"], weights, layers=config["layers"], lora=config["lora"], device=device, dtype=dtype
+            )
         except (SafetensorError, KeyError, ValueError, FileNotFoundError) as error:
             raise ValueError(
                 f"{folder}: expected a whole verifier.safetensors: {error}; copy or train it again"
@@ -135,6 +137,7 @@ class DiscriminativeAnnotator(Annotator):
         folder.mkdir(parents=True, exist_ok=True)
         config = {
             "kind": "verifier", "version": VERSION, "base": self.verifier.base, "layers": self.verifier.layers,
+            "lora": self.verifier.lora,
             "languages": self.languages, "evidence_tokens": self.evidence_tokens, "labels": LABELS,
         }  # fmt: skip
         save_file(self.verifier.packed(), folder / "verifier.safetensors")

@@ -162,14 +162,15 @@ def probabilities(logits: np.ndarray) -> np.ndarray:
 class Verifier:
     """A network on ``base`` (hub id or folder; None for the packaged MiniLM) with its tokenizer.
 
-    ``layers`` takes the first so many layers of the base, None all; ``weights`` are what ``packed()`` returned, ready
-    to judge; None is an untrained network in float32. ``device`` None takes cuda where there is one; ``dtype`` "auto"
+    ``layers`` takes the first so many layers of the base, None all; with ``lora`` its matrices stay as they are but for
+    a change of that rank (LoRA), so that the stored weights of a large base are small. ``weights`` are what ``packed()``
+    returned, ready to judge; None is an untrained network in float32. ``device`` None takes cuda where there is one; ``dtype`` "auto"
     is bfloat16 where the hardware has it.
     """
 
     def __init__(
         self, base: str | None = None, weights: dict[str, torch.Tensor] | None = None, *, layers: int | None = None,
-        device: str | None = None, dtype: str = "auto",
+        lora: int | None = None, device: str | None = None, dtype: str = "auto",
     ) -> None:  # fmt: skip
         from transformers import (
             MODEL_FOR_CAUSAL_LM_MAPPING,
@@ -181,11 +182,13 @@ class Verifier:
 
         self.base = base
         self.layers = layers
+        self.lora = lora
         self.device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         if dtype == "auto":
             dtype = "bfloat16" if self.device.startswith("cuda") or cpu_has_bfloat16() else "float32"
         self.dtype = dtype
         folder = base or str(packaged_folder())
+        self._stored: dict[str, torch.Tensor] | None = None  # as they were given: an adapter is merged in
         self.tokenizer: Any = AutoTokenizer.from_pretrained(folder)
         config = AutoConfig.from_pretrained(folder)
         causal = type(config) in MODEL_FOR_CAUSAL_LM_MAPPING and type(config) not in MODEL_FOR_MASKED_LM_MAPPING
@@ -197,9 +200,15 @@ class Verifier:
             model = AutoModel.from_pretrained(
                 folder, config=config, use_safetensors=True, dtype=torch.float32, attn_implementation=attention
             )
+        if lora is not None:
+            from peft import LoraConfig, get_peft_model
+
+            model = get_peft_model(model, LoraConfig(r=lora, lora_alpha=2 * lora, target_modules="all-linear"))
         self.network = Network(model, causal)
         if weights is not None:
-            self._unpack(weights)
+            self._stored = self._unpack(weights)
+            if lora is not None:
+                self.network.base = self.network.base.merge_and_unload()
             self.network.to(getattr(torch, dtype))
         self.network.eval().to(self.device)
         self.limit = min(int(getattr(config, "max_position_embeddings", MAX_TOKENS)), MAX_TOKENS)
@@ -226,9 +235,11 @@ class Verifier:
 
     def packed(self) -> dict[str, torch.Tensor]:
         """What training changed, float16."""
+        if self._stored is not None:
+            return self._stored
         return {n: p.detach().cpu().half() for n, p in self.network.named_parameters() if p.requires_grad}
 
-    def _unpack(self, tensors: dict[str, torch.Tensor]) -> None:
+    def _unpack(self, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         wanted = {name: p for name, p in self.network.named_parameters() if p.requires_grad}
         for name in sorted({*wanted, *tensors}):
             if name not in wanted or name not in tensors or wanted[name].shape != tensors[name].shape:
@@ -236,6 +247,7 @@ class Verifier:
         with torch.no_grad():
             for name, value in tensors.items():
                 wanted[name].copy_(value.float())
+        return tensors
 
     def inputs(self, texts: Sequence[Text]) -> list[Input]:
         """What is read of each text; evidence is cut where the model has no room for more."""

@@ -140,7 +140,8 @@ TURNS = [
     tuple(pair.split("|"))
     for pair in (
         "at least|at most; more than|less than; up to|at least; no more than|no less than; only|not only; "
-        "all|only some; some|no; every|no; both|neither; must|need not; can|cannot; may|may not; always|sometimes; usually|rarely; "
+        "all|only some; some|no; every|no; both|neither; must|need not; can|cannot; may|may not; always|sometimes; "
+        "usually|rarely; "
         "with|without; including|excluding; included|excluded; if|unless; until|after; since|until; before|after; "
         "open|closed; required|optional; morning|evening; minimum|maximum; allowed|not allowed; the first|the last; "
         "for free|for a fee; twice|once; next|previous; same|different; available|unavailable; agreed|refused; "

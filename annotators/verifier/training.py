@@ -29,20 +29,9 @@ from annotators.evaluation.splits import FOLD_NAMES
 from annotators.text.normalise import clean_text
 from annotators.verifier.annotator import EVIDENCE_TOKENS, DiscriminativeAnnotator, unjudgeable
 from annotators.verifier.data import (
-    NO_FACT,
-    PAIR_SHARES,
-    SUPPORTED,
-    Example,
-    Row,
-    labelled_examples,
-    pair_examples,
-    read_examples,
-    read_pairs,
-    read_rows,
-    sentences_of,
-    windows,
-    write_examples,
-)
+    NO_FACT, PAIR_SHARES, SUPPORTED, UNSUPPORTED, UNVERIFIABLE, Example, Row, labelled_examples, pair_examples,
+    read_examples, read_pairs, read_rows, sentences_of, windows, write_examples,
+)  # fmt: skip
 from annotators.verifier.model import Input, Verifier, probabilities
 from annotators.verifier.synthetic import Maker, Substitutes, proper, talk
 
@@ -66,7 +55,7 @@ class Settings:
     """What a training run depends on.
 
     ``data`` has sentences/, binary/, spans/, pairs/ and documents/; ``base`` is a hub id or folder (None: the packaged
-    MiniLM), of which the first ``layers`` layers are taken (None: all); rates are the highest of each stage;
+    MiniLM), of which the first ``layers`` layers are taken (None: all), and trained by LoRA of the rank ``lora`` where given; rates are the highest of each stage;
     ``edited`` and ``replayed`` are the edits and pairs that are mixed into the human labels.
     """
 
@@ -75,6 +64,7 @@ class Settings:
     pairs: tuple[str, ...] = tuple(PAIR_SHARES)
     base: str | None = None
     layers: int | None = None
+    lora: int | None = None
     seed: int = 0
     pair_rate: float = 1.5e-4
     pair_epochs: float = 1.0
@@ -89,7 +79,7 @@ def train_annotator(settings: Settings, work: Path) -> DiscriminativeAnnotator:
     """Train, going on from what an earlier start with the same settings left in ``work``."""
     work.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(settings.seed)
-    verifier = Verifier(settings.base, layers=settings.layers)
+    verifier = Verifier(settings.base, layers=settings.layers, lora=settings.lora)
     rows = read_rows(settings.data)
     held_out = [row for row in rows if row["fold"] not in FOLD_NAMES["train"]]
     pairs = kept(
@@ -109,8 +99,12 @@ def train_annotator(settings: Settings, work: Path) -> DiscriminativeAnnotator:
         verifier, mixed, work / "labels", epochs=1.0, rate=settings.label_rate, tokens=settings.tokens,
         seed=settings.seed,
     )  # fmt: skip
-    trained = Verifier(settings.base, verifier.packed(), layers=settings.layers)  # as it is stored
-    return DiscriminativeAnnotator(trained)
+    return DiscriminativeAnnotator(as_stored(verifier))
+
+
+def as_stored(verifier: Verifier) -> Verifier:
+    """The verifier as it is loaded from what is stored of it, ready to judge."""
+    return Verifier(verifier.base, verifier.packed(), layers=verifier.layers, lora=verifier.lora)
 
 
 def kept(path: Path, make: Callable[[], list[Example]]) -> list[Example]:
@@ -131,9 +125,7 @@ def figures(verifier: Verifier, examples: Sequence[Example]) -> dict[str, float]
     """Accuracy on three-way pairs, and the AUC of supported against contradictory ones."""
     from sklearn.metrics import roc_auc_score
 
-    logits, _ = Verifier(verifier.base, verifier.packed(), layers=verifier.layers)(
-        [(e.question, e.sentence, e.passages) for e in examples]
-    )
+    logits, _ = as_stored(verifier)([(e.question, e.sentence, e.passages) for e in examples])
     chances, targets = probabilities(logits), np.array([example.target for example in examples])
     three, two = targets < UNSUPPORTED, targets < UNVERIFIABLE
     out = {"accuracy": float((chances[three, :3].argmax(1) == targets[three]).mean())}

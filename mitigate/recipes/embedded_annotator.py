@@ -31,6 +31,7 @@ class Options(Recipe):
     pair_sources: list[str] = Field(min_length=1, description="entailment pairs to train on first")
     base: str | None = Field(default=None, description="encoder or language model: hub id or folder; null: MiniLM")
     layers: int | None = Field(default=None, ge=1, description="how many of its layers are taken; null: all")
+    lora: int | None = Field(default=None, ge=1, description="rank of LoRA; null: all weights are trained")
     pairs: Stage = Stage(rate=1.5e-4, epochs=1.0)
     labels: Stage = Stage(rate=8e-5, epochs=2.0)
     edited: int = Field(default=9_000, ge=0, description="edited sentences among the labels")
@@ -60,7 +61,7 @@ def run(options: Options, folder: RunFolder) -> None:
 
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     settings = Settings(
-        options.data, tuple(options.sources), tuple(options.pair_sources), options.base, options.layers, options.seed,
+        options.data, tuple(options.sources), tuple(options.pair_sources), options.base, options.layers, options.lora, options.seed,
         options.pairs.rate, options.pairs.epochs, options.labels.rate, options.labels.epochs, options.edited,
         options.replayed, options.tokens,
     )  # fmt: skip

@@ -70,7 +70,7 @@ def test_buried_evidence_is_among_unlike_texts() -> None:
 
 
 def test_row_weights_by_hand() -> None:
-    # source a: 4 rows, 1 supported, 3 hallucinated; source b: 1 supported. A cell weighs (its source's rows)^½ / its rows
+    # source a: 4 rows, 1 supported, 3 hallucinated; source b: 1 supported; a cell weighs (its source)^½ / its rows
     raw = [2 / 1, 2 / 3, 2 / 3, 2 / 3, 1.0]
     found = data.row_weights(["a", "a", "a", "a", "b"], [0, 1, 2, UNSUPPORTED, 0])
     assert found == pytest.approx([5 * weight / sum(raw) for weight in raw])

@@ -128,6 +128,26 @@ def test_stored_weights_are_of_one_base(base: str, tmp_path: Path) -> None:
         Verifier(save_tiny_bert(tmp_path / "other", 16), stored)
 
 
+def test_an_adapter_is_stored_alone_and_merged(base: str) -> None:
+    torch.manual_seed(4)
+    verifier = Verifier(base, lora=2, dtype="float32")
+    with torch.no_grad():
+        for name, parameter in verifier.network.named_parameters():
+            if "lora_B" in name:
+                parameter.add_(0.3 * torch.randn_like(parameter))
+    stored = verifier.packed()
+    assert all("lora_" in name for name in stored if name.startswith("base."))
+    merged = Verifier(base, stored, lora=2, dtype="float32")
+    assert merged.fingerprint == verifier.fingerprint
+    text = ("", "It is 134 metres long.", DOCUMENT)
+    assert merged([text])[0] == pytest.approx(verifier([text])[0], abs=2e-3)  # stored as float16
+    plain = Verifier(base, lora=2, dtype="float32")
+    plain.network.load_state_dict(
+        {n: v for n, v in verifier.network.state_dict().items() if "lora" not in n}, strict=False
+    )
+    assert np.abs(plain([text])[0] - verifier([text])[0]).max() > 2e-2
+
+
 def test_a_base_is_cut_to_its_first_layers(tmp_path: Path) -> None:
     folder = str(save_decoder(tmp_path))
     names = Verifier(folder, layers=1).packed()
