@@ -25,8 +25,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from engines.types import EngineError
 
 if TYPE_CHECKING:
@@ -230,6 +228,7 @@ def _copy(weights: Path, folder: Path) -> None:
 
 def _from_e5s1(source: Path, folder: Path) -> None:
     """A BERT encoder with an XLM-RoBERTa tokenizer and sentence-transformers' settings, from an E5S1 file."""
+    import numpy as np
     import torch
     from safetensors.torch import save_file
 
@@ -387,13 +386,13 @@ def charsmap(replacements: Mapping[str, str]) -> bytes:
         for byte, child in node.items():
             units[base ^ byte] = byte if byte else child | 1 << 31
             waiting += [(child, base ^ byte)] if byte else []
-    packed = np.array(units, "<u4").tobytes()
+    packed = struct.pack(f"<{len(units)}I", *units)
     return struct.pack("<I", len(packed)) + packed + bytes(texts)
 
 
 def _shortest(value: float) -> float:
     """A float32 as it was written: 1e-05, not 9.999999747378752e-06."""
-    return float(str(np.float32(value)))
+    return float(f"{value:.7g}")
 
 
 # --- smollm2: a GGUF file of the llama architecture ---------------------------------------------------------------
