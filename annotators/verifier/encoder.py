@@ -21,7 +21,8 @@ from torch import nn
 from annotators.records import LABELS
 from annotators.text.words import Words, stem_set, words_of
 from annotators.verifier.causal import tokenize
-from engines.embedding import batches, cpu_has_bfloat16, packaged_folder
+from engines.checkpoint import locate
+from engines.embedding import batches, cpu_has_bfloat16
 
 EXCERPT_TOKENS = 88
 LEAST_GAIN = 0.08  # share of a sentence's word weight that a further passage has to add to be read
@@ -160,7 +161,7 @@ class PairEncoder:
         if dtype == "auto":
             dtype = "bfloat16" if self.device.startswith("cuda") or cpu_has_bfloat16() else "float32"
         self.dtype = dtype
-        self._folder = base or str(packaged_folder())
+        self._folder = locate(base or "packaged:minilm")
         self.tokenizer: Any = AutoTokenizer.from_pretrained(self._folder)
         # The model's own attention code is faster than torch's in training on a CPU, and slower in judging.
         self.model = PairModel(self._load("eager" if weights is None else "sdpa"))

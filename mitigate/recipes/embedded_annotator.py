@@ -13,6 +13,7 @@ from typing import Literal
 from pydantic import Field
 
 from mitigate.io import UsageError
+from mitigate.models import ModelName
 from mitigate.recipes.config import Recipe, Section
 from mitigate.recipes.folder import RunFolder
 
@@ -28,8 +29,8 @@ class Options(Recipe):
     task: Literal["embedded-annotator"]
     data: Path = Field(description="folder with sentences/ and binary/: labelled sentences, JSON Lines")
     sources: list[str] = Field(min_length=1, description="of `data`, the ones to train on; English rows")
-    base: str | None = Field(default=None, description="of the pair encoder: hub id or folder; null: MiniLM")
-    embedder: str | None = Field(default=None, description="for windows and features: likewise")
+    base: ModelName | None = Field(default=None, description="of the pair encoder: hub id, folder or packaged:NAME")
+    embedder: ModelName | None = Field(default=None, description="for windows and features: likewise")
     edits: Stage = Stage(rate=1.2e-4, epochs=1.0)
     labels: Stage = Stage(rate=8e-5, epochs=2.0)
     batch: int = Field(default=32, ge=1, description="rows of a step")
