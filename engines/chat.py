@@ -1,6 +1,6 @@
 """Engine strings: ``KIND:MODEL[@BASE_URL]`` → an engine.
 
-    transformers:PATH_OR_ID                        a local checkpoint, in this process
+    transformers:PATH_OR_ID                        a local checkpoint, or packaged:NAME, in this process
     vllm:PATH_OR_ID                                the same through vLLM's offline ``LLM``
     openai:MODEL@http://127.0.0.1:8000/v1          any OpenAI-compatible server (key: OPENAI_API_KEY)
     openai:MODEL                                   OpenAI itself, or the client's OPENAI_BASE_URL
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from engines import packaged
 from engines.cache import CachedEngine, ResponseCache
 from engines.types import Engine
 
@@ -48,6 +49,8 @@ def parse_engine(text: str) -> EngineSpec:
     model, url = (rest[: found.start()], rest[found.end() :]) if found else (rest, None)
     if not model.strip() or model != model.strip():
         raise ValueError(f"engine {text!r}: the model after '{kind}:' is empty or has blanks around it")
+    if kind != "openai":
+        packaged.checked(model)
     if url is None:
         if kind == "openai" and re.search(r"@(localhost|[\w.-]+:\d+|\d+\.\d+\.\d+\.\d+)(/|$)", model):
             raise ValueError(f"engine {text!r}: the base URL after '@' must begin with http:// or https://")

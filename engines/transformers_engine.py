@@ -27,7 +27,7 @@ from transformers import (
     TopPLogitsWarper,
 )
 
-from engines.checkpoint import checkpoint_state, locate, not_partitioned, prompt_ids
+from engines.checkpoint import checkpoint_identity, locate, not_partitioned, prompt_ids
 from engines.types import Chat, ChatResult, OnResult, Sample, Sampling, Token, chat_seed, check_chats
 
 log = logging.getLogger(__name__)
@@ -155,7 +155,7 @@ class TransformersEngine:
             )
         self.model: Any = loaded.to(self.device).eval()  # type: ignore[arg-type]
         self.identity = {
-            "engine": "transformers", "model": where, "state": checkpoint_state(where),
+            "engine": "transformers", **checkpoint_identity(model, where),
             "dtype": str(self.dtype).removeprefix("torch."),
         }  # fmt: skip
         ends = self.model.generation_config.eos_token_id

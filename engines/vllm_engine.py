@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from engines.checkpoint import checkpoint_state, locate
+from engines.checkpoint import checkpoint_identity, locate
 from engines.types import Chat, ChatResult, OnResult, Sample, Sampling, Token, chat_seed, check_chats
 
 CHUNK = 1024  # chats handed over at once: what was answered is passed on after each chunk
@@ -40,7 +40,7 @@ class VllmEngine:
         where = locate(model)
         self._llm: Any = vllm.LLM(model=where, dtype=dtype, trust_remote_code=False, **options)
         self.identity = {
-            "engine": "vllm", "model": where, "state": checkpoint_state(where), "dtype": dtype,
+            "engine": "vllm", **checkpoint_identity(model, where), "dtype": dtype,
             "quantization": options.get("quantization"),
         }  # fmt: skip
 

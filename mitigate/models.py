@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, Field
 
 from annotators.base import Annotator
 from annotators.records import SentenceAnnotation
 from annotators.text.sentences import split_sentences
 from annotators.text.words import is_chinese
+from engines import packaged
 from engines.cache import CachedEngine
 from engines.chat import load_engine, parse_engine
 from engines.types import Engine
@@ -29,6 +30,8 @@ from mitigate.io import Record, UsageError, counted
 
 EngineName = Annotated[str, AfterValidator(lambda text: str(parse_engine(text)))]
 """An option of a recipe: KIND:MODEL[@BASE_URL]."""
+ModelName = Annotated[str, Field(min_length=1), AfterValidator(lambda text: packaged.checked(text))]
+"""An option of a recipe: a folder, a hub id or packaged:NAME."""
 TFIDF = "character TF-IDF"
 Tell = Callable[[str], None]
 

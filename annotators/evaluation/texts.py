@@ -105,7 +105,7 @@ def bert_scores(
         from bert_score import BERTScorer
     except ImportError as error:
         raise ImportError("BERTScore needs bert-score: pip install 'hallucination-toolkit[bertscore]'") from error
-    from engines.embedding import packaged_folder
+    from engines.checkpoint import locate
 
     out: list[float | None] = [None] * len(rows)  # 0 for a row that was not checked
     names: dict[str, str] = {}
@@ -117,9 +117,10 @@ def bert_scores(
         numbers = [i for i, row in enumerate(rows) if language_of_row(row) == language and gold_text(row) is not None]
         if not numbers:
             continue
+        where = locate("packaged:minilm" if known else name)
         scorer = BERTScorer(
-            model_type=str(packaged_folder()) if known else name,
-            num_layers=6 if known else None if models == "paper" else _layers(name),
+            model_type=where,
+            num_layers=6 if known else None if models == "paper" else _layers(where),
             rescale_with_baseline=False,
         )
         names[language] = "all-MiniLM-L6-v2 (packaged, layer 6)" if known else name

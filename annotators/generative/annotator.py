@@ -63,9 +63,9 @@ class GenerativeAnnotator(Annotator):
         made_of: list[Any] = [VERSION, dict(engine.identity), options.chooser.identity, options.protocol]
         made_of += [TOP, options.window, options.max_retries, options.max_tokens, options.logprobs]
         if options.window != "whole":
-            from engines.embedding import PACKAGED_SHA256
+            from engines.packaged import PACKAGED
 
-            made_of += [options.window_tokens, embedder.fingerprint if embedder else PACKAGED_SHA256]
+            made_of += [options.window_tokens, embedder.fingerprint if embedder else PACKAGED["minilm"].sha256]
         if options.max_retries:
             made_of.append(options.seed)
         self.fingerprint = hashlib.sha256(canonical(made_of).encode()).hexdigest()[:16]

@@ -34,6 +34,7 @@ from annotators.retrieval.passages import index_references
 from annotators.retrieval.window import select
 from annotators.text.language import declared_or_found
 from annotators.verifier.data import TARGET, UNSUPPORTED
+from engines.checkpoint import locate
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -525,14 +526,16 @@ def new_head(checkpoint: str, *, dtype: Any = None, seed: int = 0) -> PreTrained
     import torch
     from transformers import AutoConfig, set_seed
 
-    config = AutoConfig.from_pretrained(checkpoint)
+    folder = locate(checkpoint)
+    config = AutoConfig.from_pretrained(folder)
     config.num_labels = len(LABELS)
     config.id2label = dict(enumerate(LABELS))
     config.label2id = {label: n for n, label in enumerate(LABELS)}
     set_seed(seed)
     model: PreTrainedModel = token_classifier(config).from_pretrained(
-        checkpoint, config=config, dtype=dtype or torch.float32, ignore_mismatched_sizes=True
+        folder, config=config, dtype=dtype or torch.float32, ignore_mismatched_sizes=True
     )
+    model.name_or_path = checkpoint  # an adapter names its base so, on whatever machine
     return model
 
 
@@ -582,7 +585,7 @@ def load_tokenizer(folder: str) -> PreTrainedTokenizerBase:
     """The checkpoint's tokenizer; ValueError where it is not a fast one."""
     from transformers import AutoTokenizer
 
-    tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(folder)
+    tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(locate(folder))
     if not tokenizer.is_fast:
         raise ValueError(
             f"{folder}: expected a fast tokenizer (tokenizer.json), which gives character offsets, got "

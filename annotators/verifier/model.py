@@ -21,8 +21,8 @@ from torch import nn
 
 from annotators.text.words import words_of
 from annotators.verifier.causal import tokenize
-from engines.checkpoint import quiet_loading
-from engines.embedding import batches, cpu_has_bfloat16, packaged_folder
+from engines.checkpoint import locate, quiet_loading
+from engines.embedding import batches, cpu_has_bfloat16
 
 QUESTION, SENTENCE, EVIDENCE = range(3)
 N_STATES = 7
@@ -30,6 +30,7 @@ N_STATES = 7
 N_KINDS = 3 * N_STATES
 QUESTION_TOKENS, SENTENCE_TOKENS = 32, 160  # what is read of a question (its end) and of a sentence (its beginning)
 MAX_TOKENS = 512
+MINILM = "packaged:minilm"
 BATCH_TOKENS = {"cpu": 2048, "cuda": 65536}  # padded tokens of one pass
 CUES = {EVIDENCE: "Evidence:", QUESTION: "\nQuestion:", SENTENCE: "\nStatement:"}
 VERDICT = "\nVerdict:"
@@ -160,16 +161,16 @@ def probabilities(logits: np.ndarray) -> np.ndarray:
 
 
 class Verifier:
-    """A network on ``base`` (hub id or folder; None for the packaged MiniLM) with its tokenizer.
+    """A network on ``base`` (hub id, folder or packaged model) with its tokenizer.
 
     ``layers`` takes the first so many layers of the base, None all; with ``lora`` its matrices stay as they are but for
-    a change of that rank (LoRA), so that the stored weights of a large base are small. ``weights`` are what ``packed()``
-    returned, ready to judge; None is an untrained network in float32. ``device`` None takes cuda where there is one; ``dtype`` "auto"
-    is bfloat16 where the hardware has it.
+    a change of that rank (LoRA), so that what is stored of a large base is small. ``weights`` are what ``packed()``
+    returned, ready to judge; None is an untrained network in float32. ``device`` None takes cuda where there is one;
+    ``dtype`` "auto" is bfloat16 where the hardware has it.
     """
 
     def __init__(
-        self, base: str | None = None, weights: dict[str, torch.Tensor] | None = None, *, layers: int | None = None,
+        self, base: str = MINILM, weights: dict[str, torch.Tensor] | None = None, *, layers: int | None = None,
         lora: int | None = None, device: str | None = None, dtype: str = "auto",
     ) -> None:  # fmt: skip
         from transformers import (
@@ -187,7 +188,7 @@ class Verifier:
         if dtype == "auto":
             dtype = "bfloat16" if self.device.startswith("cuda") or cpu_has_bfloat16() else "float32"
         self.dtype = dtype
-        folder = base or str(packaged_folder())
+        folder = locate(base)
         self._stored: dict[str, torch.Tensor] | None = None  # as they were given: an adapter is merged in
         self.tokenizer: Any = AutoTokenizer.from_pretrained(folder)
         config = AutoConfig.from_pretrained(folder)

@@ -32,7 +32,7 @@ from annotators.verifier.data import (
     NO_FACT, PAIR_SHARES, SUPPORTED, UNSUPPORTED, UNVERIFIABLE, Example, Row, labelled_examples, pair_examples,
     read_examples, read_pairs, read_rows, sentences_of, windows, write_examples,
 )  # fmt: skip
-from annotators.verifier.model import Input, Verifier, probabilities
+from annotators.verifier.model import MINILM, Input, Verifier, probabilities
 from annotators.verifier.synthetic import Maker, Substitutes, proper, talk
 
 log = logging.getLogger(__name__)
@@ -54,15 +54,14 @@ CHECKPOINT_STEPS = 100
 class Settings:
     """What a training run depends on.
 
-    ``data`` has sentences/, binary/, spans/, pairs/ and documents/; ``base`` is a hub id or folder (None: the packaged
-    MiniLM), of which the first ``layers`` layers are taken (None: all), and trained by LoRA of the rank ``lora`` where given; rates are the highest of each stage;
+    ``data`` has sentences/, binary/, spans/, pairs/ and documents/; ``base`` is a hub id, folder or packaged model, of which the first ``layers`` layers are taken (None: all), and trained by LoRA of the rank ``lora`` where given; rates are the highest of each stage;
     ``edited`` and ``replayed`` are the edits and pairs that are mixed into the human labels.
     """
 
     data: Path
     sources: tuple[str, ...] = SOURCES
     pairs: tuple[str, ...] = tuple(PAIR_SHARES)
-    base: str | None = None
+    base: str = MINILM
     layers: int | None = None
     lora: int | None = None
     seed: int = 0

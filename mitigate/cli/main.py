@@ -14,7 +14,20 @@ from typing import TYPE_CHECKING
 
 from engines.cache import CacheError
 from engines.types import EngineError
-from mitigate.cli import annotate, build_preferences, calibrate, correct, demo, evaluate, fewl, judge, run, serve, stats
+from mitigate.cli import (
+    annotate,
+    build_preferences,
+    calibrate,
+    correct,
+    demo,
+    evaluate,
+    fewl,
+    judge,
+    models,
+    run,
+    serve,
+    stats,
+)
 from mitigate.cli.options import Parser
 from mitigate.io import FAILED, OutputError, UsageError, say
 from mitigate.scale import PartsError
@@ -22,7 +35,7 @@ from mitigate.scale import PartsError
 if TYPE_CHECKING:
     from annotators.base import Annotator
 
-COMMANDS = (annotate, build_preferences, calibrate, correct, demo, evaluate, fewl, judge, serve, stats)
+COMMANDS = (annotate, build_preferences, calibrate, correct, demo, evaluate, fewl, judge, models, serve, stats)
 
 
 def build_parser(program: str = "mitigate", annotators: Mapping[str, Annotator] | None = None) -> Parser:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from mitigate.models import EngineName
+from mitigate.models import EngineName, ModelName
 from mitigate.recipes.config import Recipe, Section, recipes_folder
 
 
@@ -76,7 +76,7 @@ class Options(Recipe):
     answers: list[Answer] = Field(min_length=1)
     annotator: str = Field(default="embedded", min_length=1, description="embedded, path, hub id, generative:…")
     annotator_options: dict[str, Any] = Field(default={}, description="of a generative one: protocol, prompt, window…")
-    embedder: str | None = Field(default=None, description="hub id or folder; null: the packaged MiniLM")
+    embedder: ModelName | None = Field(default=None, description="hub id, folder or packaged:NAME; null: MiniLM")
     document_characters: int = Field(
         default=24_000, ge=200, description="of a document that LLMs are shown; the annotator reads all of it"
     )

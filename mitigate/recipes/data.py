@@ -36,6 +36,7 @@ from mitigate.io import (
     shown,
     tell_rejected,
 )
+from mitigate.models import ModelName
 from mitigate.recipes.config import Section
 from mitigate.recipes.folder import REJECTED, RunFolder
 from mitigate.recipes.options import Base, Columns
@@ -175,7 +176,7 @@ class Scoring(Section):
     """How FEWL scores; the fields of `fewl.score.FewlOptions` that a recipe sets."""
 
     similarity: str = Field(default="cosine", description="cosine, rouge-l, new-words or annotator:NAME")
-    embedding: str = Field(default="auto", description="auto, tfidf, or a folder or hub id")
+    embedding: ModelName = Field(default="auto", description="auto, tfidf, or a folder, hub id or packaged:NAME")
     aggregation: Aggregation = "paper"
     divergence: Divergence = "tv"
     expertise: Literal["similarity", "uniform"] = "uniform"

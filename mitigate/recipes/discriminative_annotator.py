@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from mitigate.models import ModelName
 from mitigate.recipes import annotator_training as shared
 from mitigate.recipes.config import Recipe
 from mitigate.recipes.folder import RunFolder
@@ -28,7 +29,7 @@ class DiscriminativeTraining(Training):
 
 class Options(Recipe):
     task: Literal["discriminative-annotator"]
-    base: str = Field(min_length=1, description="folder or hub id of a decoder, or of a token classifier")
+    base: ModelName = Field(description="folder, hub id or packaged:NAME of a decoder, or of a token classifier")
     data: shared.Data
     training: DiscriminativeTraining = DiscriminativeTraining()
     lora: Lora | None = None

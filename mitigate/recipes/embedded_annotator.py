@@ -13,6 +13,7 @@ from typing import Literal
 from pydantic import Field
 
 from mitigate.io import UsageError
+from mitigate.models import ModelName
 from mitigate.recipes.config import Recipe, Section
 from mitigate.recipes.folder import RunFolder
 
@@ -29,7 +30,7 @@ class Options(Recipe):
     data: Path = Field(description="folder with sentences/, binary/, pairs/ and documents/, JSON Lines")
     sources: list[str] = Field(min_length=1, description="labelled sentences to train on; English rows")
     pair_sources: list[str] = Field(min_length=1, description="entailment pairs to train on first")
-    base: str | None = Field(default=None, description="encoder or language model: hub id or folder; null: MiniLM")
+    base: ModelName = Field(default="packaged:minilm", description="encoder or language model")
     layers: int | None = Field(default=None, ge=1, description="how many of its layers are taken; null: all")
     lora: int | None = Field(default=None, ge=1, description="rank of LoRA; null: all weights are trained")
     pairs: Stage = Stage(rate=1.5e-4, epochs=1.0)

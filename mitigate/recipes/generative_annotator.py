@@ -16,6 +16,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator
 
 from mitigate.io import UsageError
+from mitigate.models import ModelName
 from mitigate.recipes.annotator_training import ANNOTATOR, Data, Rows, load_splits, watched
 from mitigate.recipes.config import Recipe, Section
 from mitigate.recipes.folder import RunFolder
@@ -49,7 +50,7 @@ class Mix(Section):
 
 class Options(Recipe):
     task: Literal["generative-annotator"]
-    base: str = Field(min_length=1, description="folder or hub id of a causal LM")
+    base: ModelName = Field(description="folder, hub id or packaged:NAME of a causal LM")
     data: Data
     training: GenerativeTraining = GenerativeTraining()
     lora: Lora | None = None

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from engines.checkpoint import locate
 from mitigate.io import UsageError
 from mitigate.recipes import options as shared
 from mitigate.recipes import runner
@@ -95,7 +96,8 @@ def train(options: Options, questions: Questions, folder: RunFolder) -> None:
     from mitigate.recipes.trainer import fit_and_save, lora_config, rl_arguments
     from mitigate.rl.dpo import MASK_DPO, MaskDPOCollator
 
-    tokenizer: Any = AutoTokenizer.from_pretrained(options.model, trust_remote_code=False)
+    model = locate(options.model)
+    tokenizer: Any = AutoTokenizer.from_pretrained(model, trust_remote_code=False)
     chosen, processes = options.trainer, options.processes
     batch = chosen.per_device_batch or chosen.batch // processes
     args = DPOConfig(
@@ -104,7 +106,7 @@ def train(options: Options, questions: Questions, folder: RunFolder) -> None:
         max_length=chosen.max_length,
     )  # fmt: skip
     trainer = DPOTrainer(
-        options.model, args=args, train_dataset=Dataset.from_list(folder.rows(PAIRS)), processing_class=tokenizer,
+        model, args=args, train_dataset=Dataset.from_list(folder.rows(PAIRS)), processing_class=tokenizer,
         data_collator=MaskDPOCollator(tokenizer, max_length=chosen.max_length) if chosen.masked else None,
         peft_config=lora_config(options.lora),
     )  # fmt: skip

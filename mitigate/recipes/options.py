@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from mitigate.io import UsageError
+from mitigate.models import ModelName
 from mitigate.recipes.config import Recipe, Section, recipes_folder
 from mitigate.rewards.config import Reward, check_calibration
 
@@ -101,7 +102,7 @@ class Launch(Section):
 class Base(Recipe):
     """The options of both tasks."""
 
-    model: str = Field(min_length=1, description="folder or hub id of a chat model")
+    model: ModelName = Field(description="folder, hub id or packaged:NAME of a chat model")
     data: str = Field(min_length=1, description="JSON Lines file or hub id")
     split: str = Field(default="train", description="of a hub data set")
     columns: Columns = Columns()
@@ -187,7 +188,7 @@ def check_base(options: Base) -> None:
     for name, path in (options.evaluation.data or {}).items():
         if not Path(path).is_file():
             raise UsageError(f"evaluation.data: {name}: no such file {path!r}; expected JSON Lines")
-    _check_place("model", options.model, ())
+    _check_place("model", options.model, ("packaged:",))
     if options.evaluation.engine == "vllm" and find_spec("vllm") is None:
         raise UsageError("evaluation.engine: vllm is not installed: pip install 'hallucination-toolkit[vllm]'")
     if options.launch is not None and not options.launch.file().is_file():

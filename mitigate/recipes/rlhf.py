@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from engines.checkpoint import locate
 from mitigate.io import UsageError
 from mitigate.recipes import options as shared
 from mitigate.recipes import runner
@@ -101,7 +102,8 @@ def train(options: Options, questions: Questions, folder: RunFolder) -> None:
     from mitigate.rl.grpo import SentenceGRPOTrainer
 
     chosen = options.trainer
-    tokenizer: Any = AutoTokenizer.from_pretrained(options.model, padding_side="left", trust_remote_code=False)
+    model = locate(options.model)
+    tokenizer: Any = AutoTokenizer.from_pretrained(model, padding_side="left", trust_remote_code=False)
     args = GRPOConfig(
         **rl_arguments(options, chosen, folder), **(options.vllm.arguments() if options.vllm else {}),
         max_steps=chosen.steps, per_device_train_batch_size=options.per_device,
@@ -115,10 +117,10 @@ def train(options: Options, questions: Questions, folder: RunFolder) -> None:
     common["peft_config"] = lora_config(options.lora)
     functions = rewards(options, questions, tokenizer.eos_token_id)
     if chosen.credit == "sequence":
-        trainer = GRPOTrainer(options.model, functions, **common)
+        trainer = GRPOTrainer(model, functions, **common)
     else:
         credit = Credit(gamma=chosen.gamma, sequence_share=chosen.sequence_share, eos=chosen.eos)
-        trainer = SentenceGRPOTrainer(options.model, functions, credit=credit, **common)
+        trainer = SentenceGRPOTrainer(model, functions, credit=credit, **common)
     fit_and_save(trainer, folder)
 
 

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from mitigate.io import Record, UsageError
+from mitigate.models import ModelName
 from mitigate.recipes.config import Recipe
 from mitigate.recipes.data import By, Scoring, picks, read_records
 from mitigate.recipes.folder import RunFolder
@@ -23,7 +24,7 @@ from mitigate.recipes.trainer import CHECKPOINTS, MODEL, fit, load_lm, losses, s
 
 class Options(Recipe):
     task: Literal["sft"]
-    model: str = Field(min_length=1, description="folder or hub id of a causal LM")
+    model: ModelName = Field(description="folder, hub id or packaged:NAME of a causal LM")
     data: Path = Field(description="FEWL records with answers and reference_answers, JSON Lines")
     pick: By = Field(default="fewl", description="fewl, baseline, or labels (the ceiling)")
     baseline: str = Field(min_length=1, description="the reference LLM that the baseline scores with")

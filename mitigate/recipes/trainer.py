@@ -20,6 +20,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Literal
 
+from engines.checkpoint import locate
 from mitigate.io import progress
 from mitigate.recipes.folder import RunFolder
 from mitigate.recipes.options import Base, Lora, Training
@@ -116,6 +117,7 @@ def load_lm(name: str) -> tuple[Any, Any]:
     """A causal LM in float32 and its tokenizer, which gets a padding token where it has none."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
+    name = locate(name)
     tokenizer = AutoTokenizer.from_pretrained(name)
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token

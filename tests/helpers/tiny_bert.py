@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from transformers import BertConfig, BertModel
 
-from engines.embedding import packaged_folder
+from engines.packaged import folder_of
 
 
 def save_tiny_bert(folder: Path, width: int) -> str:
@@ -19,5 +19,5 @@ def save_tiny_bert(folder: Path, width: int) -> str:
     )
     BertModel(config, add_pooling_layer=False).save_pretrained(folder)
     for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json"):
-        shutil.copy(packaged_folder() / name, folder)
+        shutil.copy(folder_of("minilm") / name, folder)
     return str(folder)

@@ -194,7 +194,8 @@ def test_the_recipe_states_the_defaults() -> None:
     options = Options.model_validate(given)
     defaults = Settings(options.data)
     assert (tuple(options.sources), tuple(options.pair_sources)) == (SOURCES, defaults.pairs)
-    assert (options.base, options.layers, options.seed, options.tokens) == (None, None, 0, defaults.tokens)
+    assert (options.base, options.layers, options.lora, options.seed) == (defaults.base, None, None, 0)
+    assert options.tokens == defaults.tokens
     assert (options.pairs.rate, options.pairs.epochs) == (defaults.pair_rate, defaults.pair_epochs)
     assert (options.labels.rate, options.labels.epochs) == (defaults.label_rate, defaults.label_epochs)
     assert (options.edited, options.replayed) == (defaults.edited, defaults.replayed)
