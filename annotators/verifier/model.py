@@ -202,14 +202,19 @@ class Verifier:
                 folder, config=config, use_safetensors=True, dtype=torch.float32, attn_implementation=attention
             )
         if lora is not None:
-            from peft import LoraConfig, get_peft_model
+            from peft import LoraConfig, inject_adapter_in_model
 
-            model = get_peft_model(model, LoraConfig(r=lora, lora_alpha=2 * lora, target_modules="all-linear"))
+            config_of_change = LoraConfig(r=lora, lora_alpha=2 * lora, target_modules="all-linear")
+            model = inject_adapter_in_model(config_of_change, model)
         self.network = Network(model, causal)
         if weights is not None:
             self._stored = self._unpack(weights)
             if lora is not None:
-                self.network.base = self.network.base.merge_and_unload()
+                from peft.tuners.tuners_utils import BaseTunerLayer
+
+                for module in self.network.modules():
+                    if isinstance(module, BaseTunerLayer):
+                        module.merge()
             self.network.to(getattr(torch, dtype))
         self.network.eval().to(self.device)
         self.limit = min(int(getattr(config, "max_position_embeddings", MAX_TOKENS)), MAX_TOKENS)

@@ -29,8 +29,21 @@ from annotators.evaluation.splits import FOLD_NAMES
 from annotators.text.normalise import clean_text
 from annotators.verifier.annotator import EVIDENCE_TOKENS, DiscriminativeAnnotator, unjudgeable
 from annotators.verifier.data import (
-    NO_FACT, PAIR_SHARES, SUPPORTED, UNSUPPORTED, UNVERIFIABLE, Example, Row, labelled_examples, pair_examples,
-    read_examples, read_pairs, read_rows, sentences_of, windows, write_examples,
+    NO_FACT,
+    PAIR_SHARES,
+    SUPPORTED,
+    UNSUPPORTED,
+    UNVERIFIABLE,
+    Example,
+    Row,
+    labelled_examples,
+    pair_examples,
+    read_examples,
+    read_pairs,
+    read_rows,
+    sentences_of,
+    windows,
+    write_examples,
 )  # fmt: skip
 from annotators.verifier.model import MINILM, Input, Verifier, probabilities
 from annotators.verifier.synthetic import Maker, Substitutes, proper, talk
@@ -54,8 +67,10 @@ CHECKPOINT_STEPS = 100
 class Settings:
     """What a training run depends on.
 
-    ``data`` has sentences/, binary/, spans/, pairs/ and documents/; ``base`` is a hub id, folder or packaged model, of which the first ``layers`` layers are taken (None: all), and trained by LoRA of the rank ``lora`` where given; rates are the highest of each stage;
-    ``edited`` and ``replayed`` are the edits and pairs that are mixed into the human labels.
+    ``data`` has sentences/, binary/, spans/, pairs/ and documents/; ``base`` is a hub id, folder or packaged model, of
+    which the first ``layers`` layers are taken (None: all) and trained by LoRA of the rank ``lora`` where one is given;
+    rates are the highest of each stage; ``edited`` and ``replayed`` are the edits and pairs that are mixed into the
+    human labels; a step reads ``tokens`` tokens.
     """
 
     data: Path

@@ -62,9 +62,9 @@ def run(options: Options, folder: RunFolder) -> None:
 
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     settings = Settings(
-        options.data, tuple(options.sources), tuple(options.pair_sources), options.base, options.layers, options.lora, options.seed,
-        options.pairs.rate, options.pairs.epochs, options.labels.rate, options.labels.epochs, options.edited,
-        options.replayed, options.tokens,
+        options.data, tuple(options.sources), tuple(options.pair_sources), options.base, options.layers, options.lora,
+        options.seed, options.pairs.rate, options.pairs.epochs, options.labels.rate, options.labels.epochs,
+        options.edited, options.replayed, options.tokens,
     )  # fmt: skip
     annotator = train_annotator(settings, folder / "work")
     annotator.save_pretrained(folder / "annotator")

@@ -145,7 +145,7 @@ def test_an_adapter_is_stored_alone_and_merged(base: str) -> None:
     plain.network.load_state_dict(
         {n: v for n, v in verifier.network.state_dict().items() if "lora" not in n}, strict=False
     )
-    assert np.abs(plain([text])[0] - verifier([text])[0]).max() > 2e-2
+    assert np.abs(plain([text])[0] - verifier([text])[0]).max() > 5e-3
 
 
 def test_a_base_is_cut_to_its_first_layers(tmp_path: Path) -> None:
