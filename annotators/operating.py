@@ -273,6 +273,11 @@ def precision_at(rate: float, caught: float | None, false: float | None) -> floa
     return rate * caught / (rate * caught + (1 - rate) * false)
 
 
+def codes_of(judged: Sequence[SentenceAnnotation]) -> Ints:
+    """(n,) verdicts of judged sentences, as positions in LABELS or UNSURE."""
+    return np.array([UNSURE if s.label is None else LABELS.index(s.label) for s in judged], dtype=np.int64)
+
+
 def operating_table(
     verdicts: Ints, gold: Sequence[str], weights: Floats, groups: Sequence[Hashable], n_resamples: int = 1000
 ) -> dict[str, dict[str, Any]]:
