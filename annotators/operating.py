@@ -158,18 +158,18 @@ class Calibration:
             raise ValueError(f"{path}: expected a file of `mitigate calibrate` of this version; fit it again")
         try:
             found = cls(**{**row, "point": OperatingPoint(**row["point"])})
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"{path}: expected a sigmoid and an operating point ({error}); fit it again") from error
-        rates = [found.point.flag_at, found.point.support_at, found.point.expected_rate, found.point.fitted_rate]
-        numbers = [found.slope, found.intercept, *rates]
-        if not all(type(x) in (int, float) and math.isfinite(x) for x in numbers) or found.slope <= 0:
-            raise ValueError(f"{path}: expected slope > 0, an intercept and thresholds as numbers; fit it again")
-        if not all(0 < x < 1 for x in rates) or rates[0] + rates[1] < 1 - 1e-9:
-            raise ValueError(f"{path}: expected thresholds and rates in (0, 1), flag_at + support_at ≥ 1; fit it again")
-        if not all(isinstance(text, str) for text in (found.annotator, found.point.name)) or not isinstance(
-            found.report, dict
-        ):
-            raise ValueError(f"{path}: expected an annotator's fingerprint, a name and a report; fit it again")
+            point = found.point
+            rates = [point.flag_at, point.support_at, point.expected_rate, point.fitted_rate]
+            numbers = all(type(x) in (int, float) and math.isfinite(x) for x in (found.slope, found.intercept, *rates))
+            texts = isinstance(found.annotator, str) and isinstance(point.name, str) and isinstance(found.report, dict)
+            good = numbers and texts and found.slope > 0 and all(0 < x < 1 for x in rates) and sum(rates[:2]) > 1 - 1e-9
+        except (KeyError, TypeError):
+            good = False
+        if not good:
+            raise ValueError(
+                f"{path}: expected a fingerprint, a slope above 0, an intercept, a report, and a point with a name, "
+                "rates and thresholds in (0, 1), the two thresholds together at least 1; fit it again"
+            )
         return found
 
 
