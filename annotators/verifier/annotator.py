@@ -12,7 +12,6 @@ import hashlib
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from difflib import SequenceMatcher
 from functools import lru_cache
 from itertools import pairwise
@@ -22,7 +21,6 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from annotators.base import Annotator, Sentence
-from annotators.operating import UNSURE
 from annotators.records import HALLUCINATED, LABELS, Fragment, Label, SentenceAnnotation, Span, Status
 from annotators.text.language import language_of, reads_as_english
 from annotators.text.normalise import clean, clean_text, original_span
@@ -137,7 +135,7 @@ class DiscriminativeAnnotator(Annotator):
         embedder = Embedder(embedder_id, device=device, dtype=dtype)
         return cls(
             combiner, idf, embedder, name=name, embedder_id=embedder_id, window_tokens=window_tokens, encoder=encoder
-        )
+        ).calibrated_by(folder)
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write annotator.json and the weights into a folder, which is made; of an encoder what training changed."""
@@ -158,6 +156,7 @@ class DiscriminativeAnnotator(Annotator):
             from safetensors.torch import save_file as save_tensors
 
             save_tensors(stored, folder / "encoder.safetensors")
+        self.save_calibration(folder)
 
     def judge(self, sentences: Sequence[Sentence]) -> list[SentenceAnnotation]:
         """One judgement per sentence, in order."""
@@ -172,19 +171,10 @@ class DiscriminativeAnnotator(Annotator):
         for first, last in pairwise([*starts[::CHUNK], len(items)]):
             chunk = items[first:last]
             with self._judge.memory():
-                verdicts = self._recalibrated(self._judge([item for _, item in chunk]))
+                verdicts = self._judge([item for _, item in chunk])
             for (i, _), verdict in zip(chunk, verdicts, strict=True):
-                out[i] = _annotation(sentences[i], verdict)
+                out[i] = _annotation(sentences[i], verdict, marked=self.calibration is not None)
         return [sentence for sentence in out if sentence is not None]
-
-    def _recalibrated(self, verdicts: list[Verdict]) -> list[Verdict]:
-        if self.calibration is None:
-            return verdicts
-        chances, labels = self.calibration.judge(
-            np.stack([v.probabilities for v in verdicts]), np.array([v.label for v in verdicts])
-        )
-        judged = zip(verdicts, chances, labels.tolist(), strict=True)
-        return self._judge.marked([replace(v, probabilities=p, label=label) for v, p, label in judged])
 
 
 def unjudgeable(sentence: str, reference: str, language: str | None = None, answer: str | None = None) -> Status | None:
@@ -214,11 +204,10 @@ def _without_weights(sentence: Sentence) -> SentenceAnnotation | None:
     return None
 
 
-def _annotation(sentence: Sentence, verdict: Verdict) -> SentenceAnnotation:
-    if verdict.label == UNSURE:
-        return sentence.judged("unsure")
+def _annotation(sentence: Sentence, verdict: Verdict, *, marked: bool) -> SentenceAnnotation:
+    """With spans where it is hallucinated, or where it is ``marked`` since a calibration may yet call it so."""
     label, spans = LABELS[verdict.label], None
-    if label in HALLUCINATED:
+    if label in HALLUCINATED or (marked and label != "no_fact"):
         found = unsupported_spans(verdict.item.sentence, verdict.matched, verdict.weight, verdict.token_scores)
         origin = clean(sentence.text)[1]
         places = [original_span(sentence.text, origin, a, b) for a, b in found]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -225,15 +225,6 @@ class Judge:
             Verdict(**vars(comparison), label=label, probabilities=p, token_scores=scores)
             for comparison, label, p, scores in zip(compared, labels, chances, tokens, strict=True)
         ]
-
-    def marked(self, verdicts: Sequence[Verdict]) -> list[Verdict]:
-        """The verdicts; hallucinated ones for which the encoder was not asked (relabelled later) get its marks."""
-        out = list(verdicts)
-        late = [i for i, v in enumerate(out) if v.label in (CONTRADICTORY, UNVERIFIABLE) and not v.token_scores]
-        if self.encoder is not None and late:
-            for i, scores in zip(late, self.encoder([out[i].text() for i in late])[1], strict=True):
-                out[i] = replace(out[i], token_scores=scores)
-        return out
 
     def _remembering(self) -> Memory:
         if self._memory is None:

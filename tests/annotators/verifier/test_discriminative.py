@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -136,22 +135,6 @@ def test_skipped_encoder_calls_could_change_nothing(float32: DiscriminativeAnnot
         mixed = as_judged(float32.combiner, features, said)
         assert np.array_equal(mixed[asked], said[asked])
         assert np.array_equal(mixed[~asked], votes[~asked])
-
-
-def test_changed_labels_get_the_encoders_marks(float32: DiscriminativeAnnotator) -> None:
-    judge = Judge(float32.combiner, float32.idf, float32.embedder, encoder=float32.encoder)
-    assert float32.encoder is not None
-    items = [Item("The lighthouse at Cape Farewell was built in 1870.", REFERENCE)] * 2
-    with judge.memory():
-        first, second = judge(items)
-        assert (first.label, first.token_scores) == (0, ())  # supported whatever the encoder says: not asked
-        changed, kept = judge.marked([replace(first, label=1), second])
-        _, _, passages = judge.read(items)[0].text()
-    assert kept is second
-    assert changed.label == 1
-    (expected,) = float32.encoder([("", items[0].sentence, passages)])[1]
-    assert len(expected) > 5
-    assert np.array(changed.token_scores) == pytest.approx(np.array(expected), abs=1e-4)
 
 
 def test_judge_is_called_inside_its_memory(float32: DiscriminativeAnnotator) -> None:
