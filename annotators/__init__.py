@@ -5,6 +5,7 @@ Importing this package loads no torch; heavy imports happen when a model is buil
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,21 +33,24 @@ __all__ = [
 @not_partitioned()
 def load_annotator(
     name: str = "embedded", *, device: str | None = None, dtype: Literal["auto", "float32", "bfloat16"] = "auto",
-    calibration: str | Path | None = None, **options: Any,
+    calibration: str | Path | None = None, expected_rate: float | None = None, **options: Any,
 ) -> Annotator:  # fmt: skip
     """Build the annotator of a name: "embedded", a folder, a hub id, or ``generative:KIND:MODEL[@BASE_URL]``.
 
     ``device`` None takes cuda where there is one; ``dtype`` "auto" is bfloat16 where the hardware has it;
-    ``calibration`` is a file of `mitigate calibrate`, made for this annotator; ``options``, for a generative annotator
-    only, are ``cache`` and those of ``annotators.generative.protocols.Options``. OSError where there is no such
-    annotator or calibration; ValueError where one does not fit or an option is wrong; ImportError where the library
-    behind an engine is missing.
+    ``calibration`` is a file of `mitigate calibrate`, made for this annotator, in place of the operating point that it
+    comes with; ``expected_rate`` in (0, 1) is the share of hallucinated sentences for which probabilities are to hold;
+    ``options``, for a generative annotator only, are ``cache`` and those of
+    ``annotators.generative.protocols.Options``. OSError where there is no such annotator or calibration; ValueError
+    where one does not fit or an option is wrong; ImportError where the library behind an engine is missing.
     """
     if not name.strip():
         raise ValueError("annotator: expected 'embedded', a folder or a hub id, got an empty name")
     if name.startswith("generative:"):
-        if calibration is not None:
-            raise ValueError(f"annotator {name!r}: expected no calibration, since it has no scores to calibrate")
+        if calibration is not None or expected_rate is not None:
+            raise ValueError(
+                f"annotator {name!r}: expected no calibration and no expected rate, since it has no scores to calibrate"
+            )
         from annotators.generative.annotator import GenerativeAnnotator
 
         return GenerativeAnnotator.from_pretrained(name, device=device, dtype=dtype, **options)
@@ -63,4 +67,14 @@ def load_annotator(
         annotator = CausalAnnotator.from_pretrained(name, device=device, dtype=dtype)
     else:
         annotator = DiscriminativeAnnotator.from_pretrained(name, device=device, dtype=dtype)
-    return annotator if calibration is None else annotator.calibrated(Calibration.load(calibration))
+    if calibration is not None:
+        annotator.calibrated(Calibration.load(calibration))
+    if expected_rate is not None:
+        if annotator.calibration is None:
+            raise ValueError(
+                f"expected_rate: expected an annotator with an operating point, {name!r} comes without one; fit one "
+                "with `mitigate calibrate`, or leave the rate out"
+            )
+        found = annotator.calibration
+        annotator.calibrated(replace(found, point=found.point.at(expected_rate)))
+    return annotator

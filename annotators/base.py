@@ -1,12 +1,14 @@
 """What every annotator is: one base class that turns answers into sentences, and judgements into annotations.
 
-A kind of annotator says in :meth:`Annotator.judge` how sentences are judged; splitting, checks and order are here.
+A kind of annotator says in :meth:`Annotator.judge` how sentences are judged; splitting, checks, order and the operating
+point, which makes three verdicts of scores, are here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from annotators.records import Annotation, SentenceAnnotation
@@ -52,7 +54,8 @@ class Annotator(Protocol):
     """Judges whole answers, or sentences as they are given. A kind of annotator derives from it and gives ``judge``.
 
     ``fingerprint`` changes with everything that verdicts depend on; ``reads`` are the fields of a row that a verdict
-    depends on; ``languages`` are those of which every sentence is judged (None: all); ``embedder`` is lent to callers.
+    depends on; ``languages`` are those of which every sentence is judged (None: all); ``embedder`` is lent to callers;
+    ``calibration`` makes the verdicts of what has scores (None: the labels of ``judge`` stand).
     """
 
     name: str
@@ -63,7 +66,11 @@ class Annotator(Protocol):
     calibration: Calibration | None = None
 
     def judge(self, sentences: Sequence[Sentence]) -> list[SentenceAnnotation]:
-        """One judgement per sentence, in order; the records have been checked."""
+        """One judgement per sentence, in order, with the annotator's own scores and no thresholds of a calibration.
+
+        The records have been checked. Spans and corrections are dropped where the verdict is not "hallucinated", so
+        they are worth giving wherever it might be.
+        """
         raise NotImplementedError
 
     @property
@@ -86,16 +93,21 @@ class Annotator(Protocol):
         """
         records = checked(records, ("reference", "answer"))
         sentences_of = [_sentences(record, split_sentences(record["answer"])) for record in records]
-        judged = iter(self.judge([sentence for sentences in sentences_of for sentence in sentences]))
+        judged = iter(self._verdicts([sentence for sentences in sentences_of for sentence in sentences]))
         return [
-            Annotation(dict(record), tuple(next(judged) for _ in sentences), self.who)
+            self.annotation(record, [next(judged) for _ in sentences])
             for record, sentences in zip(records, sentences_of, strict=True)
         ]
 
     def annotate_spans(self, record: Mapping[str, Any], spans: Sequence[tuple[int, int]]) -> list[SentenceAnnotation]:
         """Judge the sentences of one answer at ``spans``, found by ``split_sentences``, as ``annotate`` would."""
         checked([record], ("reference", "answer"))
-        return self.judge(_sentences(record, spans))
+        return self._verdicts(_sentences(record, spans))
+
+    def annotation(self, record: Mapping[str, Any], judged: Iterable[SentenceAnnotation]) -> Annotation:
+        """The annotation of a record by this annotator, of its judged sentences in order."""
+        point = None if self.calibration is None else self.calibration.point.to_dict()
+        return Annotation(dict(record), tuple(judged), self.who, point)
 
     def predict(self, rows: Iterable[Mapping[str, Any]]) -> list[SentenceAnnotation]:
         """Judge ``row["sentence"]`` as it is given against ``row["reference"]``; offsets point into the sentence.
@@ -104,20 +116,52 @@ class Annotator(Protocol):
         annotator ``reads``. ValueError where one lacks a reference or a sentence, or has one that is not a string.
         """
         rows = checked(rows, ("reference", "sentence"), ("question", "language", "lang"))
-        return self.judge(
+        return self._verdicts(
             [Sentence(r["sentence"], 0, r["sentence"], r, r.get("language") or r.get("lang")) for r in rows]
         )
 
-    def calibrated(self, calibration: Calibration) -> Self:
-        """Itself, from now on with calibrated probabilities and fingerprint; ValueError for another's calibration."""
-        if self.fingerprint != calibration.annotator:
+    def _verdicts(self, sentences: Sequence[Sentence]) -> list[SentenceAnnotation]:
+        judged = self.judge(sentences)
+        return judged if self.calibration is None else self.calibration.apply(judged)
+
+    @property
+    def own_fingerprint(self) -> str:
+        """The fingerprint without a calibration."""
+        return self.fingerprint if self.calibration is None else self.calibration.annotator
+
+    def calibrated(self, calibration: Calibration | None) -> Self:
+        """Itself, from now on with this calibration's verdicts, probabilities and fingerprint, or with none.
+
+        ValueError for another annotator's calibration.
+        """
+        own = self.own_fingerprint
+        if calibration is not None and calibration.annotator != own:
             raise ValueError(
-                f"calibration: expected one fitted for {self.name} with fingerprint {self.fingerprint}, got one for "
+                f"calibration: expected one fitted for {self.name} with fingerprint {own}, got one for "
                 f"{calibration.annotator}; fit it again with `mitigate calibrate --annotator {self.name}`"
             )
         self.calibration = calibration
-        self.fingerprint = calibration.fingerprint
+        self.fingerprint = own if calibration is None else calibration.fingerprint
         return self
+
+    def calibrated_by(self, folder: Path) -> Self:
+        """Itself with the operating point of the folder that its weights come from, where there is one.
+
+        It belongs to the weights that it lies beside, in whatever precision they are read.
+        """
+        from annotators.operating import FILE, Calibration
+
+        if not (folder / FILE).is_file():
+            return self
+        return self.calibrated(replace(Calibration.load(folder / FILE), annotator=self.own_fingerprint))
+
+    def save_calibration(self, folder: Path) -> None:
+        """Write its operating point beside the weights that were saved there; without one none is left there."""
+        from annotators.operating import FILE
+
+        (folder / FILE).unlink(missing_ok=True)
+        if self.calibration is not None:
+            self.calibration.save(folder / FILE)
 
     def close(self) -> None:
         """Give back what it holds open; nothing by default."""

@@ -1,8 +1,9 @@
-"""Calibration of an annotator: honest probabilities, and as many flags as a target precision allows.
+"""Operating points: honest probabilities at an expected rate of hallucination, and three verdicts.
 
-P(supported) among factual labels goes through a sigmoid of its log-odds (Platt 1999), fitted on labelled rows; then the
-threshold for "hallucinated" is the one with the most flags whose precision is at least the target by the lower end of
-an interval. What is neither flagged nor more likely supported than not gets the status "unsure".
+P(supported | factual) goes through a sigmoid of its log-odds, fitted on labelled rows (Platt 1999), and from the rate
+of hallucination of those rows to the expected one (Saerens et al. 2002). Two thresholds then tell apart what is
+flagged, what is called supported, and what is "unsure". They bound the share of supported sentences that are flagged
+and of hallucinated ones that are passed, so verdicts do not depend on the expected rate; probabilities do.
 """
 
 from __future__ import annotations
@@ -13,44 +14,93 @@ import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from annotators.evaluation.metrics import ece, supported_score, two_way_gold
-from annotators.records import LABELS, SentenceAnnotation
+from annotators.evaluation.metrics import (
+    Floats,
+    Ints,
+    Statistic,
+    bootstrap,
+    ece,
+    share_of,
+    supported_score,
+    two_way_gold,
+)
+from annotators.records import HALLUCINATED, LABELS, SentenceAnnotation
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-VERSION = 1
+Bools = NDArray[np.bool_]
+VERSION = 2
+FILE = "operating.json"  # in an annotator's folder: the operating point that it comes with
 CLIP = 1e-6  # shares are kept this far from 0 and 1, where log-odds are infinite
+EXPECTED_RATE, FALSE_FLAGS, FALSE_PASSES = 0.15, 0.1, 0.1
+BASE_RATES = (0.05, 0.15, 0.3)  # shares of hallucinated sentences at which a precision is told
 UNSURE = -1
 SUPPORTED, CONTRADICTORY, UNVERIFIABLE, NO_FACT = range(len(LABELS))
 MIN_ROWS = 50  # checked factual rows to fit on, with at least MIN_CLASS supported and as many hallucinated ones
 MIN_CLASS = 15
-MIN_FLAGGED = 20  # flagged rows below which a precision is not trusted
 N_FOLDS = 5
 
 
 @dataclass(frozen=True)
+class OperatingPoint:
+    """Thresholds on probabilities that hold where ``expected_rate`` of the factual sentences are hallucinated.
+
+    Flagged from ``flag_at`` = least 1 − P(supported | factual), else supported from ``support_at`` = least P(supported
+    | factual), else unsure. ``fitted_rate`` is the rate of the rows that the probabilities were fitted on. All are in
+    (0, 1), and flag_at + support_at ≥ 1.
+    """
+
+    name: str
+    flag_at: float
+    support_at: float
+    expected_rate: float = EXPECTED_RATE
+    fitted_rate: float = 0.5
+
+    def at(self, rate: float) -> OperatingPoint:
+        """The same verdicts on probabilities at another expected rate; ValueError where it is not in (0, 1)."""
+        if not 0 < rate < 1:
+            raise ValueError(f"expected_rate: expected a rate of hallucination between 0 and 1, got {rate!r}")
+        limits = np.array([1 - self.flag_at, self.support_at])
+        low, high = corrected(limits, self.expected_rate, rate).tolist()
+        return replace(self, flag_at=1 - low, support_at=high, expected_rate=rate)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As records carry it."""
+        return {name: getattr(self, name) for name in ("name", "flag_at", "support_at", "expected_rate")}
+
+    def verdicts(self, support: Floats) -> Ints:
+        """(n,) P(supported | factual) at the expected rate → SUPPORTED, CONTRADICTORY where flagged, or UNSURE."""
+        flagged = 1 - support >= self.flag_at
+        return np.where(flagged, CONTRADICTORY, np.where(support >= self.support_at, SUPPORTED, UNSURE))
+
+
+@dataclass(frozen=True)
 class Calibration:
-    """What `mitigate calibrate` fits for the annotator with this fingerprint: a sigmoid with a slope above 0, and the
-    least probability of a hallucination that is flagged (None for the likelier of the two); the report is for people.
+    """A sigmoid with a slope above 0 and an operating point, for the annotator with this fingerprint.
+
+    `mitigate calibrate` fits one to the user's rows; an annotator's folder may hold its own (``FILE``). The report is
+    for people.
     """
 
     annotator: str
     slope: float
     intercept: float
-    hallucinated_at: float | None = None
+    point: OperatingPoint
     report: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def fingerprint(self) -> str:
-        """16 hex digits over all that changes verdicts: annotator, sigmoid and threshold."""
-        parts = json.dumps([VERSION, self.annotator, self.slope, self.intercept, self.hallucinated_at])
+        """16 hex digits over all that changes verdicts and scores: annotator, sigmoid and operating point."""
+        parts = json.dumps([VERSION, self.annotator, self.slope, self.intercept, asdict(self.point)])
         return hashlib.sha256(parts.encode()).hexdigest()[:16]
+
+    def support(self, share: Floats) -> Floats:
+        """P(supported | factual) at the expected rate, of an annotator's own (n,) shares in [0, 1]."""
+        fitted = sigmoid(share, self.slope, self.intercept)
+        return corrected(fitted, self.point.fitted_rate, self.point.expected_rate)
 
     def judge(self, probabilities: Floats, labels: Ints) -> tuple[Floats, Ints]:
         """Calibrated probabilities (n, 4), rows sum to 1, and labels (n,), positions in LABELS or UNSURE.
@@ -60,27 +110,37 @@ class Calibration:
         """
         p = np.asarray(probabilities, dtype=np.float64)
         factual = 1.0 - p[:, NO_FACT]
-        share = sigmoid(p[:, SUPPORTED] / np.maximum(factual, 1e-12), self.slope, self.intercept)
+        share = self.support(p[:, SUPPORTED] / np.maximum(factual, 1e-12))
         wrong = p[:, [CONTRADICTORY, UNVERIFIABLE]]
         mass = wrong.sum(1, keepdims=True)
         split = np.where(mass > 1e-12, wrong / np.maximum(mass, 1e-12), 0.5)
         out = np.column_stack([share * factual, split * ((1.0 - share) * factual)[:, None], p[:, NO_FACT]])
-        flagged = 1.0 - share >= (0.5 if self.hallucinated_at is None else self.hallucinated_at)
-        judged = np.where(flagged, CONTRADICTORY + split.argmax(1), np.where(share > 0.5, SUPPORTED, UNSURE))
+        judged = self.point.verdicts(share)
+        judged = np.where(judged == CONTRADICTORY, CONTRADICTORY + split.argmax(1), judged)
         return out, np.where(labels == NO_FACT, NO_FACT, judged)
 
-    def apply(self, sentence: SentenceAnnotation) -> SentenceAnnotation:
-        """A sentence judged anew by its scores; one without scores stays as it is."""
-        if sentence.status != "checked" or sentence.scores is None or sentence.label is None:
-            return sentence
-        chances, labels = self.judge(
-            np.array([[sentence.scores[label] for label in LABELS]]), np.array([LABELS.index(sentence.label)])
+    def apply(self, sentences: Sequence[SentenceAnnotation]) -> list[SentenceAnnotation]:
+        """Sentences judged anew by their scores, in order; one without scores stays as it is.
+
+        Scores and fragments stay with an unsure sentence; spans and corrections only with a flagged one.
+        """
+        out = list(sentences)
+        known = [(i, s, s.label, s.scores) for i, s in enumerate(out) if s.label is not None and s.scores is not None]
+        if not known:
+            return out
+        chances, judged = self.judge(
+            np.array([[scores[label] for label in LABELS] for *_, scores in known]),
+            np.array([LABELS.index(label) for _, _, label, _ in known]),
         )
-        if labels[0] == UNSURE:
-            return SentenceAnnotation(sentence.text, sentence.start, sentence.end, "unsure")
-        return replace(
-            sentence, label=LABELS[int(labels[0])], scores=dict(zip(LABELS, chances[0].tolist(), strict=True))
-        )
+        for (i, sentence, _, _), chance, code in zip(known, chances.tolist(), judged.tolist(), strict=True):
+            label = None if code == UNSURE else LABELS[code]
+            flagged = label in HALLUCINATED
+            out[i] = replace(
+                sentence, status="unsure" if label is None else "checked", label=label,
+                scores=dict(zip(LABELS, chance, strict=True)), spans=sentence.spans if flagged else None,
+                correction=sentence.correction if flagged else (),
+            )  # fmt: skip
+        return out
 
     def save(self, path: Path) -> None:
         """Write it as JSON."""
@@ -94,67 +154,69 @@ class Calibration:
             row = json.loads(Path(path).read_text(encoding="utf-8"))
         except ValueError as error:  # not UTF-8, or not JSON
             raise ValueError(f"{path}: expected JSON in UTF-8 ({error}); fit it again") from error
-        if not isinstance(row, dict) or (row.get("kind"), row.get("version")) != ("calibration", VERSION):
+        if not isinstance(row, dict) or (row.pop("kind", None), row.pop("version", None)) != ("calibration", VERSION):
             raise ValueError(f"{path}: expected a file of `mitigate calibrate` of this version; fit it again")
-        at = row.get("hallucinated_at")
-        numbers: list[Any] = [row.get("slope"), row.get("intercept"), 0.5 if at is None else at]
-        if not all(type(x) in (int, float) and math.isfinite(x) for x in numbers) or row["slope"] <= 0:
-            raise ValueError(f"{path}: expected slope > 0, intercept and hallucinated_at as numbers; fit it again")
-        if not isinstance(row.get("annotator"), str) or not isinstance(row.get("report"), dict):
-            raise ValueError(f"{path}: expected an annotator's fingerprint and a report; fit it again")
-        return cls(row["annotator"], row["slope"], row["intercept"], at, row["report"])
+        try:
+            found = cls(**{**row, "point": OperatingPoint(**row["point"])})
+            point = found.point
+            rates = [point.flag_at, point.support_at, point.expected_rate, point.fitted_rate]
+            numbers = all(type(x) in (int, float) and math.isfinite(x) for x in (found.slope, found.intercept, *rates))
+            texts = isinstance(found.annotator, str) and isinstance(point.name, str) and isinstance(found.report, dict)
+            good = numbers and texts and found.slope > 0 and all(0 < x < 1 for x in rates) and sum(rates[:2]) > 1 - 1e-9
+        except (KeyError, TypeError):
+            good = False
+        if not good:
+            raise ValueError(
+                f"{path}: expected a fingerprint, a slope above 0, an intercept, a report, and a point with a name, "
+                "rates and thresholds in (0, 1), the two thresholds together at least 1; fit it again"
+            )
+        return found
+
+
+# --- maths ------------------------------------------------------------------------------------------------------------
 
 
 def sigmoid(share: Floats, slope: float, intercept: float) -> Floats:
     """1 / (1 + exp(−(slope · logit(share) + intercept))), shares clipped to [CLIP, 1 − CLIP]."""
+    return np.asarray(1 / (1 + np.exp(-(slope * logit(share) + intercept))))
+
+
+def logit(share: Floats) -> Floats:
+    """log(s / (1 − s)), shares clipped to [CLIP, 1 − CLIP]."""
     s = np.clip(share, CLIP, 1 - CLIP)
-    return np.asarray(1 / (1 + np.exp(-(slope * np.log(s / (1 - s)) + intercept))))
+    return np.asarray(np.log(s / (1 - s)))
 
 
-class OutOfReach(ValueError):
-    """No threshold reaches the target precision; the text says what can be reached."""
+def corrected(support: Floats, rate: float, expected: float) -> Floats:
+    """P(supported) where ``expected`` of the sentences are hallucinated, from what it is where ``rate`` are.
 
-
-@dataclass(frozen=True)
-class Flagging:
-    """A threshold for "hallucinated": flagged where 1 − P(supported | factual) ≥ ``threshold``; shares are in [0, 1].
-
-    ``low`` is the one-sided lower limit of ``precision``; ``recall`` is the share of hallucinated rows flagged.
+    Odds times the ratio of prior odds: p' = a p / (a p + b (1 − p)), a = (1 − expected) / (1 − rate), b = expected /
+    rate. Source: Saerens, Latinne & Decaestecker 2002, equation 2.4.
     """
-
-    threshold: float
-    precision: float
-    low: float
-    recall: float
-    n_flagged: int
-
-    def __str__(self) -> str:
-        return (
-            f"{self.precision:.3f} (at least {self.low:.3f}) of {self.n_flagged} flagged rows, "
-            f"{self.recall:.0%} of the hallucinated ones"
-        )
+    a, b = (1 - expected) / (1 - rate), expected / rate
+    return np.asarray(a * support / (a * support + b * (1 - support)))
 
 
-def fit_sigmoid(share: Floats, supported: NDArray[np.bool_]) -> tuple[float, float]:
+def fit_sigmoid(share: Floats, supported: Bools, weights: Floats | None = None) -> tuple[float, float]:
     """Slope and intercept that make (n,) shares in [0, 1] probabilities: logistic regression on their log-odds.
 
     Targets are (n₊ + 1) / (n₊ + 2) and 1 / (n₋ + 2), so that separable rows end at finite values; both classes must
-    occur. ValueError where higher shares do not go with supported rows. Source: Platt 1999; Lin, Lin & Weng 2007.
+    occur; ``weights`` (n,) have mean 1. ValueError where higher shares do not go with supported rows. Source: Platt
+    1999; Lin, Lin & Weng 2007.
     """
-    s = np.clip(share, CLIP, 1 - CLIP)
-    x = np.column_stack([np.log(s / (1 - s)), np.ones(len(s))])
-    n = supported.sum()
-    target = np.where(supported, (n + 1) / (n + 2), 1 / (len(s) - n + 2))
+    v = np.ones(len(share)) if weights is None else weights
+    x = np.column_stack([logit(share), np.ones(len(share))])
+    target = np.where(supported, (v[supported].sum() + 1) / (v[supported].sum() + 2), 1 / (v[~supported].sum() + 2))
     w = np.array([1.0, 0.0])
 
-    def loss(v: Floats) -> float:
-        z = x @ v
-        return float((np.logaddexp(0, z) - target * z).sum())
+    def loss(w: Floats) -> float:
+        z = x @ w
+        return float((v * (np.logaddexp(0, z) - target * z)).sum())
 
     for _ in range(100):  # Newton's method with backtracking; a handful of steps is usual
         p = 1 / (1 + np.exp(-x @ w))
-        gradient = x.T @ (p - target)
-        hessian = (x.T * (p * (1 - p))) @ x + 1e-9 * np.eye(2)
+        gradient = x.T @ (v * (p - target))
+        hessian = (x.T * (v * p * (1 - p))) @ x + 1e-9 * np.eye(2)
         step = np.linalg.solve(hessian, gradient)
         size = 1.0
         while size > 1e-8 and loss(w - size * step) > loss(w):
@@ -170,106 +232,136 @@ def fit_sigmoid(share: Floats, supported: NDArray[np.bool_]) -> tuple[float, flo
     return float(w[0]), float(w[1])
 
 
-def flaggings(
-    hallucination: Floats, hallucinated: NDArray[np.bool_], groups: Sequence[Hashable], confidence: float
-) -> list[Flagging]:
-    """Every threshold between two rows' probabilities, the strictest first, with the precision of its flags.
+def thresholds(
+    support: Floats, supported: Bools, weights: Floats, false_flags: float, false_passes: float
+) -> tuple[float, float]:
+    """``flag_at`` and ``support_at`` for (n,) P(supported | factual): as few unsure rows as the two limits allow.
 
-    ``hallucination`` is (n,) 1 − P(supported | factual), NaN where a row can't be flagged. The one-sided lower limit at
-    ``confidence`` in (0.5, 1) is Wilson's with the effective number of rows, n_eff = r(1 − r) / Var(r), Var(r) = u/(u −
-    1) Σ(h_g − r f_g)² / F² over the u groups g with f_g flagged and h_g rightly flagged rows, kept between u and F.
-    Source: Wilson 1927; Korn & Graubard 1998.
+    At most ``false_flags`` of the weight of supported rows is flagged, and at most ``false_passes`` of that of
+    hallucinated rows is called supported. Where the annotator is good enough for the two regions to overlap, both
+    thresholds are put in the middle of the overlap (in log-odds): nothing is unsure, and both limits hold with room.
     """
-    z = NormalDist().inv_cdf(confidence)
-    order = [i for i in np.argsort(-hallucination, kind="stable").tolist() if not np.isnan(hallucination[i])]
-    flagged: dict[Hashable, int] = {}
-    right: dict[Hashable, int] = {}
-    hh = hf = ff = hits = 0
-    found = []
-    for position, i in enumerate(order):
-        g, y = groups[i], int(hallucinated[i])
-        h, f = right.get(g, 0), flagged.get(g, 0)
-        hh += (h + y) ** 2 - h * h
-        hf += (h + y) * (f + 1) - h * f
-        ff += 2 * f + 1
-        right[g], flagged[g] = h + y, f + 1
-        hits += y
-        n = position + 1
-        here = float(hallucination[i])
-        following = float(hallucination[order[n]]) if n < len(order) else -math.inf
-        if following == here:
-            continue  # equal scores are flagged together
-        r, u = hits / n, len(flagged)
-        variance = u / (u - 1) * (hh - 2 * r * hf + r * r * ff) / n**2 if u > 1 else 0.0
-        n_eff = min(max(r * (1 - r) / variance if variance > 0 else u, u), n)
-        centre = (r + z * z / (2 * n_eff)) / (1 + z * z / n_eff)
-        half = z * math.sqrt(r * (1 - r) / n_eff + z * z / (4 * n_eff**2)) / (1 + z * z / n_eff)
-        threshold = here if following == -math.inf else (here + following) / 2
-        recall = hits / max(int(hallucinated.sum()), 1)
-        found.append(Flagging(threshold, r, max(0.0, centre - half), recall, n))
-    return found
+    z = logit(support)
+    low = _cut(z, supported, weights, false_flags)
+    high = -_cut(-z, ~supported, weights, false_passes)
+    if low > high:
+        low = high = (low + high) / 2
+    low, high = 1 / (1 + math.exp(-low)), 1 / (1 + math.exp(-high))
+    return 1 - low, high
 
 
-def choose(found: Sequence[Flagging], target: float) -> Flagging:
-    """The flagging with most flags whose precision is at least the target by its lower limit; else OutOfReach."""
-    enough = [f for f in found if f.n_flagged >= MIN_FLAGGED]
-    if good := [f for f in enough if f.low >= target]:
-        return max(good, key=lambda f: f.n_flagged)
-    if not enough:
-        raise OutOfReach(
-            f"target precision {target:g}: expected at least {MIN_FLAGGED} rows that can be flagged, got "
-            f"{max((f.n_flagged for f in found), default=0)}; give more labelled rows"
-        )
-    best = max(enough, key=lambda f: (f.low, f.n_flagged))
-    raise OutOfReach(
-        f"target precision {target:g} cannot be reached on these rows; the best is {best}; lower the target or the "
-        "confidence, give more labelled rows, or leave the target out to calibrate probabilities only"
-    )
+def _cut(z: Floats, guarded: Bools, weights: Floats, most: float) -> float:
+    """The highest cut half-way between two values of z with at most this share of the guarded rows below it."""
+    order = np.argsort(z, kind="stable")
+    below = np.cumsum((weights * guarded)[order]) / (weights * guarded).sum()
+    values = z[order]
+    ends = np.flatnonzero(np.diff(values) > 0)  # equal values stay together
+    fine = ends[below[ends] <= most + 1e-12]
+    return float((values[fine[-1]] + values[fine[-1] + 1]) / 2 if len(fine) else values[0] - 1)
+
+
+def equal_weights(sources: Sequence[Hashable]) -> Floats:
+    """(n,) weights of mean 1 with which every source weighs the same."""
+    _, place, sizes = np.unique(np.array([str(s) for s in sources]), return_inverse=True, return_counts=True)
+    return np.asarray(len(sources) / (len(sizes) * sizes[place]), dtype=np.float64)
+
+
+def precision_at(rate: float, caught: float | None, false: float | None) -> float | None:
+    """r·tpr / (r·tpr + (1 − r)·fpr): precision of flags where ``rate`` r of the sentences are hallucinated."""
+    if caught is None or false is None or not caught + false:
+        return None
+    return rate * caught / (rate * caught + (1 - rate) * false)
+
+
+def codes_of(judged: Sequence[SentenceAnnotation]) -> Ints:
+    """(n,) verdicts of judged sentences, as positions in LABELS or UNSURE."""
+    return np.array([UNSURE if s.label is None else LABELS.index(s.label) for s in judged], dtype=np.int64)
+
+
+def operating_table(
+    verdicts: Ints, gold: Sequence[str], weights: Floats, groups: Sequence[Hashable], n_resamples: int = 1000
+) -> dict[str, dict[str, Any]]:
+    """What an operating point does to (n,) judged rows: {figure: {"value", "interval"}}, 95 % intervals over groups.
+
+    Shares in [0, 1]: ``true_flagged`` and ``true_supported`` of the rows that people call supported, ``false_flagged``
+    and ``false_supported`` of those that they call hallucinated, ``unsure`` of both, and ``precision_at_R`` of flags at
+    each of BASE_RATES. ``verdicts`` are positions in LABELS or UNSURE; gold "no_fact" is left out.
+    """
+    truth = two_way_gold(gold)
+    true, false = truth == 1, truth == 0
+    flagged = (verdicts == CONTRADICTORY) | (verdicts == UNVERIFIABLE)
+    shares = {
+        "true_flagged": share_of(flagged, true), "true_supported": share_of(verdicts == SUPPORTED, true),
+        "false_flagged": share_of(flagged, false), "false_supported": share_of(verdicts == SUPPORTED, false),
+        "unsure": share_of(verdicts == UNSURE, true | false),
+    }  # fmt: skip
+
+    def weighed(figure: Statistic) -> Statistic:
+        return lambda draws: figure(draws * weights)
+
+    def precision(rate: float) -> Statistic:
+        return lambda w: precision_at(rate, shares["false_flagged"](w), shares["true_flagged"](w))
+
+    figures = {name: weighed(figure) for name, figure in shares.items()}
+    figures |= {f"precision_at_{rate:g}": weighed(precision(rate)) for rate in BASE_RATES}
+    limits = bootstrap(figures, groups, n_resamples)
+    return {name: {"value": f(np.ones(len(gold))), "interval": limits[name]} for name, f in figures.items()}
+
+
+# --- fitting ----------------------------------------------------------------------------------------------------------
 
 
 def fit_calibration(
     scores: Sequence[Mapping[Any, float] | None], labels: Sequence[str | None], gold: Sequence[str],
-    groups: Sequence[Hashable], *, annotator: str, target_precision: float | None = None, confidence: float = 0.9,
+    groups: Sequence[Hashable], *, annotator: str, weights: Floats | None = None, name: str = "calibrated",
+    expected_rate: float = EXPECTED_RATE, false_flags: float = FALSE_FLAGS, false_passes: float = FALSE_PASSES,
 ) -> Calibration:  # fmt: skip
-    """Fit on (n,) judged rows; rows without scores (not checked) are left out.
+    """Fit on (n,) rows as an annotator without calibration judges them; rows without scores are left out.
 
-    Rows that people call "no_fact" count as false alarms where they are flagged, and enter nothing else; rows that the
-    annotator calls "no_fact" are never flagged. ``gold`` is of LABELS or "unsupported"; ``groups`` are those of
-    ``annotators/evaluation/splits.group_rows``; with ``confidence`` in (0.5, 1) the precision is at least
-    ``target_precision`` in (0, 1), None for no threshold. OutOfReach where that cannot be; ValueError where rows are
-    too few or their scores run against the labels.
+    ``gold`` is of LABELS or "unsupported", "no_fact" is left out; rows that the annotator calls "no_fact" get no
+    verdict and enter the sigmoid only. ``groups`` are those of ``annotators/evaluation/splits.group_rows``; ``weights``
+    have mean 1. The report's figures are cross-fitted: each group is judged by what the others gave. ValueError where
+    rows are too few or their scores run against the labels.
     """
     share, truth = supported_score(scores), two_way_gold(gold)
-    usable = ~np.isnan(share) & ~np.isnan(truth)
-    n, n_supported = int(usable.sum()), int((truth[usable] == 1).sum())
+    kept = np.flatnonzero(~np.isnan(share) & ~np.isnan(truth))
+    y, n, n_supported = truth[kept] == 1, len(kept), int((truth[kept] == 1).sum())
     if n < MIN_ROWS or min(n_supported, n - n_supported) < MIN_CLASS:
         raise ValueError(
             f"calibration: expected at least {MIN_ROWS} labelled factual rows that the annotator checks, {MIN_CLASS} "
             f"of them supported and {MIN_CLASS} hallucinated; got {n}, {n_supported} and {n - n_supported}"
         )
-    y, kept = truth[usable] == 1, np.flatnonzero(usable).tolist()
-    slope, intercept = fit_sigmoid(share[usable], y)
+    x, w = share[kept], np.ones(n) if weights is None else weights[kept]
+    own = np.array([labels[i] != "no_fact" for i in kept.tolist()])
+
+    def fitted(rows: Bools) -> Calibration:
+        slope, intercept = fit_sigmoid(x[rows], y[rows], w[rows] / w[rows].mean())
+        rate, some = float(w[rows & ~y].sum() / w[rows].sum()), rows & own
+        cuts = thresholds(sigmoid(x[some], slope, intercept), y[some], w[some], false_flags, false_passes)
+        return Calibration(annotator, slope, intercept, OperatingPoint(name, *cuts, rate, rate))
+
     # Folds for honest figures: whole groups together, dealt out in the order in which groups come.
-    dealt = {g: i % N_FOLDS for i, g in enumerate(dict.fromkeys(groups[i] for i in kept))}
-    fold = np.array([dealt[groups[i]] for i in kept])
-    crossed = np.full(n, np.nan)
+    names = [groups[i] for i in kept.tolist()]
+    dealt = {g: i % N_FOLDS for i, g in enumerate(dict.fromkeys(names))}
+    fold = np.array([dealt[g] for g in names])
+    crossed, verdicts = np.full(n, np.nan), np.full(n, NO_FACT)
     for k in range(N_FOLDS):
-        train = fold != k
-        if 0 < y[train].sum() < train.sum():
+        test = fold == k
+        if min(y[~test & own].sum(), (~y)[~test & own].sum()) > 0:
             try:
-                crossed[fold == k] = sigmoid(share[usable][~train], *fit_sigmoid(share[usable][train], y[train]))
+                part = fitted(~test)
             except ValueError:
                 continue
-    own = np.array([label != "no_fact" and s is not None for label, s in zip(labels, scores, strict=True)])
-    hallucination = np.where(own, 1 - sigmoid(np.nan_to_num(share, nan=0.5), slope, intercept), np.nan)
-    found = flaggings(hallucination, truth == 0, groups, confidence)
-    flagging = choose(found, target_precision) if target_precision is not None else None
+            crossed[test] = part.support(x[test])
+            verdicts[test] = np.where(own[test], part.point.verdicts(crossed[test]), NO_FACT)
+    known = np.flatnonzero(~np.isnan(crossed))
+    golds = [gold[i] for i in kept[known].tolist()]
     report = {
         "n": n, "n_supported": n_supported, "n_hallucinated": n - n_supported,
         "n_no_fact": sum(g == "no_fact" for g in gold), "n_unchecked": int(np.isnan(share).sum()),
-        "n_groups": len({groups[i] for i in kept}), "ece_before": ece(share[usable], y),
-        "ece_after_cross_fitted": ece(crossed, y), "target_precision": target_precision,
-        "confidence": confidence if target_precision is not None else None,
-        "flagging": asdict(flagging) if flagging else None,
+        "n_groups": len(dealt), "ece_before": ece(x, y), "ece_after": ece(crossed, y),
+        "false_flags": false_flags, "false_passes": false_passes,
+        "table": operating_table(verdicts[known], golds, w[known], [names[i] for i in known.tolist()]),
     }  # fmt: skip
-    return Calibration(annotator, slope, intercept, flagging.threshold if flagging else None, report)
+    found = fitted(np.ones(n, dtype=bool))
+    return replace(found, point=found.point.at(expected_rate), report=report)

@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 Label = Literal["supported", "contradictory", "unverifiable", "no_fact"]
 Status = Literal["checked", "no_reference", "language_unsupported", "too_long", "failed", "unsure"]
 LABELS: tuple[Label, ...] = get_args(Label)
+JUDGED: frozenset[str] = frozenset({"checked", "unsure"})  # statuses of sentences with scores
 HALLUCINATED: frozenset[str] = frozenset({"contradictory", "unverifiable"})
 
 
@@ -60,10 +61,11 @@ class Span:
 class SentenceAnnotation:
     """The judgement of one sentence: ``answer[start:end] == text``.
 
-    ``label`` is None unless ``status`` is "checked". ``scores`` maps each label to its probability in [0, 1]
-    (they sum to 1), or is None where the annotator has none. ``spans`` is None where the annotator does not
-    look for them. ``not_verbatim`` are fragments that an annotator wrote and that are not in the reference;
-    ``problems`` name what was wrong with what it wrote (all of it where ``status`` is "failed").
+    ``label`` is None unless ``status`` is "checked"; "unsure" is judged too, but between the thresholds of the
+    operating point. ``scores`` maps each label to its probability in [0, 1] (they sum to 1), or is None where the
+    annotator has none. ``spans`` is None where the annotator does not look for them. ``not_verbatim`` are fragments
+    that an annotator wrote and that are not in the reference; ``problems`` name what was wrong with what it wrote (all
+    of it where ``status`` is "failed").
     """
 
     text: str
@@ -92,16 +94,24 @@ class SentenceAnnotation:
 
 @dataclass(frozen=True)
 class Annotation:
-    """An input record, with all its keys, its judged sentences in order, and name and fingerprint of what judged it."""
+    """An input record, with all its keys, its judged sentences in order, and what judged it: name and fingerprint, and
+    name, thresholds and expected rate of its operating point (None where its labels are not made by thresholds).
+    """
 
     record: Mapping[str, Any]
     sentences: tuple[SentenceAnnotation, ...]
     annotator: Mapping[str, str] = field(default_factory=dict)
+    operating_point: Mapping[str, Any] | None = None
 
     @property
     def hallucination_rate(self) -> float | None:
         """Hallucinated / judged factual sentences in [0, 1], lower is better; None when none is factual."""
         return hallucination_rate(s.label for s in self.sentences)
+
+    @property
+    def coverage(self) -> float | None:
+        """Checked / all sentences that state something, in [0, 1]; None where none does."""
+        return coverage(s.label for s in self.sentences)
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -109,6 +119,8 @@ class Annotation:
             "sentences": [s.to_dict() for s in self.sentences],
             "annotator": dict(self.annotator),
             "hallucination_rate": self.hallucination_rate,
+            "coverage": self.coverage,
+            "operating_point": self.operating_point and dict(self.operating_point),
         }
 
 
@@ -118,3 +130,9 @@ def hallucination_rate(labels: Iterable[str | None]) -> float | None:
     if not factual:
         return None
     return sum(label in HALLUCINATED for label in factual) / len(factual)
+
+
+def coverage(labels: Iterable[str | None]) -> float | None:
+    """Share of sentences with a label (None: unsure or unchecked), "no_fact" left out; None when none is left."""
+    stated = [label for label in labels if label != "no_fact"]
+    return sum(label is not None for label in stated) / len(stated) if stated else None

@@ -3,8 +3,10 @@
     python -m benchmarks.annotator --data ../shared/data
 
 English rows of fold 0, on which nothing was trained or chosen: of the trainable sources other documents were trained
-on, the others were never seen. All baselines choose their thresholds on fold 1 of the trainable sources. Then the share
-of hallucinated sentences beside people's, on whole answers of models, and what the rule for Chinese calls supported.
+on, the others were never seen. All baselines choose their thresholds on fold 1 of the trainable sources; the annotator
+is compared by its own labels, without the operating point that it comes with. Then what that point flags, passes and
+leaves unsure, and the curve of all such points; the share of hallucinated sentences beside people's, on whole answers
+of models, and what the rule for Chinese calls supported.
 Sources left out of training: benchmarks/left_out.py. About ten minutes on one core.
 """
 
@@ -30,12 +32,17 @@ from annotators.evaluation.metrics import (
     two_way_statistics,
 )
 from annotators.evaluation.splits import FOLD_NAMES
+from annotators.operating import Calibration, codes_of, equal_weights, operating_table
 from annotators.records import HALLUCINATED, SentenceAnnotation
 from benchmarks.common import TRAINABLE, Row, load_rows, mean_row, ngram_overlap, parser, row, save, sentences_of
 from engines.embedding import Embedder
+from mitigate.cli.calibrate import FIGURES
 
 WHOLE = ("cliff", "lfqa_verification", "expertqa")
 """Sources with whole answers of models."""
+PARTS = (("other documents of the source trained on", True), ("source never seen", False))
+CURVE = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5)
+"""Shares of true sentences flagged at which the curve is told."""
 CHINESE_FOLDS = (2, 3)
 """The rule for Chinese was chosen on these."""
 Judged = tuple[Floats, list["str | None"]]
@@ -129,7 +136,7 @@ def trained_and_unseen(
     part_of = {(r["id"], r["file"]): part for r, part in zip(everything, whole, strict=True)}
     truth, support = two_way_gold([r["label"] for r in rows]), supported_score([a.scores for a in answers])
     out = []
-    for called, keep in (("other documents of the source trained on", True), ("source never seen", False)):
+    for called, keep in PARTS:
         at = [i for i, r in enumerate(rows) if (r["source"] in TRAINABLE) == keep]
         means = evaluate([part_of[rows[i]["id"], rows[i]["file"]] for i in at], [answers[i] for i in at])[
             "mean_over_sources"
@@ -145,6 +152,34 @@ def trained_and_unseen(
         known = [i for i in at if not np.isnan(truth[i]) and not np.isnan(support[i])]
         out.append(row(f"{called}: calibration error (ECE)", len(known), ece(support[known], truth[known])))
     return out
+
+
+def at_operating_points(
+    rows: Sequence[Row], answers: Sequence[SentenceAnnotation], calibration: Calibration | None
+) -> tuple[list[Row], list[list[object]]]:
+    """What the annotator's operating point does, and the curve: share of true sentences flagged → of false ones.
+
+    Every source weighs the same; ``answers`` are without calibration, and what they call "no_fact" is never flagged.
+    """
+    from sklearn.metrics import roc_curve
+
+    truth, support = two_way_gold([r["label"] for r in rows]), supported_score([a.scores for a in answers])
+    support[[a.label == "no_fact" for a in answers]] = 2
+    shown: list[Row] = []
+    columns: list[list[object]] = [["flagged, of supported", *CURVE]]
+    for called, keep in PARTS:
+        seen = np.array([(r["source"] in TRAINABLE) == keep for r in rows])
+        at = np.flatnonzero(seen & ~np.isnan(truth + support)).tolist()
+        weights = equal_weights([rows[i]["source"] for i in at])
+        false, true, _ = roc_curve(truth[at] == 0, -support[at], sample_weight=weights)
+        columns.append([f"flagged, of hallucinated: {called}", *np.interp(CURVE, false, true).tolist()])
+        if calibration is not None:
+            codes = codes_of(calibration.apply([answers[i] for i in at]))
+            gold, groups = [rows[i]["label"] for i in at], [rows[i]["group"] for i in at]
+            for name, one in operating_table(codes, gold, weights, groups).items():
+                if name in FIGURES:
+                    shown.append(row(f"{called}: {FIGURES[name]}", len(at), one["value"], one["interval"]))
+    return shown, [list(line) for line in zip(*columns, strict=True)]
 
 
 def whole_answers(annotator: Annotator, everything: Sequence[Row]) -> list[Row]:
@@ -198,6 +233,8 @@ def main() -> None:
     english = [r for r in everything if "label" in r and r["lang"] == "en"]
     rows = [r for r in english if r["fold"] == 0 or (r["fold"] in FOLD_NAMES["dev"] and r["source"] in TRAINABLE)]
     annotator: Any = load_annotator(args.annotator)
+    calibration = annotator.calibration
+    annotator.calibrated(None)
     test = [i for i, r in enumerate(rows) if r["fold"] == 0]
     answers = predictions(annotator, [rows[i] for i in test])
     support, labels = np.full(len(rows), np.nan), [None] * len(rows)
@@ -211,7 +248,9 @@ def main() -> None:
     }
     shown, by_source = beside_baselines(rows, found)
     shown += trained_and_unseen(english, [rows[i] for i in test], answers)
-    shown += whole_answers(annotator, english) + chinese(annotator, everything)
+    points, curve = at_operating_points([rows[i] for i in test], answers, calibration)
+    annotator.calibrated(calibration)
+    shown += points + whole_answers(annotator, english) + chinese(annotator, everything)
     golds = (*LABELS, "unsupported")
     confusion = [
         [
@@ -223,7 +262,11 @@ def main() -> None:
         ]
         for gold in golds
     ]
-    tables = {"by source": by_source, "confusion (gold, then predicted)": [["gold", *LABELS], *confusion]}
+    tables = {
+        "by source": by_source,
+        "confusion (gold, then predicted)": [["gold", *LABELS], *confusion],
+        "operating points, every source alike": curve,
+    }
     save(
         "annotator",
         "annotator",

@@ -3,36 +3,28 @@
     python -m benchmarks.calibration --data ../shared/data
 
 Every evaluation-only English source is judged once (at most --limit rows, whole groups) and cut into two halves of
-whole groups, many times. The sigmoid and the threshold for a target precision come from one half, the calibration error
-and the precision of what is flagged from the other. About ten minutes on one core.
+whole groups, many times. The sigmoid and the operating point come from one half; the calibration error, and the shares
+of sentences that are flagged, passed and unsure, from the other. About ten minutes on one core.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from annotators import LABELS, SentenceAnnotation, load_annotator
+from annotators import SentenceAnnotation, load_annotator
 from annotators.evaluation.metrics import ece, supported_score, two_way_gold
-from annotators.operating import SUPPORTED, OutOfReach, fit_calibration
-from annotators.records import HALLUCINATED
+from annotators.operating import FALSE_FLAGS, FALSE_PASSES, codes_of, fit_calibration, operating_table
 from benchmarks.common import TRAINABLE, Row, english_rows, parser, row, save
+from mitigate.cli.calibrate import FIGURES
 
-TARGETS = (0.7, 0.8, 0.9)
 HALVES = 40
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """Of one cut: error before and after; for each target (precision on the other half, flagged there) or None."""
-
-    before: float
-    after: float
-    flags: Mapping[float, tuple[float, int] | None]
+Outcome = Mapping[str, float]
+"""Of one cut: calibration error before and after, and the figures of the operating point on the other half."""
 
 
 def drawn(rows: Sequence[Row], limit: int) -> list[Row]:
@@ -49,82 +41,43 @@ def one_cut(rows: Sequence[Row], judged: Sequence[SentenceAnnotation], seed: int
     first = set(np.random.default_rng(seed).permutation(names)[: len(names) // 2].tolist())
     fit = [i for i, r in enumerate(rows) if r["group"] in first]
     other = [i for i, r in enumerate(rows) if r["group"] not in first]
-    flags: dict[float, tuple[float, int] | None] = {}
-    truth = two_way_gold([rows[i]["label"] for i in other])
-    for target in (None, *TARGETS):
-        try:
-            calibration = fit_calibration(
-                [judged[i].scores for i in fit],
-                [judged[i].label for i in fit],
-                [rows[i]["label"] for i in fit],
-                [rows[i]["group"] for i in fit],
-                annotator="any",
-                target_precision=target,
-            )
-        except OutOfReach:
-            flags[target or 0] = None
-            continue
-        except ValueError:
-            return None
-        p: Any = np.array([[judged[i].scores[label] for label in LABELS] for i in other])
-        own = np.array([LABELS.index(judged[i].label) for i in other])
-        chances, labels = calibration.judge(p, own)
-        if target is None:
-            plain = supported_score([judged[i].scores for i in other])
-            share = chances[:, SUPPORTED] / np.maximum(1 - chances[:, 3], 1e-9)
-            known = ~np.isnan(truth)
-            before, after = ece(plain[known], truth[known]), ece(share[known], truth[known])
-        else:
-            flagged = [n for n, label in enumerate(labels) if label in (1, 2)]
-            right = sum(rows[other[n]]["label"] in (*HALLUCINATED, "unsupported") for n in flagged)
-            flags[target] = (right / len(flagged) if flagged else float("nan"), len(flagged))
-    return Outcome(before or 0.0, after or 0.0, flags)
+    gold = [rows[i]["label"] for i in other]
+    try:
+        calibration = fit_calibration(
+            [judged[i].scores for i in fit], [judged[i].label for i in fit], [rows[i]["label"] for i in fit],
+            [rows[i]["group"] for i in fit], annotator="any",
+        )  # fmt: skip
+    except ValueError:
+        return None
+    plain = supported_score([judged[i].scores for i in other])
+    # Rows of the other half have about the rate of those fitted on, not the expected one.
+    at_rate = replace(calibration, point=calibration.point.at(calibration.point.fitted_rate))
+    truth = two_way_gold(gold)
+    known = ~np.isnan(truth)
+    codes = codes_of(calibration.apply([judged[i] for i in other]))
+    table = operating_table(codes, gold, np.ones(len(other)), [rows[i]["group"] for i in other], 0)
+    errors = {"before": ece(plain[known], truth[known]), "after": ece(at_rate.support(plain)[known], truth[known])}
+    found = errors | {name: table[name]["value"] for name in FIGURES}
+    return {name: np.nan if value is None else value for name, value in found.items()}
 
 
 def results(found: Mapping[str, Sequence[Outcome]], sizes: Mapping[str, int]) -> tuple[list[Row], list[list[object]]]:
     """Rows of all sources together, and a table by source."""
-    means = {
-        s: [float(np.mean([getattr(o, name) for o in cuts])) for name in ("before", "after")]
-        for s, cuts in found.items()
-    }
-    n = sum(sizes.values())
+    named = {f"calibration error (ECE) {when} calibration": when for when in ("before", "after")}
+    named |= {text: name for name, text in FIGURES.items()}
+    means = {s: {k: float(np.nanmean([o[k] for o in cuts])) for k in named.values()} for s, cuts in found.items()}
+    n, cuts = sum(sizes.values()), [o for some in found.values() for o in some]
     shown = [
-        row(
-            f"calibration error (ECE) {called} calibration, mean of {len(found)} sources",
-            n,
-            float(np.mean([m[k] for m in means.values()])),
-        )
-        for k, called in enumerate(("before", "after"))
+        row(f"{text}, mean of {len(found)} sources", n, float(np.nanmean([m[name] for m in means.values()])))
+        for text, name in named.items()
     ]
-    table: list[list[object]] = [
-        [
-            "source",
-            "rows",
-            "ECE before",
-            "ECE after",
-            *(f"target {t}: cuts with a threshold, held, precision, flagged" for t in TARGETS),
-        ]
-    ]
-    total = {t: [0, 0] for t in TARGETS}
-    for source, cuts in found.items():
-        cells: list[object] = []
-        for t in TARGETS:
-            got = [flag for o in cuts if (flag := o.flags[t]) is not None]
-            held, flagged = sum(g[0] >= t for g in got), sum(g[1] for g in got)
-            total[t] = [total[t][0] + len(got), total[t][1] + held]
-            precision = sum(g[0] * g[1] for g in got if g[1]) / flagged if flagged else None
-            cells.append([len(got), held, precision, flagged / len(got) if got else None])
-        table.append([source, sizes[source], *means[source], *cells])
-    shown += [
-        row(
-            f"target precision {t}: cuts where it held on the other half",
-            got,
-            100 * held / got if got else None,
-            unit="%",
-        )
-        for t, (got, held) in total.items()
-    ]
-    return shown, table
+    for name, most in (("true_flagged", FALSE_FLAGS), ("false_supported", FALSE_PASSES)):
+        for room in (1, 1.5):
+            held = float(np.mean([o[name] <= room * most for o in cuts]))
+            text = f"{FIGURES[name]}: cuts with at most {room * most:.0%} on the other half"
+            shown.append(row(text, len(cuts), 100 * held, unit="%"))
+    table: list[list[object]] = [["source", "rows", *named]]
+    return shown, table + [[s, sizes[s], *(means[s][name] for name in named.values())] for s in found]
 
 
 def main() -> None:
@@ -133,7 +86,7 @@ def main() -> None:
     made.add_argument("--annotator", default="embedded")
     made.add_argument("--limit", type=int, default=500, help="rows of a source (default 500)")
     args = made.parse_args()
-    annotator: Any = load_annotator(args.annotator)
+    annotator: Any = load_annotator(args.annotator).calibrated(None)  # its own scores
     everything = [r for r in english_rows(args.data) if r["source"] not in TRAINABLE]
     found: dict[str, list[Outcome]] = {}
     sizes = {}

@@ -22,7 +22,7 @@ import numpy as np
 
 from annotators import Annotator, SentenceAnnotation, load_annotator
 from annotators.evaluation.metrics import supported_score
-from annotators.records import HALLUCINATED
+from annotators.records import HALLUCINATED, JUDGED
 from annotators.retrieval.bm25 import words
 from annotators.retrieval.passages import ReferenceIndex, index_references
 from annotators.retrieval.window import fuse, pack, take, with_neighbours
@@ -222,7 +222,7 @@ def verdict_rows(
             judged += judge(annotator, some, others)
             rows += some
             print(source, len(some), file=sys.stderr, flush=True)
-    kept = [i for i, j in enumerate(judged) if all(s.status == "checked" for s in j.values())]
+    kept = [i for i, j in enumerate(judged) if all(s.status in JUDGED for s in j.values())]
     judged, groups = [judged[i] for i in kept], [rows[i]["group"] for i in kept]
     shown, table = [], [["change", "two-way", "label", "shift of P(supported)"]]
     pairs = [("alone", name) for name in (*VARIANTS[1:5], VARIANTS[-1])] + [("first of ten", "last of ten")]

@@ -32,7 +32,7 @@ Process = Callable[[list[Record]], Sequence[Record]]
 """Turns records into as many results, in the same order."""
 MAX_DEPTH = 100  # nested lists and objects; Python's own reader and writer give up near 1,000
 MAX_SHOWN = 80  # characters of a bad value in a message
-ADDED = ("sentences", "annotator", "hallucination_rate")  # what annotation adds to a record
+ADDED = ("sentences", "annotator", "hallucination_rate", "coverage", "operating_point")  # by annotation
 FAILED, REJECTED = 1, 3  # exit codes: a failure that is nobody's wrong usage; some input lines were rejected
 
 

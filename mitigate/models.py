@@ -128,7 +128,7 @@ def annotator_similarity(annotator: Annotator) -> Similarity:
         supported, factual = [0.0] * len(candidates), [0.0] * len(candidates)
         judged: SentenceAnnotation
         for owner, judged in zip(owners, annotator.predict(rows), strict=True):
-            if judged.status == "checked" and judged.scores is not None:
+            if judged.scores is not None:
                 supported[owner] += judged.scores["supported"]
                 factual[owner] += 1.0 - judged.scores["no_fact"]
         return [s / f if f > 0 else None for s, f in zip(supported, factual, strict=True)]

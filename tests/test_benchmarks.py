@@ -1,10 +1,12 @@
 """The benchmark programs start, and every result page is made of the JSON file beside it."""
 
 import ast
+import hashlib
 import json
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -54,13 +56,51 @@ def test_every_program_has_help():
     assert done.stdout.splitlines() == [f"{name} 0 True" for name in PROGRAMS], done.stderr
 
 
+def lines_of(name):
+    return [json.loads(line) for line in (ROOT / "benchmarks" / f"{name}.jsonl").read_text("utf-8").splitlines()]
+
+
+def test_minimal_pairs_are_well_formed():
+    """A passage has one split, by the hash of its name; a pair differs, and no sentence stands in its passage."""
+    pairs = lines_of("minimal_pairs")
+    texts = [(p["passage_id"], p[key]) for p in pairs for key in ("true", "false", "kept") if p[key]]
+    parts = Counter((p["kind"], p["split"]) for p in pairs)
+    assert len(pairs) >= 600
+    assert len(texts) == len(set(texts))
+    assert len(parts) == 24, "twelve kinds in both splits"
+    assert min(parts.values()) >= 20
+    assert len({p["passage"] for p in pairs}) == len({p["passage_id"] for p in pairs}) >= 60
+    for p in pairs:
+        assert p["split"] == ("test" if int(hashlib.sha256(p["passage_id"].encode()).hexdigest(), 16) % 2 else "dev")
+        assert 60 <= len(p["passage"].split()) <= 200
+        assert p["true"] not in p["passage"]
+        assert p["false"] not in p["passage"]
+
+
+def test_other_benchmark_texts_are_well_formed():
+    """Each short text has two supported, two contradictory and one unverifiable sentence; no talk is trained on."""
+    texts, talk = lines_of("smoke_languages"), lines_of("no_fact")
+    assert Counter(t["lang"] for t in texts) == {"zh": 15, "de": 8, "es": 8, "fr": 8, "ja": 8, "ru": 8}
+    for t in texts:
+        sentences = [*t["supported"], *t["contradictory"], *t["unverifiable"]]
+        assert [len(t[label]) for label in ("supported", "contradictory", "unverifiable")] == [2, 2, 1]
+        assert len(set(sentences)) == 5
+        assert not any(s in t["passage"] for s in sentences)
+    assert Counter((t["lang"], t["no_fact"]) for t in talk) == {
+        ("en", True): 80, ("zh", True): 20, ("en", False): 50, ("zh", False): 10
+    }  # fmt: skip
+    assert len({t["sentence"] for t in talk}) == len(talk)
+    sources = " ".join(" ".join(path.read_text("utf-8").split()) for path in (ROOT / "annotators").rglob("*.py"))
+    assert [t["sentence"] for t in talk if len(t["sentence"]) > 20 and t["sentence"] in sources] == []
+
+
 def test_limits_of_benchmarks_and_pages():
     lines = sum((ROOT / "benchmarks" / f"{name}.py").read_text("utf-8").count("\n") for name in PROGRAMS)
     words = sum(len((RESULTS / f"{name}.md").read_text("utf-8").split()) for name in PAGES)
     assert len(PROGRAMS) <= 21, "20 and common.py"
     assert lines <= 4_000
-    assert len(PAGES) <= 12
-    assert words <= 5_000
+    assert len(PAGES) <= 13
+    assert words <= 5_700
     assert {path.stem for path in RESULTS.glob("*.json")} == set(PAGES)
 
 

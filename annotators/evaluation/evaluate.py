@@ -26,7 +26,7 @@ from annotators.evaluation.metrics import (
     summarise,
 )
 from annotators.evaluation.texts import text_figures
-from annotators.records import HALLUCINATED, SentenceAnnotation
+from annotators.records import HALLUCINATED, JUDGED, SentenceAnnotation
 
 SHOWN_TO_ANNOTATOR = ("id", "question", "reference", "answer", "sentence", "start", "lang", "language")
 CHUNK = 256
@@ -109,7 +109,7 @@ def evaluate(
     ``statuses`` counts the checked rows and why the others are not.
     """
     predicted = [a.label if a.status == "checked" else None for a in judged]
-    scores = [a.scores if a.status == "checked" else None for a in judged]
+    scores = [a.scores if a.status in JUDGED else None for a in judged]
 
     def part(numbers: Sequence[int]) -> dict[str, Any]:
         some, answers = [rows[i] for i in numbers], [judged[i] for i in numbers]
@@ -255,7 +255,7 @@ def _statistics(rows: Sequence[LabelledSentence], judged: Sequence[SentenceAnnot
     """``accuracy``, ``macro_f1``, ``balanced_accuracy`` and ``auc`` as functions of row weights."""
     gold, two_way = [row.row["label"] for row in rows], [row.two_way for row in rows]
     predicted = [a.label if a.status == "checked" else None for a in judged]
-    known = statistics(gold, predicted, [a.scores if a.status == "checked" else None for a in judged], two_way)
+    known = statistics(gold, predicted, [a.scores if a.status in JUDGED else None for a in judged], two_way)
     return {
         "accuracy": known["accuracy"],
         "macro_f1": macro_f1_statistic(gold, predicted, two_way),

@@ -1,11 +1,11 @@
 """The figures by which annotators are compared: two-way, four-way and calibration, with bootstrap intervals.
 
-A prediction is None where the row was not checked. A figure that cannot be computed (no rows, only one class) is None,
-never 0 or NaN. Higher is better, except for ``ece``.
+A prediction is None where the row was not checked, or the annotator was unsure. A figure that cannot be computed (no
+rows, only one class) is None, never 0 or NaN. Higher is better, except for ``ece``.
 
 - Two-way figures (``auc``, ``balanced_accuracy``): supported against hallucinated; gold ``no_fact`` is left out. In
-  ``balanced_accuracy`` a predicted ``no_fact`` counts as not hallucinated, an unchecked row as wrong. ``auc`` leaves
-  out rows without a score: read it beside ``n_auc`` and ``coverage``.
+  ``balanced_accuracy`` a predicted ``no_fact`` counts as not hallucinated, an unchecked row as wrong. ``auc`` ranks
+  unsure rows too and leaves out rows without a score: read it beside ``n_auc`` and ``coverage``.
 - Four-way figures (``accuracy``, ``macro_f1``, ``balanced_accuracy_4way``): rows whose gold is one of the four labels,
   without ``two_way_only`` rows. An unchecked row counts as wrong; figures that end in ``_checked`` leave it out.
 - ``ece`` is two-way: P(supported) / (1 − P(no_fact)) against the share supported. ``ece_4way`` is the top label's.
@@ -198,7 +198,7 @@ def four_way(gold: Ints, predicted: Ints) -> dict[str, Any]:
     }
 
 
-def _share(right: NDArray[np.bool_], rows: NDArray[np.bool_]) -> Statistic:
+def share_of(right: NDArray[np.bool_], rows: NDArray[np.bool_]) -> Statistic:
     """The weighted share of ``right`` among ``rows``."""
 
     def share(weights: Floats) -> float | None:
@@ -216,7 +216,7 @@ def two_way_statistics(
 ) -> dict[str, Statistic]:
     """``balanced_accuracy`` and ``auc`` as functions of row weights; ``support`` is any score instead of ``scores``."""
     truth, guess = two_way_gold(gold), _two_way_predicted(predicted)
-    recalls = [_share(guess == truth, truth == side) for side in (0, 1)]
+    recalls = [share_of(guess == truth, truth == side) for side in (0, 1)]
     value = supported_score(scores or [None] * len(gold)) if support is None else np.asarray(support, float)
     ranked = ~np.isnan(truth) & ~np.isnan(value)
     _, rank = np.unique(value[ranked], return_inverse=True)
@@ -247,7 +247,7 @@ def statistics(
     """The figures that get intervals, as functions of row weights: two-way ones and ``accuracy``."""
     codes, choices = _label_codes(gold), _label_codes(predicted)
     four = (codes != UNCHECKED) & ~np.array(two_way_only, dtype=bool)
-    return {**two_way_statistics(gold, predicted, scores), "accuracy": _share(codes == choices, four)}
+    return {**two_way_statistics(gold, predicted, scores), "accuracy": share_of(codes == choices, four)}
 
 
 def macro_f1_statistic(gold: Sequence[str], predicted: Sequence[str | None], two_way_only: Sequence[bool]) -> Statistic:
@@ -288,9 +288,8 @@ def summarise(
         )
     if unknown := sorted({str(label) for label in gold} - set(GOLD_LABELS)):
         raise ValueError(f"unknown gold labels {unknown}; expected {', '.join(GOLD_LABELS)}")
-    scores = [row if label is not None else None for row, label in zip(scores, predicted, strict=True)]
     if any(not 0 <= row[label] <= 1 for row in scores if row is not None for label in LABELS):
-        raise ValueError("expected scores between 0 and 1; got others (NaN?) for a checked row")
+        raise ValueError("expected scores between 0 and 1; got others (NaN?) for a judged row")
 
     checked = np.array([label is not None for label in predicted], dtype=bool)
     truth, guess, value = two_way_gold(gold), _two_way_predicted(predicted), supported_score(scores)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from annotators.base import Annotator, Sentence
-from annotators.records import HALLUCINATED, LABELS, Fragment, Label, SentenceAnnotation, Span, Status
+from annotators.records import LABELS, Fragment, Label, SentenceAnnotation, Span, Status
 from annotators.retrieval.passages import index_references
 from annotators.retrieval.window import Window, second_pass, select
 from annotators.text.language import language_of, reads_as_english
@@ -127,7 +127,8 @@ class DiscriminativeAnnotator(Annotator):
             raise ValueError(
                 f"{folder}: expected a whole verifier.safetensors: {error}; copy or train it again"
             ) from error
-        return cls(verifier, name=name, languages=config["languages"], evidence_tokens=config["evidence_tokens"])
+        made = cls(verifier, name=name, languages=config["languages"], evidence_tokens=config["evidence_tokens"])
+        return made.calibrated_by(folder)
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write annotator.json, and the weights that training changed, into a folder, which is made."""
@@ -142,6 +143,7 @@ class DiscriminativeAnnotator(Annotator):
         }  # fmt: skip
         save_file(self.verifier.packed(), folder / "verifier.safetensors")
         (folder / "annotator.json").write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
+        self.save_calibration(folder)
 
     def judge(self, sentences: Sequence[Sentence]) -> list[SentenceAnnotation]:
         """One judgement per sentence, in order."""
@@ -219,7 +221,7 @@ def unjudgeable(
 
 def _annotation(sentence: Sentence, verdict: Verdict) -> SentenceAnnotation:
     label, spans = LABELS[int(verdict.probabilities.argmax())], None
-    if label in HALLUCINATED:
+    if label != "no_fact":  # also where it is supported: the operating point may yet flag it, and else drops them
         origin = clean(sentence.text)[1]
         found = unsupported_spans(clean_text(sentence.text), verdict.tokens)
         places = [original_span(sentence.text, origin, a, b) for a, b in found]

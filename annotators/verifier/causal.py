@@ -93,7 +93,7 @@ class CausalAnnotator(Annotator):
             name=name,
             languages=languages,
             max_tokens=max_tokens or saved_tokens or MAX_TOKENS,
-        )
+        ).calibrated_by(folder)
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write model, tokenizer and annotator.json into a folder, which is made; weights as safetensors."""
@@ -102,6 +102,7 @@ class CausalAnnotator(Annotator):
         self.model.save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
         write_settings(folder, self.languages, self.max_tokens)
+        self.save_calibration(folder)
 
     def _fingerprint(self) -> str:
         """sha256 over weights, tokenizer, row form and settings, 16 hex digits."""
@@ -152,8 +153,7 @@ class CausalAnnotator(Annotator):
         if isinstance(found, str):
             return sentence.judged(found)
         scores = {label: float(p) for label, p in zip(LABELS, found, strict=True)}
-        one = sentence.judged("checked", LABELS[int(found.argmax())], scores)
-        return one if self.calibration is None else self.calibration.apply(one)
+        return sentence.judged("checked", LABELS[int(found.argmax())], scores)
 
     def _probabilities(self, rows: Sequence[Encoded]) -> list[np.ndarray]:
         """For each row (S, 4) probabilities at its sentence ends, in the order of ``ends`` and LABELS."""

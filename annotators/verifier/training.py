@@ -25,7 +25,8 @@ import numpy as np
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits, log_softmax, logsigmoid, softplus
 
-from annotators.evaluation.splits import FOLD_NAMES
+from annotators.evaluation.splits import FOLD_NAMES, group_rows
+from annotators.operating import equal_weights, fit_calibration
 from annotators.text.normalise import clean_text
 from annotators.verifier.annotator import EVIDENCE_TOKENS, DiscriminativeAnnotator, unjudgeable
 from annotators.verifier.data import (
@@ -113,7 +114,24 @@ def train_annotator(settings: Settings, work: Path) -> DiscriminativeAnnotator:
         verifier, mixed, work / "labels", epochs=1.0, rate=settings.label_rate, tokens=settings.tokens,
         seed=settings.seed,
     )  # fmt: skip
-    return DiscriminativeAnnotator(as_stored(verifier))
+    annotator = DiscriminativeAnnotator(as_stored(verifier))
+    dev = [row for row in rows if row["fold"] in FOLD_NAMES["dev"] and usable(row, settings.sources)]
+    return with_operating_point(annotator, dev)
+
+
+def with_operating_point(annotator: DiscriminativeAnnotator, rows: Sequence[Row]) -> DiscriminativeAnnotator:
+    """The annotator with thresholds fitted on labelled rows, every source alike; as it is where rows are too few."""
+    judged = annotator.predict(rows)
+    try:
+        found = fit_calibration(
+            [s.scores for s in judged], [s.label for s in judged], [row["label"] for row in rows], group_rows(rows),
+            annotator=annotator.fingerprint, weights=equal_weights([row["source"] for row in rows]), name="default",
+        )  # fmt: skip
+    except ValueError as error:
+        log.warning("no operating point: %s", error)
+        return annotator
+    log.info("operating point: %s", {name: figure["value"] for name, figure in found.report["table"].items()})
+    return annotator.calibrated(found)
 
 
 def as_stored(verifier: Verifier) -> Verifier:

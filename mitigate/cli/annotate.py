@@ -266,7 +266,7 @@ def report(args: argparse.Namespace, records: Callable[[], Iterable[Record]], jo
         paths.append(("page", args.html))
     if args.json and job:
         counts = {"records": totals.records, "sentences": totals.sentences, "labels": dict(totals.kinds)}
-        rate = {"hallucination_rate": totals.rate, "interval": totals.interval}
+        rate = {"hallucination_rate": totals.rate, "interval": totals.interval, "coverage": totals.coverage}
         who = [{"name": name, "fingerprint": fingerprint} for fingerprint, name in totals.annotators.items()]
         more = {"not_checked": dict(totals.reasons), "annotators": who, "rejected_lines": rejected}
         print_json({**counts, **rate, **more, **{word: str(path) for word, path in paths}})

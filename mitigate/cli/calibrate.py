@@ -1,6 +1,6 @@
-"""`mitigate calibrate`: fit an annotator's probabilities and its threshold for "hallucinated" to your labelled rows.
+"""`mitigate calibrate`: fit an annotator's probabilities and its operating point to your labelled rows.
 
-    mitigate calibrate --input my.jsonl --target-precision 0.9 --output calibration.json
+    mitigate calibrate --input my.jsonl --output calibration.json
     mitigate annotate --calibration calibration.json --input in.jsonl --output out.jsonl
 
 Rows are labelled sentences, or records that `mitigate annotate` wrote with "gold" added to sentences. The file belongs
@@ -15,9 +15,11 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from annotators.operating import BASE_RATES, EXPECTED_RATE, FALSE_FLAGS, FALSE_PASSES
 from mitigate.cli.options import Subparsers, add_command, check_files, figure, print_json, sha256, versions
-from mitigate.io import FAILED, REJECTED, OutputError, UsageError, progress, say, set_aside, whole_file
+from mitigate.io import REJECTED, OutputError, UsageError, progress, set_aside, whole_file
 from mitigate.models import open_annotator
+from mitigate.report.totals import point_of
 
 if TYPE_CHECKING:
     from annotators.base import Annotator
@@ -26,32 +28,38 @@ if TYPE_CHECKING:
 
 
 CHUNK = 256
+FIGURES = {
+    "true_flagged": "flagged, of supported", "false_flagged": "flagged, of hallucinated",
+    "false_supported": "called supported, of hallucinated", "unsure": "unsure",
+    **{f"precision_at_{rate:g}": f"precision where {rate:.0%} are wrong" for rate in BASE_RATES},
+}  # fmt: skip
 
 
 def add_parser(subparsers: Subparsers) -> None:
     """Add the command and its options."""
     more = (
-        "Probabilities then mean what they say, and --target-precision sets a threshold that keeps false alarms rare; "
-        'sentences that are neither flagged nor likely supported get the status "unsure". Rows are labelled sentences '
-        '{"reference", "sentence", "label", …}, or records of `mitigate annotate` with "gold" in sentences. A target '
-        "precision out of reach is a failure."
+        "Probabilities then mean what they say at the expected rate of hallucination, and two thresholds say what is "
+        'flagged, what is called supported, and what lies between them ("unsure"). Rows are labelled sentences '
+        '{"reference", "sentence", "label", …}, or records of `mitigate annotate` with "gold" in sentences; from 50 on '
+        "it is worth it."
     )
-    text = "Fit an annotator's probabilities and threshold to labelled rows."
+    text = "Fit an annotator's probabilities and thresholds to labelled rows."
     parser = add_command(subparsers, "calibrate", text, more)
     parser.input("These JSON Lines files hold labelled rows.", several=True)
     parser.output()
     parser.json()
     parser.annotator(calibration=False)
-    text = "So many of the flagged sentences are hallucinated, between 0 and 1."
-    parser.number("--target-precision", text, "a number between 0 and 1", lambda p: 0 < p < 1, "P")
-    text = "The precision is at least P with this confidence, between 0.5 and 1 (%(default)s)."
-    parser.number("--confidence", text, "a number between 0.5 and 1", lambda c: 0.5 < c < 1, "C", default=0.9)
+    text = "Probabilities hold where this share of sentences is hallucinated (%(default)s)."
+    parser.share("--expected-rate", text, EXPECTED_RATE)
+    parser.share("--false-flags", "At most this share of supported sentences is flagged (%(default)s).", FALSE_FLAGS)
+    text = "At most this share of hallucinated sentences is called supported (%(default)s)."
+    parser.share("--false-passes", text, FALSE_PASSES)
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Fit and write the file; returns the exit code."""
-    from annotators.operating import OutOfReach, fit_calibration
+    from annotators.operating import fit_calibration
     from mitigate.labels import read_gold
 
     check_files(args)
@@ -59,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
     set_aside(gold.rejected, args.output)
     if not gold.rows:
         raise UsageError("--input: expected labelled rows, found none; see `mitigate calibrate --help` for their form")
-    annotator = open_annotator(args.annotator)
+    annotator = open_annotator(args.annotator).calibrated(None)  # its own scores
     judged = _judge(annotator, gold.rows)
     checked = [s if s.status == "checked" else None for s in judged]
     try:
@@ -69,12 +77,11 @@ def run(args: argparse.Namespace) -> int:
             [row["label"] for row in gold.rows],
             gold.groups,
             annotator=annotator.fingerprint,
-            target_precision=args.target_precision,
-            confidence=args.confidence,
+            name=args.output.stem,
+            expected_rate=args.expected_rate,
+            false_flags=args.false_flags,
+            false_passes=args.false_passes,
         )
-    except OutOfReach as error:
-        say(f"error: {error}")
-        return FAILED
     except ValueError as error:
         raise UsageError(f"--input: {error}") from error
     made = {
@@ -89,8 +96,9 @@ def run(args: argparse.Namespace) -> int:
     except OSError as error:
         raise OutputError(f"cannot write {args.output}: {error.strerror or error}") from error
     if args.json:
-        fitted = {"fingerprint": annotator.fingerprint, **calibration.report, "rejected_lines": len(gold.rejected)}
-        print_json({"annotator": annotator.name, **fitted, "output": str(args.output)})
+        who = {"annotator": annotator.name, "fingerprint": annotator.fingerprint}
+        fitted = {"operating_point": calibration.point.to_dict(), **calibration.report}
+        print_json({**who, **fitted, "rejected_lines": len(gold.rejected), "output": str(args.output)})
     else:
         _print(calibration, annotator)
         print(f"calibration         {args.output}")
@@ -109,18 +117,16 @@ def _judge(annotator: Annotator, rows: Sequence[dict[str, Any]]) -> list[Sentenc
 
 
 def _print(calibration: Calibration, annotator: Annotator) -> None:
-    report, flagging = calibration.report, calibration.report["flagging"]
+    report = calibration.report
     print(f"annotator           {annotator.name} ({annotator.fingerprint})")
     print(
         f"labelled rows       {report['n']:,} factual and checked in {report['n_groups']:,} groups: "
         f"{report['n_supported']:,} supported, {report['n_hallucinated']:,} hallucinated; "
         f"{report['n_no_fact']:,} no fact, {report['n_unchecked']:,} not checked"
     )
-    after = figure(report["ece_after_cross_fitted"])
-    print(f"calibration error   {report['ece_before']:.3f} before, {after} after (cross-fitted by groups)")
-    if flagging:
-        print(
-            f"hallucinated        from probability {flagging['threshold']:.3f}: precision {flagging['precision']:.3f}, "
-            f"at least {flagging['low']:.3f} with confidence {report['confidence']:g}; "
-            f"recall {flagging['recall']:.3f}; {flagging['n_flagged']:,} rows flagged"
-        )
+    print(f"calibration error   {report['ece_before']:.3f} before, {figure(report['ece_after'])} after")
+    print(f"operating point     {point_of({'operating_point': calibration.point.to_dict()})}")
+    for name, text in FIGURES.items():
+        value, ends = report["table"][name]["value"], report["table"][name]["interval"]
+        print(f"  {text:<34} {figure(value)}" + (f"  ({ends[0]:.3f} to {ends[1]:.3f})" if ends else ""))
+    print("                    all cross-fitted: each group was judged by what the others gave; 95 % intervals")

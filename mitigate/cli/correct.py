@@ -14,9 +14,11 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, Any
 
+from annotators.records import Annotation
 from mitigate.cli.annotate import annotator_for, continued
 from mitigate.cli.options import Subparsers, add_command, cache_of, calibration_option, check_cache, print_json
 from mitigate.io import (
+    ADDED,
     FAILED,
     REJECTED,
     Check,
@@ -39,10 +41,10 @@ if TYPE_CHECKING:
 
 ERROR = "correction_error"
 CORRECTED = (
-    "answer", "sentences", "annotator", "hallucination_rate", "action", "original_answer", "original_sentences",
-    "original_hallucination_rate", "changes", "correction_options", ERROR,
+    "answer", *ADDED, "action", "original_answer", "original_sentences", "original_hallucination_rate", "changes",
+    "correction_options", ERROR,
 )  # fmt: skip
-CHOSEN = ("answer", "model", "index", "sentences", "annotator", "hallucination_rate", "rates")
+CHOSEN = ("answer", "model", "index", *ADDED, "rates")
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -182,11 +184,8 @@ def choose(records: Sequence[Record], annotator: Annotator) -> list[Record]:
         kept = {k: v for k, v in record.items() if k not in CHOSEN}
         rates = [a.hallucination_rate for a in annotations]
         if best is None:
-            who = dict(annotations[0].annotator)
-            rows.append(
-                {**kept, "answer": None, "model": None, "index": None, "sentences": [], "annotator": who,
-                 "hallucination_rate": None, "rates": rates}
-            )  # fmt: skip
+            none = Annotation({}, (), annotations[0].annotator, annotations[0].operating_point).to_dict()
+            rows.append({**kept, "answer": None, "model": None, "index": None, **none, "rates": rates})
             continue
         chosen = annotations[best].to_dict()
         model = record["answers"][best].get("model")

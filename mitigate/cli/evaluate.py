@@ -208,6 +208,7 @@ def _provenance(args: argparse.Namespace, name: str, annotator: Annotator, paths
     command = ["mitigate", "evaluate", "--input", *map(str, args.input)]
     command += ["--annotator", name, "--fold", args.fold, "--seed", str(args.seed)]
     command += ["--calibration", str(args.calibration)] if args.calibration is not None else []
+    command += ["--expected-rate", str(args.expected_rate)] if args.expected_rate is not None else []
     command += ["--limit", str(args.limit)] if args.limit is not None else []
     command += ["--without-reference"] if args.without_reference else []
     command += ["--disturbed-prompts"] if args.disturbed_prompts else []

@@ -107,15 +107,20 @@ class Parser(argparse.ArgumentParser):
         self.flag("--json", "The result is printed as one JSON object, and nothing else.")
 
     def annotator(self, default: str | None = "embedded", *, calibration: bool = True) -> None:
-        """Add `--annotator` and, unless it is added for itself, `--calibration`."""
+        """Add `--annotator` and, unless they are added for themselves, `--calibration` and `--expected-rate`."""
         text = f"This annotator judges: embedded, a folder, a hub id, or generative:{ENGINE}"
         self.option("--annotator", f"{text}{' (%(default)s)' if default else ''}.", "NAME", default=default)
         if calibration:
             self.calibration()
 
     def calibration(self, whose: str = "The annotator") -> None:
-        """Add `--calibration`."""
+        """Add `--calibration` and `--expected-rate`."""
         self.file("--calibration", f"{whose} uses this file, which `mitigate calibrate` wrote for it.")
+        self.share("--expected-rate", "Probabilities hold where this share of sentences is hallucinated (as fitted).")
+
+    def share(self, name: str, text: str, default: float | None = None) -> None:
+        """Add an option that takes a share above 0 and below 1."""
+        self.number(name, text, "a number between 0 and 1", lambda p: 0 < p < 1, "P", default=default)
 
     def engine(self, text: str) -> None:
         """Add `--engine`; ``text`` says what the language model does."""
@@ -197,18 +202,19 @@ def generative_options(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def calibration_option(args: argparse.Namespace, annotator: str | None) -> dict[str, Any]:
-    """The calibration for ``load_annotator``, checked before a model loads; empty where none is given."""
-    if args.calibration is None:
-        return {}
-    from mitigate.rewards.config import check_calibration
+    """Calibration and expected rate for ``load_annotator``, checked before a model loads; empty where none is given."""
+    given = {name: value for name in ("calibration", "expected_rate") if (value := getattr(args, name)) is not None}
+    for name, value in given.items():
+        from mitigate.rewards.config import check_calibration
 
-    if annotator is None:
-        raise UsageError("--calibration: belongs to one annotator; name it, or leave this option out")
-    try:
-        check_calibration("--calibration", str(args.calibration), annotator)
-    except ValueError as error:
-        raise UsageError(str(error)) from error
-    return {"calibration": args.calibration}
+        option = "--" + name.replace("_", "-")
+        if annotator is None:
+            raise UsageError(f"{option}: belongs to one annotator; name it, or leave this option out")
+        try:
+            check_calibration(option, value, annotator)
+        except ValueError as error:
+            raise UsageError(str(error)) from error
+    return given
 
 
 def cache_of(args: argparse.Namespace) -> Path:

@@ -25,7 +25,7 @@ from mitigate.dataset.questions import SOURCES
 from mitigate.dataset.stage import write_lines
 from mitigate.io import Record, whole_file
 from mitigate.recipes.folder import write_file
-from mitigate.report.totals import NOT_CHECKED, WORDS, kind_of, table
+from mitigate.report.totals import NOT_CHECKED, UNSURE, WORDS, kind_of, table
 
 WITH, WITHOUT = "GPT3.5_answers_D", "InternLM_answers"
 ANNOTATED = {WITH: "human_GPT3.5_answers_D_ann", WITHOUT: "human_InternLM_answers_ann"}
@@ -208,7 +208,7 @@ def page(
     for (language, source), counter in table4.items():
         checked = sum(counter[label] for label in LABELS)
         shares = [f"{100 * counter[label] / checked:.2f}" if checked else "–" for label in LABELS]
-        rows.append([language, source, checked, *shares, counter[NOT_CHECKED]])
+        rows.append([language, source, checked, *shares, counter[UNSURE] + counter[NOT_CHECKED]])
     head = ["language", "answers", "checked", *(WORDS[label] for label in LABELS), "not checked (number)"]
     lines += table(head, rows)
     lines += ["", "## Topics by category and domain", "", "![topics](topics.png)", ""]

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from annotators.records import LABELS, hallucination_rate
+from annotators.records import LABELS, coverage, hallucination_rate
 from annotators.retrieval.bm25 import BM25, words
 from annotators.text.sentences import split_sentences
 from mitigate.dataset.export import corrected
@@ -154,7 +154,8 @@ def apply_annotations(source: Path, checked: Path, output: Path) -> tuple[int, i
         if not problems:
             record["sentences"][int(number)] = sentence
             record["reviewed"] = sorted({*record.get("reviewed", []), int(number)})
-            record["hallucination_rate"] = hallucination_rate(s["label"] for s in record["sentences"])
+            labels = [s["label"] for s in record["sentences"]]
+            record |= {"hallucination_rate": hallucination_rate(labels), "coverage": coverage(labels)}
         return problems
 
     used, bad = _corrections(checked, SENTENCE_COLUMNS, correct)

@@ -154,7 +154,7 @@ class Service:
             start = perf_counter()
             with self.shelf.turn(judge):
                 judged += judge.annotate_spans(record, spans[len(judged) : len(judged) + size])
-            yield Annotation(record, tuple(judged), judge.who).to_dict(), spans[len(judged) :]
+            yield judge.annotation(record, judged).to_dict(), spans[len(judged) :]
             seconds = max(perf_counter() - start, 1e-3)
             size = max(1, min(most, 4 * size, int(size * STEP_SECONDS / seconds)))
 

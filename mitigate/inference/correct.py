@@ -1,9 +1,10 @@
 """Hallucination reduced in finished answers: select the best of several, correct, abstain.
 
 What never happens: text outside the flagged sentences changes; the number of hallucinated sentences rises (the edited
-answer is annotated again, and an edit that did not help is taken back); an unchecked sentence is touched. A flagged
-sentence is written anew by an engine only; without one the corrections that the annotator gives are applied (a
-generative one gives some, the embedded one only marks). The judgement is the annotator's: what it misses stays.
+answer is annotated again, and an edit that did not help, or of which the annotator is unsure, is taken back); an unsure
+or unchecked sentence is touched. A flagged sentence is written anew by an engine only; without one the corrections that
+the annotator gives are applied (a generative one gives some, the embedded one only marks). The judgement is the
+annotator's: what it misses stays.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from annotators.base import Annotator
-from annotators.records import HALLUCINATED, Annotation, Edit, SentenceAnnotation
+from annotators.records import HALLUCINATED, JUDGED, Annotation, Edit, SentenceAnnotation
 from mitigate.inference.regenerate import Request, Unanswered
 
 Regenerate = Callable[[Sequence[Request]], Sequence["str | Unanswered | None"]]
@@ -196,7 +197,7 @@ def _try_next(mended: Sequence[Mended], annotator: Annotator) -> None:
 
 
 def _still_flagged(one: Mended, changes: Sequence[Change], after: Annotation) -> set[int]:
-    """The sentences of the original whose replacement overlaps a sentence that is flagged or unchecked now."""
+    """The sentences of the original whose replacement overlaps a sentence that is flagged, unsure or unchecked now."""
     flagged = [s for s in after.sentences if s.label in HALLUCINATED or s.status != "checked"]
     found, shift = set(), 0
     for change in sorted(changes, key=lambda c: c.start):
@@ -247,20 +248,20 @@ def _abstain(one: Mended) -> None:
 def best_of(annotations: Sequence[Annotation]) -> int | None:
     """The number of the answer to give, of several annotated answers to one question; None where none was checked.
 
-    The answer with the lowest hallucination rate; among equals the one with most supported sentences, then with the
-    highest probability of support, then the first. An answer that claims nothing (rate None) stands at
-    NOTHING_CLAIMED_RATE, so that it is preferred to one that is mostly wrong, and never to a right one.
+    The answer with the lowest share of hallucinated among its judged factual sentences, where an unsure one counts as
+    not hallucinated; among equals the one with most supported sentences, then with the highest probability of support,
+    then the first. An answer that claims nothing stands at NOTHING_CLAIMED_RATE, so that it is preferred to one that is
+    mostly wrong, and never to a right one.
     """
 
     def rank(number: int) -> tuple[float, int, float]:
-        rate = annotations[number].hallucination_rate
-        factual = [s for s in annotations[number].sentences if s.label not in (None, "no_fact")]
+        factual = [s for s in annotations[number].sentences if s.status in JUDGED and s.label != "no_fact"]
         support = [s.scores["supported"] for s in factual if s.scores]
         return (
-            NOTHING_CLAIMED_RATE if rate is None else rate,
+            len(hallucinated(annotations[number])) / len(factual) if factual else NOTHING_CLAIMED_RATE,
             -sum(s.label == "supported" for s in factual),
             -(sum(support) / len(support) if support else 0.0),
         )
 
-    return min((i for i, a in enumerate(annotations) if any(s.status == "checked" for s in a.sentences)),
+    return min((i for i, a in enumerate(annotations) if any(s.status in JUDGED for s in a.sentences)),
                key=rank, default=None)  # fmt: skip

@@ -21,6 +21,7 @@ from mitigate.models import EngineName, failures, open_engine
 from mitigate.recipes.config import Recipe
 from mitigate.recipes.data import Scoring, best_scored, check_question, read_good
 from mitigate.recipes.folder import RunFolder
+from mitigate.rewards.config import Judging
 
 RESULTS = "results.jsonl"
 STAGES = ("first", "chosen", "given")
@@ -29,7 +30,7 @@ Rows = Sequence[Record]
 Texts = Sequence[Sequence[str]]  # the candidates of each row
 
 
-class Options(Recipe):
+class Options(Recipe, Judging):
     task: Literal["inference"]
     engine: EngineName = Field(description="KIND:MODEL[@BASE_URL] that answers")
     data: Path = Field(description='questions, JSON Lines: {"question", "reference", "prompt"?: chat, "id"?}')
@@ -38,7 +39,6 @@ class Options(Recipe):
     temperature: float = Field(default=0.8, ge=0, le=2)
     answer_tokens: int = Field(default=512, ge=1)
     seed: int = Field(default=0, ge=0)
-    annotator: str = Field(default="embedded", min_length=1)
     select: Literal["annotator", "fewl", "none"] = Field(default="annotator", description="none: the first answer")
     reference_llms: dict[str, EngineName] = Field(
         default={}, description="for select: fewl: name → engine of each reference LLM"
@@ -64,6 +64,7 @@ def check(options: Options) -> None:
     if options.answers > 1 and options.temperature == 0:
         raise UsageError("temperature: expected more than 0 with several answers, which would be equal; got 0")
     check_similarity(options.scoring.similarity)
+    options.check_calibration()
 
 
 def run(options: Options, folder: RunFolder) -> int:
@@ -74,7 +75,7 @@ def run(options: Options, folder: RunFolder) -> int:
 
     rows, bad = read_good(options.data, partial(check_question, needed=True), folder, '{"question", "reference"}')
     results = _written(options, folder, rows)
-    annotator = open_annotator(options.annotator)
+    annotator = open_annotator(options.annotator, options.operating)
     with ExitStack() as stack:
         names = {options.engine, options.regenerate, *options.reference_llms.values()} - {None}
         engines = {
@@ -174,7 +175,8 @@ def _finish(options: Options, engines: Engines, rows: Rows, candidates: Texts, a
             delete=options.delete, abstain_above=options.abstain_above,
         )  # fmt: skip
         given = {i: one.to_dict() for i, one in zip(chosen, mended, strict=True)}
-    nothing: Record = {"answer": None, "sentences": [], "annotator": {}, "hallucination_rate": None}
+    rates = ("hallucination_rate", "coverage", "operating_point")
+    nothing: Record = {"answer": None, "sentences": [], "annotator": {}, **dict.fromkeys(rates)}
     results = []
     for i, row in enumerate(rows):
         stages = {"first": annotations[i][:1], "chosen": [chosen[i]] if i in chosen else []}

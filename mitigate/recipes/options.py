@@ -16,7 +16,7 @@ from pydantic import Field
 from mitigate.io import UsageError
 from mitigate.models import ModelName
 from mitigate.recipes.config import Recipe, Section, recipes_folder
-from mitigate.rewards.config import Reward, check_calibration
+from mitigate.rewards.config import Reward
 
 if TYPE_CHECKING:
     from annotators.base import Annotator
@@ -131,9 +131,9 @@ class Base(Recipe):
             return self._annotators[name]
         from annotators import load_annotator
 
-        calibration = self.reward.calibration if name == self.reward.annotator else None
+        operating = self.reward.operating if name == self.reward.annotator else {}
         try:
-            return load_annotator(name, device=self.reward.device, dtype=self.reward.dtype, calibration=calibration)
+            return load_annotator(name, device=self.reward.device, dtype=self.reward.dtype, **operating)
         except (OSError, ValueError, ImportError) as error:
             raise UsageError(f"annotator {name}: {error}") from error
 
@@ -173,15 +173,10 @@ def check_base(options: Base) -> None:
                 "every process can load"
             )
         _check_place(name, annotator, ("embedded", "generative:", *own))
-    if (calibration := options.reward.calibration) is not None:
-        if options.reward.annotator in own:
-            raise UsageError(
-                f"reward.calibration: expected null, since {options.reward.annotator!r} is used as handed in"
-            )
-        try:
-            check_calibration("reward.calibration", calibration, options.reward.annotator)
-        except ValueError as error:
-            raise UsageError(str(error)) from error
+    if options.reward.annotator in own:
+        for name in options.reward.operating:
+            raise UsageError(f"reward.{name}: expected null, since {options.reward.annotator!r} is used as handed in")
+    options.reward.check_calibration("reward.")
     data = Path(options.data)
     if not data.is_file() and (not HUB_ID.fullmatch(options.data) or data.suffix in {".jsonl", ".json"}):
         raise UsageError(f"data: no such file {options.data!r}; expected JSON Lines or a hub id")

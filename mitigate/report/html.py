@@ -35,6 +35,7 @@ from mitigate.report.totals import (
     MEANING,
     NOT_CHECKED,
     REASONS,
+    UNSURE,
     WORDS,
     Record,
     Totals,
@@ -46,6 +47,7 @@ from mitigate.report.totals import (
     probability_of,
     reason_of,
     spans_of,
+    unsure_note,
 )
 
 MAX_RECORDS = 200  # shown in one page
@@ -239,6 +241,8 @@ def rate_tile(totals: Totals, more: str = "", none: str = "no factual sentence w
     if totals.factual:
         s = "s" if totals.factual > 1 else ""
         detail = f"{totals.hallucinated:,} of {totals.factual:,} judged factual sentence{s}"
+    if totals.kinds[UNSURE]:
+        detail += f"; {totals.kinds[UNSURE]:,} not sure"
     return tile(rate(totals.rate), "hallucination rate", detail + more, "main")
 
 
@@ -278,6 +282,8 @@ def findings(sentence: Record, reference_length: int, most: int | None = None) -
     kind, body = kind_of(sentence), []
     if kind == NOT_CHECKED:
         body.append(f"<p>Not checked: {html.escape(reason_of(sentence))}.</p>")
+    if note := unsure_note(sentence):
+        body.append(f"<p>Not sure: {html.escape(note)}.</p>")
     if problems := sentence.get("problems"):
         body.append(f"<p><small>{escape('; '.join(map(str, problems))[:600])}</small></p>")
     if edits := sentence["correction"]:
@@ -456,8 +462,11 @@ def _report(records: Callable[[], Iterable[Record]], totals: Totals, rejected: i
                 size += len(card)
     for fingerprint, name in totals.annotators.items():
         yield f'<p class="by">Judged by <b>{escape(name)}</b> <code>{escape(fingerprint)}</code></p>\n'
+    for point in sorted(totals.points):
+        yield f'<p class="by">Operating point {escape(point)}</p>\n'
     yield f'<div class="tiles">\n{rate_tile(totals, interval_text(totals, "<br>"))}'
     yield tile(f"{totals.records:,}", "records") + tile(f"{totals.sentences:,}", "sentences")
+    yield tile(rate(totals.coverage), "coverage", "checked of all that state something")
     yield tile(f"{totals.kinds[NOT_CHECKED]:,}", "not checked")
     yield (tile(f"{rejected:,}", "input lines rejected", kind="bad") if rejected else "") + "</div>\n" + counts(totals)
     if told := reasons(totals):
@@ -484,8 +493,7 @@ def _card(record: Record, number: int) -> str:
     verdict = "no factual sentence was judged"
     if totals.factual:
         verdict = f"{totals.hallucinated} of {totals.factual} factual sentences hallucinated"
-    if unchecked := totals.kinds[NOT_CHECKED]:
-        verdict += f", {unchecked} not checked"
+    verdict += "".join(f", {n} {WORDS[kind]}" for kind in (UNSURE, NOT_CHECKED) if (n := totals.kinds[kind]))
 
     def opening(i: int, sentence: Record) -> str:
         kind = kind_of(sentence)

@@ -20,6 +20,7 @@ from mitigate.report.totals import (
     MEANING,
     NOT_CHECKED,
     REASONS,
+    UNSURE,
     WORDS,
     Record,
     Totals,
@@ -31,6 +32,7 @@ from mitigate.report.totals import (
     probability_of,
     reason_of,
     spans_of,
+    unsure_note,
 )
 
 # Cyan, red and yellow are told apart with every common colour blindness, on dark and on light backgrounds.
@@ -39,6 +41,7 @@ STYLES = {
     "contradictory": "bold red",
     "unverifiable": "yellow",
     "no_fact": "dim",
+    UNSURE: "dim italic",
     NOT_CHECKED: "reverse dim",
 }
 UNDERLINED = {"contradictory": " underline", "unverifiable": " italic"}
@@ -66,6 +69,8 @@ def _sentence(sentence: Record, reference_length: int) -> RenderableType:
     body: list[RenderableType] = [_text(sentence, STYLES[kind].replace("reverse ", ""), UNDERLINED.get(kind, ""))]
     if kind == NOT_CHECKED:
         body.append(_note("because", reason_of(sentence)))
+    if note := unsure_note(sentence):
+        body.append(_note("not sure:", note))
     for fragment in sentence["fragments"]:
         place = f" ({fragment['start']}–{fragment['end']} of {reference_length})"
         body.append(_note("evidence", f"“{one_line(fragment['text'], MAX_EVIDENCE)}”", place))
@@ -104,6 +109,8 @@ def summary(totals: Totals, rejected: int, paths: list[tuple[str, Path]]) -> Tab
     table.add_column(overflow="fold")
     for fingerprint, name in totals.annotators.items():
         table.add_row("annotator", Text(f"{printable(name)} ({printable(fingerprint)})"))
+    for point in sorted(totals.points):
+        table.add_row("operating point", Text(printable(point)))
     table.add_row("records", f"{totals.records:,}")
     if rejected:
         table.add_row("rejected lines", Text(f"{rejected:,}", style="bold red"))
@@ -116,6 +123,8 @@ def summary(totals: Totals, rejected: int, paths: list[tuple[str, Path]]) -> Tab
     for status, count in sorted(totals.reasons.items()):
         table.add_row(f"    {status}", Text(f"{count:,}  ({REASONS.get(status, status)})"))
     table.add_row("hallucination rate", Text(rate_line(totals), style="bold"))
+    if totals.coverage is not None:
+        table.add_row("coverage", Text(f"{percent(totals.coverage)} of the sentences that state something"))
     for word, path in paths:
         table.add_row(word, Text(str(path)))
     return table

@@ -19,15 +19,16 @@ from typing import Any
 from annotators.records import HALLUCINATED, LABELS
 
 Record = Mapping[str, Any]
-NOT_CHECKED = "not_checked"
-KINDS: tuple[str, ...] = (*LABELS, NOT_CHECKED)  # what a sentence can be in a report
-WORDS = {kind: kind.replace("_", " ") for kind in KINDS}
-MARKS = {"supported": "✓", "contradictory": "✗", "unverifiable": "?", "no_fact": "○", NOT_CHECKED: "–"}
+UNSURE, NOT_CHECKED = "unsure", "not_checked"
+KINDS: tuple[str, ...] = (*LABELS, UNSURE, NOT_CHECKED)  # what a sentence can be in a report
+WORDS = {kind: kind.replace("_", " ") for kind in KINDS} | {UNSURE: "not sure"}
+MARKS = {"supported": "✓", "contradictory": "✗", "unverifiable": "?", "no_fact": "○", UNSURE: "~", NOT_CHECKED: "–"}
 MEANING = {
     "supported": "the reference says so",
     "contradictory": "the reference says otherwise",
     "unverifiable": "the reference does not say",
     "no_fact": "nothing to check in it",
+    UNSURE: "judged, but too close to call",
     NOT_CHECKED: "no judgement; the reason is given",
 }
 REASONS = {
@@ -35,7 +36,6 @@ REASONS = {
     "language_unsupported": "this annotator does not read its language",
     "too_long": "it is too long for this annotator",
     "failed": "the annotator gave no usable judgement",
-    "unsure": "its calibration allows no verdict: neither flagged with enough precision nor likely supported",
 }
 # Characters that show nothing themselves but change a terminal, a page or how the rest is read: controls, marks
 # that turn the direction of text, lone surrogates, line separators. A carriage return before a line feed is usual.
@@ -46,14 +46,35 @@ Z_95 = 1.959964  # two-sided 95 % point of the normal distribution
 
 
 def kind_of(sentence: Record) -> str:
-    """The label of a checked sentence, else "not_checked"."""
+    """The label of a checked sentence, "unsure", else "not_checked"."""
+    if sentence["status"] == UNSURE:
+        return UNSURE
     return sentence["label"] if sentence["status"] == "checked" and sentence["label"] else NOT_CHECKED
 
 
 def probability_of(sentence: Record) -> float | None:
-    """Probability of the given label in [0, 1]; None where the annotator has none or nothing was checked."""
-    scores = sentence["scores"]
-    return scores.get(sentence["label"]) if scores and kind_of(sentence) != NOT_CHECKED else None
+    """Probability of the given label in [0, 1]; None where there is no label or the annotator has none."""
+    return (sentence["scores"] or {}).get(sentence["label"])
+
+
+def unsure_note(sentence: Record) -> str:
+    """What is known of an unsure sentence, in words; "" for all others."""
+    if kind_of(sentence) != UNSURE:
+        return ""
+    scores = sentence.get("scores") or {}
+    told = f"; supported with probability {percent(scores['supported'])}" if "supported" in scores else ""
+    return f"between the two thresholds: neither called supported nor hallucinated{told}"
+
+
+def point_of(record: Record) -> str:
+    """The operating point of a record's verdicts in words, "" where it has none."""
+    point = record.get("operating_point")
+    if not point:
+        return ""
+    return (
+        f"{point['name']}: hallucinated from {percent(point['flag_at'])}, supported from "
+        f"{percent(point['support_at'])}, where {percent(point['expected_rate'])} are expected to be hallucinated"
+    )
 
 
 def reason_of(sentence: Record) -> str:
@@ -87,6 +108,7 @@ class Totals:
     kinds: Counter[str] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)  # status of the sentences not checked
     annotators: dict[str, str] = field(default_factory=dict)  # fingerprint → name
+    points: set[str] = field(default_factory=set)  # operating points in words
     _units: int = 0  # records with a judged factual sentence
     _hh: int = 0  # sums over records of h², h·f and f²: h hallucinated of f factual sentences
     _hf: int = 0
@@ -100,6 +122,7 @@ class Totals:
         self.reasons += Counter(s["status"] for s in record["sentences"] if kind_of(s) == NOT_CHECKED)
         annotator = record["annotator"]
         self.annotators[annotator.get("fingerprint", "")] = annotator.get("name", "")
+        self.points |= {point_of(record)} - {""}
         hallucinated = sum(kinds[label] for label in HALLUCINATED)
         factual = hallucinated + kinds["supported"]
         self._units += factual > 0
@@ -124,6 +147,12 @@ class Totals:
     def rate(self) -> float | None:
         """Hallucinated / judged factual sentences in [0, 1], lower is better; None when none is factual."""
         return self.hallucinated / self.factual if self.factual else None
+
+    @property
+    def coverage(self) -> float | None:
+        """Checked / all sentences that state something, in [0, 1]; None where none does."""
+        stated = self.sentences - self.kinds["no_fact"]
+        return self.factual / stated if stated else None
 
     @property
     def interval(self) -> tuple[float, float] | None:

@@ -43,11 +43,31 @@ Token = Annotated[int, Field(strict=True, ge=0)]
 Number = Annotated[float, Field(strict=True)]
 
 
-class Reward(Section):
-    """Who judges sentences, and what labels are worth (docs/rewards.md)."""
+class Judging(Section):
+    """Who judges sentences, and at which operating point."""
 
     annotator: str = Field(default="embedded", pattern=r"\S", description="embedded, folder, hub id")
     calibration: str | None = Field(default=None, description="of the annotator, made by `mitigate calibrate`")
+    expected_rate: float | None = Field(default=None, gt=0, lt=1, description="of hallucination; null: as fitted")
+
+    @property
+    def operating(self) -> dict[str, Any]:
+        """Calibration and expected rate for ``load_annotator``, where they are given."""
+        given = {"calibration": self.calibration, "expected_rate": self.expected_rate}
+        return {name: value for name, value in given.items() if value is not None}
+
+    def check_calibration(self, prefix: str = "") -> None:
+        """UsageError where one of them does not fit the annotator; loads nothing."""
+        for name, value in self.operating.items():
+            try:
+                check_calibration(prefix + name, value, self.annotator)
+            except ValueError as error:
+                raise UsageError(str(error)) from error
+
+
+class Reward(Judging):
+    """What labels are worth, too (docs/rewards.md)."""
+
     device: str | None = Field(default=None, description="cpu, cuda:1…; null: cuda where there is one")
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     aspects: dict[str, Number] = Field(default=DEFAULT_WEIGHTS)
@@ -80,16 +100,12 @@ class RewardFile(Reward):
 def read_config(path: str | Path) -> RewardFile:
     """Read a reward's YAML file; UsageError, naming file and key, where it can't be read or something is wrong."""
     config = check(RewardFile, read_yaml(path), str(path))
-    if config.calibration is not None:
-        try:
-            check_calibration("calibration", config.calibration, config.annotator)
-        except ValueError as error:
-            raise UsageError(f"{path}: {error}") from error
+    config.check_calibration(f"{path}: ")
     return config
 
 
-def check_calibration(key: str, path: str, annotator: str) -> None:
-    """Read a calibration, so that a wrong file is known before anything is loaded.
+def check_calibration(key: str, path: str | Path | float, annotator: str) -> None:
+    """Read a calibration, so that a wrong file is known before anything is loaded; an expected rate has no file.
 
     Raises:
         ValueError: The annotator has no scores to calibrate, there is no such file, or it is no calibration.
@@ -98,6 +114,8 @@ def check_calibration(key: str, path: str, annotator: str) -> None:
 
     if annotator.startswith("generative:"):
         raise ValueError(f"{key}: {annotator!r} has no scores to calibrate; expected null")
+    if isinstance(path, float):
+        return
     try:
         Calibration.load(path)
     except OSError as error:

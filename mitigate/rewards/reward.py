@@ -252,6 +252,7 @@ class SentenceReward:
         cache_size: Verdicts to keep, 0 for none.
         calibration: File of `mitigate calibrate` for an annotator named by a string; None leaves it as it is. Worth
             a few hundred labelled sentences of the policy: a threshold that is off is what a policy learns to exploit.
+        expected_rate: Likewise, the rate of hallucination at which probabilities hold.
         device: Where an annotator named by a string runs: "cpu", "cuda:1"…; None takes cuda where there is one.
         dtype: Likewise; "auto" is bfloat16 where the hardware has it.
         name: What trainers call it in their logs.
@@ -275,6 +276,7 @@ class SentenceReward:
         max_words: int = 150,
         cache_size: int = 100_000,
         calibration: str | Path | None = None,
+        expected_rate: float | None = None,
         device: str | None = None,
         dtype: Literal["auto", "float32", "bfloat16"] = "auto",
         name: str = "factuality",
@@ -292,11 +294,12 @@ class SentenceReward:
         if isinstance(annotator, str):
             from annotators import load_annotator
 
-            annotator = load_annotator(annotator, device=device, dtype=dtype, calibration=calibration)
-        elif calibration is not None:
+            operating: Any = {"calibration": calibration, "expected_rate": expected_rate}
+            annotator = load_annotator(annotator, device=device, dtype=dtype, **operating)
+        elif calibration is not None or expected_rate is not None:
             raise ValueError(
                 f"calibration: expected an annotator named by a string, got {annotator.name!r}, already loaded; give "
-                "the file to load_annotator"
+                "the file, or the expected rate, to load_annotator"
             )
         self.annotator = annotator
         self.target_sentences, self.max_words = target_sentences, max_words

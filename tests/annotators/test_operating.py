@@ -1,4 +1,4 @@
-"""Calibration: the sigmoid, thresholds and limits by hand, the file, and the commands end to end."""
+"""Operating points: sigmoid, prior, thresholds and verdicts by hand, the table, the file, the commands end to end."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,11 +14,21 @@ from sklearn.linear_model import LogisticRegression
 
 from annotators import LABELS, load_annotator
 from annotators import operating as op
-from annotators.operating import Calibration, Flagging, OutOfReach, fit_calibration, fit_sigmoid, flaggings, sigmoid
-from annotators.records import SentenceAnnotation
+from annotators.base import Annotator
+from annotators.operating import (
+    Calibration,
+    OperatingPoint,
+    corrected,
+    fit_calibration,
+    fit_sigmoid,
+    sigmoid,
+    thresholds,
+)
+from annotators.records import Edit, Fragment, SentenceAnnotation, Span
 from mitigate.cli.main import main
 
 REFERENCE = "The lighthouse at Cape Farewell was built in {} by {} and stands {} metres high."
+POINT = OperatingPoint("p", 0.7, 0.8, 0.5, 0.5)
 
 
 def test_sigmoid_by_hand() -> None:
@@ -53,62 +64,132 @@ def test_separable_rows_and_wrong_scores() -> None:
         fit_sigmoid(share, ~y)
 
 
-def test_flaggings_by_hand() -> None:
-    # strictest first: 0.9 right; 0.8 twice, right and wrong, together; 0.4 right. NaN is never flagged.
-    found = flaggings(
-        np.array([0.4, 0.8, 0.9, np.nan, 0.8]), np.array([True, False, True, True, True]), list("abcde"), 0.9
+def test_weights_count_as_repeated_rows() -> None:
+    share, y = np.array([0.2, 0.4, 0.7, 0.9]), np.array([False, True, False, True])
+    w = np.array([2.0, 1.0, 1.0, 3.0])  # of 7 rows; scaled to mean 1, Platt's targets stay those of 4 rows
+    again = np.repeat(np.arange(4), w.astype(int))
+    plain = fit_sigmoid(share[again], y[again])
+    assert fit_sigmoid(share, y, w) == pytest.approx(plain)
+    # a 3, b 1 row: 4 / (2 · 3) each of a's, 4 / (2 · 1) of b's
+    assert op.equal_weights(["a", "b", "a", "a"]) == pytest.approx([2 / 3, 2, 2 / 3, 2 / 3])
+
+
+def test_prior_correction_by_hand() -> None:
+    # From one hallucinated in two to one in five: the odds of supported grow by (0.8 / 0.2) / (0.5 / 0.5) = 4.
+    p = corrected(np.array([0.0, 0.5, 0.8, 1.0]), 0.5, 0.2)
+    assert p == pytest.approx([0, 4 / 5, 16 / 17, 1])
+    assert corrected(p, 0.2, 0.5) == pytest.approx([0, 0.5, 0.8, 1])
+    # Flagged below support 0.3 and supported from 0.8 at even odds: odds 3/7 · 4 = 12/7 and 4 · 4.
+    moved = POINT.at(0.2)
+    assert (moved.flag_at, moved.support_at, moved.expected_rate) == pytest.approx((7 / 19, 16 / 17, 0.2))
+    support = np.linspace(0.01, 0.99, 50)  # verdicts stay where they are
+    assert (moved.verdicts(corrected(support, 0.5, 0.2)) == POINT.verdicts(support)).all()
+    with pytest.raises(ValueError, match="expected_rate: expected a rate of hallucination between 0 and 1, got 1"):
+        POINT.at(1)
+
+
+def test_thresholds_by_hand() -> None:
+    # Log-odds of eight rows: ✓ at −2, −1, 2, 3 and ✗ at −3, 0, 1, 2. Of four ✓ one may be flagged, that at −2: the cut
+    # is half-way to −1. Of four ✗ one may pass, that at 2: the cut is half-way to 1. Between them three are unsure.
+    z = np.array([-2.0, -1, 2, 3, -3, 0, 1, 2])
+    y, w, support = np.arange(8) < 4, np.ones(8), 1 / (1 + np.exp(-z))
+    flag, passed = thresholds(support, y, w, 0.25, 0.25)
+    assert (1 - flag, passed) == pytest.approx((1 / (1 + math.exp(1.5)), 1 / (1 + math.exp(-1.5))))
+    assert OperatingPoint("p", flag, passed).verdicts(support).tolist() == [1, -1, 0, 0, 1, -1, -1, 0]
+    # The ✓ at −2 weighs as much as the three others: with it, half of the ✓ would be flagged. Only −3 is.
+    assert 1 - thresholds(support, y, np.where(z == -2, 3.0, 1.0), 0.25, 0.25)[0] == pytest.approx(
+        1 / (1 + math.exp(2.5))
     )
-    assert [(f.threshold, f.precision, f.n_flagged) for f in found] == [
-        (pytest.approx(0.85), 1.0, 1), (pytest.approx(0.6), pytest.approx(2 / 3), 3), (0.4, 0.75, 4),
-    ]  # fmt: skip
-    assert [f.recall for f in found] == [1 / 4, 2 / 4, 3 / 4]
-    # Wilson, one-sided 90 %: z = 1.2816; n = 4, r = 3/4; every row its own group, so Var = 4/3 · 4·(3/4·1/4)/16 =
-    # 1/16 and n_eff = (3/16) / (1/16) = 3, raised to the 4 groups.
-    z2 = 1.2815515655446004**2
-    centre = (0.75 + z2 / 8) / (1 + z2 / 4)
-    half = math.sqrt(z2) * math.sqrt(0.75 * 0.25 / 4 + z2 / 64) / (1 + z2 / 4)
-    assert found[-1].low == pytest.approx(centre - half)
+    # No row may be flagged wrongly and none passed: nothing but −3, and nothing but 3.
+    assert thresholds(support, y, w, 0.0, 0.0) == pytest.approx((1 - 1 / (1 + math.exp(2.5)), 1 / (1 + math.exp(-2.5))))
 
 
-def test_rows_of_one_group_count_as_fewer() -> None:
-    hallucination, right = np.linspace(0.9, 0.6, 40), np.arange(40) % 10 != 0
-    apart = flaggings(hallucination, right, list(range(40)), 0.9)[-1]
-    whole = flaggings(hallucination, right, ["one", "two"] * 20, 0.9)[-1]
-    assert apart.precision == whole.precision == 0.9
-    assert whole.low < apart.low < 0.9
-
-
-def test_choice() -> None:
-    found = [Flagging(0.9, 1.0, 0.95, 0.1, 30), Flagging(0.8, 0.95, 0.91, 0.2, 60), Flagging(0.5, 0.7, 0.6, 0.9, 99)]
-    assert op.choose(found, 0.9).threshold == 0.8
-    assert op.choose(found, 0.95).threshold == 0.9
-    with pytest.raises(OutOfReach, match=r"the best is 1\.000 \(at least 0\.950\) of 30 flagged rows"):
-        op.choose(found, 0.99)
-    with pytest.raises(OutOfReach, match="at least 20 rows that can be flagged, got 5"):
-        op.choose([Flagging(0.9, 1.0, 0.95, 1.0, 5)], 0.9)
+def test_crossing_thresholds_leave_none_unsure() -> None:
+    # Two of four ✓ (1 and 2) may be flagged: cut 2.5; two of four ✗ (−1 and −2) may pass: cut −2.5. The middle is 0.
+    z = np.array([1.0, 2, 3, 4, -1, -2, -3, -4])
+    flag, passed = thresholds(1 / (1 + np.exp(-z)), z > 0, np.ones(8), 0.5, 0.5)
+    assert (flag, passed) == pytest.approx((0.5, 0.5))
+    assert op.UNSURE not in OperatingPoint("p", flag, passed).verdicts(np.linspace(0, 1, 101))
 
 
 def test_judging_by_hand() -> None:
-    # slope 1, intercept 0: shares stay. Flagged from 0.7: row 0 (0.75) yes, row 1 (0.6) neither, row 2 supported.
-    calibration = Calibration("f", 1.0, 0.0, 0.7)
+    # Shares stay. Row 0 has 0.25 of 0.8: flagged, since 0.75 ≥ 0.7; row 1 (0.4) neither, row 2 (0.9) supported.
     p = np.array([[0.2, 0.2, 0.4, 0.2], [0.4, 0.6, 0.0, 0.0], [0.9, 0.1, 0.0, 0.0], [0.1, 0.1, 0.1, 0.7]])
-    out, labels = calibration.judge(p, np.array([0, 1, 1, 3]))
+    out, labels = Calibration("f", 1.0, 0.0, POINT).judge(p, np.array([0, 1, 1, 3]))
     assert labels.tolist() == [2, op.UNSURE, 0, 3]
     assert out == pytest.approx(p)
-    # intercept ln 3 on row 1: odds 2/3 · 3 = 2, so 2/3 supported, all the rest contradictory
-    out, labels = Calibration("f", 1.0, math.log(3)).judge(p, np.array([0, 1, 1, 3]))
+    # intercept ln 3 on row 1: odds 2/3 · 3 = 2; expected rate 0.2 besides: odds 2 · 4 = 8
+    out, labels = Calibration("f", 1.0, math.log(3), POINT).judge(p, np.array([0, 1, 1, 3]))
     assert out[1] == pytest.approx([2 / 3, 1 / 3, 0, 0])
-    assert labels.tolist() == [2, 0, 0, 3]  # row 0: odds 1/3 · 3 = 1, an even chance is flagged
-    assert out[0] == pytest.approx([0.4, 0.4 / 3, 0.8 / 3, 0.2])
+    again, same = Calibration("f", 1.0, math.log(3), POINT.at(0.2)).judge(p, np.array([0, 1, 1, 3]))
+    assert again[1] == pytest.approx([8 / 9, 1 / 9, 0, 0])
+    assert same.tolist() == labels.tolist()
 
 
-def test_one_sentence() -> None:
-    scores = dict(zip(LABELS, (0.4, 0.6, 0.0, 0.0), strict=True))
-    sentence = SentenceAnnotation("a", 3, 4, "checked", "contradictory", scores)
-    assert Calibration("f", 1.0, 0.0, 0.7).apply(sentence) == SentenceAnnotation("a", 3, 4, "unsure")
-    assert Calibration("f", 1.0, 0.0, 0.5).apply(sentence).label == "contradictory"
+def test_sentences_keep_what_their_verdict_needs() -> None:
+    def sentence(supported: float) -> SentenceAnnotation:
+        scores = dict(zip(LABELS, (supported, 1 - supported, 0.0, 0.0), strict=True))
+        found = (Fragment("b", 0, 1),), (Edit("a", "b", 3, 4),), (Span(3, 4),)
+        return SentenceAnnotation("a", 3, 4, "checked", "supported", scores, *found)
+
     unchecked = SentenceAnnotation("a", 3, 4, "too_long")
-    assert Calibration("f", 1.0, 0.0, 0.5).apply(unchecked) == unchecked
+    unscored = SentenceAnnotation("a", 3, 4, "checked", "supported")
+    given = [sentence(0.1), unchecked, sentence(0.5), unscored, sentence(0.9)]
+    flagged, same, unsure, plain, supported = Calibration("f", 1.0, 0.0, POINT).apply(given)
+    assert (flagged.label, flagged.spans, flagged.correction) == ("contradictory", (Span(3, 4),), given[0].correction)
+    assert (same, plain) == (unchecked, unscored)
+    assert (unsure.status, unsure.label, unsure.spans, unsure.correction) == ("unsure", None, None, ())
+    assert unsure.scores == pytest.approx(given[2].scores)
+    assert unsure.fragments == supported.fragments == given[0].fragments
+    assert (supported.status, supported.label, supported.spans) == ("checked", "supported", None)
+
+
+class Scored(Annotator):
+    """Its only score of "supported" is 0.5."""
+
+    name, fingerprint = "scored", "own"
+
+    def judge(self, sentences: Any) -> list[SentenceAnnotation]:
+        scores = dict(zip(LABELS, (0.5, 0.5, 0.0, 0.0), strict=True))
+        return [s.judged("checked", "supported", scores) for s in sentences]
+
+
+def test_any_annotator_with_scores_takes_one(tmp_path: Path) -> None:
+    asked, calibration = {"reference": "r", "answer": "It was built."}, Calibration("own", 1.0, 0.0, POINT)
+    annotator = Scored().calibrated(calibration)
+    record = annotator.annotate(**asked).to_dict()
+    assert (record["coverage"], record["hallucination_rate"]) == (0.0, None)
+    expected = {"name": "p", "flag_at": 0.7, "support_at": 0.8, "expected_rate": 0.5}
+    assert record["operating_point"] == expected
+    assert record["annotator"]["fingerprint"] == annotator.fingerprint == calibration.fingerprint
+    assert annotator.predict([{"reference": "r", "sentence": "s"}])[0].status == "unsure"
+    assert annotator.annotate_spans(asked, [(0, 13)])[0].status == "unsure"
+    # The folder of the weights keeps it, whatever their precision makes of the fingerprint, and forgets it.
+    annotator.save_calibration(tmp_path)
+    other = Scored()
+    other.fingerprint = "half"
+    assert other.calibrated_by(tmp_path).calibration == replace(calibration, annotator="half")
+    assert other.calibrated(None).fingerprint == "half"
+    other.save_calibration(tmp_path)
+    assert other.calibrated_by(tmp_path).annotate(**asked).to_dict()["operating_point"] is None
+
+
+def test_table_by_hand() -> None:
+    # ✓: flagged, unsure, supported (weight 2); ✗: flagged twice, passed, no fact. 1/4 of ✓ and 2/4 of ✗ are flagged.
+    verdicts = np.array([1, op.UNSURE, 0, 2, 1, 0, 3, 1])
+    gold = ["supported"] * 3 + ["unsupported", "contradictory", "unverifiable", "contradictory", "no_fact"]
+    weights = np.array([1, 1, 2, 1, 1, 1, 1, 9.0])
+    table = op.operating_table(verdicts, gold, weights, list(range(8)))
+    value = {name: row["value"] for name, row in table.items()}
+    # at a rate of 0.15: 0.15 · 0.5 / (0.15 · 0.5 + 0.85 · 0.25) = 0.075 / 0.2875
+    assert value == pytest.approx({
+        "true_flagged": 1 / 4, "true_supported": 2 / 4, "false_flagged": 2 / 4, "false_supported": 1 / 4,
+        "unsure": 1 / 8, "precision_at_0.05": 0.025 / 0.2625, "precision_at_0.15": 0.075 / 0.2875,
+        "precision_at_0.3": 0.15 / 0.325,
+    })  # fmt: skip
+    low, high = table["true_flagged"]["interval"]
+    assert low < 1 / 4 < high
+    assert op.precision_at(0.15, 0.0, 0.0) is None
 
 
 def rows(n: int, noise: float = 0.0) -> tuple[list[dict[str, float]], list[str], list[str]]:
@@ -124,44 +205,47 @@ def rows(n: int, noise: float = 0.0) -> tuple[list[dict[str, float]], list[str],
     return scores, gold, [f"g{i}" for i in range(n)]
 
 
-def test_fit_improves_calibration_and_reaches_the_target() -> None:
+def test_fit_holds_its_limits() -> None:
     scores, gold, groups = rows(400, noise=0.2)
     labels = ["supported" if s["supported"] > 0.5 else "contradictory" for s in scores]
-    calibration = fit_calibration(scores, labels, gold, groups, annotator="f", target_precision=0.7)
-    report = calibration.report
-    assert report["ece_before"] > 0.05 > report["ece_after_cross_fitted"]
-    assert report["flagging"]["low"] >= 0.7
+    calibration = fit_calibration(scores, labels, gold, groups, annotator="f")
+    report, point = calibration.report, calibration.point
+    assert report["ece_before"] > 0.05 > report["ece_after"]
     assert (report["n_supported"], report["n_hallucinated"]) == (200, 200)
-    with pytest.raises(OutOfReach, match=r"target precision 0\.95 cannot be reached"):
-        fit_calibration(scores, labels, gold, groups, annotator="f", target_precision=0.95)
+    assert (point.expected_rate, point.fitted_rate) == (0.15, 0.5)
+    verdicts = point.verdicts(calibration.support(op.supported_score(scores)))
+    true = np.array(gold) == "supported"
+    assert 0.05 < (verdicts[true] == op.CONTRADICTORY).mean() <= 0.1
+    assert 0.05 < (verdicts[~true] == op.SUPPORTED).mean() <= 0.1
+    assert report["table"]["true_flagged"]["value"] == pytest.approx(0.1, abs=0.04)  # on rows not fitted on
+    # Noise of a fifth is more than two tenths: some are unsure. With a limit of a fifth and a bit, none is.
+    assert report["table"]["unsure"]["value"] > 0.1
+    wide = fit_calibration(scores, labels, gold, groups, annotator="f", false_flags=0.3, false_passes=0.3)
+    assert wide.report["table"]["unsure"]["value"] == 0
     with pytest.raises(ValueError, match=r"at least 50 labelled factual rows.*got 49, 25 and 24"):
         fit_calibration(scores[:49], labels[:49], gold[:49], groups[:49], annotator="f")
 
 
-def test_false_alarms_on_no_fact_count() -> None:
+def test_rows_called_no_fact_get_no_verdict() -> None:
     scores, gold, groups = rows(100)
-    labels = ["supported" if s["supported"] > 0.5 else "contradictory" for s in scores]
-    talk = [{"supported": 0.0, "contradictory": 1.0, "unverifiable": 0.0, "no_fact": 0.0}] * 50
-    groups += [f"t{i}" for i in range(50)]
-
-    def fitted(called: str) -> Calibration:
-        more = [*scores, *talk], [*labels, *[called] * 50], [*gold, *["no_fact"] * 50]
-        return fit_calibration(*more, groups, annotator="f", target_precision=0.9)
-
-    assert fitted("no_fact").hallucinated_at
-    with pytest.raises(OutOfReach):
-        fitted("contradictory")
+    labels: list[str | None] = ["supported" if s["supported"] > 0.5 else "contradictory" for s in scores]
+    labels[:50] = ["no_fact"] * 50
+    table = fit_calibration(scores, labels, gold, groups, annotator="f").report["table"]
+    assert table["false_flagged"]["value"] == table["true_supported"]["value"] == 0.5
 
 
 def test_file(tmp_path: Path) -> None:
-    calibration = Calibration("f", 0.7, -0.1, 0.8, {"n": 60})
+    calibration = Calibration("f", 0.7, -0.1, POINT, {"n": 60})
     calibration.save(tmp_path / "c.json")
     assert Calibration.load(tmp_path / "c.json") == calibration
-    assert replace(calibration, hallucinated_at=None).fingerprint != calibration.fingerprint
+    assert replace(calibration, point=POINT.at(0.2)).fingerprint != calibration.fingerprint
     assert replace(calibration, report={}).fingerprint == calibration.fingerprint
     row = json.loads((tmp_path / "c.json").read_text())
-    for bad in ("[]", "{", json.dumps({**row, "version": 0}), json.dumps({**row, "slope": -1}),
-                json.dumps({**row, "slope": True}), json.dumps({**row, "report": None})):  # fmt: skip
+    changes: list[dict[str, Any]] = [
+        {"version": 1}, {"slope": -1}, {"slope": True}, {"report": None}, {"more": 1}, {"point": 3},
+        *({"point": {**row["point"], k: v}} for k, v in (("flag_at", 0.1), ("support_at", 1.0), ("name", 2), ("x", 1))),
+    ]  # fmt: skip
+    for bad in ("[]", "{", *(json.dumps({**row, **change}) for change in changes)):
         (tmp_path / "bad.json").write_text(bad)
         with pytest.raises(ValueError, match=r"bad\.json: expected .*fit it again"):
             Calibration.load(tmp_path / "bad.json")
@@ -190,22 +274,20 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_calibrate_then_annotate(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "new" / "c.json"
-    assert main(["calibrate", "--input", str(data), "--target-precision", "0.6", "--output", str(out)]) == 0
+    assert main(["calibrate", "--input", str(data), "--expected-rate", "0.2", "--output", str(out)]) == 0
     printed = capsys.readouterr().out
     assert "60 factual and checked in 60 groups: 30 supported, 30 hallucinated" in printed
-    plain = load_annotator("embedded")
+    assert "where 20 % are expected to be hallucinated" in printed
+    plain = load_annotator("embedded").calibrated(None)
     calibration = Calibration.load(out)
     assert calibration.annotator == plain.fingerprint
     assert calibration.report["data"][0]["file"] == "my.jsonl"
-    unreachable = ["--target-precision", "0.999", "--output", str(tmp_path / "none.json")]
-    assert main(["calibrate", "--input", str(data), *unreachable]) == 1
-    assert "target precision 0.999 cannot be reached on these rows; the best is" in capsys.readouterr().err
-    assert not (tmp_path / "none.json").exists()
+    assert (calibration.point.name, calibration.point.expected_rate) == ("c", 0.2)
     annotator = load_annotator("embedded", calibration=out)
     assert annotator.fingerprint == calibration.fingerprint != plain.fingerprint
     row = {"reference": REFERENCE.format(1850, "R", 7), "sentence": "It was built in 1850."}
     (before,), (after,) = plain.predict([row]), annotator.predict([row])
-    expected = calibration.apply(before)
+    (expected,) = calibration.apply([before])
     assert after.scores == pytest.approx(expected.scores)
     assert after.label == expected.label
     (tmp_path / "reference.txt").write_text(row["reference"])
@@ -215,6 +297,8 @@ def test_calibrate_then_annotate(data: Path, tmp_path: Path, capsys: pytest.Capt
     record = json.loads(capsys.readouterr().out)
     assert record["annotator"]["fingerprint"] == calibration.fingerprint
     assert record["sentences"][0]["scores"] == pytest.approx(expected.scores)
+    assert main(["annotate", *one, "--calibration", str(out), "--expected-rate", "0.5"]) == 0
+    assert json.loads(capsys.readouterr().out)["operating_point"] == calibration.point.at(0.5).to_dict()
     replace(calibration, annotator="another").save(out)
     assert main(["annotate", *one, "--calibration", str(out)]) == 2
     assert "got one for another; fit it again with `mitigate calibrate" in capsys.readouterr().err
@@ -223,8 +307,8 @@ def test_calibrate_then_annotate(data: Path, tmp_path: Path, capsys: pytest.Capt
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--target-precision", "1.5"], "--target-precision: expected a number between 0 and 1, got 1.5"),
-        (["--confidence", "0.3"], "--confidence: expected a number between 0.5 and 1, got 0.3"),
+        (["--expected-rate", "1.5"], "--expected-rate: expected a number between 0 and 1, got 1.5"),
+        (["--false-flags", "0"], "--false-flags: expected a number between 0 and 1, got 0"),
         (["--input", "nowhere.jsonl"], "cannot read nowhere.jsonl: no such file; --input takes a file of JSON Lines"),
     ],
 )

@@ -11,6 +11,7 @@ from tests.helpers.standin import ExactAnnotator
 
 REFERENCE = "The tower is 330 metres high. It stands in Paris."
 ANSWER = "It stands in Paris. The tower is 300 metres high. It is grey. Thanks!"
+STATUSES = {"~": "unsure", "-": "too_long"}
 LETTERS = {"s": "supported", "c": "contradictory", "u": "unverifiable", "n": "no_fact"}
 
 
@@ -21,10 +22,10 @@ def sentence(text: str, start: int, end: int, **more: Any) -> dict[str, Any]:
 
 
 def record_of(kinds: str, **extra: Any) -> dict[str, Any]:
-    """A record with one sentence "A." per letter: s, c, u, n as labels, - for not checked."""
+    """A record with one sentence "A." per letter: s, c, u, n as labels, ~ for unsure, - for not checked."""
     answer = " ".join("A." for _ in kinds)
     sentences = [
-        sentence(answer, 3 * i, 3 * i + 2, label=LETTERS.get(k), status="checked" if k in LETTERS else "too_long")
+        sentence(answer, 3 * i, 3 * i + 2, label=LETTERS.get(k), status=STATUSES.get(k, "checked"))
         for i, k in enumerate(kinds)
     ]
     annotator = {"name": "exact", "fingerprint": "exact-1"}

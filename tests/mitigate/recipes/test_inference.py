@@ -21,7 +21,7 @@ OTHER = "Anna drew it in 1899."
 def annotator(monkeypatch: pytest.MonkeyPatch) -> RuleAnnotator:
     """In place of a trained one, so that verdicts are known."""
     rule = RuleAnnotator()
-    monkeypatch.setattr("mitigate.models.open_annotator", lambda name: rule)
+    monkeypatch.setattr("mitigate.models.open_annotator", lambda name, options: rule)
     return rule
 
 

@@ -102,13 +102,16 @@ def test_page_allows_nothing_from_outside(tmp_path: Path) -> None:
 
 
 def test_every_label_has_mark_word_and_style(tmp_path: Path) -> None:
-    page, _ = page_of(tmp_path, record_of("scun-"))
+    page, _ = page_of(tmp_path, record_of("scun~-"))
     (style,) = page.named("style")
     for kind in KINDS:
         assert f".s.{kind}::before" in style
         assert re.search(rf"\.tag(, .strip i\))?\.{kind} \{{", style)
         assert page.texts(kind, "a") == ["A."]
-    assert page.texts("tag")[:5] == ["supported", "contradictory", "unverifiable", "no fact", "not checked"]
+    words = ["supported", "contradictory", "unverifiable", "no fact", "not sure", "not checked"]
+    assert page.texts("tag")[:6] == words
+    assert "1 not sure, 1 not checked" in page.texts("meta")[0]
+    assert page.texts("body", "div")[4].startswith("Not sure: between the two thresholds: neither called supported")
     lines = dict(re.findall(r"\.s\.(\w+) \{[^}]*text-decoration: ([\w ]+)", style))
     assert len(set(lines.values())) == len(KINDS)  # underlines differ too, colour is not the only cue
 
@@ -123,7 +126,8 @@ def test_evidence_correction_and_totals_are_shown(tmp_path: Path) -> None:
     marks = [(attrs["data-e"], text) for tag, attrs, text in page.elements if tag == "mark"]
     assert marks == [("2", "The tower is 330 metres high."), ("1", "It stands in Paris.")]
     assert page.texts("tile")[0].startswith("67 %hallucination rate2 of 3 judged factual sentences")
-    assert page.texts("tile")[1:] == ["2records", "5sentences", "1not checked", "3input lines rejected"]
+    tiles = ["75 %coveragechecked of all that state something", "1not checked", "3input lines rejected"]
+    assert page.texts("tile")[1:] == ["2records", "5sentences", *tiles]
     assert "Not checked: there is no reference text to check it against." in raw
     assert page.texts("id") == ["7"]
     assert "exact-1" in page.texts("by")[0]

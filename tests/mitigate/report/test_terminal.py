@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
+from annotators.records import LABELS
 from mitigate.report.terminal import print_records, summary
 from mitigate.report.totals import REASONS
 from tests.helpers.report_cases import ANSWER, REFERENCE, annotated, record_of, totals_of
@@ -44,12 +45,23 @@ def test_label_probability_evidence_and_correction_are_shown() -> None:
         assert part in text
 
 
+def test_unsure_sentences_show_their_probability() -> None:
+    point = {"name": "p", "flag_at": 0.7, "support_at": 0.8, "expected_rate": 0.15}
+    record = record_of("~s", operating_point=point)
+    record["sentences"][0]["scores"] = dict(zip(LABELS, (0.6, 0.2, 0.2, 0.0), strict=True))
+    text = folded(record)
+    assert "~ not sure A. not sure: between the two thresholds" in text
+    assert "neither called supported nor hallucinated; supported with probability 60 %" in text
+    assert "p: hallucinated from 70 %, supported from 80 %, where 15 % are expected to be hallucinated" in text
+    assert "coverage 50 % of the sentences that state something" in text
+
+
 def test_what_was_not_checked_says_why() -> None:
     text = folded(annotated("", "Who knows. Nobody."))
     assert "– not checked Who knows. because there is no reference text to check it against" in text
     assert "no_reference 2 (there is no reference text to check it against)" in text
     assert "hallucination rate not known" in text
-    assert set(REASONS) == {"no_reference", "language_unsupported", "too_long", "failed", "unsure"}
+    assert set(REASONS) == {"no_reference", "language_unsupported", "too_long", "failed"}
     assert "The answer holds no sentence" in folded(record_of(""))
 
 

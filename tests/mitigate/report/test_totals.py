@@ -14,11 +14,12 @@ from tests.helpers.report_cases import record_of, totals_of
 
 
 def test_totals_count_judged_and_unchecked_sentences() -> None:
-    totals = totals_of([record_of("sscun-"), record_of("--"), record_of("s")])
-    assert (totals.records, totals.sentences, totals.hallucinated, totals.factual) == (3, 9, 2, 5)
-    assert [totals.kinds[kind] for kind in KINDS] == [3, 1, 1, 1, 3]
+    totals = totals_of([record_of("sscun-"), record_of("--~~"), record_of("s")])
+    assert (totals.records, totals.sentences, totals.hallucinated, totals.factual) == (3, 11, 2, 5)
+    assert [totals.kinds[kind] for kind in KINDS] == [3, 1, 1, 1, 2, 3]
     assert totals.reasons == {"too_long": 3}
     assert totals.rate == 0.4  # (1 c + 1 u) / (3 s + 1 c + 1 u)
+    assert totals.coverage == 0.5  # 5 of 11 less 1 n
 
 
 def test_nothing_judged_is_not_a_rate_of_zero() -> None:

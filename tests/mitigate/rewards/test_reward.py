@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from annotators.operating import Calibration
+from annotators.operating import Calibration, OperatingPoint
 from annotators.records import SentenceAnnotation
 from mitigate.rewards.inputs import Columns
 from mitigate.rewards.reward import SentenceReward
@@ -251,11 +251,14 @@ def test_a_calibration_moves_the_threshold(embedded, tmp_path):
     sentence, rows = "Its opening was in 1931.", {"reference": [BRIDGE], "prompts": [QUESTION]}
     plain = embedded(completions=[sentence], **rows)[0]
     assert labels(plain) == [("supported", 1.0)]
-    file = tmp_path / "calibration.json"  # log-odds of supported, twenty less: nothing is supported any more
-    Calibration(embedded.annotator.fingerprint, 1.0, -20.0, None, {}).save(file)
-    strict = SentenceReward(calibration=file, aspects={"factuality": 1}, device="cpu", dtype="float32")
-    assert labels(strict(completions=[sentence], **rows)[0])[0][1] == -1.0
-    assert strict.annotator.fingerprint != embedded.annotator.fingerprint
+    file = tmp_path / "calibration.json"
+    own = embedded.annotator.own_fingerprint
+    for flag_at in (0.5, 1 - 1e-12):  # log-odds of supported, twenty less: it is flagged, or unsure without a reward
+        Calibration(own, 1.0, -20.0, OperatingPoint("p", flag_at, 0.5)).save(file)
+        strict = SentenceReward(calibration=file, aspects={"factuality": 1}, device="cpu", dtype="float32")
+        (score,) = strict(completions=[sentence], **rows)
+        assert score is None if flag_at > 0.5 else labels(score)[0][1] == -1.0
+        assert strict.annotator.fingerprint != embedded.annotator.fingerprint
 
 
 def test_gold_points_take_the_place_of_the_references(embedded):
