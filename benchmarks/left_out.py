@@ -3,7 +3,8 @@
     python -m benchmarks.left_out --data ../shared/data --work out/left_out
 
 Each training run is that of recipes/annotators/embedded.yaml with fewer sources, and all start from one stage of pairs
-(`pairs.jsonl` and `pairs/` of an earlier run, copied to --work). It goes on where it was stopped. Judged on fold 0 of the sources left out; n-gram overlap beside it. The pairs hold other rows of DialFact and FEVER.
+(`pairs.jsonl` and `pairs/` of an earlier run, copied to --work). It goes on where it was stopped. Judged on fold 0 of
+the sources left out; n-gram overlap beside it. The pairs hold other rows of DialFact and FEVER.
 """
 
 from __future__ import annotations
