@@ -46,7 +46,7 @@ Number = Annotated[float, Field(strict=True)]
 class Reward(Section):
     """Who judges sentences, and what labels are worth (docs/rewards.md)."""
 
-    annotator: str = Field(default="embedded", pattern=r"\S", description="embedded, folder, hub id")
+    annotator: str = Field(default="embedded", pattern=r"\S", description="embedded, folder, hub id, nli:ID, …")
     calibration: str | None = Field(default=None, description="of the annotator, made by `mitigate calibrate`")
     device: str | None = Field(default=None, description="cpu, cuda:1…; null: cuda where there is one")
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
