@@ -12,6 +12,7 @@ import pytest
 import tokenizers as tk
 import torch
 import transformers as tf
+from safetensors.torch import save_file
 
 from annotators import LABELS, load_annotator
 from annotators.operating import Calibration
@@ -25,27 +26,20 @@ RECORD = {"question": "When was the bridge opened?", "reference": REFERENCE, "an
 TEXTS = [REFERENCE, ANSWER, LONG, HHEM_PROMPT, "Briefly answer the following question passages output 北京 是 首都"]
 SMALL = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
 NLI = {0: "contradiction", 1: "entailment", 2: "neutral"}
+HEAD = {"nli": "SequenceClassification", "minicheck": "Seq2SeqLM"}
 
 
 def build_tokenizer(kind: str) -> Any:
     """Words for BERT and DeBERTa, bytes for RoBERTa and ModernBERT, pieces after "▁" for T5."""
     t5, words = kind == "t5", kind in ("bert", "deberta-v2")
-    start, end, pad, unk = (
-        ("<s>", "</s>", "<pad>", "<unk>") if t5 or kind == "roberta" else ("[CLS]", "[SEP]", "[PAD]", "[UNK]")
-    )
+    start, end, pad, unk = ("<s> </s> <pad> <unk>" if t5 or kind == "roberta" else "[CLS] [SEP] [PAD] [UNK]").split()
     specials = [pad, end, unk, start]
     if t5:
-        made = tk.Tokenizer(
-            tk.models.Unigram([(s, 0.0) for s in specials] + [("▁", -4.0), ("▁1", -3.0), ("0", -4.0)], 2)
-        )
+        said = {f"▁{word}" for text in TEXTS for word in text.split()} | set("".join(TEXTS)) - {" ", "\n"}
+        pieces = [*specials, "▁", "▁1", *sorted(said - {"▁0", "▁1"})]  # T5 has no "▁0"
+        made = tk.Tokenizer(tk.models.Unigram([(p, -5.0 * (p not in specials)) for p in pieces], 2))
         made.pre_tokenizer = tk.pre_tokenizers.Metaspace()
         made.add_special_tokens([pad, end, unk])
-        extra = sorted(
-            {f"▁{w}" for text in TEXTS for w in text.split()} | {c for text in TEXTS for c in text} - {"0", "▁"}
-        )
-        state = json.loads(made.to_str())
-        state["model"]["vocab"] += [[piece, -5.0] for piece in extra if piece.strip() and piece not in ("▁1", "▁0")]
-        made = tk.Tokenizer.from_str(json.dumps(state))
     elif words:
         made = tk.Tokenizer(tk.models.WordLevel(unk_token=unk))
         made.pre_tokenizer = tk.pre_tokenizers.Whitespace()
@@ -58,9 +52,8 @@ def build_tokenizer(kind: str) -> Any:
             TEXTS, tk.trainers.BpeTrainer(vocab_size=400, special_tokens=specials, initial_alphabet=alphabet)
         )
     ids = [(token, made.token_to_id(token)) for token in (start, end)]
-    single, pair = (
-        (f"$A {end}", f"$A {end} $B {end}") if t5 else (f"{start} $A {end}", f"{start} $A {end} $B:1 {end}:1")
-    )
+    first = "" if t5 else f"{start} "
+    single, pair = f"{first}$A {end}", f"{first}$A {end} $B:1 {end}:1"
     made.post_processor = tk.processors.TemplateProcessing(single=single, pair=pair, special_tokens=ids)
     names = ["input_ids", *(["token_type_ids"] if words else []), "attention_mask"]
     return tf.PreTrainedTokenizerFast(
@@ -103,10 +96,6 @@ def chances(model: Any, **batch: Any) -> np.ndarray:
     return model(**batch).logits[0].softmax(-1).numpy()
 
 
-def scores_of(found: Any) -> np.ndarray:
-    return np.array([[s.scores[label] for label in LABELS] for s in found.sentences])
-
-
 CLAIM = "Bridge 37 was drawn by Anna Berg."
 SENTENCES = ["The bridge was opened in 1902.", "It is 999 metres long!", "Anna Berg drew it."]
 
@@ -116,7 +105,7 @@ SENTENCES = ["The bridge was opened in 1902.", "It is 999 metres long!", "Anna B
 
 @pytest.mark.parametrize("kind", ["bert", "deberta-v2", "roberta", "modernbert"])
 def test_nli_equals_premise_and_hypothesis(kind: str, tmp_path: Path) -> None:
-    model, tokenizer = save(tmp_path, kind, "SequenceClassification", id2label=NLI, num_labels=3)
+    model, tokenizer = save(tmp_path, kind, "SequenceClassification", id2label=NLI)
     found = load_annotator(f"nli:{tmp_path}").annotate(**RECORD)
     for sentence, own in zip(found.sentences, SENTENCES, strict=True):
         p = chances(model, **tokenizer(REFERENCE, own, return_tensors="pt"))
@@ -148,75 +137,64 @@ def test_minicheck_t5_reads_first_answer_token(tmp_path: Path) -> None:
         assert sentence.scores["supported"] == pytest.approx(float(logits[[no, yes]].softmax(0)[1]), abs=1e-5)
 
 
-def save_hhem(folder: Path) -> tuple[Any, Any]:
-    """As on the hub: a T5 token classifier under "t5.", configuration and tokenizer in another place."""
-    from safetensors.torch import save_file
-
-    model, tokenizer = save(folder / "flan-t5-base", "t5", "TokenClassification", num_labels=2)
-    (folder / "hhem").mkdir()
-    weights = {f"t5.{name}": value for name, value in model.state_dict().items() if "encoder.embed_tokens" not in name}
-    save_file(weights, folder / "hhem" / "model.safetensors", metadata={"format": "pt"})
-    config = {
-        "architectures": ["HHEMv2ForSequenceClassification"], "foundation": str(folder / "flan-t5-base"),
-        "auto_map": {"AutoConfig": "configuration_hhem_v2.HHEMv2Config"}, "model_type": "HHEMv2Config",
-    }  # fmt: skip
-    (folder / "hhem" / "config.json").write_text(json.dumps(config))
-    return model, tokenizer
-
-
 def test_hhem_needs_no_remote_code(tmp_path: Path) -> None:
-    model, tokenizer = save_hhem(tmp_path)
-    found = load_annotator(f"hhem:{tmp_path / 'hhem'}").annotate(**RECORD)
+    foundation, own_place = tmp_path / "flan-t5-base", tmp_path / "hhem"
+    model, tokenizer = save(foundation, "t5", "TokenClassification", num_labels=2)
+    own_place.mkdir()  # as on the hub: weights under "t5.", configuration and tokenizer in another place
+    weights = {f"t5.{name}": value for name, value in model.state_dict().items() if "encoder.embed_tokens" not in name}
+    save_file(weights, own_place / "model.safetensors", metadata={"format": "pt"})
+    config = {"model_type": "HHEMv2Config", "auto_map": {"AutoConfig": "x.Y"}, "foundation": str(foundation)}
+    (own_place / "config.json").write_text(json.dumps(config))
+    found = load_annotator(f"hhem:{own_place}").annotate(**RECORD)
     for sentence, own in zip(found.sentences, SENTENCES, strict=True):
-        prompt = (
-            f"<pad> Determine if the hypothesis is true given the premise?\n\nPremise: {REFERENCE}\n\nHypothesis: {own}"
-        )
-        batch = tokenizer(prompt, return_tensors="pt")
+        asked = "<pad> Determine if the hypothesis is true given the premise?"
+        batch = tokenizer(f"{asked}\n\nPremise: {REFERENCE}\n\nHypothesis: {own}", return_tensors="pt")
         assert batch["input_ids"][0, 0] == tokenizer.pad_token_id
-        p = chances(model, **batch)[0, 1]
-        assert sentence.scores["supported"] == pytest.approx(p, abs=1e-5)
+        assert sentence.scores["supported"] == pytest.approx(chances(model, **batch)[0, 1], abs=1e-5)
 
 
 def lettuce(folder: Path) -> tuple[Any, Any]:
     return save(folder, "modernbert", "TokenClassification", num_labels=2, positions=1024, scale=2.0, bias=4.0)
 
 
-PROMPT = (
-    "Briefly answer the following question:\n{}\nBear in mind that your response should be strictly based on the "
-    "following 1 passages:\npassage 1: {}\nIn case the passages do not contain the necessary information to answer the "
-    'question, please reply with: "Unable to answer based on given passages."\noutput:'
-)
+PROMPT = """Briefly answer the following question:
+{}
+Bear in mind that your response should be strictly based on the following 1 passages:
+passage 1: {}
+In case the passages do not contain the necessary information to answer the question, please reply with: \
+"Unable to answer based on given passages."
+output:"""
+
+
+def painted(spans: Any) -> np.ndarray:
+    """The visible characters of the answer that lie in the spans, as a mask over all its visible ones."""
+    mask = np.zeros(len(ANSWER), bool)
+    for start, end in spans:
+        mask[start:end] = True
+    return mask[[not c.isspace() for c in ANSWER]]
 
 
 @pytest.mark.parametrize("question", [RECORD["question"], None])
 def test_lettucedetect_marks_hallucinated_tokens(question: str | None, tmp_path: Path) -> None:
     model, tokenizer = lettuce(tmp_path)
-    annotator = load_annotator(f"lettucedetect:{tmp_path}")
-    found = annotator.annotate(reference=REFERENCE, answer=ANSWER, question=question)
-    prompt = (
-        PROMPT.format(question, REFERENCE)
-        if question
-        else f"Summarize the following text:\npassage 1: {REFERENCE}\noutput:"
-    )
+    found = load_annotator(f"lettucedetect:{tmp_path}").annotate(reference=REFERENCE, answer=ANSWER, question=question)
+    prompt = f"Summarize the following text:\npassage 1: {REFERENCE}\noutput:"
+    if question:
+        prompt = PROMPT.format(question, REFERENCE)
     batch = tokenizer(prompt, ANSWER, return_tensors="pt", return_offsets_mapping=True)
     offsets = batch.pop("offset_mapping")[0].tolist()
     p = chances(model, **batch)[:, 1]
     n = len(tokenizer(ANSWER, add_special_tokens=False)["input_ids"])
     tokens = range(len(p) - n - 1, len(p) - 1)  # as the package finds the answer
     assert ANSWER[offsets[tokens[0]][0] :].startswith("The bridge")
-    marked = np.zeros(len(ANSWER), bool)
-    for t in tokens:
-        marked[slice(*offsets[t])] = p[t] > 0.5
+    spans = [(span.start, span.end) for s in found.sentences for span in s.spans or ()]
+    assert all(ANSWER[a:b] and ANSWER[a:b] == ANSWER[a:b].strip() for a, b in spans)
+    assert (painted(spans) == painted(offsets[t] for t in tokens if p[t] > 0.5)).all()
     for s in found.sentences:
         worst = max(p[t] for t in tokens if offsets[t][0] < s.end and offsets[t][1] > s.start)
         assert s.scores["unverifiable"] == pytest.approx(worst, abs=1e-5)
         assert s.label == ("unverifiable" if worst >= 0.5 else "supported")
-        mine = np.zeros(len(ANSWER), bool)
-        for span in s.spans or ():
-            assert ANSWER[span.start : span.end].strip() == ANSWER[span.start : span.end] != ""
-            mine[span.start : span.end] = True
-        visible = np.array([not c.isspace() for c in ANSWER])[s.start : s.end]
-        assert (mine[s.start : s.end][visible] == marked[s.start : s.end][visible]).all()
+        assert all(s.start <= span.start and span.end <= s.end for span in s.spans or ())
         assert (s.spans is None) == (s.label == "supported")
     assert {s.label for s in found.sentences} == {"supported", "unverifiable"} or question is None
 
@@ -225,22 +203,14 @@ def test_lettucedetect_equals_its_package(tmp_path: Path) -> None:
     transformer = pytest.importorskip("lettucedetect.detectors.transformer", exc_type=ImportError)
     lettuce(tmp_path)
     detector = transformer.TransformerDetector(model_path=str(tmp_path))
-    annotator = load_annotator(f"lettucedetect:{tmp_path}")
     for question in (RECORD["question"], None):
         theirs = detector.predict([REFERENCE], ANSWER, question, output_format="spans")
-        found = annotator.annotate(reference=REFERENCE, answer=ANSWER, question=question)
-        mine = np.zeros(len(ANSWER), bool)
-        for span in (span for s in found.sentences for span in s.spans or ()):
-            mine[span.start : span.end] = True
-        marked = np.zeros(len(ANSWER), bool)
-        for span in theirs:
-            marked[span["start"] : span["end"]] = True
-        visible = np.array([not c.isspace() for c in ANSWER])
-        assert theirs
-        # Between two marked sentences their span runs through; letters are marked alike.
-        assert (mine[visible] == marked[visible]).all()
-        confidence = max(token["prob"] for token in detector.predict([REFERENCE], ANSWER, question))
-        assert max(s.scores["unverifiable"] for s in found.sentences) == pytest.approx(confidence, abs=1e-5)
+        tokens = detector.predict([REFERENCE], ANSWER, question)
+        found = load_annotator(f"lettucedetect:{tmp_path}").annotate(**{**RECORD, "question": question})
+        spans = [(span.start, span.end) for s in found.sentences for span in s.spans or ()]
+        assert (painted(spans) == painted((span["start"], span["end"]) for span in theirs)).all()
+        worst = max(s.scores["unverifiable"] for s in found.sentences)
+        assert worst == pytest.approx(max(token["prob"] for token in tokens), abs=1e-5)
 
 
 # --- windows, batches, what is not judged ------------------------------------------------------------------------
@@ -256,7 +226,7 @@ def test_windows_keep_best_support_by_hand() -> None:
 
 
 def test_long_reference_reads_several_windows(tmp_path: Path) -> None:
-    model, tokenizer = save(tmp_path, "bert", "SequenceClassification", id2label=NLI, num_labels=3, positions=66)
+    model, tokenizer = save(tmp_path, "bert", "SequenceClassification", id2label=NLI, positions=66)
     annotator = load_annotator(f"nli:{tmp_path}")
     seen: list[str] = []
     whole = annotator._form
@@ -267,9 +237,18 @@ def test_long_reference_reads_several_windows(tmp_path: Path) -> None:
     assert all(part in LONG for d in seen for part in d.split("\n"))
     p = np.stack([chances(model, **tokenizer(d, CLAIM, return_tensors="pt")) for d in seen])
     assert one.scores["supported"] == pytest.approx(p[:, 1].max(), abs=1e-5)
-    assert sum(one.scores.values()) == pytest.approx(1)
     assert one.fragments[0].text in seen[int(p[:, 1 if one.label == "supported" else 0].argmax())]
     assert LONG[one.fragments[0].start : one.fragments[0].end] == one.fragments[0].text
+
+
+def test_line_breaks_never_exceed_the_limit(tmp_path: Path) -> None:
+    save(tmp_path, "roberta", "SequenceClassification", id2label=NLI, positions=66)
+    annotator = load_annotator(f"nli:{tmp_path}")  # in whose tokenizer a line break is a token
+    lines = "\n".join(f"{n} metres." for n in range(100))
+    readings = annotator._read([(lines, "It is 99 metres long.", "")])[0]
+    assert 48 < max(len(r.encoding["input_ids"]) for r in readings) <= annotator.limit == 64
+    claim = annotator.tokenizer("It is 99 metres long.", add_special_tokens=False)["input_ids"]
+    assert all(r.encoding["input_ids"][-len(claim) - 1 : -1] == claim for r in readings)  # never cut
 
 
 def test_lettucedetect_takes_each_tokens_best_window(tmp_path: Path) -> None:
@@ -287,33 +266,25 @@ def test_lettucedetect_takes_each_tokens_best_window(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["nli", "lettucedetect", "minicheck"])
 def test_batches_equal_one_by_one(kind: str, tmp_path: Path) -> None:
-    if kind == "nli":
-        save(tmp_path, "bert", "SequenceClassification", id2label=NLI, num_labels=3)
-    elif kind == "minicheck":
-        save(tmp_path, "t5", "Seq2SeqLM")
-    else:
+    if kind == "lettucedetect":
         lettuce(tmp_path)
+    else:
+        save(tmp_path, "t5" if kind == "minicheck" else "bert", HEAD[kind], id2label=NLI)
     annotator = load_annotator(f"{kind}:{tmp_path}")
     records = [RECORD, {**RECORD, "reference": LONG}, {"reference": REFERENCE, "answer": "Anna Berg drew it."}, RECORD]
     together = annotator.annotate_batch(records)
     for record, found in zip(records, together, strict=True):
         alone = annotator.annotate_batch([record])[0]
-        assert [s.text for s in found.sentences] == [s.text for s in alone.sentences]
-        assert scores_of(found) == pytest.approx(scores_of(alone), abs=1e-5)
-        assert [s.spans for s in found.sentences] == [s.spans for s in alone.sentences]
-    assert annotator.judge([]) == []
+        for one, other in zip(found.sentences, alone.sentences, strict=True):
+            assert (one.text, one.label, one.spans) == (other.text, other.label, other.spans)
+            assert one.scores == pytest.approx(other.scores, abs=1e-5)
 
 
 def test_what_no_model_need_read(tmp_path: Path) -> None:
-    save(tmp_path, "bert", "SequenceClassification", id2label=NLI, num_labels=3, positions=66)
+    save(tmp_path, "bert", "SequenceClassification", id2label=NLI, positions=66)
     annotator = load_annotator(f"nli:{tmp_path}")
-    rows = [
-        ("", "It is long."),
-        (REFERENCE, "—"),
-        (REFERENCE, "🎉🎉"),
-        (REFERENCE, "long " * 40),
-        (REFERENCE, "北京 是 首都"),
-    ]
+    texts = ["It is long.", "—", "🎉🎉", "long " * 40, "北京 是 首都"]
+    rows = [("" if n == 0 else REFERENCE, text) for n, text in enumerate(texts)]
     found = annotator.predict([{"reference": r, "sentence": s} for r, s in rows])
     assert [(s.status, s.label) for s in found[:4]] == [
         ("no_reference", None), ("checked", "no_fact"), ("checked", "no_fact"), ("too_long", None)
@@ -332,25 +303,13 @@ def test_control_tokens_in_texts_are_text(tmp_path: Path) -> None:
 # --- labels, calibration, fingerprints, errors -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("names", "order"),
-    [
-        (["ENTAILMENT", "neutral", "Contradiction"], [0, 2, 1]),
-        (["not_entailment", "entailment"], [1, None, 0]),
-        (["SUPPORTS", "REFUTES", "NOT ENOUGH INFO"], [0, 1, 2]),
-    ],
-)
-def test_class_names_in_any_order(names: list[str], order: list[int | None]) -> None:
-    assert class_order(names, "nli:x") == order
-
-
-@pytest.mark.parametrize(
-    "names",
-    [["LABEL_0", "LABEL_1", "LABEL_2"], ["entailment", "entails"], ["entailment"], ["neutral", "contradiction"]],
-)
-def test_unreadable_class_names_are_refused(names: list[str]) -> None:
-    with pytest.raises(ValueError, match=r"expected classes named entailment.*say labels="):
-        class_order(names, "nli:x")
+def test_class_names_in_any_order() -> None:
+    assert class_order(["ENTAILMENT", "neutral", "Contradiction"], "nli:x") == [0, 2, 1]
+    assert class_order(["not_entailment", "entailment"], "nli:x") == [1, None, 0]
+    assert class_order(["SUPPORTS", "REFUTES", "NOT ENOUGH INFO"], "nli:x") == [0, 1, 2]
+    for names in (["LABEL_0", "LABEL_1"], ["entailment", "entails"], ["entailment"], ["neutral", "contradiction"]):
+        with pytest.raises(ValueError, match=r"expected classes named entailment.*say labels="):
+            class_order(names, "nli:x")
 
 
 def test_labels_may_be_said(tmp_path: Path) -> None:
@@ -369,11 +328,9 @@ def test_labels_may_be_said(tmp_path: Path) -> None:
 
 def test_calibration_moves_labels_and_spans(tmp_path: Path) -> None:
     lettuce(tmp_path)
-    name = f"lettucedetect:{tmp_path}"
-    plain = load_annotator(name).annotate(**RECORD)
-    print_ = load_annotator(name).fingerprint
-    Calibration(print_, 1.0, 8.0).save(tmp_path.parent / "kind.json")
-    kind = load_annotator(name, calibration=tmp_path.parent / "kind.json").annotate(**RECORD)
+    annotator = load_annotator(f"lettucedetect:{tmp_path}")
+    plain = annotator.annotate(**RECORD)
+    kind = annotator.calibrated(Calibration(annotator.fingerprint, 1.0, 8.0)).annotate(**RECORD)
     assert any(s.spans for s in plain.sentences)
     for before, after in zip(plain.sentences, kind.sentences, strict=True):
         odds = np.log(before.scores["supported"] / before.scores["unverifiable"])
@@ -382,27 +339,35 @@ def test_calibration_moves_labels_and_spans(tmp_path: Path) -> None:
 
 
 def test_commands_take_the_name(tmp_path: Path) -> None:
-    save(tmp_path / "nli", "bert", "SequenceClassification", id2label=NLI, num_labels=3)
+    save(tmp_path / "nli", "bert", "SequenceClassification", id2label=NLI)
     (tmp_path / "in.jsonl").write_text(json.dumps(RECORD) + "\n", encoding="utf-8")
-    name, files = (
-        f"nli:{tmp_path / 'nli'}",
-        ["--input", str(tmp_path / "in.jsonl"), "--output", str(tmp_path / "out.jsonl")],
-    )
-    assert main(["annotate", "--annotator", name, *files]) == 0
+    name, (given, out) = f"nli:{tmp_path / 'nli'}", (str(tmp_path / f"{n}.jsonl") for n in ("in", "out"))
+    assert main(["annotate", "--annotator", name, "--input", given, "--output", out]) == 0
     row = json.loads((tmp_path / "out.jsonl").read_text(encoding="utf-8"))
     assert row["annotator"] == load_annotator(name).who
     assert [s["text"] for s in row["sentences"]] == SENTENCES
 
 
 def test_fingerprint_is_of_the_checkpoint(tmp_path: Path) -> None:
-    save(tmp_path / "a", "bert", "SequenceClassification", id2label=NLI, num_labels=3)
+    save(tmp_path / "a", "bert", "SequenceClassification", id2label=NLI)
     shutil.copytree(tmp_path / "a", tmp_path / "b")  # keeps the files' times
     first, moved = (load_annotator(f"nli:{tmp_path / name}").fingerprint for name in "ab")
     assert first == moved
-    assert len(first) == 16
     config = json.loads((tmp_path / "b" / "config.json").read_text())
     (tmp_path / "b" / "config.json").write_text(json.dumps({**config, "note": "changed"}))
     assert load_annotator(f"nli:{tmp_path / 'b'}").fingerprint != first
+
+
+def test_hub_id_is_its_commit_in_any_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for n, commit in enumerate(("aaa", "aaa", "bbb")):
+        place = tmp_path / str(n) / "models--owner--name"
+        save(place / "snapshots" / commit, "bert", "SequenceClassification", id2label=NLI)
+        (place / "refs").mkdir()
+        (place / "refs" / "main").write_text(commit)
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / str(n)))
+        found.append(load_annotator("nli:owner/name").fingerprint)
+    assert found[0] == found[1] != found[2]
 
 
 def test_no_such_model_says_so(tmp_path: Path) -> None:
@@ -427,8 +392,7 @@ def test_wrong_models_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="cache: for annotators named generative"):
         load_annotator(f"nli:{tmp_path / 'three'}", cache="x")
     save(tmp_path / "t5", "t5", "Seq2SeqLM")
-    other = build_tokenizer("bert")
-    other.save_pretrained(tmp_path / "t5")
+    build_tokenizer("bert").save_pretrained(tmp_path / "t5")
     with pytest.raises(ValueError, match="expected a tokenizer with the pieces ▁ and ▁1"):
         load_annotator(f"minicheck:{tmp_path / 't5'}")
     (tmp_path / "three" / "model.safetensors").unlink()
