@@ -35,14 +35,15 @@ def load_annotator(
     name: str = "embedded", *, device: str | None = None, dtype: Literal["auto", "float32", "bfloat16"] = "auto",
     calibration: str | Path | None = None, expected_rate: float | None = None, **options: Any,
 ) -> Annotator:  # fmt: skip
-    """Build the annotator of a name: "embedded", a folder, a hub id, or ``generative:KIND:MODEL[@BASE_URL]``.
+    """Build the annotator of a name: "embedded", a folder, a hub id, ``generative:KIND:MODEL[@BASE_URL]``, or a
+    published detector: ``nli:ID``, ``minicheck:ID``, ``hhem:ID``, ``lettucedetect:ID``.
 
     ``device`` None takes cuda where there is one; ``dtype`` "auto" is bfloat16 where the hardware has it;
     ``calibration`` is a file of `mitigate calibrate`, made for this annotator, in place of the operating point that it
     comes with; ``expected_rate`` in (0, 1) is the share of hallucinated sentences for which probabilities are to hold;
-    ``options``, for a generative annotator only, are ``cache`` and those of
-    ``annotators.generative.protocols.Options``. OSError where there is no such annotator or calibration; ValueError
-    where one does not fit or an option is wrong; ImportError where the library behind an engine is missing.
+    ``options`` are those of ``annotators.generative.protocols.Options`` and ``cache`` for a generative annotator,
+    ``labels`` for ``nli:ID``. OSError where there is no such annotator or calibration; ValueError where one does not fit
+    or an option is wrong; ImportError where the library behind an engine is missing.
     """
     if not name.strip():
         raise ValueError("annotator: expected 'embedded', a folder or a hub id, got an empty name")
@@ -54,16 +55,21 @@ def load_annotator(
         from annotators.generative.annotator import GenerativeAnnotator
 
         return GenerativeAnnotator.from_pretrained(name, device=device, dtype=dtype, **options)
-    if options:
-        raise ValueError(
-            f"annotator {name!r}: {', '.join(options)}: for annotators named generative:KIND:MODEL[@BASE_URL] only"
-        )
     from annotators.operating import Calibration
+    from annotators.published import KINDS, load_published
     from annotators.verifier.annotator import DiscriminativeAnnotator
     from annotators.verifier.causal import CausalAnnotator, recognises
 
+    published = name.startswith(tuple(f"{kind}:" for kind in KINDS))
+    if wrong := sorted({*options} - ({"labels"} if published else set())):
+        raise ValueError(
+            f"annotator {name!r}: {', '.join(wrong)}: for annotators named generative:KIND:MODEL[@BASE_URL] only "
+            "(labels: for nli:ID)"
+        )
     annotator: Annotator
-    if name != "embedded" and recognises(name):
+    if published:
+        annotator = load_published(name, device=device, dtype=dtype, **options)
+    elif name != "embedded" and recognises(name):
         annotator = CausalAnnotator.from_pretrained(name, device=device, dtype=dtype)
     else:
         annotator = DiscriminativeAnnotator.from_pretrained(name, device=device, dtype=dtype)

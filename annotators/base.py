@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from annotators.records import Annotation, SentenceAnnotation
+from annotators.records import HALLUCINATED, Annotation, SentenceAnnotation
 from annotators.text.sentences import split_sentences
 
 if TYPE_CHECKING:
@@ -122,7 +122,9 @@ class Annotator(Protocol):
 
     def _verdicts(self, sentences: Sequence[Sentence]) -> list[SentenceAnnotation]:
         judged = self.judge(sentences)
-        return judged if self.calibration is None else self.calibration.apply(judged)
+        if self.calibration is not None:
+            return self.calibration.apply(judged)
+        return [s if s.spans is None or s.label in HALLUCINATED else replace(s, spans=None) for s in judged]
 
     @property
     def own_fingerprint(self) -> str:

@@ -557,7 +557,8 @@ def load_classifier(folder: str, *, dtype: Any) -> PreTrainedModel:
     model, loading = kind.from_pretrained(folder, dtype=dtype, output_loading_info=True)
     if sequence and not hasattr(model, "score"):
         raise ValueError(
-            f"{folder}: {kind.__name__} reads a text at one place; expected a decoder or a token classifier"
+            f"{folder}: {kind.__name__} reads a text at one place; expected a decoder or a token classifier (an NLI "
+            "model is named nli:…)"
         )
     if loading["missing_keys"] or loading["mismatched_keys"]:
         missing = ", ".join(sorted(map(str, loading["missing_keys"] or loading["mismatched_keys"]))[:3])

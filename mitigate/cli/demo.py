@@ -12,7 +12,7 @@ import argparse
 import os
 
 from annotators.base import Annotator
-from mitigate.cli.options import ENGINE, Subparsers, add_command, calibration_option
+from mitigate.cli.options import ANNOTATORS, Subparsers, add_command, calibration_option
 from mitigate.io import UsageError, say
 
 AUTH = "MITIGATE_DEMO_AUTH"
@@ -30,8 +30,8 @@ def add_parser(subparsers: Subparsers) -> None:
     text = f"The page asks for this name and password, one for each person; {AUTH} does the same unseen."
     parser.repeated("--auth", text, "NAME:PASSWORD")
     parser.flag("--share", "Gradio tunnels the page to a public address, for which it downloads its tunnel.")
-    text = f"The page offers this annotator: embedded, a folder, a hub id, or generative:{ENGINE}."
-    parser.repeated("--annotator", f"{text} The first is the default of the page (embedded).", "NAME")
+    text = f"{ANNOTATORS}. The page offers each; the first is its default (embedded)."
+    parser.repeated("--annotator", text, "NAME")
     parser.calibration("The first annotator")
     parser.option("--runs", "The Training tab shows the run folders in DIR (%(default)s).", "DIR", default="runs")
     parser.count("--max-characters", "A text has at most N characters (%(default)s).", 50_000)

@@ -32,6 +32,10 @@ EXIT_CODES = (
     "are then in OUTPUT.rejected.jsonl."
 )
 ENGINE = "KIND:MODEL[@BASE_URL]"
+ANNOTATORS = (
+    f"This annotator judges: embedded, a folder, a hub id, generative:{ENGINE}, or a published detector, a hub id or "
+    "folder after nli:, minicheck:, hhem: or lettucedetect:"
+)
 GENERATIVE = ("protocol", "prompt", "templates", "window", "max_retries", "max_tokens", "concurrency", "seed", "cache")
 
 
@@ -108,8 +112,7 @@ class Parser(argparse.ArgumentParser):
 
     def annotator(self, default: str | None = "embedded", *, calibration: bool = True) -> None:
         """Add `--annotator` and, unless they are added for themselves, `--calibration` and `--expected-rate`."""
-        text = f"This annotator judges: embedded, a folder, a hub id, or generative:{ENGINE}"
-        self.option("--annotator", f"{text}{' (%(default)s)' if default else ''}.", "NAME", default=default)
+        self.option("--annotator", f"{ANNOTATORS}{' (%(default)s)' if default else ''}.", "NAME", default=default)
         if calibration:
             self.calibration()
 

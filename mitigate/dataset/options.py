@@ -74,7 +74,7 @@ class Options(Recipe):
     filters: Filters = Filters()
     selection: Selection = Selection()
     answers: list[Answer] = Field(min_length=1)
-    annotator: str = Field(default="embedded", min_length=1, description="embedded, path, hub id, generative:…")
+    annotator: str = Field(default="embedded", min_length=1, description="embedded, path, hub id, nli:ID, generative:…")
     annotator_options: dict[str, Any] = Field(default={}, description="of a generative one: protocol, prompt, window…")
     embedder: ModelName | None = Field(default=None, description="hub id, folder or packaged:NAME; null: MiniLM")
     document_characters: int = Field(

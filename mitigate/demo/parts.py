@@ -47,7 +47,7 @@ def annotator_box(shelf: Shelf) -> gr.Dropdown:
         value=shelf.names[0],
         allow_custom_value=shelf.open_choice,
         label="Annotator",
-        info="embedded, a folder, a hub id, or generative:KIND:MODEL[@URL]" if shelf.open_choice else None,
+        info="embedded, a folder, a hub id, generative:KIND:MODEL[@URL], nli:ID, …" if shelf.open_choice else None,
         scale=2,
         min_width=260,
         elem_classes="mt-annotator",

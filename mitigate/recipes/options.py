@@ -164,6 +164,8 @@ def check_training(task: str, sources: Sequence[str], training: Training, lora: 
 
 def check_base(options: Base) -> None:
     """Refuse what types can't say; loads nothing."""
+    from annotators.published import KINDS
+
     check_packages(options.task, options.lora)
     own = options._annotators
     for name, annotator in (("reward.annotator", options.reward.annotator), ("evaluation.annotator", options.judge)):
@@ -172,7 +174,8 @@ def check_base(options: Base) -> None:
                 f"{name}: {annotator!r} exists in this process only; expected launch: null, or an annotator that "
                 "every process can load"
             )
-        _check_place(name, annotator, ("embedded", "generative:", *own))
+        kind, _, model = annotator.partition(":")
+        _check_place(name, model if kind in KINDS else annotator, ("embedded", "generative:", *own))
     if options.reward.annotator in own:
         for name in options.reward.operating:
             raise UsageError(f"reward.{name}: expected null, since {options.reward.annotator!r} is used as handed in")

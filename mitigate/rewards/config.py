@@ -46,7 +46,7 @@ Number = Annotated[float, Field(strict=True)]
 class Judging(Section):
     """Who judges sentences, and at which operating point."""
 
-    annotator: str = Field(default="embedded", pattern=r"\S", description="embedded, folder, hub id")
+    annotator: str = Field(default="embedded", pattern=r"\S", description="embedded, folder, hub id, nli:ID, …")
     calibration: str | None = Field(default=None, description="of the annotator, made by `mitigate calibrate`")
     expected_rate: float | None = Field(default=None, gt=0, lt=1, description="of hallucination; null: as fitted")
 

@@ -236,7 +236,7 @@ class SentenceReward:
     """A reward function: completions in, scores with sentences out.
 
     Args:
-        annotator: Judges sentences; a string is loaded by ``load_annotator`` ("embedded", a folder, a hub id).
+        annotator: Judges sentences; a string is loaded by ``load_annotator`` ("embedded", a hub id, "nli:ID", …).
         label_rewards: Label → reward or None (no opinion); "supported" must be worth the most. Default: supported 1,
             contradictory and unverifiable −1, no_fact None.
         aspects: Aspect → weight; those left out are not computed. The score is their weighted mean. Default:

@@ -159,6 +159,8 @@ def test_killed_sampling_goes_on(work, monkeypatch):
         ({"evaluation": {"data": {"dev": "nowhere.jsonl"}}}, "evaluation.data: dev: no such file 'nowhere.jsonl'"),
         ({"model": "no where"}, "model: no such folder 'no where'"),
         ({"reward": {"annotator": "no where"}}, "reward.annotator: no such folder"),
+        ({"reward": {"annotator": "nli:no where"}}, "reward.annotator: no such folder 'no where'"),
+        ({"reward": {"annotator": "nli:a/b"}, "evaluation": {"data": {"dev": "nowhere"}}}, "evaluation.data: dev"),
         ({"trainer": {"per_device_batch": 7}}, "per_device_batch: expected a divisor of .* 64 / 1, got 7"),
         ({"vllm": {"mode": "server"}}, "vllm"),
         (
