@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from annotators import LABELS, load_annotator
+from annotators import HALLUCINATED, LABELS, load_annotator
 from annotators.base import Sentence
 from annotators.retrieval.passages import index_references
 from annotators.retrieval.window import second_pass, select
@@ -83,7 +83,7 @@ def test_shuffled_batch_equals_single(tiny: DiscriminativeAnnotator, records: li
             assert record["answer"][s.start : s.end] == s.text
             assert all(record["reference"][f.start : f.end] == f.text for f in s.fragments)
             assert s.correction == ()  # it marks, and proposes nothing
-            assert (s.spans is not None) == (s.label not in (None, "no_fact"))  # an operating point may yet flag it
+            assert (s.spans is not None) == (s.label in HALLUCINATED)
             assert all(s.start <= m.start < m.end <= s.end for m in s.spans or ())
 
 
