@@ -332,22 +332,18 @@ def train_stage(
     ``rate`` is reached over the first 4 % of steps and then falls linearly to 0; heads learn five times as fast, since
     they start from nothing.
     """
-    inputs = verifier.inputs([(e.question, e.sentence, e.passages) for e in examples])
-    lengths, cases = [len(read.ids) for read in inputs], [e.case for e in examples]
-    total = max(1, round(len(batch_order(lengths, cases, tokens, seed)) * epochs))
     network = verifier.network
     body = [p for n, p in network.named_parameters() if p.requires_grad and n.startswith("base.")]
     heads = [p for n, p in network.named_parameters() if p.requires_grad and not n.startswith("base.")]
     optimizer = torch.optim.AdamW([{"params": body, "lr": rate}, {"params": heads, "lr": 5 * rate}], weight_decay=0.01)
-    step = restore(network, optimizer, folder)
-    log.info(
-        "%s: %d examples, %d steps from %d, %.0f tokens a row",
-        folder.name,
-        len(examples),
-        total,
-        step,
-        np.mean(lengths),
-    )
+    step, finished = restore(network, optimizer, folder)
+    if finished:
+        return
+    inputs = verifier.inputs([(e.question, e.sentence, e.passages) for e in examples])
+    lengths, cases = [len(read.ids) for read in inputs], [e.case for e in examples]
+    total = max(1, round(len(batch_order(lengths, cases, tokens, seed)) * epochs))
+    name, mean = folder.name, np.mean(lengths)
+    log.info("%s: %d examples, %d steps from %d, %.0f tokens a row", name, len(examples), total, step, mean)
     order = chain.from_iterable(batch_order(lengths, cases, tokens, seed + epoch) for epoch in count())
     started, running, seen = time.monotonic(), 0.0, 0
     for numbers in islice(order, step, total):
@@ -363,23 +359,16 @@ def train_stage(
         running += loss.item()
         seen += sum(lengths[i] for i in numbers)
         if step % 50 == 0:
-            seconds = time.monotonic() - started
-            log.info(
-                "%s: step %d of %d, loss %.3f, %.0f s, %.0f tokens/s",
-                folder.name,
-                step,
-                total,
-                running / 50,
-                seconds,
-                seen / seconds,
-            )
+            speed = seen / (time.monotonic() - started)
+            log.info("%s: step %d of %d, loss %.3f, %.0f tokens/s", name, step, total, running / 50, speed)
             running = 0.0
         if step % CHECKPOINT_STEPS == 0 or step == total:
-            keep(network, optimizer, folder, step)
-    network.eval()
+            keep(network, optimizer, folder, step, step == total)
 
 
-def keep(model: torch.nn.Module, optimizer: torch.optim.Optimizer, folder: Path, step: int) -> None:
+def keep(
+    model: torch.nn.Module, optimizer: torch.optim.Optimizer, folder: Path, step: int, finished: bool
+) -> None:  # fmt: skip
     """Write parameters, optimizer state and step; the last complete state survives a kill."""
     from safetensors.torch import save_file
 
@@ -388,21 +377,23 @@ def keep(model: torch.nn.Module, optimizer: torch.optim.Optimizer, folder: Path,
     for group, values in optimizer.state_dict()["state"].items():
         tensors |= {f"optimizer.{group}.{k}": torch.as_tensor(v) for k, v in values.items()}
     part = folder / "state.part"
-    save_file({k: v.clone().contiguous() for k, v in tensors.items()}, part, metadata={"step": json.dumps(step)})
+    save_file(
+        {k: v.clone().contiguous() for k, v in tensors.items()}, part, metadata={"step": json.dumps([step, finished])}
+    )
     part.replace(folder / "state.safetensors")
 
 
-def restore(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None, folder: Path) -> int:
-    """Take up what ``keep`` wrote; the step, 0 where there is nothing."""
+def restore(model: torch.nn.Module, optimizer: torch.optim.Optimizer, folder: Path) -> tuple[int, bool]:
+    """Take up what ``keep`` wrote; the step, 0 where there is nothing, and whether it was the last one."""
     from safetensors import safe_open
 
     path = folder / "state.safetensors"
     if not path.is_file():
-        return 0
+        return 0, False
     state: dict[int, dict[str, torch.Tensor]] = {}
     weights: dict[str, torch.Tensor] = {}
     with safe_open(path, "pt") as stored:
-        step = int(json.loads(stored.metadata()["step"]))
+        step, finished = json.loads(stored.metadata()["step"])
         for name in stored.keys():  # noqa: SIM118
             kind, rest = name.split(".", 1)
             if kind == "model":
@@ -411,6 +402,5 @@ def restore(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None, fol
                 group, key = rest.split(".")
                 state.setdefault(int(group), {})[key] = stored.get_tensor(name)
     model.load_state_dict(weights, strict=False)
-    if optimizer is not None:
-        optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
-    return step
+    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+    return step, finished
