@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+
+from tests.helpers.jsonl import write_rows
 
 ROOT = Path(__file__).parents[2]
 ANSWERS = ["The sky is blue.", "It has 3 moons. Thanks!", "Nobody knows. The sky is blue."]
@@ -35,10 +36,6 @@ def mitigate(
 
 
 def write_records(path: Path, n: int) -> Path:
-    rows = [{"id": i, "reference": REFERENCE, "answer": ANSWERS[i % 3], "note": [i]} for i in range(n)]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
-
-
-def read(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_bytes().splitlines()]
+    return write_rows(
+        path, [{"id": i, "reference": REFERENCE, "answer": ANSWERS[i % 3], "note": [i]} for i in range(n)]
+    )

@@ -89,14 +89,11 @@ def test_whole_files_are_not_replaced_unasked(name: str, tmp_path: Path, capsys:
     assert output.read_text() == "mine"
 
 
-def test_json_is_one_object_and_nothing_else(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_json_is_one_object_and_nothing_else(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(annotators, "load_annotator", lambda name: ExactAnnotator())
     answers, several, annotated, out = (str(tmp_path / name) for name in ("in", "several", "annotated", "out"))
     one: dict[str, object] = {"question": "q", "reference": REFERENCE}
-    rows = [*({**one, "answer": answer} for answer in ANSWERS), {"reference": "r"}]
-    write_rows(Path(answers), rows)
+    write_rows(Path(answers), [*({**one, "answer": answer} for answer in ANSWERS), {"reference": "r"}])
     write_rows(Path(several), [{**one, "answers": [{"text": "The sky is blue."}, {"text": "Nobody knows."}]}])
     found = []
     for argv, code in (
