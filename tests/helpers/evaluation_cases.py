@@ -9,8 +9,6 @@ from typing import Any
 from annotators import LABELS, Annotator, Fragment, SentenceAnnotation
 from tests.helpers.jsonl import write_rows
 
-DATA = Path(__file__).parents[3] / "shared" / "data"
-
 
 class StandIn(Annotator):
     """Reads its answer from the row's id, e.g. "3 supported 0.8" (the rest of the probability spread evenly).
