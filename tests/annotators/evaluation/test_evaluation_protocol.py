@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -174,8 +173,8 @@ def data(tmp_path: Path) -> Path:
 
 def run(monkeypatch: pytest.MonkeyPatch, annotators: Mapping[str, Any], *args: object) -> int:
     monkeypatch.setattr("annotators.load_annotator", lambda name, **options: annotators[name])
-    few = partial(lambda draw, groups, n, seed: draw(groups, min(n, 20), seed), metrics.resample)
-    monkeypatch.setattr(metrics, "resample", few)  # intervals have tests of their own
+    draw = metrics.resample  # few times: intervals have tests of their own
+    monkeypatch.setattr(metrics, "resample", lambda groups, n, seed: draw(groups, min(n, 20), seed))
     return main(["evaluate", *map(str, args)])
 
 
