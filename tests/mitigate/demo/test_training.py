@@ -12,7 +12,7 @@ from tests.helpers.demo_parts import write_run
 from tests.helpers.report_cases import sentence
 
 
-def test_run_folder_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
+def test_run_folder_is_read_while_it_grows(tmp_path: Path) -> None:
     run = read_run(write_run(tmp_path / "runs" / "grpo" / "one"))
     assert run.curves == {"reward": [(0, 0), (1, 0.5), (2, 1)], "factuality/hallucination_rate": [(0, 0.5), (2, 0.5)]}
     assert [(b is not None, a is not None) for b, a in run.pairs] == [(True, True)]
