@@ -42,12 +42,9 @@ def test_a_correction_is_applied_and_the_rest_stays():
     assert mended.changes == (Change("14 floors", "12 floors", 25 - 3 + 8, 25 - 3 + 17, "annotator"),)
     assert (mended.before.hallucination_rate, mended.after.hallucination_rate) == (2 / 3, 1 / 3)
     row = mended.to_dict()
-    assert row["id"] == 7
-    assert row["original_answer"] == answer
-    assert row["answer"] == mended.answer
+    assert (row["id"], row["original_answer"], row["answer"]) == (7, answer, mended.answer)
     assert (row["original_hallucination_rate"], row["hallucination_rate"]) == (2 / 3, 1 / 3)
-    assert row["action"] == "corrected"
-    assert row["changes"][0]["by"] == "annotator"
+    assert (row["action"], row["changes"][0]["by"]) == ("corrected", "annotator")
     check(mended)
 
 
@@ -62,7 +59,7 @@ def test_deletion_takes_only_what_stays_flagged():
     check(opening)
 
 
-def test_an_edit_that_does_not_help_is_taken_back_alone():
+def test_edit_without_gain_is_taken_back_alone():
     """Paul → Anna leaves a sentence that the reference does not hold, so it stays unverifiable: no gain, no edit."""
     answer = f"Paul built it in 1899. {WRONG}"
     (mended,) = correct([record(answer)], RuleAnnotator())
@@ -169,12 +166,8 @@ def annotation(*labels, support=None):
 
 
 def test_best_of_ranks_by_rate_then_support():
-    good, longer, wrong, silent = (
-        annotation("supported"),
-        annotation("supported", "supported"),
-        annotation("supported", "contradictory", "unverifiable"),
-        annotation("no_fact"),
-    )
+    good, longer, silent = annotation("supported"), annotation("supported", "supported"), annotation("no_fact")
+    wrong = annotation("supported", "contradictory", "unverifiable")
     assert best_of([wrong, silent, good, longer]) == 3
     assert best_of([wrong, silent]) == 1  # ⅔ wrong is worse than to claim nothing
     assert best_of([silent, annotation("supported", "supported", "contradictory")]) == 1
@@ -250,19 +243,3 @@ def test_an_engine_that_is_gone_is_an_error():
 
     with pytest.raises(EngineError, match="no connection"):
         correct([record(LOST)], RuleAnnotator(), regenerate=with_engine(Gone()))
-
-
-def test_the_embedded_annotator_only_marks():
-    from annotators import load_annotator
-
-    reference = (
-        "The Garlan Bridge was opened in 1931. It is 412 metres long and carries two railway tracks. "
-        "The engineer Marta Olsen designed it."
-    )
-    answer = "The Garlan Bridge was opened in 1951. It is 412 metres long. Thanks for asking!"
-    records, annotator = [{"reference": reference, "answer": answer}], load_annotator()
-    (marked,) = correct(records, annotator)
-    assert (marked.action, marked.answer, hallucinated(marked.before)) == ("unchanged", answer, [0])
-    (mended,) = correct(records, annotator, delete=True)
-    check(mended)
-    assert mended.answer == answer.removeprefix("The Garlan Bridge was opened in 1951. ")

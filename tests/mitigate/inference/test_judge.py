@@ -135,10 +135,9 @@ def test_the_command_with_an_engine(tmp_path, capsys):
     assert rows[2]["verdicts"] == ["first", "first"]
     assert rows[3]["replies"] == [None, None]
     shown, errors = capsys.readouterr()
-    assert "8 requests to openai:m@" in errors
-    assert "in.jsonl:5: baseline" in errors
-    assert "2 requests failed" in errors
-    assert "the same command with --overwrite asks only these again" in errors
+    again = "the same command with --overwrite asks only these again"
+    for part in ("8 requests to openai:m@", "in.jsonl:5: baseline", "2 requests failed", again):
+        assert part in errors
     assert "method 25 %, baseline 25 %, tie 50 % (2 of the ties unsure" in shown
     assert "win rate of the method over decided pairs: 50 % [9 %, 91 %], n = 2" in shown
 
@@ -148,13 +147,8 @@ def test_the_command_without_an_llm(tmp_path, capsys):
     pair = {"question": "What colour?", "baseline": "Red, said a man in Paris.", "method": "Blue it is.", **truths}
     source, out = write_rows(tmp_path / "in.jsonl", [pair]), tmp_path / "out.jsonl"
     args = ["judge", "--input", str(source), "--output", str(out)]
-    (cache := tmp_path / "cache").write_text("no database " * 100)
-    assert main([*args, "--engine", "openai:m@http://127.0.0.1:9/v1", "--cache", str(cache)]) == 1
-    assert "is damaged" in capsys.readouterr().err
     assert main([*args, "--similarity", "rouge-l", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["method"] == 1
-    assert main([*args, "--annotator", "embedded", "--overwrite"]) == 2
-    assert "1 of 1 pairs have no reference" in capsys.readouterr().err
 
 
 class Terminal(io.StringIO):

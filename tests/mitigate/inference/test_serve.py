@@ -56,27 +56,26 @@ class Upstream:
     url: str
 
     def __init__(self):
-        self.texts = [f"{WRONG} {LOST}"]
-        self.seen = []
-        self.headers = []
-        self.status = 200
-        self.done = True
-        self.gate = None
-        self.opened = True
+        self.seen, self.headers, self.opened = [], [], True
+        self.reset()
+
+    def reset(self):
+        self.texts, self.status, self.done, self.gate = [f"{WRONG} {LOST}"], 200, True, None
+        self.seen.clear()
+        self.headers.clear()
 
     def app(self):
-        chat = Route("/v1/chat/completions", self.chat, methods=["POST"])
-        return Starlette(routes=[chat, Route("/v1/models", self.models, methods=["GET"])])
+        return Starlette(routes=[Route("/v1/{path:path}", self.any, methods=["GET", "POST", "DELETE"])])
 
-    async def models(self, request):
+    async def any(self, request):
         self.headers.append(dict(request.headers))
-        data = [{"id": "m", "object": "model"}]
-        return JSONResponse({"object": "list", "data": data, "query": str(request.url.query)})
-
-    async def chat(self, request):
+        if request.url.path == "/v1/models" and request.method == "GET":
+            data = [{"id": "m", "object": "model"}]
+            return JSONResponse({"object": "list", "data": data, "query": str(request.url.query)})
+        if request.url.path != "/v1/chat/completions":
+            return JSONResponse({}, 405)
         body = await request.json()
         self.seen.append(body)
-        self.headers.append(dict(request.headers))
         if self.status != 200:
             return JSONResponse({"error": {"message": "overloaded"}}, self.status)
         if body.get("stream"):
@@ -129,9 +128,7 @@ def keyed(upstream):
 
 @pytest.fixture(autouse=True)
 def afresh(upstream):
-    upstream.texts, upstream.status, upstream.done, upstream.gate = [f"{WRONG} {LOST}"], 200, True, None
-    upstream.seen.clear()
-    upstream.headers.clear()
+    upstream.reset()
 
 
 def client(url, key="the-key"):
@@ -505,16 +502,10 @@ class Odd(Upstream):
         super().__init__()
         self.data, self.kind, self.broken = data, kind, broken
 
-    def app(self):
-        return Starlette(routes=[Route("/v1/{path:path}", self.any, methods=["GET", "POST", "DELETE"])])
-
     async def any(self, request):
         self.headers.append({"path": request.scope["raw_path"].decode(), "method": request.method})
         length = {"content-length": str(len(self.data) + 9)} if self.broken else {}
-        return StreamingResponse(self.once(), media_type=self.kind, headers=length)
-
-    async def once(self):
-        yield self.data
+        return StreamingResponse(iter([self.data]), media_type=self.kind, headers=length)
 
 
 def post(behind, **body):
