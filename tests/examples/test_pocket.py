@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from examples.pocket.phrases import ANSWERS, DOCUMENTS, HELD_OUT_QUESTIONS, PAIR
 from examples.pocket.pools import ATTRIBUTES, KINDS, POOLS
 from examples.pocket.texts import ask, flawed_answer, questions, training_pairs, true_answer
 from examples.pocket.world import slots
+from tests.helpers.jsonl import read_rows
 
 RECIPES = Path(__file__).parents[2] / "examples" / "pocket"
 RIVER = "The Orvel flows past the old quays and under two stone bridges."
@@ -47,6 +47,8 @@ def test_same_seed_same_world(world: World) -> None:
     assert again.fingerprint == world.fingerprint
     assert build_world(seed=6, n_per_kind=12).fingerprint != world.fingerprint
     assert training_pairs(world, rounds=1) == training_pairs(again, rounds=1)
+    with pytest.raises(ValueError, match="n_per_kind: expected 1 to 144, got 0"):
+        build_world(n_per_kind=0)
 
 
 def test_world_is_whole(world: World) -> None:
@@ -58,11 +60,6 @@ def test_world_is_whole(world: World) -> None:
         assert entity.undocumented not in entity.document.places
         for attribute, (a, b) in entity.document.places.items():
             assert entity.facts[attribute] in entity.document.text[a:b]
-
-
-def test_number_of_entities_is_checked() -> None:
-    with pytest.raises(ValueError, match="n_per_kind: expected 1 to 144, got 0"):
-        build_world(n_per_kind=0)
 
 
 def test_answers_and_documents_share_no_wording() -> None:
@@ -127,22 +124,20 @@ def test_oracle_finds_entities_in_other_texts() -> None:
     assert [(s.status, s.label) for s in found] == [("checked", "supported"), ("failed", None), ("no_reference", None)]
 
 
-def test_oracle_says_what_is_missing() -> None:
-    with pytest.raises(ValueError, match="expected 'reference' to be a string, got NoneType"):
-        Oracle(HAND_MADE).annotate_batch([{"answer": "It is red."}])
-    with pytest.raises(ValueError, match="expected 'sentence' to be a string"):
-        Oracle(HAND_MADE).predict([{"reference": TEXT}])
-
-
 def test_oracle_reads_every_wording(world: World) -> None:
     """True answers hold no contradiction, false ones nothing supported, documents nothing but supported."""
     oracle, rng = Oracle(world), random.Random(1)
     for entity in world.entities:
         document = entity.document.text
         assert {s.label for s in oracle.annotate(reference=document, answer=document).sentences} == {"supported"}
+        true = oracle.annotate(reference=document, answer=true_answer(rng, ask(rng, entity, held_out=False))).sentences
+        assert {s.label for s in true} == {"supported"}
+        assert len(true) in (3, 4)
         for p_true, allowed in ((1.0, {"supported"}), (0.0, {"contradictory"})):
             answer = flawed_answer(rng, ask(rng, entity, held_out=True), p_true)
-            for s in oracle.annotate(reference=document, answer=answer).sentences:
+            found = oracle.annotate(reference=document, answer=answer).sentences
+            assert 3 <= len(found) <= 6
+            for s in found:
                 claims = oracle.claims(s.text)
                 assert claims is not None
                 if not claims:
@@ -153,31 +148,10 @@ def test_oracle_reads_every_wording(world: World) -> None:
                     assert s.label in allowed
 
 
-def test_true_answers_are_supported(world: World) -> None:
-    oracle, rng = Oracle(world), random.Random(4)
-    for entity in world.entities:
-        answer = true_answer(rng, ask(rng, entity, held_out=False))
-        sentences = oracle.annotate(reference=entity.document.text, answer=answer).sentences
-        assert {s.label for s in sentences} == {"supported"}
-        assert len(sentences) in (3, 4)
-
-
-def test_answers_have_three_to_six_sentences(world: World) -> None:
-    oracle, rng = Oracle(world), random.Random(2)
-    for entity in world.entities:
-        question = ask(rng, entity, held_out=False)
-        answer = flawed_answer(rng, question)
-        annotation = oracle.annotate(reference=entity.document.text, answer=answer)
-        assert 3 <= len(annotation.sentences) <= 6
-
-
 def test_folder_holds_what_a_recipe_takes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     small = build_world(seed=5, n_per_kind=3)
     write_questions(tmp_path, small, trained_per_kind=1)
-    rows = {
-        path.stem: [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        for path in tmp_path.glob("*.jsonl")
-    }
+    rows = {path.stem: read_rows(path) for path in tmp_path.glob("*.jsonl")}
     # 4 trained entities, 8 and 15 questions about each; 64 of evaluation about these and about the other 8
     assert {name: len(found) for name, found in rows.items()} == {
         "train": 32, "train_240": 60, "trained_on": 64, "held_out": 64,
@@ -218,11 +192,11 @@ def test_any_reward_takes_the_oracle() -> None:
 def test_language_model_learns(world: World, tmp_path) -> None:
     torch = pytest.importorskip("torch")
     torch.set_num_threads(1)
-    pairs = training_pairs(world, rounds=3)
+    pairs = training_pairs(world, rounds=3)[::2]
     tokenizer = lm.build_tokenizer([text for pair in pairs for text in pair], vocabulary=600)
     model = lm.build_model(tokenizer, width=32, layers=2, heads=2)
     before = [p.detach().clone() for p in model.parameters()]
-    losses = lm.train(model, tokenizer, pairs, batch_size=16, learning_rate=1e-2)
+    losses = lm.train(model, tokenizer, pairs, batch_size=16, learning_rate=2e-2)
     assert losses[0] == pytest.approx(torch.log(torch.tensor(600.0)).item(), abs=0.7)  # knows nothing: ln V
     assert sum(losses[-5:]) / 5 < 0.7 * losses[0]
     assert all(not torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
