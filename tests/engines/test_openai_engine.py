@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from engines import ChatResult, EngineError, Sampling, Token
+from engines import ChatResult, EngineError, Sample, Sampling, Token
 from engines.openai_engine import OpenAIEngine
 from engines.types import chat_seed
 from tests.helpers.engines_server import Reply, completion, error, serving, user
@@ -50,11 +50,8 @@ def test_order_holds_under_concurrency():
     with serving(script) as server:
         results = engine(server, concurrency=3).chat(CHATS, on_result=tell)
     assert [result.text for result in results] == [f"q{number}!" for number in range(12)]
-    assert server.most == 3
-    assert sorted(told) == list(range(12))
-    assert told[-1] == 0
-    assert results[0] == ChatResult(results[0].samples, prompt_tokens=7, completion_tokens=3)
-    assert results[0].samples[0].finish_reason == "stop"
+    assert (server.most, sorted(told), told[-1]) == (3, list(range(12)), 0)
+    assert results[0] == ChatResult((Sample("q0!", "stop"),), prompt_tokens=7, completion_tokens=3)
 
 
 def test_only_set_options_are_sent(monkeypatch):
@@ -272,9 +269,7 @@ def test_runs_inside_an_event_loop():
         return e.chat(CHATS)
 
     with serving(echo) as server:
-        results = asyncio.run(notebook(engine(server)))
-    assert len(results) == 12
-    assert all(result.error is None for result in results)
+        assert [result.error for result in asyncio.run(notebook(engine(server)))] == [None] * 12
 
 
 def test_error_of_on_result_ends_the_batch():

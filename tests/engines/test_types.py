@@ -39,11 +39,6 @@ def test_sampling_is_checked(options, message):
         Sampling(**options)
 
 
-def test_sampling_takes_lists_and_is_hashable():
-    assert Sampling(stop=["a", "b"]).stop == ("a", "b")
-    assert hash(Sampling(json_schema={"type": "object"})) is not None
-
-
 @pytest.mark.parametrize(
     ("chats", "message"),
     [

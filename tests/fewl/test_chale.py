@@ -13,13 +13,9 @@ def encode(texts):
 
 
 def rows(n=20):
+    long = "First {0}. Second {0}. Third {0}. Fourth {0}. Last {0}."
     return [
-        {
-            "id": i,
-            "question": f"question {i}",
-            "short_answer": f"short {i}",
-            "long_answer": f"First {i}. Second {i}. Third {i}. Fourth {i}. Last {i}.",
-        }
+        {"id": i, "question": f"question {i}", "short_answer": f"short {i}", "long_answer": long.format(i)}
         for i in range(n)
     ]
 

@@ -13,17 +13,11 @@ def record(scores, labels=None):
 
 
 def test_ranking_by_hand():
-    scored = [
-        record({"a": 1.0, "b": 2.0, "c": None}),
-        record({"a": 3.0, "b": 2.0, "c": 9.0}),
-        record({"a": 2.0, "b": 2.0}),
-    ]
+    rows = {"a": 1.0, "b": 2.0, "c": None}, {"a": 3.0, "b": 2.0, "c": 9.0}, {"a": 2.0, "b": 2.0}
+    scored = [record(row) for row in rows]
     ranking = rank_models(scored)
-    assert [(r.model, r.mean, r.n, r.missing) for r in ranking.models] == [
-        ("c", 9.0, 1, 1),
-        ("a", 2.0, 3, 0),
-        ("b", 2.0, 3, 0),
-    ]
+    rows = [(r.model, r.mean, r.n, r.missing) for r in ranking.models]
+    assert rows == [("c", 9.0, 1, 1), ("a", 2.0, 3, 0), ("b", 2.0, 3, 0)]
     assert ranking.wins["a"]["b"] == pytest.approx(0.5)  # lost, won, tied: (0 + 1 + ½)/3
     assert ranking.common["a"]["c"] == 1
     assert ranking.wins["c"]["a"] == 1.0

@@ -26,6 +26,11 @@ def test_cosine_encodes_each_text_once():
     values = compare(cosine(encode), ["a", "a", "b", "a"], ["b", "b", "b", "a"], ["b"] * 4)
     np.testing.assert_allclose(values, [0.6, 0.6, 1.0, 1.0], atol=1e-6)
     assert sorted(seen) == ["a", "b"]
+    seen.clear()
+    remembered = each_once(encode)
+    found = [remembered(texts) for texts in (["a", "b", "a"], ["ac", "b"])]
+    assert seen == ["a", "b", "ac"]  # over several calls, too
+    np.testing.assert_allclose(np.concatenate(found), encode(["a", "b", "a", "ac", "b"]))
 
 
 def test_function_is_asked_once_per_triple():
@@ -58,19 +63,6 @@ def test_new_words_by_hand():
     texts = [y, h, x, "sky", "sky what"]
     pairs = np.array([[0, 1, 2], [3, 1, 2]])
     np.testing.assert_allclose(new_words(texts)(pairs), [0.473981, 0.5], atol=1e-6)  # "sky" adds nothing
-
-
-def test_each_once_encodes_a_text_once():
-    asked = []
-
-    def encode(texts):
-        asked.extend(texts)
-        return np.array([[len(text), 1.0] for text in texts], dtype=np.float32)
-
-    remembered = each_once(encode)
-    np.testing.assert_array_equal(remembered(["a", "bb", "a"]), [[1, 1], [2, 1], [1, 1]])
-    np.testing.assert_array_equal(remembered(["ccc", "bb"]), [[3, 1], [2, 1]])
-    assert asked == ["a", "bb", "ccc"]
 
 
 def exact_tfidf(texts):

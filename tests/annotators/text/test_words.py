@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from annotators.text.words import OPPOSITES, number_value, units, words_of
+from annotators.text.words import number_value, units, words_of
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,3 @@ def test_units_are_numbers_years_months_and_names() -> None:
         ("year", ("#1902",), "may", "with"),
         ("number", ("#12",), "with", "lamp"),
     ]
-
-
-def test_opposites_are_no_fixed_points() -> None:
-    assert all(word != other for word, other in OPPOSITES.items())
