@@ -1,7 +1,5 @@
 """The pocket world: same seed, same world; the oracle on sentences written by hand; a language model that learns."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 
@@ -72,31 +70,28 @@ def test_answers_and_documents_share_no_wording() -> None:
             assert len(set(POOLS[attribute])) == len(POOLS[attribute])
 
 
-@pytest.mark.parametrize(
-    ("sentence", "label"),
-    [
-        ("Brendal lies on the river Orvel.", "supported"),
-        ("It lies on the river Orvel.", "supported"),
-        ("The town was founded by Ada Brenn.", "supported"),
-        ("Ada Brenn founded it.", "supported"),
-        (RIVER, "supported"),  # word for word from the document
-        ("Brendal is a town of a few thousand people.", "supported"),
-        ("Ada Brenn chose the spot because the Orvel could be forded there.", "supported"),
-        ("Ada Brenn chose the spot because the Skarn could be forded there.", "contradictory"),  # one of two
-        ("Brendal lies on the river Skarn.", "contradictory"),
-        ("It was founded by Tobin Harle.", "contradictory"),
-        ("It is known for making bells.", "unverifiable"),  # true, but the document is silent
-        ("It is known for making kites.", "unverifiable"),
-        ("The Kroscope is made of tin.", "unverifiable"),  # true of another entity
-        ("It is made of tin.", "unverifiable"),  # no attribute of a town
-        ("Zanbel lies on the river Orvel.", "unverifiable"),  # nothing has that name
-        ("It lies on the river plum pie.", "unverifiable"),
-        ("It lies on the river Orv", "unverifiable"),  # cut off
-        ("I do not know about its river.", "no_fact"),
-        ("Here is what I know about Brendal.", "no_fact"),
-        ("…", "no_fact"),
-    ],
-)
+@pytest.mark.parametrize(("sentence", "label"), [
+    ("Brendal lies on the river Orvel.", "supported"),
+    ("It lies on the river Orvel.", "supported"),
+    ("The town was founded by Ada Brenn.", "supported"),
+    ("Ada Brenn founded it.", "supported"),
+    (RIVER, "supported"),  # word for word from the document
+    ("Brendal is a town of a few thousand people.", "supported"),
+    ("Ada Brenn chose the spot because the Orvel could be forded there.", "supported"),
+    ("Ada Brenn chose the spot because the Skarn could be forded there.", "contradictory"),  # one of two
+    ("Brendal lies on the river Skarn.", "contradictory"),
+    ("It was founded by Tobin Harle.", "contradictory"),
+    ("It is known for making bells.", "unverifiable"),  # true, but the document is silent
+    ("It is known for making kites.", "unverifiable"),
+    ("The Kroscope is made of tin.", "unverifiable"),  # true of another entity
+    ("It is made of tin.", "unverifiable"),  # no attribute of a town
+    ("Zanbel lies on the river Orvel.", "unverifiable"),  # nothing has that name
+    ("It lies on the river plum pie.", "unverifiable"),
+    ("It lies on the river Orv", "unverifiable"),  # cut off
+    ("I do not know about its river.", "no_fact"),
+    ("Here is what I know about Brendal.", "no_fact"),
+    ("…", "no_fact"),
+])  # fmt: skip
 def test_oracle_knows(sentence: str, label: str) -> None:
     (judged,) = Oracle(HAND_MADE).predict([{"reference": TEXT, "sentence": sentence}])
     assert (judged.status, judged.label) == ("checked", label)
@@ -176,17 +171,6 @@ def test_recipes_take_the_folder(name: str, tmp_path: Path, monkeypatch: pytest.
     write_questions(folder, build_world(seed=0, n_per_kind=2), trained_per_kind=1)
     (folder / "world.json").write_text('{"seed": 0, "n_per_kind": 2}')
     assert main(["run", str(RECIPES / f"{name}.yaml"), "--check"]) == 0
-
-
-def test_any_reward_takes_the_oracle() -> None:
-    from mitigate.rewards.reward import SentenceReward
-
-    reward = SentenceReward(Oracle(HAND_MADE), aspects={"factuality": 1.0})
-    answers = ["It lies on the river Orvel. It was founded by Tobin Harle.", "Ada Brenn founded it."]
-    first, second = reward(completions=answers, reference=[TEXT] * 2, question=["What is Brendal?"] * 2)
-    assert first is not None
-    assert [s.label for s in first.segments["factuality"]] == ["supported", "contradictory"]
-    assert (float(first), second) == (0.0, 1.0)  # (1 - 1) / 2 and 1 / 1
 
 
 def test_language_model_learns(world: World, tmp_path) -> None:

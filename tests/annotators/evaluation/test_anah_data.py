@@ -1,7 +1,5 @@
 """ANAH rows become labelled sentences, what can't be aligned is counted; splits are disjoint and do not leak."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from pathlib import Path

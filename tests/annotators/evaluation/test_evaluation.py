@@ -1,7 +1,5 @@
 """Evaluation of an annotator: a stand-in whose answers stand in its rows, so every figure can be counted."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path

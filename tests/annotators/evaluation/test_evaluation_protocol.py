@@ -1,7 +1,5 @@
 """The protocol of the ANAH paper: texts of annotations, splits, comparison, without references, other wordings."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Mapping
@@ -248,17 +246,14 @@ def test_a_wording_that_was_not_trained_on(tmp_path: Path, monkeypatch: pytest.M
     assert asked == [{"prompt": "rules/question-first"}]
 
 
-@pytest.mark.parametrize(
-    ("args", "message"),
-    [
-        (["--annotator", "embedded", "--disturbed-prompts"], "embedded is asked in no words"),
-        (["--annotator", "embedded", "--bertscore", "packaged"], "expected --texts beside it"),
-        (["--annotator", "embedded", "--confusion", "x.jpg"], r"expected a name that ends in \.png"),
-        (["--annotator", "embedded", "--judgements", "{data}"], "would be written over"),
-        (["--annotator", "a", "--compare", "a", "b"], "not allowed with"),
-        ([], "one of the arguments --annotator --compare is required"),
-    ],
-)
+@pytest.mark.parametrize(("args", "message"), [
+    (["--annotator", "embedded", "--disturbed-prompts"], "embedded is asked in no words"),
+    (["--annotator", "embedded", "--bertscore", "packaged"], "expected --texts beside it"),
+    (["--annotator", "embedded", "--confusion", "x.jpg"], r"expected a name that ends in \.png"),
+    (["--annotator", "embedded", "--judgements", "{data}"], "would be written over"),
+    (["--annotator", "a", "--compare", "a", "b"], "not allowed with"),
+    ([], "one of the arguments --annotator --compare is required"),
+])  # fmt: skip
 def test_wrong_usage(args: list[str], message: str, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     try:
         code: Any = main(["evaluate", "--input", str(data), *[a.format(data=data) for a in args]])

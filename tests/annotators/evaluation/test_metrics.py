@@ -1,7 +1,5 @@
 """The figures, by hand on a few rows and against scikit-learn on many."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

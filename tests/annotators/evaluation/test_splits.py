@@ -1,7 +1,5 @@
 """The split: groups joined by hand, folds recomputed with hashlib, no text of one fold in another."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import random

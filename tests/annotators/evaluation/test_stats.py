@@ -1,7 +1,5 @@
 """`mitigate stats`: accumulation against brute force, agreement against scikit-learn, and what files say."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from pathlib import Path

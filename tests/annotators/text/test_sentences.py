@@ -1,7 +1,5 @@
 """The sentence splitter: labelled cases, invariants on any text, real answers, and linear time."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path
