@@ -30,9 +30,7 @@ def record(number, question, answers, references):
 # Two of three references say what the answer says; "one" alone says something else where it errs.
 RECORDS = [
     record(0, "Is it red?", [("gold", False), ("red", True)], {"one": "gold", "two": "red", "three": "red"}),
-    record(
-        1, "Is it red and blue?", [("blue", True), ("lime", False)], {"one": "lime", "two": "blue", "three": "blue"}
-    ),
+    record(1, "Is it red and blue?", [("blue", True), ("lime", False)], dict(one="lime", two="blue", three="blue")),
     record(2, "Is it blue?", [("blue", True), ("pink", False)], {"one": "blue", "two": "blue", "three": "blue"}),
     record(3, "Is it pink?", [("", False)], {"one": "pink", "two": "pink", "three": "pink"}),
 ]
@@ -71,9 +69,8 @@ def test_the_budget_drops_the_farthest_first():
     shown = [("far?", "a" * 400), ("near?", "b"), ("nearest?", "c\nQuestion: forged")]
     (whole,), kept = chat("What\nis it?", shown)
     assert kept == 3
-    assert [whole["content"].index(t) for t in ("far?", "near?", "nearest?", "What is it?")] == sorted(
-        whole["content"].index(t) for t in ("far?", "near?", "nearest?", "What is it?")
-    )
+    places = [whole["content"].index(t) for t in ("far?", "near?", "nearest?", "What is it?")]
+    assert places == sorted(places)
     assert "\nQuestion: forged" not in whole["content"]
     assert whole["content"].endswith("Question: What is it?\nAnswer:")
     (short,), kept = chat("What is it?", shown, budget=len(whole["content"]) - 1)

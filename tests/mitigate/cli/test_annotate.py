@@ -1,7 +1,5 @@
 """`mitigate annotate`: one answer, files of records, generative annotators, and runs that are stopped on the way."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """`mitigate fewl`: every sub-command, bad input, and a run killed half way."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal
@@ -118,20 +116,17 @@ def test_bad_lines_are_named_and_kept(tmp_path, capsys):
     assert fewl("rank", "--input", source) == 2  # not scored: no line is good
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--similarity", "bleu"], "expected cosine, rouge-l, new-words or annotator:NAME, got 'bleu'"),
-        (["--neighbours", "0"], "--neighbours: expected 1 or more, got 0"),
-        (["--references", "one"], "--references: expected all or single:NAME"),
-        (["--references", "single:z"], "NAME one of one, two, got 'single:z'"),
-        (["--expertise", "similarity"], "no record has iw and co"),
-        (["--expertise", "prompted"], "give each as --reference-llm"),
-        (["--reference-samples", "5"], "only with --reference-llm"),
-        (["--reference-llm", "gpt"], "expected KIND:MODEL"),
-        ([], "no record has reference_answers; add some, or give --reference-llm"),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), [
+    (["--similarity", "bleu"], "expected cosine, rouge-l, new-words or annotator:NAME, got 'bleu'"),
+    (["--neighbours", "0"], "--neighbours: expected 1 or more, got 0"),
+    (["--references", "one"], "--references: expected all or single:NAME"),
+    (["--references", "single:z"], "NAME one of one, two, got 'single:z'"),
+    (["--expertise", "similarity"], "no record has iw and co"),
+    (["--expertise", "prompted"], "give each as --reference-llm"),
+    (["--reference-samples", "5"], "only with --reference-llm"),
+    (["--reference-llm", "gpt"], "expected KIND:MODEL"),
+    ([], "no record has reference_answers; add some, or give --reference-llm"),
+])  # fmt: skip
 def test_wrong_options_are_one_line(tmp_path, capsys, options, message):
     source = write(tmp_path / "q.jsonl", questions() if options else bare(1))
     assert fewl("score", "--input", source, "--output", tmp_path / "s.jsonl", *options) == 2

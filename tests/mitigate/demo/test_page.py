@@ -3,8 +3,6 @@
 One server for all. Without a browser (`apt-get install chromium`) or playwright the browser's tests say so and skip.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

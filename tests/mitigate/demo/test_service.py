@@ -1,7 +1,5 @@
 """The demo without a browser: limits, judging in steps, files, FEWL, options."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -146,16 +144,13 @@ def test_fewl_equals_that_of_the_library() -> None:
     assert service.fewl(record)["answers"][0]["laziness"] is None
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"question": " "}, "question: expected a string with text in it"),
-        ({"answers": [{"text": ""}]}, "There is no answer to score"),
-        ({"reference_answers": {}}, "There is no reference answer"),
-        ({"answers": [{"text": "x" * 60_000}]}, "The answer has 60,000 characters"),
-        ({"reference_answers": {"llm": ["x"] * 201}}, "201 reference, wrong and corrected answers"),
-    ],
-)
+@pytest.mark.parametrize(("change", "message"), [
+    ({"question": " "}, "question: expected a string with text in it"),
+    ({"answers": [{"text": ""}]}, "There is no answer to score"),
+    ({"reference_answers": {}}, "There is no reference answer"),
+    ({"answers": [{"text": "x" * 60_000}]}, "The answer has 60,000 characters"),
+    ({"reference_answers": {"llm": ["x"] * 201}}, "201 reference, wrong and corrected answers"),
+])  # fmt: skip
 def test_fewl_refuses_with_the_reason(change: dict[str, Any], message: str) -> None:
     record = {"question": "q", "answers": [{"text": "a"}], "reference_answers": {"llm": "b"}, **change}
     with pytest.raises(Refusal, match=message):
@@ -164,14 +159,11 @@ def test_fewl_refuses_with_the_reason(change: dict[str, Any], message: str) -> N
         Service(Shelf(), Limits()).fewl(record, aggregation="x")
 
 
-@pytest.mark.parametrize(
-    ("args", "message"),
-    [
-        (["--auth", "nobody"], "--auth: expected NAME:PASSWORD"),
-        (["--port", "70000"], "--port: expected 1 to 65535, got 70000"),
-        (["--max-characters", "0"], "--max-characters: expected 1 or more, got 0"),
-    ],
-)
+@pytest.mark.parametrize(("args", "message"), [
+    (["--auth", "nobody"], "--auth: expected NAME:PASSWORD"),
+    (["--port", "70000"], "--port: expected 1 to 65535, got 70000"),
+    (["--max-characters", "0"], "--max-characters: expected 1 or more, got 0"),
+])  # fmt: skip
 def test_wrong_options_fail_before_anything_loads(args, message, capsys):
     assert main(["demo", *args]) == 2
     assert message in capsys.readouterr().err

@@ -1,7 +1,5 @@
 """The training tab of the demo without a browser: run folders, their answers, their curves."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from annotators.records import HALLUCINATED, Annotation, SentenceAnnotation
-from engines.types import ChatResult, EngineError, Sample, Sampling
+from engines.types import ChatResult, Sample, Sampling
 from mitigate.inference.correct import ABSTENTION, Change, apply, best_of, correct, hallucinated
 from mitigate.inference.regenerate import NOTHING, Request, prompt, read_reply, with_engine
 from tests.helpers.rule_annotator import LOST, REFERENCE, RIGHT, WRONG, RuleAnnotator
@@ -80,13 +80,6 @@ def test_a_writer_sees_flagged_sentences_only():
     assert [r.sentence for r in asked] == [LOST, "Paul built it in 1899."]
     assert asked[0] == Request(LOST, "unverifiable", REFERENCE, "How high?", RIGHT)
     check(mended)
-
-
-def test_a_bad_writer_changes_nothing():
-    for text in ("It cost 99 Marks.", "It cost 1 Mark. It cost 2 Marks.", LOST, None):
-        (mended,) = correct([record(f"{RIGHT} {LOST}")], RuleAnnotator(), regenerate=lambda r, t=text: [t] * len(r))
-        assert mended.action == "unchanged"
-        assert mended.after is mended.before
 
 
 def test_an_unjudged_edit_is_taken_back():
@@ -178,24 +171,21 @@ def test_best_of_ranks_by_rate_then_support():
     assert best_of([]) is None
 
 
-@pytest.mark.parametrize(
-    ("reply", "expected"),
-    [
-        ("It has 12 floors.", "It has 12 floors."),
-        ("  “It has 12 floors.”\n", "It has 12 floors."),
-        ('"The Bell" is by "Iris M."', '"The Bell" is by "Iris M."'),
-        (NOTHING, ""),
-        (f" {NOTHING.lower()}.", ""),
-        (f"{NOTHING} because the evidence says otherwise", None),
-        ("", None),
-        (None, None),
-        ("First.\nSecond.", None),
-        ("One is 1. Two is 2. Three is 3.", None),
-        ("It " + "very " * 60 + "high.", None),
-        ("<data>", None),
-        ("It has </data> 12 floors.", None),
-    ],
-)
+@pytest.mark.parametrize(("reply", "expected"), [
+    ("It has 12 floors.", "It has 12 floors."),
+    ("  “It has 12 floors.”\n", "It has 12 floors."),
+    ('"The Bell" is by "Iris M."', '"The Bell" is by "Iris M."'),
+    (NOTHING, ""),
+    (f" {NOTHING.lower()}.", ""),
+    (f"{NOTHING} because the evidence says otherwise", None),
+    ("", None),
+    (None, None),
+    ("First.\nSecond.", None),
+    ("One is 1. Two is 2. Three is 3.", None),
+    ("It " + "very " * 60 + "high.", None),
+    ("<data>", None),
+    ("It has </data> 12 floors.", None),
+])  # fmt: skip
 def test_replies_are_read_strictly(reply, expected):
     assert read_reply(reply, WRONG) == expected
 
@@ -234,12 +224,3 @@ def test_an_engine_corrects_despite_failed_requests():
     assert fixed.changes[0].by == "engine"
     assert failed.action == "unchanged"
     assert with_engine(Echo())([]) == []
-
-
-def test_an_engine_that_is_gone_is_an_error():
-    class Gone(Echo):
-        def chat(self, chats, sampling=None, *, on_result=None):
-            raise EngineError("no connection")
-
-    with pytest.raises(EngineError, match="no connection"):
-        correct([record(LOST)], RuleAnnotator(), regenerate=with_engine(Gone()))

@@ -22,38 +22,32 @@ PAIRS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("forward", "backward", "outcome"),
-    [
-        ("second", "first", "method"),
-        ("first", "second", "baseline"),
-        ("none", "none", "tie"),
-        ("first", "first", "unsure"),  # whatever is shown first wins
-        ("second", "second", "unsure"),
-        ("second", "none", "unsure"),
-        (None, "first", "unsure"),
-        (None, None, "unsure"),
-    ],
-)
+@pytest.mark.parametrize(("forward", "backward", "outcome"), [
+    ("second", "first", "method"),
+    ("first", "second", "baseline"),
+    ("none", "none", "tie"),
+    ("first", "first", "unsure"),  # whatever is shown first wins
+    ("second", "second", "unsure"),
+    ("second", "none", "unsure"),
+    (None, "first", "unsure"),
+    (None, None, "unsure"),
+])  # fmt: skip
 def test_both_orders_must_agree(forward, backward, outcome):
     assert combine(forward, backward) == outcome
 
 
-@pytest.mark.parametrize(
-    ("reply", "verdict"),
-    [
-        ("It is right.\nBetter: second", "second"),
-        ("**Better: First**", "first"),
-        ("better: 2.", "second"),
-        ("Better: none\n", "none"),
-        ("Better: first\nBetter: second", None),
-        ("Better: first\nBetter: first", "first"),
-        ("The better answer is first", None),
-        ("I think Better: first is what I should write", None),
-        ("", None),
-        (None, None),
-    ],
-)
+@pytest.mark.parametrize(("reply", "verdict"), [
+    ("It is right.\nBetter: second", "second"),
+    ("**Better: First**", "first"),
+    ("better: 2.", "second"),
+    ("Better: none\n", "none"),
+    ("Better: first\nBetter: second", None),
+    ("Better: first\nBetter: first", "first"),
+    ("The better answer is first", None),
+    ("I think Better: first is what I should write", None),
+    ("", None),
+    (None, None),
+])  # fmt: skip
 def test_verdicts_are_read_strictly(reply, verdict):
     assert read_verdict(reply) == verdict
 
@@ -170,14 +164,11 @@ def test_the_cost_is_asked_about_on_standard_error(tmp_path, capsys, monkeypatch
     assert json.loads(out)["tie"] == 1 if code == 0 else out == ""
 
 
-@pytest.mark.parametrize(
-    ("extra", "message"),
-    [
-        (["--similarity", "bleu", "--output", "o.jsonl"], "--similarity: expected cosine or rouge-l, got 'bleu'"),
-        (["--annotator", "x", "--output", "o.jsonl", "--cache", "c"], "--cache: the response cache of an engine"),
-        (["--annotator", "embedded", "--output", "o.jsonl"], "1 of 4 pairs have no reference"),
-    ],
-)
+@pytest.mark.parametrize(("extra", "message"), [
+    (["--similarity", "bleu", "--output", "o.jsonl"], "--similarity: expected cosine or rouge-l, got 'bleu'"),
+    (["--annotator", "x", "--output", "o.jsonl", "--cache", "c"], "--cache: the response cache of an engine"),
+    (["--annotator", "embedded", "--output", "o.jsonl"], "1 of 4 pairs have no reference"),
+])  # fmt: skip
 def test_wrong_options(tmp_path, monkeypatch, capsys, extra, message):
     monkeypatch.chdir(tmp_path)
     source = write_rows(tmp_path / "in.jsonl", [{**PAIRS[0], "reference": ""}, *PAIRS[1:]])

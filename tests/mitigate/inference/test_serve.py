@@ -230,35 +230,29 @@ def test_a_stream_is_corrected(proxy, upstream):
         ask(proxy)
 
 
-@pytest.mark.parametrize(
-    ("wanted", "message"),
-    [
-        ({"reference": ""}, "hallucination: reference: .*at least 1 character"),
-        ({"referense": "x"}, "unknown key 'referense'; did you mean 'reference'"),
-        ({"action": "repair"}, "action: .*'annotate' or 'correct', got 'repair'"),
-        ({"delete": True}, "go with .*correct"),
-        ({"abstain_above": 2}, "abstain_above: .*less than 1, got 2"),
-        ({"reference": 7}, "reference: .*valid string, got 7"),
-    ],
-)
+@pytest.mark.parametrize(("wanted", "message"), [
+    ({"reference": ""}, "hallucination: reference: .*at least 1 character"),
+    ({"referense": "x"}, "unknown key 'referense'; did you mean 'reference'"),
+    ({"action": "repair"}, "action: .*'annotate' or 'correct', got 'repair'"),
+    ({"delete": True}, "go with .*correct"),
+    ({"abstain_above": 2}, "abstain_above: .*less than 1, got 2"),
+    ({"reference": 7}, "reference: .*valid string, got 7"),
+])  # fmt: skip
 def test_a_wrong_field_is_refused_before_asking(proxy, upstream, wanted, message):
     with pytest.raises(openai.BadRequestError, match=message):
         ask(proxy, **wanted)
     assert upstream.seen == []
 
 
-@pytest.mark.parametrize(
-    ("content", "kind", "status", "message"),
-    [
-        (b"{", "application/json", 400, "expected a JSON body"),
-        (b"[]", "application/json", 400, "expected a JSON object, got list"),
-        (b'{"hallucination": "x"}', "application/json", 400, "expected an object"),
-        (b"[" * 9000, "application/json", 400, "expected a JSON body"),
-        (b'{"x": "' + b"y" * 30_000 + b'"}', "application/json", 413, "at most 20,000 bytes"),
-        (json.dumps({FIELD: {"reference": "y" * 3000}}).encode(), "application/json", 413, "at most 2,000 characters"),
-        (b'{"messages": []}', "text/plain", 415, "expected content-type application/json"),
-    ],
-)
+@pytest.mark.parametrize(("content", "kind", "status", "message"), [
+    (b"{", "application/json", 400, "expected a JSON body"),
+    (b"[]", "application/json", 400, "expected a JSON object, got list"),
+    (b'{"hallucination": "x"}', "application/json", 400, "expected an object"),
+    (b"[" * 9000, "application/json", 400, "expected a JSON body"),
+    (b'{"x": "' + b"y" * 30_000 + b'"}', "application/json", 413, "at most 20,000 bytes"),
+    (json.dumps({FIELD: {"reference": "y" * 3000}}).encode(), "application/json", 413, "at most 2,000 characters"),
+    (b'{"messages": []}', "text/plain", 415, "expected content-type application/json"),
+])  # fmt: skip
 def test_bad_requests_are_refused(proxy, content, kind, status, message):
     reply = call("POST", f"{proxy}/chat/completions", content=content, headers={"content-type": kind})
     assert reply.status_code == status
@@ -297,18 +291,15 @@ def test_a_token_keeps_others_out_and_stays_here(upstream):
 
 
 @pytest.mark.parametrize("path", ["chat/completions", "embeddings", "models/m"])
-@pytest.mark.parametrize(
-    ("headers", "status", "message"),
-    [
-        ({"origin": "https://page.example"}, 403, "got a web page"),
-        ({"origin": "null"}, 403, "got a web page"),
-        ({"sec-fetch-site": "cross-site"}, 403, "got a web page"),
-        ({"host": "page.example"}, 403, "got 'page.example'"),  # a name that was made to point here
-        ({"content-type": "text/plain"}, 415, "expected content-type application/json, got 'text/plain'"),
-        ({"content-type": "multipart/form-data; boundary=x"}, 415, "expected content-type application/json"),
-        ({"content-type": ""}, 415, "expected content-type application/json, got ''"),
-    ],
-)
+@pytest.mark.parametrize(("headers", "status", "message"), [
+    ({"origin": "https://page.example"}, 403, "got a web page"),
+    ({"origin": "null"}, 403, "got a web page"),
+    ({"sec-fetch-site": "cross-site"}, 403, "got a web page"),
+    ({"host": "page.example"}, 403, "got 'page.example'"),  # a name that was made to point here
+    ({"content-type": "text/plain"}, 415, "expected content-type application/json, got 'text/plain'"),
+    ({"content-type": "multipart/form-data; boundary=x"}, 415, "expected content-type application/json"),
+    ({"content-type": ""}, 415, "expected content-type application/json, got ''"),
+])  # fmt: skip
 def test_web_pages_cannot_use_the_key(upstream, keyed, path, headers, status, message):
     reply = call("POST", f"{keyed}/{path}", content=b"{}", headers={"content-type": "application/json", **headers})
     assert (reply.status_code, upstream.headers) == (status, [])

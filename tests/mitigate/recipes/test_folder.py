@@ -68,7 +68,7 @@ def test_overwrite_begins_anew_in_run_folders_only(recipe, tmp_path):
         open_run(tmp_path / "file", first)
 
 
-def test_second_process_is_kept_away(recipe, tmp_path):
+def test_second_run_of_a_folder_is_refused(recipe, tmp_path):
     options, _ = load_recipe(recipe())
     with open_run(tmp_path / "run", options), pytest.raises(UsageError, match="written by another run"):
         open_run(tmp_path / "run", options)

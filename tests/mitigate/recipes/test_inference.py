@@ -165,18 +165,15 @@ def test_bad_lines_stop_no_other(tmp_path):
     assert [row["answer"] for row in read(out / "results.jsonl")][-1] == RIGHT
 
 
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
-        ({"select": "fewl"}, "reference_llms: expected the engines"),
-        ({"reference_llms": {"a": "openai:m"}}, "reference_llms: expected the engines"),
-        ({"correct": False, "delete": True}, "for correct: true only"),
-        ({"temperature": 0}, "temperature: expected more than 0"),
-        ({"regenerate": "gpt"}, "expected KIND:MODEL"),
-        ({"abstain_above": 1}, "abstain_above: .*less than 1"),
-        ({"data": "nowhere"}, "cannot read nowhere"),
-    ],
-)
+@pytest.mark.parametrize(("more", "message"), [
+    ({"select": "fewl"}, "reference_llms: expected the engines"),
+    ({"reference_llms": {"a": "openai:m"}}, "reference_llms: expected the engines"),
+    ({"correct": False, "delete": True}, "for correct: true only"),
+    ({"temperature": 0}, "temperature: expected more than 0"),
+    ({"regenerate": "gpt"}, "expected KIND:MODEL"),
+    ({"abstain_above": 1}, "abstain_above: .*less than 1"),
+    ({"data": "nowhere"}, "cannot read nowhere"),
+])  # fmt: skip
 def test_mistakes_are_told_first(tmp_path, capsys, more, message):
     path = recipe(tmp_path, "http://127.0.0.1:9/v1", **more)
     assert main(["run", str(path), "--output", str(tmp_path / "run")]) == 2

@@ -152,30 +152,27 @@ def test_killed_sampling_goes_on(work, monkeypatch):
     assert rows[0] == rows[1]
 
 
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"data": "nowhere.jsonl"}, "data: no such file 'nowhere.jsonl'"),
-        ({"evaluation": {"data": {"dev": "nowhere.jsonl"}}}, "evaluation.data: dev: no such file 'nowhere.jsonl'"),
-        ({"model": "no where"}, "model: no such folder 'no where'"),
-        ({"reward": {"annotator": "no where"}}, "reward.annotator: no such folder"),
-        ({"trainer": {"per_device_batch": 7}}, "per_device_batch: expected a divisor of .* 64 / 1, got 7"),
-        ({"vllm": {"mode": "server"}}, "vllm"),
-        ({"launch": {"config": "zero9", "processes": 2}, "reward": {}, "evaluation": {}}, "launch.config: no such"),
-        ({"launch": {"config": "zero3", "processes": 2}}, "reward.annotator: 'oracle' exists in this process only"),
-        ({"reward": {"aspects": {"truth": 1}}}, "reward.aspects: unknown aspect 'truth'"),
-        ({"reward": {"label_rewards": {"no_fact": 2.0}}}, "'supported' to be worth the most"),
-        (
-            {"reward": {"annotator": "oracle", "calibration": "c.json"}},
-            "reward.calibration: expected null, since 'oracle'",
-        ),
-        (
-            {"reward": {"annotator": "embedded", "calibration": "no.json"}},
-            "reward.calibration: .*; no.json: No such file",
-        ),
-        ({"trainer": {"lerning_rate": 1}}, "did you mean 'learning_rate'"),
-    ],
-)
+@pytest.mark.parametrize(("changed", "message"), [
+    ({"data": "nowhere.jsonl"}, "data: no such file 'nowhere.jsonl'"),
+    ({"evaluation": {"data": {"dev": "nowhere.jsonl"}}}, "evaluation.data: dev: no such file 'nowhere.jsonl'"),
+    ({"model": "no where"}, "model: no such folder 'no where'"),
+    ({"reward": {"annotator": "no where"}}, "reward.annotator: no such folder"),
+    ({"trainer": {"per_device_batch": 7}}, "per_device_batch: expected a divisor of .* 64 / 1, got 7"),
+    ({"vllm": {"mode": "server"}}, "vllm"),
+    ({"launch": {"config": "zero9", "processes": 2}, "reward": {}, "evaluation": {}}, "launch.config: no such"),
+    ({"launch": {"config": "zero3", "processes": 2}}, "reward.annotator: 'oracle' exists in this process only"),
+    ({"reward": {"aspects": {"truth": 1}}}, "reward.aspects: unknown aspect 'truth'"),
+    ({"reward": {"label_rewards": {"no_fact": 2.0}}}, "'supported' to be worth the most"),
+    (
+        {"reward": {"annotator": "oracle", "calibration": "c.json"}},
+        "reward.calibration: expected null, since 'oracle'",
+    ),
+    (
+        {"reward": {"annotator": "embedded", "calibration": "no.json"}},
+        "reward.calibration: .*; no.json: No such file",
+    ),
+    ({"trainer": {"lerning_rate": 1}}, "did you mean 'learning_rate'"),
+])  # fmt: skip
 def test_mistakes_are_named_before_anything_loads(tmp_path, changed, message):
     with pytest.raises(UsageError, match=message):
         load_recipe(

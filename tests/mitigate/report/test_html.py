@@ -1,7 +1,5 @@
 """Pages and their parts: exact text, right figures, nothing from a record becomes markup, nothing from outside."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import re

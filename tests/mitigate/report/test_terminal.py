@@ -1,7 +1,5 @@
 """The terminal report: exact text, and nothing from a record steers the terminal."""
 
-from __future__ import annotations
-
 import io
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Totals, safe text and Markdown tables: right figures, and nothing that steers a terminal."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
