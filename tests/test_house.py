@@ -1,7 +1,5 @@
 """The house stands as designed: imports run down, importing is light, modules are short, the wheel works alone."""
 
-from __future__ import annotations
-
 import ast
 import json
 import os
@@ -126,21 +124,18 @@ def test_circles_are_found() -> None:
     assert circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [{"a", "b", "c"}]
 
 
-@pytest.mark.parametrize(
-    ("source", "room", "bad"),
-    [
-        ("import mitigate.cli", "annotators", {"mitigate.cli"}),
-        ("def f():\n    from annotators import records", "engines", {"annotators.records"}),
-        ("from annotators.text.sentences import split_sentences", "fewl", set()),
-        ("from annotators.text import sentences", "fewl", set()),
-        ("from annotators import hallucination_rate", "fewl", {"annotators.hallucination_rate"}),
-        ("from annotators.records import LABELS", "fewl", {"annotators.records.LABELS"}),
-        ("from .core import g", "fewl", set()),
-        ("from . import core", "fewl", set()),
-        ("from benchmarks.common import load_rows", "mitigate", {"benchmarks.common.load_rows"}),
-        ("import engines, json, annotators", "mitigate", set()),
-    ],
-)
+@pytest.mark.parametrize(("source", "room", "bad"), [
+    ("import mitigate.cli", "annotators", {"mitigate.cli"}),
+    ("def f():\n    from annotators import records", "engines", {"annotators.records"}),
+    ("from annotators.text.sentences import split_sentences", "fewl", set()),
+    ("from annotators.text import sentences", "fewl", set()),
+    ("from annotators import hallucination_rate", "fewl", {"annotators.hallucination_rate"}),
+    ("from annotators.records import LABELS", "fewl", {"annotators.records.LABELS"}),
+    ("from .core import g", "fewl", set()),
+    ("from . import core", "fewl", set()),
+    ("from benchmarks.common import load_rows", "mitigate", {"benchmarks.common.load_rows"}),
+    ("import engines, json, annotators", "mitigate", set()),
+])  # fmt: skip
 def test_the_direction_test_sees_every_way_to_import(source: str, room: str, bad: set[str]) -> None:
     assert forbidden(imported_names(source, room), room) == bad
 

@@ -88,28 +88,25 @@ def test_busy_server_is_asked_again():
     assert set(tries.values()) == {3}
 
 
-@pytest.mark.parametrize(
-    ("reply", "expected", "tries"),
-    [
-        (error(500, "boom"), "answered 500 (boom): the server failed", 2),
-        (error(503), "the server failed", 2),
-        (error(429, "slow down"), "rate limit; lower concurrency or raise max_retries", 2),
-        (error(400, "too many tokens"), "answered 400 (too many tokens): the request was rejected", 1),
-        (error(403, "moderated"), "answered 403 (moderated)", 1),
-        (Reply({"detail": "model pinned"}, 400), "answered 400 (model pinned)", 1),
-        (Reply(raw=b'{"id": "x", "choi'), "cannot be read (JSONDecodeError", 1),
-        (Reply(raw=b"\xff\xfe{"), "cannot be read", 1),
-        (Reply(raw=b"<html>hello</html>", content_type="text/html"), "not answer with a chat completion", 1),
-        (Reply(["a"]), "not answer with a chat completion", 1),
-        (Reply({"object": "chat.completion"}), "without choices", 1),
-        (Reply({"choices": []}), "without choices", 1),
-        (Reply({"choices": [{"index": 0}]}), "holds no text", 1),
-        (Reply({"choices": ["x"]}), "holds no text", 1),
-        (completion(None, finish="length"), "finish reason 'length'); is max_tokens too small?", 1),
-        (replace(completion("q5!"), cut=40), "broke the connection off", 2),
-        (Reply({}, delay=8), "did not answer in time; raise timeout", 1),
-    ],
-)
+@pytest.mark.parametrize(("reply", "expected", "tries"), [
+    (error(500, "boom"), "answered 500 (boom): the server failed", 2),
+    (error(503), "the server failed", 2),
+    (error(429, "slow down"), "rate limit; lower concurrency or raise max_retries", 2),
+    (error(400, "too many tokens"), "answered 400 (too many tokens): the request was rejected", 1),
+    (error(403, "moderated"), "answered 403 (moderated)", 1),
+    (Reply({"detail": "model pinned"}, 400), "answered 400 (model pinned)", 1),
+    (Reply(raw=b'{"id": "x", "choi'), "cannot be read (JSONDecodeError", 1),
+    (Reply(raw=b"\xff\xfe{"), "cannot be read", 1),
+    (Reply(raw=b"<html>hello</html>", content_type="text/html"), "not answer with a chat completion", 1),
+    (Reply(["a"]), "not answer with a chat completion", 1),
+    (Reply({"object": "chat.completion"}), "without choices", 1),
+    (Reply({"choices": []}), "without choices", 1),
+    (Reply({"choices": [{"index": 0}]}), "holds no text", 1),
+    (Reply({"choices": ["x"]}), "holds no text", 1),
+    (completion(None, finish="length"), "finish reason 'length'); is max_tokens too small?", 1),
+    (replace(completion("q5!"), cut=40), "broke the connection off", 2),
+    (Reply({}, delay=8), "did not answer in time; raise timeout", 1),
+])  # fmt: skip
 def test_bad_reply_fails_its_chat_only(reply, expected, tries):
     """Chat q5 is answered badly for good; the eleven others must come back whole."""
     # The time limit holds for the eleven others too, so it is long enough for a busy machine.
@@ -137,15 +134,12 @@ def test_replies_that_are_unusual_and_good():
     assert (cut.text, cut.ignored) == ('{"a": ', ())
 
 
-@pytest.mark.parametrize(
-    ("reply", "expected"),
-    [
-        (error(401, "bad key"), r"answered 401 \(bad key\): the key was refused; set OPENAI_API_KEY"),
-        (error(404, "no such model"), "is 'm' a model of this server .*usually /v1"),
-        (error(402), "no credit left"),
-        (error(429, code="insufficient_quota"), "no credit left"),
-    ],
-)
+@pytest.mark.parametrize(("reply", "expected"), [
+    (error(401, "bad key"), r"answered 401 \(bad key\): the key was refused; set OPENAI_API_KEY"),
+    (error(404, "no such model"), "is 'm' a model of this server .*usually /v1"),
+    (error(402), "no credit left"),
+    (error(429, code="insufficient_quota"), "no credit left"),
+])  # fmt: skip
 def test_error_of_every_request_is_raised(reply, expected):
     with serving(lambda body: reply) as server:
         with pytest.raises(EngineError, match=expected):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fewl.ranking import kendall_tau, pick_answers, plot_agreement, plot_ranking, rank_models
+from fewl.ranking import kendall_tau, pick_answers, rank_models
 
 
 def record(scores, labels=None):
@@ -76,10 +76,3 @@ def test_pick_takes_first_of_the_best():
     first, second = pick_answers(scored)
     assert first == {"id": 1, "question": "q", "answer": "b", "model": "b", "score": 3.0, "index": 1, "ties": 2}
     assert second == {"id": 1, "question": "q", "answer": None, "model": None, "score": None, "index": None, "ties": 0}
-
-
-def test_plots_are_png(tmp_path):
-    plot_ranking(rank_models([record({"a": 1.0, "b": 2.0, "c": None})]), tmp_path / "ranking.png")
-    plot_agreement({"one": [(1, 2), (0, 3)], "two": [(5, 1)]}, tmp_path / "agreement.png")
-    for name in ("ranking.png", "agreement.png"):
-        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")

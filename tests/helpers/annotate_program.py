@@ -1,7 +1,5 @@
 """`mitigate annotate` with the stand-in annotator as a process of its own, and records for it."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

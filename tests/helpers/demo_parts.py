@@ -1,7 +1,5 @@
 """What the tests of the demo share: an answer, a slow annotator, a run folder."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 from typing import Any

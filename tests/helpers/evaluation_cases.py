@@ -1,7 +1,5 @@
 """Labelled rows for the tests of evaluation, and a stand-in whose answers stand in its rows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any

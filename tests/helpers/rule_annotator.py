@@ -4,8 +4,6 @@ A line "A -> B" in the reference says that B stands where A would be false: sent
 the correction is B. A sentence without a digit or a capital inside is no fact.
 """
 
-from __future__ import annotations
-
 import re
 
 from annotators.records import Edit, Label

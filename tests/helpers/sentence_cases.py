@@ -5,8 +5,6 @@ them (those record what reading split answers of real models taught). ``¦`` mar
 the same string without the marks, and the expected sentences are the pieces without outer white space.
 """
 
-from __future__ import annotations
-
 MARK = "¦"
 
 # name -> marked text

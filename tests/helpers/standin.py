@@ -5,8 +5,6 @@ for its numbers, else unverifiable; one ending in "!" states no fact. Run as a p
 annotator in place of a real one:  python -m tests.helpers.standin annotate --input … --output …
 """
 
-from __future__ import annotations
-
 import math
 import os
 import re
