@@ -26,15 +26,8 @@ HEAVY = ("torch", "transformers", "sentence_transformers", "numpy.testing", "mat
 
 
 def python(*args: str, cwd: Path | None = None, **env: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *args],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=cwd,
-        env={**os.environ, **env},
-        timeout=240,
-    )
+    settings = {"capture_output": True, "text": True, "check": False, "timeout": 240}
+    return subprocess.run([sys.executable, *args], cwd=cwd, env={**os.environ, **env}, **settings)
 
 
 def imported_names(source: str, package: str) -> set[str]:

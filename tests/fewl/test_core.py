@@ -78,10 +78,7 @@ def test_aggregate_equals_the_loop(data, n, k, divergence, aggregation):
         divergence=divergence,
     )[0]
     want = loop_score(similarity, expertise, neighbours, aggregation, divergence)
-    if want is None:
-        assert math.isnan(got)
-    else:
-        assert got == pytest.approx(want, abs=1e-9)
+    assert math.isnan(got) if want is None else got == pytest.approx(want, abs=1e-9)
 
 
 @pytest.mark.parametrize("divergence", core.DIVERGENCES)

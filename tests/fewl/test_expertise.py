@@ -89,13 +89,9 @@ def test_rounds_end_and_failures_are_counted():
 
 
 def test_agreement_counts_by_hand():
-    raw = {
-        "question": "q",
-        "answers": [],
-        "reference_answers": {"m": "red", "n": ["blue", "red"]},
-        "iw": ["red", "blue", "green"],
-        "co": ["red", "red!"],
-    }
+    references = {"m": "red", "n": ["blue", "red"]}
+    raw = {"question": "q", "answers": [], "reference_answers": references, "iw": ["red", "blue", "green"]}
+    raw |= {"co": ["red", "red!"]}
     same = from_function(lambda c, r, q: [float(a[:3] == b[:3]) for a, b in zip(c, r, strict=True)])
     # m = red: one of three wrong ones, both corrected; n = blue: one wrong, none corrected
     assert agreement_counts([raw, {**raw, "iw": []}], same) == {"m": [(1, 2)], "n": [(1, 0)]}

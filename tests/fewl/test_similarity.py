@@ -73,13 +73,8 @@ def exact_tfidf(texts):
         bags.append(letters + [a + b for a, b in itertools.pairwise(letters)])
     vocabulary = sorted({g for bag in bags for g in bag})
     frequency = {g: sum(g in bag for bag in bags) for g in vocabulary}
-    rows = [
-        [
-            (1 + math.log(bag.count(g))) * (math.log((1 + len(texts)) / (1 + frequency[g])) + 1) if g in bag else 0
-            for g in vocabulary
-        ]
-        for bag in bags
-    ]
+    inverse = {g: math.log((1 + len(texts)) / (1 + n)) + 1 for g, n in frequency.items()}
+    rows = [[(1 + math.log(bag.count(g))) * inverse[g] if g in bag else 0 for g in vocabulary] for bag in bags]
     return np.array([np.array(r) / (np.linalg.norm(r) or 1) for r in rows])
 
 

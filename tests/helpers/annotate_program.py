@@ -16,13 +16,10 @@ REFERENCE = "The sky is blue. It has 2 moons."
 def start(*args: str | Path, env: dict[str, str] | None = None, **options: Any) -> subprocess.Popen[str]:
     environment = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "FORCE_COLOR", "NO_COLOR")}
     return subprocess.Popen(
-        [sys.executable, "-m", "tests.helpers.standin", "annotate", *map(str, args)],
-        cwd=ROOT,
-        env={**environment, "COLUMNS": "200", **(env or {})},
-        text=True,
-        encoding="utf-8",
+        [sys.executable, "-m", "tests.helpers.standin", "annotate", *map(str, args)], cwd=ROOT, text=True,
+        env={**environment, "COLUMNS": "200", **(env or {})}, encoding="utf-8",
         **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options},
-    )
+    )  # fmt: skip
 
 
 def mitigate(

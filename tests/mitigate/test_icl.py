@@ -119,7 +119,7 @@ def test_the_recipe_from_records_to_pairs(tmp_path, capsys):
     assert len(asked) == 6
 
 
-def test_questions_that_share_an_id_stay_apart(tmp_path):
+def test_questions_of_one_id_are_not_mixed(tmp_path):
     tests, out = tmp_path / "tests.jsonl", tmp_path / "run"
     tests.write_text("".join(json.dumps({"id": ["x"], "question": f"Is it {w}?"}) + "\n" for w in WORDS[-2:]))
     with serving(lambda body: completion(body["messages"][0]["content"].rsplit("Is it ")[-1])) as server:
@@ -149,7 +149,7 @@ def test_prompts_without_an_answer_are_asked_again(tmp_path, capsys):
             down[:] = down_next
 
 
-def test_mistakes_are_told_before_anything_loads(tmp_path, capsys):
+def test_wrong_recipes_are_refused_before_loading(tmp_path, capsys):
     here = str(tmp_path / "icl.yaml")
     for extra, message in (
         ({"pool": "nowhere.jsonl"}, "cannot read nowhere.jsonl: no such file"),

@@ -148,7 +148,7 @@ def test_drawn_questions_are_counted_once(tmp_path, base):
     ({"test_share": 1e-9}, "leave 30 to train on and 0 held out"),
     ({"training": {"epochs": 0}}, "training.epochs: .*greater than 0"),
 ])  # fmt: skip
-def test_mistakes_are_told_first(tmp_path, base, capsys, more, message):
+def test_wrong_recipes_are_refused_first(tmp_path, base, capsys, more, message):
     path = recipe(tmp_path, base, **more)
     assert main(["run", str(path), "--output", str(tmp_path / "run")]) == 2
     assert re.search(message, capsys.readouterr().err)

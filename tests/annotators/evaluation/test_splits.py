@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from annotators.evaluation.splits import assign_folds, fold_of, group_rows
-from tests.helpers.labelled_data import DATA, TRAINABLE, load_rows
+from tests.helpers.labelled_data import DATA, load_rows
 
 
 def _sha(text: str) -> str:
@@ -99,16 +99,3 @@ def test_no_text_of_one_fold_occurs_in_another(rows: list[dict[str, Any]]) -> No
     assert len(folds) > 30_000
     shared = [text[:80] for text, found in folds.items() if len(found) > 1]
     assert shared == []
-
-
-def test_trainable_is_what_the_data_page_allows() -> None:
-    page = DATA / "README.md"
-    if not page.is_file():
-        pytest.skip("skipped: data not here")
-    (paragraph,) = re.findall(r"## Trainable and evaluation-only\n(.*?)\n## ", page.read_text("utf-8"), re.DOTALL)
-    (bold,) = re.findall(r"\*\*(.+?)\*\* \(and spans/(\w+)\)", paragraph)
-    assert set(re.split(r",\s*", bold[0])) | {bold[1]} == TRAINABLE
-
-    forbidden = set(re.findall(r"\w+", paragraph.split("Everything else")[1].split("all of fewl")[0]))
-    assert not forbidden & TRAINABLE
-    assert {"climate_fever", "healthver", "ocnli"} <= forbidden

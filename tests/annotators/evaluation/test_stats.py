@@ -28,7 +28,7 @@ def test_expected_counts_are_means_over_all_orders(n: int, h: int) -> None:
     np.testing.assert_allclose(expected_counts(n, h), mean, atol=1e-12)
 
 
-def test_a_snowball_is_told_from_bad_answers() -> None:
+def test_snowballing_differs_from_bad_answers() -> None:
     """Answers that are all wrong or all right: a difference of 1, and no effect of order."""
     found = accumulation([[True] * 3] * 20 + [[False] * 3] * 20, n_resamples=200)
     assert found["after_some"].value == 1.0

@@ -47,7 +47,7 @@ def test_correct_and_sloppy_models_are_read(protocol: str, play: Callable[[dict[
 
 
 def test_early_exits_save_calls_and_late_documents() -> None:
-    """Of 4 sentences: no fact 1 turn, supported and contradictory 3, without evidence 2: 9 requests instead of 12."""
+    """Four sentences: no fact 1 turn, supported and contradictory 3, without evidence 2: 9 requests instead of 12."""
     with annotating(correct) as server:
         annotator(server, protocol="three-turn", prompt="plain/question-first").annotate_batch(RECORDS[:1])
         assert Counter(len(body["messages"]) for body in server.requests) == {1: 4, 3: 3, 5: 2}

@@ -124,7 +124,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("args", "message"), WRONG)
-def test_wrong_usage_is_told_before_loading(tmp_path, monkeypatch, capsys, args, message):
+def test_wrong_usage_is_explained_before_loading(tmp_path, monkeypatch, capsys, args, message):
     def load(name: str, **_: Any) -> None:
         raise AssertionError("a model was loaded")
 
@@ -314,12 +314,9 @@ def test_ctrl_c_keeps_what_is_done(tmp_path: Path, exact: ExactAnnotator, capsys
 
 # --- generative and embedded annotators ---------------------------------------------------------------------------
 
+BRIDGE = "Bridge {0} opened in 190{0}. It is {0}{1} metres long."
 BRIDGES = [
-    {
-        "id": n,
-        "reference": f"Bridge {n} opened in {1900 + n}. It is {n}0 metres long.",
-        "answer": f"Hello! Bridge {n} opened in {1900 + n}. It is {n}1 metres long. It is pretty.",
-    }
+    {"id": n, "reference": BRIDGE.format(n, 0), "answer": f"Hello! {BRIDGE.format(n, 1)} It is pretty."}
     for n in range(1, 7)
 ]
 

@@ -68,7 +68,7 @@ def test_correct_continues_and_refuses_another_annotator(tmp_path, annotator, ca
         assert "fingerprint rule, and embedded has another" in capsys.readouterr().err
 
 
-def test_failed_requests_are_told_and_asked_again(tmp_path, annotator, capsys):
+def test_failed_requests_are_reported_and_asked_again(tmp_path, annotator, capsys):
     source, out = answers(tmp_path, "It weighs 9 Tons.", LOST, WRONG), tmp_path / "out.jsonl"
     down = [True]
 

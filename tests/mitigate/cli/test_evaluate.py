@@ -126,7 +126,7 @@ def test_mistakes_are_found_before_the_annotator_loads(options, message, tmp_pat
         _run("--input", data, "--annotator", "any")
 
 
-def test_a_fold_without_rows_is_said(tmp_path, stand_in, capsys):
+def test_fold_without_rows_is_an_error(tmp_path, stand_in, capsys):
     data = write_rows(tmp_path / "one.jsonl", FOUR_WAY[:1])
     (fold,) = assign_folds(FOUR_WAY[:1])
     assert _run("--input", data, "--annotator", "any", "--fold", (fold + 1) % 5) == 2

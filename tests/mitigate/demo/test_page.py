@@ -267,7 +267,7 @@ def test_hostile_text_is_text(visit: Any) -> None:
     assert page.text_content("#annotated .answer") == page.input_value("#answer textarea") == long
 
 
-def test_stopped_stream_keeps_other_visitors_apart(visit: Any, served: Served) -> None:
+def test_stopped_stream_leaves_other_visitors_alone(visit: Any, served: Served) -> None:
     one, two = visit(), visit()
     one.route("**/cancel", lambda route: (time.sleep(1), route.continue_()))  # more sentences come meanwhile
     before = served.slow.sentences

@@ -126,9 +126,8 @@ def test_fewl_equals_that_of_the_library() -> None:
         "question": "Do camels store water in their humps?",
         "answers": [{"text": "No, they store fat.", "model": "a"}, {"text": "Yes, water.", "model": "b"}, {"text": ""}],
         "reference_answers": {"one": "Their humps hold fat.", "two": ["No.", "Humps are fat."]},
-        "iw": ["They hold water."],
-        "co": ["They hold fat."],
-    }
+        "iw": ["They hold water."], "co": ["They hold fat."],
+    }  # fmt: skip
     other = {"question": "Are bats blind?", "answers": [], "reference_answers": {"one": "No.", "two": "They see."}}
     service = Service(Shelf(), Limits())
     found = service.fewl(record, neighbours=[other])

@@ -24,7 +24,7 @@ def test_run_folder_is_read_while_it_grows(tmp_path: Path) -> None:
     assert run_folders(tmp_path / "runs") == ["grpo/one"]
 
 
-def test_what_is_missing_or_broken_is_said(tmp_path: Path) -> None:
+def test_missing_or_broken_files_are_noted(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text('[1]\nx\n{"step": 1}\n')
     (tmp_path / "config.yaml").write_text("a: [")
     (tmp_path / "done.json").write_text("{")

@@ -86,13 +86,8 @@ def test_an_unjudged_edit_is_taken_back():
     """A sentence that the annotator fails on is not hallucinated by its count, and not better either."""
 
     class Fails(RuleAnnotator):
-        def annotate_batch(self, records):
-            return [
-                replace(a, sentences=tuple(
-                    replace(s, status="failed", label=None) if "?" in s.text else s for s in a.sentences
-                ))
-                for a in super().annotate_batch(records)
-            ]  # fmt: skip
+        def judge(self, sentences):
+            return [replace(s, status="failed", label=None) if "?" in s.text else s for s in super().judge(sentences)]
 
     (mended,) = correct([record(f"{LOST} {WRONG}")], Fails(), regenerate=lambda asked: ["Is it 9 Marks?"] * len(asked))
     assert mended.answer == f"{LOST} {RIGHT}"

@@ -141,6 +141,9 @@ def test_the_command_without_an_llm(tmp_path, capsys):
     pair = {"question": "What colour?", "baseline": "Red, said a man in Paris.", "method": "Blue it is.", **truths}
     source, out = write_rows(tmp_path / "in.jsonl", [pair]), tmp_path / "out.jsonl"
     args = ["judge", "--input", str(source), "--output", str(out)]
+    (cache := tmp_path / "cache").write_text("no database " * 100)
+    assert main([*args, "--engine", "openai:m@http://127.0.0.1:9/v1", "--cache", str(cache)]) == 1
+    assert "is damaged" in capsys.readouterr().err
     assert main([*args, "--similarity", "rouge-l", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["method"] == 1
 

@@ -278,7 +278,7 @@ def test_a_failing_annotator_never_costs_the_answer(upstream):
         assert choice.model_extra[FIELD]["error"] == "not judged: RuntimeError: out of memory"
 
 
-def test_a_token_keeps_others_out_and_stays_here(upstream):
+def test_token_is_required_and_not_forwarded(upstream):
     with running(Proxy(upstream.url, RuleAnnotator(), token="secret", key="upstream-key").app()) as url:
         with pytest.raises(openai.AuthenticationError, match="expected the bearer token"):
             ask(url)
@@ -386,21 +386,18 @@ def test_streams_of_any_shape_pass(pieces):
     assert asyncio.run(collected(corrected_stream, *pieces)) == whole
 
 
-PIECES = st.fixed_dictionaries(
-    {
-        "index": st.integers(0, 2),
-        "delta": st.fixed_dictionaries(
-            {}, optional={"content": st.none() | st.text(max_size=4), "role": st.just("assistant"),
-                          "tool_calls": st.just([{"index": 0}])},
-        ),
-        "finish_reason": st.sampled_from([None, None, None, "stop"]),
-    }
-)  # fmt: skip
+PARTS = {
+    "content": st.none() | st.text(max_size=4),
+    "role": st.just("assistant"),
+    "tool_calls": st.just([{"index": 0}]),
+}
+DELTAS, ENDINGS = st.fixed_dictionaries({}, optional=PARTS), st.sampled_from([None, None, None, "stop"])
+PIECES = st.fixed_dictionaries({"index": st.integers(0, 2), "delta": DELTAS, "finish_reason": ENDINGS})
 CHUNKS = st.lists(PIECES, max_size=2).map(lambda choices: {"id": "x", "choices": choices})
 
 
 def apart(data):
-    """Of a stream: the text of each choice; and without text, what passes and what finishes, each in order."""
+    """The text of each choice of a stream; and without text, what passes and what finishes, each in order."""
     texts = {}
     passing, finishing = [], []
     for one in SSEDecoder().iter_bytes(iter([data])):

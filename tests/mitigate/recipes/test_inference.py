@@ -174,7 +174,7 @@ def test_bad_lines_stop_no_other(tmp_path):
     ({"abstain_above": 1}, "abstain_above: .*less than 1"),
     ({"data": "nowhere"}, "cannot read nowhere"),
 ])  # fmt: skip
-def test_mistakes_are_told_first(tmp_path, capsys, more, message):
+def test_wrong_recipes_are_refused_first(tmp_path, capsys, more, message):
     path = recipe(tmp_path, "http://127.0.0.1:9/v1", **more)
     assert main(["run", str(path), "--output", str(tmp_path / "run")]) == 2
     assert re.search(message, capsys.readouterr().err)

@@ -23,20 +23,12 @@ from mitigate.recipes.trainer import last_checkpoint
 
 pytestmark = [pytest.mark.filterwarnings("ignore:.*_checkpointing.* is deprecated:FutureWarning")]
 
+SETS = {"trained on": "world/trained_on.jsonl", "others": "world/held_out.jsonl"}
 TINY = {
-    "about": "a tiny pocket run",
-    "hardware": "any",
-    "model": "world/model",
-    "data": "world/train.jsonl",
-    "dtype": "float32",
-    "reward": {"annotator": "oracle", "aspects": {"factuality": 1.0}},
-    "evaluation": {
-        "data": {"trained on": "world/trained_on.jsonl", "others": "world/held_out.jsonl"},
-        "annotator": "oracle",
-        "questions": 4,
-        "max_new_tokens": 24,
-    },
-}
+    "about": "a tiny pocket run", "hardware": "any", "model": "world/model", "data": "world/train.jsonl",
+    "dtype": "float32", "reward": {"annotator": "oracle", "aspects": {"factuality": 1.0}},
+    "evaluation": {"data": SETS, "annotator": "oracle", "questions": 4, "max_new_tokens": 24},
+}  # fmt: skip
 GRPO = {**TINY, "task": "rlhf", "trainer": {
     "steps": 4, "prompts": 2, "group": 4, "sequence_share": 0.5, "learning_rate": 1e-3, "max_new_tokens": 24,
     "log_judge": True,

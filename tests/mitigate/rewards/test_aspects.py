@@ -76,14 +76,8 @@ def test_sentence_rewards_and_their_weighted_mean():
     assert total(values, {"factuality": 1.0, "completeness": 0.5}) == pytest.approx(1.25 / 1.5)
 
 
-sentences_ = st.builds(
-    Judged,
-    label=st.sampled_from([*LABELS, None]),
-    words=st.integers(1, 30),
-    relevant=st.booleans(),
-    repeat=st.booleans(),
-    copied=st.booleans(),
-)
+flags_ = {name: st.booleans() for name in ("relevant", "repeat", "copied")}
+sentences_ = st.builds(Judged, label=st.sampled_from([*LABELS, None]), words=st.integers(1, 30), **flags_)
 answers_ = st.lists(sentences_, max_size=7)
 weights_ = st.dictionaries(st.sampled_from(ASPECTS), st.floats(0.01, 5), min_size=1)
 cosines_ = st.lists(st.floats(-1, 1), min_size=3, max_size=3)
@@ -93,14 +87,8 @@ cosines_ = st.lists(st.floats(-1, 1), min_size=3, max_size=3)
 def rewards_(draw):
     top = draw(st.floats(-1, 2))
     below = st.one_of(st.none(), st.floats(-2, 2).map(lambda x: min(x, top)))
-    return check_label_rewards(
-        {
-            "supported": top,
-            "contradictory": min(draw(st.floats(-2, 2)), top),
-            "unverifiable": draw(below),
-            "no_fact": draw(below),
-        }
-    )
+    drawn = {"contradictory": min(draw(st.floats(-2, 2)), top), "unverifiable": draw(below), "no_fact": draw(below)}
+    return check_label_rewards({"supported": top, **drawn})
 
 
 def score(sentences, rewards, weights, rows, max_words=10_000):

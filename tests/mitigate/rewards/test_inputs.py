@@ -1,4 +1,4 @@
-"""What of a completion is judged, which sentences repeat or copy, and which completions were cut off."""
+"""Which part of a completion is judged, which sentences repeat or copy, and which completions were cut off."""
 
 from dataclasses import replace
 
@@ -112,7 +112,7 @@ def test_open_questions(text, found):
     assert open_question(text) in text
 
 
-def test_the_question_said_back_is_a_repeat():
+def test_restated_question_counts_as_a_repeat():
     question = "What is known about the Harrow Bridge and its history?"
     text = "What is known about the Harrow Bridge and its history. The Harrow Bridge opened in 1931."
     cut = text.index("The Harrow Bridge opened")
@@ -154,14 +154,8 @@ def test_cut_off_by_the_end_token_where_known():
 
 
 def test_cut_off_by_length_and_full_stop_otherwise():
-    ends = {
-        "It is red and": True,
-        "It is red and long.": False,
-        'He said "yes."': False,
-        "完了。": False,
-        "a,": True,
-        "": True,
-    }
+    ends = {"It is red and": True, "a,": True, "": True}  # whether they are cut off
+    ends |= {"It is red and long.": False, 'He said "yes."': False, "完了。": False}
     assert cut_offs(list(ends), [[1] * 4] * 6, None, 0) == (list(ends.values()), 4)
     assert cut_offs(["Red", "Red"], [[1] * 2, [1] * 4], None, 0) == ([False, True], 4)  # the short one ended by itself
     assert cut_offs(["Red"], [[1] * 2], None, 4) == ([False], 4)  # longer ones were seen before

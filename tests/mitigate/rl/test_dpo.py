@@ -61,23 +61,15 @@ def tokenizer():
 
 def pair_of(tokenizer):
     """Chosen "Ab. Cé. D." supported, contradictory, supported; rejected "Ef. G." supported, unverifiable."""
-    chosen, rejected = "Ab. Cé. D.", "Ef. G."
-    return {
-        "prompt_ids": tokenizer("Q")["input_ids"],
-        "chosen": [{"role": "assistant", "content": chosen}],
-        "rejected": [{"role": "assistant", "content": rejected}],
-        "chosen_ids": tokenizer(chosen + "<|end|>")["input_ids"],
-        "rejected_ids": tokenizer(rejected + "<|end|>")["input_ids"],
-        "chosen_sentences": [
-            {"start": 0, "end": 3, "label": "supported"},
-            {"start": 4, "end": 7, "label": "contradictory"},
-            {"start": 8, "end": 10, "label": "supported"},
-        ],
-        "rejected_sentences": [
-            {"start": 0, "end": 3, "label": "supported"},
-            {"start": 4, "end": 6, "label": "unverifiable"},
-        ],
-    }
+    pair = {"prompt_ids": tokenizer("Q")["input_ids"]}
+    for name, text, sentences in (
+        ("chosen", "Ab. Cé. D.", [(0, 3, "supported"), (4, 7, "contradictory"), (8, 10, "supported")]),
+        ("rejected", "Ef. G.", [(0, 3, "supported"), (4, 6, "unverifiable")]),
+    ):
+        pair[name] = [{"role": "assistant", "content": text}]
+        pair[f"{name}_ids"] = tokenizer(text + "<|end|>")["input_ids"]
+        pair[f"{name}_sentences"] = [dict(zip(("start", "end", "label"), row, strict=True)) for row in sentences]
+    return pair
 
 
 # Tokens of the chosen side: Q | A b . _ C (2 bytes of é) . _ D . end; a space stands between sentences and is nobody's.
