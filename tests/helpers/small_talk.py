@@ -3,8 +3,6 @@
 ``small_talk.tsv`` holds it: refusals, apologies, greetings, offers, headings … and facts.
 """
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 
