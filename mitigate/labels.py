@@ -242,7 +242,7 @@ def _is_sentence(sentence: Any, record: Record) -> bool:
 
 
 def read_answers(paths: Sequence[Path]) -> tuple[list[JudgedAnswer], int]:
-    """The answers of all files, and the number of lines that could not be read (they are told).
+    """The answers of all files, and the number of lines that could not be read (they are reported).
 
     Raises UsageError: a file can't be read.
     """

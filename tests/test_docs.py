@@ -3,8 +3,6 @@
 Result pages and the log name programs and options of earlier days, so only their links are checked.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import re

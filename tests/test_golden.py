@@ -4,8 +4,6 @@
 Scores are kept to three decimals and compared with a tolerance of 0.01: they differ a little between processors.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -63,10 +63,10 @@ def build_model(
 
     Args:
         tokenizer: Gives the vocabulary.
-        width: Of the residual stream; the feed-forward layers are three times as wide.
+        width: Width of the residual stream; the feed-forward layers are three times as wide.
         layers: Number of layers.
         heads: Attention heads; divides ``width``.
-        seed: Of the weights.
+        seed: Draws the weights.
     """
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
@@ -110,7 +110,7 @@ def train(
         epochs: Passes over the pairs.
         batch_size: Pairs a step.
         learning_rate: Peak, after a warm-up of 5 % of the steps; falls to zero as a cosine.
-        seed: Of the order.
+        seed: Draws the order of the rows.
         on_step: Called with (step, number of steps, loss).
 
     Returns:
@@ -186,7 +186,7 @@ def answer(
         temperature: Above 0; 0 takes the likeliest token.
         max_new_tokens: Where an answer is cut.
         batch_size: Questions times answers at once.
-        seed: Of the sampling.
+        seed: Draws the samples.
 
     Returns:
         For each question its ``n`` answers, without special tokens.

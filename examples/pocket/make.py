@@ -39,12 +39,12 @@ def make(
 
     Args:
         folder: Where to; world.json is written last, so that it marks a complete folder.
-        seed: Of the world, the model and the questions.
+        seed: Draws the world, the model and the questions.
         per_kind: Entities of each of four kinds.
         trained_per_kind: Those of them that training asks about.
         rounds: Flawed texts for the model, about seventeen an entity and round.
-        width: Of the model.
-        layers: Of the model.
+        width: Width of the model's residual stream.
+        layers: Number of its layers.
         vocabulary: Tokens of the model.
     """
     from transformers import logging

@@ -77,7 +77,7 @@ class World:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Of everything in it; 16 hexadecimal digits."""
+        """A hash of everything in the world; 16 hexadecimal digits."""
         rows = (f"{e.name}|{e.rarity}|{sorted(e.facts.items())}|{e.document.text}" for e in self.entities)
         return hashlib.sha256("\n".join(rows).encode()).hexdigest()[:16]
 
@@ -126,7 +126,7 @@ def fill(template: str, subject: str, values: Mapping[str, str]) -> str:
     Args:
         template: With slots ``{It} {Its} {it} {its}`` and attribute names.
         subject: "it", "the town" or a name.
-        values: Of the attributes it speaks of.
+        values: Values of the attributes that it states.
     """
     its = "its" if subject == "it" else f"{subject}'s"
     text = SLOT.sub(lambda slot: {"it": subject, "its": its}.get(slot[1].lower()) or values[slot[1]], template)

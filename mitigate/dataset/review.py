@@ -202,7 +202,7 @@ def _write(path: Path, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]
 def _corrections(
     path: Path, columns: Sequence[str], correct: Callable[[Mapping[str, str]], list[Problem]]
 ) -> tuple[int, int]:
-    """Apply every row that has something in a ``new_…`` column; the unusable ones are told and kept."""
+    """Apply every row that has something in a ``new_…`` column; unusable ones are reported and kept."""
     used = 0
     bad: list[Record] = []
     for number, row in enumerate(read_csv(path, columns), start=2):

@@ -2,7 +2,7 @@
 
 Topics are JSON Lines: {"topic", "category"?, "domain"?, "description"?, "aliases"?, "language"?}. The corpus is any
 number of JSON Lines files ({"title", "text", "id"?, "language"?}) and folders of Markdown or text files, whose title is
-the first heading, or the file's name. What can't be used is told, kept in ``….rejected.jsonl`` with the reason, and
+the first heading, or the file's name. What can't be used is reported, kept in ``….rejected.jsonl`` with the reason, and
 stops nothing. Leaves out other formats: convert them to text first.
 
 A topic is matched with its document from hard to soft:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Process = Callable[[list[Record]], Sequence[Record]]
 CACHE = "responses.sqlite"
 _THOUGHT = re.compile(r"<think>.*?(</think>|\Z)", re.S)
-_SHOWN = 10  # rejected rows that are told; the file holds all of them
+_SHOWN = 10  # rejected rows that are printed; the file holds all of them
 
 
 @dataclass

@@ -87,7 +87,7 @@ def launch(
 
     Args:
         page: Made by ``page.build``.
-        limits: Of files.
+        limits: What bounds the size of a request and of a file.
         host: Address to listen on.
         port: Port; None takes a free one from 7860 on.
         auth: Names and passwords; none lets everybody in who reaches it.

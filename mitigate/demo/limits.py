@@ -26,8 +26,8 @@ class Limits:
     """Sizes above which input is refused.
 
     Args:
-        characters: Of one text: question, reference, answer.
-        records: Of one uploaded file.
+        characters: The most that one text may have: question, reference or answer.
+        records: The most that one uploaded file may have.
         queue: Calls that may wait.
         at_once: Calls that are worked on at the same time; they take turns at the model.
     """
@@ -39,12 +39,12 @@ class Limits:
 
     @property
     def file_bytes(self) -> int:
-        """Of one uploaded file: four bytes a character, three texts a record, and never over 64 MiB."""
+        """Bytes that an uploaded file may have: four a character, three texts a record, and never over 64 MiB."""
         return min(12 * self.characters * self.records, 64 * 2**20)
 
     @property
     def request_bytes(self) -> int:
-        """Of one request that is no file: room for a few texts of escaped characters."""
+        """Bytes that a request other than a file may have: a few texts whose characters are all escaped."""
         return max(120 * self.characters, 2**20)
 
     def check(self, **texts: str | None) -> None:

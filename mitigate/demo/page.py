@@ -185,7 +185,7 @@ class Batch:
         output: Annotated JSON Lines, as far as it is done.
         total: Good records of the file.
         rejected: Bad lines, in words; ``rejected_file`` holds them whole.
-        rows: Of the table, as HTML: number, title, hallucination rate and labels of a record.
+        rows: Rows of the table, as HTML: number, title, hallucination rate and labels of a record.
     """
 
     output: Path

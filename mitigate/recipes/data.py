@@ -201,7 +201,7 @@ def read_good(
 ) -> tuple[list[Record], int]:
     """The good records of a file, by place where they have no id, and the number of bad lines.
 
-    Bad lines are told and go to the file ``rejected`` of the run folder. ``expected`` says what the file should hold.
+    Bad lines are reported and go to the file ``rejected`` of the run folder. ``expected`` says what a file should hold.
     Raises UsageError: the file can't be read or has no good record.
     """
     lines = list(read_lines(path, check))

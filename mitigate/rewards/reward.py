@@ -373,7 +373,7 @@ class SentenceReward:
         verdicts, hits = self._verdicts(rows)
         rest = iter(verdicts)
         labels = [list(islice(rest, count)) for count in counts]
-        # Of an answer in another language the annotator may judge copies only, which would win: none of it counts.
+        # In an answer of another language the annotator may judge copies only, and a copy would win: none of it counts.
         if self.annotator.languages is not None:
             reads = (*self.annotator.languages, "none")
             for answer, own in zip(answers, labels, strict=True):

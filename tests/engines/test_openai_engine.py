@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from engines import ChatResult, EngineError, Sampling, Token
+from engines import ChatResult, EngineError, Sample, Sampling, Token
 from engines.openai_engine import OpenAIEngine
 from engines.types import chat_seed
 from tests.helpers.engines_server import Reply, completion, error, serving, user
@@ -50,11 +50,8 @@ def test_order_holds_under_concurrency():
     with serving(script) as server:
         results = engine(server, concurrency=3).chat(CHATS, on_result=tell)
     assert [result.text for result in results] == [f"q{number}!" for number in range(12)]
-    assert server.most == 3
-    assert sorted(told) == list(range(12))
-    assert told[-1] == 0
-    assert results[0] == ChatResult(results[0].samples, prompt_tokens=7, completion_tokens=3)
-    assert results[0].samples[0].finish_reason == "stop"
+    assert (server.most, sorted(told), told[-1]) == (3, list(range(12)), 0)
+    assert results[0] == ChatResult((Sample("q0!", "stop"),), prompt_tokens=7, completion_tokens=3)
 
 
 def test_only_set_options_are_sent(monkeypatch):
@@ -91,28 +88,25 @@ def test_busy_server_is_asked_again():
     assert set(tries.values()) == {3}
 
 
-@pytest.mark.parametrize(
-    ("reply", "expected", "tries"),
-    [
-        (error(500, "boom"), "answered 500 (boom): the server failed", 2),
-        (error(503), "the server failed", 2),
-        (error(429, "slow down"), "rate limit; lower concurrency or raise max_retries", 2),
-        (error(400, "too many tokens"), "answered 400 (too many tokens): the request was rejected", 1),
-        (error(403, "moderated"), "answered 403 (moderated)", 1),
-        (Reply({"detail": "model pinned"}, 400), "answered 400 (model pinned)", 1),
-        (Reply(raw=b'{"id": "x", "choi'), "cannot be read (JSONDecodeError", 1),
-        (Reply(raw=b"\xff\xfe{"), "cannot be read", 1),
-        (Reply(raw=b"<html>hello</html>", content_type="text/html"), "not answer with a chat completion", 1),
-        (Reply(["a"]), "not answer with a chat completion", 1),
-        (Reply({"object": "chat.completion"}), "without choices", 1),
-        (Reply({"choices": []}), "without choices", 1),
-        (Reply({"choices": [{"index": 0}]}), "holds no text", 1),
-        (Reply({"choices": ["x"]}), "holds no text", 1),
-        (completion(None, finish="length"), "finish reason 'length'); is max_tokens too small?", 1),
-        (replace(completion("q5!"), cut=40), "broke the connection off", 2),
-        (Reply({}, delay=8), "did not answer in time; raise timeout", 1),
-    ],
-)
+@pytest.mark.parametrize(("reply", "expected", "tries"), [
+    (error(500, "boom"), "answered 500 (boom): the server failed", 2),
+    (error(503), "the server failed", 2),
+    (error(429, "slow down"), "rate limit; lower concurrency or raise max_retries", 2),
+    (error(400, "too many tokens"), "answered 400 (too many tokens): the request was rejected", 1),
+    (error(403, "moderated"), "answered 403 (moderated)", 1),
+    (Reply({"detail": "model pinned"}, 400), "answered 400 (model pinned)", 1),
+    (Reply(raw=b'{"id": "x", "choi'), "cannot be read (JSONDecodeError", 1),
+    (Reply(raw=b"\xff\xfe{"), "cannot be read", 1),
+    (Reply(raw=b"<html>hello</html>", content_type="text/html"), "not answer with a chat completion", 1),
+    (Reply(["a"]), "not answer with a chat completion", 1),
+    (Reply({"object": "chat.completion"}), "without choices", 1),
+    (Reply({"choices": []}), "without choices", 1),
+    (Reply({"choices": [{"index": 0}]}), "holds no text", 1),
+    (Reply({"choices": ["x"]}), "holds no text", 1),
+    (completion(None, finish="length"), "finish reason 'length'); is max_tokens too small?", 1),
+    (replace(completion("q5!"), cut=40), "broke the connection off", 2),
+    (Reply({}, delay=8), "did not answer in time; raise timeout", 1),
+])  # fmt: skip
 def test_bad_reply_fails_its_chat_only(reply, expected, tries):
     """Chat q5 is answered badly for good; the eleven others must come back whole."""
     # The time limit holds for the eleven others too, so it is long enough for a busy machine.
@@ -140,15 +134,12 @@ def test_replies_that_are_unusual_and_good():
     assert (cut.text, cut.ignored) == ('{"a": ', ())
 
 
-@pytest.mark.parametrize(
-    ("reply", "expected"),
-    [
-        (error(401, "bad key"), r"answered 401 \(bad key\): the key was refused; set OPENAI_API_KEY"),
-        (error(404, "no such model"), "is 'm' a model of this server .*usually /v1"),
-        (error(402), "no credit left"),
-        (error(429, code="insufficient_quota"), "no credit left"),
-    ],
-)
+@pytest.mark.parametrize(("reply", "expected"), [
+    (error(401, "bad key"), r"answered 401 \(bad key\): the key was refused; set OPENAI_API_KEY"),
+    (error(404, "no such model"), "is 'm' a model of this server .*usually /v1"),
+    (error(402), "no credit left"),
+    (error(429, code="insufficient_quota"), "no credit left"),
+])  # fmt: skip
 def test_error_of_every_request_is_raised(reply, expected):
     with serving(lambda body: reply) as server:
         with pytest.raises(EngineError, match=expected):
@@ -272,9 +263,7 @@ def test_runs_inside_an_event_loop():
         return e.chat(CHATS)
 
     with serving(echo) as server:
-        results = asyncio.run(notebook(engine(server)))
-    assert len(results) == 12
-    assert all(result.error is None for result in results)
+        assert [result.error for result in asyncio.run(notebook(engine(server)))] == [None] * 12
 
 
 def test_error_of_on_result_ends_the_batch():

@@ -57,14 +57,6 @@ def test_ignored_options_are_named_and_made_up(server, caplog):
         assert caplog.text.count(f"ignores '{name}'") == 1
 
 
-def test_stop_strings_end_the_text(server):
-    engine = load(server)
-    text = engine.chat(CHATS[:1], Sampling(max_tokens=20))[0].text
-    stop = text[7:10]
-    result = engine.chat(CHATS[:1], Sampling(max_tokens=20, stop=(stop,)))[0]
-    assert result.text == text[: text.index(stop)]
-
-
 def test_wrong_model_and_path_are_explained(server):
     result = load_engine(f"openai:other@{server.host}/v1", max_retries=0).chat(CHATS[:1])[0]
     assert result.text is None

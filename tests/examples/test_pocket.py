@@ -1,8 +1,5 @@
 """The pocket world: same seed, same world; the oracle on sentences written by hand; a language model that learns."""
 
-from __future__ import annotations
-
-import json
 import random
 from pathlib import Path
 
@@ -16,6 +13,7 @@ from examples.pocket.phrases import ANSWERS, DOCUMENTS, HELD_OUT_QUESTIONS, PAIR
 from examples.pocket.pools import ATTRIBUTES, KINDS, POOLS
 from examples.pocket.texts import ask, flawed_answer, questions, training_pairs, true_answer
 from examples.pocket.world import slots
+from tests.helpers.jsonl import read_rows
 
 RECIPES = Path(__file__).parents[2] / "examples" / "pocket"
 RIVER = "The Orvel flows past the old quays and under two stone bridges."
@@ -47,6 +45,8 @@ def test_same_seed_same_world(world: World) -> None:
     assert again.fingerprint == world.fingerprint
     assert build_world(seed=6, n_per_kind=12).fingerprint != world.fingerprint
     assert training_pairs(world, rounds=1) == training_pairs(again, rounds=1)
+    with pytest.raises(ValueError, match="n_per_kind: expected 1 to 144, got 0"):
+        build_world(n_per_kind=0)
 
 
 def test_world_is_whole(world: World) -> None:
@@ -60,11 +60,6 @@ def test_world_is_whole(world: World) -> None:
             assert entity.facts[attribute] in entity.document.text[a:b]
 
 
-def test_number_of_entities_is_checked() -> None:
-    with pytest.raises(ValueError, match="n_per_kind: expected 1 to 144, got 0"):
-        build_world(n_per_kind=0)
-
-
 def test_answers_and_documents_share_no_wording() -> None:
     documents = {t for ways in (*DOCUMENTS.values(), *PAIRS.values()) for t in ways}
     assert not documents & {t for ways in ANSWERS.values() for t in ways}
@@ -75,31 +70,28 @@ def test_answers_and_documents_share_no_wording() -> None:
             assert len(set(POOLS[attribute])) == len(POOLS[attribute])
 
 
-@pytest.mark.parametrize(
-    ("sentence", "label"),
-    [
-        ("Brendal lies on the river Orvel.", "supported"),
-        ("It lies on the river Orvel.", "supported"),
-        ("The town was founded by Ada Brenn.", "supported"),
-        ("Ada Brenn founded it.", "supported"),
-        (RIVER, "supported"),  # word for word from the document
-        ("Brendal is a town of a few thousand people.", "supported"),
-        ("Ada Brenn chose the spot because the Orvel could be forded there.", "supported"),
-        ("Ada Brenn chose the spot because the Skarn could be forded there.", "contradictory"),  # one of two
-        ("Brendal lies on the river Skarn.", "contradictory"),
-        ("It was founded by Tobin Harle.", "contradictory"),
-        ("It is known for making bells.", "unverifiable"),  # true, but the document is silent
-        ("It is known for making kites.", "unverifiable"),
-        ("The Kroscope is made of tin.", "unverifiable"),  # true of another entity
-        ("It is made of tin.", "unverifiable"),  # no attribute of a town
-        ("Zanbel lies on the river Orvel.", "unverifiable"),  # nothing has that name
-        ("It lies on the river plum pie.", "unverifiable"),
-        ("It lies on the river Orv", "unverifiable"),  # cut off
-        ("I do not know about its river.", "no_fact"),
-        ("Here is what I know about Brendal.", "no_fact"),
-        ("…", "no_fact"),
-    ],
-)
+@pytest.mark.parametrize(("sentence", "label"), [
+    ("Brendal lies on the river Orvel.", "supported"),
+    ("It lies on the river Orvel.", "supported"),
+    ("The town was founded by Ada Brenn.", "supported"),
+    ("Ada Brenn founded it.", "supported"),
+    (RIVER, "supported"),  # word for word from the document
+    ("Brendal is a town of a few thousand people.", "supported"),
+    ("Ada Brenn chose the spot because the Orvel could be forded there.", "supported"),
+    ("Ada Brenn chose the spot because the Skarn could be forded there.", "contradictory"),  # one of two
+    ("Brendal lies on the river Skarn.", "contradictory"),
+    ("It was founded by Tobin Harle.", "contradictory"),
+    ("It is known for making bells.", "unverifiable"),  # true, but the document is silent
+    ("It is known for making kites.", "unverifiable"),
+    ("The Kroscope is made of tin.", "unverifiable"),  # true of another entity
+    ("It is made of tin.", "unverifiable"),  # no attribute of a town
+    ("Zanbel lies on the river Orvel.", "unverifiable"),  # nothing has that name
+    ("It lies on the river plum pie.", "unverifiable"),
+    ("It lies on the river Orv", "unverifiable"),  # cut off
+    ("I do not know about its river.", "no_fact"),
+    ("Here is what I know about Brendal.", "no_fact"),
+    ("…", "no_fact"),
+])  # fmt: skip
 def test_oracle_knows(sentence: str, label: str) -> None:
     (judged,) = Oracle(HAND_MADE).predict([{"reference": TEXT, "sentence": sentence}])
     assert (judged.status, judged.label) == ("checked", label)
@@ -127,22 +119,20 @@ def test_oracle_finds_entities_in_other_texts() -> None:
     assert [(s.status, s.label) for s in found] == [("checked", "supported"), ("failed", None), ("no_reference", None)]
 
 
-def test_oracle_says_what_is_missing() -> None:
-    with pytest.raises(ValueError, match="expected 'reference' to be a string, got NoneType"):
-        Oracle(HAND_MADE).annotate_batch([{"answer": "It is red."}])
-    with pytest.raises(ValueError, match="expected 'sentence' to be a string"):
-        Oracle(HAND_MADE).predict([{"reference": TEXT}])
-
-
 def test_oracle_reads_every_wording(world: World) -> None:
     """True answers hold no contradiction, false ones nothing supported, documents nothing but supported."""
     oracle, rng = Oracle(world), random.Random(1)
     for entity in world.entities:
         document = entity.document.text
         assert {s.label for s in oracle.annotate(reference=document, answer=document).sentences} == {"supported"}
+        true = oracle.annotate(reference=document, answer=true_answer(rng, ask(rng, entity, held_out=False))).sentences
+        assert {s.label for s in true} == {"supported"}
+        assert len(true) in (3, 4)
         for p_true, allowed in ((1.0, {"supported"}), (0.0, {"contradictory"})):
             answer = flawed_answer(rng, ask(rng, entity, held_out=True), p_true)
-            for s in oracle.annotate(reference=document, answer=answer).sentences:
+            found = oracle.annotate(reference=document, answer=answer).sentences
+            assert 3 <= len(found) <= 6
+            for s in found:
                 claims = oracle.claims(s.text)
                 assert claims is not None
                 if not claims:
@@ -153,31 +143,10 @@ def test_oracle_reads_every_wording(world: World) -> None:
                     assert s.label in allowed
 
 
-def test_true_answers_are_supported(world: World) -> None:
-    oracle, rng = Oracle(world), random.Random(4)
-    for entity in world.entities:
-        answer = true_answer(rng, ask(rng, entity, held_out=False))
-        sentences = oracle.annotate(reference=entity.document.text, answer=answer).sentences
-        assert {s.label for s in sentences} == {"supported"}
-        assert len(sentences) in (3, 4)
-
-
-def test_answers_have_three_to_six_sentences(world: World) -> None:
-    oracle, rng = Oracle(world), random.Random(2)
-    for entity in world.entities:
-        question = ask(rng, entity, held_out=False)
-        answer = flawed_answer(rng, question)
-        annotation = oracle.annotate(reference=entity.document.text, answer=answer)
-        assert 3 <= len(annotation.sentences) <= 6
-
-
 def test_folder_holds_what_a_recipe_takes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     small = build_world(seed=5, n_per_kind=3)
     write_questions(tmp_path, small, trained_per_kind=1)
-    rows = {
-        path.stem: [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        for path in tmp_path.glob("*.jsonl")
-    }
+    rows = {path.stem: read_rows(path) for path in tmp_path.glob("*.jsonl")}
     # 4 trained entities, 8 and 15 questions about each; 64 of evaluation about these and about the other 8
     assert {name: len(found) for name, found in rows.items()} == {
         "train": 32, "train_240": 60, "trained_on": 64, "held_out": 64,
@@ -204,25 +173,14 @@ def test_recipes_take_the_folder(name: str, tmp_path: Path, monkeypatch: pytest.
     assert main(["run", str(RECIPES / f"{name}.yaml"), "--check"]) == 0
 
 
-def test_any_reward_takes_the_oracle() -> None:
-    from mitigate.rewards.reward import SentenceReward
-
-    reward = SentenceReward(Oracle(HAND_MADE), aspects={"factuality": 1.0})
-    answers = ["It lies on the river Orvel. It was founded by Tobin Harle.", "Ada Brenn founded it."]
-    first, second = reward(completions=answers, reference=[TEXT] * 2, question=["What is Brendal?"] * 2)
-    assert first is not None
-    assert [s.label for s in first.segments["factuality"]] == ["supported", "contradictory"]
-    assert (float(first), second) == (0.0, 1.0)  # (1 - 1) / 2 and 1 / 1
-
-
 def test_language_model_learns(world: World, tmp_path) -> None:
     torch = pytest.importorskip("torch")
     torch.set_num_threads(1)
-    pairs = training_pairs(world, rounds=3)
+    pairs = training_pairs(world, rounds=3)[::2]
     tokenizer = lm.build_tokenizer([text for pair in pairs for text in pair], vocabulary=600)
     model = lm.build_model(tokenizer, width=32, layers=2, heads=2)
     before = [p.detach().clone() for p in model.parameters()]
-    losses = lm.train(model, tokenizer, pairs, batch_size=16, learning_rate=1e-2)
+    losses = lm.train(model, tokenizer, pairs, batch_size=16, learning_rate=2e-2)
     assert losses[0] == pytest.approx(torch.log(torch.tensor(600.0)).item(), abs=0.7)  # knows nothing: ln V
     assert sum(losses[-5:]) / 5 < 0.7 * losses[0]
     assert all(not torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))

@@ -13,13 +13,9 @@ def encode(texts):
 
 
 def rows(n=20):
+    long = "First {0}. Second {0}. Third {0}. Fourth {0}. Last {0}."
     return [
-        {
-            "id": i,
-            "question": f"question {i}",
-            "short_answer": f"short {i}",
-            "long_answer": f"First {i}. Second {i}. Third {i}. Fourth {i}. Last {i}.",
-        }
+        {"id": i, "question": f"question {i}", "short_answer": f"short {i}", "long_answer": long.format(i)}
         for i in range(n)
     ]
 
@@ -63,16 +59,13 @@ def test_seed_fixes_the_benchmark():
     assert build_benchmark(rows(), encode)[0] != build_benchmark(rows(), encode, seed=1)[0]
 
 
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({"long_answer": "<Table> <Tr> <Td> a </Td> </Tr> </Table>"}, "markup"),
-        ({"long_answer": "One. Two.\n- three\n- four"}, "markup"),
-        ({"long_answer": "| a | b |\n| c | d |"}, "markup"),
-        ({"long_answer": "One. Two."}, "too_few_sentences"),
-        ({"short_answer": " "}, "no_answer"),
-    ],
-)
+@pytest.mark.parametrize(("change", "reason"), [
+    ({"long_answer": "<Table> <Tr> <Td> a </Td> </Tr> </Table>"}, "markup"),
+    ({"long_answer": "One. Two.\n- three\n- four"}, "markup"),
+    ({"long_answer": "| a | b |\n| c | d |"}, "markup"),
+    ({"long_answer": "One. Two."}, "too_few_sentences"),
+    ({"short_answer": " "}, "no_answer"),
+])  # fmt: skip
 def test_unusable_rows_are_counted(change, reason):
     data = rows()
     data[3] |= change

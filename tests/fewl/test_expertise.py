@@ -42,24 +42,21 @@ def template(*numbers):
     return "\n".join(f"{i}. Wrong Answer: wrong {i}\n{i}. Non-Wrong Answer: right {i}" for i in numbers)
 
 
-@pytest.mark.parametrize(
-    ("reply", "pairs", "problems"),
-    [
-        (template(1, 2, 3), [("wrong 1", "right 1"), ("wrong 2", "right 2"), ("wrong 3", "right 3")], {}),
-        ("I cannot do that.", [], {"no_pairs": 1}),
-        ("", [], {"no_pairs": 1}),
-        ("**1. Wrong Answer:** a\n**1. Non-Wrong Answer:** b", [("a", "b")], {}),
-        ("Sure!\n1. Wrong Answer: a\nand more\n1. Non-Wrong Answer: b\n", [("a and more", "b")], {}),
-        ("1. Wrong Answer: a\n2. Wrong Answer: c\n2. Non-Wrong Answer: d", [("c", "d")], {"unpaired": 1}),
-        ("1. Wrong Answer:\n1. Non-Wrong Answer: b", [], {"empty": 1}),
-        ("1. Wrong Answer: <...>\n1. Non-Wrong Answer: <>", [], {"empty": 1}),
-        ("1. Wrong Answer: A.\n1. Non-Wrong Answer: a", [], {"same_text": 1}),
-        (template(1) + "\n" + template(1), [("wrong 1", "right 1")], {"repeated_number": 2}),
-        ("Wrong Answer: a\nNon-Wrong Answer: b", [], {"no_pairs": 1}),
-        ("1. Non-Wrong Answer: b\n1. Wrong Answer: a", [("a", "b")], {}),
-        ("1. Wrong Answer: 月亮是奶酪\n1. Non-Wrong Answer: 月亮由岩石构成", [("月亮是奶酪", "月亮由岩石构成")], {}),
-    ],
-)
+@pytest.mark.parametrize(("reply", "pairs", "problems"), [
+    (template(1, 2, 3), [("wrong 1", "right 1"), ("wrong 2", "right 2"), ("wrong 3", "right 3")], {}),
+    ("I cannot do that.", [], {"no_pairs": 1}),
+    ("", [], {"no_pairs": 1}),
+    ("**1. Wrong Answer:** a\n**1. Non-Wrong Answer:** b", [("a", "b")], {}),
+    ("Sure!\n1. Wrong Answer: a\nand more\n1. Non-Wrong Answer: b\n", [("a and more", "b")], {}),
+    ("1. Wrong Answer: a\n2. Wrong Answer: c\n2. Non-Wrong Answer: d", [("c", "d")], {"unpaired": 1}),
+    ("1. Wrong Answer:\n1. Non-Wrong Answer: b", [], {"empty": 1}),
+    ("1. Wrong Answer: <...>\n1. Non-Wrong Answer: <>", [], {"empty": 1}),
+    ("1. Wrong Answer: A.\n1. Non-Wrong Answer: a", [], {"same_text": 1}),
+    (template(1) + "\n" + template(1), [("wrong 1", "right 1")], {"repeated_number": 2}),
+    ("Wrong Answer: a\nNon-Wrong Answer: b", [], {"no_pairs": 1}),
+    ("1. Non-Wrong Answer: b\n1. Wrong Answer: a", [("a", "b")], {}),
+    ("1. Wrong Answer: 月亮是奶酪\n1. Non-Wrong Answer: 月亮由岩石构成", [("月亮是奶酪", "月亮由岩石构成")], {}),
+])  # fmt: skip
 def test_readable_pairs_are_kept_and_problems_named(reply, pairs, problems):
     assert parse_pairs(reply) == (pairs, problems)
 
@@ -92,13 +89,9 @@ def test_rounds_end_and_failures_are_counted():
 
 
 def test_agreement_counts_by_hand():
-    raw = {
-        "question": "q",
-        "answers": [],
-        "reference_answers": {"m": "red", "n": ["blue", "red"]},
-        "iw": ["red", "blue", "green"],
-        "co": ["red", "red!"],
-    }
+    references = {"m": "red", "n": ["blue", "red"]}
+    raw = {"question": "q", "answers": [], "reference_answers": references, "iw": ["red", "blue", "green"]}
+    raw |= {"co": ["red", "red!"]}
     same = from_function(lambda c, r, q: [float(a[:3] == b[:3]) for a, b in zip(c, r, strict=True)])
     # m = red: one of three wrong ones, both corrected; n = blue: one wrong, none corrected
     assert agreement_counts([raw, {**raw, "iw": []}], same) == {"m": [(1, 2)], "n": [(1, 0)]}

@@ -26,6 +26,11 @@ def test_cosine_encodes_each_text_once():
     values = compare(cosine(encode), ["a", "a", "b", "a"], ["b", "b", "b", "a"], ["b"] * 4)
     np.testing.assert_allclose(values, [0.6, 0.6, 1.0, 1.0], atol=1e-6)
     assert sorted(seen) == ["a", "b"]
+    seen.clear()
+    remembered = each_once(encode)
+    found = [remembered(texts) for texts in (["a", "b", "a"], ["ac", "b"])]
+    assert seen == ["a", "b", "ac"]  # over several calls, too
+    np.testing.assert_allclose(np.concatenate(found), encode(["a", "b", "a", "ac", "b"]))
 
 
 def test_function_is_asked_once_per_triple():
@@ -60,19 +65,6 @@ def test_new_words_by_hand():
     np.testing.assert_allclose(new_words(texts)(pairs), [0.473981, 0.5], atol=1e-6)  # "sky" adds nothing
 
 
-def test_each_once_encodes_a_text_once():
-    asked = []
-
-    def encode(texts):
-        asked.extend(texts)
-        return np.array([[len(text), 1.0] for text in texts], dtype=np.float32)
-
-    remembered = each_once(encode)
-    np.testing.assert_array_equal(remembered(["a", "bb", "a"]), [[1, 1], [2, 1], [1, 1]])
-    np.testing.assert_array_equal(remembered(["ccc", "bb"]), [[3, 1], [2, 1]])
-    assert asked == ["a", "bb", "ccc"]
-
-
 def exact_tfidf(texts):
     """Independent: a dense vocabulary instead of hashing."""
     bags = []
@@ -81,13 +73,8 @@ def exact_tfidf(texts):
         bags.append(letters + [a + b for a, b in itertools.pairwise(letters)])
     vocabulary = sorted({g for bag in bags for g in bag})
     frequency = {g: sum(g in bag for bag in bags) for g in vocabulary}
-    rows = [
-        [
-            (1 + math.log(bag.count(g))) * (math.log((1 + len(texts)) / (1 + frequency[g])) + 1) if g in bag else 0
-            for g in vocabulary
-        ]
-        for bag in bags
-    ]
+    inverse = {g: math.log((1 + len(texts)) / (1 + n)) + 1 for g, n in frequency.items()}
+    rows = [[(1 + math.log(bag.count(g))) * inverse[g] if g in bag else 0 for g in vocabulary] for bag in bags]
     return np.array([np.array(r) / (np.linalg.norm(r) or 1) for r in rows])
 
 

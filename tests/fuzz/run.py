@@ -7,8 +7,6 @@ are forgotten. An input that breaks a target is written to the working directory
 with the mending.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -4,8 +4,6 @@ A target raises where something is wrong: an exception that is no named failure,
 record that does not survive being written. Used by `tests/fuzz/run.py` and, on the corpus, by `tests/test_fuzz.py`.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,13 +1,12 @@
 """`mitigate annotate` with the stand-in annotator as a process of its own, and records for it."""
 
-from __future__ import annotations
-
-import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+
+from tests.helpers.jsonl import write_rows
 
 ROOT = Path(__file__).parents[2]
 ANSWERS = ["The sky is blue.", "It has 3 moons. Thanks!", "Nobody knows. The sky is blue."]
@@ -17,13 +16,10 @@ REFERENCE = "The sky is blue. It has 2 moons."
 def start(*args: str | Path, env: dict[str, str] | None = None, **options: Any) -> subprocess.Popen[str]:
     environment = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "FORCE_COLOR", "NO_COLOR")}
     return subprocess.Popen(
-        [sys.executable, "-m", "tests.helpers.standin", "annotate", *map(str, args)],
-        cwd=ROOT,
-        env={**environment, "COLUMNS": "200", **(env or {})},
-        text=True,
-        encoding="utf-8",
+        [sys.executable, "-m", "tests.helpers.standin", "annotate", *map(str, args)], cwd=ROOT, text=True,
+        env={**environment, "COLUMNS": "200", **(env or {})}, encoding="utf-8",
         **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options},
-    )
+    )  # fmt: skip
 
 
 def mitigate(
@@ -35,10 +31,6 @@ def mitigate(
 
 
 def write_records(path: Path, n: int) -> Path:
-    rows = [{"id": i, "reference": REFERENCE, "answer": ANSWERS[i % 3], "note": [i]} for i in range(n)]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
-
-
-def read(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_bytes().splitlines()]
+    return write_rows(
+        path, [{"id": i, "reference": REFERENCE, "answer": ANSWERS[i % 3], "note": [i]} for i in range(n)]
+    )

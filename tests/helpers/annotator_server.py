@@ -7,8 +7,6 @@ rest can't be verified. The sloppy one says the same in every form that a reader
 servers and models send on a bad day, and on some days the truth.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

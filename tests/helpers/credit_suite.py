@@ -4,8 +4,6 @@ The true owner of a token is worked out without decoding anything: from the byte
 vocabulary entry stands for (`Kind.true_owners`).
 """
 
-from __future__ import annotations
-
 import codecs
 from collections.abc import Sequence
 from dataclasses import dataclass

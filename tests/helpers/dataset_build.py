@@ -1,7 +1,5 @@
 """The data set pipeline run on the example with a scripted LLM and the stand-in annotator."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -3,8 +3,6 @@
 It knows the prompts by what they ask for, as a model would, and the right documents by ``TRUTH``.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

@@ -6,8 +6,6 @@ SIGKILL when that function is called for the n-th time. Annotator and embedding 
 torch is loaded.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import os

@@ -1,12 +1,10 @@
 """What the tests of the demo share: an answer, a slow annotator, a run folder."""
 
-from __future__ import annotations
-
-import json
 import time
 from pathlib import Path
 from typing import Any
 
+from tests.helpers.jsonl import write_rows
 from tests.helpers.rule_annotator import RuleAnnotator
 
 REFERENCE = "The mill was built in 1804. It has red roofs.\nbaker -> miller"
@@ -32,29 +30,30 @@ FILLED = "Array.from(document.querySelectorAll('textarea')).every(e => e.value |
 
 
 class Slow(RuleAnnotator):
-    """A second a sentence, or a record of a file: a starved machine, too, comes in time to stop hundreds of them."""
+    """Takes its time for a sentence, or a record of a file: a starved machine, too, comes in time to stop hundreds."""
 
     name = "slow"
+    seconds = 0.4
 
     def annotate_batch(self, records: Any) -> list[Any]:
         records = list(records)
-        time.sleep(len(records))
+        time.sleep(self.seconds * len(records))
         return super().annotate_batch(records)
 
     def annotate_spans(self, record: Any, spans: Any) -> list[Any]:
-        time.sleep(len(spans))
+        time.sleep(self.seconds * len(spans))
         return super().annotate_spans(record, spans)
 
 
 def write_run(folder: Path) -> Path:
     """A run folder with a curve, a half-written line and one question before and after."""
-    folder.mkdir(parents=True)
-    (folder / "config.yaml").write_text("task: rlhf\nabout: <b>bold</b>\n")
     rows = [{"step": i, "reward": i / 2, "factuality/hallucination_rate": None if i == 1 else 0.5} for i in range(3)]
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"step": 3, "rew')
+    with write_rows(folder / "metrics.jsonl", rows).open("a") as file:
+        file.write('{"step": 3, "rew')
+    (folder / "config.yaml").write_text("task: rlhf\nabout: <b>bold</b>\n")
     annotator = RuleAnnotator()
     before = annotator.annotate(question="q?", reference=REFERENCE, answer="Its owner was a baker.").to_dict()
     after = {"question": "q?", "reference": REFERENCE, "answer": "The mill was <i>built</i> in 1804."}
     samples = [{"when": "before", "set": "a", **before}, {"when": "after", "set": "a", **after}, {"when": "later"}]
-    (folder / "samples.jsonl").write_text("".join(json.dumps(row) + "\n" for row in samples))
+    write_rows(folder / "samples.jsonl", samples)
     return folder

@@ -1,7 +1,5 @@
 """A scripted OpenAI-compatible server for tests: what it answers is decided by a function of the request."""
 
-from __future__ import annotations
-
 import json
 import sys
 import threading

@@ -1,15 +1,11 @@
 """Labelled rows for the tests of evaluation, and a stand-in whose answers stand in its rows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from annotators import LABELS, Annotator, Fragment, SentenceAnnotation
 from tests.helpers.jsonl import write_rows
-
-DATA = Path(__file__).parents[3] / "shared" / "data"
 
 
 class StandIn(Annotator):

@@ -1,7 +1,5 @@
 """A task for the tests: it counts up to `steps`, and can be told to break off once."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal

@@ -10,12 +10,8 @@ from engines.openai_engine import OpenAIEngine
 from tests.helpers.engines_server import Server
 
 RECORDS: list[dict[str, Any]] = [
-    {
-        "id": 1,
-        "question": "When did the bridge open?",
-        "reference": "The bridge opened in 1931. It is 503 metres long.",
-        "answer": "Hello there! The bridge opened in 1931. It is 530 metres long. It cost a fortune.",
-    },
+    {"id": 1, "question": "When did the bridge open?", "reference": "The bridge opened in 1931. It is 503 metres long.",
+     "answer": "Hello there! The bridge opened in 1931. It is 530 metres long. It cost a fortune."},
     {"id": 2, "reference": "水坝建于1959年。它高120米。", "answer": "你好！水坝建于1969年。它高120米。它很有名。"},
     {"id": 3, "reference": " ", "answer": "The bridge opened in 1931."},
     {"id": 4, "reference": "Le pont a ouvert en 1931.", "answer": "Le pont a été ouvert dans la ville en 1931.", "language": "fr"},

@@ -1,7 +1,5 @@
 """A tiny causal LM with a byte-level BPE made here, prompts, and a rule-based sentence reward."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

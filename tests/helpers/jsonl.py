@@ -1,7 +1,5 @@
 """JSON Lines of tests: rows to a file and back."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path

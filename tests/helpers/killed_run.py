@@ -1,7 +1,5 @@
 """A training run that is killed after a checkpoint and resumed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Every row of the labelled data with its group and fold, computed over all files at once."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -8,8 +8,6 @@ JSON file DeepSpeed is configured by it, as a recipe does. Under ZeRO-3 the judg
 on, to see whether its weights are divided too.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Annotated records and a strict reader of pages, for the tests of reports and of the demo."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from html.parser import HTMLParser
 from typing import Any

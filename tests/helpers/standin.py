@@ -5,12 +5,9 @@ for its numbers, else unverifiable; one ending in "!" states no fact. Run as a p
 annotator in place of a real one:  python -m tests.helpers.standin annotate --input … --output …
 """
 
-from __future__ import annotations
-
 import math
 import os
 import re
-import resource
 import signal
 import sys
 import time
@@ -18,45 +15,48 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from annotators.base import Annotator, Sentence
-from annotators.records import Annotation, Edit, Fragment, Label, SentenceAnnotation
+from annotators.records import LABELS, Annotation, Edit, Fragment, Label, SentenceAnnotation
 
 NUMBER = re.compile(r"\d+")
 
 
 class ExactAnnotator(Annotator):
-    """Judges by exact words; ``delay`` seconds pass for every batch, as they would with a model.
+    """Judges by exact words and counts what it is asked; ``delay`` seconds pass for every batch, as with a model.
 
     A batch with a record whose id is ``hold`` or more never ends: whoever stops the program comes in time.
     """
 
-    def __init__(self, fingerprint: str = "exact-1", delay: float = 0.0, hold: float = math.inf) -> None:
-        self.name = "exact"
-        self.fingerprint = fingerprint
-        self.delay = delay
-        self.hold = hold
-        self.batches: list[int] = []
+    name, fingerprint = "exact", "exact-1"
+    sure: float | None = 1.0
+    """Probability of the label; the rest is shared by the others. None gives no scores."""
+
+    def __init__(self, delay: float = 0.0, hold: float = math.inf) -> None:
+        self.delay, self.hold = delay, hold
+        self.calls = self.sentences = 0
 
     def annotate_batch(self, records: Iterable[Mapping[str, Any]]) -> list[Annotation]:
         records = list(records)
-        self.batches.append(len(records))
         time.sleep(self.delay)
         if self.hold < math.inf and any(record["id"] >= self.hold for record in records):
             time.sleep(600)
         return super().annotate_batch(records)
 
     def judge(self, sentences: Sequence[Sentence]) -> list[SentenceAnnotation]:
+        self.calls += 1
+        self.sentences += len(sentences)
         return [self._judge(sentence) for sentence in sentences]
 
     def _judge(self, sentence: Sentence) -> SentenceAnnotation:
         text, reference = sentence.text, sentence.reference
         if not reference.strip():
             return sentence.judged("no_reference")
-        label, at, edits = self._label(text, sentence.start, reference)
-        scores = {name: 0.0 for name in ("supported", "contradictory", "unverifiable", "no_fact")} | {label: 1.0}
+        label, at, edits = self.label(text, sentence.start, reference)
+        scores = {name: self.sure if name == label else (1 - self.sure) / 3 for name in LABELS} if self.sure else None
         fragments = () if at < 0 else (Fragment(reference[at : at + len(text)], at, at + len(text)),)
         return sentence.judged("checked", label, scores, fragments=fragments, correction=edits)
 
-    def _label(self, text: str, start: int, reference: str) -> tuple[Label, int, tuple[Edit, ...]]:
+    def label(self, text: str, start: int, reference: str) -> tuple[Label, int, tuple[Edit, ...]]:
+        """Label, where the evidence begins in the reference (-1 without any), edits."""
         if text.endswith("!"):
             return "no_fact", -1, ()
         if (at := reference.find(text)) >= 0:
@@ -71,17 +71,12 @@ class ExactAnnotator(Annotator):
 
 
 def main() -> int:
-    """The `mitigate` program with the stand-in; its environment sets delay, where it holds, and the size of files."""
+    """The `mitigate` program with the stand-in; its environment sets delay and hold."""
     signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts in the background ignores it
-    if size := os.environ.get("STANDIN_FILE_SIZE"):
-        resource.setrlimit(resource.RLIMIT_FSIZE, (int(size), int(size)))
-        sys.dont_write_bytecode = True  # its files would be cut, and spoil later imports
     import annotators
     from mitigate.cli.main import main as mitigate
 
-    delay, hold = (
-        float(os.environ.get(name, default)) for name, default in (("STANDIN_DELAY", "0"), ("STANDIN_HOLD", "inf"))
-    )
+    delay, hold = float(os.environ.get("STANDIN_DELAY", "0")), float(os.environ.get("STANDIN_HOLD", "inf"))
     annotators.load_annotator = lambda name: ExactAnnotator(delay=delay, hold=hold)  # type: ignore[assignment]
     return mitigate()
 

@@ -1,7 +1,5 @@
 """A tiny BERT with MiniLM's tokenizer, as a base of the pair encoder."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

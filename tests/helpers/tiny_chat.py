@@ -4,8 +4,6 @@ Llama-like, about 110,000 parameters, head_dim 32 (what vLLM on a CPU takes), a 
 whose tokens are all ASCII text, and a chat template. It talks nonsense; the engines' plumbing does not care.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 TEMPLATE = (

@@ -1,7 +1,5 @@
 """Tiny decoders with a byte-level tokenizer, built in the test: nothing is downloaded."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

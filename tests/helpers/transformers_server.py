@@ -1,7 +1,5 @@
 """``transformers serve`` on a checkpoint, a real OpenAI-compatible server, as a process of its own."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -3,6 +3,7 @@
 import pytest
 
 from annotators import load_annotator
+from tests.helpers.generative_cases import check_offsets
 
 REFERENCE = (
     "The Harbour Bridge in Sydney was opened on 19 March 1932. It carries eight lanes of traffic and two railway "
@@ -23,16 +24,8 @@ def annotator():
 
 def check_form(annotation):
     """What must hold of every annotation: offsets, and labels only where checked."""
-    answer, reference = annotation.record["answer"], annotation.record["reference"]
-    for s in annotation.sentences:
-        assert answer[s.start : s.end] == s.text
-        assert (s.label is not None) == (s.status == "checked")
-        assert (s.scores is not None) == (s.status == "checked")
-        for f in s.fragments:
-            assert reference[f.start : f.end] == f.text
-        for c in s.correction:
-            assert answer[c.start : c.end] == c.source
-            assert s.start <= c.start < c.end <= s.end
+    check_offsets(annotation.to_dict())
+    assert all((s.scores is not None) == (s.status == "checked") for s in annotation.sentences)
 
 
 def test_plain(annotator):
@@ -92,17 +85,14 @@ def test_empty_reference_is_not_judged(annotator, reference):
     assert annotation.hallucination_rate is None
 
 
-@pytest.mark.parametrize(
-    ("reference", "answer"),
-    [
-        ("悉尼海港大桥于1932年3月19日通车。它有八条车道。", TRUE),
-        ("Le pont du port de Sydney a été ouvert le 19 mars 1932 et il porte huit voies.", TRUE),
-        ("Мост был открыт 19 марта 1932 года и имеет восемь полос движения.", TRUE),
-        (REFERENCE, "悉尼海港大桥于1932年3月19日通车。"),
-        (REFERENCE, "El puente de la bahía fue inaugurado el 19 de marzo de 1932 y tiene ocho carriles."),
-        (REFERENCE, "Мост был открыт 19 марта 1932 года."),
-    ],
-)
+@pytest.mark.parametrize(("reference", "answer"), [
+    ("悉尼海港大桥于1932年3月19日通车。它有八条车道。", TRUE),
+    ("Le pont du port de Sydney a été ouvert le 19 mars 1932 et il porte huit voies.", TRUE),
+    ("Мост был открыт 19 марта 1932 года и имеет восемь полос движения.", TRUE),
+    (REFERENCE, "悉尼海港大桥于1932年3月19日通车。"),
+    (REFERENCE, "El puente de la bahía fue inaugurado el 19 de marzo de 1932 y tiene ocho carriles."),
+    (REFERENCE, "Мост был открыт 19 марта 1932 года."),
+])  # fmt: skip
 def test_other_languages_are_not_judged(annotator, reference, answer):
     annotation = annotator.annotate(reference=reference, answer=answer)
     check_form(annotation)

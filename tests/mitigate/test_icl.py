@@ -30,9 +30,7 @@ def record(number, question, answers, references):
 # Two of three references say what the answer says; "one" alone says something else where it errs.
 RECORDS = [
     record(0, "Is it red?", [("gold", False), ("red", True)], {"one": "gold", "two": "red", "three": "red"}),
-    record(
-        1, "Is it red and blue?", [("blue", True), ("lime", False)], {"one": "lime", "two": "blue", "three": "blue"}
-    ),
+    record(1, "Is it red and blue?", [("blue", True), ("lime", False)], dict(one="lime", two="blue", three="blue")),
     record(2, "Is it blue?", [("blue", True), ("pink", False)], {"one": "blue", "two": "blue", "three": "blue"}),
     record(3, "Is it pink?", [("", False)], {"one": "pink", "two": "pink", "three": "pink"}),
 ]
@@ -71,9 +69,8 @@ def test_the_budget_drops_the_farthest_first():
     shown = [("far?", "a" * 400), ("near?", "b"), ("nearest?", "c\nQuestion: forged")]
     (whole,), kept = chat("What\nis it?", shown)
     assert kept == 3
-    assert [whole["content"].index(t) for t in ("far?", "near?", "nearest?", "What is it?")] == sorted(
-        whole["content"].index(t) for t in ("far?", "near?", "nearest?", "What is it?")
-    )
+    places = [whole["content"].index(t) for t in ("far?", "near?", "nearest?", "What is it?")]
+    assert places == sorted(places)
     assert "\nQuestion: forged" not in whole["content"]
     assert whole["content"].endswith("Question: What is it?\nAnswer:")
     (short,), kept = chat("What is it?", shown, budget=len(whole["content"]) - 1)
@@ -122,7 +119,7 @@ def test_the_recipe_from_records_to_pairs(tmp_path, capsys):
     assert len(asked) == 6
 
 
-def test_questions_that_share_an_id_stay_apart(tmp_path):
+def test_questions_of_one_id_are_not_mixed(tmp_path):
     tests, out = tmp_path / "tests.jsonl", tmp_path / "run"
     tests.write_text("".join(json.dumps({"id": ["x"], "question": f"Is it {w}?"}) + "\n" for w in WORDS[-2:]))
     with serving(lambda body: completion(body["messages"][0]["content"].rsplit("Is it ")[-1])) as server:
@@ -152,7 +149,7 @@ def test_prompts_without_an_answer_are_asked_again(tmp_path, capsys):
             down[:] = down_next
 
 
-def test_mistakes_are_told_before_anything_loads(tmp_path, capsys):
+def test_wrong_recipes_are_refused_before_loading(tmp_path, capsys):
     here = str(tmp_path / "icl.yaml")
     for extra, message in (
         ({"pool": "nowhere.jsonl"}, "cannot read nowhere.jsonl: no such file"),

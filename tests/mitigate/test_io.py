@@ -30,6 +30,7 @@ from mitigate.io import (
     shown,
     write_bytes,
 )
+from tests.helpers.jsonl import read_rows
 
 GOOD = {"reference": "It is red.", "answer": "It is red."}
 
@@ -45,71 +46,57 @@ def problems_of(line: bytes | str) -> tuple[Problem, ...]:
     return problems
 
 
-@pytest.mark.parametrize(
-    ("line", "field", "value", "expected"),
-    [
-        ('{"reference": "r", "answer": ', "", "answer", "one JSON object a line"),
-        ("not json", "", '"not json"', "one JSON object a line (Expecting value, column 1)"),
-        ('["a"]', "", '"[\\"a\\"]"', "a JSON object"),
-        ("null", "", '"null"', "a JSON object"),
-        ('{"reference": "r"}', "answer", None, "a string with text in it"),
-        ('{"reference": "r", "answer": ""}', "answer", '""', "a string with text in it"),
-        ('{"reference": "r", "answer": " \\n"}', "answer", '" \\n"', "a string with text in it"),
-        ('{"reference": "r", "answer": ["a"]}', "answer", '["a"]', "a string with text in it"),
-        ('{"reference": "r", "answer": null}', "answer", "null", "a string with text in it"),
-        ('{"answer": "a"}', "reference", None, "a string"),
-        ('{"reference": null, "answer": "a"}', "reference", "null", "a string"),
-        ('{"reference": 3, "answer": "a"}', "reference", "3", "a string"),
-        ('{"reference": "r", "answer": "a", "question": 1}', "question", "1", "a string"),
-        ('{"reference": "r", "answer": "a", "language": ""}', "language", '""', "a string with text in it"),
-        ('{"reference": "r", "answer": "a", "id": true}', "id", "true", "a string or a whole number"),
-        ('{"reference": "r", "answer": "a", "id": [1]}', "id", "[1]", "a string or a whole number"),
-        ('{"reference": "r", "answer": "a", "answer": "b"}', "answer", "the same key twice", "each key once"),
-        ('{"reference": "r", "answer": "a", "x": {"k": 1, "k": 2}}', "k", "the same key twice", "each key once"),
-        ('{"reference": "r", "answer": "a", "x": NaN}', "", "NaN", "finite numbers"),
-        ('{"reference": "r", "answer": "a", "x": -Infinity}', "", "-Infinity", "finite numbers"),
-        ('{"reference": "r", "answer": "a", "x": 1e999}', "", "1e999", "finite numbers"),
-        ('{"a": ' * 101 + "1" + "}" * 101, "", '{\\"a\\": ', "at most 100 levels of lists and objects"),
-        ("[" * 50_000, "", '"[[[[', "one JSON object a line (maximum recursion depth"),
-        ('{"x": ' + "9" * 5000 + "}", "", '"{\\"x\\": 9', "one JSON object a line (Exceeds the limit"),
-    ],
-)
-def test_bad_lines_say_field_value_and_what_was_expected(
-    line: str, field: str, value: str | None, expected: str
-) -> None:
+@pytest.mark.parametrize(("line", "field", "value", "expected"), [
+    ('{"reference": "r", "answer": ', "", "answer", "one JSON object a line"),
+    ("not json", "", '"not json"', "one JSON object a line (Expecting value, column 1)"),
+    ('["a"]', "", '"[\\"a\\"]"', "a JSON object"),
+    ("null", "", '"null"', "a JSON object"),
+    ('{"reference": "r"}', "answer", None, "a string with text in it"),
+    ('{"reference": "r", "answer": ""}', "answer", '""', "a string with text in it"),
+    ('{"reference": "r", "answer": " \\n"}', "answer", '" \\n"', "a string with text in it"),
+    ('{"reference": "r", "answer": ["a"]}', "answer", '["a"]', "a string with text in it"),
+    ('{"reference": "r", "answer": null}', "answer", "null", "a string with text in it"),
+    ('{"answer": "a"}', "reference", None, "a string"),
+    ('{"reference": null, "answer": "a"}', "reference", "null", "a string"),
+    ('{"reference": 3, "answer": "a"}', "reference", "3", "a string"),
+    ('{"reference": "r", "answer": "a", "question": 1}', "question", "1", "a string"),
+    ('{"reference": "r", "answer": "a", "language": ""}', "language", '""', "a string with text in it"),
+    ('{"reference": "r", "answer": "a", "id": true}', "id", "true", "a string or a whole number"),
+    ('{"reference": "r", "answer": "a", "id": [1]}', "id", "[1]", "a string or a whole number"),
+    ('{"reference": "r", "answer": "a", "answer": "b"}', "answer", "the same key twice", "each key once"),
+    ('{"reference": "r", "answer": "a", "x": {"k": 1, "k": 2}}', "k", "the same key twice", "each key once"),
+    ('{"reference": "r", "answer": "a", "x": NaN}', "", "NaN", "finite numbers"),
+    ('{"reference": "r", "answer": "a", "x": -Infinity}', "", "-Infinity", "finite numbers"),
+    ('{"reference": "r", "answer": "a", "x": 1e999}', "", "1e999", "finite numbers"),
+    ('{"a": ' * 101 + "1" + "}" * 101, "", '{\\"a\\": ', "at most 100 levels of lists and objects"),
+    ("[" * 50_000, "", '"[[[[', "one JSON object a line (maximum recursion depth"),
+    ('{"x": ' + "9" * 5000 + "}", "", '"{\\"x\\": 9', "one JSON object a line (Exceeds the limit"),
+])  # fmt: skip
+def test_bad_lines_say_field_value_and_expectation(line, field, value, expected):
     (problem,) = problems_of(line)
     assert problem.field == field
     assert problem.expected.startswith(expected)
-    if value is None:
-        assert problem.value is None
-    else:
-        assert value in (problem.value or "")
-    assert problem.value is None or len(problem.value) <= MAX_SHOWN
+    assert problem.value is None if value is None else value in (problem.value or "")
+    assert len(problem.value or "") <= MAX_SHOWN
 
 
-def test_every_bad_field_of_a_line_is_named() -> None:
+def test_every_problem_and_the_bad_byte_are_named() -> None:
     assert [p.field for p in problems_of('{"question": 1, "id": 2.5}')] == ["reference", "answer", "question", "id"]
-
-
-def test_bad_utf8_names_the_byte() -> None:
     (problem,) = problems_of(b'{"answer": "caf\xe9"}')
     # {"answer": "caf is 15 bytes long, so the bad one is the 16th
     assert problem.expected == "UTF-8 (byte 16 of the line is not)"
     assert "caf" in (problem.value or "")
 
 
-@pytest.mark.parametrize(
-    "extra",
-    [
-        {},
-        {"reference": ""},
-        {"id": 7},
-        {"id": "x", "question": "", "language": "zh"},
-        {"question": None, "language": None, "id": None},
-        {"sentences": [], "anything": {"goes": [1, 2.5, None, True]}},
-        {"deep": json.loads("[" * 99 + "]" * 99)},
-    ],
-)
+@pytest.mark.parametrize("extra", [
+    {},
+    {"reference": ""},
+    {"id": 7},
+    {"id": "x", "question": "", "language": "zh"},
+    {"question": None, "language": None, "id": None},
+    {"sentences": [], "anything": {"goes": [1, 2.5, None, True]}},
+    {"deep": json.loads("[" * 99 + "]" * 99)},
+])  # fmt: skip
 def test_good_lines_come_back_as_they_are(extra: Record) -> None:
     record = {**GOOD, **extra}
     assert parse_line(dump_line(record), check_annotation_input) == (record, ())
@@ -122,9 +109,6 @@ def test_files_are_read_by_line_feeds_alone(tmp_path: Path) -> None:
     lines = list(read_lines(path, no_check))
     assert [line.number for line in lines] == [1, 4, 5, 6]
     assert [line.record for line in lines] == [{"n": 1}, {"n": "\u2028"}, None, {"n": 4}]
-
-
-def test_a_file_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"cannot read .*none\.jsonl: No such file"):
         list(read_lines(tmp_path / "none.jsonl", no_check))
 
@@ -171,9 +155,7 @@ def test_what_cannot_be_written() -> None:
 # --- progress ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_log_gets_a_line_every_tenth_of_long_work(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_log_gets_a_line_every_tenth(capsys, monkeypatch):
     clock = iter(range(0, 10_000, 4))  # four seconds between two looks at it
     monkeypatch.setattr(mitigate.io.time, "monotonic", lambda: next(clock))
     with progress("judging", 2000, done=100) as tell:
@@ -184,7 +166,7 @@ def test_a_log_gets_a_line_every_tenth_of_long_work(
     assert lines == [f"judging: {n} of 2,000 half a note" for n in ("400", "800", "1,200", "1,600", "2,000")]
 
 
-def test_short_work_says_nothing_and_no_work_is_no_error(capsys: pytest.CaptureFixture[str]) -> None:
+def test_short_or_no_work_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     with progress("judging", 3) as tell:
         for done in (1, 2, 3):
             tell(done)
@@ -248,7 +230,7 @@ def output(tmp_path):
 EXPECTED = "".join(f'{{"n": {i}, "double": {2 * i}}}\n' for i in range(10))
 
 
-def test_results_are_in_input_order_and_a_second_run_does_nothing(tmp_path):
+def test_results_keep_order_and_are_made_once(tmp_path):
     source, output = write_input(tmp_path / "in.jsonl"), tmp_path / "deep" / "er" / "out.jsonl"
     assert run_job(source, output) == [3, 3, 3, 1]
     assert output.read_text() == EXPECTED
@@ -259,7 +241,7 @@ def test_results_are_in_input_order_and_a_second_run_does_nothing(tmp_path):
     assert [p.name for p in output.parent.iterdir()] == ["out.jsonl"]
 
 
-def test_a_job_continues_from_every_byte_it_can_be_killed_at(source, output):
+def test_job_continues_from_every_byte_of_a_kill(source, output):
     whole = EXPECTED.encode()
     for size in range(len(whole) + 1):
         output.write_bytes(whole[:size])
@@ -268,7 +250,7 @@ def test_a_job_continues_from_every_byte_it_can_be_killed_at(source, output):
         assert output.read_bytes() == whole
 
 
-def test_done_again_by_whole_chunks_whatever_a_killed_run_left(tmp_path, source, output):
+def test_redo_replaces_whole_chunks_or_nothing(tmp_path, source, output):
     part = tmp_path / "out.jsonl.part"
     run_job(source, output)
     wrong = output.read_text().replace('"double": 8}', '"double": 0}')
@@ -299,19 +281,16 @@ def test_done_again_by_whole_chunks_whatever_a_killed_run_left(tmp_path, source,
     assert not part.exists()
 
 
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [
-        ('{"n": 5, "double": 10}\n', "its line 1 is not a result of line 1 of .*: 'n' differs"),
-        ('{"n": 0}\n{"n": 7}\n', "its line 2 is not a result of line 2 of .*: 'n' differs"),
-        ("my diary\n", "its line 1 is not a result of line 1 of .*: it is not a record"),
-        ("my diary without a line feed", "it is not a record"),
-        ('{"n": 3}', "'n' differs"),  # a whole object of someone else, only without its line feed
-        (EXPECTED + '{"n": 10}\n', "it holds more than the 10 valid records"),
-        (EXPECTED + '{"n', "it holds more than the 10 valid records"),
-    ],
-)
-def test_an_output_of_something_else_is_refused_and_left_alone(content, reason, source, output):
+@pytest.mark.parametrize(("content", "reason"), [
+    ('{"n": 5, "double": 10}\n', "its line 1 is not a result of line 1 of .*: 'n' differs"),
+    ('{"n": 0}\n{"n": 7}\n', "its line 2 is not a result of line 2 of .*: 'n' differs"),
+    ("my diary\n", "its line 1 is not a result of line 1 of .*: it is not a record"),
+    ("my diary without a line feed", "it is not a record"),
+    ('{"n": 3}', "'n' differs"),  # a whole object of someone else, only without its line feed
+    (EXPECTED + '{"n": 10}\n', "it holds more than the 10 valid records"),
+    (EXPECTED + '{"n', "it holds more than the 10 valid records"),
+])  # fmt: skip
+def test_another_output_is_refused_and_left_alone(content, reason, source, output):
     output.write_text(content)
     with pytest.raises(UsageError, match=reason) as error:
         run_job(source, output)
@@ -324,21 +303,17 @@ def test_an_output_of_something_else_is_refused_and_left_alone(content, reason, 
     assert output.read_text() == EXPECTED
 
 
-def test_bad_lines_are_kept_apart_with_their_facts(source, output):
+def test_bad_lines_go_to_the_rejected_file(source, output):
     source.write_bytes(b'{"n": 0}\n{"n": "one"}\n\n{"n": 1}\n{"n": \xff}\n{"n": 2')
     with opened(source, output) as job:
         assert (job.lines, job.valid, job.rejected) == (5, 2, 3)
         assert [line.number for line in job.first_rejected] == [2, 5, 6]
         assert rejected_path(output).exists()  # before anything is processed
         job.run(double, chunk_size=2)
-    assert [json.loads(line)["n"] for line in output.read_text().splitlines()] == [0, 1]
-    rejected = [json.loads(line) for line in rejected_path(output).read_text().splitlines()]
-    assert rejected[0] == {
-        "file": str(source),
-        "line": 2,
-        "problems": [{"field": "n", "value": '"one"', "expected": "a whole number"}],
-        "raw": '{"n": "one"}',
-    }
+    assert [row["n"] for row in read_rows(output)] == [0, 1]
+    rejected = read_rows(rejected_path(output))
+    problem = {"field": "n", "value": '"one"', "expected": "a whole number"}
+    assert rejected[0] == {"file": str(source), "line": 2, "problems": [problem], "raw": '{"n": "one"}'}
     assert rejected[1]["line"] == 5
     assert base64.b64decode(rejected[1]["raw_base64"]) == b'{"n": \xff}'
     assert rejected[2]["raw"] == '{"n": 2'
@@ -353,10 +328,7 @@ def test_bad_lines_are_kept_apart_with_their_facts(source, output):
 
 def test_only_one_run_at_a_time(tmp_path: Path) -> None:
     source, output = write_input(tmp_path / "in.jsonl"), tmp_path / "out.jsonl"
-    with (
-        open_job(source, output, check=check_n, matches=same_n),
-        pytest.raises(UsageError, match="is being written by another run"),
-    ):
+    with opened(source, output), pytest.raises(UsageError, match="is being written by another run"):
         run_job(source, output)
     run_job(source, output)  # the lock went with its job
 
@@ -367,7 +339,7 @@ def test_input_and_outputs_must_be_different_files(tmp_path, source):
     rejected = write_input(tmp_path / "out.jsonl.rejected.jsonl")
     for one, output in ((source, source), (source, link), (rejected, tmp_path / "out.jsonl")):
         with pytest.raises(UsageError, match="is the input and would be written over"):
-            open_job(one, output, check=check_n, matches=same_n)
+            opened(one, output)
     assert source.read_text() == rejected.read_text() == write_input(tmp_path / "again.jsonl").read_text()
 
 
@@ -381,10 +353,10 @@ def test_paths_that_cannot_work_are_usage_errors(tmp_path, source):
             opened(source, output)
     for wrong, message in ((tmp_path / "none", "no such file"), (tmp_path, "not a regular file")):
         with pytest.raises(UsageError, match=message):
-            open_job(wrong, tmp_path / "out.jsonl", check=check_n, matches=same_n)
+            opened(wrong, tmp_path / "out.jsonl")
 
 
-def test_a_full_disk_is_told_and_the_job_continues_later(source, output):
+def test_job_continues_after_a_full_disk(source, output):
     """The limit on file size stands in for the full disk: write() fails in the middle of a chunk either way."""
     limit = EXPECTED.index('{"n": 7') + 5  # in the third chunk of three
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -403,7 +375,7 @@ def test_a_full_disk_is_told_and_the_job_continues_later(source, output):
 def test_kill_9_leaves_no_lock_behind(source, output):
     program = (
         "import os, signal, sys; from pathlib import Path; from tests.mitigate import test_io as t;"
-        "job = t.open_job(Path(sys.argv[1]), Path(sys.argv[2]), check=t.check_n, matches=t.same_n);"
+        "job = t.opened(Path(sys.argv[1]), Path(sys.argv[2]));"
         "job.run(lambda rs: t.double(rs) if rs[0]['n'] < 4 else os.kill(os.getpid(), signal.SIGKILL), chunk_size=2)"
     )
     root = Path(__file__).parents[2]

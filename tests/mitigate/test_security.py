@@ -86,22 +86,19 @@ def test_a_recipe_runs_no_code(text, tmp_path):
             read(path)
 
 
-@pytest.mark.parametrize(
-    ("source", "fault"),
-    [
-        ("import pickle", "imports pickle"),
-        ("from joblib import load", "imports joblib"),
-        ("eval(x)", "calls eval"),
-        ("import subprocess\nsubprocess.run(x, shell=True)", "starts a shell"),
-        ("os.system(x)", "starts a shell"),
-        ("torch.load(x)", "torch.load"),
-        ("np.load(x)", "np.load"),
-        ("yaml.load(x, Loader=yaml.Loader)", "without a safe loader"),
-        ("AutoModel.from_pretrained(x)", "no safetensors"),
-        ("AutoTokenizer.from_pretrained(x, trust_remote_code=True)", "runs code"),
-        ("AutoTokenizer.from_pretrained(x, trust_remote_code=args.trust)", "runs code"),
-    ],
-)
+@pytest.mark.parametrize(("source", "fault"), [
+    ("import pickle", "imports pickle"),
+    ("from joblib import load", "imports joblib"),
+    ("eval(x)", "calls eval"),
+    ("import subprocess\nsubprocess.run(x, shell=True)", "starts a shell"),
+    ("os.system(x)", "starts a shell"),
+    ("torch.load(x)", "torch.load"),
+    ("np.load(x)", "np.load"),
+    ("yaml.load(x, Loader=yaml.Loader)", "without a safe loader"),
+    ("AutoModel.from_pretrained(x)", "no safetensors"),
+    ("AutoTokenizer.from_pretrained(x, trust_remote_code=True)", "runs code"),
+    ("AutoTokenizer.from_pretrained(x, trust_remote_code=args.trust)", "runs code"),
+])  # fmt: skip
 def test_faults_are_seen(source, fault):
     assert fault in " ".join(faults(source))
     for fine in ("model.eval()", "re.compile(x)", "yaml.safe_load(x)", "torch.load(x, weights_only=True)"):

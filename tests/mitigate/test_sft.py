@@ -141,17 +141,14 @@ def test_drawn_questions_are_counted_once(tmp_path, base):
     assert len(set(questions)) < len(questions)
 
 
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
-        ({"pick": "labels", "weight_temperature": 1.0}, "labels have no score"),
-        ({"model": "./nowhere"}, "./nowhere: no such file"),
-        ({"baseline": "four"}, "expected one of the reference LLMs one, three, two, got 'four'"),
-        ({"test_share": 1e-9}, "leave 30 to train on and 0 held out"),
-        ({"training": {"epochs": 0}}, "training.epochs: .*greater than 0"),
-    ],
-)
-def test_mistakes_are_told_first(tmp_path, base, capsys, more, message):
+@pytest.mark.parametrize(("more", "message"), [
+    ({"pick": "labels", "weight_temperature": 1.0}, "labels have no score"),
+    ({"model": "./nowhere"}, "./nowhere: no such file"),
+    ({"baseline": "four"}, "expected one of the reference LLMs one, three, two, got 'four'"),
+    ({"test_share": 1e-9}, "leave 30 to train on and 0 held out"),
+    ({"training": {"epochs": 0}}, "training.epochs: .*greater than 0"),
+])  # fmt: skip
+def test_wrong_recipes_are_refused_first(tmp_path, base, capsys, more, message):
     path = recipe(tmp_path, base, **more)
     assert main(["run", str(path), "--output", str(tmp_path / "run")]) == 2
     assert re.search(message, capsys.readouterr().err)

@@ -1,8 +1,5 @@
 """ANAH rows become labelled sentences, what can't be aligned is counted; splits are disjoint and do not leak."""
 
-from __future__ import annotations
-
-import json
 import random
 from collections import Counter
 from pathlib import Path
@@ -26,6 +23,7 @@ from annotators.evaluation.anah import (
 )
 from mitigate.labels import check_labelled
 from tests.helpers.anah_fixture import TOPICS, made_topics, write_topics
+from tests.helpers.jsonl import read_rows
 
 
 def test_the_fixture_flattened() -> None:
@@ -62,7 +60,7 @@ def test_the_fixture_flattened() -> None:
     ]  # fmt: skip
 
 
-def test_other_ways_of_splitting_are_tried_when_ours_does_not_fit() -> None:
+def test_other_splits_are_tried_where_ours_misfits() -> None:
     answer = 'It is old. He said "Go. Now. Run." and left.\nThe end.'
     counts = [len(spans) for spans in splittings(answer)]
     assert len(set(counts)) > 1
@@ -74,7 +72,7 @@ def test_other_ways_of_splitting_are_tried_when_ours_does_not_fit() -> None:
     assert not report.left_out
 
 
-def test_rows_of_another_shape_are_counted_not_crashed_on() -> None:
+def test_rows_of_another_shape_are_counted() -> None:
     rows, report = flatten([
         {"name": "x"},
         {**TOPICS[1], "documents": None},
@@ -147,16 +145,13 @@ def test_splits_are_disjoint_and_do_not_leak() -> None:
     assert split_rows(rows, share=0.15, seed=4)[0] != splits
 
 
-def test_written_as_labelled_sentences(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_written_as_labelled_sentences(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
     source = write_topics(tmp_path / "topics.jsonl", [*made_topics(8), *TOPICS])
-    monkeypatch.setattr(
-        "sys.argv", ["anah_data", str(source), "--output", str(tmp_path / "rows.jsonl"), "--share", "0.2"]
-    )
+    out = tmp_path / "rows.jsonl"
+    monkeypatch.setattr("sys.argv", ["anah_data", str(source), "--output", str(out), "--share", "0.2"])
     anah_data.main()
-    rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text(encoding="utf-8").splitlines()]
+    rows = read_rows(out)
     assert {row["split"] for row in rows} == set(SPLITS)
     assert all(check_labelled(row) == [] for row in rows)
     assert "left out 3 answers" in capsys.readouterr().out
@@ -166,7 +161,7 @@ def test_written_as_labelled_sentences(
     assert "no such file" in capsys.readouterr().err
 
 
-def test_topics_that_share_a_document_or_a_question_stay_together() -> None:
+def test_topics_that_share_texts_stay_together() -> None:
     topics = made_topics(12)
     topics[1]["documents"] = topics[0]["documents"]
     topics[3]["selected_questions"][0] = "  WHEN was tower 2   built?"
@@ -187,7 +182,7 @@ def test_leaks_are_found() -> None:
         assert f"{name}s of unseen_topic are in train" in found
 
 
-def test_answers_that_are_in_train_are_dropped_from_the_test_parts() -> None:
+def test_answers_in_train_leave_the_test_parts() -> None:
     topics = made_topics(10)
     for topic in topics:
         topic["InternLM_answers"] = ["I do not know."] * 2

@@ -1,7 +1,5 @@
 """Evaluation of an annotator: a stand-in whose answers stand in its rows, so every figure can be counted."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -13,8 +11,8 @@ from annotators import LABELS, Fragment, SentenceAnnotation
 from annotators.evaluation.evaluate import evaluate, evidence, labelled, predict
 from annotators.evaluation.splits import assign_folds
 from mitigate.labels import fold_files, parse_fold, read_labelled
-from tests.helpers.evaluation_cases import DATA, FOUR_WAY, TWO_WAY, StandIn, labelled_row, linked_data, write_rows
-from tests.helpers.labelled_data import load_rows
+from tests.helpers.evaluation_cases import FOUR_WAY, TWO_WAY, StandIn, labelled_row, linked_data
+from tests.helpers.jsonl import read_rows, write_rows
 
 
 def _result(**options: Any) -> dict[str, Any]:
@@ -67,14 +65,14 @@ def test_what_became_of_each_label() -> None:
     assert labels["unsupported"]["predicted"] == {"contradictory": 1, "no_fact": 1}
 
 
-def test_supported_rows_of_a_two_way_source_enter_no_four_way_figure() -> None:
+def test_two_way_sources_enter_no_four_way_figure() -> None:
     rows = [labelled_row("0 supported 0.7", "supported"), labelled_row("1 supported 0.7", "unsupported")]
     rows += [labelled_row("2 supported 0.7", "supported")]
     flags = [r.two_way for r in labelled(rows, ["a", "a", "b"], ["x", "y", "z"])]
     assert flags == [True, True, False]  # the same source in a file without "unsupported" is four-way
 
 
-def test_the_annotator_sees_no_labels_and_gets_chunks_in_order() -> None:
+def test_annotator_sees_no_labels_and_ordered_chunks() -> None:
     rows = [labelled_row(f"{i} supported 0.5", "supported", fragments=["abcd"], correction="x") for i in range(600)]
     stand_in, steps = StandIn(), []
     sentences = labelled(rows, ["f"] * 600, ["g"] * 600)
@@ -85,7 +83,7 @@ def test_the_annotator_sees_no_labels_and_gets_chunks_in_order() -> None:
     assert {key for row in stand_in.seen for key in row} == {"id", "lang", "reference", "sentence"}
 
 
-def test_a_label_of_a_row_that_was_not_checked_does_not_count() -> None:
+def test_label_of_an_unchecked_row_is_wrong() -> None:
     rows = labelled(FOUR_WAY[:1], ["f"], ["g"])
     scores = dict.fromkeys(LABELS, 0.25)
     result = evaluate(rows, [SentenceAnnotation("Sentence 0.", 0, 11, "failed", "supported", scores)])
@@ -165,7 +163,7 @@ def test_reading_reports_each_bad_line(tmp_path: Path) -> None:
         assert expected in problem.expected, name
 
 
-def test_a_missing_source_is_the_file_name_and_an_empty_reference_is_fine(tmp_path: Path) -> None:
+def test_missing_source_is_the_file_name(tmp_path: Path) -> None:
     row = {"sentence": "Ein Satz. \ud83d", "reference": "", "label": "supported", "answer": "\ud83d"}
     path = tmp_path / "mine.dev.jsonl"
     path.write_text(json.dumps(row), encoding="utf-8")
@@ -174,27 +172,19 @@ def test_a_missing_source_is_the_file_name_and_an_empty_reference_is_fine(tmp_pa
     assert len(read_labelled([path], [0, 1, 2, 3, 4]).rows) == 1
 
 
-@pytest.mark.parametrize(
-    ("name", "folds"), [("test", (0,)), ("dev", (1,)), ("train", (2, 3, 4)), ("all", None), ("3", (3,))]
-)
-def test_fold_names(name: str, folds: tuple[int, ...] | None) -> None:
-    assert parse_fold(name) == folds
+def test_fold_names() -> None:
+    names = {"test": (0,), "dev": (1,), "train": (2, 3, 4), "all": None, "3": (3,)}
+    assert {name: parse_fold(name) for name in names} == names
+    for name in ("5", "-1", "tests", "", "²", "0.0"):
+        with pytest.raises(ValueError, match="expected test, dev, train, all, or 0 to 4; got"):
+            parse_fold(name)
 
 
-@pytest.mark.parametrize("name", ["5", "-1", "tests", "", "²", "0.0"])
-def test_wrong_fold_names(name: str) -> None:
-    with pytest.raises(ValueError, match="expected test, dev, train, all, or 0 to 4; got"):
-        parse_fold(name)
-
-
-def test_the_fold_of_a_row_does_not_depend_on_which_files_are_given(tmp_path: Path) -> None:
+def test_folds_do_not_depend_on_the_files_given(tmp_path: Path) -> None:
     files = linked_data(tmp_path)
-    rejected = write_rows(
-        tmp_path / "sentences" / "m.json.rejected.jsonl", [{"reference": "Text 1.", "answer": "A 2."}]
-    )
-    assert fold_files([files[0]]) == sorted(path.resolve() for path in files)
-    assert rejected not in fold_files([files[0]])
-    whole = [json.loads(line) for file in files for line in file.read_text("utf-8").splitlines()]
+    write_rows(tmp_path / "sentences" / "m.json.rejected.jsonl", [{"reference": "Text 1.", "answer": "A 2."}])
+    assert fold_files([files[0]]) == sorted(path.resolve() for path in files)  # rejected lines are no data
+    whole = [row for file in files for row in read_rows(file)]
     expected = {row["id"]: fold for row, fold in zip(whole, assign_folds(whole), strict=True)}
     assert expected["a"] == expected["b"]
     for given in ([files[0]], [files[1]], files[:2]):
@@ -205,13 +195,3 @@ def test_the_fold_of_a_row_does_not_depend_on_which_files_are_given(tmp_path: Pa
             assert read.n_valid == 41 * len(given)
         assert found == {id: expected[id] for id in found}
         assert len(found) == 41 * len(given)
-
-
-def test_folds_and_groups_equal_those_of_all_files() -> None:
-    if not DATA.is_dir():
-        pytest.skip("skipped: data not here")
-    name = "sentences/factcheckgpt"
-    expected = {r["id"]: (r["group"], r["fold"]) for r in load_rows() if r["file"] == name}
-    found = {row.row["id"]: (row.group, 0) for row in read_labelled([DATA / f"{name}.dev.jsonl"], [0]).rows}
-    assert found == {id: place for id, place in expected.items() if place[1] == 0}
-    assert len(found) > 50

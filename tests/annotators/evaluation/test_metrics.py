@@ -1,7 +1,5 @@
 """The figures, by hand on a few rows and against scikit-learn on many."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -60,10 +58,8 @@ def test_drawn_shares_and_f1_equal_sklearn() -> None:
     expected = sk.f1_score(gold, predicted, average="macro", sample_weight=weights)
     assert m.macro_f1_statistic(gold, predicted, [False] * 300)(weights) == pytest.approx(expected)
     factual = [i for i in range(300) if gold[i] != "no_fact"]
-    truth, called = (
-        [gold[i] == "supported" for i in factual],
-        [predicted[i] in ("supported", "no_fact") for i in factual],
-    )
+    truth = [gold[i] == "supported" for i in factual]
+    called = [predicted[i] in ("supported", "no_fact") for i in factual]
     expected = sk.balanced_accuracy_score(truth, called, sample_weight=weights[factual])
     assert figures["balanced_accuracy"](weights) == pytest.approx(expected)
 
@@ -262,7 +258,7 @@ def test_paired_difference_sees_what_two_intervals_hide() -> None:
     assert nothing == {"difference": None, "low": None, "high": None, "share_above_0": None}
 
 
-def test_mean_of_parts_leaves_out_what_does_not_exist() -> None:
+def test_mean_of_parts_leaves_out_missing_ones() -> None:
     parts = [
         (np.array([0, 1]), lambda w: float(w.sum())),
         (np.array([2]), lambda w: float(w.sum())),
@@ -272,17 +268,16 @@ def test_mean_of_parts_leaves_out_what_does_not_exist() -> None:
     assert mean_of([(np.array([0]), lambda _: None)])(np.ones(1)) is None
 
 
-def test_intervals_of_a_summary_hold_the_figure_and_repeat() -> None:
+def test_summary_intervals_hold_the_figures_and_repeat() -> None:
     rng = np.random.default_rng(5)
     gold = [str(g) for g in rng.choice(LABELS, 400)]
     predicted = [g if rng.random() < 0.6 else "supported" for g in gold]
     groups = [i // 2 for i in range(400)]
     first = m.summarise(gold, predicted, groups=groups, seed=7)
     assert first["n_groups"] == 200
-    low, high = first["intervals"]["balanced_accuracy"]
-    assert low < first["balanced_accuracy"] < high
-    low, high = first["intervals"]["accuracy"]
-    assert low < first["accuracy"] < high
+    for name in ("balanced_accuracy", "accuracy"):
+        low, high = first["intervals"][name]
+        assert low < first[name] < high
     assert first["intervals"]["auc"] is None  # no scores
     assert m.summarise(gold, predicted, groups=groups, seed=7) == first
 

@@ -1,19 +1,18 @@
 """The split: groups joined by hand, folds recomputed with hashlib, no text of one fold in another."""
 
-from __future__ import annotations
-
 import hashlib
+import itertools
 import random
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from annotators.evaluation.splits import FOLD_NAMES, N_FOLDS, assign_folds, fold_of, group_rows
-from tests.helpers.labelled_data import DATA, TRAINABLE, load_rows
+from annotators.evaluation.splits import assign_folds, fold_of, group_rows
+from tests.helpers.labelled_data import DATA, load_rows
 
 
 def _sha(text: str) -> str:
@@ -36,31 +35,19 @@ def test_rows_are_joined_through_other_rows() -> None:
     texts = ["r1", "a1", "s1", "r2", "s2", "r3", "s4"]
     assert groups[0] == min(map(_sha, texts))
     assert groups[4] == min(_sha("r5"), _sha("s5"))
-
-
-def test_a_text_joins_whatever_field_it_stands_in() -> None:
-    groups = group_rows([{"sentence": "The claim.", "reference": "a"}, {"answer": "the  CLAIM.\n", "reference": "b"}])
-    assert groups[0] == groups[1]
-
-
-def test_a_row_without_texts_is_alone_by_its_id() -> None:
-    groups = group_rows([{"id": "x"}, {"id": "y"}, {"id": "x", "reference": ""}])
-    assert groups[0] == groups[2] == _sha("x") != groups[1]
+    # A text joins whatever its field; a row without texts stands by its id.
+    found = group_rows([{"sentence": "The claim.", "reference": "a"}, {"answer": "the  CLAIM.\n", "reference": "b"}])
+    assert found[0] == found[1]
+    found = group_rows([{"id": "x"}, {"id": "y"}, {"id": "x", "reference": ""}])
+    assert found[0] == found[2] == _sha("x") != found[1]
 
 
 def test_fold_is_sha256_of_the_group_mod_five() -> None:
     rows = [{"reference": f"Document {i}", "sentence": f"Claim {i}"} for i in range(50)]
-    expected = []
-    for i in range(50):
-        name = min(_sha(f"document {i}"), _sha(f"claim {i}"))
-        expected.append(int.from_bytes(hashlib.sha256(name.encode()).digest(), "big") % 5)
+    names = [min(_sha(f"document {i}"), _sha(f"claim {i}")) for i in range(50)]
+    expected = [int(_sha(name), 16) % 5 for name in names]
     assert assign_folds(rows) == expected
     assert set(expected) == {0, 1, 2, 3, 4}
-
-
-def test_the_folds_have_names() -> None:
-    assert FOLD_NAMES == {"test": (0,), "dev": (1,), "train": (2, 3, 4)}
-    assert sorted(fold for folds in FOLD_NAMES.values() for fold in folds) == list(range(N_FOLDS))
 
 
 def _components(rows: list[dict[str, str]]) -> list[int]:
@@ -84,9 +71,8 @@ some_rows = st.lists(st.fixed_dictionaries({"reference": letters, "answer": lett
 @given(some_rows, st.randoms())
 def test_groups_are_the_connected_parts_in_any_order(rows: list[dict[str, str]], rng: random.Random) -> None:
     groups, parts = group_rows(rows), _components(rows)
-    for i in range(len(rows)):
-        for j in range(len(rows)):
-            assert (groups[i] == groups[j]) == (parts[i] == parts[j])
+    for i, j in itertools.combinations(range(len(rows)), 2):
+        assert (groups[i] == groups[j]) == (parts[i] == parts[j])
     order = list(range(len(rows)))
     rng.shuffle(order)
     shuffled = group_rows([rows[i] for i in order])
@@ -113,26 +99,3 @@ def test_no_text_of_one_fold_occurs_in_another(rows: list[dict[str, Any]]) -> No
     assert len(folds) > 30_000
     shared = [text[:80] for text, found in folds.items() if len(found) > 1]
     assert shared == []
-
-
-def test_folds_of_the_data_are_recomputed_from_their_groups(rows: list[dict[str, Any]]) -> None:
-    assert assign_folds(rows) == [int(_sha(row["group"]), 16) % 5 for row in rows]
-    size = Counter(row["fold"] for row in rows)
-    assert sum(size.values()) == len(rows) > 30_000
-    assert all(0.1 < size[fold] / len(rows) < 0.4 for fold in range(5)), size
-
-
-def test_trainable_is_what_the_data_page_allows() -> None:
-    page = DATA / "README.md"
-    if not page.is_file():
-        pytest.skip("skipped: data not here")
-    (paragraph,) = re.findall(r"## Trainable and evaluation-only\n(.*?)\n## ", page.read_text("utf-8"), re.DOTALL)
-    (bold,) = re.findall(r"\*\*(.+?)\*\* \(and spans/(\w+)\)", paragraph)
-    assert set(re.split(r",\s*", bold[0])) | {bold[1]} == TRAINABLE
-    named = {
-        path.name.split(".")[0] for folder in ("sentences", "binary", "spans") for path in (DATA / folder).iterdir()
-    }
-    assert named >= TRAINABLE
-    forbidden = set(re.findall(r"\w+", paragraph.split("Everything else")[1].split("all of fewl")[0]))
-    assert not forbidden & TRAINABLE
-    assert {"climate_fever", "healthver", "ocnli"} <= forbidden

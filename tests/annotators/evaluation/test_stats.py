@@ -1,7 +1,5 @@
 """`mitigate stats`: accumulation against brute force, agreement against scikit-learn, and what files say."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from pathlib import Path
@@ -12,6 +10,7 @@ import pytest
 from annotators.evaluation.agreement import Judged, accumulation, agreement, counts_of, expected_counts, kappa, overlap
 from mitigate.cli.main import main
 from mitigate.labels import read_answers
+from tests.helpers.jsonl import write_rows as write
 
 DATA = Path(__file__).parents[4] / "shared" / "data"
 
@@ -23,13 +22,13 @@ def test_counts_of_one_answer() -> None:
 
 
 @pytest.mark.parametrize(("n", "h"), [(n, h) for n in range(1, 7) for h in range(n + 1)])
-def test_random_order_in_closed_form_is_the_mean_over_all_orders(n: int, h: int) -> None:
+def test_expected_counts_are_means_over_all_orders(n: int, h: int) -> None:
     orders = set(itertools.permutations([True] * h + [False] * (n - h)))
     mean = np.mean([counts_of(order) for order in orders], axis=0)  # all distinct orders are equally likely
     np.testing.assert_allclose(expected_counts(n, h), mean, atol=1e-12)
 
 
-def test_a_snowball_is_told_from_bad_answers() -> None:
+def test_snowballing_differs_from_bad_answers() -> None:
     """Answers that are all wrong or all right: a difference of 1, and no effect of order."""
     found = accumulation([[True] * 3] * 20 + [[False] * 3] * 20, n_resamples=200)
     assert found["after_some"].value == 1.0
@@ -109,28 +108,14 @@ def annotated(answer: str, labels: list[str | None], **more: object) -> dict[str
     return {"answer": answer, "reference": "r", "question": "q", "sentences": sentences, "language": "en", **more}
 
 
-def write(path: Path, rows: list[dict[str, object]]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
-
-
 def test_both_kinds_of_files_are_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    records = write(
-        tmp_path / "a.jsonl",
-        [
-            annotated("One.Two.Three.", ["supported", None, "contradictory"], source="with|out"),
-            {"answer": "x", "reference": "r", "sentences": [{"text": "y"}]},
-            annotated("One.", ["wrong"]),
-        ],
-    )
-    rows = write(
-        tmp_path / "b.jsonl",
-        [
-            {"sentence": s, "answer": "Red. Blue.", "reference": "r", "label": label, "source": "s", "lang": "zh"}
-            for s, label in (("Blue.", "unsupported"), ("Red.", "supported"))
-        ]
-        + [{"sentence": "Alone.", "reference": "r", "label": "no_fact", "id": 1}],
-    )
+    good = annotated("One.Two.Three.", ["supported", None, "contradictory"], source="with|out")
+    bad = {"answer": "x", "reference": "r", "sentences": [{"text": "y"}]}
+    records = write(tmp_path / "a.jsonl", [good, bad, annotated("One.", ["wrong"])])
+    shared = {"answer": "Red. Blue.", "reference": "r", "source": "s", "lang": "zh"}
+    pair = [{**shared, "sentence": s, "label": x} for s, x in (("Blue.", "unsupported"), ("Red.", "supported"))]
+    alone = {"sentence": "Alone.", "reference": "r", "label": "no_fact", "id": 1}
+    rows = write(tmp_path / "b.jsonl", [*pair, alone])
     answers, rejected = read_answers([records, rows])
     assert rejected == 2
     first, second, third = answers
@@ -142,21 +127,17 @@ def test_both_kinds_of_files_are_read(tmp_path: Path, capsys: pytest.CaptureFixt
     page = tmp_path / "page.md"
     files = ["--input", str(records), str(rows), "--output", str(page)]
     capsys.readouterr()
-    code = main(["stats", *files, "--resamples", "0", "--whole", "0.5", "--json"])
-    assert code == 3
-    text = page.read_text("utf-8")
-    assert "| with&#124;out (en) | 1 | 2 | 50.00 | 50.00 | 0.00 | 0.00 | 1 |" in text
+    assert main(["stats", *files, "--resamples", "0", "--whole", "0.5", "--json"]) == 3
+    assert "| with&#124;out (en) | 1 | 2 | 50.00 | 50.00 | 0.00 | 0.00 | 1 |" in page.read_text("utf-8")
     figures = json.loads(capsys.readouterr().out)
     # (supported, contradictory) and (supported, unsupported): both second sentences come after none
     assert figures["all"]["accumulation"]["after_none"] == {"value": 1.0, "interval": None, "n": 2}
 
 
 def test_agreement_of_two_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    a = write(
-        tmp_path / "a.jsonl", [annotated("One.Two.", ["supported", "unverifiable"]), annotated("Three.", ["supported"])]
-    )
-    b = write(
-        tmp_path / "b.jsonl", [annotated("One.Two.", ["supported", "contradictory"]), annotated("Four.", ["supported"])]
+    a, b = (
+        write(tmp_path / name, [annotated("One.Two.", ["supported", second]), annotated(other, ["supported"])])
+        for name, second, other in (("a.jsonl", "unverifiable", "Three."), ("b.jsonl", "contradictory", "Four."))
     )
     assert main(["stats", "--agreement", str(a), str(b), "--resamples", "10"]) == 0
     out = capsys.readouterr().out
@@ -166,8 +147,13 @@ def test_agreement_of_two_files(tmp_path: Path, capsys: pytest.CaptureFixture[st
     write(b, [annotated("Nine.", ["supported"])])
     assert main(["stats", "--agreement", str(a), str(b)]) == 2
     assert "no judged sentence of the same answer in common" in capsys.readouterr().err
-    assert main(["stats"]) == 2
-    assert main(["stats", "--input", str(tmp_path / "none.jsonl")]) == 2
+    assert main(["stats"]) == main(["stats", "--input", str(tmp_path / "none.jsonl")]) == 2
+    write(b, [{"reference": "It opened in 1931.", "answer": "It opened in 1932."}])
+    capsys.readouterr()
+    assert main(["stats", "--input", str(b)]) == 3
+    told = capsys.readouterr().err
+    assert "b.jsonl:1: sentences: expected the list that `mitigate annotate` writes, got nothing" in told
+    assert "label:" not in told  # it is no labelled sentence that lacks its label
 
 
 def test_whole_answers_of_the_data(capsys: pytest.CaptureFixture[str]) -> None:
@@ -179,11 +165,3 @@ def test_whole_answers_of_the_data(capsys: pytest.CaptureFixture[str]) -> None:
     assert rejected == 0
     assert len(whole) == 178
     assert sum(len(a.sentences) for a in answers) == 725
-
-
-def test_a_record_that_was_not_annotated_is_told_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "in.jsonl").write_text('{"reference": "It opened in 1931.", "answer": "It opened in 1932."}\n')
-    assert main(["stats", "--input", str(tmp_path / "in.jsonl")]) == 3
-    told = capsys.readouterr().err
-    assert "in.jsonl:1: sentences: expected the list that `mitigate annotate` writes, got nothing" in told
-    assert "label:" not in told

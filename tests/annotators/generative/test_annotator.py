@@ -47,7 +47,7 @@ def test_correct_and_sloppy_models_are_read(protocol: str, play: Callable[[dict[
 
 
 def test_early_exits_save_calls_and_late_documents() -> None:
-    """Of 4 sentences: no fact 1 turn, supported and contradictory 3, without evidence 2: 9 requests instead of 12."""
+    """Four sentences: no fact 1 turn, supported and contradictory 3, without evidence 2: 9 requests instead of 12."""
     with annotating(correct) as server:
         annotator(server, protocol="three-turn", prompt="plain/question-first").annotate_batch(RECORDS[:1])
         assert Counter(len(body["messages"]) for body in server.requests) == {1: 4, 3: 3, 5: 2}
@@ -89,9 +89,7 @@ def test_untrusted_text_forges_nothing_in_prompts() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.text(), st.text(), st.text(), st.sampled_from(built_in()), st.sampled_from(ORDERS))
-def test_no_input_changes_the_frame_of_prompts(
-    reference: str, question: str, sentence: str, template: Any, order: Any
-) -> None:
+def test_no_input_changes_the_frame_of_prompts(reference, question, sentence, template, order):
     inputs = {"reference": reference, "question": question, "sentence": sentence, "points": reference}
     plain = {name: "w" for name in inputs}
     for turn in range(len(template.turns)):
@@ -273,7 +271,7 @@ def test_the_second_pass_finds_what_the_window_lacked() -> None:
         assert judge.predict([{"sentence": "The bridge opened in 1931.", "reference": LONG}])[0].label == "unverifiable"
 
 
-def test_an_answer_window_does_not_depend_on_the_batch() -> None:
+def test_answer_window_does_not_depend_on_the_batch() -> None:
     row = {"reference": LONG, "answer": LONG_ANSWER, "sentence": "It is 530 metres long."}
     with annotating(correct) as server:
         judge = annotator(server, Words(), window="answer", window_tokens=80)

@@ -59,25 +59,22 @@ def test_the_template_of_the_docs_is_one(tmp_path: Path) -> None:
 THREE = "- name: v2\n  protocol: three-turn\n  language: en\n"
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("a: 1", "expected a list of templates"),
-        ("- [", "expected a YAML file"),
-        ("- 3", "number 1: expected keys and values, got int"),
-        (GOOD.replace("tagged", "single"), "expected protocol to be one of tagged, three-turn, got 'single'"),
-        (GOOD.replace("language: en", "language: fr"), "expected language to be en or zh, got 'fr'"),
-        (GOOD.replace("prompt:", "promt:"), "unknown key 'promt'; a tagged template has the keys name"),
-        (GOOD.replace(" {question} ", " "), r"the field \{question\} must be in the prompt"),
-        (GOOD.replace("{reference}", "{document}"), r"unknown field \{document\}"),
-        (GOOD.replace("{reference}", "{referenc}"), r"did you mean \{reference\}"),
-        (GOOD.replace("Q ", "{points} "), r"\{points\} is known in the turn 'type' only"),
-        (GOOD + GOOD, "mine tagged en is there twice"),
-        (GOOD.replace("name: mine", "name: random"), "can't be a name"),
-        (THREE + "  facts: '{sentence} {question}'\n  points: '{reference}'\n", "expected type to be a text, got None"),
-        (THREE + "  facts: '{sentence} {question}'\n  points: x\n  type: y\n", r"the field \{reference\} must be in the turns"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "message"), [
+    ("a: 1", "expected a list of templates"),
+    ("- [", "expected a YAML file"),
+    ("- 3", "number 1: expected keys and values, got int"),
+    (GOOD.replace("tagged", "single"), "expected protocol to be one of tagged, three-turn, got 'single'"),
+    (GOOD.replace("language: en", "language: fr"), "expected language to be en or zh, got 'fr'"),
+    (GOOD.replace("prompt:", "promt:"), "unknown key 'promt'; a tagged template has the keys name"),
+    (GOOD.replace(" {question} ", " "), r"the field \{question\} must be in the prompt"),
+    (GOOD.replace("{reference}", "{document}"), r"unknown field \{document\}"),
+    (GOOD.replace("{reference}", "{referenc}"), r"did you mean \{reference\}"),
+    (GOOD.replace("Q ", "{points} "), r"\{points\} is known in the turn 'type' only"),
+    (GOOD + GOOD, "mine tagged en is there twice"),
+    (GOOD.replace("name: mine", "name: random"), "can't be a name"),
+    (THREE + "  facts: '{sentence} {question}'\n  points: '{reference}'\n", "expected type to be a text, got None"),
+    (THREE + "  facts: '{sentence} {question}'\n  points: x\n  type: y\n", r"the field \{reference\} must be in the turns"),
+])  # fmt: skip
 def test_wrong_templates_are_explained(text: str, message: str, tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text(text)
@@ -87,18 +84,15 @@ def test_wrong_templates_are_explained(text: str, message: str, tmp_path: Path) 
         load_annotator("generative:transformers:/no/such/folder", templates=file, prompt="mine")
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"protocol": "two-turn"}, "protocol: expected one of tagged, three-turn, got 'two-turn'"),
-        ({"window": "page"}, "window: expected one of sentence, answer, whole"),
-        ({"prompt": "nice"}, "no such wording; expected plain, inspector, steps, rules, brief, or random"),
-        ({"prompt": "plain/backwards"}, "expected NAME/reference-first or NAME/question-first"),
-        ({"max_retries": -1}, "max_retries: expected a whole number of at least 0, got -1"),
-        ({"window_tokens": 0}, "window_tokens: expected a whole number of at least 1"),
-        ({"templates": "/no/such/file"}, "expected a YAML file"),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), [
+    ({"protocol": "two-turn"}, "protocol: expected one of tagged, three-turn, got 'two-turn'"),
+    ({"window": "page"}, "window: expected one of sentence, answer, whole"),
+    ({"prompt": "nice"}, "no such wording; expected plain, inspector, steps, rules, brief, or random"),
+    ({"prompt": "plain/backwards"}, "expected NAME/reference-first or NAME/question-first"),
+    ({"max_retries": -1}, "max_retries: expected a whole number of at least 0, got -1"),
+    ({"window_tokens": 0}, "window_tokens: expected a whole number of at least 1"),
+    ({"templates": "/no/such/file"}, "expected a YAML file"),
+])  # fmt: skip
 def test_wrong_options_are_explained(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         load_annotator("generative:transformers:/no/such/folder", **options)

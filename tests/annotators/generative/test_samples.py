@@ -1,7 +1,5 @@
 """Training samples of the generative annotator are what it is asked, and read back as gold."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Any

@@ -9,8 +9,6 @@ import torch
 
 from annotators import Annotation, load_annotator
 from annotators.generative.prompts import load_templates
-from annotators.generative.tagged import ParseFailure, parse_tagged
-from engines import Sampling, load_engine
 from engines.checkpoint import prompt_ids
 from tests.helpers.tiny_chat import build_tiny_chat
 from tests.helpers.transformers_server import Served, served
@@ -73,7 +71,7 @@ def judge(name: str, template: Path, answer: str) -> Annotation:
     return annotator.annotate(reference=REFERENCE, question="red or blue?", answer=answer)
 
 
-def test_a_served_checkpoint_and_the_same_one_in_this_process(tiny: tuple[Served, Path]) -> None:
+def test_served_checkpoint_equals_the_local_one(tiny: tuple[Served, Path]) -> None:
     server, template = tiny
     answer = "Hello! The box is red. The box is blue."
     remote = judge(server.name, template, answer)
@@ -89,29 +87,3 @@ def test_a_served_checkpoint_and_the_same_one_in_this_process(tiny: tuple[Served
         assert sentence.scores is not None
         assert sum(sentence.scores.values()) == pytest.approx(1)
         assert sentence.scores[sentence.label] > 0.5  # type: ignore[index]
-
-
-def test_what_it_was_not_taught_is_read_as_strictly(tiny: tuple[Served, Path]) -> None:
-    """Its reply to another sentence, fetched without the annotator, is read or refused for the same reason."""
-    server, template = tiny
-    sentence = "Jackdaws love my big sphinx of quartz 17."
-    inputs = {"reference": REFERENCE, "question": "red or blue?", "sentence": sentence}
-    prompt = load_templates(template)[0].fill(0, "reference-first", inputs)
-    sampling = Sampling(160, logprobs=True)
-    reply = (
-        load_engine(f"transformers:{server.folder}", device="cpu")
-        .chat([[{"role": "user", "content": prompt}]], sampling)[0]
-        .samples[0]
-    )
-    judged = judge(server.name, template, sentence).sentences[0]
-    try:
-        if reply.finish_reason == "length":
-            raise ParseFailure("truncated")
-        tagged = parse_tagged(reply.text)
-    except ParseFailure as failure:
-        assert failure.name == judged.problems[0] or judged.status == "checked"  # noqa: PT017  (read at the second try)
-    else:
-        if all(old in sentence for old, _ in tagged.corrections):
-            assert (judged.label, judged.problems) == (tagged.label, ())
-        else:
-            assert judged.problems[:1] in ((), ("correction_not_in_sentence",))

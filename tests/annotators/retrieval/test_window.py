@@ -1,7 +1,5 @@
 """Passages, BM25, fusion and the windows: hand-derived values, rank_bm25 as a second opinion, hostile references."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
@@ -218,19 +216,16 @@ def test_window_holds_evidence_in_document_order() -> None:
     assert [index.passages[place] for place in window.places] == list(window.passages)
 
 
-@pytest.mark.parametrize(
-    ("reference", "budget", "query", "expected"),
-    [
-        # 5 + 2 tokens; the passage of 8 + 1 no longer fits and is passed over whole
-        ("Zebra zebra zebra runs. Zebra " + "word " * 6 + "end. Zebra. " + "None of it. " * 3, 8, "zebra",
-         ["Zebra zebra zebra runs.", "Zebra."]),
-        # a budget smaller than a sentence still gets the best piece
-        ("Some words stand here first of all. The rare zebra ran off today again.", 4, "zebra", ["The rare zebra ran"]),
-        # equal passages are taken once: 3 + 5 + 3 tokens
-        ("Zebras run. " * 30 + "Zebras sleep at night. " + "Lions eat. " * 30, 12, "Do zebras sleep or run?",
-         ["Zebras run.", "Zebras sleep at night.", "Lions eat."]),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("reference", "budget", "query", "expected"), [
+    # 5 + 2 tokens; the passage of 8 + 1 no longer fits and is passed over whole
+    ("Zebra zebra zebra runs. Zebra " + "word " * 6 + "end. Zebra. " + "None of it. " * 3, 8, "zebra",
+     ["Zebra zebra zebra runs.", "Zebra."]),
+    # a budget smaller than a sentence still gets the best piece
+    ("Some words stand here first of all. The rare zebra ran off today again.", 4, "zebra", ["The rare zebra ran"]),
+    # equal passages are taken once: 3 + 5 + 3 tokens
+    ("Zebras run. " * 30 + "Zebras sleep at night. " + "Lions eat. " * 30, 12, "Do zebras sleep or run?",
+     ["Zebras run.", "Zebras sleep at night.", "Lions eat."]),
+])  # fmt: skip
 def test_passages_are_taken_till_the_budget(reference: str, budget: int, query: str, expected: list[str]) -> None:
     assert texts_of(select([(index_one(reference, budget=budget), query)])[0]) == expected
 

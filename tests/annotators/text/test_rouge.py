@@ -1,7 +1,5 @@
 """ROUGE-L against rouge-score, in English and by hand in Chinese."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from rouge_score import rouge_scorer

@@ -1,7 +1,5 @@
 """The sentence splitter: labelled cases, invariants on any text, real answers, and linear time."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,12 +29,6 @@ def assert_lossless(text: str, spans: list[tuple[int, int]] | None = None) -> No
         assert text[start:end] == text[start:end].strip()
         position = end
     assert text[position:].strip() == "", text[position:]
-
-
-def test_the_set_is_large_and_in_both_languages() -> None:
-    count = {language: sum(case[0] == language for case in CASES) for language in ("en", "zh")}
-    assert count["en"] >= 80
-    assert count["zh"] >= 40
 
 
 @pytest.mark.parametrize(("text", "expected"), [pytest.param(c[2], c[3], id=f"{c[0]}-{c[1]}") for c in CASES])
@@ -92,9 +84,7 @@ APART = [c for c in APART if c[0] == "zh" or c[2] != c[2].lower()]
 
 
 @pytest.mark.parametrize(("first", "second"), list(zip(APART, APART[1:] + APART[:1], strict=True)))
-def test_a_blank_line_separates(
-    first: tuple[str, str, str, list[str]], second: tuple[str, str, str, list[str]]
-) -> None:
+def test_a_blank_line_separates(first, second):
     assert pieces(f"{first[2]}\n\n{second[2]}") == first[3] + second[3]
 
 
@@ -153,7 +143,7 @@ def test_time_is_linear_on_monotonous_text(unit: str, count: int | None) -> None
     assert large < 1.0  # measured: 0.001 to 0.15 s
 
 
-def test_a_run_of_20_000_characters_without_a_space() -> None:
+def test_long_runs_without_a_space() -> None:
     assert pieces("a" * 20_000) == ["a" * 20_000]
     assert pieces("It is " + "ab.cd/e?f=g" * 2_000 + ". Yes.")[-1] == "Yes."
     assert len(pieces("字" * 20_000 + "。好。")) == 2

@@ -1,13 +1,10 @@
 """`mitigate annotate`: one answer, files of records, generative annotators, and runs that are stopped on the way."""
 
-from __future__ import annotations
-
 import io
 import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -19,9 +16,11 @@ import pytest
 
 import annotators
 from mitigate.cli.main import main
-from tests.helpers.annotate_program import ANSWERS, REFERENCE, ROOT, mitigate, read, start, write_records
+from tests.helpers.annotate_program import ANSWERS, REFERENCE, mitigate, start, write_records
 from tests.helpers.annotator_server import annotating, correct
 from tests.helpers.engines_server import Reply, completion, error
+from tests.helpers.jsonl import read_rows as read
+from tests.helpers.jsonl import write_rows
 from tests.helpers.standin import ExactAnnotator
 
 Capsys = pytest.CaptureFixture[str]
@@ -67,9 +66,7 @@ def test_one_answer_prints_the_report(one: list[str], tmp_path: Path, exact: Exa
     assert "<del>3</del><ins>2</ins>" in (tmp_path / "new" / "page.html").read_text()
 
 
-def test_standard_input_is_read_exactly(
-    one: list[str], exact: ExactAnnotator, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_standard_input_is_read_exactly(one, exact, capsys, monkeypatch):
     typed = "\ufeffThe sky is blue.\r\n Ünïcode 中 \U0001f600.\n".encode()
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(typed)))
     assert run(*one[:2], "--answer", "-", "--json") == 0
@@ -94,6 +91,7 @@ def test_terminals_without_unicode_or_colour(one: list[str], tmp_path: Path) -> 
 
 ONE = ["--reference", "r.txt", "--answer", "a.txt"]
 MANY = ["--input", "in.jsonl", "--output", "o"]
+LLM = ["--annotator", "generative:openai:m"]
 WRONG = [
     ([], "--reference and --answer missing: give --reference FILE and --answer FILE"),
     (["--reference", "r.txt"], "--answer missing: give --reference FILE and --answer FILE"),
@@ -114,33 +112,19 @@ WRONG = [
     (["--input", "in.jsonl", "--output", "a.txt"], "cannot continue a.txt: its line 1 is not a result of line 1"),
     ([*MANY, "--chunk-size", "0"], "--chunk-size: expected 1 or more, got 0"),
     ([*MANY, "--chunk-size", "x"], "--chunk-size: expected 1 or more, got x"),
-    (
-        [*MANY, "--calibration", "none.json"],
-        "--calibration: expected a file of `mitigate calibrate`; none.json: No such",
-    ),
+    ([*MANY, "--calibration", "none.json"], "--calibration: expected a file of `mitigate calibrate`; none.json: No"),
     (["--inptu", "in.jsonl"], "unrecognized arguments: --inptu"),
     ([*MANY, "--window", "whole"], "--window: only with --annotator generative:"),
-    (
-        [*MANY, "--annotator", "generative:ollama:m"],
-        "expected KIND:MODEL[@BASE_URL] with KIND one of transformers, vllm",
-    ),
-    ([*MANY, "--annotator", "generative:openai:m", "--prompt", "nice"], "no such wording; expected plain, inspector"),
-    ([*MANY, "--annotator", "generative:openai:m", "--templates", "none.yaml"], "none.yaml: expected a YAML file"),
-    (
-        [*MANY, "--annotator", "generative:openai:m", "--max-retries", "-1"],
-        "max_retries: expected a whole number of at",
-    ),
-    (
-        [*MANY, "--annotator", "generative:transformers:m", "--concurrency", "2"],
-        "--concurrency: expected 1 or more, and",
-    ),
+    ([*MANY, *LLM[:1], "generative:ollama:m"], "expected KIND:MODEL[@BASE_URL] with KIND one of transformers, vllm"),
+    ([*MANY, *LLM, "--prompt", "nice"], "no such wording; expected plain, inspector"),
+    ([*MANY, *LLM, "--templates", "none.yaml"], "none.yaml: expected a YAML file"),
+    ([*MANY, *LLM, "--max-retries", "-1"], "max_retries: expected a whole number of at"),
+    ([*MANY, *LLM[:1], "generative:transformers:m", "--concurrency", "2"], "--concurrency: expected 1 or more, and"),
 ]
 
 
-@pytest.mark.parametrize(("args", "message"), WRONG, ids=range(len(WRONG)))
-def test_wrong_usage_is_told_before_loading(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys, args: list[str], message: str
-) -> None:
+@pytest.mark.parametrize(("args", "message"), WRONG)
+def test_wrong_usage_is_explained_before_loading(tmp_path, monkeypatch, capsys, args, message):
     def load(name: str, **_: Any) -> None:
         raise AssertionError("a model was loaded")
 
@@ -187,41 +171,28 @@ def test_another_annotator_does_not_continue(tmp_path: Path, exact: ExactAnnotat
 
 
 def test_a_file_is_annotated_and_reported(tmp_path: Path, exact: ExactAnnotator, capsys: Capsys) -> None:
-    source, output = write_records(tmp_path / "in.jsonl", 6), tmp_path / "out" / "o.jsonl"
-    files = ["--input", source, "--output", output, "--html", tmp_path / "out" / "page.html"]
+    source, output = write_records(tmp_path / "in.jsonl", 51), tmp_path / "out" / "o.jsonl"
+    page = output.with_name("page.html")
+    files = ["--input", source, "--output", output, "--html", page]
     assert run(*files) == 0
     out, err = capsys.readouterr()
-    rows = read(output)
-    assert [row["id"] for row in rows] == list(range(6))
-    assert [row["note"] for row in rows] == [[i] for i in range(6)]  # extra keys pass through
-    assert [s["label"] for s in rows[1]["sentences"]] == ["contradictory", "no_fact"]
-    assert re.search(r"6 records, 10 sentences in [\d.]+ s \([\d,.]+ sentences/s\)", err)
-    text = " ".join(out.split())
-    # labels of three records: s | c n | u s, twice; (2 c + 2 u) / (2·2 s + 2 c + 2 u) = 4/8
-    assert "records 6 sentences 10 ✓ supported 4 (40 %) ✗ contradictory 2 (20 %) ? unverifiable 2 (20 %)" in text
-    assert "hallucination rate 50 % of 8 judged factual sentences (95 % interval over records: " in text
+    assert [(row["id"], row["note"]) for row in read(output)] == [(i, [i]) for i in range(51)]  # extra keys stay
+    assert re.search(r"51 records, 85 sentences in [\d.]+ s \([\d,.]+ sentences/s\)", err)
+    # labels of three records: s | c n | u s; (1 c + 1 u) / (2 s + 1 c + 1 u) = 2/4
+    assert "hallucination rate 50 % of 68 judged factual sentences (95 % interval over records: " in " ".join(
+        out.split()
+    )
+    assert "evidence" not in out  # of a long file, totals only
     assert "\x1b" not in out + err
     assert "annotating" not in err  # no progress bar where nobody looks
-    page = (tmp_path / "out" / "page.html").read_bytes()
+    before = page.read_bytes()
     assert run(*files) == 0  # complete
     second = capsys.readouterr()
     assert second.out == out
-    assert "6 of them already in" in second.err
+    assert "51 of them already in" in second.err
     assert "sentences/s" not in second.err
-    assert (tmp_path / "out" / "page.html").read_bytes() == page
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["o.jsonl", "page.html"]
-    assert run(*files[:4], "--json") == 0
-    summary = json.loads(capsys.readouterr().out)
-    assert summary["labels"] == {"supported": 4, "contradictory": 2, "unverifiable": 2, "no_fact": 2}
-    assert (summary["records"], summary["sentences"], summary["hallucination_rate"]) == (6, 10, 0.5)
-    assert (summary["rejected_lines"], summary["output"]) == (0, str(output))
-
-
-def test_a_long_file_prints_totals_only(tmp_path: Path, exact: ExactAnnotator, capsys: Capsys) -> None:
-    assert run("--input", write_records(tmp_path / "in.jsonl", 51), "--output", tmp_path / "o.jsonl") == 0
-    out = capsys.readouterr().out
-    assert "hallucination rate" in out
-    assert "evidence" not in out
+    assert page.read_bytes() == before
+    assert sorted(path.name for path in output.parent.iterdir()) == ["o.jsonl", "page.html"]
 
 
 def test_rejected_lines_stop_no_other(tmp_path: Path, exact: ExactAnnotator, capsys: Capsys) -> None:
@@ -261,7 +232,7 @@ def test_hostile_records_stay_as_they_are(tmp_path: Path, exact: ExactAnnotator,
         {"reference": "r", "answer": "long" * 5_000 + "."},
         {"reference": "r", "answer": "...\r\n\r\n!!", "question": "[red]\x07"},
     ]
-    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))  # as escapes: UTF-8 holds no lone surrogates
     assert run("--input", source, "--output", output, "--html", tmp_path / "page.html") == 0
     assert "\x1b" not in capsys.readouterr().out
     for row, written in zip(rows, read(output), strict=True):
@@ -330,7 +301,7 @@ def test_ctrl_c_keeps_what_is_done(tmp_path: Path, exact: ExactAnnotator, capsys
     wait_for_lines(output, 4, process)
     assert run(*files) == 2
     assert "is being written by another run: wait for it, or choose another --output" in capsys.readouterr().err
-    assert exact.batches == []
+    assert exact.calls == 0
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=120)
     assert process.returncode == 130
@@ -341,34 +312,18 @@ def test_ctrl_c_keeps_what_is_done(tmp_path: Path, exact: ExactAnnotator, capsys
     assert [row["id"] for row in read(output)] == list(range(40))
 
 
-def test_a_full_disk_fails_in_one_line(tmp_path: Path, exact: ExactAnnotator) -> None:
-    source, output = write_records(tmp_path / "in.jsonl", 20), tmp_path / "out.jsonl"
-    full = mitigate("--input", source, "--output", output, "--chunk-size", "1", env={"STANDIN_FILE_SIZE": "3000"})
-    assert full.returncode == 1
-    told = r"mitigate: error: cannot write .*out\.jsonl: File too large; its \d+ records are kept"
-    assert re.search(told, full.stderr)
-    assert "Traceback" not in full.stderr
-    assert run("--input", source, "--output", output) == 0
-    assert [row["id"] for row in read(output)] == list(range(20))
-
-
 # --- generative and embedded annotators ---------------------------------------------------------------------------
 
+BRIDGE = "Bridge {0} opened in 190{0}. It is {0}{1} metres long."
 BRIDGES = [
-    {
-        "id": n,
-        "reference": f"Bridge {n} opened in {1900 + n}. It is {n}0 metres long.",
-        "answer": f"Hello! Bridge {n} opened in {1900 + n}. It is {n}1 metres long. It is pretty.",
-    }
+    {"id": n, "reference": BRIDGE.format(n, 0), "answer": f"Hello! {BRIDGE.format(n, 1)} It is pretty."}
     for n in range(1, 7)
 ]
 
 
 @pytest.fixture
 def bridges(tmp_path: Path) -> Path:
-    path = tmp_path / "in.jsonl"
-    path.write_text("".join(json.dumps(record) + "\n" for record in BRIDGES))
-    return path
+    return write_rows(tmp_path / "in.jsonl", BRIDGES)
 
 
 def by_llm(source: Path, url: str, *more: str) -> list[str]:
@@ -439,46 +394,8 @@ def test_a_dying_server_keeps_what_is_done(bridges: Path, capsys: Capsys) -> Non
     assert "it was written by an annotator with fingerprint" in capsys.readouterr().err
 
 
-def test_without_a_server_nothing_is_written(bridges: Path, capsys: Capsys) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # bound and not listening: connections are refused
-        assert main(by_llm(bridges, f"http://127.0.0.1:{taken.getsockname()[1]}/v1")) == 1
-    assert "is the server running" in capsys.readouterr().err
-    assert rows_of(bridges) == []
-
-
 @pytest.mark.parametrize(("name", "told"), [("generative:transformers:/none", "no checkpoint folder at /none"),
                                             ("/none/at/all", "--annotator /none/at/all: ")])  # fmt: skip
 def test_a_missing_annotator_is_wrong_usage(bridges: Path, name: str, told: str, capsys: Capsys) -> None:
     assert run("--input", bridges, "--output", bridges.with_name("o.jsonl"), "--annotator", name) == 2
     assert told in capsys.readouterr().err
-
-
-def test_the_examples_with_the_embedded_annotator(tmp_path: Path) -> None:
-    source, output = ROOT / "examples" / "records.jsonl", tmp_path / "out.jsonl"
-    files = ["--input", source, "--output", output, "--chunk-size", "4"]
-    assert run(*files, "--html", tmp_path / "page.html") == 0
-    rows = read(output)
-    for record, row in zip(read(source), rows, strict=True):
-        assert {key: row[key] for key in record} == record
-        assert len(row["sentences"]) == len(record["expected"])
-        for s in row["sentences"]:
-            assert record["answer"][s["start"] : s["end"]] == s["text"]
-            assert all(record["reference"][f["start"] : f["end"]] == f["text"] for f in s["fragments"])
-            assert all(record["answer"][c["start"] : c["end"]] == c["from"] for c in s["correction"])
-            assert (s["label"] is None) == (s["status"] != "checked")
-            if s["scores"] is not None:
-                assert sum(s["scores"].values()) == pytest.approx(1, abs=1e-6)
-    status = {row["id"]: {s["status"] for s in row["sentences"]} for row in rows}
-    assert status.pop("libai") == status.pop("gugong") == {"checked", "language_unsupported"}
-    assert {s["label"] for row in rows for s in row["sentences"] if row["id"] in ("libai", "gugong")} == {
-        "supported",
-        None,
-    }
-    assert status.pop("no_reference") == {"no_reference"}
-    assert set(map(frozenset, status.values())) == {frozenset({"checked"})}
-    whole = output.read_bytes()
-    lines = whole.splitlines(keepends=True)
-    output.write_bytes(b"".join(lines[:8]) + lines[8][:100])  # as a kill in the middle of a write leaves it
-    assert run(*files) == 0
-    assert output.read_bytes() == whole

@@ -1,6 +1,5 @@
 """`mitigate correct` and `mitigate best-of`: files in, files out, continued after a kill."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +8,8 @@ import pytest
 from mitigate.cli import annotate as command
 from mitigate.cli.main import main
 from tests.helpers.engines_server import Reply, completion, error, serving
+from tests.helpers.jsonl import read_rows as read
+from tests.helpers.jsonl import write_rows
 from tests.helpers.rule_annotator import LOST, REFERENCE, RIGHT, WRONG, RuleAnnotator
 
 
@@ -20,21 +21,14 @@ def annotator(monkeypatch: pytest.MonkeyPatch) -> RuleAnnotator:
     return rule
 
 
-def write(path: Path, rows: list[Any]) -> Path:
-    path.write_text("".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows))
-    return path
-
-
-def read(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
 def run(*args: object) -> int:
     return main([str(arg) for arg in args])
 
 
 def answers(folder: Path, *texts: str) -> Path:
-    return write(folder / "in.jsonl", [{"id": i, "reference": REFERENCE, "answer": t} for i, t in enumerate(texts)])
+    return write_rows(
+        folder / "in.jsonl", [{"id": i, "reference": REFERENCE, "answer": t} for i, t in enumerate(texts)]
+    )
 
 
 def test_correct_writes_records_and_rejects_bad_lines(tmp_path, annotator, capsys):
@@ -74,7 +68,7 @@ def test_correct_continues_and_refuses_another_annotator(tmp_path, annotator, ca
         assert "fingerprint rule, and embedded has another" in capsys.readouterr().err
 
 
-def test_failed_requests_are_told_and_asked_again(tmp_path, annotator, capsys):
+def test_failed_requests_are_reported_and_asked_again(tmp_path, annotator, capsys):
     source, out = answers(tmp_path, "It weighs 9 Tons.", LOST, WRONG), tmp_path / "out.jsonl"
     down = [True]
 
@@ -131,15 +125,12 @@ def test_correct_with_an_engine_deletion_and_abstention(tmp_path, annotator):
     assert [row["answer"] for row in read(tmp_path / "b.jsonl")] == [RIGHT, "", f"{RIGHT} {RIGHT}"]
 
 
-@pytest.mark.parametrize(
-    ("extra", "message"),
-    [
-        (["--abstain-above", "1"], "--abstain-above: expected a rate from 0 to below 1, got 1.0"),
-        (["--cache", "c"], "--cache: the response cache of an engine; give --engine too"),
-        (["--engine", "gpt"], "--engine: engine 'gpt': expected KIND:MODEL"),
-        (["--chunk-size", "0"], "--chunk-size: expected 1 or more, got 0"),
-    ],
-)
+@pytest.mark.parametrize(("extra", "message"), [
+    (["--abstain-above", "1"], "--abstain-above: expected a rate from 0 to below 1, got 1.0"),
+    (["--cache", "c"], "--cache: the response cache of an engine; give --engine too"),
+    (["--engine", "gpt"], "--engine: engine 'gpt': expected KIND:MODEL"),
+    (["--chunk-size", "0"], "--chunk-size: expected 1 or more, got 0"),
+])  # fmt: skip
 def test_wrong_options_are_one_line(tmp_path, annotator, capsys, extra, message):
     source = answers(tmp_path, WRONG)
     assert run("correct", "--input", source, "--output", tmp_path / "out.jsonl", *extra) == 2
@@ -147,25 +138,18 @@ def test_wrong_options_are_one_line(tmp_path, annotator, capsys, extra, message)
 
 
 def test_best_of_chooses_and_says_why(tmp_path, annotator, capsys):
+    several = [{"text": LOST, "model": "a"}, {"text": RIGHT, "model": "b"}]
     rows = [
-        {
-            "question": "q",
-            "reference": REFERENCE,
-            "answers": [{"text": LOST, "model": "a"}, {"text": RIGHT, "model": "b"}],
-        },
-        {"question": "q", "reference": "", "answers": [{"text": RIGHT}]},
-        {"question": "q", "reference": REFERENCE, "answers": []},
-        {"question": "q", "reference": REFERENCE, "answers": ["text"]},
+        {"question": "q", "reference": reference, "answers": texts}
+        for reference, texts in ((REFERENCE, several), ("", several[1:]), (REFERENCE, []), (REFERENCE, ["text"]))
     ]
-    source, out = write(tmp_path / "in.jsonl", rows), tmp_path / "best.jsonl"
+    source, out = write_rows(tmp_path / "in.jsonl", rows), tmp_path / "best.jsonl"
     assert run("best-of", "--input", source, "--output", out) == 3
     first, second = read(out)
     assert (first["answer"], first["model"], first["index"], first["rates"]) == (RIGHT, "b", 1, [1.0, 0.0])
-    assert first["answers"] == rows[0]["answers"]
+    assert first["answers"] == several
     assert (second["answer"], second["index"], second["rates"]) == (None, None, [None])
-    text = capsys.readouterr().out
-    assert "2 questions, 1 of them without an answer that could be judged" in text
-    assert "50 % of all candidates, 0 % of the chosen" in text
+    assert "2 questions, 1 of them without an answer that could be judged" in capsys.readouterr().out
     assert run("best-of", "--input", source, "--output", out) == 3
     assert read(out) == [first, second]
     annotator.fingerprint = "another"

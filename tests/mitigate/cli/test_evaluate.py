@@ -2,15 +2,14 @@
 
 import hashlib
 import json
-import sys
 
 import pytest
-from sklearn import metrics as sk
 
 from annotators.evaluation.splits import assign_folds
 from mitigate.cli.main import main
 from mitigate.labels import read_labelled
-from tests.helpers.evaluation_cases import FOUR_WAY, TWO_WAY, StandIn, labelled_row, linked_data, write_rows
+from tests.helpers.evaluation_cases import FOUR_WAY, TWO_WAY, StandIn, labelled_row, linked_data
+from tests.helpers.jsonl import read_rows, write_rows
 
 
 @pytest.fixture
@@ -30,37 +29,21 @@ def test_command_prints_a_table_and_writes_the_figures(tmp_path, stand_in, capsy
     output = tmp_path / "out" / "metrics.json"
     assert _run("--input", one, two, "--annotator", "any", "--output", output, "--seed", 3) == 0
     captured = capsys.readouterr()
-    assert "stand-in, fold all, 9 rows" in captured.out
-    lines = captured.out.splitlines()
-    line = next(line for line in lines if "│ two " in line)
+    line = next(line for line in captured.out.splitlines() if "│ two " in line)
     assert line.split("│")[3:6] == [f" {'1.000':>7} ", f" {'0.750':>20} ", f" {'1.000':>20} "]
-    assert "0.500 [0." in next(line for line in lines if "│ all " in line)  # accuracy
-    assert f"figures: {output}" in captured.err
     assert "\x1b" not in captured.out + captured.err
     assert sorted(path.name for path in output.parent.iterdir()) == ["metrics.json"]
     result = json.loads(output.read_text("utf-8"))
     assert result["overall"]["accuracy"] == 0.5
-    assert result["overall"]["balanced_accuracy"] == pytest.approx((2 / 3 + 2 / 5) / 2)
-    assert result["n_rejected"] == 0
     run = result["run"]
     assert run["annotator"] == {"name": "stand-in", "fingerprint": "f00d"}
     assert run["data"][0] == {"file": str(one), "sha256": hashlib.sha256(one.read_bytes()).hexdigest()}
     assert run["command"] == (f"mitigate evaluate --input {one} {two} --annotator any --fold all --seed 3")
-    assert run["versions"]["python"] == ".".join(map(str, sys.version_info[:3]))
     assert set(run["versions"]) == {"python", "torch", "transformers", "hallucination-toolkit"}
     assert (run["fold"], run["seed"], run["limit"]) == ("all", 3, None)
-    # The written rows give the same figures with scikit-learn.
-    truth = [row["label"] == "supported" for row in FOUR_WAY + TWO_WAY if row["label"] != "no_fact"]
-    called = [True, False, False, True, True, True, False, True]  # the unchecked row 4 is counted as wrong
-    assert result["overall"]["balanced_accuracy"] == pytest.approx(sk.balanced_accuracy_score(truth, called))
-
-
-def test_command_prints_json(tmp_path, stand_in, capsys):
-    data = write_rows(tmp_path / "one.jsonl", FOUR_WAY)
-    assert _run("--input", data, data, "--annotator", "any", "--json") == 0  # a file given twice counts once
-    result = json.loads(capsys.readouterr().out)
-    assert result["overall"]["n"] == 6
-    assert result["labels"]["contradictory"]["coverage"] == 0.5
+    capsys.readouterr()
+    assert _run("--input", one, one, "--annotator", "any", "--json") == 0  # a file given twice counts once
+    assert json.loads(capsys.readouterr().out)["overall"]["n"] == 6
 
 
 def test_command_reports_and_keeps_rejected_lines(tmp_path, stand_in, capsys):
@@ -71,7 +54,7 @@ def test_command_reports_and_keeps_rejected_lines(tmp_path, stand_in, capsys):
     assert f"{data}:7: label: expected one of supported, contradictory, unverifiable" in error
     assert 'got "true"' in error
     rejected = tmp_path / "metrics.json.rejected.jsonl"
-    (kept,) = map(json.loads, rejected.read_text("utf-8").splitlines())
+    (kept,) = read_rows(rejected)
     assert (kept["line"], kept["problems"][0]["field"]) == (7, "label")
     result = json.loads(output.read_text("utf-8"))
     assert (result["n_rejected"], result["overall"]["n"]) == (1, 6)
@@ -85,8 +68,7 @@ def test_command_reports_and_keeps_rejected_lines(tmp_path, stand_in, capsys):
 def test_command_says_over_what_it_computed_the_folds(tmp_path, stand_in, capsys):
     files = linked_data(tmp_path)
     for file in files[:2]:
-        rows = [json.loads(line) for line in file.read_text("utf-8").splitlines()]
-        write_rows(file, [{**row, "id": f"{row['id']} supported 0.5"} for row in rows])
+        write_rows(file, [{**row, "id": f"{row['id']} supported 0.5"} for row in read_rows(file)])
     expected = read_labelled([files[0]], (2, 3, 4)).rows
     assert _run("--input", files[0], "--annotator", "any", "--fold", "train", "--json") == 0
     captured = capsys.readouterr()
@@ -112,29 +94,24 @@ def test_hostile_names_do_no_harm_in_the_table(tmp_path, stand_in, capsys):
     assert _run("--input", write_rows(tmp_path / "one.jsonl", []), "--annotator", "any") == 2
     path = tmp_path / "hostile.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-    output = tmp_path / "metrics.json"
-    assert (
-        _run("--input", path, write_rows(tmp_path / "b.jsonl", FOUR_WAY), "--annotator", "any", "--output", output) == 0
-    )
+    output, other = tmp_path / "metrics.json", write_rows(tmp_path / "b.jsonl", FOUR_WAY)
+    assert _run("--input", path, other, "--annotator", "any", "--output", output) == 0
     out = capsys.readouterr().out
     assert "[red]x[/nope]\ufffd[31m" in out
     assert "\x1b" not in out
     assert "\ud800" in json.loads(output.read_text("utf-8"))["languages"]
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--fold", "tst"], "--fold: expected test, dev, train, all, or 0 to 4; got 'tst'"),
-        (["--limit", "0"], "--limit: expected 1 or more, got 0"),
-        (["--seed", "-1"], "--seed: expected 0 or more, got -1"),
-        (["--output", "{data}"], "is the input and would be written over as"),
-        (["--output", "{folder}"], "it is a folder"),
-        (["--input", "{folder}"], "takes a file of JSON Lines; for all of its files give"),
-        (["--input", "{folder}/none.jsonl"], "none.jsonl: no such file"),
-        (["--input", "{empty}"], "expected labelled sentences; found none"),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), [
+    (["--fold", "tst"], "--fold: expected test, dev, train, all, or 0 to 4; got 'tst'"),
+    (["--limit", "0"], "--limit: expected 1 or more, got 0"),
+    (["--seed", "-1"], "--seed: expected 0 or more, got -1"),
+    (["--output", "{data}"], "is the input and would be written over as"),
+    (["--output", "{folder}"], "it is a folder"),
+    (["--input", "{folder}"], "takes a file of JSON Lines; for all of its files give"),
+    (["--input", "{folder}/none.jsonl"], "none.jsonl: no such file"),
+    (["--input", "{empty}"], "expected labelled sentences; found none"),
+])  # fmt: skip
 def test_mistakes_are_found_before_the_annotator_loads(options, message, tmp_path, monkeypatch, capsys):
     def load(name: str) -> StandIn:
         raise RuntimeError("loaded")
@@ -149,16 +126,7 @@ def test_mistakes_are_found_before_the_annotator_loads(options, message, tmp_pat
         _run("--input", data, "--annotator", "any")
 
 
-def test_an_unknown_annotator_is_a_usage_error(tmp_path, monkeypatch, capsys):
-    def load(name: str) -> StandIn:
-        raise ValueError(f"no annotator {name!r}")
-
-    monkeypatch.setattr("annotators.load_annotator", load, raising=False)
-    assert _run("--input", write_rows(tmp_path / "one.jsonl", FOUR_WAY), "--annotator", "nobody") == 2
-    assert "--annotator nobody: no annotator 'nobody'" in capsys.readouterr().err
-
-
-def test_a_fold_without_rows_is_said(tmp_path, stand_in, capsys):
+def test_fold_without_rows_is_an_error(tmp_path, stand_in, capsys):
     data = write_rows(tmp_path / "one.jsonl", FOUR_WAY[:1])
     (fold,) = assign_folds(FOUR_WAY[:1])
     assert _run("--input", data, "--annotator", "any", "--fold", (fold + 1) % 5) == 2

@@ -1,7 +1,5 @@
 """`mitigate fewl`: every sub-command, bad input, and a run killed half way."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal
@@ -18,6 +16,8 @@ from engines import ResponseCache
 from engines.types import ChatResult, Sample
 from mitigate.cli.main import main
 from tests.helpers.engines_server import completion, error, serving
+from tests.helpers.jsonl import read_rows as read
+from tests.helpers.jsonl import write_rows as write
 
 
 def letters(texts):
@@ -34,30 +34,14 @@ def light_encoder(monkeypatch):
 
 def questions(n=4, **more):
     right, wrong = {"model": "x", "label": True}, {"text": "jih", "model": "y", "label": False}
-    return [
-        {
-            "id": i,
-            "question": f"question {'abcdefghij'[i]}",
-            "answers": [{"text": "abc"[: i % 3 + 1], **right}, wrong],
-            "reference_answers": {"one": "abc", "two": "ab"},
-            **more,
-        }
-        for i in range(n)
-    ]
+    rest = {"reference_answers": {"one": "abc", "two": "ab"}, **more}
+    answers = [[{"text": "abc"[: i % 3 + 1], **right}, wrong] for i in range(n)]
+    return [{"id": i, "question": f"question {'abcdefghij'[i]}", "answers": answers[i], **rest} for i in range(n)]
 
 
 def bare(n):
     """Questions that lack reference answers."""
     return [{k: v for k, v in row.items() if k != "reference_answers"} for row in questions(n)]
-
-
-def write(path, rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
-
-
-def read(path):
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def fewl(*args):
@@ -71,26 +55,17 @@ def test_score_rank_pick(tmp_path, capsys):
     summary = json.loads(capsys.readouterr().out)
     assert summary["report"]["scored"] == 8
     assert summary["fewl_options"]["expertise"] == "uniform"  # nothing to weigh by
-    rows = read(scored)
-    assert all(row["answers"][0]["score"] > row["answers"][1]["score"] for row in rows)
-    assert rows[0]["lambda"] == {"one": 0.5, "two": 0.5}
     made = json.loads((tmp_path / "s.jsonl.run.json").read_text())
     assert made["options"]["aggregation"] == "paper"
     assert not {"program", "annotators", "run"} & made["options"].keys()
     assert len(made["input_sha256"]) == 64
 
-    truth = tmp_path / "truth.json"
-    truth.write_text('{"x": 0.9, "y": 0.1}')
-    png = tmp_path / "r.png"
-    assert fewl("rank", "--input", scored, "--truth", truth, "--png", png, "--json") == 0
-    ranking = json.loads(capsys.readouterr().out)
-    assert [row["model"] for row in ranking["models"]] == ["x", "y"]
-    assert ranking["kendall"]["tau"] == 1.0
-    assert ranking["wins"]["x"]["y"] == 1.0
-    assert png.read_bytes().startswith(b"\x89PNG")
+    (truth := tmp_path / "truth.json").write_text('{"x": 0.9, "y": 0.1}')
+    assert fewl("rank", "--input", scored, "--truth", truth, "--png", tmp_path / "r.png", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["kendall"]["tau"] == 1.0
+    assert (tmp_path / "r.png").read_bytes().startswith(b"\x89PNG")
     assert fewl("rank", "--input", scored, "--truth", "labels") == 0
     assert "Kendall" in capsys.readouterr().out
-
     assert fewl("pick", "--input", scored, "--output", picked) == 0
     assert [row["model"] for row in read(picked)] == ["x"] * 4
 
@@ -141,44 +116,22 @@ def test_bad_lines_are_named_and_kept(tmp_path, capsys):
     assert fewl("rank", "--input", source) == 2  # not scored: no line is good
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--similarity", "bleu"], "expected cosine, rouge-l, new-words or annotator:NAME, got 'bleu'"),
-        (["--neighbours", "0"], "--neighbours: expected 1 or more, got 0"),
-        (["--references", "one"], "--references: expected all or single:NAME"),
-        (["--references", "single:z"], "NAME one of one, two, got 'single:z'"),
-        (["--expertise", "similarity"], "no record has iw and co"),
-        (["--expertise", "prompted"], "give each as --reference-llm"),
-        (["--reference-samples", "5"], "only with --reference-llm"),
-        (["--reference-llm", "gpt"], "expected KIND:MODEL"),
-        ([], "no record has reference_answers; add some, or give --reference-llm"),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), [
+    (["--similarity", "bleu"], "expected cosine, rouge-l, new-words or annotator:NAME, got 'bleu'"),
+    (["--neighbours", "0"], "--neighbours: expected 1 or more, got 0"),
+    (["--references", "one"], "--references: expected all or single:NAME"),
+    (["--references", "single:z"], "NAME one of one, two, got 'single:z'"),
+    (["--expertise", "similarity"], "no record has iw and co"),
+    (["--expertise", "prompted"], "give each as --reference-llm"),
+    (["--reference-samples", "5"], "only with --reference-llm"),
+    (["--reference-llm", "gpt"], "expected KIND:MODEL"),
+    ([], "no record has reference_answers; add some, or give --reference-llm"),
+])  # fmt: skip
 def test_wrong_options_are_one_line(tmp_path, capsys, options, message):
     source = write(tmp_path / "q.jsonl", questions() if options else bare(1))
     assert fewl("score", "--input", source, "--output", tmp_path / "s.jsonl", *options) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "s.jsonl").exists()
-
-
-def test_build_benchmark(tmp_path, capsys):
-    rows = [
-        {
-            "question": "a" * i + "b" * (12 - i),
-            "short_answer": f"short {i}",
-            "long_answer": f"First {i}. Second {i}. Third {i}. Last {i}.",
-        }
-        for i in range(1, 12)
-    ]
-    source = write(tmp_path / "nq.jsonl", [*rows, {"question": "q", "short_answer": 1, "long_answer": "x"}])
-    target = tmp_path / "b.jsonl"
-    assert fewl("build-benchmark", "--input", source, "--output", target, "--answers", 2, "--json") == 3
-    statistics = json.loads(capsys.readouterr().out)
-    built = read(target)
-    assert statistics["questions"] == len(built) > 5
-    assert all(len(row["answers"]) == 6 for row in built)
-    assert read(tmp_path / "b.jsonl.rejected.jsonl")[0]["line"] == 12
 
 
 def test_failed_requests_are_asked_again(tmp_path, capsys, monkeypatch):

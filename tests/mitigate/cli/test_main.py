@@ -1,7 +1,5 @@
 """The grammar of the command line: the same words mean the same everywhere, and every help text is a sentence."""
 
-from __future__ import annotations
-
 import argparse
 import importlib.util
 import json
@@ -89,14 +87,11 @@ def test_whole_files_are_not_replaced_unasked(name: str, tmp_path: Path, capsys:
     assert output.read_text() == "mine"
 
 
-def test_json_is_one_object_and_nothing_else(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_json_is_one_object_and_nothing_else(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(annotators, "load_annotator", lambda name: ExactAnnotator())
     answers, several, annotated, out = (str(tmp_path / name) for name in ("in", "several", "annotated", "out"))
     one: dict[str, object] = {"question": "q", "reference": REFERENCE}
-    rows = [*({**one, "answer": answer} for answer in ANSWERS), {"reference": "r"}]
-    write_rows(Path(answers), rows)
+    write_rows(Path(answers), [*({**one, "answer": answer} for answer in ANSWERS), {"reference": "r"}])
     write_rows(Path(several), [{**one, "answers": [{"text": "The sky is blue."}, {"text": "Nobody knows."}]}])
     found = []
     for argv, code in (
@@ -122,18 +117,15 @@ def test_json_is_one_object_and_nothing_else(
     assert recipes["rlhf/small_gpu"]["hardware"]
 
 
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        ("evaluate --input L --compare a b --calibration c", "belongs to one annotator"),
-        ("judge --input L --output o --similarity rouge-l --calibration c", "belongs to one annotator"),
-        ("fewl score --input L --output o --calibration c", "belongs to one annotator"),
-        ("best-of --input L --output o --calibration c", "expected a file of `mitigate calibrate`; c: No such file"),
-        ("serve --upstream http://h/v1 --calibration c", "expected a file of `mitigate calibrate`; c: No such file"),
-        ("demo --calibration c", "expected a file of `mitigate calibrate`; c: No such file"),
-        ("correct --input L --output o --annotator generative:openai:m --calibration c", "no scores to calibrate"),
-    ],
-)
+@pytest.mark.parametrize(("argv", "message"), [
+    ("evaluate --input L --compare a b --calibration c", "belongs to one annotator"),
+    ("judge --input L --output o --similarity rouge-l --calibration c", "belongs to one annotator"),
+    ("fewl score --input L --output o --calibration c", "belongs to one annotator"),
+    ("best-of --input L --output o --calibration c", "expected a file of `mitigate calibrate`; c: No such file"),
+    ("serve --upstream http://h/v1 --calibration c", "expected a file of `mitigate calibrate`; c: No such file"),
+    ("demo --calibration c", "expected a file of `mitigate calibrate`; c: No such file"),
+    ("correct --input L --output o --annotator generative:openai:m --calibration c", "no scores to calibrate"),
+])  # fmt: skip
 def test_a_calibration_needs_its_annotator(argv: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(argv.replace(" L", f" {GOLDEN}/labelled.jsonl").split()) == 2
     assert message in capsys.readouterr().err

@@ -12,20 +12,17 @@ import pytest
 from mitigate.cli.main import main
 
 
-@pytest.mark.parametrize(
-    ("extra", "message"),
-    [
-        (["--upstream", "nonsense"], "--upstream: expected a base URL"),
-        (["--upstream", "http://[h/v1"], "--upstream: expected a base URL"),
-        (["--upstream", "http://h:99999/v1"], "--upstream: expected a base URL"),
-        (["--upstream", "http://h/v1", "--cache", "c"], "--cache: the response cache of an engine"),
-        (["--upstream", "http://h/v1", "--host", "0.0.0.0"], "set MITIGATE_SERVE_TOKEN"),
-        (["--upstream", "http://h/v1", "--port", "99999"], "--port: expected 0 to 65535"),
-        (["--upstream", "http://h/v1", "--timeout", "0"], "expected more than 0"),
-        (["--upstream", "http://h/v1", "--engine", "gpt"], "--engine: engine 'gpt'"),
-    ],
-)
-def test_wrong_options_are_told(extra, message, capsys, monkeypatch):
+@pytest.mark.parametrize(("extra", "message"), [
+    (["--upstream", "nonsense"], "--upstream: expected a base URL"),
+    (["--upstream", "http://[h/v1"], "--upstream: expected a base URL"),
+    (["--upstream", "http://h:99999/v1"], "--upstream: expected a base URL"),
+    (["--upstream", "http://h/v1", "--cache", "c"], "--cache: the response cache of an engine"),
+    (["--upstream", "http://h/v1", "--host", "0.0.0.0"], "set MITIGATE_SERVE_TOKEN"),
+    (["--upstream", "http://h/v1", "--port", "99999"], "--port: expected 0 to 65535"),
+    (["--upstream", "http://h/v1", "--timeout", "0"], "expected more than 0"),
+    (["--upstream", "http://h/v1", "--engine", "gpt"], "--engine: engine 'gpt'"),
+])  # fmt: skip
+def test_wrong_options_are_explained(extra, message, capsys, monkeypatch):
     monkeypatch.delenv("MITIGATE_SERVE_TOKEN", raising=False)
     assert main(["serve", *extra]) == 2
     assert message in capsys.readouterr().err
@@ -41,7 +38,7 @@ sys.exit(main(["serve", "--upstream", "http://h/v1", "--port", *sys.argv[1:]]))
 """
 
 
-def test_the_base_url_is_told_once_it_answers():
+def test_base_url_is_printed_once_it_answers():
     """Port 0 takes a free one; the moment the line is out a client can connect, and Ctrl-C ends it well."""
     with subprocess.Popen([sys.executable, "-c", SERVE, "0"], stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -56,7 +53,7 @@ def test_the_base_url_is_told_once_it_answers():
             process.kill()
 
 
-def test_a_port_in_use_is_told():
+def test_port_in_use_is_reported():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

@@ -1,7 +1,5 @@
 """The view of an annotated answer without a browser: texts are kept whole and are never markup."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """The demo without a browser: limits, judging in steps, files, FEWL, options."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ from mitigate.demo.limits import Limits, Refusal
 from mitigate.demo.page import run_batch
 from mitigate.demo.service import Service, Shelf, Step
 from tests.helpers.demo_parts import ANSWER, REFERENCE
+from tests.helpers.jsonl import read_rows
 from tests.helpers.rule_annotator import RuleAnnotator
 
 
@@ -68,45 +67,21 @@ def test_steps_add_up_to_the_whole_answer() -> None:
     assert found[-1][0]["hallucination_rate"] == whole["hallucination_rate"] == pytest.approx(2 / 3)
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        "The canal was opened in 1822. It is 14 km long. It closed in 1950. Boats use it. I hope this helps.",
-        "Le canal a été ouvert en 1822. Il mesure 14 km. Bateaux. Merci beaucoup pour votre question.",
-    ],
-)
-def test_steps_of_embedded_annotator_equal_one_call(answer: str, embedded: Any) -> None:
-    reference = "A canal was dug beside the mill. It was opened in 1822 and is 14 km long. It closed in 1911."
-    *_, last = steps(embedded, reference, answer)
-    whole = embedded.annotate(reference=reference, answer=answer).to_dict()
-    for ours, theirs in zip(last[0]["sentences"], whole["sentences"], strict=True):
-        scores, expected = ours.pop("scores"), theirs.pop("scores")
-        assert ours == theirs
-        assert scores == (pytest.approx(expected, abs=1e-3) if expected else None)
-
-
-@pytest.fixture(scope="module")
-def embedded() -> Any:
+def test_steps_of_embedded_annotator_equal_one_call() -> None:
     from annotators import load_annotator
 
-    return load_annotator()
-
-
-def test_generative_annotator_streams_chinese() -> None:
-    from annotators.generative.annotator import GenerativeAnnotator
-    from engines.openai_engine import OpenAIEngine
-    from tests.helpers.annotator_server import annotating, correct
-
-    record = {"reference": "水坝建于1959年。它高120米。", "answer": "你好！水坝建于1969年。它高120米。它很有名。"}
-    with annotating(correct) as server:
-        engine = OpenAIEngine("m", server.url, max_retries=0, timeout=30.0)
-        annotator = GenerativeAnnotator(engine)
-        found = steps(annotator, **record)
-        whole = annotator.annotate(**record).to_dict()
-        annotator.close()
-    assert len(found) > 2
-    assert found[-1][0] == whole
-    assert [s["label"] for s in whole["sentences"]] == ["no_fact", "contradictory", "supported", "unverifiable"]
+    embedded = load_annotator()
+    reference = "A canal was dug beside the mill. It was opened in 1822 and is 14 km long. It closed in 1911."
+    for answer in (
+        "The canal was opened in 1822. It is 14 km long. It closed in 1950. Boats use it. I hope this helps.",
+        "Le canal a été ouvert en 1822. Il mesure 14 km. Bateaux. Merci beaucoup pour votre question.",
+    ):
+        *_, last = steps(embedded, reference, answer)
+        whole = embedded.annotate(reference=reference, answer=answer).to_dict()
+        for ours, theirs in zip(last[0]["sentences"], whole["sentences"], strict=True):
+            scores, expected = ours.pop("scores"), theirs.pop("scores")
+            assert ours == theirs
+            assert scores == (pytest.approx(expected, abs=1e-3) if expected else None)
 
 
 def test_failing_annotator_is_a_refusal() -> None:
@@ -129,13 +104,13 @@ def test_file_is_annotated_into_files(tmp_path: Path) -> None:
     *_, batch = run_batch(service, source, None)
     assert done[0] == 0
     assert done[-1] == 5
-    written = [json.loads(line) for line in batch.output.read_text().splitlines()]
+    written = read_rows(batch.output)
     assert [row["id"] for row in written] == [0, 1, 2, 3, 4]
     assert [s["label"] for s in written[0]["sentences"]] == ["supported", "contradictory", "unverifiable", "no_fact"]
     assert batch.rejected[0].startswith("line 3: expected one JSON object a line")
     assert batch.rejected[1] == "line 4: reference: expected at most 2,000 characters, got 2,001 characters"
     assert batch.rejected_file is not None
-    assert [json.loads(line)["line"] for line in batch.rejected_file.read_text().splitlines()] == [3, 4]
+    assert [row["line"] for row in read_rows(batch.rejected_file)] == [3, 4]
     assert "2 of 3 factual sentences hallucinated" in batch.files()[1].read_text()
     with pytest.raises(Refusal, match="more than 3 records"):
         list(run_batch(serving(RuleAnnotator(), Limits(records=3)), source, None))
@@ -151,9 +126,8 @@ def test_fewl_equals_that_of_the_library() -> None:
         "question": "Do camels store water in their humps?",
         "answers": [{"text": "No, they store fat.", "model": "a"}, {"text": "Yes, water.", "model": "b"}, {"text": ""}],
         "reference_answers": {"one": "Their humps hold fat.", "two": ["No.", "Humps are fat."]},
-        "iw": ["They hold water."],
-        "co": ["They hold fat."],
-    }
+        "iw": ["They hold water."], "co": ["They hold fat."],
+    }  # fmt: skip
     other = {"question": "Are bats blind?", "answers": [], "reference_answers": {"one": "No.", "two": "They see."}}
     service = Service(Shelf(), Limits())
     found = service.fewl(record, neighbours=[other])
@@ -169,16 +143,13 @@ def test_fewl_equals_that_of_the_library() -> None:
     assert service.fewl(record)["answers"][0]["laziness"] is None
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"question": " "}, "question: expected a string with text in it"),
-        ({"answers": [{"text": ""}]}, "There is no answer to score"),
-        ({"reference_answers": {}}, "There is no reference answer"),
-        ({"answers": [{"text": "x" * 60_000}]}, "The answer has 60,000 characters"),
-        ({"reference_answers": {"llm": ["x"] * 201}}, "201 reference, wrong and corrected answers"),
-    ],
-)
+@pytest.mark.parametrize(("change", "message"), [
+    ({"question": " "}, "question: expected a string with text in it"),
+    ({"answers": [{"text": ""}]}, "There is no answer to score"),
+    ({"reference_answers": {}}, "There is no reference answer"),
+    ({"answers": [{"text": "x" * 60_000}]}, "The answer has 60,000 characters"),
+    ({"reference_answers": {"llm": ["x"] * 201}}, "201 reference, wrong and corrected answers"),
+])  # fmt: skip
 def test_fewl_refuses_with_the_reason(change: dict[str, Any], message: str) -> None:
     record = {"question": "q", "answers": [{"text": "a"}], "reference_answers": {"llm": "b"}, **change}
     with pytest.raises(Refusal, match=message):
@@ -187,16 +158,11 @@ def test_fewl_refuses_with_the_reason(change: dict[str, Any], message: str) -> N
         Service(Shelf(), Limits()).fewl(record, aggregation="x")
 
 
-@pytest.mark.parametrize(
-    ("args", "message"),
-    [
-        (["--auth", "nobody"], "--auth: expected NAME:PASSWORD"),
-        (["--port", "70000"], "--port: expected 1 to 65535, got 70000"),
-        (["--max-characters", "0"], "--max-characters: expected 1 or more, got 0"),
-    ],
-)
-def test_wrong_options_fail_before_anything_loads(
-    args: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.parametrize(("args", "message"), [
+    (["--auth", "nobody"], "--auth: expected NAME:PASSWORD"),
+    (["--port", "70000"], "--port: expected 1 to 65535, got 70000"),
+    (["--max-characters", "0"], "--max-characters: expected 1 or more, got 0"),
+])  # fmt: skip
+def test_wrong_options_fail_before_anything_loads(args, message, capsys):
     assert main(["demo", *args]) == 2
     assert message in capsys.readouterr().err

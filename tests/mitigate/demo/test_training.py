@@ -1,7 +1,5 @@
 """The training tab of the demo without a browser: run folders, their answers, their curves."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -12,7 +10,7 @@ from tests.helpers.demo_parts import write_run
 from tests.helpers.report_cases import sentence
 
 
-def test_run_folder_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
+def test_run_folder_is_read_while_it_grows(tmp_path: Path) -> None:
     run = read_run(write_run(tmp_path / "runs" / "grpo" / "one"))
     assert run.curves == {"reward": [(0, 0), (1, 0.5), (2, 1)], "factuality/hallucination_rate": [(0, 0.5), (2, 0.5)]}
     assert [(b is not None, a is not None) for b, a in run.pairs] == [(True, True)]
@@ -26,7 +24,7 @@ def test_run_folder_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
     assert run_folders(tmp_path / "runs") == ["grpo/one"]
 
 
-def test_what_is_missing_or_broken_is_said(tmp_path: Path) -> None:
+def test_missing_or_broken_files_are_noted(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text('[1]\nx\n{"step": 1}\n')
     (tmp_path / "config.yaml").write_text("a: [")
     (tmp_path / "done.json").write_text("{")

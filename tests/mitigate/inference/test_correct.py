@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from annotators.records import HALLUCINATED, Annotation, SentenceAnnotation
-from engines.types import ChatResult, EngineError, Sample, Sampling
+from engines.types import ChatResult, Sample, Sampling
 from mitigate.inference.correct import ABSTENTION, Change, apply, best_of, correct, hallucinated
 from mitigate.inference.regenerate import NOTHING, Request, prompt, read_reply, with_engine
 from tests.helpers.rule_annotator import LOST, REFERENCE, RIGHT, WRONG, RuleAnnotator
@@ -42,12 +42,9 @@ def test_a_correction_is_applied_and_the_rest_stays():
     assert mended.changes == (Change("14 floors", "12 floors", 25 - 3 + 8, 25 - 3 + 17, "annotator"),)
     assert (mended.before.hallucination_rate, mended.after.hallucination_rate) == (2 / 3, 1 / 3)
     row = mended.to_dict()
-    assert row["id"] == 7
-    assert row["original_answer"] == answer
-    assert row["answer"] == mended.answer
+    assert (row["id"], row["original_answer"], row["answer"]) == (7, answer, mended.answer)
     assert (row["original_hallucination_rate"], row["hallucination_rate"]) == (2 / 3, 1 / 3)
-    assert row["action"] == "corrected"
-    assert row["changes"][0]["by"] == "annotator"
+    assert (row["action"], row["changes"][0]["by"]) == ("corrected", "annotator")
     check(mended)
 
 
@@ -62,7 +59,7 @@ def test_deletion_takes_only_what_stays_flagged():
     check(opening)
 
 
-def test_an_edit_that_does_not_help_is_taken_back_alone():
+def test_edit_without_gain_is_taken_back_alone():
     """Paul → Anna leaves a sentence that the reference does not hold, so it stays unverifiable: no gain, no edit."""
     answer = f"Paul built it in 1899. {WRONG}"
     (mended,) = correct([record(answer)], RuleAnnotator())
@@ -85,24 +82,12 @@ def test_a_writer_sees_flagged_sentences_only():
     check(mended)
 
 
-def test_a_bad_writer_changes_nothing():
-    for text in ("It cost 99 Marks.", "It cost 1 Mark. It cost 2 Marks.", LOST, None):
-        (mended,) = correct([record(f"{RIGHT} {LOST}")], RuleAnnotator(), regenerate=lambda r, t=text: [t] * len(r))
-        assert mended.action == "unchanged"
-        assert mended.after is mended.before
-
-
 def test_an_unjudged_edit_is_taken_back():
     """A sentence that the annotator fails on is not hallucinated by its count, and not better either."""
 
     class Fails(RuleAnnotator):
-        def annotate_batch(self, records):
-            return [
-                replace(a, sentences=tuple(
-                    replace(s, status="failed", label=None) if "?" in s.text else s for s in a.sentences
-                ))
-                for a in super().annotate_batch(records)
-            ]  # fmt: skip
+        def judge(self, sentences):
+            return [replace(s, status="failed", label=None) if "?" in s.text else s for s in super().judge(sentences)]
 
     (mended,) = correct([record(f"{LOST} {WRONG}")], Fails(), regenerate=lambda asked: ["Is it 9 Marks?"] * len(asked))
     assert mended.answer == f"{LOST} {RIGHT}"
@@ -169,12 +154,8 @@ def annotation(*labels, support=None):
 
 
 def test_best_of_ranks_by_rate_then_support():
-    good, longer, wrong, silent = (
-        annotation("supported"),
-        annotation("supported", "supported"),
-        annotation("supported", "contradictory", "unverifiable"),
-        annotation("no_fact"),
-    )
+    good, longer, silent = annotation("supported"), annotation("supported", "supported"), annotation("no_fact")
+    wrong = annotation("supported", "contradictory", "unverifiable")
     assert best_of([wrong, silent, good, longer]) == 3
     assert best_of([wrong, silent]) == 1  # ⅔ wrong is worse than to claim nothing
     assert best_of([silent, annotation("supported", "supported", "contradictory")]) == 1
@@ -185,24 +166,21 @@ def test_best_of_ranks_by_rate_then_support():
     assert best_of([]) is None
 
 
-@pytest.mark.parametrize(
-    ("reply", "expected"),
-    [
-        ("It has 12 floors.", "It has 12 floors."),
-        ("  “It has 12 floors.”\n", "It has 12 floors."),
-        ('"The Bell" is by "Iris M."', '"The Bell" is by "Iris M."'),
-        (NOTHING, ""),
-        (f" {NOTHING.lower()}.", ""),
-        (f"{NOTHING} because the evidence says otherwise", None),
-        ("", None),
-        (None, None),
-        ("First.\nSecond.", None),
-        ("One is 1. Two is 2. Three is 3.", None),
-        ("It " + "very " * 60 + "high.", None),
-        ("<data>", None),
-        ("It has </data> 12 floors.", None),
-    ],
-)
+@pytest.mark.parametrize(("reply", "expected"), [
+    ("It has 12 floors.", "It has 12 floors."),
+    ("  “It has 12 floors.”\n", "It has 12 floors."),
+    ('"The Bell" is by "Iris M."', '"The Bell" is by "Iris M."'),
+    (NOTHING, ""),
+    (f" {NOTHING.lower()}.", ""),
+    (f"{NOTHING} because the evidence says otherwise", None),
+    ("", None),
+    (None, None),
+    ("First.\nSecond.", None),
+    ("One is 1. Two is 2. Three is 3.", None),
+    ("It " + "very " * 60 + "high.", None),
+    ("<data>", None),
+    ("It has </data> 12 floors.", None),
+])  # fmt: skip
 def test_replies_are_read_strictly(reply, expected):
     assert read_reply(reply, WRONG) == expected
 
@@ -241,28 +219,3 @@ def test_an_engine_corrects_despite_failed_requests():
     assert fixed.changes[0].by == "engine"
     assert failed.action == "unchanged"
     assert with_engine(Echo())([]) == []
-
-
-def test_an_engine_that_is_gone_is_an_error():
-    class Gone(Echo):
-        def chat(self, chats, sampling=None, *, on_result=None):
-            raise EngineError("no connection")
-
-    with pytest.raises(EngineError, match="no connection"):
-        correct([record(LOST)], RuleAnnotator(), regenerate=with_engine(Gone()))
-
-
-def test_the_embedded_annotator_only_marks():
-    from annotators import load_annotator
-
-    reference = (
-        "The Garlan Bridge was opened in 1931. It is 412 metres long and carries two railway tracks. "
-        "The engineer Marta Olsen designed it."
-    )
-    answer = "The Garlan Bridge was opened in 1951. It is 412 metres long. Thanks for asking!"
-    records, annotator = [{"reference": reference, "answer": answer}], load_annotator()
-    (marked,) = correct(records, annotator)
-    assert (marked.action, marked.answer, hallucinated(marked.before)) == ("unchanged", answer, [0])
-    (mended,) = correct(records, annotator, delete=True)
-    check(mended)
-    assert mended.answer == answer.removeprefix("The Garlan Bridge was opened in 1951. ")

@@ -22,38 +22,32 @@ PAIRS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("forward", "backward", "outcome"),
-    [
-        ("second", "first", "method"),
-        ("first", "second", "baseline"),
-        ("none", "none", "tie"),
-        ("first", "first", "unsure"),  # whatever is shown first wins
-        ("second", "second", "unsure"),
-        ("second", "none", "unsure"),
-        (None, "first", "unsure"),
-        (None, None, "unsure"),
-    ],
-)
+@pytest.mark.parametrize(("forward", "backward", "outcome"), [
+    ("second", "first", "method"),
+    ("first", "second", "baseline"),
+    ("none", "none", "tie"),
+    ("first", "first", "unsure"),  # whatever is shown first wins
+    ("second", "second", "unsure"),
+    ("second", "none", "unsure"),
+    (None, "first", "unsure"),
+    (None, None, "unsure"),
+])  # fmt: skip
 def test_both_orders_must_agree(forward, backward, outcome):
     assert combine(forward, backward) == outcome
 
 
-@pytest.mark.parametrize(
-    ("reply", "verdict"),
-    [
-        ("It is right.\nBetter: second", "second"),
-        ("**Better: First**", "first"),
-        ("better: 2.", "second"),
-        ("Better: none\n", "none"),
-        ("Better: first\nBetter: second", None),
-        ("Better: first\nBetter: first", "first"),
-        ("The better answer is first", None),
-        ("I think Better: first is what I should write", None),
-        ("", None),
-        (None, None),
-    ],
-)
+@pytest.mark.parametrize(("reply", "verdict"), [
+    ("It is right.\nBetter: second", "second"),
+    ("**Better: First**", "first"),
+    ("better: 2.", "second"),
+    ("Better: none\n", "none"),
+    ("Better: first\nBetter: second", None),
+    ("Better: first\nBetter: first", "first"),
+    ("The better answer is first", None),
+    ("I think Better: first is what I should write", None),
+    ("", None),
+    (None, None),
+])  # fmt: skip
 def test_verdicts_are_read_strictly(reply, verdict):
     assert read_verdict(reply) == verdict
 
@@ -135,10 +129,9 @@ def test_the_command_with_an_engine(tmp_path, capsys):
     assert rows[2]["verdicts"] == ["first", "first"]
     assert rows[3]["replies"] == [None, None]
     shown, errors = capsys.readouterr()
-    assert "8 requests to openai:m@" in errors
-    assert "in.jsonl:5: baseline" in errors
-    assert "2 requests failed" in errors
-    assert "the same command with --overwrite asks only these again" in errors
+    again = "the same command with --overwrite asks only these again"
+    for part in ("8 requests to openai:m@", "in.jsonl:5: baseline", "2 requests failed", again):
+        assert part in errors
     assert "method 25 %, baseline 25 %, tie 50 % (2 of the ties unsure" in shown
     assert "win rate of the method over decided pairs: 50 % [9 %, 91 %], n = 2" in shown
 
@@ -153,8 +146,6 @@ def test_the_command_without_an_llm(tmp_path, capsys):
     assert "is damaged" in capsys.readouterr().err
     assert main([*args, "--similarity", "rouge-l", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["method"] == 1
-    assert main([*args, "--annotator", "embedded", "--overwrite"]) == 2
-    assert "1 of 1 pairs have no reference" in capsys.readouterr().err
 
 
 class Terminal(io.StringIO):
@@ -176,14 +167,11 @@ def test_the_cost_is_asked_about_on_standard_error(tmp_path, capsys, monkeypatch
     assert json.loads(out)["tie"] == 1 if code == 0 else out == ""
 
 
-@pytest.mark.parametrize(
-    ("extra", "message"),
-    [
-        (["--similarity", "bleu", "--output", "o.jsonl"], "--similarity: expected cosine or rouge-l, got 'bleu'"),
-        (["--annotator", "x", "--output", "o.jsonl", "--cache", "c"], "--cache: the response cache of an engine"),
-        (["--annotator", "embedded", "--output", "o.jsonl"], "1 of 4 pairs have no reference"),
-    ],
-)
+@pytest.mark.parametrize(("extra", "message"), [
+    (["--similarity", "bleu", "--output", "o.jsonl"], "--similarity: expected cosine or rouge-l, got 'bleu'"),
+    (["--annotator", "x", "--output", "o.jsonl", "--cache", "c"], "--cache: the response cache of an engine"),
+    (["--annotator", "embedded", "--output", "o.jsonl"], "1 of 4 pairs have no reference"),
+])  # fmt: skip
 def test_wrong_options(tmp_path, monkeypatch, capsys, extra, message):
     monkeypatch.chdir(tmp_path)
     source = write_rows(tmp_path / "in.jsonl", [{**PAIRS[0], "reference": ""}, *PAIRS[1:]])

@@ -56,27 +56,26 @@ class Upstream:
     url: str
 
     def __init__(self):
-        self.texts = [f"{WRONG} {LOST}"]
-        self.seen = []
-        self.headers = []
-        self.status = 200
-        self.done = True
-        self.gate = None
-        self.opened = True
+        self.seen, self.headers, self.opened = [], [], True
+        self.reset()
+
+    def reset(self):
+        self.texts, self.status, self.done, self.gate = [f"{WRONG} {LOST}"], 200, True, None
+        self.seen.clear()
+        self.headers.clear()
 
     def app(self):
-        chat = Route("/v1/chat/completions", self.chat, methods=["POST"])
-        return Starlette(routes=[chat, Route("/v1/models", self.models, methods=["GET"])])
+        return Starlette(routes=[Route("/v1/{path:path}", self.any, methods=["GET", "POST", "DELETE"])])
 
-    async def models(self, request):
+    async def any(self, request):
         self.headers.append(dict(request.headers))
-        data = [{"id": "m", "object": "model"}]
-        return JSONResponse({"object": "list", "data": data, "query": str(request.url.query)})
-
-    async def chat(self, request):
+        if request.url.path == "/v1/models" and request.method == "GET":
+            data = [{"id": "m", "object": "model"}]
+            return JSONResponse({"object": "list", "data": data, "query": str(request.url.query)})
+        if request.url.path != "/v1/chat/completions":
+            return JSONResponse({}, 405)
         body = await request.json()
         self.seen.append(body)
-        self.headers.append(dict(request.headers))
         if self.status != 200:
             return JSONResponse({"error": {"message": "overloaded"}}, self.status)
         if body.get("stream"):
@@ -129,9 +128,7 @@ def keyed(upstream):
 
 @pytest.fixture(autouse=True)
 def afresh(upstream):
-    upstream.texts, upstream.status, upstream.done, upstream.gate = [f"{WRONG} {LOST}"], 200, True, None
-    upstream.seen.clear()
-    upstream.headers.clear()
+    upstream.reset()
 
 
 def client(url, key="the-key"):
@@ -233,35 +230,29 @@ def test_a_stream_is_corrected(proxy, upstream):
         ask(proxy)
 
 
-@pytest.mark.parametrize(
-    ("wanted", "message"),
-    [
-        ({"reference": ""}, "hallucination: reference: .*at least 1 character"),
-        ({"referense": "x"}, "unknown key 'referense'; did you mean 'reference'"),
-        ({"action": "repair"}, "action: .*'annotate' or 'correct', got 'repair'"),
-        ({"delete": True}, "go with .*correct"),
-        ({"abstain_above": 2}, "abstain_above: .*less than 1, got 2"),
-        ({"reference": 7}, "reference: .*valid string, got 7"),
-    ],
-)
+@pytest.mark.parametrize(("wanted", "message"), [
+    ({"reference": ""}, "hallucination: reference: .*at least 1 character"),
+    ({"referense": "x"}, "unknown key 'referense'; did you mean 'reference'"),
+    ({"action": "repair"}, "action: .*'annotate' or 'correct', got 'repair'"),
+    ({"delete": True}, "go with .*correct"),
+    ({"abstain_above": 2}, "abstain_above: .*less than 1, got 2"),
+    ({"reference": 7}, "reference: .*valid string, got 7"),
+])  # fmt: skip
 def test_a_wrong_field_is_refused_before_asking(proxy, upstream, wanted, message):
     with pytest.raises(openai.BadRequestError, match=message):
         ask(proxy, **wanted)
     assert upstream.seen == []
 
 
-@pytest.mark.parametrize(
-    ("content", "kind", "status", "message"),
-    [
-        (b"{", "application/json", 400, "expected a JSON body"),
-        (b"[]", "application/json", 400, "expected a JSON object, got list"),
-        (b'{"hallucination": "x"}', "application/json", 400, "expected an object"),
-        (b"[" * 9000, "application/json", 400, "expected a JSON body"),
-        (b'{"x": "' + b"y" * 30_000 + b'"}', "application/json", 413, "at most 20,000 bytes"),
-        (json.dumps({FIELD: {"reference": "y" * 3000}}).encode(), "application/json", 413, "at most 2,000 characters"),
-        (b'{"messages": []}', "text/plain", 415, "expected content-type application/json"),
-    ],
-)
+@pytest.mark.parametrize(("content", "kind", "status", "message"), [
+    (b"{", "application/json", 400, "expected a JSON body"),
+    (b"[]", "application/json", 400, "expected a JSON object, got list"),
+    (b'{"hallucination": "x"}', "application/json", 400, "expected an object"),
+    (b"[" * 9000, "application/json", 400, "expected a JSON body"),
+    (b'{"x": "' + b"y" * 30_000 + b'"}', "application/json", 413, "at most 20,000 bytes"),
+    (json.dumps({FIELD: {"reference": "y" * 3000}}).encode(), "application/json", 413, "at most 2,000 characters"),
+    (b'{"messages": []}', "text/plain", 415, "expected content-type application/json"),
+])  # fmt: skip
 def test_bad_requests_are_refused(proxy, content, kind, status, message):
     reply = call("POST", f"{proxy}/chat/completions", content=content, headers={"content-type": kind})
     assert reply.status_code == status
@@ -287,7 +278,7 @@ def test_a_failing_annotator_never_costs_the_answer(upstream):
         assert choice.model_extra[FIELD]["error"] == "not judged: RuntimeError: out of memory"
 
 
-def test_a_token_keeps_others_out_and_stays_here(upstream):
+def test_token_is_required_and_not_forwarded(upstream):
     with running(Proxy(upstream.url, RuleAnnotator(), token="secret", key="upstream-key").app()) as url:
         with pytest.raises(openai.AuthenticationError, match="expected the bearer token"):
             ask(url)
@@ -300,18 +291,15 @@ def test_a_token_keeps_others_out_and_stays_here(upstream):
 
 
 @pytest.mark.parametrize("path", ["chat/completions", "embeddings", "models/m"])
-@pytest.mark.parametrize(
-    ("headers", "status", "message"),
-    [
-        ({"origin": "https://page.example"}, 403, "got a web page"),
-        ({"origin": "null"}, 403, "got a web page"),
-        ({"sec-fetch-site": "cross-site"}, 403, "got a web page"),
-        ({"host": "page.example"}, 403, "got 'page.example'"),  # a name that was made to point here
-        ({"content-type": "text/plain"}, 415, "expected content-type application/json, got 'text/plain'"),
-        ({"content-type": "multipart/form-data; boundary=x"}, 415, "expected content-type application/json"),
-        ({"content-type": ""}, 415, "expected content-type application/json, got ''"),
-    ],
-)
+@pytest.mark.parametrize(("headers", "status", "message"), [
+    ({"origin": "https://page.example"}, 403, "got a web page"),
+    ({"origin": "null"}, 403, "got a web page"),
+    ({"sec-fetch-site": "cross-site"}, 403, "got a web page"),
+    ({"host": "page.example"}, 403, "got 'page.example'"),  # a name that was made to point here
+    ({"content-type": "text/plain"}, 415, "expected content-type application/json, got 'text/plain'"),
+    ({"content-type": "multipart/form-data; boundary=x"}, 415, "expected content-type application/json"),
+    ({"content-type": ""}, 415, "expected content-type application/json, got ''"),
+])  # fmt: skip
 def test_web_pages_cannot_use_the_key(upstream, keyed, path, headers, status, message):
     reply = call("POST", f"{keyed}/{path}", content=b"{}", headers={"content-type": "application/json", **headers})
     assert (reply.status_code, upstream.headers) == (status, [])
@@ -398,21 +386,18 @@ def test_streams_of_any_shape_pass(pieces):
     assert asyncio.run(collected(corrected_stream, *pieces)) == whole
 
 
-PIECES = st.fixed_dictionaries(
-    {
-        "index": st.integers(0, 2),
-        "delta": st.fixed_dictionaries(
-            {}, optional={"content": st.none() | st.text(max_size=4), "role": st.just("assistant"),
-                          "tool_calls": st.just([{"index": 0}])},
-        ),
-        "finish_reason": st.sampled_from([None, None, None, "stop"]),
-    }
-)  # fmt: skip
+PARTS = {
+    "content": st.none() | st.text(max_size=4),
+    "role": st.just("assistant"),
+    "tool_calls": st.just([{"index": 0}]),
+}
+DELTAS, ENDINGS = st.fixed_dictionaries({}, optional=PARTS), st.sampled_from([None, None, None, "stop"])
+PIECES = st.fixed_dictionaries({"index": st.integers(0, 2), "delta": DELTAS, "finish_reason": ENDINGS})
 CHUNKS = st.lists(PIECES, max_size=2).map(lambda choices: {"id": "x", "choices": choices})
 
 
 def apart(data):
-    """Of a stream: the text of each choice; and without text, what passes and what finishes, each in order."""
+    """The text of each choice of a stream; and without text, what passes and what finishes, each in order."""
     texts = {}
     passing, finishing = [], []
     for one in SSEDecoder().iter_bytes(iter([data])):
@@ -505,16 +490,10 @@ class Odd(Upstream):
         super().__init__()
         self.data, self.kind, self.broken = data, kind, broken
 
-    def app(self):
-        return Starlette(routes=[Route("/v1/{path:path}", self.any, methods=["GET", "POST", "DELETE"])])
-
     async def any(self, request):
         self.headers.append({"path": request.scope["raw_path"].decode(), "method": request.method})
         length = {"content-length": str(len(self.data) + 9)} if self.broken else {}
-        return StreamingResponse(self.once(), media_type=self.kind, headers=length)
-
-    async def once(self):
-        yield self.data
+        return StreamingResponse(iter([self.data]), media_type=self.kind, headers=length)
 
 
 def post(behind, **body):

@@ -12,21 +12,22 @@ from mitigate.cli.main import main
 from mitigate.io import UsageError
 from mitigate.recipes.config import load_recipe
 from mitigate.recipes.folder import open_run
+from tests.helpers.jsonl import read_rows
 
 
 def test_run_writes_its_folder_once(recipe, tmp_path, capsys):
     out = tmp_path / "run"
     run = ["run", str(recipe()), "steps=2", "--output", str(out)]
     assert main(run) == 0
-    rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-    assert rows == [{"step": 0, "loss": 1.0, "lost": None}, {"step": 1, "loss": 0.5, "lost": None}]
+    rows = [{"step": 0, "loss": 1.0, "lost": None}, {"step": 1, "loss": 0.5, "lost": None}]
+    assert read_rows(out / "metrics.jsonl") == rows
     assert yaml.safe_load((out / "config.yaml").read_text())["steps"] == 2
     start = json.loads((out / "versions.json").read_text())[0]
     assert start["torch"]
     assert start["python"] == ".".join(map(str, sys.version_info[:3]))
     assert main(run) == 0
     assert "complete since an earlier run: {'steps': 2}" in capsys.readouterr().out
-    assert len((out / "metrics.jsonl").read_text().splitlines()) == 2
+    assert read_rows(out / "metrics.jsonl") == rows
 
 
 def test_interrupted_run_goes_on_with_its_recipe(recipe, tmp_path, capsys):
@@ -41,8 +42,7 @@ def test_interrupted_run_goes_on_with_its_recipe(recipe, tmp_path, capsys):
     assert "holds a run of another recipe: steps was 3 and is 4; choose another folder with --output" in error
     assert "--overwrite" in error
     assert main(run) == 0
-    text = (out / "metrics.jsonl").read_text()
-    assert [json.loads(line)["step"] for line in text.splitlines()] == [0, 1, 2]
+    assert [row["step"] for row in read_rows(out / "metrics.jsonl")] == [0, 1, 2]
     assert len(json.loads((out / "versions.json").read_text())) == 2
 
 
@@ -68,7 +68,7 @@ def test_overwrite_begins_anew_in_run_folders_only(recipe, tmp_path):
         open_run(tmp_path / "file", first)
 
 
-def test_second_process_is_kept_away(recipe, tmp_path):
+def test_second_run_of_a_folder_is_refused(recipe, tmp_path):
     options, _ = load_recipe(recipe())
     with open_run(tmp_path / "run", options), pytest.raises(UsageError, match="written by another run"):
         open_run(tmp_path / "run", options)
@@ -89,8 +89,7 @@ def test_full_disk_is_one_line(recipe, tmp_path):
     assert "Traceback" not in full.stderr
     assert 50 < len((out / "metrics.jsonl").read_text().splitlines()) < 200
     assert main(["run", str(path), "--output", str(out)]) == 0
-    steps = [json.loads(line)["step"] for line in (out / "metrics.jsonl").read_text().splitlines()]
-    assert steps == list(range(200))
+    assert [row["step"] for row in read_rows(out / "metrics.jsonl")] == list(range(200))
 
 
 def test_rows_are_cut_and_kept_exactly(recipe, tmp_path):

@@ -25,7 +25,7 @@ def recipe(tmp_path: Path, *assignments: str) -> Any:
         plain = tokenizer()
         plain.chat_template = None
         plain.save_pretrained(base)
-        write_topics(tmp_path / "topics.jsonl", made_topics(8))
+        write_topics(tmp_path / "topics.jsonl", made_topics(5))
         write_topics(tmp_path / "talk.jsonl", [{"instruction": "Hi", "response": "Hello."}] * 30)
     path = tmp_path / "recipe.yaml"
     path.write_text(
@@ -45,7 +45,7 @@ def test_training_learns_and_resumes_to_equal_weights(tmp_path, monkeypatch):
         task.run(options, whole)
     done = whole.done
     assert done is not None
-    assert done["samples_annotation"] > 20
+    assert done["samples_annotation"] > 10
     assert done["samples_dialogue"] == round(done["samples_annotation"] / 0.6 * 0.2)
     assert done["too_long"] == 0
     losses = [row["loss"] for row in whole.rows() if "loss" in row]

@@ -12,6 +12,8 @@ import yaml
 from engines import ResponseCache
 from mitigate.cli.main import main
 from tests.helpers.engines_server import Reply, completion, error, serving
+from tests.helpers.jsonl import read_rows as read
+from tests.helpers.jsonl import write_rows
 from tests.helpers.rule_annotator import LOST, REFERENCE, RIGHT, WRONG, RuleAnnotator
 
 OTHER = "Anna drew it in 1899."
@@ -26,9 +28,8 @@ def annotator(monkeypatch: pytest.MonkeyPatch) -> RuleAnnotator:
 
 
 def recipe(folder: Path, url: str, **more: Any) -> Path:
-    data = folder / "data.jsonl"
     rows = [{"question": f"q{i}?", "reference": REFERENCE, "note": i} for i in range(4)]
-    data.write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"question": "no reference"}\n')
+    data = write_rows(folder / "data.jsonl", [*rows, {"question": "no reference"}])
     path = folder / "inference.yaml"
     options = {"task": "inference", "about": "a", "hardware": "h", "data": str(data), "answers": 2, "chunk": 2}
     path.write_text(yaml.safe_dump({**options, "engine": f"openai:m@{url}", **more}))
@@ -40,10 +41,6 @@ def script(body: dict[str, Any]) -> Reply:
     text = body["messages"][0]["content"]
     replies = {"q0": (LOST, RIGHT), "q1": (f"{WRONG} {LOST}", f"{LOST} {LOST}"), "q2": (LOST, OTHER), "q3": ("", "")}
     return completion(*next(texts for name, texts in replies.items() if name in text)[: body.get("n", 1)])
-
-
-def read(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def test_choose_correct_and_withhold(tmp_path, capsys):
@@ -168,44 +165,16 @@ def test_bad_lines_stop_no_other(tmp_path):
     assert [row["answer"] for row in read(out / "results.jsonl")][-1] == RIGHT
 
 
-def test_a_damaged_cache_is_one_line(tmp_path, capsys):
-    path, out = recipe(tmp_path, "http://127.0.0.1:9/v1"), tmp_path / "run"
-    assert main(["run", str(path), "--output", str(out)]) == 1
-    (out / "replies.sqlite").write_text("no database " * 100)
-    assert main(["run", str(path), "--output", str(out)]) == 1
-    assert "is damaged" in capsys.readouterr().err
-
-
-def test_fewl_chooses_what_reference_llms_say(tmp_path):
-    def answers(body: dict[str, Any]) -> Reply:
-        if body["model"] != "m":
-            return completion(
-                "It cost thirty marks." if "q0" in body["messages"][0]["content"] else "The tower has floors."
-            )
-        return completion("The tower has 9 floors.", "It cost 30 marks.")
-
-    out = tmp_path / "run"
-    with serving(answers) as server:
-        llms = {name: f"openai:{name}@{server.url}" for name in ("one", "two")}
-        scoring = {"similarity": "rouge-l", "penalty": False, "embedding": "tfidf"}
-        path = recipe(tmp_path, server.url, select="fewl", reference_llms=llms, scoring=scoring, correct=False)
-        assert main(["run", str(path), "--output", str(out)]) == 3
-    assert [row["index"] for row in read(out / "results.jsonl")] == [1, 0, 0, 0]
-
-
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
-        ({"select": "fewl"}, "reference_llms: expected the engines"),
-        ({"reference_llms": {"a": "openai:m"}}, "reference_llms: expected the engines"),
-        ({"correct": False, "delete": True}, "for correct: true only"),
-        ({"temperature": 0}, "temperature: expected more than 0"),
-        ({"regenerate": "gpt"}, "expected KIND:MODEL"),
-        ({"abstain_above": 1}, "abstain_above: .*less than 1"),
-        ({"data": "nowhere"}, "cannot read nowhere"),
-    ],
-)
-def test_mistakes_are_told_first(tmp_path, capsys, more, message):
+@pytest.mark.parametrize(("more", "message"), [
+    ({"select": "fewl"}, "reference_llms: expected the engines"),
+    ({"reference_llms": {"a": "openai:m"}}, "reference_llms: expected the engines"),
+    ({"correct": False, "delete": True}, "for correct: true only"),
+    ({"temperature": 0}, "temperature: expected more than 0"),
+    ({"regenerate": "gpt"}, "expected KIND:MODEL"),
+    ({"abstain_above": 1}, "abstain_above: .*less than 1"),
+    ({"data": "nowhere"}, "cannot read nowhere"),
+])  # fmt: skip
+def test_wrong_recipes_are_refused_first(tmp_path, capsys, more, message):
     path = recipe(tmp_path, "http://127.0.0.1:9/v1", **more)
     assert main(["run", str(path), "--output", str(tmp_path / "run")]) == 2
     assert re.search(message, capsys.readouterr().err)

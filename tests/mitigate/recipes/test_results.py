@@ -1,7 +1,5 @@
 """Figures and page of answers before and after training, and the log of the judge meanwhile."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

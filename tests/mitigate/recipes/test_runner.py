@@ -23,20 +23,12 @@ from mitigate.recipes.trainer import last_checkpoint
 
 pytestmark = [pytest.mark.filterwarnings("ignore:.*_checkpointing.* is deprecated:FutureWarning")]
 
+SETS = {"trained on": "world/trained_on.jsonl", "others": "world/held_out.jsonl"}
 TINY = {
-    "about": "a tiny pocket run",
-    "hardware": "any",
-    "model": "world/model",
-    "data": "world/train.jsonl",
-    "dtype": "float32",
-    "reward": {"annotator": "oracle", "aspects": {"factuality": 1.0}},
-    "evaluation": {
-        "data": {"trained on": "world/trained_on.jsonl", "others": "world/held_out.jsonl"},
-        "annotator": "oracle",
-        "questions": 4,
-        "max_new_tokens": 24,
-    },
-}
+    "about": "a tiny pocket run", "hardware": "any", "model": "world/model", "data": "world/train.jsonl",
+    "dtype": "float32", "reward": {"annotator": "oracle", "aspects": {"factuality": 1.0}},
+    "evaluation": {"data": SETS, "annotator": "oracle", "questions": 4, "max_new_tokens": 24},
+}  # fmt: skip
 GRPO = {**TINY, "task": "rlhf", "trainer": {
     "steps": 4, "prompts": 2, "group": 4, "sequence_share": 0.5, "learning_rate": 1e-3, "max_new_tokens": 24,
     "log_judge": True,
@@ -152,35 +144,29 @@ def test_killed_sampling_goes_on(work, monkeypatch):
     assert rows[0] == rows[1]
 
 
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"data": "nowhere.jsonl"}, "data: no such file 'nowhere.jsonl'"),
-        ({"evaluation": {"data": {"dev": "nowhere.jsonl"}}}, "evaluation.data: dev: no such file 'nowhere.jsonl'"),
-        ({"model": "no where"}, "model: no such folder 'no where'"),
-        ({"reward": {"annotator": "no where"}}, "reward.annotator: no such folder"),
-        ({"reward": {"annotator": "nli:no where"}}, "reward.annotator: no such folder 'no where'"),
-        ({"reward": {"annotator": "nli:a/b"}, "evaluation": {"data": {"dev": "nowhere"}}}, "evaluation.data: dev"),
-        ({"trainer": {"per_device_batch": 7}}, "per_device_batch: expected a divisor of .* 64 / 1, got 7"),
-        ({"vllm": {"mode": "server"}}, "vllm"),
-        (
-            {"launch": {"config": "zero9", "processes": 2}, "reward": {}, "evaluation": {}},
-            "launch.config: no such file",
-        ),
-        ({"launch": {"config": "zero3", "processes": 2}}, "reward.annotator: 'oracle' exists in this process only"),
-        ({"reward": {"aspects": {"truth": 1}}}, "reward.aspects: unknown aspect 'truth'"),
-        ({"reward": {"label_rewards": {"no_fact": 2.0}}}, "'supported' to be worth the most"),
-        (
-            {"reward": {"annotator": "oracle", "calibration": "c.json"}},
-            "reward.calibration: expected null, since 'oracle' is used as handed in",
-        ),
-        (
-            {"reward": {"annotator": "embedded", "calibration": "nowhere.json"}},
-            "reward.calibration: expected a file of `mitigate calibrate`; nowhere.json: No such file",
-        ),
-        ({"trainer": {"lerning_rate": 1}}, "did you mean 'learning_rate'"),
-    ],
-)
+@pytest.mark.parametrize(("changed", "message"), [
+    ({"data": "nowhere.jsonl"}, "data: no such file 'nowhere.jsonl'"),
+    ({"evaluation": {"data": {"dev": "nowhere.jsonl"}}}, "evaluation.data: dev: no such file 'nowhere.jsonl'"),
+    ({"model": "no where"}, "model: no such folder 'no where'"),
+    ({"reward": {"annotator": "no where"}}, "reward.annotator: no such folder"),
+    ({"reward": {"annotator": "nli:no where"}}, "reward.annotator: no such folder 'no where'"),
+    ({"reward": {"annotator": "nli:a/b"}, "evaluation": {"data": {"dev": "nowhere"}}}, "evaluation.data: dev"),
+    ({"trainer": {"per_device_batch": 7}}, "per_device_batch: expected a divisor of .* 64 / 1, got 7"),
+    ({"vllm": {"mode": "server"}}, "vllm"),
+    ({"launch": {"config": "zero9", "processes": 2}, "reward": {}, "evaluation": {}}, "launch.config: no such"),
+    ({"launch": {"config": "zero3", "processes": 2}}, "reward.annotator: 'oracle' exists in this process only"),
+    ({"reward": {"aspects": {"truth": 1}}}, "reward.aspects: unknown aspect 'truth'"),
+    ({"reward": {"label_rewards": {"no_fact": 2.0}}}, "'supported' to be worth the most"),
+    (
+        {"reward": {"annotator": "oracle", "calibration": "c.json"}},
+        "reward.calibration: expected null, since 'oracle'",
+    ),
+    (
+        {"reward": {"annotator": "embedded", "calibration": "no.json"}},
+        "reward.calibration: .*; no.json: No such file",
+    ),
+    ({"trainer": {"lerning_rate": 1}}, "did you mean 'learning_rate'"),
+])  # fmt: skip
 def test_mistakes_are_named_before_anything_loads(tmp_path, changed, message):
     with pytest.raises(UsageError, match=message):
         load_recipe(

@@ -1,7 +1,5 @@
 """Pages and their parts: exact text, right figures, nothing from a record becomes markup, nothing from outside."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import re
@@ -14,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from annotators.records import LABELS
 from mitigate.report import html as report_html
 from mitigate.report.html import (
     curves_of,
@@ -118,7 +115,7 @@ def test_every_label_has_mark_word_and_style(tmp_path: Path) -> None:
 
 def test_evidence_correction_and_totals_are_shown(tmp_path: Path) -> None:
     record = annotated(REFERENCE, ANSWER, id=7)
-    page, raw = page_of(tmp_path, record, annotated("", "Nobody knows."), rejected=3)
+    page, _ = page_of(tmp_path, record, annotated("", "Nobody knows."), rejected=3)
     assert page.named("del") == ["300"]
     assert page.named("ins") == ["330"]
     assert "The tower is 300330 metres high." in page.texts("text", "p")
@@ -128,18 +125,12 @@ def test_evidence_correction_and_totals_are_shown(tmp_path: Path) -> None:
     assert page.texts("tile")[0].startswith("67 %hallucination rate2 of 3 judged factual sentences")
     tiles = ["75 %coveragechecked of all that state something", "1not checked", "3input lines rejected"]
     assert page.texts("tile")[1:] == ["2records", "5sentences", *tiles]
-    assert "Not checked: there is no reference text to check it against." in raw
     assert page.texts("id") == ["7"]
-    assert "exact-1" in page.texts("by")[0]
-    open_ = [attrs["class"] for tag, attrs, _ in page.elements if tag == "details" and "open" in attrs]
-    assert sorted(open_, key=str) == ["contradictory", "not_checked", "unverifiable"]
-
-
-def test_every_link_leads_somewhere(tmp_path: Path) -> None:
-    page, _ = page_of(tmp_path, record_of("sc"), record_of("u"))
     ids = [value for name, value in page.attributes if name == "id"]
     assert len(set(ids)) == len(ids)
     assert {f"#{id_}" for id_ in ids} == {value for name, value in page.attributes if name == "href"}
+    open_ = [attrs["class"] for tag, attrs, _ in page.elements if tag == "details" and "open" in attrs]
+    assert sorted(open_, key=str) == ["contradictory", "not_checked", "unverifiable"]
 
 
 def test_unsupported_spans_are_marked_inside_their_sentence(tmp_path: Path) -> None:
@@ -197,7 +188,7 @@ def test_findings_of_generative_annotators_are_escaped() -> None:
     assert Page(findings(one, 10, most=2)).texts("text") == ["ab …"]
 
 
-def test_overlapping_spans_are_cut_where_they_begin_and_end() -> None:
+def test_overlapping_spans_are_cut_by_hand() -> None:
     # 0: [0, 5), 1: [3, 8) twice, 2: [8, 9); the empty span of 3 owns nothing
     spans = [(0, 5, 0), (3, 8, 1), (3, 8, 1), (8, 9, 2), (4, 4, 3)]
     assert flattened(spans) == [(0, 3, (0,)), (3, 5, (0, 1)), (5, 8, (1,)), (8, 9, (2,))]
@@ -241,7 +232,6 @@ def test_curves_are_sorted_labelled_and_drawn() -> None:
     first, others = ["reward", "x/hallucination_rate", "factuality/supported", "no_fact_rate"], ["loss", "reward_std"]
     assert sorted_curves(names) == (first, others)
     assert [label_of(name) for name in names] == [None, None, None, "supported", None, "no_fact"]
-    assert all(label_of(f"a/{label}") == label for label in LABELS)
     assert [short(v) for v in (1200.0, 0.35812, 1e-5, -2.0)] == ["1,200", "0.358", "1e-05", "-2"]
     # x from 46 to 310 over steps 0..10, y from 128 (lowest, 1) to 12 (highest, 3)
     drawn = figure("a<b", [(0, 1.0), (5, 3.0), (10, 2.0)])

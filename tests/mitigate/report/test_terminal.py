@@ -1,7 +1,5 @@
 """The terminal report: exact text, and nothing from a record steers the terminal."""
 
-from __future__ import annotations
-
 import io
 import re
 from pathlib import Path
@@ -29,20 +27,10 @@ def folded(*records: dict[str, Any]) -> str:
 
 
 def test_label_probability_evidence_and_correction_are_shown() -> None:
-    text = folded(annotated(REFERENCE, ANSWER, id="tower", question="How high?"))
-    for part in (
-        "1 tower",
-        "Question How high?",
-        "✓ supported 100 % It stands in Paris. evidence “It stands in Paris.” (30–49 of 49)",
-        "✗ contradictory 100 % The tower is 300 metres high. "
-        "evidence “The tower is 330 metres high.” (0–29 of 49) correction “300” → “330”",
-        "? unverifiable 100 % It is grey.",
-        "○ no fact 100 % Thanks!",
-        "hallucination rate 67 % of 3 judged factual sentences",
-        "rejected lines 2",
-        "output out.jsonl",
-    ):
-        assert part in text
+    text = folded(annotated(REFERENCE, ANSWER, id="tower", question="How high?"))  # the rest is in the golden outputs
+    evidence = "evidence “The tower is 330 metres high.” (0–29 of 49) correction “300” → “330”"
+    assert f"✗ contradictory 100 % The tower is 300 metres high. {evidence}" in text
+    assert "rejected lines 2" in text
 
 
 def test_unsure_sentences_show_their_probability() -> None:
@@ -57,10 +45,7 @@ def test_unsure_sentences_show_their_probability() -> None:
 
 
 def test_what_was_not_checked_says_why() -> None:
-    text = folded(annotated("", "Who knows. Nobody."))
-    assert "– not checked Who knows. because there is no reference text to check it against" in text
-    assert "no_reference 2 (there is no reference text to check it against)" in text
-    assert "hallucination rate not known" in text
+    assert "hallucination rate not known" in folded(annotated("", "Who knows. Nobody."))
     assert set(REASONS) == {"no_reference", "language_unsupported", "too_long", "failed"}
     assert "The answer holds no sentence" in folded(record_of(""))
 

@@ -76,14 +76,8 @@ def test_sentence_rewards_and_their_weighted_mean():
     assert total(values, {"factuality": 1.0, "completeness": 0.5}) == pytest.approx(1.25 / 1.5)
 
 
-sentences_ = st.builds(
-    Judged,
-    label=st.sampled_from([*LABELS, None]),
-    words=st.integers(1, 30),
-    relevant=st.booleans(),
-    repeat=st.booleans(),
-    copied=st.booleans(),
-)
+flags_ = {name: st.booleans() for name in ("relevant", "repeat", "copied")}
+sentences_ = st.builds(Judged, label=st.sampled_from([*LABELS, None]), words=st.integers(1, 30), **flags_)
 answers_ = st.lists(sentences_, max_size=7)
 weights_ = st.dictionaries(st.sampled_from(ASPECTS), st.floats(0.01, 5), min_size=1)
 cosines_ = st.lists(st.floats(-1, 1), min_size=3, max_size=3)
@@ -93,14 +87,8 @@ cosines_ = st.lists(st.floats(-1, 1), min_size=3, max_size=3)
 def rewards_(draw):
     top = draw(st.floats(-1, 2))
     below = st.one_of(st.none(), st.floats(-2, 2).map(lambda x: min(x, top)))
-    return check_label_rewards(
-        {
-            "supported": top,
-            "contradictory": min(draw(st.floats(-2, 2)), top),
-            "unverifiable": draw(below),
-            "no_fact": draw(below),
-        }
-    )
+    drawn = {"contradictory": min(draw(st.floats(-2, 2)), top), "unverifiable": draw(below), "no_fact": draw(below)}
+    return check_label_rewards({"supported": top, **drawn})
 
 
 def score(sentences, rewards, weights, rows, max_words=10_000):
@@ -173,20 +161,17 @@ def test_no_useless_answer_beats_a_half_right_one():
         assert score(answer, REWARDS, DEFAULT_WEIGHTS, [[1.0] * 3] * len(answer)) < attempt
 
 
-@pytest.mark.parametrize(
-    ("check", "given", "words"),
-    [
-        (check_label_rewards, {"suported": 1}, "unknown label 'suported'; did you mean 'supported'"),
-        (check_label_rewards, {"no_fact": 2.0}, "'supported' to be worth the most"),
-        (check_label_rewards, {"supported": None}, "'supported' to be worth the most"),
-        (check_label_rewards, {"contradictory": math.nan}, "finite number or None for 'contradictory', got nan"),
-        (check_label_rewards, {"contradictory": "bad"}, "finite number or None for 'contradictory', got 'bad'"),
-        (check_label_rewards, {"contradictory": None, "unverifiable": None}, "both are None"),
-        (check_aspects, {}, "at least one"),
-        (check_aspects, {"style": 1}, "unknown aspect 'style'"),
-        (check_aspects, {"length": 0}, "positive weight for 'length', got 0"),
-    ],
-)
+@pytest.mark.parametrize(("check", "given", "words"), [
+    (check_label_rewards, {"suported": 1}, "unknown label 'suported'; did you mean 'supported'"),
+    (check_label_rewards, {"no_fact": 2.0}, "'supported' to be worth the most"),
+    (check_label_rewards, {"supported": None}, "'supported' to be worth the most"),
+    (check_label_rewards, {"contradictory": math.nan}, "finite number or None for 'contradictory', got nan"),
+    (check_label_rewards, {"contradictory": "bad"}, "finite number or None for 'contradictory', got 'bad'"),
+    (check_label_rewards, {"contradictory": None, "unverifiable": None}, "both are None"),
+    (check_aspects, {}, "at least one"),
+    (check_aspects, {"style": 1}, "unknown aspect 'style'"),
+    (check_aspects, {"length": 0}, "positive weight for 'length', got 0"),
+])  # fmt: skip
 def test_wrong_label_rewards_and_aspects_are_refused(check, given, words):
     with pytest.raises(ValueError, match=words):
         check(given)

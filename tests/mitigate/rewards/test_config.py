@@ -63,19 +63,17 @@ def plugin(monkeypatch):
 
 
 def test_the_plugin_trains_in_stock_trainers(plugin, model, tmp_path):
-    """GRPO on conversations, and RLOO on plain prompts with the same annotator."""
+    """RLOO on plain prompts; GRPO has the tests below."""
     reward = plugin()
     assert "reward" not in vars(reward)  # nothing is loaded yet
-    for kind in ("GRPO", "RLOO"):
-        trainer = train(kind, model, tmp_path, reward, conversational=kind == "GRPO")
-        steps = [log for log in trainer.state.log_history if "rewards/factuality/mean" in log]
-        assert len(steps) == 2
-        for log in steps:
-            assert kind == "RLOO" or -1.0 <= log["rewards/factuality/mean"] <= 1.0  # RLOO samples none that ends
-            assert log["factuality/sentences"] > 0
-            assert log["factuality/seconds"] > 0
-            assert 0.0 <= log["factuality/judged_share"] <= 1.0
-        assert trainer._logs["extra"]["factuality/labels"]
+    trainer = train("RLOO", model, tmp_path, reward, conversational=False)
+    steps = [log for log in trainer.state.log_history if "rewards/factuality/mean" in log]
+    assert len(steps) == 2
+    for log in steps:
+        assert log["factuality/sentences"] > 0
+        assert log["factuality/seconds"] > 0
+        assert 0.0 <= log["factuality/judged_share"] <= 1.0
+    assert trainer._logs["extra"]["factuality/labels"]
 
 
 def test_the_trainer_gets_the_reward_s_numbers(model, tmp_path):
@@ -151,33 +149,30 @@ def test_a_wrong_configuration_fails_at_the_look_up(plugin, tmp_path, monkeypatc
         plugin()
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("anotator: embedded", "unknown key 'anotator'; did you mean 'annotator'\\?"),
-        ("aspects: {factualty: 1}", "aspects: unknown aspect 'factualty'; did you mean 'factuality'\\?"),
-        ("label_rewards: {contradicted: 1}", "label_rewards: unknown label .*; did you mean 'contradictory'\\?"),
-        ("columns: {zzz: a}", "unknown key 'columns.zzz'; known are reference, question, points, language"),
-        ("columns: {reference: 3}", "columns.reference: input should be a valid string, got 3"),
-        ("target_sentences: 2.5", "target_sentences: input should be a valid integer, got 2.5"),
-        ("cache_size: true", "cache_size: input should be a valid integer, got True"),
-        ("thinking: <think>", "thinking: input should be a valid tuple, got '<think>'"),
-        ("eos_token_ids: [a]", "eos_token_ids.*: input should be a valid integer, got 'a'"),
-        ("eos_token_ids: []", "eos_token_ids.*: list should have at least 1 item"),
-        ("eos_token_ids: -5", "eos_token_ids.*: input should be greater than or equal to 0, got -5"),
-        ("aspects: {factuality: true}", "aspects.factuality: input should be a valid number, got True"),
-        ("aspects: {factuality: '2'}", "aspects.factuality: input should be a valid number, got '2'"),
-        ("dtype: float16", "dtype: input should be 'auto', 'float32' or 'bfloat16', got 'float16'"),
-        ("annotator: ''", "annotator: .* got ''"),
-        ("aspects: {length: -1}", "expected a positive weight for 'length', got -1"),
-        ("calibration: 3", "calibration: input should be a valid string, got 3"),
-        ("{annotator: 'generative:openai:m', calibration: c.json}", "'generative:openai:m' has no scores to calibrate"),
-        ("calibration: nowhere.json", "expected a file of `mitigate calibrate`; nowhere.json: No such file"),
-        ("calibration: pyproject.toml", "calibration: pyproject.toml: expected JSON .*; fit it again"),
-        ("- a\n- b", "expected keys and values .* got list"),
-        ("a: [", "expected YAML"),
-    ],
-)
+@pytest.mark.parametrize(("text", "words"), [
+    ("anotator: embedded", "unknown key 'anotator'; did you mean 'annotator'\\?"),
+    ("aspects: {factualty: 1}", "aspects: unknown aspect 'factualty'; did you mean 'factuality'\\?"),
+    ("label_rewards: {contradicted: 1}", "label_rewards: unknown label .*; did you mean 'contradictory'\\?"),
+    ("columns: {zzz: a}", "unknown key 'columns.zzz'; known are reference, question, points, language"),
+    ("columns: {reference: 3}", "columns.reference: input should be a valid string, got 3"),
+    ("target_sentences: 2.5", "target_sentences: input should be a valid integer, got 2.5"),
+    ("cache_size: true", "cache_size: input should be a valid integer, got True"),
+    ("thinking: <think>", "thinking: input should be a valid tuple, got '<think>'"),
+    ("eos_token_ids: [a]", "eos_token_ids.*: input should be a valid integer, got 'a'"),
+    ("eos_token_ids: []", "eos_token_ids.*: list should have at least 1 item"),
+    ("eos_token_ids: -5", "eos_token_ids.*: input should be greater than or equal to 0, got -5"),
+    ("aspects: {factuality: true}", "aspects.factuality: input should be a valid number, got True"),
+    ("aspects: {factuality: '2'}", "aspects.factuality: input should be a valid number, got '2'"),
+    ("dtype: float16", "dtype: input should be 'auto', 'float32' or 'bfloat16', got 'float16'"),
+    ("annotator: ''", "annotator: .* got ''"),
+    ("aspects: {length: -1}", "expected a positive weight for 'length', got -1"),
+    ("calibration: 3", "calibration: input should be a valid string, got 3"),
+    ("{annotator: 'generative:openai:m', calibration: c.json}", "'generative:openai:m' has no scores to calibrate"),
+    ("calibration: nowhere.json", "expected a file of `mitigate calibrate`; nowhere.json: No such file"),
+    ("calibration: pyproject.toml", "calibration: pyproject.toml: expected JSON .*; fit it again"),
+    ("- a\n- b", "expected keys and values .* got list"),
+    ("a: [", "expected YAML"),
+])  # fmt: skip
 def test_wrong_configurations_name_the_key(text, words, tmp_path):
     file = tmp_path / "reward.yaml"
     file.write_text(text, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What of a completion is judged, which sentences repeat or copy, and which completions were cut off."""
+"""Which part of a completion is judged, which sentences repeat or copy, and which completions were cut off."""
 
 from dataclasses import replace
 
@@ -24,19 +24,16 @@ def judged(text, thinking=THINK, response=None):
     return [text[a:b] for a, b in sentence_spans(text, thinking, response)]
 
 
-@pytest.mark.parametrize(
-    ("completion", "text"),
-    [
-        ("It is red.", "It is red."),
-        ([{"role": "assistant", "content": "It is red."}], "It is red."),
-        ([{"role": "assistant", "content": "First."}, {"role": "tool", "content": "x"},
-          {"role": "assistant", "content": "Last."}], "Last."),
-        ([{"role": "assistant", "content": [{"type": "text", "text": "A."}, {"type": "text", "text": " B."}]}],
-         "A. B."),
-        ([{"role": "assistant", "content": None, "tool_calls": []}], ""),
-        ([], ""),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("completion", "text"), [
+    ("It is red.", "It is red."),
+    ([{"role": "assistant", "content": "It is red."}], "It is red."),
+    ([{"role": "assistant", "content": "First."}, {"role": "tool", "content": "x"},
+      {"role": "assistant", "content": "Last."}], "Last."),
+    ([{"role": "assistant", "content": [{"type": "text", "text": "A."}, {"type": "text", "text": " B."}]}],
+     "A. B."),
+    ([{"role": "assistant", "content": None, "tool_calls": []}], ""),
+    ([], ""),
+])  # fmt: skip
 def test_text_of_a_completion(completion, text):
     assert completion_text(completion) == text
 
@@ -51,20 +48,17 @@ def test_question_of_a_prompt():
     assert (question_of(chat), question_of("When?"), question_of([])) == ("When?", "When?", "")
 
 
-@pytest.mark.parametrize(
-    ("text", "sentences"),
-    [
-        ("<think>No.</think> Yes.", ["Yes."]),
-        ("No.</think> Yes.", ["Yes."]),  # the prompt opened the block
-        ("Yes. <think>No, no", ["Yes."]),  # never closed
-        ("It is. <think>no</think> So be it. <think>no</think> Yes.", ["It is.", "So be it.", "Yes."]),
-        ("<think>all</think>", []),
-        ("plain", ["plain"]),
-        ("", []),
-        ("<think>A. B.</think>\nIt opened in 1931. 它很长。<think>c</think>Done 🎉.",
-         ["It opened in 1931.", "它很长。", "Done 🎉."]),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "sentences"), [
+    ("<think>No.</think> Yes.", ["Yes."]),
+    ("No.</think> Yes.", ["Yes."]),  # the prompt opened the block
+    ("Yes. <think>No, no", ["Yes."]),  # never closed
+    ("It is. <think>no</think> So be it. <think>no</think> Yes.", ["It is.", "So be it.", "Yes."]),
+    ("<think>all</think>", []),
+    ("plain", ["plain"]),
+    ("", []),
+    ("<think>A. B.</think>\nIt opened in 1931. 它很长。<think>c</think>Done 🎉.",
+     ["It opened in 1931.", "它很长。", "Done 🎉."]),
+])  # fmt: skip
 def test_thinking_is_left_out(text, sentences):
     assert judged(text) == sentences
 
@@ -97,31 +91,28 @@ def test_repeats():
     assert repeats([]) == []
 
 
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("What is known about the Harrow Bridge?", True),
-        ("Read this. The bridge is old. In which year, and how, was it built?", True),
-        ("who built it?", True),
-        ("哈罗桥是谁设计的？", True),
-        ("Is the place where it stands in Wexley?", False),
-        ("What is larger, the Sun or the Moon?", False),
-        ("太阳和月亮，哪个大，太阳还是月亮？", False),
-        ("When the bridge opened in 1931, was it the longest in Wexley?", False),
-        ("How many people live there, and did the Harrow Bridge open in spring?", False),
-        ("他是否获得任何奖项？", False),
-        ("这座桥几乎全是木头的吗？", False),
-        ("Tell me about the bridge.", False),
-        ("What is it? Answer in one sentence.", False),
-        ("", False),
-    ],
-)
+@pytest.mark.parametrize(("text", "found"), [
+    ("What is known about the Harrow Bridge?", True),
+    ("Read this. The bridge is old. In which year, and how, was it built?", True),
+    ("who built it?", True),
+    ("哈罗桥是谁设计的？", True),
+    ("Is the place where it stands in Wexley?", False),
+    ("What is larger, the Sun or the Moon?", False),
+    ("太阳和月亮，哪个大，太阳还是月亮？", False),
+    ("When the bridge opened in 1931, was it the longest in Wexley?", False),
+    ("How many people live there, and did the Harrow Bridge open in spring?", False),
+    ("他是否获得任何奖项？", False),
+    ("这座桥几乎全是木头的吗？", False),
+    ("Tell me about the bridge.", False),
+    ("What is it? Answer in one sentence.", False),
+    ("", False),
+])  # fmt: skip
 def test_open_questions(text, found):
     assert bool(open_question(text)) == found
     assert open_question(text) in text
 
 
-def test_the_question_said_back_is_a_repeat():
+def test_restated_question_counts_as_a_repeat():
     question = "What is known about the Harrow Bridge and its history?"
     text = "What is known about the Harrow Bridge and its history. The Harrow Bridge opened in 1931."
     cut = text.index("The Harrow Bridge opened")
@@ -163,14 +154,8 @@ def test_cut_off_by_the_end_token_where_known():
 
 
 def test_cut_off_by_length_and_full_stop_otherwise():
-    ends = {
-        "It is red and": True,
-        "It is red and long.": False,
-        'He said "yes."': False,
-        "完了。": False,
-        "a,": True,
-        "": True,
-    }
+    ends = {"It is red and": True, "a,": True, "": True}  # whether they are cut off
+    ends |= {"It is red and long.": False, 'He said "yes."': False, "完了。": False}
     assert cut_offs(list(ends), [[1] * 4] * 6, None, 0) == (list(ends.values()), 4)
     assert cut_offs(["Red", "Red"], [[1] * 2, [1] * 4], None, 0) == ([False, True], 4)  # the short one ended by itself
     assert cut_offs(["Red"], [[1] * 2], None, 4) == ([False], 4)  # longer ones were seen before

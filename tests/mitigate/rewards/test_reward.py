@@ -121,22 +121,19 @@ def test_unjudged_is_none_and_silence_is_not():
     assert labels(scores[1]) == [("supported", 1.0), (None, None)]  # the part at the end
 
 
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        ({"document": [REFERENCE]}, "expected a column 'reference' .* got the columns \\['document'\\]"),
-        ({"reference": [REFERENCE, REFERENCE]}, "expected 1 values in column 'reference', got 2"),
-        ({"reference": REFERENCE}, "expected 1 values in column 'reference', got one string"),
-        ({"reference": [" \n"]}, "it is empty in 1 of 1 rows \\(row 0 first\\)"),
-        ({"reference": [None]}, "expected a text in column 'reference', row 0, got NoneType"),
-        ({"reference": [REFERENCE], "question": [3]}, "expected a text in column 'question', row 0, got int"),
-        ({"reference": [REFERENCE], "points": ["a"]}, "expected a list of texts in column 'points', row 0, got str"),
-        ({"reference": [REFERENCE], "points": [[1]]}, "expected a list of texts in column 'points', row 0"),
-        ({"reference": [REFERENCE], "prompts": []}, "expected 1 prompts, one per completion, got 0"),
-        ({"reference": [REFERENCE], "completion_ids": [[1], [2]]}, "expected 1 completion_ids, .* got 2"),
-        ({"reference": [REFERENCE], "completions": "x"}, "expected a list of completions, got one string"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("call", "words"), [
+    ({"document": [REFERENCE]}, "expected a column 'reference' .* got the columns \\['document'\\]"),
+    ({"reference": [REFERENCE, REFERENCE]}, "expected 1 values in column 'reference', got 2"),
+    ({"reference": REFERENCE}, "expected 1 values in column 'reference', got one string"),
+    ({"reference": [" \n"]}, "it is empty in 1 of 1 rows \\(row 0 first\\)"),
+    ({"reference": [None]}, "expected a text in column 'reference', row 0, got NoneType"),
+    ({"reference": [REFERENCE], "question": [3]}, "expected a text in column 'question', row 0, got int"),
+    ({"reference": [REFERENCE], "points": ["a"]}, "expected a list of texts in column 'points', row 0, got str"),
+    ({"reference": [REFERENCE], "points": [[1]]}, "expected a list of texts in column 'points', row 0"),
+    ({"reference": [REFERENCE], "prompts": []}, "expected 1 prompts, one per completion, got 0"),
+    ({"reference": [REFERENCE], "completion_ids": [[1], [2]]}, "expected 1 completion_ids, .* got 2"),
+    ({"reference": [REFERENCE], "completions": "x"}, "expected a list of completions, got one string"),
+])  # fmt: skip
 def test_wrong_inputs_are_named_before_judging(call, words):
     annotator = Counting()
     with pytest.raises(ValueError, match=words):
@@ -144,7 +141,7 @@ def test_wrong_inputs_are_named_before_judging(call, words):
     assert annotator.rows == []
 
 
-def test_columns_can_be_renamed_and_are_checked_before_training():
+def test_columns_are_renamed_and_checked_before_training():
     renamed = lexical(columns=Columns(reference="document", question="query"))
     assert renamed(completions=[GOOD], document=[REFERENCE], query=["When?"]) == [1.0]
     lexical().check({"prompt": ["q"] * 3, "reference": [REFERENCE] * 3})
@@ -158,17 +155,14 @@ def test_columns_can_be_renamed_and_are_checked_before_training():
             reward.check(data)
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"aspects": {"style": 1}}, "unknown aspect 'style'; known are factuality"),
-        ({"label_rewards": {"maybe": 1}}, "unknown label 'maybe'; known are"),
-        ({"calibration": "c.json"}, "calibration: expected an annotator named by a string, got 'exact'"),
-        ({"thinking": ("<think>",)}, "expected an opening and a closing tag"),
-        ({"target_sentences": 0}, "target_sentences: expected a whole number of at least 1, got 0"),
-        ({"cache_size": -1}, "cache_size: expected a whole number of at least 0, got -1"),
-    ],
-)
+@pytest.mark.parametrize(("options", "words"), [
+    ({"aspects": {"style": 1}}, "unknown aspect 'style'; known are factuality"),
+    ({"label_rewards": {"maybe": 1}}, "unknown label 'maybe'; known are"),
+    ({"calibration": "c.json"}, "calibration: expected an annotator named by a string, got 'exact'"),
+    ({"thinking": ("<think>",)}, "expected an opening and a closing tag"),
+    ({"target_sentences": 0}, "target_sentences: expected a whole number of at least 1, got 0"),
+    ({"cache_size": -1}, "cache_size: expected a whole number of at least 0, got -1"),
+])  # fmt: skip
 def test_wrong_options_are_refused(options, words):
     with pytest.raises(ValueError, match=words):
         SentenceReward(Counting(), **options)

@@ -29,17 +29,14 @@ def test_best_against_worst_by_hand():
     assert pair["rejected"] == [{"role": "assistant", "content": "Xx. Xx. Xx."}]
 
 
-@pytest.mark.parametrize(
-    "labels",
-    [
-        ["sc", "cs"],  # tie
-        ["s", "ss"],  # tie at 0
-        ["cu", "u"],  # tie at 1
-        ["s", "nn"],  # only one with a factual sentence
-        ["s"],
-        [],
-    ],
-)
+@pytest.mark.parametrize("labels", [
+    ["sc", "cs"],  # tie
+    ["s", "ss"],  # tie at 0
+    ["cu", "u"],  # tie at 1
+    ["s", "nn"],  # only one with a factual sentence
+    ["s"],
+    [],
+])  # fmt: skip
 def test_ties_and_singles_make_no_pair(labels):
     assert best_against_worst([sample(one) for one in labels]) is None
 
@@ -64,23 +61,15 @@ def tokenizer():
 
 def pair_of(tokenizer):
     """Chosen "Ab. Cé. D." supported, contradictory, supported; rejected "Ef. G." supported, unverifiable."""
-    chosen, rejected = "Ab. Cé. D.", "Ef. G."
-    return {
-        "prompt_ids": tokenizer("Q")["input_ids"],
-        "chosen": [{"role": "assistant", "content": chosen}],
-        "rejected": [{"role": "assistant", "content": rejected}],
-        "chosen_ids": tokenizer(chosen + "<|end|>")["input_ids"],
-        "rejected_ids": tokenizer(rejected + "<|end|>")["input_ids"],
-        "chosen_sentences": [
-            {"start": 0, "end": 3, "label": "supported"},
-            {"start": 4, "end": 7, "label": "contradictory"},
-            {"start": 8, "end": 10, "label": "supported"},
-        ],
-        "rejected_sentences": [
-            {"start": 0, "end": 3, "label": "supported"},
-            {"start": 4, "end": 6, "label": "unverifiable"},
-        ],
-    }
+    pair = {"prompt_ids": tokenizer("Q")["input_ids"]}
+    for name, text, sentences in (
+        ("chosen", "Ab. Cé. D.", [(0, 3, "supported"), (4, 7, "contradictory"), (8, 10, "supported")]),
+        ("rejected", "Ef. G.", [(0, 3, "supported"), (4, 6, "unverifiable")]),
+    ):
+        pair[name] = [{"role": "assistant", "content": text}]
+        pair[f"{name}_ids"] = tokenizer(text + "<|end|>")["input_ids"]
+        pair[f"{name}_sentences"] = [dict(zip(("start", "end", "label"), row, strict=True)) for row in sentences]
+    return pair
 
 
 # Tokens of the chosen side: Q | A b . _ C (2 bytes of é) . _ D . end; a space stands between sentences and is nobody's.
@@ -162,33 +151,16 @@ def test_steps_move_what_the_mask_keeps(tokenizer, tmp_path):
 # --- the command --------------------------------------------------------------------------------------------------
 
 
-def test_command(tmp_path, capsys):
-    rows = [sample("s", "a"), sample("c", "a"), sample("s", "b"), {**sample("s"), "sentences": 3}]
-    rows.append({**sample("s"), "sentences": [{"start": 0, "end": 99, "label": "supported"}]})
+def test_command_rejects_lines_and_options(tmp_path, capsys):
+    outside = {**sample("s"), "sentences": [{"start": 0, "end": 99, "label": "supported"}]}
+    rows = [sample("s", "a"), sample("c", "a"), sample("s", "b"), {**sample("s"), "sentences": 3}, outside]
     source, output = write_rows(tmp_path / "in.jsonl", rows), tmp_path / "pairs.jsonl"
     args = ["build-preferences", "--input", str(source), "--output", str(output)]
+    assert main([*args, "--min-gap", "2"]) == 2
+    assert "--min-gap: expected a number from 0 to 1, got 2.0" in capsys.readouterr().err
     assert main(args) == 3
-    out, err = capsys.readouterr()
-    assert "3 answers to 2 questions, 1 pair, 1 question without one" in out
+    err = capsys.readouterr().err
     assert "in.jsonl:4: sentences: expected the list that `mitigate annotate` writes, got 3" in err
     assert "in.jsonl:5: sentences[0]: expected start and end inside the answer (3 characters)" in err
-    (pair,) = read_rows(output)
-    assert pair == build_pairs(rows[:2])[0]
+    assert read_rows(output) == build_pairs(rows[:2])
     assert len(read_rows(tmp_path / "pairs.jsonl.rejected.jsonl")) == 2
-    assert main(args) == 2
-    assert "is there already" in capsys.readouterr().err
-    assert main([*args, "--overwrite", "--min-gap", "1.0"]) == 3
-
-
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
-        (["--min-gap", "2"], "--min-gap: expected a number from 0 to 1, got 2.0"),
-        (["--input", "none.jsonl"], "cannot read none.jsonl: no such file"),
-    ],
-)
-def test_wrong_usage(more, message, tmp_path, capsys):
-    source = write_rows(tmp_path / "in.jsonl", [sample("s")])
-    args = ["build-preferences", "--input", str(source), "--output", str(tmp_path / "out.jsonl"), *more]
-    assert main(args) == 2
-    assert message in capsys.readouterr().err

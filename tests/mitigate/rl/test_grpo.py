@@ -115,17 +115,11 @@ def test_several_functions_aspects_and_weights_add_up(tmp_path):
     class Halves:
         def __call__(self, completions, **kwargs):
             asked.append(completions)
-            return [
-                SentenceScore(
-                    len(c) / 100,
-                    {
-                        "whole": [Segment(0, len(c), None, len(c) / 10)],
-                        "start": [Segment(0, min(2, len(c)), None, 1.0)],
-                    },
-                    {"whole": 3.0},
-                )
-                for c in completions
-            ]
+            scores = []
+            for n in map(len, completions):
+                parts = {"whole": [Segment(0, n, None, n / 10)], "start": [Segment(0, min(2, n), None, 1.0)]}
+                scores.append(SentenceScore(n / 100, parts, {"whole": 3.0}))
+            return scores
 
     async def later(completions, **kwargs):
         return vowel_reward(completions)
