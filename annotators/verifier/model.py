@@ -196,7 +196,7 @@ class Verifier:
         if layers is not None:
             config.num_hidden_layers = layers
         # The model's own attention code is faster than torch's in training on a CPU, and slower in judging.
-        attention = "sdpa" if causal or weights is not None else "eager"
+        attention = "eager" if weights is None else "sdpa"
         with quiet_loading():
             model = AutoModel.from_pretrained(
                 folder, config=config, use_safetensors=True, dtype=torch.float32, attn_implementation=attention
