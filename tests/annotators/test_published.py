@@ -15,7 +15,7 @@ import transformers as tf
 from safetensors.torch import save_file
 
 from annotators import LABELS, load_annotator
-from annotators.operating import Calibration
+from annotators.operating import Calibration, OperatingPoint
 from annotators.published import HHEM_PROMPT, class_order, over_windows
 from mitigate.cli.main import main
 
@@ -330,7 +330,9 @@ def test_calibration_moves_labels_and_spans(tmp_path: Path) -> None:
     lettuce(tmp_path)
     annotator = load_annotator(f"lettucedetect:{tmp_path}")
     plain = annotator.annotate(**RECORD)
-    kind = annotator.calibrated(Calibration(annotator.fingerprint, 1.0, 8.0)).annotate(**RECORD)
+    kind = annotator.calibrated(
+        Calibration(annotator.fingerprint, 1.0, 8.0, OperatingPoint("x", 0.5, 0.5, 0.5, 0.5))
+    ).annotate(**RECORD)
     assert any(s.spans for s in plain.sentences)
     for before, after in zip(plain.sentences, kind.sentences, strict=True):
         odds = np.log(before.scores["supported"] / before.scores["unverifiable"])
