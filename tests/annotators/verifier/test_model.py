@@ -104,8 +104,8 @@ def test_batch_equals_single(base: str) -> None:
     assert verifier([])[0].shape == (0, 4)
 
 
-def test_marks_reach_the_verdict(base: str) -> None:
-    verifier = Verifier(base, dtype="float32")
+def test_marks_reach_the_verdict(tmp_path: Path) -> None:
+    verifier = Verifier(save_tiny_bert(tmp_path, 32), dtype="float32")
     number, none = ("", "It is 134 metres long.", DOCUMENT), ("", "It is very long.", DOCUMENT)
     before = verifier([number])[0], verifier([none])[0]
     with torch.no_grad():  # the mark of a number that the evidence has; no such word stands in the second sentence
