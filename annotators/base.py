@@ -93,7 +93,7 @@ class Annotator(Protocol):
         """
         records = checked(records, ("reference", "answer"))
         sentences_of = [_sentences(record, split_sentences(record["answer"])) for record in records]
-        judged = iter(self._verdicts([sentence for sentences in sentences_of for sentence in sentences]))
+        judged = iter(self.verdicts_of([sentence for sentences in sentences_of for sentence in sentences]))
         return [
             self.annotation(record, [next(judged) for _ in sentences])
             for record, sentences in zip(records, sentences_of, strict=True)
@@ -102,7 +102,7 @@ class Annotator(Protocol):
     def annotate_spans(self, record: Mapping[str, Any], spans: Sequence[tuple[int, int]]) -> list[SentenceAnnotation]:
         """Judge the sentences of one answer at ``spans``, found by ``split_sentences``, as ``annotate`` would."""
         checked([record], ("reference", "answer"))
-        return self._verdicts(_sentences(record, spans))
+        return self.verdicts_of(_sentences(record, spans))
 
     def annotation(self, record: Mapping[str, Any], judged: Iterable[SentenceAnnotation]) -> Annotation:
         """The annotation of a record by this annotator, of its judged sentences in order."""
@@ -116,11 +116,12 @@ class Annotator(Protocol):
         annotator ``reads``. ValueError where one lacks a reference or a sentence, or has one that is not a string.
         """
         rows = checked(rows, ("reference", "sentence"), ("question", "language", "lang"))
-        return self._verdicts(
+        return self.verdicts_of(
             [Sentence(r["sentence"], 0, r["sentence"], r, r.get("language") or r.get("lang")) for r in rows]
         )
 
-    def _verdicts(self, sentences: Sequence[Sentence]) -> list[SentenceAnnotation]:
+    def verdicts_of(self, sentences: Sequence[Sentence]) -> list[SentenceAnnotation]:
+        """``judge`` at the operating point, where there is one; what is not flagged has no spans."""
         judged = self.judge(sentences)
         if self.calibration is not None:
             return self.calibration.apply(judged)

@@ -5,8 +5,8 @@
 English rows of fold 0, on which nothing was trained or chosen: of the trainable sources other documents were trained
 on, the others were never seen. All baselines choose their thresholds on fold 1 of the trainable sources; the annotator
 is compared by its own labels, without the operating point that it comes with. Then what that point flags, passes and
-leaves unsure, and the curve of all such points; the share of hallucinated sentences beside people's, on whole answers
-of models, and what the rule for Chinese calls supported.
+leaves unsure, and the curve of all such points; and the share of hallucinated sentences beside people's, on whole answers
+of models.
 Sources left out of training: benchmarks/left_out.py. About ten minutes on one core.
 """
 
@@ -43,8 +43,6 @@ WHOLE = ("cliff", "lfqa_verification", "expertqa")
 PARTS = (("other documents of the source trained on", True), ("source never seen", False))
 CURVE = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5)
 """Shares of true sentences flagged at which the curve is told."""
-CHINESE_FOLDS = (2, 3)
-"""The rule for Chinese was chosen on these."""
 Judged = tuple[Floats, list["str | None"]]
 """Support (n,), higher means more supported; labels, where "unsupported" means hallucinated, of whichever kind."""
 
@@ -205,25 +203,6 @@ def whole_answers(annotator: Annotator, everything: Sequence[Row]) -> list[Row]:
     return out
 
 
-def chinese(annotator: Annotator, everything: Sequence[Row]) -> list[Row]:
-    """Precision and coverage of "supported" on held-out Chinese rows."""
-    rows = [
-        r
-        for r in everything
-        if r.get("label") not in (None, "no_fact") and r["lang"] == "zh" and r["fold"] not in CHINESE_FOLDS
-    ]
-    called = np.array([s.label == "supported" for s in predictions(annotator, rows)])
-    right = np.array([float(r["label"] == "supported") for r in rows])
-    groups = [r["group"] for r in rows]
-    hits = np.where(called, right, np.nan)
-    hard = np.where([r["source"] == "ocnli" for r in rows], hits, np.nan)
-    return [
-        mean_row("Chinese called supported: precision", hits, groups),
-        mean_row("the same, ocnli alone (other words than the reference)", hard, groups),
-        mean_row("Chinese: share of sentences judged supported", called.astype(float), groups),
-    ]
-
-
 def main() -> None:
     """Measure and write the page."""
     made = parser(__doc__)
@@ -250,7 +229,7 @@ def main() -> None:
     shown += trained_and_unseen(english, [rows[i] for i in test], answers)
     points, curve = at_operating_points([rows[i] for i in test], answers, calibration)
     annotator.calibrated(calibration)
-    shown += points + whole_answers(annotator, english) + chinese(annotator, everything)
+    shown += points + whole_answers(annotator, english)
     golds = (*LABELS, "unsupported")
     confusion = [
         [

@@ -34,6 +34,7 @@ MAX_TOKENS = 512
 UNTOUCHED = 0.3
 """Share of a base's layers, the first ones, that LoRA leaves as they are: training is a quarter faster for it."""
 MINILM = "packaged:minilm"
+PACK_TOKENS = 1024  # of one row, where sentences share the evidence before them
 BATCH_TOKENS = {"cpu": 2048, "cuda": 65536}  # padded tokens of one pass
 CUES = {EVIDENCE: "Evidence:", QUESTION: "\nQuestion:", SENTENCE: "\nStatement:"}
 VERDICT = "\nVerdict:"
@@ -101,13 +102,29 @@ def kinds_of(part: int, text: str, offsets: np.ndarray, others: frozenset[str]) 
 @dataclass(frozen=True)
 class Input:
     """What is read: ``ids`` and ``kinds`` (T,); ``offsets`` (_S, 2) of the sentence's tokens in its text, which are
-    ``ids[first : first + _S]``.
+    ``ids[first : first + _S]``; before a language model the first ``shared`` tokens do not depend on the sentence.
     """
 
     ids: np.ndarray
     kinds: np.ndarray
     first: int
     offsets: np.ndarray
+    shared: int
+
+
+def packs_of(inputs: Sequence[Input]) -> list[list[int]]:
+    """Inputs that begin with the same shared tokens, together in rows of at most PACK_TOKENS; all others alone."""
+    rows: list[list[int]] = []
+    open_row: dict[bytes, tuple[list[int], int]] = {}  # the last row of each beginning, and its tokens
+    for i, read in enumerate(inputs):
+        key = read.ids[: read.shared].tobytes()
+        row, used = open_row.get(key, ([], PACK_TOKENS)) if read.shared else ([], PACK_TOKENS)
+        if used + len(read.ids) - read.shared > PACK_TOKENS:
+            row, used = [], read.shared
+            rows.append(row)
+        row.append(i)
+        open_row[key] = row, used + len(read.ids) - read.shared
+    return rows
 
 
 class Network(nn.Module):
@@ -134,30 +151,35 @@ class Network(nn.Module):
         base.get_input_embeddings().requires_grad_(False)
 
     def forward(
-        self, ids_BT: torch.Tensor, kinds_BT: torch.Tensor, mask_BT: torch.Tensor, sentence_BT: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Logits (B, 4) of the three verdicts and of "no fact", and (B, T) of "this token is unsupported", float32.
+        self, ids_BT: torch.Tensor, kinds_BT: torch.Tensor, mask: torch.Tensor, position_BT: torch.Tensor,
+        row_N: torch.Tensor, last_N: torch.Tensor, sentence_NT: torch.Tensor,
+    ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+        """Logits (N, 4) of the three verdicts and of "no fact", and (N, T) of "this token is unsupported", float32.
 
-        Rows are padded on the right; masks are boolean.
+        N sentences stand in B rows, padded on the right: sentence n in row ``row_N[n]``, its tokens at
+        ``sentence_NT[n]``, what it ends with at ``last_N[n]``. ``mask`` (B, T) are the tokens; (B, 1, T, T) says which
+        token sees which, where sentences share a row.
         """
         embedded = self.base.get_input_embeddings()(ids_BT)
-        if not self.causal:
-            embedded = embedded + self.kind(kinds_BT)
-        options = {"use_cache": False} if self.causal else {}
-        hidden = self.base(inputs_embeds=embedded, attention_mask=mask_BT.long(), **options).last_hidden_state
-        token_BT = self.token(hidden)[..., 0].float()
-        inside = sentence_BT.to(hidden.dtype)[..., None]
-        count = inside.sum(1).clamp(min=1)
-        mean = (hidden * inside).sum(1) / count
         if self.causal:
-            whole = hidden[torch.arange(len(hidden), device=hidden.device), mask_BT.sum(1) - 1]
+            options: dict[str, Any] = {"use_cache": False, "position_ids": position_BT}
         else:
-            whole = hidden[:, 0]
+            embedded, options = embedded + self.kind(kinds_BT), {}
+        if mask.ndim == 4:  # attention adds it to its scores
+            mask = torch.where(mask, 0.0, torch.finfo(embedded.dtype).min).to(embedded.dtype)
+        hidden = self.base(inputs_embeds=embedded, attention_mask=mask, **options).last_hidden_state
+        token_NT = self.token(hidden)[..., 0].float()[row_N]
+        count = sentence_NT.sum(1, keepdim=True).clamp(min=1)
+        # A sentence's mean is a product with its weights: gathering its row first would copy a long row for each.
+        share_NBT = torch.zeros(len(row_N), *ids_BT.shape, dtype=hidden.dtype, device=hidden.device)
+        share_NBT[torch.arange(len(row_N), device=row_N.device), row_N] = (sentence_NT / count).to(hidden.dtype)
+        mean = share_NBT.flatten(1) @ hidden.flatten(0, 1)
+        whole = hidden[row_N, last_N if self.causal else torch.zeros_like(last_N)]
         # The verdict sees the whole, the mean of the sentence, and the worst and the average of its tokens.
-        worst = token_BT.masked_fill(~sentence_BT, -1e4).amax(1, keepdim=True).clamp(min=-30)
-        average = (token_BT * sentence_BT).sum(1, keepdim=True) / count.float()
+        worst = token_NT.masked_fill(~sentence_NT, -1e4).amax(1, keepdim=True).clamp(min=-30)
+        average = (token_NT * sentence_NT).sum(1, keepdim=True) / count.float()
         pooled = torch.cat([whole, mean, worst.to(hidden.dtype), average.to(hidden.dtype)], -1)
-        return self.label(nn.functional.gelu(self.pool(pooled))).float(), token_BT
+        return self.label(nn.functional.gelu(self.pool(pooled))).float(), token_NT
 
 
 def probabilities(logits: np.ndarray) -> np.ndarray:
@@ -304,33 +326,64 @@ class Verifier:
                 ids += read.tolist()
                 kinds += marks.tolist()
         ids += self._end
-        return Input(np.array(ids), np.array(kinds + [0] * len(self._end)), first, offsets)
+        shared = first - len(self._cues[SENTENCE]) if self.network.causal else 0
+        return Input(np.array(ids), np.array(kinds + [0] * len(self._end)), first, offsets, shared)
 
-    def batch(self, inputs: Sequence[Input], width: int | None = None) -> dict[str, torch.Tensor]:
-        """Arguments of the network, on the device, padded to ``width`` tokens or to the longest."""
-        shape = (len(inputs), width or max(len(read.ids) for read in inputs))
+    def batch(self, packs: Sequence[Sequence[Input]], width: int | None = None) -> dict[str, torch.Tensor]:
+        """Arguments of the network, on the device: a row for each pack, padded to ``width`` tokens or to the longest.
+
+        The inputs of a pack stand behind the tokens that they share, and none sees another.
+        """
+        lengths = [self._length(pack) for pack in packs]
+        shape = (len(packs), width or max(lengths))
         ids, kinds = np.full(shape, self.tokenizer.pad_token_id or 0), np.zeros(shape, np.int64)
-        mask, sentence = np.zeros(shape, bool), np.zeros(shape, bool)
-        for i, read in enumerate(inputs):
-            n = len(read.ids)
-            ids[i, :n], kinds[i, :n], mask[i, :n] = read.ids, read.kinds, True
-            sentence[i, read.first : read.first + len(read.offsets)] = True
-        arrays = {"ids_BT": ids, "kinds_BT": kinds, "mask_BT": mask, "sentence_BT": sentence}
+        position, owner = np.zeros(shape, np.int64), np.full(shape, -2)  # of the pack's inputs; −1 shared, −2 padding
+        sentence = np.zeros((sum(map(len, packs)), shape[1]), bool)
+        rows, last = [], []
+        for b, pack in enumerate(packs):
+            at = 0
+            for n, read in enumerate(pack):
+                skip = read.shared if n else 0
+                place = slice(at, at + len(read.ids) - skip)
+                ids[b, place], kinds[b, place] = read.ids[skip:], read.kinds[skip:]
+                position[b, place] = np.arange(skip, len(read.ids))
+                owner[b, place] = n
+                owner[b, : read.shared] = -1
+                first = at - skip + read.first
+                sentence[len(rows), first : first + len(read.offsets)] = True
+                at = place.stop
+                rows.append(b)
+                last.append(at - 1)
+        mask = owner > -2
+        if any(len(pack) > 1 for pack in packs):
+            one, other = owner[:, None, :, None], owner[:, None, None, :]
+            mask = ((one == other) | (other == -1)) & np.tri(shape[1], dtype=bool)
+        arrays = {
+            "ids_BT": ids, "kinds_BT": kinds, "mask": mask, "position_BT": position, "row_N": np.array(rows),
+            "last_N": np.array(last), "sentence_NT": sentence,
+        }  # fmt: skip
         return {name: torch.from_numpy(array).to(self.device) for name, array in arrays.items()}
+
+    @staticmethod
+    def _length(pack: Sequence[Input]) -> int:
+        return pack[0].shared + sum(len(read.ids) - read.shared for read in pack)
 
     def __call__(self, texts: Sequence[Text]) -> tuple[np.ndarray, list[tuple[tuple[int, int, float], ...]]]:
         """Logits (n, 4) of ``Network.forward``, and for each sentence (start, end, P(unsupported)) of its tokens."""
         inputs = self.inputs(texts)
+        packs = packs_of(inputs)
         logits = np.zeros((len(inputs), 4), np.float32)
         tokens: list[tuple[tuple[int, int, float], ...]] = [()] * len(inputs)
         budget = BATCH_TOKENS["cuda" if self.device.startswith("cuda") else "cpu"]
-        for numbers, width in batches([len(read.ids) for read in inputs], budget, self.limit):
+        lengths = [self._length([inputs[i] for i in pack]) for pack in packs]
+        for chosen, width in batches(lengths, budget, max(self.limit, PACK_TOKENS)):
+            batch = self.batch([[inputs[i] for i in packs[k]] for k in chosen], width)
             with torch.inference_mode():
-                label_B4, token_BT = self.network(**self.batch([inputs[i] for i in numbers], width))
-            logits[numbers] = label_B4.cpu().numpy()
-            scores = token_BT.sigmoid().cpu().numpy()
-            for row, i in enumerate(numbers):
-                first, places = inputs[i].first, inputs[i].offsets.tolist()
-                wrong = scores[row, first : first + len(places)].tolist()
-                tokens[i] = tuple((a, b, p) for (a, b), p in zip(places, wrong, strict=True))
+                label_N4, token_NT = self.network(**batch)
+            numbers = [i for k in chosen for i in packs[k]]
+            logits[numbers] = label_N4.cpu().numpy()
+            scores, where = token_NT.sigmoid().cpu().numpy(), batch["sentence_NT"].cpu().numpy()
+            for n, i in enumerate(numbers):
+                places = inputs[i].offsets.tolist()
+                tokens[i] = tuple((a, b, p) for (a, b), p in zip(places, scores[n, where[n]].tolist(), strict=True))
         return logits, tokens

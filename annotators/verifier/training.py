@@ -303,7 +303,7 @@ def batch_order(lengths: Sequence[int], cases: Sequence[str], tokens: int, seed:
 def loss_of(verifier: Verifier, inputs: Sequence[Input], examples: Sequence[Example]) -> torch.Tensor:
     """The loss of one batch."""
     device = verifier.device
-    batch = verifier.batch(inputs, -(-max(len(read.ids) for read in inputs) // 8) * 8)
+    batch = verifier.batch([[read] for read in inputs], -(-max(len(read.ids) for read in inputs) // 8) * 8)
     with torch.autocast(device.split(":")[0], torch.bfloat16, enabled=verifier.dtype == "bfloat16"):
         label_B4, token_BT = verifier.network(**batch)
     target_B = torch.tensor([example.target for example in examples], device=device)

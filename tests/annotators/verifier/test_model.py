@@ -17,6 +17,7 @@ from annotators.verifier.model import (
     cells,
     keys_of,
     kinds_of,
+    packs_of,
     probabilities,
 )
 from tests.helpers.tiny_bert import save_tiny_bert
@@ -94,13 +95,16 @@ def test_batch_equals_single(base: str) -> None:
     torch.manual_seed(1)
     verifier = Verifier(base, Verifier(base).packed(), dtype="float32")
     texts = [("", s, DOCUMENT) for s in ("Maud opened it.", "It is 134 metres long and green.", "Yes.")]
+    texts.insert(1, ("Who opened it?", "Maud opened it.", DOCUMENT[:1]))
+    packs = packs_of(verifier.inputs(texts))  # a language model reads the evidence once for all sentences beside it
+    assert packs == ([[0, 2, 3], [1]] if verifier.network.causal else [[0], [1], [2], [3]])
     together, tokens = verifier(texts)
     for i, text in enumerate(texts):
         alone, own = verifier([text])
         assert together[i] == pytest.approx(alone[0], abs=1e-5)
         assert [(a, b) for a, b, _ in tokens[i]] == [(a, b) for a, b, _ in own[0]]
         assert all(0 <= p <= 1 for _, _, p in tokens[i])
-    assert "".join(texts[1][1][a:b].replace(" ", "") for a, b, _ in tokens[1]) == texts[1][1].replace(" ", "")
+    assert "".join(texts[2][1][a:b].replace(" ", "") for a, b, _ in tokens[2]) == texts[2][1].replace(" ", "")
     assert verifier([])[0].shape == (0, 4)
 
 

@@ -1,0 +1,72 @@
+"""The cascade, with one judge that is half sure and another that is sure, fails or lacks the language."""
+
+import math
+
+import pytest
+
+from annotators import load_annotator
+from annotators.cascade import CascadeAnnotator, parts_of
+from annotators.operating import Calibration, OperatingPoint
+from annotators.records import SentenceAnnotation
+from tests.helpers.standin import ExactAnnotator
+
+RECORD = {"reference": "The bridge opened in 1931. It is grey.", "answer": "The bridge opened in 1931. It is blue. Oh!"}
+
+
+class Doubtful(ExactAnnotator):
+    """P(supported) is 0.8 where the words are there, else 0.4: sure of the first at a point of 0.7, never of others."""
+
+    name, fingerprint = "doubtful", "doubtful-1"
+
+    def _judge(self, sentence):
+        found = super()._judge(sentence)
+        if found.label in (None, "no_fact"):
+            return found
+        p = 0.8 if found.label == "supported" else 0.4
+        scores = {"supported": p, "contradictory": (1 - p) / 2, "unverifiable": (1 - p) / 2, "no_fact": 0.0}
+        return sentence.judged("checked", found.label, scores)
+
+
+class Failing(ExactAnnotator):
+    def _judge(self, sentence) -> SentenceAnnotation:
+        return sentence.judged("failed", problems=("no reply",))
+
+
+def doubtful():
+    point = OperatingPoint("test", flag_at=0.9, support_at=0.7, expected_rate=0.5, fitted_rate=0.5)
+    return Doubtful().calibrated(Calibration("doubtful-1", 1.0, 0.0, point))
+
+
+def test_only_unsure_sentences_go_on():
+    second = ExactAnnotator()
+    both = CascadeAnnotator(doubtful(), second)
+    annotation = both.annotate(**RECORD)
+    assert [s.label for s in annotation.sentences] == ["supported", "unverifiable", "no_fact"]
+    assert second.sentences == 1  # the second of three
+    assert annotation.sentences[0].scores["supported"] == pytest.approx(0.8)  # the first judge's own
+    assert annotation.sentences[1].scores["unverifiable"] == 1.0
+    assert annotation.annotator["name"] == "cascade:doubtful+exact"
+    assert math.isclose(annotation.hallucination_rate, 0.5)
+
+
+def test_the_first_verdict_stands_where_the_second_fails():
+    found = CascadeAnnotator(doubtful(), Failing()).annotate(**RECORD).sentences[1]
+    assert (found.status, found.label, found.problems) == ("unsure", None, ("no reply",))
+    assert found.scores["supported"] == pytest.approx(0.4)
+
+
+def test_fingerprints_cover_both_judges():
+    prints = {CascadeAnnotator(doubtful(), second).fingerprint for second in (ExactAnnotator(), doubtful())}
+    assert len(prints) == 2
+
+
+@pytest.mark.parametrize("name", ["cascade:", "cascade:embedded", "cascade:+embedded", "cascade:embedded+"])
+def test_names_hold_two_annotators(name):
+    with pytest.raises(ValueError, match=r"expected cascade:FIRST\+SECOND"):
+        load_annotator(name)
+    assert parts_of("cascade:embedded+nli:a/b") == ("embedded", "nli:a/b")
+
+
+def test_a_first_judge_without_point_is_refused():
+    with pytest.raises(ValueError, match="expected a first annotator with an operating point"):
+        CascadeAnnotator(ExactAnnotator(), ExactAnnotator())
