@@ -57,12 +57,18 @@ def _put(sentence: str, start: int, end: int, text: str) -> str:
 
 
 def _number(sentence: str, reference: str, random: Random) -> str | None:
-    """Another number, year or month, which the reference does not have."""
+    """Another number, year or month: half of the time one that the reference says of something else, else a new one."""
     found = [unit for unit in units(sentence) if unit.kind in {"number", "year", "month"}]
     if not found:
         return None
     unit = random.choice(found)
     text = sentence[unit.start : unit.end]
+    own = {stem for other in found for stem in other.key}
+    others = sorted(
+        {reference[u.start : u.end] for u in units(reference) if u.kind == unit.kind and not own & set(u.key)}
+    )
+    if others and random.random() < 0.5:
+        return _put(sentence, unit.start, unit.end, random.choice(others))
     if unit.kind == "month":
         return _put(sentence, unit.start, unit.end, random.choice(sorted(MONTHS - {text.lower()})).title())
     known = stem_set(reference)
