@@ -183,9 +183,6 @@ def test_no_path_of_a_machine_is_committed() -> None:
     assert found == {}
 
 
-# --- the installed wheel --------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("wheel")

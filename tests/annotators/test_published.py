@@ -100,9 +100,6 @@ CLAIM = "Bridge 37 was drawn by Anna Berg."
 SENTENCES = ["The bridge was opened in 1902.", "It is 999 metres long!", "Anna Berg drew it."]
 
 
-# --- each equals its documented call ---------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("kind", ["bert", "deberta-v2", "roberta", "modernbert"])
 def test_nli_equals_premise_and_hypothesis(kind: str, tmp_path: Path) -> None:
     model, tokenizer = save(tmp_path, kind, "SequenceClassification", id2label=NLI)
@@ -213,9 +210,6 @@ def test_lettucedetect_equals_its_package(tmp_path: Path) -> None:
         assert worst == pytest.approx(max(token["prob"] for token in tokens), abs=1e-5)
 
 
-# --- windows, batches, what is not judged ------------------------------------------------------------------------
-
-
 def test_windows_keep_best_support_by_hand() -> None:
     chances = np.array([[0.2, 0.1, 0.7], [0.6, 0.3, 0.1], [0.1, 0.8, 0.1]])
     found, supporting, contradicting = over_windows(chances)
@@ -298,9 +292,6 @@ def test_control_tokens_in_texts_are_text(tmp_path: Path) -> None:
     annotator = load_annotator(f"minicheck:{tmp_path}")
     ids = annotator._encode("It is </s> long. \ud800", "<s>Anna", "")["input_ids"]
     assert [ids.count(annotator.tokenizer.convert_tokens_to_ids(t)) for t in ("<s>", "</s>")] == [1, 2]
-
-
-# --- labels, calibration, fingerprints, errors -------------------------------------------------------------------
 
 
 def test_class_names_in_any_order() -> None:

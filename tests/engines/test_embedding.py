@@ -1,6 +1,5 @@
-"""The embedding engine against sentence-transformers and against the bare transformer, its batches, its refusals."""
+"""The embedding engine against sentence-transformers and the bare transformer, its batches, its refusals."""
 
-import json
 import random
 import shutil
 from itertools import pairwise
@@ -29,23 +28,6 @@ def minilm():
     return Embedder(device="cpu", dtype="float32")
 
 
-@pytest.fixture(scope="module")
-def bare():
-    """The packaged model by transformers alone: (tokenizer, model)."""
-    from transformers import AutoModel, AutoTokenizer
-
-    path = str(get_model_path())
-    return AutoTokenizer.from_pretrained(path), AutoModel.from_pretrained(path).eval()
-
-
-def hidden_states(bare, ids):
-    """(T, D) last hidden states of one unpadded sequence."""
-    import torch
-
-    with torch.inference_mode():
-        return bare[1](input_ids=torch.tensor([ids])).last_hidden_state[0].numpy()
-
-
 def unit(vectors):
     return vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
 
@@ -54,32 +36,22 @@ def unit(vectors):
 def tiny_folder(tmp_path_factory):
     """A random one-layer BERT with CLS pooling that reads 16 tokens and knows the characters of the Chinese probe."""
     import torch
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.models import Pooling, Transformer
     from transformers import BertConfig, BertModel, BertTokenizerFast
 
     folder = tmp_path_factory.mktemp("tiny")
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *dict.fromkeys(CHINESE_PROBE)]
     (folder / "vocab.txt").write_text("\n".join(vocabulary), encoding="utf-8")
-    tokenizer = BertTokenizerFast(vocab=str(folder / "vocab.txt"))
-    tokenizer.save_pretrained(folder)
+    BertTokenizerFast(vocab=str(folder / "vocab.txt")).save_pretrained(folder)
     torch.manual_seed(0)
     config = BertConfig(
         vocab_size=len(vocabulary), hidden_size=32, num_hidden_layers=1, num_attention_heads=2,
         intermediate_size=64, max_position_embeddings=16,
     )  # fmt: skip
     BertModel(config).save_pretrained(folder)
-    files = {
-        "modules.json": [
-            {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
-            {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
-        ],
-        "sentence_bert_config.json": {"max_seq_length": 16, "do_lower_case": False},
-        "1_Pooling/config.json": {"word_embedding_dimension": 32, "pooling_mode_cls_token": True}
-        | {"pooling_mode_mean_tokens": False, "pooling_mode_max_tokens": False}
-        | {"pooling_mode_mean_sqrt_len_tokens": False},
-    }
-    (folder / "1_Pooling").mkdir()
-    for name, content in files.items():
-        (folder / name).write_text(json.dumps(content), encoding="utf-8")
+    parts = [Transformer(str(folder), max_seq_length=16), Pooling(32, pooling_mode="cls")]
+    SentenceTransformer(modules=parts, device="cpu").save(str(folder), create_model_card=False)
     return folder
 
 
@@ -94,22 +66,6 @@ def test_encode_equals_sentence_transformers(minilm):
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-def test_token_vectors_equal_the_bare_transformer(minilm, bare):
-    text = TEXTS[2]
-    ids = bare[0](text)["input_ids"]
-    found = minilm.encode_tokens([TEXTS[4], text])[1]
-    assert found.ids.tolist() == ids[1:-1]
-    np.testing.assert_allclose(found.vectors, unit(hidden_states(bare, ids)[1:-1]), atol=1e-5)
-    np.testing.assert_allclose(np.linalg.norm(found.vectors, axis=1), 1, atol=1e-5)
-
-
-def test_pooled_of_encode_tokens_equals_encode(minilm):
-    texts = [*TEXTS, "word " * 300]
-    for row, tokens in zip(minilm.encode(texts), minilm.encode_tokens(texts), strict=True):
-        np.testing.assert_allclose(tokens.pooled, row, atol=1e-5)
-        assert len(tokens.ids) == len(tokens.offsets) == len(tokens.vectors)
-
-
 @pytest.mark.parametrize(
     ("text", "cuts"),
     [
@@ -118,16 +74,16 @@ def test_pooled_of_encode_tokens_equals_encode(minilm):
         ("alpha " * 150 + "beta " * 105, (0, 127, 255)),  # 255 tokens: chunks of 127 and 128
     ],
 )
-def test_long_text_is_read_whole_in_chunks(minilm, bare, text, cuts):
-    ids = bare[0](text, add_special_tokens=False, verbose=False)["input_ids"]
+def test_long_text_is_read_whole_in_chunks(minilm, text, cuts):
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+
+    tokenizer, model = (auto.from_pretrained(str(get_model_path())) for auto in (AutoTokenizer, AutoModel))
+    ids = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
     assert len(ids) == cuts[-1]
-    # every token, the special ones too, weighs the same in the mean
-    chunks = [hidden_states(bare, [101, *ids[i:j], 102]) for i, j in pairwise(cuts)]
-    found = minilm.encode_tokens([text])[0]
-    np.testing.assert_allclose(found.pooled, unit(np.concatenate(chunks).mean(axis=0)), atol=1e-5)
-    np.testing.assert_allclose(minilm.encode([text])[0], found.pooled, atol=1e-5)
-    np.testing.assert_allclose(found.vectors, unit(np.concatenate([c[1:-1] for c in chunks])), atol=1e-5)
-    assert found.offsets[-1].tolist() == [text.rindex(" ", 0, -1) + 1, len(text) - 1]
+    with torch.inference_mode():  # every token, the special ones too, weighs the same in the mean
+        chunks = [model(torch.tensor([[101, *ids[i:j], 102]])).last_hidden_state[0] for i, j in pairwise(cuts)]
+    np.testing.assert_allclose(minilm.encode([text])[0], unit(torch.cat(chunks).mean(0).numpy()), atol=1e-5)
 
 
 def test_vectors_do_not_depend_on_the_batch(minilm, monkeypatch):
@@ -145,12 +101,8 @@ def test_equal_texts_are_computed_once(minilm, monkeypatch):
     monkeypatch.setattr(minilm, "_run", lambda inputs, width: rows.append(len(inputs)) or run(inputs, width))
     found = minilm.encode(["same", "other", "same", "same"])
     assert sum(rows) == 2
-    assert (found[0] == found[2]).all()
-    assert (found[0] == found[3]).all()
+    assert (found[[2, 3]] == found[0]).all()
     assert not np.allclose(found[0], found[1])
-    tokens = minilm.encode_tokens(["same", "other", "same"])
-    assert sum(rows) == 4
-    assert tokens[0] is tokens[2]
 
 
 @pytest.mark.parametrize(
@@ -172,7 +124,7 @@ def test_offsets_are_code_points_of_the_text(minilm, text, pieces):
     assert covered.replace("\ud800", "") == "".join(pieces)
     assert all(0 <= start < end <= len(text) for start, end in offsets)
     assert (offsets[1:, 0] >= offsets[:-1, 1]).all()
-    assert np.isfinite(minilm.encode_tokens([text])[0].pooled).all()
+    assert np.isfinite(minilm.encode([text])).all()
     assert not {101, 102} & set(ids.tolist())  # [CLS] and [SEP]
 
 
@@ -238,10 +190,8 @@ def test_fingerprint_follows_the_weights(tiny_folder, tmp_path):
 def test_odd_arguments_are_handled_or_named(minilm):
     assert np.isfinite(minilm.encode(["x" * 50_000])).all()
     assert minilm.encode([]).shape == (0, 384)
-    assert minilm.encode_tokens([]) == []
-    for encode in (minilm.encode, minilm.encode_tokens):
-        with pytest.raises(TypeError, match="list of strings, got one string"):
-            encode("not a list")
+    with pytest.raises(TypeError, match="list of strings, got one string"):
+        minilm.encode("not a list")
     with pytest.raises(OSError, match=r"no/such-model.*expected a local folder or a hub id"):
         Embedder("no/such-model")
     with pytest.raises(ValueError, match="expected 'auto', 'float32' or 'bfloat16', got 'int8'"):

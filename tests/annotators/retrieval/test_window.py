@@ -66,9 +66,6 @@ LONG = "\n".join(
 )  # 40 lines of 13 tokens
 
 
-# BM25
-
-
 def test_bm25_by_hand() -> None:
     # P = 3, all of length 2, so the length norm is k1 = 1.5.
     # a: df 2, idf ln(4/2) = 0.6931; tf 1: 1 · 2.5 / (1 + 1.5) = 1      → 0.6931
@@ -112,9 +109,6 @@ def test_jieba_is_silent_and_writes_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-# Passages
-
-
 def test_passages_are_sentences_with_offsets_and_lines() -> None:
     index = index_one("Title\nOne is here. Two is here.\n\n  Three is here.\n", budget=5)
     check_passages(index)
@@ -155,9 +149,6 @@ def test_any_text_is_cut_without_loss(text: str) -> None:
         assert list(window.places) == sorted(window.places)
 
 
-# Fusion
-
-
 def test_fusion_by_hand() -> None:
     # ranks of (3, 1, 3): 1, 3, 1 (equal scores, equal ranks); of (0, 5, 2): 3, 1, 2; k = 5
     found = fuse([np.array([[3.0, 1.0, 3.0]]), np.array([[0.0, 5.0, 2.0]])])
@@ -187,9 +178,6 @@ def test_neighbours_of_a_line_end_after_128_tokens() -> None:
         support = np.zeros((1, len(index.passages)), np.float32)
         support[0, 0] = 1
         assert with_neighbours(support, index)[0, -1] == expected
-
-
-# Windows
 
 
 def test_fitting_reference_is_the_window_unranked() -> None:

@@ -8,26 +8,8 @@ from random import Random
 import pytest
 
 from annotators.text.words import words_of
+from annotators.verifier import synthetic
 from annotators.verifier.data import CONTRADICTORY, NO_FACT, SUPPORTED
-from annotators.verifier.synthetic import (
-    FRAMES,
-    SMALL_TALK,
-    TALK_REFERENCES,
-    Maker,
-    Substitutes,
-    _phrase,
-    chatty,
-    edit,
-    exchanged,
-    moved,
-    numbers_written,
-    rejoined,
-    rewrite,
-    talk,
-    voices,
-    with_addition,
-    without_brackets,
-)
 
 REFERENCE = (
     "The Alder Bridge was opened in May 1902 by Queen Maud. It is 134 metres long and was not painted until 1950."
@@ -51,42 +33,45 @@ DOCUMENT = (
     ],
 )
 def test_edits_change_one_thing(sentence: str) -> None:
-    made = {edit(sentence, REFERENCE, Random(seed)) for seed in range(60)} - {None}
+    made = {synthetic.edit(sentence, REFERENCE, Random(seed)) for seed in range(60)} - {None}
     assert len(made) >= 2
     before = words_of(sentence).lower
     for text in made:
         assert text not in (None, sentence)
         after = words_of(str(text)).lower
         # framed, or one word (or a name of some words) exchanged, put in or taken out
-        assert any(set(words_of(f.format("")).lower) <= set(after) for f in FRAMES) or (
+        assert any(set(words_of(f.format("")).lower) <= set(after) for f in synthetic.FRAMES) or (
             abs(len(after) - len(before)) <= 2 and sum(word in after for word in before) >= len(before) - 2
         )
 
 
 def test_numbers_in_edits_are_not_in_the_reference() -> None:
     for seed in range(200):
-        text = edit("It has 134 rooms.", "The house has 134 rooms, 150 windows and 99 doors.", Random(seed))
+        text = synthetic.edit("It has 134 rooms.", "The house has 134 rooms, 150 windows and 99 doors.", Random(seed))
         if text is not None and "134" not in text and text.startswith("It has "):
             assert words_of(text).numbers[2] not in {"134", "150", "99"}
 
 
 def test_only_a_frame_where_no_edit_applies() -> None:
-    made = {edit("They walked slowly.", "They walked slowly.", Random(seed)) for seed in range(50)}
-    assert made - {None} <= {frame.format("they walked slowly") for frame in FRAMES}
+    made = {synthetic.edit("They walked slowly.", "They walked slowly.", Random(seed)) for seed in range(50)}
+    assert made - {None} <= {frame.format("they walked slowly") for frame in synthetic.FRAMES}
 
 
 def test_phrases_are_turned_by_hand() -> None:
-    seen = {_phrase("It is open on Sunday unless it rains, at most twice.", "", Random(seed)) for seed in range(300)}
+    seen = {
+        synthetic._phrase("It is open on Sunday unless it rains, at most twice.", "", Random(seed))
+        for seed in range(300)
+    }
     assert "It is open on Sunday, at most twice." in seen  # the exception left out
     assert "It is open on Sunday if it rains, at most twice." in seen
     assert "It is open on Sunday unless it rains, at least twice." in seen
     assert "It is closed on Sunday unless it rains, at most twice." in seen
     assert "It is open on Monday unless it rains, at most twice." in seen
-    assert _phrase("It rained.", "", Random(0)) is None
+    assert synthetic._phrase("It rained.", "", Random(0)) is None
 
 
 def test_additions() -> None:
-    made = with_addition("It is long.", "Fish swim, birds fly south in winter.", Random(0))
+    made = synthetic.with_addition("It is long.", "Fish swim, birds fly south in winter.", Random(0))
     assert made is not None
     text, (a, b) = made
     assert text[a:b] == "birds fly south in winter"
@@ -94,21 +79,21 @@ def test_additions() -> None:
 
 
 def test_rewordings_only_leave_out_move_or_exchange() -> None:
-    assert without_brackets("It is old (very old) and big.", Random(0)) == "It is old and big."
-    assert moved("In 1950, Anna Berg painted the bridge in green.", Random(0)) == (
+    assert synthetic.without_brackets("It is old (very old) and big.", Random(0)) == "It is old and big."
+    assert synthetic.moved("In 1950, Anna Berg painted the bridge in green.", Random(0)) == (
         "Anna Berg painted the bridge in green in 1950."
     )
-    assert numbers_written("It opened on May 5, 1902 here.", Random(0)) == "It opened on 5 May 1902 here."
+    assert synthetic.numbers_written("It opened on May 5, 1902 here.", Random(0)) == "It opened on 5 May 1902 here."
     for sentence in DOCUMENT:
         for seed in range(20):
-            text = rewrite(sentence, Random(seed))
+            text = synthetic.rewrite(sentence, Random(seed))
             digits = {w for w in words_of(text).stems if w[0] == "#"}
             assert digits <= {w for w in words_of(sentence).stems if w[0] == "#"}
-    assert chatty("It is long.", Random(3)).lower().rstrip(".").endswith("it is long")
+    assert synthetic.chatty("It is long.", Random(3)).lower().rstrip(".").endswith("it is long")
 
 
 def test_made_examples_say_what_is_wrong() -> None:
-    maker = Maker(Substitutes(DOCUMENT), ["Fish swim in the deep lake, birds fly south."])
+    maker = synthetic.Maker(synthetic.Substitutes(DOCUMENT), ["Fish swim in the deep lake, birds fly south."])
     seen = set()
     for seed in range(60):
         for example in maker.of_document(DOCUMENT, "What is it?", "made", Random(seed)):
@@ -138,7 +123,7 @@ def test_made_examples_say_what_is_wrong() -> None:
     ],
 )  # fmt: skip
 def test_voices_by_hand(sentence: str, true: str, false: str) -> None:
-    assert voices(sentence) == (true, false)
+    assert synthetic.voices(sentence) == (true, false)
 
 
 @pytest.mark.parametrize(
@@ -154,29 +139,29 @@ def test_voices_by_hand(sentence: str, true: str, false: str) -> None:
     ],
 )
 def test_no_other_voice(sentence: str) -> None:
-    assert voices(sentence) is None
+    assert synthetic.voices(sentence) is None
 
 
 def test_rejoined_by_hand() -> None:
-    assert rejoined("In 1950 Anna Berg and Robert Wilson painted it.") == (
+    assert synthetic.rejoined("In 1950 Anna Berg and Robert Wilson painted it.") == (
         "In 1950 Robert Wilson and Anna Berg painted it."
     )
-    assert rejoined("The Ostby and Norland railway closed.") is None  # "Norland and The Ostby railway"
-    assert rejoined("Anna Berg painted and repaired it.") is None
+    assert synthetic.rejoined("The Ostby and Norland railway closed.") is None  # "Norland and The Ostby railway"
+    assert synthetic.rejoined("Anna Berg painted and repaired it.") is None
 
 
 def test_exchanged_by_hand() -> None:
     for seed in range(5):
-        made = exchanged("Anna Berg praised Robert Wilson in 1950.", Random(seed))
+        made = synthetic.exchanged("Anna Berg praised Robert Wilson in 1950.", Random(seed))
         assert made is not None
         text, (a, b), (c, d) = made
         assert text == "Robert Wilson praised Anna Berg in 1950."
         assert (text[a:b], text[c:d]) == ("Robert Wilson", "Anna Berg")
-    assert exchanged("Anna Berg and Robert Wilson met.", Random(0)) is None  # the same thing said
-    assert exchanged("Anna praised Anna.", Random(0)) is None
-    nouns = exchanged("The dog bit the man.", Random(0))
+    assert synthetic.exchanged("Anna Berg and Robert Wilson met.", Random(0)) is None  # the same thing said
+    assert synthetic.exchanged("Anna praised Anna.", Random(0)) is None
+    nouns = synthetic.exchanged("The dog bit the man.", Random(0))
     assert nouns is None  # "dog bit" is not known to be a whole phrase: the verb has no ending to tell it
-    nouns = exchanged("The dog was bitten in the house.", Random(0))
+    nouns = synthetic.exchanged("The dog was bitten in the house.", Random(0))
     assert nouns is not None
     assert nouns[0] == "The house was bitten in the dog."
 
@@ -188,7 +173,7 @@ def test_role_pairs_of_a_document() -> None:
         "Robert Wilson thanked Anna Berg in a short letter of June 1950.",
         "Nothing else ever happened there, as far as anybody knows today.",
     ]
-    maker = Maker(Substitutes(document), document)
+    maker = synthetic.Maker(synthetic.Substitutes(document), document)
     for seed in range(8):
         made = maker.of_roles(document, "made", Random(seed))
         assert Counter(e.target for e in made)[SUPPORTED] == len(made) // 2
@@ -211,8 +196,8 @@ def test_role_pairs_of_a_document() -> None:
 
 
 def test_small_talk_is_no_fact_beside_references() -> None:
-    made = talk(["Who built it?"], [("a",), ("b",)], Random(0))
-    assert len(made) == TALK_REFERENCES * len(SMALL_TALK)
+    made = synthetic.talk(["Who built it?"], [("a",), ("b",)], Random(0))
+    assert len(made) == synthetic.TALK_REFERENCES * len(synthetic.SMALL_TALK)
     assert {e.target for e in made} == {NO_FACT}
     assert not any("{" in e.sentence for e in made)
     assert "I don't know who built it." in {e.sentence for e in made}

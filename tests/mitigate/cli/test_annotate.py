@@ -52,9 +52,6 @@ def one(tmp_path: Path) -> list[str]:
     return ["--reference", f"{tmp_path}/reference.txt", "--answer", f"{tmp_path}/answer.txt"]
 
 
-# --- one answer ---------------------------------------------------------------------------------------------------
-
-
 def test_one_answer_prints_the_report(one: list[str], tmp_path: Path, exact: ExactAnnotator, capsys: Capsys) -> None:
     assert run("--question", "How many moons?", *one, "--html", tmp_path / "new" / "page.html") == 0
     out, err = capsys.readouterr()
@@ -145,9 +142,6 @@ def test_wrong_usage_is_explained_before_loading(tmp_path, monkeypatch, capsys, 
     assert message in err
     assert out == ""
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.name != "o"} == before
-
-
-# --- files --------------------------------------------------------------------------------------------------------
 
 
 def test_another_annotator_does_not_continue(tmp_path: Path, exact: ExactAnnotator, capsys: Capsys) -> None:
@@ -242,9 +236,6 @@ def test_hostile_records_stay_as_they_are(tmp_path: Path, exact: ExactAnnotator,
     (tmp_path / "page.html").read_bytes().decode("utf-8")
 
 
-# --- stopped on the way -------------------------------------------------------------------------------------------
-
-
 def test_a_terminal_sees_a_progress_bar(tmp_path: Path) -> None:
     master, terminal = os.openpty()
     files = ["--input", write_records(tmp_path / "in.jsonl", 6), "--output", tmp_path / "o.jsonl", "--chunk-size", "2"]
@@ -311,8 +302,6 @@ def test_ctrl_c_keeps_what_is_done(tmp_path: Path, exact: ExactAnnotator, capsys
     assert run(*files) == 0
     assert [row["id"] for row in read(output)] == list(range(40))
 
-
-# --- generative and embedded annotators ---------------------------------------------------------------------------
 
 BRIDGE = "Bridge {0} opened in 190{0}. It is {0}{1} metres long."
 BRIDGES = [

@@ -84,9 +84,6 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         loop.close()
 
 
-# --- endpoints -------------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def client(served: Served) -> Iterator[Any]:
     from gradio_client import Client
@@ -144,9 +141,6 @@ def test_calls_at_once_do_not_mix(client: Any) -> None:
 
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(ask, range(16)))
-
-
-# --- the browser -----------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
