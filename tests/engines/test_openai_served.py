@@ -36,8 +36,7 @@ def test_greedy_text_equals_the_local_engine(server):
     sampling = Sampling(max_tokens=20)
     remote = load(server).chat(CHATS, sampling)
     for here, there in zip(local.chat(CHATS, sampling), remote, strict=True):
-        assert there.text == here.text
-        assert there.samples[0].finish_reason == here.samples[0].finish_reason
+        assert (there.text, there.samples[0].finish_reason) == (here.text, here.samples[0].finish_reason)
         assert (there.prompt_tokens, there.completion_tokens) == (here.prompt_tokens, here.completion_tokens)
 
 

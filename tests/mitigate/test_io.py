@@ -15,8 +15,6 @@ from hypothesis import strategies as st
 from mitigate import io
 from tests.helpers.jsonl import read_rows
 
-GOOD = {"reference": "It is red.", "answer": "It is red."}
-
 
 def no_check(record: io.Record) -> list[io.Problem]:
     return []
@@ -32,20 +30,15 @@ def problems_of(line: bytes | str) -> tuple[io.Problem, ...]:
 @pytest.mark.parametrize(("line", "field", "value", "expected"), [
     ('{"reference": "r", "answer": ', "", "answer", "one JSON object a line"),
     ("not json", "", '"not json"', "one JSON object a line (Expecting value, column 1)"),
-    ('["a"]', "", '"[\\"a\\"]"', "a JSON object"),
     ("null", "", '"null"', "a JSON object"),
     ('{"reference": "r"}', "answer", None, "a string with text in it"),
     ('{"reference": "r", "answer": ""}', "answer", '""', "a string with text in it"),
     ('{"reference": "r", "answer": " \\n"}', "answer", '" \\n"', "a string with text in it"),
-    ('{"reference": "r", "answer": ["a"]}', "answer", '["a"]', "a string with text in it"),
-    ('{"reference": "r", "answer": null}', "answer", "null", "a string with text in it"),
     ('{"answer": "a"}', "reference", None, "a string"),
     ('{"reference": null, "answer": "a"}', "reference", "null", "a string"),
-    ('{"reference": 3, "answer": "a"}', "reference", "3", "a string"),
     ('{"reference": "r", "answer": "a", "question": 1}', "question", "1", "a string"),
     ('{"reference": "r", "answer": "a", "language": ""}', "language", '""', "a string with text in it"),
     ('{"reference": "r", "answer": "a", "id": true}', "id", "true", "a string or a whole number"),
-    ('{"reference": "r", "answer": "a", "id": [1]}', "id", "[1]", "a string or a whole number"),
     ('{"reference": "r", "answer": "a", "answer": "b"}', "answer", "the same key twice", "each key once"),
     ('{"reference": "r", "answer": "a", "x": {"k": 1, "k": 2}}', "k", "the same key twice", "each key once"),
     ('{"reference": "r", "answer": "a", "x": NaN}', "", "NaN", "finite numbers"),
@@ -71,18 +64,13 @@ def test_every_problem_and_the_bad_byte_are_named() -> None:
     assert "caf" in (problem.value or "")
 
 
-@pytest.mark.parametrize("extra", [
-    {},
-    {"reference": ""},
-    {"id": 7},
-    {"id": "x", "question": "", "language": "zh"},
-    {"question": None, "language": None, "id": None},
-    {"sentences": [], "anything": {"goes": [1, 2.5, None, True]}},
-    {"deep": json.loads("[" * 99 + "]" * 99)},
-])  # fmt: skip
-def test_good_lines_come_back_as_they_are(extra: io.Record) -> None:
-    record = {**GOOD, **extra}
-    assert io.parse_line(io.dump_line(record), io.check_annotation_input) == (record, ())
+def test_good_lines_come_back_as_they_are() -> None:
+    good = {"reference": "It is red.", "answer": "It is red."}
+    some, none = {"id": "x", "question": "", "language": "zh"}, {"question": None, "language": None, "id": None}
+    more = {"sentences": [], "anything": {"goes": [1, 2.5, None, True]}}, {"deep": json.loads("[" * 99 + "]" * 99)}
+    for extra in ({}, {"reference": ""}, {"id": 7}, some, none, *more):
+        record = {**good, **extra}
+        assert io.parse_line(io.dump_line(record), io.check_annotation_input) == (record, ())
 
 
 def test_files_are_read_by_line_feeds_alone(tmp_path: Path) -> None:
@@ -104,15 +92,12 @@ def test_shown_is_short_and_cannot_steer_a_terminal() -> None:
     assert io.shown({"a": "\u202e"}) == '{"a": "\\u202e"}'
 
 
-json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(st.characters(exclude_categories=[])),
-    lambda children: st.lists(children) | st.dictionaries(st.text(st.characters(exclude_categories=[])), children),
-    max_leaves=10,
-)  # fmt: skip
+ANY = st.text(st.characters(exclude_categories=[]))
+LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | ANY
+VALUES = st.recursive(LEAVES, lambda inner: st.lists(inner) | st.dictionaries(ANY, inner), max_leaves=10)
 
 
-@given(st.dictionaries(st.text(st.characters(exclude_categories=[])), json_values))
+@given(st.dictionaries(ANY, VALUES))
 def test_whatever_json_holds_survives_a_line(record: io.Record) -> None:
     """Lone surrogates and line separators included; the line is always UTF-8 with one line feed, at its end."""
     line = io.dump_line(record)
@@ -144,10 +129,8 @@ def test_log_gets_a_line_every_tenth(capsys, monkeypatch):
     lines = capsys.readouterr().err.splitlines()
     # A tenth is 200. Looks at 4 s and 8 s are too early, that at 12 s (400) is told; 500 is no new tenth; and so on.
     assert lines == [f"judging: {n} of 2,000 half a note" for n in ("400", "800", "1,200", "1,600", "2,000")]
-
-
-def test_short_or_no_work_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    with io.progress("judging", 3) as tell:
+    clock = iter([0.0] * 20)
+    with io.progress("judging", 3) as tell:  # short work says nothing
         for done in (1, 2, 3):
             tell(done)
     with io.progress("judging", 0) as tell:
@@ -207,8 +190,8 @@ def output(tmp_path):
 EXPECTED = "".join(f'{{"n": {i}, "double": {2 * i}}}\n' for i in range(10))
 
 
-def test_results_keep_order_and_are_made_once(tmp_path):
-    source, output = write_input(tmp_path / "in.jsonl"), tmp_path / "deep" / "er" / "out.jsonl"
+def test_results_keep_order_and_are_made_once(tmp_path, source):
+    output = tmp_path / "deep" / "er" / "out.jsonl"
     assert run_job(source, output) == [3, 3, 3, 1]
     assert output.read_text() == EXPECTED
     assert run_job(source, output) == []
@@ -303,8 +286,7 @@ def test_bad_lines_go_to_the_rejected_file(source, output):
     assert not io.rejected_path(output).exists()  # all is mended
 
 
-def test_only_one_run_at_a_time(tmp_path: Path) -> None:
-    source, output = write_input(tmp_path / "in.jsonl"), tmp_path / "out.jsonl"
+def test_only_one_run_at_a_time(source, output):
     with opened(source, output), pytest.raises(io.UsageError, match="is being written by another run"):
         run_job(source, output)
     run_job(source, output)  # the lock went with its job

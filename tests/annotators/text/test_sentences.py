@@ -28,9 +28,10 @@ def pieces(text: str) -> list[str]:
 
 
 def assert_lossless(text: str, spans: list[tuple[int, int]] | None = None) -> None:
+    spans = split_sentences(text) if spans is None else spans
+    assert all(start < end for start, end in spans), spans
     position = 0
-    for start, end in [*(split_sentences(text) if spans is None else spans), (len(text), len(text))]:
-        assert start < end or start == len(text), (start, end)
+    for start, end in [*spans, (len(text), len(text))]:
         assert text[position:start].strip() == "", text[position:start]
         assert text[start:end] == text[start:end].strip()
         position = end

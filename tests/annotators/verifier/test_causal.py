@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from transformers import BertConfig, BertForSequenceClassification
 
 from annotators import LABELS, load_annotator
 from annotators.text.sentences import split_sentences
@@ -21,19 +23,12 @@ RECORD = {"question": "When was the bridge opened?", "reference": REFERENCE, "an
 
 
 def annotator(kind: str = "llama", side: str = "right", **options: Any) -> causal.CausalAnnotator:
-    model = new_head_of(kind)
-    return causal.CausalAnnotator(model, tokenizer(side), **options)
-
-
-def new_head_of(kind: str) -> Any:
-    import tempfile
-
-    with tempfile.TemporaryDirectory() as folder:
+    with TemporaryDirectory() as folder:
         model = causal.new_head(str(save_decoder(Path(folder), kind)))
     with torch.no_grad():  # heads start near zero: make them say something
         head = model.score if hasattr(model, "score") else model.classifier
         head.weight.normal_(0, 0.3, generator=torch.Generator().manual_seed(1))
-    return model
+    return causal.CausalAnnotator(model, tokenizer(side), **options)
 
 
 def scores_of(found: Any) -> np.ndarray:
@@ -47,6 +42,8 @@ def test_last_token_of_each_sentence_by_hand() -> None:
     # a character that the tokenizer dropped: the span before it is not read for it
     assert causal.last_tokens(np.array([[0, 2], [3, 5]]), [(2, 3), (0, 2)]) == [-1, 0]
     assert causal.last_tokens(np.zeros((0, 2), int), [(0, 1)]) == [-1]
+    ((_, offsets),) = causal.tokenize(tokenizer(), ["Ok \ud800 yes."])
+    assert offsets[-1, 1] == 9
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
@@ -70,12 +67,6 @@ def test_no_text_can_forge_a_field_border() -> None:
     assert made.decode(row.ids).count("<|end|>") == 2 + 3 * 2  # ours, and as plain text what the texts hold
 
 
-def test_surrogates_keep_offsets() -> None:
-    text = "Ok \ud800 yes. Then no."
-    ((_, offsets),) = causal.tokenize(tokenizer(), [text])
-    assert offsets[-1, 1] == len(text)
-
-
 @pytest.mark.parametrize("kind", ["llama", "gpt2", "opt", "olmo2"])
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_one_pass_equals_one_pass_per_sentence(kind: str, side: str) -> None:
@@ -93,11 +84,8 @@ def test_one_pass_equals_one_pass_per_sentence(kind: str, side: str) -> None:
 @pytest.mark.parametrize("kind", ["llama", "gpt2", "opt", "olmo2"])
 def test_padding_side_and_neighbours_do_not_matter(kind: str) -> None:
     left, right = annotator(kind, "left"), annotator(kind, "right")
-    records = [
-        RECORD,
-        {"reference": "It rained.", "answer": "It did."},
-        {**RECORD, "answer": "Yes. " * 40, "reference": REFERENCE * 3},
-    ]
+    long = {**RECORD, "answer": "Yes. " * 40, "reference": REFERENCE * 3}
+    records = [RECORD, {"reference": "It rained.", "answer": "It did."}, long]
     together = left.annotate_batch(records)
     for record, one in zip(records, together, strict=True):
         np.testing.assert_allclose(scores_of(one), scores_of(right.annotate(**record)), atol=2e-5)
@@ -107,7 +95,7 @@ def test_padding_side_and_neighbours_do_not_matter(kind: str) -> None:
 
 def test_left_padding_matters_without_position_ids() -> None:
     """The check above can fail: learned positions shift with the padding when position_ids are left out."""
-    model = new_head_of("gpt2").eval()
+    model = annotator("gpt2").model.eval()
     batch = causal.collate([[5, 6, 7], [5, 6, 7, 8, 9]], 0, "left")
     alone = causal.collate([[5, 6, 7]], 0, "left")
     with torch.inference_mode():
@@ -169,15 +157,9 @@ def test_statuses() -> None:
     assert statuses(answer="It opened.", reference=" ") == ["no_reference"]
     assert statuses(answer="It opened.", reference="", parametric=True) == ["checked"]
     assert statuses(answer="桥于一九零二年开放。") == ["language_unsupported"]
-    assert statuses(answer="It opened.", language="fr") == ["language_unsupported"]
-    assert statuses(answer="It opened.", language="en-GB") == ["checked"]
     assert statuses(answer=" ") == []
-    hidden = judge.predict([{**RECORD, "sentence": "It opened.", "answer": None, "parametric": True}])
-    assert hidden == judge.predict(
-        [{**RECORD, "reference": "", "sentence": "It opened.", "answer": None, "parametric": True}]
-    )
-    with pytest.raises(ValueError, match="record 0: expected 'reference' to be a string"):
-        judge.annotate_batch([{"answer": "x"}])
+    row = {**RECORD, "sentence": "It opened.", "answer": None, "parametric": True}
+    assert judge.predict([row]) == judge.predict([{**row, "reference": ""}])
 
 
 @pytest.mark.parametrize("kind", ["llama", "opt"])
@@ -189,12 +171,9 @@ def test_saved_and_loaded_is_the_same(kind: str, tmp_path: Path) -> None:
     assert again.fingerprint == judge.fingerprint
     assert (again.languages, again.max_tokens) == (("en", "zh"), 300)
     np.testing.assert_allclose(scores_of(again.annotate(**RECORD)), scores_of(judge.annotate(**RECORD)), atol=1e-6)
-    assert sorted(p.suffix for p in (tmp_path / "a").iterdir() if p.suffix not in {".json", ".jinja"}) == [
-        ".safetensors"
-    ]
+    assert {p.suffix for p in (tmp_path / "a").iterdir()} <= {".safetensors", ".json", ".jinja"}
     with torch.no_grad():
-        head = judge.model.score
-        head.bias[0] += 1e-3
+        judge.model.score.bias[0] += 1e-3
     changed = causal.CausalAnnotator(judge.model, judge.tokenizer, languages=["en", "zh"], max_tokens=300)
     assert changed.fingerprint != again.fingerprint
 
@@ -233,13 +212,6 @@ def test_checkpoints_that_cannot_judge_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="expected four classes"):
         causal.label_order({0: "None", 1: "supported", 2: "contradictory", 3: "no fact"}, "here")
     assert causal.label_order({0: "NO_FACT", 1: "Unverifiable", 2: "矛盾", 3: "无"}, "here") == [3, 2, 1, 0]
-
-
-def test_sequence_classifier_reading_one_place_is_refused(tmp_path: Path) -> None:
-    from transformers import BertConfig, BertForSequenceClassification
-
-    config = BertConfig(vocab_size=400, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
-                        intermediate_size=16, num_labels=4)  # fmt: skip
-    BertForSequenceClassification(config).save_pretrained(tmp_path)
+    BertForSequenceClassification(BertConfig(400, 16, 1, 2, 16, num_labels=4)).save_pretrained(tmp_path / "bert")
     with pytest.raises(ValueError, match="reads a text at one place"):
-        causal.load_classifier(str(tmp_path), dtype=torch.float32)
+        causal.load_classifier(str(tmp_path / "bert"), dtype=torch.float32)

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import json
+import re
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 
 from annotators.verifier import data
 from annotators.verifier.data import UNSUPPORTED, Example
 from annotators.verifier.training import SOURCES, usable
+from tests.helpers.jsonl import write_rows
 from tests.helpers.labelled_data import DATA, TRAINABLE
 
 
 def words(texts: list[str]) -> Any:
     """A tokenizer whose tokens are words."""
-    import numpy as np
-
-    places = [[(m.start(), m.end()) for m in __import__("re").finditer(r"\S+", text)] for text in texts]
+    places = [[m.span() for m in re.finditer(r"\S+", text)] for text in texts]
     return [(np.arange(len(p)), np.array(p, dtype=np.int64).reshape(-1, 2)) for p in places]
 
 
@@ -33,9 +33,7 @@ def test_pairs_with_held_out_texts_are_left_out(tmp_path: Path) -> None:
         pair("It is old.", "The mill was built in the year 1902. It burnt.", "supported"),
         pair("It is new.", "It is new.", "supported"),
     ]
-    (tmp_path / "pairs").mkdir()
-    lines = "".join(json.dumps(row) + "\n" for row in rows)
-    (tmp_path / "pairs" / "vitaminc.jsonl").write_text(lines, encoding="utf-8")
+    write_rows(tmp_path / "pairs" / "vitaminc.jsonl", rows)
     held_out = [{"sentence": "the mill has  3 wheels.", "reference": "The mill was built in the year 1902. It is new."}]
     kept = data.read_pairs(tmp_path, ["vitaminc"], held_out)
     assert [row["claim"] for row in kept] == ["It is new."]  # short sentences of evidence are no leak

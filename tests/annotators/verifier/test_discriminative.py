@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -115,43 +114,32 @@ def test_unverifiable_sentences_get_the_best_window(base: str) -> None:
     assert verdict.window == windows[int(shares[:, 0].argmax())]
 
 
-@pytest.mark.parametrize(
-    ("sentence", "reference", "options", "status"),
-    [
+def test_what_cannot_be_judged() -> None:
+    french = "Le pont est très vieux et il a été construit par la ville. It is old."
+    for sentence, reference, options, status in (
         ("It is old.", " \u200b", {}, "no_reference"),
         ("It is old.", "It is old.", {"language": "de"}, "language_unsupported"),
         ("这座桥很旧。", "It is old.", {}, "language_unsupported"),
         ("这座桥很旧。", "It is old.", {"languages": None}, None),
-        (
-            "It is old.",
-            "It is old.",
-            {"answer": "Le pont est très vieux et il a été construit par la ville. It is old."},
-            "language_unsupported",
-        ),
+        ("It is old.", "It is old.", {"answer": french}, "language_unsupported"),
         ("It is old.", "It is old.", {"language": "en-GB"}, None),
         ("The old bridge is very long, and " * 22, "It is old.", {}, "too_long"),
-    ],
-)
-def test_what_cannot_be_judged(sentence: str, reference: str, options: dict, status: str | None) -> None:
-    assert unjudgeable(sentence, reference, **options) == status
+    ):
+        assert unjudgeable(sentence, reference, **options) == status, (sentence, options)
 
 
-@pytest.mark.parametrize(
-    ("doubts", "marked"),
-    [
-        ({}, ["red", "lamp", "zebra"]),  # no doubt about any: all are as doubtful
+def test_spans_by_hand() -> None:
+    text = "red lamp, zebra."
+    pieces = [(0, 2, ""), (2, 3, "red"), (3, 8, "lamp"), (8, 9, ""), (9, 15, "zebra"), (15, 16, "")]
+    for doubts, marked in (
+        ({}, ["red lamp", "zebra"]),  # no doubt about any: all are as doubtful
         ({"lamp": 0.9}, ["lamp"]),
         ({"zebra": 0.2}, ["zebra"]),  # the most doubtful word, though below MARKED
         ({"red": 0.8, "lamp": 0.6, "zebra": 0.1}, ["red lamp"]),  # only spaces join
         ({"lamp": 0.8, "zebra": 0.7}, ["lamp", "zebra"]),
-    ],
-)
-def test_spans_by_hand(doubts: dict[str, float], marked: list[str]) -> None:
-    text = "red lamp, zebra."
-    pieces = [(0, 2, "red"), (2, 3, "red"), (3, 8, "lamp"), (8, 9, ""), (9, 15, "zebra"), (15, 16, "")]
-    tokens = [(a, b, doubts.get(word, 0.0) if b != 2 else 0.0) for a, b, word in pieces]
-    found = [text[a:b] for a, b in unsupported_spans(text, tokens)]
-    assert found == marked if doubts else found == ["red lamp", "zebra"]
+    ):
+        found = unsupported_spans(text, [(a, b, doubts.get(word, 0.0)) for a, b, word in pieces])
+        assert [text[a:b] for a, b in found] == marked
     assert unsupported_spans("…", [(0, 1, 0.9)]) == []
 
 
@@ -189,16 +177,15 @@ def test_wrong_names_and_folders(tmp_path: Path) -> None:
         load_annotator(" ")
     with pytest.raises(OSError, match=r"no annotator\.json|expected a folder with annotator\.json"):
         load_annotator(str(tmp_path))
-    with pytest.raises(OSError, match="no such folder"):
-        load_annotator("nobody/nothing-here")
+    for name in ("nobody/nothing-here", "no such thing"):
+        with pytest.raises(OSError, match="no such folder"):
+            load_annotator(name)
     config = json.loads((EMBEDDED / "annotator.json").read_text(encoding="utf-8"))
     (tmp_path / "annotator.json").write_text(json.dumps({**config, "version": 0}), encoding="utf-8")
     with pytest.raises(ValueError, match="expected version to be 1, got '0'"):
         load_annotator(str(tmp_path))
     with pytest.raises(ValueError, match="window: for annotators named generative:"):
         load_annotator("embedded", window="whole")
-    with pytest.raises(OSError, match="there is no such folder"):
-        load_annotator("no such thing")
 
 
 def test_damaged_files_are_refused(tmp_path: Path, tiny: DiscriminativeAnnotator) -> None:
@@ -211,20 +198,16 @@ def test_damaged_files_are_refused(tmp_path: Path, tiny: DiscriminativeAnnotator
         (tmp_path / "annotator.json").write_text(text, encoding="utf-8")
         with pytest.raises(ValueError, match=r"annotator\.json: expected"):
             load_annotator(str(tmp_path))
-    shutil.rmtree(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("record", "message"),
-    [
+def test_wrong_records(tiny: DiscriminativeAnnotator) -> None:
+    for record, message in (
         ({"answer": "x"}, "record 0: expected 'reference' to be a string, got NoneType"),
         ({"reference": "x", "answer": 3}, "expected 'answer' to be a string, got int"),
         ({"reference": "x", "answer": "y", "question": 3}, "expected 'question' to be a string or absent, got int"),
-    ],
-)
-def test_wrong_records(tiny: DiscriminativeAnnotator, record: dict, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        tiny.annotate_batch([record])
+    ):
+        with pytest.raises(ValueError, match=message):
+            tiny.annotate_batch([record])
 
 
 def test_shipped_verdicts_and_evidence(embedded: Any) -> None:
@@ -236,11 +219,8 @@ def test_shipped_verdicts_and_evidence(embedded: Any) -> None:
     assert (talk.label, talk.fragments) == ("no_fact", ())
 
 
-def test_results_page_is_of_these_weights(embedded: Any) -> None:
+def test_shipped_weights_are_small_and_measured(embedded: Any) -> None:
     page = Path(__file__).parents[3] / "docs" / "results" / "annotator.md"
     assert f"annotator fingerprint {embedded.fingerprint}" in page.read_text(encoding="utf-8")
-
-
-def test_shipped_weights_are_small_and_named() -> None:
     assert sum(p.stat().st_size for p in EMBEDDED.iterdir()) < 25_000_000
     assert {p.suffix for p in EMBEDDED.iterdir()} == {".json", ".md", ".safetensors"}

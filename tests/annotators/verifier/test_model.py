@@ -31,18 +31,11 @@ def test_states_by_hand() -> None:
     #          the Alder bridge of 1902 opened in Paris in 1950: content 1 found 2 not, number 3/4, name 5/6
     assert own.states(model.keys_of("Alder bridges open in 1902")).tolist() == [0, 5, 1, 0, 3, 1, 0, 6, 0, 4]
     assert model.cells("").states(frozenset()).tolist() == []
-
-
-def test_chinese_is_matched_by_pairs_of_characters() -> None:
-    own = model.cells("桥建于1902年")
+    own = model.cells("桥建于1902年")  # Chinese is matched by pairs of characters
     assert "".join("桥建于1902年"[a:b] for a, b in zip(own.starts, own.ends, strict=True)) == "桥建于1902年"
     # 桥 stands in the pair 桥建, which the other text lacks; 建 and 于 in 建于, which it has; 年 is alone in its run
     assert own.states(model.keys_of("大桥始建于1902年")).tolist() == [2, 1, 1, 3, 1]
-
-
-def test_kinds_are_those_of_the_word_a_token_ends_in() -> None:
-    text = "Maud left"
-    offsets = np.array([[0, 2], [2, 4], [4, 9]])  # the last token begins with the space
+    text, offsets = "Maud left", np.array([[0, 2], [2, 4], [4, 9]])  # a token is of the word in which it ends
     assert model.kinds_of(model.SENTENCE, text, offsets, model.keys_of("She left")).tolist() == [
         model.SENTENCE * model.N_STATES + state for state in (6, 6, 1)
     ]

@@ -125,18 +125,6 @@ def test_correct_with_an_engine_deletion_and_abstention(tmp_path, annotator):
     assert [row["answer"] for row in read(tmp_path / "b.jsonl")] == [RIGHT, "", f"{RIGHT} {RIGHT}"]
 
 
-@pytest.mark.parametrize(("extra", "message"), [
-    (["--abstain-above", "1"], "--abstain-above: expected a rate from 0 to below 1, got 1.0"),
-    (["--cache", "c"], "--cache: the response cache of an engine; give --engine too"),
-    (["--engine", "gpt"], "--engine: engine 'gpt': expected KIND:MODEL"),
-    (["--chunk-size", "0"], "--chunk-size: expected 1 or more, got 0"),
-])  # fmt: skip
-def test_wrong_options_are_one_line(tmp_path, annotator, capsys, extra, message):
-    source = answers(tmp_path, WRONG)
-    assert run("correct", "--input", source, "--output", tmp_path / "out.jsonl", *extra) == 2
-    assert message in capsys.readouterr().err
-
-
 def test_best_of_chooses_and_says_why(tmp_path, annotator, capsys):
     several = [{"text": LOST, "model": "a"}, {"text": RIGHT, "model": "b"}]
     rows = [

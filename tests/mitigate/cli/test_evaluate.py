@@ -102,30 +102,6 @@ def test_hostile_names_do_no_harm_in_the_table(tmp_path, stand_in, capsys):
     assert "\ud800" in json.loads(output.read_text("utf-8"))["languages"]
 
 
-@pytest.mark.parametrize(("options", "message"), [
-    (["--fold", "tst"], "--fold: expected test, dev, train, all, or 0 to 4; got 'tst'"),
-    (["--limit", "0"], "--limit: expected 1 or more, got 0"),
-    (["--seed", "-1"], "--seed: expected 0 or more, got -1"),
-    (["--output", "{data}"], "is the input and would be written over as"),
-    (["--output", "{folder}"], "it is a folder"),
-    (["--input", "{folder}"], "takes a file of JSON Lines; for all of its files give"),
-    (["--input", "{folder}/none.jsonl"], "none.jsonl: no such file"),
-    (["--input", "{empty}"], "expected labelled sentences; found none"),
-])  # fmt: skip
-def test_mistakes_are_found_before_the_annotator_loads(options, message, tmp_path, monkeypatch, capsys):
-    def load(name: str) -> StandIn:
-        raise RuntimeError("loaded")
-
-    monkeypatch.setattr("annotators.load_annotator", load, raising=False)
-    data, empty = write_rows(tmp_path / "one.jsonl", FOUR_WAY), write_rows(tmp_path / "empty.jsonl", [])
-    filled = [o.format(data=data, folder=tmp_path, empty=empty) for o in options]
-    given = [] if "--input" in options else ["--input", data]
-    assert _run(*given, "--annotator", "any", *filled) == 2
-    assert message in capsys.readouterr().err
-    with pytest.raises(RuntimeError, match="loaded"):
-        _run("--input", data, "--annotator", "any")
-
-
 def test_fold_without_rows_is_an_error(tmp_path, stand_in, capsys):
     data = write_rows(tmp_path / "one.jsonl", FOUR_WAY[:1])
     (fold,) = assign_folds(FOUR_WAY[:1])

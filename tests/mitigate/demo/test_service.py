@@ -1,4 +1,4 @@
-"""The demo without a browser: limits, judging in steps, files, FEWL, options."""
+"""The demo without a browser: limits, judging in steps, files, FEWL."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from mitigate.cli.main import main
 from mitigate.demo.limits import Limits, Refusal
 from mitigate.demo.page import run_batch
 from mitigate.demo.service import Service, Shelf, Step
@@ -156,13 +155,3 @@ def test_fewl_refuses_with_the_reason(change: dict[str, Any], message: str) -> N
         Service(Shelf(), Limits()).fewl(record)
     with pytest.raises(Refusal, match="Expected an aggregation of eq6"):
         Service(Shelf(), Limits()).fewl(record, aggregation="x")
-
-
-@pytest.mark.parametrize(("args", "message"), [
-    (["--auth", "nobody"], "--auth: expected NAME:PASSWORD"),
-    (["--port", "70000"], "--port: expected 1 to 65535, got 70000"),
-    (["--max-characters", "0"], "--max-characters: expected 1 or more, got 0"),
-])  # fmt: skip
-def test_wrong_options_fail_before_anything_loads(args, message, capsys):
-    assert main(["demo", *args]) == 2
-    assert message in capsys.readouterr().err

@@ -3,7 +3,6 @@
 import io
 import json
 import math
-import re
 
 import numpy as np
 import pytest
@@ -165,15 +164,3 @@ def test_the_cost_is_asked_about_on_standard_error(tmp_path, capsys, monkeypatch
     out, err = capsys.readouterr()
     assert "go on? [y/N]" in err
     assert json.loads(out)["tie"] == 1 if code == 0 else out == ""
-
-
-@pytest.mark.parametrize(("extra", "message"), [
-    (["--similarity", "bleu", "--output", "o.jsonl"], "--similarity: expected cosine or rouge-l, got 'bleu'"),
-    (["--annotator", "x", "--output", "o.jsonl", "--cache", "c"], "--cache: the response cache of an engine"),
-    (["--annotator", "embedded", "--output", "o.jsonl"], "1 of 4 pairs have no reference"),
-])  # fmt: skip
-def test_wrong_options(tmp_path, monkeypatch, capsys, extra, message):
-    monkeypatch.chdir(tmp_path)
-    source = write_rows(tmp_path / "in.jsonl", [{**PAIRS[0], "reference": ""}, *PAIRS[1:]])
-    assert main(["judge", "--input", str(source), *extra]) == 2
-    assert re.search(message, capsys.readouterr().err)

@@ -6,6 +6,7 @@ import re
 import socket
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import httpx2
@@ -144,32 +145,29 @@ def models(url, key):
         return [model.id for model in asking.models.list()]
 
 
-def asked(url, **options):
-    with client(url) as asking:
-        return asking.chat.completions.create(model="m", messages=MESSAGES, **options)
-
-
 def ask(url, **wanted):
-    return asked(url, extra_body={FIELD: {"reference": REFERENCE, **wanted}})
+    with client(url) as asking:
+        body = {FIELD: {"reference": REFERENCE, **wanted}}
+        return asking.chat.completions.create(model="m", messages=MESSAGES, extra_body=body)
 
 
 def stream(url, **wanted):
     with client(url) as asking:
-        yield from asking.chat.completions.create(
-            model="m", messages=MESSAGES, stream=True, extra_body={FIELD: {"reference": REFERENCE, **wanted}}
-        )
+        body = {FIELD: {"reference": REFERENCE, **wanted}}
+        yield from asking.chat.completions.create(model="m", messages=MESSAGES, stream=True, extra_body=body)
 
 
 def test_without_the_field_everything_passes_unchanged(proxy, upstream):
-    reply = asked(proxy)
-    assert reply.choices[0].message.content == f"{WRONG} {LOST}"
-    assert FIELD not in (reply.choices[0].model_extra or {})
+    with client(proxy) as asking:
+        (choice,) = asking.chat.completions.create(model="m", messages=MESSAGES).choices
+    assert choice.message.content == f"{WRONG} {LOST}"
+    assert FIELD not in (choice.model_extra or {})
     assert upstream.headers[0]["authorization"] == "Bearer the-key"
     assert models(proxy, "the-key") == ["m"]
     assert call("GET", f"{proxy}/models?limit=3").json()["query"] == "limit=3"
 
 
-def test_an_answer_comes_back_annotated(proxy, upstream):
+def test_an_answer_comes_back_annotated_or_corrected(proxy, upstream):
     upstream.texts = [f"{WRONG} {LOST}", RIGHT]
     first, second = ask(proxy).choices
     assert first.message.content == f"{WRONG} {LOST}"
@@ -177,9 +175,7 @@ def test_an_answer_comes_back_annotated(proxy, upstream):
     assert (first.model_extra[FIELD]["hallucination_rate"], second.model_extra[FIELD]["hallucination_rate"]) == (1, 0)
     assert FIELD not in upstream.seen[0]
     assert upstream.seen[0]["messages"][1]["content"] == "How high?"
-
-
-def test_an_answer_comes_back_corrected_or_withheld(proxy, upstream):
+    upstream.texts = [f"{WRONG} {LOST}"]  # corrected, or withheld
     (choice,) = ask(proxy, action="correct").choices
     assert choice.message.content == f"{RIGHT} {LOST}"
     assert choice.model_extra[FIELD]["original_answer"] == f"{WRONG} {LOST}"
@@ -259,15 +255,14 @@ def test_bad_requests_are_refused(proxy, content, kind, status, message):
     assert message in reply.json()["error"]["message"]
 
 
-def test_an_answer_too_long_to_judge_passes(proxy, upstream):
+def test_what_cannot_be_judged_passes(proxy, upstream):
     upstream.texts = ["long " * 500, ""]
     first, second = ask(proxy, action="correct").choices
     assert first.message.content == "long " * 500
     assert "expected 1 to 2,000 characters, got 2,500" in first.model_extra[FIELD]["error"]
     assert "error" in second.model_extra[FIELD]
+    upstream.reset()
 
-
-def test_a_failing_annotator_never_costs_the_answer(upstream):
     class Broken(RuleAnnotator):
         def annotate_batch(self, records):
             raise RuntimeError("out of memory")
@@ -290,15 +285,13 @@ def test_token_is_required_and_not_forwarded(upstream):
         assert "authorization" not in upstream.headers[-1]
 
 
-@pytest.mark.parametrize("path", ["chat/completions", "embeddings", "models/m"])
+@pytest.mark.parametrize("path", ["chat/completions", "models/m"])
 @pytest.mark.parametrize(("headers", "status", "message"), [
     ({"origin": "https://page.example"}, 403, "got a web page"),
-    ({"origin": "null"}, 403, "got a web page"),
     ({"sec-fetch-site": "cross-site"}, 403, "got a web page"),
     ({"host": "page.example"}, 403, "got 'page.example'"),  # a name that was made to point here
     ({"content-type": "text/plain"}, 415, "expected content-type application/json, got 'text/plain'"),
     ({"content-type": "multipart/form-data; boundary=x"}, 415, "expected content-type application/json"),
-    ({"content-type": ""}, 415, "expected content-type application/json, got ''"),
 ])  # fmt: skip
 def test_web_pages_cannot_use_the_key(upstream, keyed, path, headers, status, message):
     reply = call("POST", f"{keyed}/{path}", content=b"{}", headers={"content-type": "application/json", **headers})
@@ -327,17 +320,13 @@ def test_no_endpoint_behind_is_a_clear_error():
         assert call("GET", f"{url}/%2e%2e/secret").status_code == 404
 
 
-def test_requests_at_once_do_not_mix(proxy, upstream):
-    found = {}
-
+def test_requests_at_once_do_not_mix(proxy):
     def work(number):
         reference = RIGHT if number % 2 else f"{WRONG}\n{LOST}"
-        found[number] = ask(proxy, reference=reference).choices[0].model_extra[FIELD]["hallucination_rate"]
+        return ask(proxy, reference=reference).choices[0].model_extra[FIELD]["hallucination_rate"]
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(12)]
-    [thread.start() for thread in threads]
-    [thread.join() for thread in threads]
-    assert found == {i: 1.0 if i % 2 else 0.0 for i in range(12)}
+    with ThreadPoolExecutor(12) as threads:
+        assert list(threads.map(work, range(12))) == [0.0, 1.0] * 6
 
 
 def test_the_last_question_is_found():
@@ -349,11 +338,8 @@ def test_the_last_question_is_found():
 
 
 KEYS = st.sampled_from(["choices", "delta", "content", "index", FIELD, "messages"])
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3),
-    max_leaves=12,
-)
+LEAVES = st.none() | st.booleans() | st.integers() | st.text(max_size=5)
+JSON = st.recursive(LEAVES, lambda i: st.lists(i, max_size=3) | st.dictionaries(KEYS, i, max_size=3), max_leaves=12)
 
 
 async def collected(rewrite, *pieces):
@@ -369,11 +355,9 @@ async def collected(rewrite, *pieces):
     return b"".join([part async for part in rewrite(source(), judge)])
 
 
-EVENTS = st.one_of(
-    JSON.map(lambda v: f"data: {json.dumps(v)}\n\n".encode()),
-    st.text(max_size=8).map(str.encode),
-    st.sampled_from([b"data: [DONE]\n\n", b": ping\n\n", b"event: x\r\n", b"\r", b"\r\n\r\n", b"data: {\ndata: }\n\n"]),
-)
+ODD = [b"data: [DONE]\n\n", b": ping\n\n", b"event: x\r\n", b"\r", b"\r\n\r\n", b"data: {\ndata: }\n\n"]
+GOOD = JSON.map(lambda value: f"data: {json.dumps(value)}\n\n".encode())
+EVENTS = GOOD | st.text(max_size=8).map(str.encode) | st.sampled_from(ODD)
 
 
 @settings(max_examples=100, deadline=None)
@@ -452,7 +436,7 @@ def received(data):
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
 @pytest.mark.parametrize("size", [1, 7, 10_000])
 def test_events_end_where_the_standard_says(end, size):
-    """Line separators, next lines and form feeds stand in answers as they are; an event may have several data lines."""
+    """Line separators and form feeds stand in answers as they are; an event may have several data lines."""
     words = "one\u2028two\x85three\u2029 é四"
     whole = json.dumps(delta("\x0cfour"), ensure_ascii=False, indent=1).replace("\n", f"{end}data: ")
     lines = ["data:" + json.dumps(delta(words), ensure_ascii=False), "", f"event: message{end}data: {whole}", ""]
