@@ -51,7 +51,6 @@ def test_program_imports_what_exists(name):
 
 @pytest.mark.slow
 def test_every_program_has_help():
-    """In one process, so that the libraries are loaded once."""
     done = subprocess.run([sys.executable, "-c", HELP, *PROGRAMS], cwd=ROOT, capture_output=True, text=True)
     assert done.stdout.splitlines() == [f"{name} 0 True" for name in PROGRAMS], done.stderr
 

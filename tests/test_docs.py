@@ -26,7 +26,6 @@ OTHER_PROGRAMS = {"--generation-config", "--strict"}  # of vLLM and pip-audit
 
 
 def name_of(path: Path) -> str:
-    """The id of a case."""
     return str(path.relative_to(ROOT))
 
 
@@ -39,7 +38,6 @@ def blocks(text: str) -> Iterator[str]:
 
 
 def inline(text: str) -> list[str]:
-    """The `code` of a page outside its code blocks."""
     return re.findall(r"`([^`]+)`", re.sub(r"^```[a-z]*\n.*?^```", "", text, flags=re.S | re.M))
 
 
@@ -110,7 +108,6 @@ def test_named_files_and_modules_exist(path: Path) -> None:
 
 
 def is_there(dotted: str) -> bool:
-    """Whether a dotted name is a module, or something that a module holds."""
     path = ROOT.joinpath(*dotted.split("."))
     if path.with_suffix(".py").is_file() or path.is_dir():
         return True

@@ -50,7 +50,6 @@ COMMANDS = {
 
 
 def plain(text: str) -> str:
-    """Text without times and figures, which differ between runs and processors, and progress."""
     text = re.sub(r"\b\d+(\.\d+)?( sentences)?(/| )(s|seconds?)\b", "TIME", text)
     text = re.sub(r"\d+\.\d+(e-\d+)?", "N", text)  # figures are compared in the files
     lines = [line.rstrip() for line in text.splitlines()]
@@ -58,7 +57,6 @@ def plain(text: str) -> str:
 
 
 def run(lines: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, object]:
-    """Exit codes, what was printed and every JSON file written."""
     said = []
     for line in lines:
         try:
@@ -91,7 +89,6 @@ VARYING = {"seconds", "fingerprint", "annotator", "versions", "git", "started", 
 
 
 def differences(old: object, new: object, where: str = "") -> list[str]:
-    """Places where two results differ by more than the tolerance."""
     if isinstance(old, float | int) and isinstance(new, float | int) and not isinstance(old, bool):
         return [] if math.isclose(old, new, abs_tol=0.01) else [f"{where}: {old} is now {new}"]
     if isinstance(old, dict) and isinstance(new, dict):

@@ -198,7 +198,6 @@ WHOLE = f"import sys, mitigate.cli.main as program, {', '.join(PACKAGES)}; " + (
 
 
 def tracked(*folders: str) -> set[str]:
-    """Files git knows in some folders; all files where there is no git."""
     listed = subprocess.run(["git", "ls-files", "-z", *folders], cwd=ROOT, capture_output=True, check=False)
     if listed.returncode == 0:
         return {name for name in listed.stdout.decode().split("\0") if name and (ROOT / name).exists()}

@@ -1,7 +1,5 @@
 """Operating points: sigmoid, prior, thresholds and verdicts by hand, the table, the file, the commands end to end."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace
@@ -36,7 +34,6 @@ def test_fit_by_hand_and_beside_scikit_learn() -> None:
     slope, intercept = op.fit_sigmoid(share, y)
     assert intercept == pytest.approx(0.0, abs=1e-8)
     assert slope == pytest.approx(math.log(0.6875 / 0.3125) / math.log(4))
-
     rng = np.random.default_rng(0)
     share = rng.uniform(0.01, 0.99, 4000)
     y = rng.random(4000) < op.sigmoid(share, 0.6, -0.4)
@@ -89,7 +86,6 @@ def test_thresholds_by_hand() -> None:
     assert op.thresholds(support, y, w, 0.0, 0.0) == pytest.approx(
         (1 - 1 / (1 + math.exp(2.5)), 1 / (1 + math.exp(-2.5)))
     )
-
     # They may cross: none is unsure then.
     # Two of four ✓ (1 and 2) may be flagged: cut 2.5; two of four ✗ (−1 and −2) may pass: cut −2.5. The middle is 0.
     z = np.array([1.0, 2, 3, 4, -1, -2, -3, -4])
@@ -131,8 +127,6 @@ def test_sentences_keep_what_their_verdict_needs() -> None:
 
 
 class Scored(Annotator):
-    """Its only score of "supported" is 0.5."""
-
     name, fingerprint = "scored", "own"
 
     def judge(self, sentences: Any) -> list[SentenceAnnotation]:
@@ -179,7 +173,6 @@ def test_table_by_hand() -> None:
 
 
 def rows(n: int, noise: float = 0.0) -> tuple[list[dict[str, float]], list[str], list[str]]:
-    """Scores that are right but for some noise, and too sure of themselves."""
     rng = np.random.default_rng(0)
     seen = (np.arange(n) % 2 == 0) ^ (rng.random(n) < noise)
     share = np.where(seen, 0.97, 0.13) - 0.1 * rng.random(n)

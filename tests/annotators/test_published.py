@@ -1,7 +1,5 @@
 """Published detectors by name: each equals its authors' documented call, computed here by hand on tiny checkpoints."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
@@ -89,7 +87,6 @@ def save(
 
 @torch.no_grad()
 def chances(model: Any, **batch: Any) -> np.ndarray:
-    """What a model says of one input, (C,) or (T, C)."""
     return model(**batch).logits[0].softmax(-1).numpy()
 
 
@@ -98,7 +95,6 @@ SENTENCES = ["The bridge was opened in 1902.", "It is 999 metres long!", "Anna B
 
 
 def judged(name: str) -> Any:
-    """The sentences that a detector judged, each with its text."""
     return zip(load_annotator(name).annotate(**RECORD).sentences, SENTENCES, strict=True)
 
 

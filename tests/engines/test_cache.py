@@ -24,8 +24,6 @@ IDENTITY = {"engine": "test", "model": "m"}
 
 
 class Counting:
-    """An engine that numbers its answers and fails where the chat says "fail"."""
-
     name, identity = "test:m", IDENTITY
 
     def __init__(self):
@@ -200,7 +198,6 @@ for number in range(10**9):
 
 
 def test_killed_writers_lose_nothing_reported(path):
-    """Three rounds of two writers, killed in the middle: whatever was reported as stored is there."""
     promised = []
     for round_ in range(3):
         writers = [start(WRITE, str(path), f"{round_}{name}") for name in "ab"]

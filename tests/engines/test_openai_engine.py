@@ -191,7 +191,6 @@ def test_ignored_n_is_asked_one_by_one(caplog):
     assert result.texts == ("q0!",) * 3
     assert result.ignored == ("n",)
     assert "3 samples of one chat are equal at temperature 1" in caplog.text
-
     # A sample that fails costs no other.
     last = chat_seed(5, CHATS[0], 2)
     with serving(lambda body: error(400, "odd") if body["seed"] == last else completion("a")) as server:

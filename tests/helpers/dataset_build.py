@@ -1,6 +1,5 @@
 """The data set pipeline run on the example with a scripted LLM and the stand-in annotator."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,18 +11,13 @@ import annotators
 from mitigate.cli.main import main
 from tests.helpers.dataset_llm import EXAMPLE
 from tests.helpers.engines_server import Reply, serving
+from tests.helpers.jsonl import read_rows, write_rows
 from tests.helpers.standin import ExactAnnotator
-
-Rows = list[dict[str, Any]]
 
 
 @pytest.fixture(autouse=True)
 def exact(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(annotators, "load_annotator", lambda name: ExactAnnotator())
-
-
-def rows(path: Path) -> Rows:
-    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 
 
 def recipe(folder: Path, url: str, **options: Any) -> Path:
@@ -46,8 +40,5 @@ def build(folder: Path, script: Callable[[dict[str, Any]], Reply], *args: str, *
 
 
 def some_topics(folder: Path, *names: str) -> str:
-    """A file of some of the example's topics."""
-    path = folder / "some.jsonl"
-    kept = [r for r in rows(EXAMPLE / "topics.jsonl") if r["topic"] in names]
-    path.write_text("".join(json.dumps(row) + "\n" for row in kept))
-    return str(path)
+    kept = (row for row in read_rows(EXAMPLE / "topics.jsonl") if row["topic"] in names)
+    return str(write_rows(folder / "some.jsonl", kept))

@@ -33,14 +33,12 @@ STAGES = ("judge", "write", "objective", "answerable", "select", "with", "withou
 
 
 def texts() -> dict[str, str]:
-    """Document name → text of the example corpus."""
     found = {f.name: f.read_text("utf-8").split("\n\n", 1)[-1].strip() for f in (EXAMPLE / "documents").iterdir()}
     with (EXAMPLE / "documents.zh.jsonl").open(encoding="utf-8") as lines:
         return found | {row["id"]: row["text"] for row in map(json.loads, lines)}
 
 
 def stage_of(prompt: str) -> str:
-    """Which stage a prompt belongs to."""
     if "<title>" in prompt:
         return "judge"
     if "<questions>" in prompt:
@@ -59,7 +57,6 @@ def sentences(text: str) -> list[str]:
 
 
 def good(prompt: str) -> str:
-    """A model that does what it is told."""
     parts = dict(FENCE.findall(prompt))
     zh = bool(re.search("[\u4e00-\u9fff]", prompt))
     yes, no = ("是", "否") if zh else ("Yes", "No")
@@ -85,14 +82,12 @@ def good(prompt: str) -> str:
 
 
 def questions_on(document: str, zh: bool) -> list[str]:
-    """One question per sentence of a document, each with its own words."""
     if zh:
         return [f"关于“{s.rstrip('。')}”这件事，文中是怎么说的？" for s in sentences(document)]
     return [f"What does the account say where it reads that {s.rstrip('.')}?" for s in sentences(document)]
 
 
 def bad(prompt: str) -> str:
-    """A model that gets every form wrong that a real one gets wrong."""
     parts = dict(FENCE.findall(prompt))
     zh = bool(re.search("[\u4e00-\u9fff]", prompt))
     stage = stage_of(prompt)
@@ -105,20 +100,13 @@ def bad(prompt: str) -> str:
         first, second, third, *_ = questions_on(parts["document"], zh)
         if "taken" in prompt or "已经有了" in prompt:
             return f"1. {third}\n"
-        return "\n".join(
-            [
-                "Sure! Here are the questions:",
-                f"1. {first}",
-                f"1) {first}",
-                f"Q3: {second}",
-                "4. This is no question.",
-                "5. 这是一个中文问题吗？" if not zh else "5. Is this a question in English?",
-                "- What is it? And when was it made?",
-                "7. <b onclick=alert(1)>What</b> is it that it is?",
-                "8. What do you think about the future of all this?" if not zh else "8. 你对它的未来有什么看法？",
-                "9. ?",
-            ]
+        foreign = "Is this a question in English?" if zh else "这是一个中文问题吗？"
+        opinion = "你对它的未来有什么看法？" if zh else "What do you think about the future of all this?"
+        made = f"Sure! Here are the questions:\n1. {first}\n1) {first}\nQ3: {second}\n4. This is no question."
+        made += (
+            f"\n5. {foreign}\n- What is it? And when was it made?\n7. <b onclick=alert(1)>What</b> is it that it is?"
         )
+        return f"{made}\n8. {opinion}\n9. ?"
     if stage == "objective":
         listed = parts["questions"].splitlines()
         if len(listed) > 1:
@@ -135,5 +123,4 @@ def bad(prompt: str) -> str:
 
 
 def replying(play: Callable[[str], str]) -> Callable[[dict[str, Any]], Reply]:
-    """A server script out of a function of the prompt."""
     return lambda body: completion(play(body["messages"][-1]["content"]))

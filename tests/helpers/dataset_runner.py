@@ -27,15 +27,12 @@ def preload() -> None:
     from mitigate.dataset.stage import embedder
 
     assert openai.AsyncOpenAI(api_key="none").chat.completions
-
     embedder(None).encode(["warm"])
     chinese_words("热身")
     py3langid.rank("warm up")
 
 
 class Grams:
-    """An embedder of character 1-2-grams."""
-
     def encode(self, texts: list[str]) -> Any:
         from fewl.similarity import char_tfidf
 
@@ -63,7 +60,6 @@ def child(command: dict[str, Any]) -> int:
 
 
 def arm(target: str, call: int) -> None:
-    """Make the n-th call of a function the end of this process."""
     module, _, path = target.partition(":")
     owner: Any = importlib.import_module(module)
     *owners, name = path.split(".")

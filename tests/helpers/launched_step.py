@@ -35,8 +35,6 @@ def mixed_reward(completions: list[str], **kwargs: Any) -> list[SentenceScore | 
 
 
 class Gradients(TrainerCallback):  # type: ignore[misc]
-    """Keeps the gradients of the first step, by name."""
-
     def __init__(self) -> None:
         self.kept: dict[str, torch.Tensor] = {}
 
@@ -70,12 +68,10 @@ def main(directory: str, rows: int, deepspeed: str | None) -> None:
         from annotators import load_annotator
 
         judge: Any = load_annotator("embedded", device="cpu", dtype="float32")
-        parts = [*judge.embedder._model.parameters()]
-        kept["judge_divided"] = sum(hasattr(p, "ds_id") for p in parts)
+        kept["judge_divided"] = sum(hasattr(p, "ds_id") for p in judge.verifier.network.parameters())
         kept["policy_divided"] = sum(hasattr(p, "ds_id") for p in trainer.model.parameters())
-        kept["judge_label"] = judge.annotate(
-            reference="The bridge opened in 1931.", answer="The bridge opened in 1931."
-        ).sentences[0].label  # fmt: skip
+        text = "The bridge opened in 1931."
+        kept["judge_label"] = judge.annotate(reference=text, answer=text).sentences[0].label
     torch.save(kept, Path(directory, f"rank{trainer.accelerator.process_index}.pt"))
 
 

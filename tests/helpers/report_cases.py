@@ -14,7 +14,6 @@ LETTERS = {"s": "supported", "c": "contradictory", "u": "unverifiable", "n": "no
 
 
 def sentence(text: str, start: int, end: int, **more: Any) -> dict[str, Any]:
-    """A supported sentence of a text."""
     plain = {"text": text[start:end], "start": start, "end": end, "status": "checked", "label": "supported"}
     return {**plain, "scores": None, "fragments": [], "correction": [], **more}
 
@@ -75,9 +74,7 @@ class Page(HTMLParser):
             text.append(data)
 
     def texts(self, class_: str, tag: str | None = None) -> list[str]:
-        """Text of the elements of a class, and of that name where one is given."""
         return [t for name, a, t in self.elements if class_ in (a.get("class") or "").split() and tag in (None, name)]
 
     def named(self, tag: str) -> list[str]:
-        """Text of the elements of a name."""
         return [text for name, _, text in self.elements if name == tag]

@@ -71,7 +71,6 @@ class ExactAnnotator(Annotator):
 
 
 def main() -> int:
-    """The `mitigate` program with the stand-in; its environment sets delay and hold."""
     signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts in the background ignores it
     import annotators
     from mitigate.cli.main import main as mitigate

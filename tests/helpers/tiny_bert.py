@@ -10,7 +10,6 @@ from engines.packaged import folder_of
 
 
 def save_tiny_bert(folder: Path, width: int) -> str:
-    """Random weights, always the same ones; returns the folder."""
     torch.manual_seed(0)
     config = BertConfig(
         hidden_size=width, num_hidden_layers=1, num_attention_heads=2, intermediate_size=2 * width, vocab_size=30522

@@ -165,7 +165,6 @@ def write_input(path, n=10):
 
 
 def run_job(source, output, *, chunk_size=3, overwrite=False):
-    """Run the whole job; returns the sizes of the chunks that were processed."""
     chunks = []
 
     def process(records):

@@ -67,7 +67,6 @@ class Place:
         self.source.write_bytes(BOM + b"\n".join(lines))
 
     def run(self, *argv):
-        """The exit code, the numbers of the parts that were done, and the error."""
         self.said.readouterr()
         code = main([*map(str, argv)])
         said = self.said.readouterr().err
@@ -95,7 +94,6 @@ def place(tmp_path, monkeypatch, capsys):
 
 @contextmanager
 def stopped(at, raised):
-    """The annotator raises an error at a record."""
     judge = RuleAnnotator.annotate_batch
 
     def annotate_batch(self, records):
@@ -222,7 +220,6 @@ def test_damaged_parts_and_changed_inputs_are_refused(place):
     with pytest.raises(UsageError, match="changed after it was cut into parts"):
         cut.do(part, same)
     assert not list(cut.folder.iterdir())
-
     # Two workers may do one part, as when Ray gave one up for lost: the second writes while the first is at work.
     cut = task(place.source)
     part = cut.cut(9)[0]
@@ -256,7 +253,6 @@ def test_wrong_options(place):
 
 
 def reply(body):
-    """References, IW/CO pairs, yes or no; always the same for the same message."""
     prompt = body["messages"][-1]["content"]
     number = int(hashlib.sha256(prompt.encode()).hexdigest()[:4], 16)
     if "Wrong Answer" in prompt:

@@ -18,7 +18,6 @@ MODELS = ("AutoModel", "SentenceTransformer", "AutoPeftModel")
 
 
 def dotted(node):
-    """`a.b.c` of a name or attribute, "" for anything else."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute):
@@ -28,7 +27,6 @@ def dotted(node):
 
 
 def faults(source):
-    """What a source file does that it must not."""
     found = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import | ast.ImportFrom):

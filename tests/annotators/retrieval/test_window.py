@@ -50,7 +50,6 @@ def texts_of(window: Window) -> list[str]:
 
 
 def check_passages(index: ReferenceIndex) -> None:
-    """Offsets hold, and only white space lies between passages."""
     end = 0
     for passage in index.passages:
         assert index.reference[passage.start : passage.end] == passage.text

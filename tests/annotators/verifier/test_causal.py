@@ -1,7 +1,5 @@
 """The causal-LM annotator: sentences are read where they end, one pass equals many, padding does not matter."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -130,7 +128,6 @@ def test_long_references_are_windowed_long_answers_cut() -> None:
     (row,) = found.rows
     assert len(row.ids) <= 256
     assert "The Alder Bridge is 134 metres long." in made.decode(row.ids)
-
     answer = " ".join(f"Sentence number {n} of the answer." for n in range(60))
     spans = tuple(split_sentences(answer))
     (found,) = causal.encode(made, [causal.Reading("", reference, answer, spans)], 256)
@@ -140,7 +137,6 @@ def test_long_references_are_windowed_long_answers_cut() -> None:
     for row in found.rows:
         for number, place in row.ends.items():
             assert made.decode(row.ids[: place + 1]).endswith(f"Sentence number {number} of the answer.")
-
     endless = "word " * 400
     (found,) = causal.encode(made, [causal.Reading("", reference, f"Short one. {endless}", ((0, 10), (11, 2010)))], 256)
     assert found.left_out == {1: "too_long"}
@@ -179,8 +175,7 @@ def test_saved_and_loaded_is_the_same(kind: str, tmp_path: Path) -> None:
 
 
 def test_sequence_classifier_is_read_at_every_sentence(tmp_path: Path) -> None:
-    """Reading it at the last sentence equals its own forward pass on the whole row."""
-    model = decoder("llama", classes=4, head="SequenceClassification")
+    model = decoder("llama", num_labels=4, head="SequenceClassification")
     model.config.id2label = dict(enumerate(("No Fact", "无法验证", "None", "Contradictory")))
     with torch.no_grad():
         model.score.weight.normal_(0, 0.3)

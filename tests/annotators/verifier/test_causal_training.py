@@ -1,7 +1,5 @@
 """The loss, class weights and figures of training the causal annotator, by hand; where labels stand."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """What the verifier learns from: pairs beside other texts and without held-out ones, labels with weights, files."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from random import Random
@@ -18,7 +16,6 @@ from tests.helpers.labelled_data import DATA, TRAINABLE
 
 
 def words(texts: list[str]) -> Any:
-    """A tokenizer whose tokens are words."""
     places = [[m.span() for m in re.finditer(r"\S+", text)] for text in texts]
     return [(np.arange(len(p)), np.array(p, dtype=np.int64).reshape(-1, 2)) for p in places]
 

@@ -1,7 +1,5 @@
 """The discriminative annotator end to end: batches equal single calls, windows, offsets, evidence, spans, errors."""
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path
@@ -95,7 +93,6 @@ def test_predict_judges_the_sentence_as_given(tiny: DiscriminativeAnnotator) -> 
 
 
 def test_unverifiable_sentences_get_the_best_window(base: str) -> None:
-    """A head that calls everything unverifiable sends every sentence into the second look."""
     torch.manual_seed(5)
     verifier = Verifier(base, dtype="float32")
     with torch.no_grad():

@@ -1,7 +1,5 @@
 """The verifier's network: what it reads, its probabilities, encoder and language model alike, its stored weights."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

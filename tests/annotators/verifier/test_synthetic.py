@@ -1,7 +1,5 @@
 """Synthetic rows: what is true stays true, what is false differs by what is said."""
 
-from __future__ import annotations
-
 from collections import Counter
 from random import Random
 

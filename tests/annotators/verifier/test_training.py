@@ -1,7 +1,5 @@
 """Training: losses by hand, each stage learns and goes on where it was killed, the whole run writes an annotator."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any
@@ -24,7 +22,6 @@ from tests.helpers.tiny_bert import save_tiny_bert
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A tiny BERT with MiniLM's tokenizer."""
     return save_tiny_bert(tmp_path_factory.mktemp("tiny"), 32)
 
 
@@ -59,7 +56,6 @@ def test_batches_keep_cases_and_the_budget() -> None:
 
 
 def examples(n: int) -> list[Example]:
-    """The sentence is supported where its number stands in the evidence."""
     made = []
     for i in range(n):
         target, spans, said = ((0, (), 100 + i), (UNSUPPORTED, ((7, 10),), 600 + i))[i % 2]
@@ -154,7 +150,6 @@ def test_a_run_writes_an_annotator_and_goes_on(tmp_path: Path) -> None:
     again = train_annotator(settings, work)  # everything is there already
     assert again.fingerprint == annotator.fingerprint
     assert {path: path.stat().st_mtime_ns for path in files} == files
-
     labels = work / "labels" / "state.safetensors"
     labels.unlink()  # as killed before the first checkpoint of the last stage
     assert train_annotator(settings, work).fingerprint == annotator.fingerprint
@@ -166,7 +161,6 @@ def test_a_run_writes_an_annotator_and_goes_on(tmp_path: Path) -> None:
 
 
 def test_the_recipe_states_the_defaults() -> None:
-    """The recipe's values are the defaults of the run and of the task."""
     given = read_yaml(recipes_folder() / "annotators" / "embedded.yaml")
     options = Options.model_validate(given)
     defaults = Settings(options.data)

@@ -226,7 +226,6 @@ def test_killed_runs_equal_an_uninterrupted_one(tmp_path: Path, exact: ExactAnno
 
 
 def test_ctrl_c_keeps_what_is_done(tmp_path: Path, exact: ExactAnnotator, capsys: Capsys) -> None:
-    """And while that run goes on, a second one on the same output is refused."""
     source, output = write_records(tmp_path / "in.jsonl", 40), tmp_path / "out.jsonl"
     files = ["--input", source, "--output", output, "--chunk-size", "2"]
     process = start(*files, env={"STANDIN_HOLD": "6"})

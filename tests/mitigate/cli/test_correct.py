@@ -15,7 +15,6 @@ from tests.helpers.rule_annotator import LOST, REFERENCE, RIGHT, WRONG, RuleAnno
 
 @pytest.fixture
 def annotator(monkeypatch: pytest.MonkeyPatch) -> RuleAnnotator:
-    """In place of a trained one, so that verdicts are known; what is tested here is the command."""
     rule = RuleAnnotator()
     monkeypatch.setattr(command, "open_annotator", lambda name, options: rule)
     return rule

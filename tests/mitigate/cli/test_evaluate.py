@@ -14,7 +14,6 @@ from tests.helpers.jsonl import read_rows, write_rows
 
 @pytest.fixture
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> StandIn:
-    """What `--annotator` names is the stand-in; the command itself is the real one."""
     annotator = StandIn()
     monkeypatch.setattr("annotators.load_annotator", lambda name, **options: annotator, raising=False)
     return annotator

@@ -21,7 +21,6 @@ GOLDEN = Path(__file__).parents[2] / "golden" / "inputs"
 
 
 def commands(parser: argparse.ArgumentParser, name: str = "") -> Iterator[tuple[str, argparse.ArgumentParser]]:
-    """Every command that takes no sub-command, by name."""
     inner = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
     for action in inner:
         for word, child in action.choices.items():

@@ -13,9 +13,10 @@ from annotators.evaluation.anah import flatten
 from annotators.generative.tagged import parse_tagged
 from mitigate.cli.main import main
 from tests.helpers.annotator_server import correct
-from tests.helpers.dataset_build import build, recipe, rows, some_topics
+from tests.helpers.dataset_build import build, recipe, some_topics
 from tests.helpers.dataset_llm import TRUTH, bad, good, replying, stage_of, texts
 from tests.helpers.engines_server import Reply, completion, serving
+from tests.helpers.jsonl import read_rows as rows
 from tests.helpers.standin import ExactAnnotator
 from tests.helpers.tiny_models import save_decoder
 
@@ -185,7 +186,6 @@ def test_wrong_recipe_is_refused_before_asking(tmp_path, capsys, options, messag
 
 
 def test_generative_annotator_and_local_model_together(tmp_path, monkeypatch, capsys):
-    """One run with an LLM that annotates both languages, and answers of a tiny local checkpoint."""
     monkeypatch.setattr(annotators, "load_annotator", load_annotator)
     tiny = save_decoder(tmp_path / "tiny", max_position_embeddings=2048)
 

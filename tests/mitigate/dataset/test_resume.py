@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.dataset_build import recipe, rows, some_topics
+from tests.helpers.dataset_build import recipe, some_topics
 from tests.helpers.dataset_llm import STAGES, good, stage_of
 from tests.helpers.engines_server import Reply, completion, serving
+from tests.helpers.jsonl import read_rows as rows
 
 TOPICS = ("Harrow Bridge", "Ada Kirwan", "望海楼")
 # (stage of the LLM, request of that stage at which the process is killed) or (function, its call)
@@ -37,8 +38,6 @@ KILLS: list[tuple[str, int]] = [
 
 
 class Runner:
-    """The forking process of `tests.helpers.dataset_runner`."""
-
     def __init__(self, folder: Path) -> None:
         self.log = folder / "log.txt"
         self.process = subprocess.Popen(
@@ -59,7 +58,6 @@ class Runner:
         return int(self._line())
 
     def end(self) -> int:
-        """Its exit code, negative for a signal."""
         return int(self._line())
 
 
@@ -118,7 +116,6 @@ def test_killed_run_ends_the_same_without_repeats(runner, tmp_path):
         asked = script.answered.copy()
         assert set(map(stage_of, (json.loads(a)["messages"][0]["content"] for a in asked))) == set(STAGES)
         script.answered.clear()
-
         again = ["run", str(path), "--output", str(broken)]
         for where, count in KILLS:
             if where in STAGES:

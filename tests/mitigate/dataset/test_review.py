@@ -7,9 +7,10 @@ from typing import Any
 
 from mitigate.cli.main import main
 from mitigate.dataset.review import SENTENCE_COLUMNS
-from tests.helpers.dataset_build import recipe, rows, some_topics
+from tests.helpers.dataset_build import recipe, some_topics
 from tests.helpers.dataset_llm import TRUTH, good, replying, stage_of
 from tests.helpers.engines_server import serving
+from tests.helpers.jsonl import read_rows as rows
 
 
 def read_cells(path: Path) -> list[dict[str, str]]:
@@ -37,7 +38,6 @@ def test_review_at_matching_and_at_annotation(tmp_path, capsys):
         cells[0]["new_document"] = "nettle-cloth.md"
         cells[1]["new_document"] = "no-such-document"
         write_cells(out / "review/references.checked.csv", cells, delimiter=";")
-
         again = ["build-dataset", path, "--review", "--output", str(out)]
         assert main(again) == 0
         said = capsys.readouterr().err
@@ -45,7 +45,6 @@ def test_review_at_matching_and_at_annotation(tmp_path, capsys):
         assert "expected the name of a document of this run, or 'none', got \"no-such-document\"" in said
         reviewed = {row["topic"]: row["document"] for row in rows(out / "04_references_reviewed.jsonl")}
         assert reviewed == {name: TRUTH[name] for name in names}
-
         cells = read_cells(out / "review/annotations.csv")
         labels = [c["label"] for c in cells]
         first = labels.count("unverifiable")

@@ -39,8 +39,6 @@ FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]  # containe
 
 
 class Served:
-    """The running page and the annotators behind it."""
-
     def __init__(self, folder: Path) -> None:
         self.slow = Slow()
         self.runs = folder / "runs"
@@ -287,7 +285,6 @@ def test_stopped_stream_leaves_other_visitors_alone(visit: Any, served: Served) 
 
 
 def upload(page: Any, source: Path, more: str = "") -> None:
-    """Give the tab of batches a file."""
     with source.open("a") as file:
         file.write(more)
     page.get_by_role("tab", name="Batch").click()

@@ -93,7 +93,6 @@ def test_the_annotator_judges_by_rates():
 
 def test_similarity_judges_by_the_nearest_answers():
     def first_letters(texts):
-        """s = 1 for equal first letters, else 0."""
         return lambda triples: np.array([float(texts[a][0] == texts[b][0]) for a, b, _ in triples])
 
     answers = {"correct": ["xa", "a1"], "incorrect": ["b1"]}

@@ -30,7 +30,6 @@ MESSAGES = [{"role": "system", "content": "s"}, {"role": "user", "content": "How
 
 @contextmanager
 def running(app):
-    """Serve an application on a free port of loopback; gives its base URL."""
     free = socket.socket()
     free.bind(("127.0.0.1", 0))
     server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="on", ws="none"))
@@ -424,7 +423,6 @@ def delta(text, **choice):
 
 
 def received(data):
-    """The text and the judged text of a stream, as the OpenAI client reads it."""
     text, seen = "", None
     for one in SSEDecoder().iter_bytes(iter([data])):
         for choice in [] if one.data == "[DONE]" else one.json()["choices"]:
@@ -452,8 +450,6 @@ def test_events_end_where_the_standard_says(end, size):
 
 
 def test_odd_chunks_are_passed_or_joined():
-    """No log-probabilities of a judged text, no judgement of tool calls, one character out of two halves."""
-
     def corrected(*chunks, rewrite=corrected_stream):
         return asyncio.run(collected(rewrite, *[f"data: {json.dumps(c)}\n\n".encode() for c in chunks]))
 

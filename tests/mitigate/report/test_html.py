@@ -54,10 +54,15 @@ def test_text_of_a_record_is_shown_exactly(tmp_path: Path, text: str) -> None:
     assert "\r" not in raw  # a browser would read it as a line feed
 
 
-def test_what_html_cannot_hold_is_hidden() -> None:
+def test_unholdable_characters_are_hidden_bidi_controls_isolated() -> None:
     page = Page(f"<p class='x'>{html.marked(chr(0) + 'a' + chr(0xD800), [])}</p>")
     assert page.texts("x") == ["\ufffda\ufffd"]
     assert [value for name, value in page.attributes if name == "data-name"] == ["U+0000", "U+D800"]
+    assert re.search(r"\.hidden \{[^}]*unicode-bidi: isolate", html.STYLE.read_text(encoding="utf-8"))
+    found = re.findall(
+        r'<span class="hidden" data-name="U\+(\w+)">(.)</span>', html.marked("a\u202eb\u2067c\u200fd", [])
+    )
+    assert found == [("202E", "\u202e"), ("2067", "\u2067"), ("200F", "\u200f")]
 
 
 @settings(max_examples=200)
@@ -66,14 +71,6 @@ def test_any_text_is_shown_exactly(text: str) -> None:
     middle = len(text) // 2
     marks = [(0, middle, "<mark>"), (middle, len(text), '<b class="y">')]
     assert Page(f'<p class="x">{html.marked(text, marks)}</p>').texts("x") == [text]
-
-
-def test_every_bidi_control_is_isolated() -> None:
-    assert re.search(r"\.hidden \{[^}]*unicode-bidi: isolate", html.STYLE.read_text(encoding="utf-8"))
-    found = re.findall(
-        r'<span class="hidden" data-name="U\+(\w+)">(.)</span>', html.marked("a\u202eb\u2067c\u200fd", [])
-    )
-    assert found == [("202E", "\u202e"), ("2067", "\u2067"), ("200F", "\u200f")]
 
 
 def test_page_allows_nothing_from_outside(tmp_path: Path) -> None:
