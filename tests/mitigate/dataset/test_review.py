@@ -1,7 +1,6 @@
 """The data set pipeline with a person who corrects: what is written for them, and what is read back."""
 
 import csv
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from tests.helpers.dataset_build import recipe, some_topics
 from tests.helpers.dataset_llm import TRUTH, good, replying, stage_of
 from tests.helpers.engines_server import serving
 from tests.helpers.jsonl import read_rows as rows
+from tests.helpers.jsonl import write_rows
 
 
 def read_cells(path: Path) -> list[dict[str, str]]:
@@ -48,16 +48,14 @@ def test_review_at_matching_and_at_annotation(tmp_path, capsys):
         cells = read_cells(out / "review/annotations.csv")
         labels = [c["label"] for c in cells]
         first = labels.count("unverifiable")
-        assert set(labels[:first]) == {"unverifiable"}
-        assert first > 0
+        assert labels[:first] == ["unverifiable"] * first != []
         target = next(c for c in cells if c["text"] == "It was made in 1702.")
         target |= {"new_label": "Contradictory", "new_fragments": "A school in Lowick still teaches the craft.",
                    "new_sentence": "It was made in 1870."}  # fmt: skip
         record = target["record"]
         if not record.startswith("Nettle"):
             target["new_fragments"] = "It was opened on 4 May 1931 after six years of work."
-        wrong = next(c for c in cells if c is not target)
-        wrong["new_label"] = "true"
+        next(c for c in cells if c is not target)["new_label"] = "true"
         write_cells(out / "review/annotations.checked.csv", cells)
         assert main(again) == 3
     said = capsys.readouterr().err
@@ -79,12 +77,9 @@ def test_review_at_matching_and_at_annotation(tmp_path, capsys):
 
 
 def test_no_cell_is_a_formula(tmp_path):
-    topics = tmp_path / "topics.jsonl"
-    topics.write_text('{"topic": "=cmd|calc", "description": "@SUM(1)\\nHarrow Bridge", "language": "en"}\n')
-    corpus = tmp_path / "d.jsonl"
-    corpus.write_text(
-        json.dumps({"title": "+1", "text": '-2+3 is what it says here. "=1", it says.', "id": "=d"}) + "\n"
-    )
+    topic = {"topic": "=cmd|calc", "description": "@SUM(1)\nHarrow Bridge", "language": "en"}
+    document = {"title": "+1", "text": '-2+3 is what it says here. "=1", it says.', "id": "=d"}
+    topics, corpus = (str(write_rows(tmp_path / f"{len(row)}.jsonl", [row])) for row in (topic, {**document, "x": 1}))
 
     def play(prompt: str) -> str:
         stage = stage_of(prompt)
@@ -93,10 +88,7 @@ def test_no_cell_is_a_formula(tmp_path):
         return "=1+1 is an answer." if stage in ("with", "without") else "1. Yes" if stage == "objective" else "Yes"
 
     with serving(replying(play)) as server:
-        path, out = (
-            str(recipe(tmp_path, server.url, topics=str(topics), corpus=[str(corpus)], review=True)),
-            tmp_path / "r",
-        )
+        path, out = str(recipe(tmp_path, server.url, topics=topics, corpus=[corpus], review=True)), tmp_path / "r"
         assert main(["run", path, "--output", str(out)]) == 0
         for what in ("references", "annotations"):
             cells = read_cells(out / f"review/{what}.csv")
