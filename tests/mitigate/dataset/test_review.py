@@ -79,7 +79,7 @@ def test_review_at_matching_and_at_annotation(tmp_path, capsys):
 def test_no_cell_is_a_formula(tmp_path):
     topic = {"topic": "=cmd|calc", "description": "@SUM(1)\nHarrow Bridge", "language": "en"}
     document = {"title": "+1", "text": '-2+3 is what it says here. "=1", it says.', "id": "=d"}
-    topics, corpus = (str(write_rows(tmp_path / f"{len(row)}.jsonl", [row])) for row in (topic, {**document, "x": 1}))
+    topics, corpus = str(write_rows(tmp_path / "t.jsonl", [topic])), str(write_rows(tmp_path / "d.jsonl", [document]))
 
     def play(prompt: str) -> str:
         stage = stage_of(prompt)

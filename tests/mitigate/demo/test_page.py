@@ -91,14 +91,12 @@ def client(served: Served) -> Iterator[Any]:
     one.close()
 
 
-def test_page_listens_on_loopback_with_two_endpoints(served: Served, client: Any) -> None:
+def test_endpoints_on_loopback_annotate_as_annotate(served: Served, client: Any) -> None:
+    from gradio_client.exceptions import AppError
+
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+/", served.url)
     assert served.page.share_url is None
     assert set(client.view_api(return_format="dict")["named_endpoints"]) == {"/annotate", "/fewl"}
-
-
-def test_annotate_endpoint_equals_annotate(client: Any) -> None:
-    from gradio_client.exceptions import AppError
 
     record = {"question": "Who?", "reference": REFERENCE, "answer": ANSWER}
     found = client.predict(**record, annotator="rule", api_name="/annotate")
@@ -108,20 +106,10 @@ def test_annotate_endpoint_equals_annotate(client: Any) -> None:
         client.predict("", "r", "a", "broken", api_name="/annotate")
 
 
-def test_fewl_endpoint_scores_answers(client: Any) -> None:
-    answers = {"answers": [{"text": "No, fat."}, {"text": "Yes."}]}
-    references = {"reference_answers": {"one": "No, their humps hold fat.", "two": "They do not."}}
-    record = {"question": "Do camels store water?", **answers, **references}
-    first, second = client.predict(record, None, "eq6", "new-words", api_name="/fewl")["answers"]
-    assert first["score"] > second["score"]
-    assert first["laziness"] is None
-
-
 def test_too_large_request_is_not_read(served: Served) -> None:
     body = json.dumps({"data": ["", "r", "x" * 7_000_000, "rule"]}).encode()
-    asked = urllib.request.Request(
-        f"{served.url}gradio_api/call/annotate", data=body, headers={"Content-Type": "application/json"}
-    )
+    url, kind = f"{served.url}gradio_api/call/annotate", {"Content-Type": "application/json"}
+    asked = urllib.request.Request(url, data=body, headers=kind)
     with pytest.raises(urllib.error.HTTPError) as refused:
         urllib.request.urlopen(asked, timeout=60)
     with refused.value as answer:

@@ -3,6 +3,7 @@
 import io
 import json
 import math
+from itertools import product
 
 import numpy as np
 import pytest
@@ -21,18 +22,10 @@ PAIRS = [
 ]
 
 
-@pytest.mark.parametrize(("forward", "backward", "outcome"), [
-    ("second", "first", "method"),
-    ("first", "second", "baseline"),
-    ("none", "none", "tie"),
-    ("first", "first", "unsure"),  # whatever is shown first wins
-    ("second", "second", "unsure"),
-    ("second", "none", "unsure"),
-    (None, "first", "unsure"),
-    (None, None, "unsure"),
-])  # fmt: skip
-def test_both_orders_must_agree(forward, backward, outcome):
-    assert combine(forward, backward) == outcome
+def test_both_orders_must_agree():
+    agreed = {("second", "first"): "method", ("first", "second"): "baseline", ("none", "none"): "tie"}
+    for pair in product(("first", "second", "none", None), repeat=2):
+        assert combine(*pair) == agreed.get(pair, "unsure")
 
 
 @pytest.mark.parametrize(("reply", "verdict"), [
@@ -44,7 +37,6 @@ def test_both_orders_must_agree(forward, backward, outcome):
     ("Better: first\nBetter: first", "first"),
     ("The better answer is first", None),
     ("I think Better: first is what I should write", None),
-    ("", None),
     (None, None),
 ])  # fmt: skip
 def test_verdicts_are_read_strictly(reply, verdict):
@@ -73,14 +65,10 @@ def test_prompts_hold_both_orders_and_fence_texts():
     assert forward.count("<data>") == 5  # four texts and the one in the instruction
     assert forward.count("</data>") == 4
     assert "What is known" not in prompt({**pair, "reference": ""}, "baseline", "method")[0]["content"]
-
-
-def test_the_estimate_counts_both_orders():
-    english = estimate([{"question": "q" * 400, "baseline": "b", "method": "m"}])
-    longer = estimate([{"question": "q" * 800, "baseline": "b", "method": "m"}])
-    assert english["requests"] == 2
-    assert longer["prompt_tokens"] - english["prompt_tokens"] == 200  # 400 more characters, twice, 4 a token
-    chinese = estimate([{"question": "问" * 4000, "baseline": "答", "method": "答"}])
+    # The estimate counts both orders.
+    short, long, chinese = (estimate([{**pair, "question": q}]) for q in ("q" * 400, "q" * 800, "问" * 4000))
+    assert short["requests"] == 2
+    assert long["prompt_tokens"] - short["prompt_tokens"] == 200  # 400 more characters, twice, 4 a token
     assert chinese["prompt_tokens"] > 2 * 4000 / 1.5
 
 
