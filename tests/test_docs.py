@@ -133,9 +133,8 @@ def test_pages_stay_short() -> None:
 
 def test_readme_figures_are_those_of_the_pages() -> None:
     """Every number in the table of figures stands in the result page of its row."""
-    rows = re.findall(
-        r"^\| .+ \| (.+) \| \[[\w-]+\]\((docs/results/.+)\) \|$", (ROOT / "README.md").read_text("utf-8"), re.M
-    )
+    readme = (ROOT / "README.md").read_text("utf-8")
+    rows = re.findall(r"^\| .+ \| (.+) \| \[[\w-]+\]\((docs/results/.+)\) \|$", readme, re.M)
     assert len(rows) == 6
     for measured, page in rows:
         assert numbers(measured) <= numbers((ROOT / page).read_text("utf-8")), page
@@ -147,11 +146,6 @@ def numbers(text: str) -> set[float]:
 
 def test_pages_named_in_code_exist() -> None:
     sources = subprocess.check_output(["git", "ls-files", "*.py", "*.yaml", "Makefile", ".ci"], cwd=ROOT, text=True)
-    named = {
-        (source, page)
-        for source in sources.splitlines()
-        for page in re.findall(r"\bdocs/[\w/-]+\.md\b", (ROOT / source).read_text("utf-8", errors="replace"))
-    }
-    assert [
-        (source, page) for source, page in sorted(named) if not (ROOT / page).is_file() and "NAME" not in page
-    ] == []
+    texts = {source: (ROOT / source).read_text("utf-8", errors="replace") for source in sources.splitlines()}
+    named = {(source, page) for source, text in texts.items() for page in re.findall(r"\bdocs/[\w/-]+\.md\b", text)}
+    assert [pair for pair in sorted(named) if not (ROOT / pair[1]).is_file() and "NAME" not in pair[1]] == []

@@ -17,36 +17,8 @@ from mitigate.cli.main import main
 ROOT = Path(__file__).parent.parent
 GOLDEN = Path(__file__).parent / "golden"
 
-# name → command lines; IN holds the inputs, OUT is a folder that the lines of one name share
-COMMANDS = {
-    "annotate": ["annotate --input examples/records.jsonl --output OUT/o.jsonl --html OUT/o.html"],
-    "annotate-bad-line": ["annotate --input IN/answers.jsonl --output OUT/o.jsonl"],
-    "annotate-one": ["annotate --question Q --reference IN/reference.txt --answer IN/answer.txt --json"],
-    "correct-delete": ["correct --input IN/answers.jsonl --output OUT/o.jsonl --delete --abstain-above 0.9"],
-    "best-of": ["best-of --input IN/several.jsonl --output OUT/o.jsonl"],
-    "calibrate": [
-        "calibrate --input IN/labelled.jsonl --output OUT/c.json",
-        "annotate --input IN/answers.jsonl --output OUT/o.jsonl --calibration OUT/c.json",
-    ],
-    "evaluate": ["evaluate --input IN/labelled.jsonl --annotator embedded --output OUT/o.json"],
-    "fewl": [
-        "fewl score --input IN/fewl.jsonl --output OUT/s.jsonl --similarity rouge-l --neighbours 2 --json",
-        "fewl rank --input OUT/s.jsonl --json --truth labels",
-        "fewl pick --input OUT/s.jsonl --output OUT/p.jsonl --json",
-    ],
-    "fewl-cosine": ["fewl score --input IN/fewl.jsonl --output OUT/s.jsonl --aggregation eq6 --neighbours 2"],
-    "fewl-benchmark": [
-        "fewl build-benchmark --input IN/chale.jsonl --output OUT/o.jsonl --answers 1 --embedding tfidf"
-    ],
-    "judge": ["judge --input IN/pairs.jsonl --output OUT/o.jsonl --similarity rouge-l --json"],
-    "preferences": [
-        "annotate --input IN/answers.jsonl --output OUT/a.jsonl",
-        "build-preferences --input OUT/a.jsonl --output OUT/o.jsonl",
-        "stats --input OUT/a.jsonl --resamples 100",
-    ],
-    "recipes": ["recipes"],
-    "usage": ["annotate", "annotate --input missing.jsonl --output OUT/o.jsonl", "run no/such", "fewl score --input x"],
-}
+# Name → command lines; IN holds the inputs, OUT is a folder that the lines of one name share.
+COMMANDS = json.loads((GOLDEN / "commands.json").read_text(encoding="utf-8"))
 
 
 def plain(text: str) -> str:
@@ -99,9 +71,7 @@ def differences(old: object, new: object, where: str = "") -> list[str]:
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
-def test_output_is_unchanged(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_output_is_unchanged(name, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("OUT").mkdir()
     Path("IN").symlink_to(GOLDEN / "inputs")

@@ -1,8 +1,10 @@
-"""Tiny decoders with a byte-level tokenizer, built in the test: nothing is downloaded."""
+"""Tiny decoders with a byte-level tokenizer, and a tiny BERT, built in the test: nothing is downloaded."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
+from engines.packaged import folder_of
 from examples.pocket.lm import build_tokenizer
 
 TEXTS = [
@@ -40,3 +42,15 @@ def save_decoder(folder: Path, kind: str = "llama", **more: Any) -> Path:
     decoder(kind, **more).save_pretrained(folder)
     tokenizer().save_pretrained(folder)
     return folder
+
+
+def save_tiny_bert(folder: Path, width: int) -> str:
+    """A BERT of one layer with MiniLM's tokenizer."""
+    import torch
+    from transformers import BertConfig, BertModel
+
+    torch.manual_seed(0)
+    BertModel(BertConfig(30522, width, 1, 2, 2 * width), add_pooling_layer=False).save_pretrained(folder)
+    for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json"):
+        shutil.copy(folder_of("minilm") / name, folder)
+    return str(folder)

@@ -5,7 +5,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Sequence
-from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -291,18 +290,3 @@ def test_hostile_references_are_survived(name: str) -> None:
         assert all(w.tokens <= index.budget for w in [window, *more])
     if name == "a megabyte":
         assert "Sentence 4711 of the book says 55 things." in select(pairs)[0].text
-
-
-def test_minilm_finds_evidence_among_unrelated_text() -> None:
-    from engines.embedding import Embedder
-
-    embedder = Embedder(device="cpu", dtype="float32")
-    evidence = "The physician was given a pension of two hundred ducats by the duke."
-    words = ("Anna Boris Clara Dmitri Elsa".split(), "sang walked slept argued".split(), "mill bridge church".split())
-    unrelated = [f"{a} {b} near the {c} and nobody wrote down what came of it." for a, b, c in product(*words)]
-    query = "The doctor received money every year from his ruler."
-    references = ["\n\n".join([*unrelated[:cut], evidence, *unrelated[cut:]]) for cut in (0, 17, 60)]
-    references.append("\n\n".join([evidence, *unrelated, *(f"{text} Twice." for text in unrelated)]))
-    windows = select([(i, query) for i in index_references(references, embedder.tokenize, [embedder], 60)])
-    assert all(evidence in texts_of(window) for window in windows)
-    assert all(window.tokens <= 60 for window in windows)

@@ -22,7 +22,7 @@ from annotators.verifier.annotator import (
     unsupported_spans,
 )
 from annotators.verifier.model import Verifier
-from tests.helpers.tiny_bert import save_tiny_bert
+from tests.helpers.tiny_models import save_tiny_bert
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "records.jsonl"
 REFERENCE = (

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from annotators.verifier import model
-from tests.helpers.tiny_bert import save_tiny_bert
-from tests.helpers.tiny_models import save_decoder
+from tests.helpers.tiny_models import save_decoder, save_tiny_bert
 
 DOCUMENT = (
     "The Alder Bridge was opened in May 1902 by Queen Maud of Norland.",

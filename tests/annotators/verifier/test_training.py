@@ -17,7 +17,7 @@ from mitigate.io import UsageError
 from mitigate.recipes.config import load_recipe, read_yaml, recipes_folder
 from mitigate.recipes.embedded_annotator import Options, check
 from tests.helpers.jsonl import write_rows
-from tests.helpers.tiny_bert import save_tiny_bert
+from tests.helpers.tiny_models import save_tiny_bert
 
 
 @pytest.fixture(scope="module")

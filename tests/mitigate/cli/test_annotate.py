@@ -16,12 +16,11 @@ import pytest
 
 import annotators
 from mitigate.cli.main import main
-from tests.helpers.annotate_program import ANSWERS, REFERENCE, mitigate, start, write_records
 from tests.helpers.annotator_server import annotating, correct
 from tests.helpers.engines_server import Reply, completion, error
 from tests.helpers.jsonl import read_rows as read
 from tests.helpers.jsonl import write_rows
-from tests.helpers.standin import ExactAnnotator
+from tests.helpers.standin import ANSWERS, REFERENCE, ExactAnnotator, mitigate, start, write_records
 
 Capsys = pytest.CaptureFixture[str]
 

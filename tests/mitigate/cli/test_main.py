@@ -13,9 +13,9 @@ import pytest
 import annotators
 import mitigate
 from mitigate.cli.main import build_parser, main
-from tests.helpers.annotate_program import ANSWERS, REFERENCE
-from tests.helpers.evaluation_cases import FOUR_WAY, TWO_WAY, write_rows
-from tests.helpers.standin import ExactAnnotator
+from tests.helpers.evaluation_cases import FOUR_WAY, TWO_WAY
+from tests.helpers.jsonl import read_rows, write_rows
+from tests.helpers.standin import ANSWERS, REFERENCE, ExactAnnotator
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "inputs"
 
@@ -117,68 +117,7 @@ def test_json_is_one_object_and_nothing_else(tmp_path, capsys, monkeypatch):
     assert recipes["rlhf/small_gpu"]["hardware"]
 
 
-WRONG = [
-    ("annotate", "--reference and --answer missing: give --reference FILE and --answer FILE"),
-    ("annotate --reference r.txt", "--answer missing: give --reference FILE and --answer FILE"),
-    ("annotate --input in.jsonl", "--input and --output go together; give both"),
-    ("annotate FILES --question q", "--question: for one answer only"),
-    ("annotate ONE --overwrite", "--overwrite: for --input and --output only"),
-    ("annotate --reference none.txt --answer a.txt", "--reference: cannot read none.txt: No such file"),
-    ("annotate --reference r.txt --answer .", "--answer: cannot read .: Is a directory"),
-    ("annotate --reference r.txt --answer empty.txt", "--answer: empty.txt holds no text"),
-    ("annotate --reference latin.txt --answer a.txt", "latin.txt is not UTF-8 (byte 4); convert it first"),
-    ("annotate ONE --html r.txt", "r.txt is also the file of --reference"),
-    ("annotate ONE --html .", "cannot write .: it is a folder; name a file"),
-    ("annotate --input none.jsonl --output o", "cannot read none.jsonl: no such file"),
-    ("annotate --input in.jsonl --output in.jsonl", "in.jsonl is the input and would be written over"),
-    ("annotate --input in.jsonl --output a.txt/o", "cannot make the folder a.txt"),
-    ("annotate FILES --html o", "o is also the file of --output"),
-    ("annotate --input in.jsonl --output a.txt", "cannot continue a.txt: its line 1 is not a result of line 1"),
-    ("annotate FILES --chunk-size x", "--chunk-size: expected 1 or more, got x"),
-    ("annotate FILES --calibration c", "--calibration: expected a file of `mitigate calibrate`; c: No such file"),
-    ("annotate --inptu in.jsonl", "unrecognized arguments: --inptu"),
-    ("annotate FILES --window whole", "--window: only with --annotator generative:"),
-    (
-        "annotate FILES --annotator generative:ollama:m",
-        "expected KIND:MODEL[@BASE_URL] with KIND one of transformers, v",
-    ),
-    ("annotate FILES LLM --prompt nice", "no such wording; expected plain, inspector"),
-    ("annotate FILES LLM --templates none.yaml", "none.yaml: expected a YAML file"),
-    ("annotate FILES LLM --max-retries -1", "max_retries: expected a whole number of at"),
-    ("annotate FILES --annotator generative:transformers:m --concurrency 2", "--concurrency: expected 1 or more, and"),
-    ("annotate FILES --annotator /none", "--annotator /none: "),
-    ("annotate FILES --annotator generative:transformers:/none", "no checkpoint folder at /none"),
-    ("correct FILES --abstain-above 1", "--abstain-above: expected a rate from 0 to below 1, got 1.0"),
-    ("correct FILES --cache c", "--cache: the response cache of an engine; give --engine too"),
-    ("correct FILES --engine gpt", "--engine: engine 'gpt': expected KIND:MODEL"),
-    ("correct FILES LLM --calibration c", "no scores to calibrate"),
-    ("best-of FILES --calibration c", "expected a file of `mitigate calibrate`; c: No such file"),
-    ("evaluate FILES --fold tst", "--fold: expected test, dev, train, all, or 0 to 4; got 'tst'"),
-    ("evaluate FILES --limit 0", "--limit: expected 1 or more, got 0"),
-    ("evaluate FILES --seed -1", "--seed: expected 0 or more, got -1"),
-    ("evaluate --input in.jsonl --output .", "it is a folder"),
-    ("evaluate --input .", "takes a file of JSON Lines; for all of its files give"),
-    ("evaluate --input empty.txt", "expected labelled sentences; found none"),
-    ("evaluate --input LABELLED --compare a b --calibration c", "belongs to one annotator"),
-    ("calibrate FILES --expected-rate 1.5", "--expected-rate: expected a number between 0 and 1, got 1.5"),
-    ("calibrate FILES --false-flags 0", "--false-flags: expected a number between 0 and 1, got 0"),
-    ("judge --input PAIRS --output o --similarity bleu", "--similarity: expected cosine or rouge-l, got 'bleu'"),
-    ("judge --input PAIRS --output o --annotator embedded", "1 of 4 pairs have no reference"),
-    ("judge FILES --similarity rouge-l --calibration c", "belongs to one annotator"),
-    ("fewl score FILES --calibration c", "belongs to one annotator"),
-    ("serve --upstream nonsense", "--upstream: expected a base URL"),
-    ("serve --upstream http://[h/v1", "--upstream: expected a base URL"),
-    ("serve --upstream http://h:99999/v1", "--upstream: expected a base URL"),
-    ("serve --upstream http://h/v1 --cache c", "--cache: the response cache of an engine"),
-    ("serve --upstream http://h/v1 --host 0.0.0.0", "set MITIGATE_SERVE_TOKEN"),
-    ("serve --upstream http://h/v1 --port 99999", "--port: expected 0 to 65535"),
-    ("serve --upstream http://h/v1 --timeout 0", "expected more than 0"),
-    ("serve --upstream http://h/v1 --calibration c", "expected a file of `mitigate calibrate`; c: No such file"),
-    ("demo --calibration c", "expected a file of `mitigate calibrate`; c: No such file"),
-    ("demo --auth nobody", "--auth: expected NAME:PASSWORD"),
-    ("demo --port 70000", "--port: expected 1 to 65535, got 70000"),
-    ("demo --max-characters 0", "--max-characters: expected 1 or more, got 0"),
-]
+WRONG = [(row["argv"], row["message"]) for row in read_rows(Path(__file__).with_name("wrong_usage.jsonl"))]
 SHORT = {
     "FILES": "--input in.jsonl --output o", "ONE": "--reference r.txt --answer a.txt",
     "LLM": "--annotator generative:openai:m", "LABELLED": f"{GOLDEN}/labelled.jsonl", "PAIRS": "pairs.jsonl",

@@ -13,8 +13,7 @@ from annotators.evaluation.anah import flatten
 from annotators.generative.tagged import parse_tagged
 from mitigate.cli.main import main
 from tests.helpers.annotator_server import correct
-from tests.helpers.dataset_build import build, recipe, some_topics
-from tests.helpers.dataset_llm import TRUTH, bad, good, replying, stage_of, texts
+from tests.helpers.dataset_build import TRUTH, bad, build, good, recipe, replying, some_topics, stage_of, texts
 from tests.helpers.engines_server import Reply, completion, serving
 from tests.helpers.jsonl import read_rows as rows
 from tests.helpers.standin import ExactAnnotator

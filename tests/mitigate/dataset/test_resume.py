@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.dataset_build import recipe, some_topics
-from tests.helpers.dataset_llm import STAGES, good, stage_of
+from tests.helpers.dataset_build import STAGES, good, recipe, some_topics, stage_of
 from tests.helpers.dataset_runner import child
 from tests.helpers.engines_server import Reply, completion, serving
 from tests.helpers.jsonl import read_rows as rows

@@ -6,8 +6,7 @@ from typing import Any
 
 from mitigate.cli.main import main
 from mitigate.dataset.review import SENTENCE_COLUMNS
-from tests.helpers.dataset_build import recipe, some_topics
-from tests.helpers.dataset_llm import TRUTH, good, replying, stage_of
+from tests.helpers.dataset_build import TRUTH, good, recipe, replying, some_topics, stage_of
 from tests.helpers.engines_server import serving
 from tests.helpers.jsonl import read_rows as rows
 from tests.helpers.jsonl import write_rows

@@ -73,23 +73,6 @@ def test_steps_add_up_to_the_whole_answer() -> None:
         steps(Failing(), "a", "b")
 
 
-def test_steps_of_embedded_annotator_equal_one_call() -> None:
-    from annotators import load_annotator
-
-    embedded = load_annotator()
-    reference = "A canal was dug beside the mill. It was opened in 1822 and is 14 km long. It closed in 1911."
-    for answer in (
-        "The canal was opened in 1822. It is 14 km long. It closed in 1950. Boats use it. I hope this helps.",
-        "Le canal a été ouvert en 1822. Il mesure 14 km. Bateaux. Merci beaucoup pour votre question.",
-    ):
-        *_, last = steps(embedded, reference, answer)
-        whole = embedded.annotate(reference=reference, answer=answer).to_dict()
-        for ours, theirs in zip(last[0]["sentences"], whole["sentences"], strict=True):
-            scores, expected = ours.pop("scores"), theirs.pop("scores")
-            assert ours == theirs
-            assert scores == (pytest.approx(expected, abs=1e-3) if expected else None)
-
-
 def test_file_is_annotated_into_files(tmp_path: Path) -> None:
     source = tmp_path / "in.jsonl"
     rows = [{"id": i, "reference": REFERENCE, "answer": ANSWER, "sentences": "old"} for i in range(5)]
