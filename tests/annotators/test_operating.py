@@ -248,8 +248,7 @@ def test_calibrate_then_annotate(data: Path, tmp_path: Path, capsys: pytest.Capt
     assert "where 20 % are expected to be hallucinated" in printed
     plain = load_annotator("embedded").calibrated(None)
     calibration = op.Calibration.load(out)
-    assert calibration.annotator == plain.fingerprint
-    assert calibration.report["data"][0]["file"] == "my.jsonl"
+    assert (calibration.annotator, calibration.report["data"][0]["file"]) == (plain.fingerprint, "my.jsonl")
     assert (calibration.point.name, calibration.point.expected_rate) == ("c", 0.2)
     annotator = load_annotator("embedded", calibration=out)
     assert annotator.fingerprint == calibration.fingerprint != plain.fingerprint

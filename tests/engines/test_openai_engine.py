@@ -188,8 +188,7 @@ def test_ignored_n_is_asked_one_by_one(caplog):
     # A server that refuses it, and draws equal samples.
     with serving(lambda body: error(400, "n must be 1") if body.get("n") else echo(body)) as server:
         result = engine(server).chat(CHATS[:1], Sampling(temperature=1.0, n=3))[0]
-    assert result.texts == ("q0!",) * 3
-    assert result.ignored == ("n",)
+    assert (result.texts, result.ignored) == (("q0!",) * 3, ("n",))
     assert "3 samples of one chat are equal at temperature 1" in caplog.text
     # A sample that fails costs no other.
     last = chat_seed(5, CHATS[0], 2)

@@ -10,7 +10,7 @@ from examples.pocket.__main__ import main
 from examples.pocket.make import write_questions
 from examples.pocket.phrases import ANSWERS, DOCUMENTS, HELD_OUT_QUESTIONS, PAIRS, QUESTIONS
 from examples.pocket.pools import ATTRIBUTES, KINDS, POOLS
-from examples.pocket.texts import ask, flawed_answer, questions, training_pairs, true_answer
+from examples.pocket.texts import ask, flawed_answer, questions, training_pairs
 from examples.pocket.world import slots
 from tests.helpers.jsonl import read_rows
 
@@ -40,8 +40,7 @@ def world() -> World:
 
 def test_world_is_whole_and_the_same_by_seed(world: World) -> None:
     again = build_world(seed=5, n_per_kind=12)
-    assert again == world
-    assert again.fingerprint == world.fingerprint
+    assert (again, again.fingerprint) == (world, world.fingerprint)
     assert build_world(seed=6, n_per_kind=12).fingerprint != world.fingerprint
     assert training_pairs(world, rounds=1) == training_pairs(again, rounds=1)
     with pytest.raises(ValueError, match="n_per_kind: expected 1 to 144, got 0"):
@@ -49,9 +48,7 @@ def test_world_is_whole_and_the_same_by_seed(world: World) -> None:
     assert len({e.name for e in world.entities}) == len(world.by_document) == 48
     assert {e.rarity for e in world.entities} == {"common", "middling", "rare"}
     for entity in world.entities:
-        assert set(entity.facts) == set(ATTRIBUTES[entity.kind])
-        assert len(entity.document.places) == 5
-        assert entity.undocumented not in entity.document.places
+        assert (set(entity.facts), len(entity.document.places)) == (set(ATTRIBUTES[entity.kind]), 5)
         for attribute, (a, b) in entity.document.places.items():
             assert entity.facts[attribute] in entity.document.text[a:b]
 
@@ -111,9 +108,6 @@ def test_oracle_reads_every_wording(world: World) -> None:
     for entity in world.entities:
         document = entity.document.text
         assert {s.label for s in oracle.annotate(reference=document, answer=document).sentences} == {"supported"}
-        true = oracle.annotate(reference=document, answer=true_answer(rng, ask(rng, entity, held_out=False))).sentences
-        assert {s.label for s in true} == {"supported"}
-        assert len(true) in (3, 4)
         for p_true, allowed in ((1.0, {"supported"}), (0.0, {"contradictory"})):
             answer = flawed_answer(rng, ask(rng, entity, held_out=True), p_true)
             found = oracle.annotate(reference=document, answer=answer).sentences
@@ -121,7 +115,7 @@ def test_oracle_reads_every_wording(world: World) -> None:
             for s in found:
                 claims = oracle.claims(s.text)
                 assert claims is not None
-                silent = claims and claims[0][1] == entity.undocumented
+                silent = claims and claims[0][1] not in entity.document.places
                 assert s.label in ({"unverifiable"} if silent else allowed if claims else {"no_fact"})
 
 

@@ -62,15 +62,6 @@ def test_source(path):
     assert faults(path.read_text(encoding="utf-8")) == []
 
 
-def test_the_recipes_loader_is_a_safe_one():
-    import yaml
-
-    from mitigate.recipes.config import _Loader
-
-    assert issubclass(_Loader, yaml.SafeLoader)
-    assert _Loader.yaml_constructors == yaml.SafeLoader.yaml_constructors
-
-
 @pytest.mark.parametrize("text", ["!!python/object/apply:os.system ['echo']", "!!python/name:os.system", "!!new a"])
 def test_a_recipe_runs_no_code(text, tmp_path):
     from mitigate.io import UsageError

@@ -112,6 +112,5 @@ def test_killed_run_ends_the_same_without_repeats(tmp_path):
         assert end(start(again)) == 0  # complete: nothing is done again
         assert script.answered == answered
     assert files(broken) == files(whole)
-    assert max(Counter(answered).values()) == 1
-    assert sorted(answered) == sorted(asked)
+    assert (max(Counter(answered).values()), sorted(answered)) == (1, sorted(asked))
     assert len(rows(whole / "11_annotated.jsonl")) == len(TOPICS) * 3 * 2

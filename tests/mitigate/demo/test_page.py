@@ -11,7 +11,6 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -115,18 +114,6 @@ def test_too_large_request_is_not_read(served: Served) -> None:
     with refused.value as answer:
         assert answer.code == 413
         assert "bytes; this page takes 6,000,000" in json.loads(answer.read())["detail"]
-
-
-def test_calls_at_once_do_not_mix(client: Any) -> None:
-    def ask(number: int) -> bool:
-        reference = f"Ship {number} left in {1900 + number}."
-        answer = f"{reference} Ship {number + 1} sank. Nobody saw {number}."
-        found = client.predict("", reference, answer, ("rule", "slow")[number % 5 == 0], api_name="/annotate")
-        labels = [s["label"] for s in found["sentences"]]
-        return found["answer"] == answer and labels == ["supported", "unverifiable", "unverifiable"]
-
-    with ThreadPoolExecutor(8) as pool:
-        assert all(pool.map(ask, range(16)))
 
 
 @pytest.fixture(scope="module")

@@ -45,8 +45,7 @@ def test_verdicts_are_read_strictly(reply, verdict):
 
 def test_tally_by_hand():
     result = tally(["method"] * 6 + ["baseline"] * 2 + ["tie"] + ["unsure"])
-    assert result.shares == {"method": 0.6, "baseline": 0.2, "tie": 0.2}
-    assert result.win_rate == 6 / 8
+    assert (result.shares, result.win_rate) == ({"method": 0.6, "baseline": 0.2, "tie": 0.2}, 6 / 8)
     # Wilson: p = 0.75, n = 8, z = 1.959964: centre (p + z²/2n) / (1 + z²/n), half z √(p(1−p)/n + z²/4n²) / (1 + z²/n)
     z, p, n = 1.959964, 0.75, 8
     centre = (p + z * z / (2 * n)) / (1 + z * z / n)
@@ -112,8 +111,7 @@ def test_the_command_with_an_engine(tmp_path, capsys):
         assert main([*args, "--cache", str(tmp_path / "cache")]) == 1  # not 3: first what failed
     rows = read_rows(out)
     assert [row["outcome"] for row in rows] == ["method", "baseline", "unsure", "unsure"]
-    assert rows[2]["verdicts"] == ["first", "first"]
-    assert rows[3]["replies"] == [None, None]
+    assert (rows[2]["verdicts"], rows[3]["replies"]) == (["first", "first"], [None, None])
     shown, errors = capsys.readouterr()
     again = "the same command with --overwrite asks only these again"
     for part in ("8 requests to openai:m@", "in.jsonl:5: baseline", "2 requests failed", again):
