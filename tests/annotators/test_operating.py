@@ -15,6 +15,7 @@ from annotators import operating as op
 from annotators.base import Annotator
 from annotators.records import Edit, Fragment, SentenceAnnotation, Span
 from mitigate.cli.main import main
+from tests.helpers.jsonl import write_rows
 
 REFERENCE = "The lighthouse at Cape Farewell was built in {} by {} and stands {} metres high."
 POINT = op.OperatingPoint("p", 0.7, 0.8, 0.5, 0.5)
@@ -225,8 +226,7 @@ def test_file(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Sixty labelled sentences; every second one has another year. Half as annotated records with gold labels."""
-    path = tmp_path_factory.mktemp("calibrate") / "my.jsonl"
-    lines = []
+    lines: list[dict[str, Any]] = []
     for i in range(60):
         reference = REFERENCE.format(1800 + i, "Robert Wilson", 20 + i)
         text = f"The lighthouse at Cape Farewell was built in {1800 + i + 500 * (i % 2)}."
@@ -236,8 +236,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
         else:
             sentences = [{"text": text, "gold": label}, {"text": "Not labelled."}, {"text": "Nor this.", "gold": None}]
             lines.append({"reference": reference, "answer": text, "sentences": sentences})
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-    return path
+    return write_rows(tmp_path_factory.mktemp("calibrate") / "my.jsonl", lines)
 
 
 def test_calibrate_then_annotate(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,9 +2,8 @@
 
     python -m tests.fuzz.run records|tagged [SECONDS] [NEW-INPUTS-FOLDER]
 
-Starts from the small corpus beside this file, which it does not change; inputs that reach new code go to the folder, or
-are forgotten. An input that breaks a target is written to the working directory and named; add it to the corpus
-with the mending.
+Inputs that reach new code go to the folder, or are forgotten. An input that breaks a target is written to the working
+directory and named; add it to the corpus with the mending.
 """
 
 import sys

@@ -1,10 +1,9 @@
 # ruff: noqa: E501  (tables)
 """A server that plays an annotating model: a correct one, a sloppy one and a hostile one, in both protocols and languages.
 
-The correct one judges by rule what stands between the marks of our own prompts: a sentence that the document holds word
-for word is supported, one that it holds but for its numbers is contradictory, one ending in "!" states no fact, the
-rest can't be verified. The sloppy one says the same in every form that a reader must take; the hostile one sends what
-servers and models send on a bad day, and on some days the truth.
+The correct one judges as `ExactAnnotator` of `standin.py` does, by what stands between the marks of our own prompts. The
+sloppy one says the same in every form that a reader must take; the hostile one sends what servers and models send on a
+bad day, and on some days the truth.
 """
 
 import hashlib

@@ -31,9 +31,8 @@ from tests.helpers.engines_server import completion, error, serving
 from tests.helpers.jsonl import read_rows, write_rows
 from tests.helpers.rule_annotator import RuleAnnotator
 
-needs_ray = pytest.mark.skipif(
-    importlib.util.find_spec("ray") is None, reason="needs the extra ray, which is not installed"
-)
+RAY = importlib.util.find_spec("ray") is not None
+needs_ray = pytest.mark.skipif(not RAY, reason="needs the extra ray, which is not installed")
 BOM = b"\xef\xbb\xbf"
 SCALED = ("--distributed", "--workers", 0, "--part-size", 2)
 
@@ -49,11 +48,9 @@ def ids(output):
 
 def questions(n):
     """Questions that lack reference answers and, some of them, pairs; the last stands twice."""
-    return [
-        {"id": i, "question": f"When was tower {min(i, n - 2)} built?", "answers": [{"text": f"a stone {i}"}]}
-        | ({"iw": ["never"], "co": ["a stone"]} if i % 3 else {})
-        for i in range(n)
-    ]
+    rows = [{"id": i, "question": f"When was tower {min(i, n - 2)} built?"} for i in range(n)]
+    pairs = {"iw": ["never"], "co": ["a stone"]}
+    return [{**row, "answers": [{"text": f"a stone {i}"}], **(pairs if i % 3 else {})} for i, row in enumerate(rows)]
 
 
 class Place:
@@ -245,7 +242,7 @@ def test_wrong_options(place):
     assert "give --input and --output" in place.run("annotate", "--distributed")[2]
     assert "--workers: expected 0 or more, got -1" in place.annotate("--workers", -1)[2]
     assert "--part-size: expected 1 or more, got 0" in place.annotate("--part-size", 0)[2]
-    if importlib.util.find_spec("ray") is None:
+    if not RAY:
         why = place.run("annotate", "--distributed", "--input", "x", "--output", "y")[2]
         assert "pip install 'hallucination-toolkit[ray]'" in why
 

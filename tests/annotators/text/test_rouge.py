@@ -27,8 +27,6 @@ def test_rouge_l_cuts_chinese_into_words():
     assert rouge_l(rouge_words("北京是中国的首都。"))(rouge_words("上海是中国的城市")) == pytest.approx(0.6)
 
 
-@pytest.mark.parametrize(
-    ("text", "chinese"), [("北京是首都", True), ("Paris", False), ("GPT-4是什么模型", True), ("!", False), ("", False)]
-)
-def test_chinese_needs_a_fifth_of_han(text, chinese):
-    assert is_chinese(text) is chinese
+def test_chinese_needs_a_fifth_of_han():
+    found = [is_chinese(text) for text in ("北京是首都", "GPT-4是什么模型", "Paris", "!", "")]
+    assert found == [True, True, False, False, False]

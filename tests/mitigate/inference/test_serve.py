@@ -47,13 +47,7 @@ def running(app):
 
 
 class Upstream:
-    """The endpoint behind: answers with what `texts` says, piece by piece where it is asked to stream.
-
-    With a gate, a stream goes on behind its first word once the gate is open; `opened` is whether it did within a
-    minute.
-    """
-
-    url: str
+    """The endpoint behind; with a gate, a stream goes on behind its first word once that is open, within a minute."""
 
     def __init__(self):
         self.seen, self.headers, self.opened = [], [], True
@@ -80,10 +74,8 @@ class Upstream:
             return JSONResponse({"error": {"message": "overloaded"}}, self.status)
         if body.get("stream"):
             return StreamingResponse(self.pieces(), media_type="text/event-stream")
-        choices = [
-            {"index": i, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}
-            for i, text in enumerate(self.texts)
-        ]
+        said = ({"role": "assistant", "content": text} for text in self.texts)
+        choices = [{"index": i, "finish_reason": "stop", "message": message} for i, message in enumerate(said)]
         return JSONResponse({"id": "x", "object": "chat.completion", "created": 1, "model": "m", "choices": choices})
 
     async def pieces(self):
@@ -196,7 +188,6 @@ def test_a_stream_is_annotated_while_it_passes(proxy, upstream):
             gate.set()  # the rest is sent once the first word has come through
     assert upstream.opened
     assert text == f"{WRONG} {LOST}"
-    assert found is not None
     assert found["hallucination_rate"] == 1
 
 
@@ -214,7 +205,6 @@ def test_a_stream_is_corrected(proxy, upstream):
                 finished.append(choice.index)
     assert texts == {0: f"{RIGHT} {LOST}", 1: RIGHT}
     assert finished == [0, 1]
-    assert usage is not None
     assert usage.total_tokens == 3
     assert (found[0]["action"], found[1]["action"]) == ("corrected", "unchanged")
     upstream.done, upstream.texts = False, [RIGHT]  # a stream without its end is judged
