@@ -103,7 +103,7 @@ def test_limits_of_benchmarks_and_pages():
     assert {path.stem for path in RESULTS.glob("*.json")} == set(PAGES)
 
 
-def test_page_shows_every_row_of_its_json(page):
+def test_page_shows_its_json_and_how_measured(page):
     text, kept = page
     lines = text.splitlines()
     rows = [row for part in kept["parts"].values() for row in part["rows"]]
@@ -116,11 +116,7 @@ def test_page_shows_every_row_of_its_json(page):
             assert numbers == pytest.approx([row["value"], *row.get("interval", [])], rel=6e-3, abs=tolerance), line
             assert not row.get("interval") or row["interval"][0] <= row["value"] <= row["interval"][1], line
     assert all(f"- {meaning}" in lines for meaning in kept["means"])
-
-
-def test_page_says_how_it_was_measured(page):
-    """A part has a command that can be given again, or says which commit's program it came from."""
-    text, kept = page
+    # It says how it was measured: a command that can be given again, or which commit's program a part came from.
     for part in kept["parts"].values():
         assert re.search(r"commit [0-9a-f]{7}", part.get("source") or part["environment"])
         if command := part.get("command"):

@@ -76,16 +76,13 @@ def forbidden(names: set[str], room: str) -> set[str]:
 def test_imports_run_downwards_only() -> None:
     found = {module_of(p): forbidden(imports_of(p), room) for room in MAY_IMPORT for p in sources(room)}
     assert {name: bad for name, bad in found.items() if bad} == {}
-
-
-def test_only_the_command_line_imports_itself() -> None:
+    # Only the command line imports itself.
     paths = [path for path in sources(*PACKAGES) if not module_of(path).startswith("mitigate.cli")]
     wrong = {module_of(p): n for p in paths for n in imports_of(p) if n.startswith("mitigate.cli")}
     assert wrong == {}
 
 
 def test_nobody_imports_tests_or_benchmarks() -> None:
-    """Tests share helpers; a test file imports no other test file."""
     pairs = [(module_of(p), name) for p in sources(*PACKAGES, "app", "examples", "tests") for name in imports_of(p)]
     assert [(module, name) for module, name in pairs if re.match(r"benchmarks\b|tests\..*\btest_", name)] == []
 

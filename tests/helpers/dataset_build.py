@@ -15,22 +15,15 @@ from tests.helpers.engines_server import Reply, completion, serving
 from tests.helpers.jsonl import read_rows, write_rows
 
 EXAMPLE = Path(__file__).parents[2] / "recipes" / "dataset" / "example"
-TRUTH = {
-    "Harrow Bridge": "harrow-bridge-road.md",
-    "Tobias Wren": "wren-astronomer.md",
-    "Kestrel Bay": "kestrel-bay-coast.md",
-    "Siege of Marlow Keep": "marlow-siege.md",
-    "Blue Lantern": "blue-lantern-lamp.md",
-    "Velden Compact": "velden-treaty.md",
-    "Nettle cloth": "nettle-cloth.md",
-    "Ada Kirwan": "kirwan-composer.md",
-    "青石桥": "qingshiqiao-1",
-    "陆文远": "luwenyuan-1",
-    "望海楼": "wanghailou-1",
-    "白河之战": "baihe-1",
-    "雁鸣湖": "yanminghu-1",
-    "竹纸": "zhuzhi-1",
-}
+TRUTH = dict(
+    pair.strip().split("=")
+    for pair in """
+    Harrow Bridge=harrow-bridge-road.md, Tobias Wren=wren-astronomer.md, Kestrel Bay=kestrel-bay-coast.md,
+    Siege of Marlow Keep=marlow-siege.md, Blue Lantern=blue-lantern-lamp.md, Velden Compact=velden-treaty.md,
+    Nettle cloth=nettle-cloth.md, Ada Kirwan=kirwan-composer.md, 青石桥=qingshiqiao-1, 陆文远=luwenyuan-1,
+    望海楼=wanghailou-1, 白河之战=baihe-1, 雁鸣湖=yanminghu-1, 竹纸=zhuzhi-1
+    """.split(",")
+)
 FENCE = re.compile(r"<(document|title|questions|question)>\n(.*?)\n</\1>", re.S)
 STAGES = ("judge", "write", "objective", "answerable", "select", "with", "without")
 

@@ -147,16 +147,15 @@ def double(records):
     return [{**record, "double": 2 * record["n"]} for record in records]
 
 
-def same_n(record, written):
-    return None if record["n"] == written.get("n") else "'n' differs"
-
-
-def check_n(record):
-    return [] if isinstance(record.get("n"), int) else [io.Problem("n", io.shown(record.get("n")), "a whole number")]
-
-
 def opened(source, output, **options):
-    return io.open_job(source, output, check=check_n, matches=same_n, **options)
+    def check(record):
+        n = record.get("n")
+        return [] if isinstance(n, int) else [io.Problem("n", io.shown(n), "a whole number")]
+
+    def matches(record, written):
+        return None if record["n"] == written.get("n") else "'n' differs"
+
+    return io.open_job(source, output, check=check, matches=matches, **options)
 
 
 def write_input(path, n=10):

@@ -38,17 +38,13 @@ def options(name: str) -> dict[str, argparse.Action]:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_help_texts_are_sentences(name: str) -> None:
+def test_help_is_sentences_and_words_mean_the_same(name: str) -> None:
     assert (COMMANDS[name].description or "").endswith(".")
-    for option, action in options(name).items():
+    found = options(name)
+    for option, action in found.items():
         text = str(action.help)
         assert text[0].isupper() or text.startswith(("KIND", "OUTPUT")), option
         assert text.endswith("."), option
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_the_same_words_mean_the_same(name: str) -> None:
-    found = options(name)
     assert not {"--data", "--config", "--resume"} & found.keys()
     if "--output" in found:
         said = str(found["--output"].help)

@@ -18,23 +18,12 @@ from tests.helpers.jsonl import read_rows as rows
 
 TOPICS = ("Harrow Bridge", "Ada Kirwan", "望海楼")
 # (stage of the LLM, request of that stage at which the process is killed) or (function, its call)
-KILLS: list[tuple[str, int]] = [
-    ("mitigate.dataset.sources:read_corpus", 1),
-    ("mitigate.dataset.sources:rank", 2),
-    ("judge", 2),
-    ("write", 2),
-    ("mitigate.dataset.questions:distinct", 3),
-    ("objective", 2),
-    ("answerable", 5),
-    ("select", 2),
-    ("with", 4),
-    ("without", 7),
-    ("tests.helpers.standin:ExactAnnotator.annotate_batch", 2),
-    ("mitigate.dataset.export:write_parquet", 2),
-    ("mitigate.dataset.pipeline:draw_topics", 1),
-]
-
-
+KILLS = """
+mitigate.dataset.sources:read_corpus 1, mitigate.dataset.sources:rank 2, judge 2, write 2,
+mitigate.dataset.questions:distinct 3, objective 2, answerable 5, select 2, with 4, without 7,
+tests.helpers.standin:ExactAnnotator.annotate_batch 2, mitigate.dataset.export:write_parquet 2,
+mitigate.dataset.pipeline:draw_topics 1
+"""
 SERVER = multiprocessing.get_context("forkserver")
 SERVER.set_forkserver_preload(["tests.helpers.dataset_runner"])
 
@@ -95,7 +84,7 @@ def test_killed_run_ends_the_same_without_repeats(tmp_path):
         assert set(map(stage_of, (json.loads(a)["messages"][0]["content"] for a in asked))) == set(STAGES)
         script.answered.clear()
         again = ["run", str(path), "--output", str(broken)]
-        for where, count in KILLS:
+        for where, count in ((kill.split()[0], int(kill.split()[1])) for kill in KILLS.split(",")):
             if where in STAGES:
                 script.arm(where, count)
                 process = start(again)
