@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.jsonl import read_rows
+
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "docs" / "results"
 PROGRAMS = sorted(path.stem for path in (ROOT / "benchmarks").glob("*.py") if path.stem != "__init__")
@@ -55,13 +57,9 @@ def test_every_program_has_help():
     assert done.stdout.splitlines() == [f"{name} 0 True" for name in PROGRAMS], done.stderr
 
 
-def lines_of(name):
-    return [json.loads(line) for line in (ROOT / "benchmarks" / f"{name}.jsonl").read_text("utf-8").splitlines()]
-
-
 def test_minimal_pairs_are_well_formed():
     """A passage has one split, by the hash of its name; a pair differs, and no sentence stands in its passage."""
-    pairs = lines_of("minimal_pairs")
+    pairs = read_rows(ROOT / "benchmarks" / "minimal_pairs.jsonl")
     texts = [(p["passage_id"], p[key]) for p in pairs for key in ("true", "false", "kept") if p[key]]
     parts = Counter((p["kind"], p["split"]) for p in pairs)
     assert len(pairs) >= 600
@@ -78,7 +76,10 @@ def test_minimal_pairs_are_well_formed():
 
 def test_other_benchmark_texts_are_well_formed():
     """Each short text has two supported, two contradictory and one unverifiable sentence; no talk is trained on."""
-    texts, talk = lines_of("smoke_languages"), lines_of("no_fact")
+    texts, talk = (
+        read_rows(ROOT / "benchmarks" / "smoke_languages.jsonl"),
+        read_rows(ROOT / "benchmarks" / "no_fact.jsonl"),
+    )
     assert Counter(t["lang"] for t in texts) == {"zh": 15, "de": 8, "es": 8, "fr": 8, "ja": 8, "ru": 8}
     for t in texts:
         sentences = [*t["supported"], *t["contradictory"], *t["unverifiable"]]

@@ -199,22 +199,6 @@ def test_chosen_sentence_shows_its_card_and_evidence(visit: Any) -> None:
     assert json.loads(Path(download.value.path()).read_text())["answer"] == answer
 
 
-def test_labels_corrections_and_reasons_are_in_words(visit: Any) -> None:
-    page = visit()
-    judge(page, ANSWER)
-    assert "67 %" in page.inner_text("#annotated .tile")
-    assert [s.get_attribute("title") for s in page.locator("#annotated .s").all()] == [
-        "1: supported", "2: contradictory", "3: unverifiable", "4: no fact",
-    ]  # fmt: skip
-    assert page.text_content("#annotated .corrected del") == "baker"
-    assert page.text_content("#annotated .corrected ins") == "miller"
-    judge(page, "Nobody can tell.", reference=" ")
-    assert "1 sentence was not checked" in page.inner_text("#annotated .unchecked")
-    judge(page, "x", annotator="broken", wait=False)
-    page.wait_for_selector("#annotated .notice")
-    assert "can't be loaded: no <b>folder</b>" in page.inner_text("#annotated .notice")
-
-
 def test_hostile_text_is_text(visit: Any) -> None:
     page = visit()
     judge(page, HOSTILE, reference=HOSTILE)

@@ -132,15 +132,12 @@ def test_the_command_without_an_llm(tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["method"] == 1
 
 
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
-
-
 @pytest.mark.parametrize(("said", "code"), [("", 1), ("no\n", 1), ("y\n", 0)])
 def test_the_cost_is_asked_about_on_standard_error(tmp_path, capsys, monkeypatch, said, code):
     """Ctrl-D ("") means no; standard output holds the JSON and nothing else."""
-    monkeypatch.setattr("sys.stdin", Terminal(said))
+    terminal = io.StringIO(said)
+    terminal.isatty = lambda: True
+    monkeypatch.setattr("sys.stdin", terminal)
     source = write_rows(tmp_path / "in.jsonl", PAIRS[:1])
     with serving(lambda _: completion("Better: none")) as server:
         args = ["judge", "--input", str(source), "--output", str(tmp_path / "out.jsonl"), "--json"]
