@@ -50,7 +50,8 @@ def save_tiny_bert(folder: Path, width: int) -> str:
     from transformers import BertConfig, BertModel
 
     torch.manual_seed(0)
-    BertModel(BertConfig(30522, width, 1, 2, 2 * width), add_pooling_layer=False).save_pretrained(folder)
+    sizes = {"hidden_size": width, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 2 * width}
+    BertModel(BertConfig(vocab_size=30522, **sizes), add_pooling_layer=False).save_pretrained(folder)
     for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json"):
         shutil.copy(folder_of("minilm") / name, folder)
     return str(folder)

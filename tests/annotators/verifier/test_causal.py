@@ -193,6 +193,8 @@ def test_checkpoints_that_cannot_judge_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="expected four classes"):
         causal.label_order({0: "None", 1: "supported", 2: "contradictory", 3: "no fact"}, "here")
     assert causal.label_order({0: "NO_FACT", 1: "Unverifiable", 2: "矛盾", 3: "无"}, "here") == [3, 2, 1, 0]
-    BertForSequenceClassification(BertConfig(400, 16, 1, 2, 16, num_labels=4)).save_pretrained(tmp_path / "bert")
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    tiny = BertForSequenceClassification(BertConfig(vocab_size=400, num_labels=4, **sizes))
+    tiny.save_pretrained(tmp_path / "bert")
     with pytest.raises(ValueError, match="reads a text at one place"):
         causal.load_classifier(str(tmp_path / "bert"), dtype=torch.float32)

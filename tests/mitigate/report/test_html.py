@@ -58,9 +58,8 @@ def test_unholdable_characters_are_hidden_bidi_controls_isolated() -> None:
     assert page.texts("x") == ["\ufffda\ufffd"]
     assert [value for name, value in page.attributes if name == "data-name"] == ["U+0000", "U+D800"]
     assert re.search(r"\.hidden \{[^}]*unicode-bidi: isolate", html.STYLE.read_text(encoding="utf-8"))
-    found = re.findall(
-        r'<span class="hidden" data-name="U\+(\w+)">(.)</span>', html.marked("a\u202eb\u2067c\u200fd", [])
-    )
+    shown = html.marked("a\u202eb\u2067c\u200fd", [])
+    found = re.findall(r'<span class="hidden" data-name="U\+(\w+)">(.)</span>', shown)
     assert found == [("202E", "\u202e"), ("2067", "\u2067"), ("200F", "\u200f")]
 
 
@@ -187,19 +186,12 @@ def test_flattened_pieces_own_what_the_spans_own(spans: list[tuple[int, int, int
 
 
 def test_word_differences() -> None:
-    assert html.word_pieces("built in 1840", "built in 1804") == [
-        ("same", "built in "),
-        ("gone", "1840"),
-        ("new", "1804"),
-    ]
-    assert html.word_pieces("用丝绸换马", "用茶叶换马") == [
-        ("same", "用"), ("gone", "丝绸"), ("new", "茶叶"), ("same", "换马"),
-    ]  # fmt: skip
-    edits = [
-        {"start": 5, "end": 7, "from": "in", "to": "at"},
-        {"start": 6, "end": 9, "from": "n B", "to": "x"},  # overlaps: left out
-        {"start": 8, "end": 9, "from": "C", "to": "D"},  # does not stand there: left out
-    ]
+    year = [("same", "built in "), ("gone", "1840"), ("new", "1804")]
+    assert html.word_pieces("built in 1840", "built in 1804") == year
+    goods = [("same", "用"), ("gone", "丝绸"), ("new", "茶叶"), ("same", "换马")]
+    assert html.word_pieces("用丝绸换马", "用茶叶换马") == goods
+    good, overlaps = {"start": 5, "end": 7, "from": "in", "to": "at"}, {"start": 6, "end": 9, "from": "n B", "to": "x"}
+    edits = [good, overlaps, {"start": 8, "end": 9, "from": "C", "to": "D"}]  # the last does not stand there
     pieces = html.edit_pieces("Live in Bern", edits)
     assert pieces == [("same", "Live "), ("gone", "in"), ("new", "at"), ("same", " Bern")]
     assert html.edit_pieces("Bern", [{"start": 8, "end": 12, "from": "Bern", "to": ""}], start=8) == [("gone", "Bern")]
