@@ -76,10 +76,7 @@ def test_minimal_pairs_are_well_formed():
 
 def test_other_benchmark_texts_are_well_formed():
     """Each short text has two supported, two contradictory and one unverifiable sentence; no talk is trained on."""
-    texts, talk = (
-        read_rows(ROOT / "benchmarks" / "smoke_languages.jsonl"),
-        read_rows(ROOT / "benchmarks" / "no_fact.jsonl"),
-    )
+    texts, talk = (read_rows(ROOT / "benchmarks" / f"{name}.jsonl") for name in ("smoke_languages", "no_fact"))
     assert Counter(t["lang"] for t in texts) == {"zh": 15, "de": 8, "es": 8, "fr": 8, "ja": 8, "ru": 8}
     for t in texts:
         sentences = [*t["supported"], *t["contradictory"], *t["unverifiable"]]

@@ -44,10 +44,8 @@ def tiny_folder(tmp_path_factory):
     (folder / "vocab.txt").write_text("\n".join(vocabulary), encoding="utf-8")
     BertTokenizerFast(vocab=str(folder / "vocab.txt")).save_pretrained(folder)
     torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=len(vocabulary), hidden_size=32, num_hidden_layers=1, num_attention_heads=2,
-        intermediate_size=64, max_position_embeddings=16,
-    )  # fmt: skip
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
+    config = BertConfig(vocab_size=len(vocabulary), max_position_embeddings=16, **sizes)
     BertModel(config).save_pretrained(folder)
     parts = [Transformer(str(folder), max_seq_length=16), Pooling(32, pooling_mode="cls")]
     SentenceTransformer(modules=parts, device="cpu").save(str(folder), create_model_card=False)
@@ -143,13 +141,12 @@ def test_folder_keeps_its_pooling_and_length(tiny_folder):
     tiny = Embedder(str(tiny_folder), device="cpu", dtype="float32")
     assert (tiny.name, tiny.dimension, tiny.max_tokens) == (str(tiny_folder), 32, 16)
     texts = ["北京是中国的首都", "科学家", ""]
-    expected = SentenceTransformer(str(tiny_folder), device="cpu").encode(
-        texts, normalize_embeddings=True, show_progress_bar=False
-    )
+    model = SentenceTransformer(str(tiny_folder), device="cpu")
+    expected = model.encode(texts, normalize_embeddings=True, show_progress_bar=False)
     np.testing.assert_allclose(tiny.encode(texts), expected, atol=1e-5)
     # 20 tokens in chunks of 14 at most: two of 10, whose CLS vectors are averaged before normalising
     long = CHINESE_PROBE[:20]
-    raw = SentenceTransformer(str(tiny_folder), device="cpu").encode([long[:10], long[10:]], show_progress_bar=False)
+    raw = model.encode([long[:10], long[10:]], show_progress_bar=False)
     np.testing.assert_allclose(tiny.encode([long])[0], unit(raw.mean(axis=0)), atol=1e-5)
 
 

@@ -63,9 +63,8 @@ def write_e5s1(file: Path, seed: int = 0) -> dict[str, np.ndarray]:
     head = b"E5S1" + struct.pack("<I7ifi", 1, HIDDEN, 1, 2, INNER, len(PIECES) + 2, 12, 2, 1e-5, 32)
     head += struct.pack(f"<5iQ{len(starts)}I", len(pieces), 0, 2, 1, 3, starts[-1], *starts)
     head += struct.pack(f"<{len(pieces)}f", *(score for _, score in PIECES)) + b"".join(pieces)
-    entries = b"".join(
-        struct.pack(f"<IB{len(t)}I", ord(c), len(t), *map(ord, t)) for c, t in sorted(CHARACTERS.items())
-    )
+    replaced = sorted(CHARACTERS.items())
+    entries = b"".join(struct.pack(f"<IB{len(t)}I", ord(c), len(t), *map(ord, t)) for c, t in replaced)
     head += struct.pack("<iI", len(CHARACTERS), len(entries)) + entries + struct.pack("<i", len(raw))
     at = len(head) + sum(2 + len(name) + 21 for name in raw)
     body = b""
@@ -437,9 +436,8 @@ def test_smollm2_equals_other_loader(tmp_path):
         ("  leading\t\ttabs 3.14159 €50 naïve", 48, None),
         ("I'll we've 'S 2nd A1b2 ١٢٣ ½ ²", 54, None),
     ):  # fmt: skip
-        ids = tokenizer.apply_chat_template(
-            [{"role": "user", "content": question}], add_generation_prompt=True, return_tensors="pt", return_dict=True
-        )
+        chat, how = [{"role": "user", "content": question}], {"return_tensors": "pt", "return_dict": True}
+        ids = tokenizer.apply_chat_template(chat, add_generation_prompt=True, **how)
         assert ids["input_ids"].shape[1] == prompt_tokens
         if answer is not None:
             out = model.generate(**ids, max_new_tokens=40, do_sample=False)[0, prompt_tokens:]

@@ -28,9 +28,5 @@ def test_readme_lists_every_unsupported_sentence():
     lines = (EXAMPLES / "README.md").read_text(encoding="utf-8").splitlines()
     items = [match for line in lines if (match := re.match(r"- `(\w+)` (.+)", line))]
     listed = {(m[1], int(number), label) for m in items for number, label in re.findall(r"(\d+) ([cu])\b", m[2])}
-    assert listed == {
-        (record["id"], number, label[0])
-        for record in RECORDS
-        for number, label in enumerate(record["expected"], 1)
-        if label in ("contradictory", "unverifiable")
-    }
+    gold = {(r["id"], number, str(label)[0]) for r in RECORDS for number, label in enumerate(r["expected"], 1)}
+    assert listed == {(name, number, letter) for name, number, letter in gold if letter in "cu"}

@@ -21,10 +21,8 @@ def sentence(text: str, start: int, end: int, **more: Any) -> dict[str, Any]:
 def record_of(kinds: str, **extra: Any) -> dict[str, Any]:
     """A record with one sentence "A." per letter: s, c, u, n as labels, ~ for unsure, - for not checked."""
     answer = " ".join("A." for _ in kinds)
-    sentences = [
-        sentence(answer, 3 * i, 3 * i + 2, label=LETTERS.get(k), status=STATUSES.get(k, "checked"))
-        for i, k in enumerate(kinds)
-    ]
+    verdicts = [{"label": LETTERS.get(k), "status": STATUSES.get(k, "checked")} for k in kinds]
+    sentences = [sentence(answer, 3 * i, 3 * i + 2, **verdict) for i, verdict in enumerate(verdicts)]
     annotator = {"name": "exact", "fingerprint": "exact-1"}
     return {"reference": "r", "answer": answer, **extra, "sentences": sentences, "annotator": annotator}
 

@@ -320,9 +320,7 @@ def test_job_continues_after_a_full_disk(source, output):
     try:
         with opened(source, output) as job:
             resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
-            with pytest.raises(
-                io.OutputError, match="its 6 records are kept: mend that and run the same command again"
-            ):
+            with pytest.raises(io.OutputError, match="its 6 records are kept: mend that and run the same command"):
                 job.run(double, chunk_size=3)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)

@@ -44,9 +44,8 @@ def test_cases_are_one_claim_or_one_evidence() -> None:
         pair("It is blue.", "The house is painted red.", "contradictory", "h"),
     ]
     made = [e for e in data.pair_examples(rows, 0) if e.target != 2]
-    assert sorted((e.sentence, e.target) for e in made) == [
-        ("It has 3 wheels.", 0), ("It has 3 wheels.", 1), ("It is blue.", 1), ("It is red.", 0),
-    ]  # fmt: skip
+    wheels = [("It has 3 wheels.", 0), ("It has 3 wheels.", 1)]
+    assert sorted((e.sentence, e.target) for e in made) == [*wheels, ("It is blue.", 1), ("It is red.", 0)]
     cases = {e.sentence: e.case for e in made}
     assert (len(set(cases.values())), cases["It is red."]) == (2, cases["It is blue."])
 

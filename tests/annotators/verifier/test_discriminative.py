@@ -67,15 +67,14 @@ def test_shuffled_batch_equals_single(tiny: DiscriminativeAnnotator, records: li
     records = records[:]
     random.Random(1).shuffle(records)
     batch = tiny.annotate_batch(records)
-    single = [tiny.annotate(**{k: record[k] for k in ("reference", "answer", "question") if k in record})
-              for record in records]  # fmt: skip
+    keys = ("reference", "answer", "question")
+    single = [tiny.annotate(**{key: record[key] for key in keys if key in record}) for record in records]
     assert np.abs(all_scores(batch) - all_scores(single)).max() < 1e-4
     assert len({s.label for a in batch for s in a.sentences}) >= 3
     for a, b, record in zip(batch, single, records, strict=True):
         assert a.record == record
-        assert [(s.label, s.fragments, s.spans) for s in a.sentences] == [
-            (s.label, s.fragments, s.spans) for s in b.sentences
-        ]
+        ours, theirs = ([(s.label, s.fragments, s.spans) for s in one.sentences] for one in (a, b))
+        assert ours == theirs
         for s in a.sentences:
             assert record["answer"][s.start : s.end] == s.text
             assert all(record["reference"][f.start : f.end] == f.text for f in s.fragments)

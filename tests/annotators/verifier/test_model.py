@@ -33,9 +33,8 @@ def test_states_by_hand() -> None:
     # 桥 stands in the pair 桥建, which the other text lacks; 建 and 于 in 建于, which it has; 年 is alone in its run
     assert own.states(model.keys_of("大桥始建于1902年")).tolist() == [2, 1, 1, 3, 1]
     text, offsets = "Maud left", np.array([[0, 2], [2, 4], [4, 9]])  # a token is of the word in which it ends
-    assert model.kinds_of(model.SENTENCE, text, offsets, model.keys_of("She left")).tolist() == [
-        model.SENTENCE * model.N_STATES + state for state in (6, 6, 1)
-    ]
+    kinds = model.kinds_of(model.SENTENCE, text, offsets, model.keys_of("She left"))
+    assert (kinds - model.SENTENCE * model.N_STATES).tolist() == [6, 6, 1]
 
 
 def test_probabilities_by_hand() -> None:
@@ -122,17 +121,13 @@ def test_an_adapter_is_stored_alone_and_merged(base: str) -> None:
     text = ("", "It is 134 metres long.", DOCUMENT)
     assert merged([text])[0] == pytest.approx(verifier([text])[0], abs=2e-3)  # stored as float16
     plain = model.Verifier(base, lora=2, dtype="float32")
-    plain.network.load_state_dict(
-        {n: v for n, v in verifier.network.state_dict().items() if "lora" not in n}, strict=False
-    )
+    without = {name: value for name, value in verifier.network.state_dict().items() if "lora" not in name}
+    plain.network.load_state_dict(without, strict=False)
     assert np.abs(plain([text])[0] - verifier([text])[0]).max() > 5e-3
 
 
 def test_a_base_is_cut_to_its_first_layers(tmp_path: Path) -> None:
     folder = str(save_decoder(tmp_path))
-    names = model.Verifier(folder, layers=1).packed()
-    assert {name.split(".")[2] for name in names if name.startswith("base.layers")} == {"0"}
-    assert {name.split(".")[2] for name in model.Verifier(folder).packed() if name.startswith("base.layers")} == {
-        "0",
-        "1",
-    }
+    for layers, expected in ((1, {"0"}), (None, {"0", "1"})):
+        names = model.Verifier(folder, layers=layers).packed()
+        assert {name.split(".")[2] for name in names if name.startswith("base.layers")} == expected

@@ -56,18 +56,15 @@ def test_phrases_are_turned_by_hand() -> None:
 
 
 def test_additions() -> None:
-    made = synthetic.with_addition("It is long.", "Fish swim, birds fly south in winter.", Random(0))
-    assert made is not None
-    text, (a, b) = made
+    text, (a, b) = synthetic.with_addition("It is long.", "Fish swim, birds fly south in winter.", Random(0))
     assert text[a:b] == "birds fly south in winter"
     assert text.startswith("It is long")
 
 
 def test_rewordings_only_leave_out_move_or_exchange() -> None:
     assert synthetic.without_brackets("It is old (very old) and big.", Random(0)) == "It is old and big."
-    assert synthetic.moved("In 1950, Anna Berg painted the bridge in green.", Random(0)) == (
-        "Anna Berg painted the bridge in green in 1950."
-    )
+    moved = synthetic.moved("In 1950, Anna Berg painted the bridge in green.", Random(0))
+    assert moved == "Anna Berg painted the bridge in green in 1950."
     assert synthetic.numbers_written("It opened on May 5, 1902 here.", Random(0)) == "It opened on 5 May 1902 here."
     for sentence in DOCUMENT:
         for seed in range(20):
@@ -128,27 +125,22 @@ def test_no_other_voice(sentence: str) -> None:
 
 
 def test_rejoined_by_hand() -> None:
-    assert synthetic.rejoined("In 1950 Anna Berg and Robert Wilson painted it.") == (
-        "In 1950 Robert Wilson and Anna Berg painted it."
-    )
+    rejoined = synthetic.rejoined("In 1950 Anna Berg and Robert Wilson painted it.")
+    assert rejoined == "In 1950 Robert Wilson and Anna Berg painted it."
     assert synthetic.rejoined("The Ostby and Norland railway closed.") is None  # "Norland and The Ostby railway"
     assert synthetic.rejoined("Anna Berg painted and repaired it.") is None
 
 
 def test_exchanged_by_hand() -> None:
     for seed in range(5):
-        made = synthetic.exchanged("Anna Berg praised Robert Wilson in 1950.", Random(seed))
-        assert made is not None
-        text, (a, b), (c, d) = made
+        text, (a, b), (c, d) = synthetic.exchanged("Anna Berg praised Robert Wilson in 1950.", Random(seed))
         assert text == "Robert Wilson praised Anna Berg in 1950."
         assert (text[a:b], text[c:d]) == ("Robert Wilson", "Anna Berg")
     assert synthetic.exchanged("Anna Berg and Robert Wilson met.", Random(0)) is None  # the same thing said
     assert synthetic.exchanged("Anna praised Anna.", Random(0)) is None
-    nouns = synthetic.exchanged("The dog bit the man.", Random(0))
-    assert nouns is None  # "dog bit" is not known to be a whole phrase: the verb has no ending to tell it
-    nouns = synthetic.exchanged("The dog was bitten in the house.", Random(0))
-    assert nouns is not None
-    assert nouns[0] == "The house was bitten in the dog."
+    # "dog bit" is not known to be a whole phrase: the verb has no ending to tell it.
+    assert synthetic.exchanged("The dog bit the man.", Random(0)) is None
+    assert synthetic.exchanged("The dog was bitten in the house.", Random(0))[0] == "The house was bitten in the dog."
 
 
 def test_role_pairs_of_a_document() -> None:
@@ -169,11 +161,9 @@ def test_role_pairs_of_a_document() -> None:
                 assert example.sentence not in document
                 names = Counter(w for w in words_of(example.sentence).lower if w not in ("was", "by"))
                 assert any(not names - bag for bag in bags)  # no word that the document's sentence lacks
-        turned = {(e.target, e.sentence) for e in made if "Norland" in e.sentence}
-        assert turned == {
-            (SUPPORTED, "Norland Mills bought Ostby Works in the dry summer of 1906."),
-            (CONTRADICTORY, "Ostby Works bought Norland Mills in the dry summer of 1906."),
-        }
+        turned = {(e.target, e.sentence.partition(" in the dry")[0]) for e in made if "Norland" in e.sentence}
+        true, false = "Norland Mills bought Ostby Works", "Ostby Works bought Norland Mills"
+        assert turned == {(SUPPORTED, true), (CONTRADICTORY, false)}
         assert {e.sentence for e in made if e.target == CONTRADICTORY and "letter" in e.sentence} == {
             "Anna Berg was praised by Robert Wilson in a long letter of May 1950.",
             "Robert Wilson was thanked by Anna Berg in a short letter of June 1950.",

@@ -81,9 +81,7 @@ def test_failed_requests_are_reported_and_asked_again(tmp_path, annotator, capsy
         args += ["--chunk-size", 1]
         assert run(*args) == 1
         said = capsys.readouterr().err
-        assert re.search(
-            "1 of 3 answers have a request without a reply, the last: .*too long.*same command again", said
-        )
+        assert re.search("1 of 3 answers have a request without a reply, the last: .*too long.*same command ag", said)
         rows = read(out)
         found = [(row["answer"], "too long" in row.get("correction_error", "")) for row in rows]
         assert found == [(RIGHT, False), (LOST, True), (RIGHT, False)]
@@ -127,10 +125,8 @@ def test_correct_with_an_engine_deletion_and_abstention(tmp_path, annotator):
 
 def test_best_of_chooses_and_says_why(tmp_path, annotator, capsys):
     several = [{"text": LOST, "model": "a"}, {"text": RIGHT, "model": "b"}]
-    rows = [
-        {"question": "q", "reference": reference, "answers": texts}
-        for reference, texts in ((REFERENCE, several), ("", several[1:]), (REFERENCE, []), (REFERENCE, ["text"]))
-    ]
+    given = (REFERENCE, several), ("", several[1:]), (REFERENCE, []), (REFERENCE, ["text"])
+    rows = [{"question": "q", "reference": reference, "answers": texts} for reference, texts in given]
     source, out = write_rows(tmp_path / "in.jsonl", rows), tmp_path / "best.jsonl"
     assert run("best-of", "--input", source, "--output", out) == 3
     first, second = read(out)

@@ -9,20 +9,16 @@ from mitigate.demo.parts import annotated_view
 from tests.helpers.demo_parts import ANSWER
 from tests.helpers.report_cases import Page, sentence
 
-HOSTILE = st.text(
-    alphabet=st.sampled_from("ab <>&\"'`${}\n\r\t\u202e\u2066\u200f文。.\ufeff\u2028=/"), min_size=1, max_size=40
-)
+MARKS = st.sampled_from("ab <>&\"'`${}\n\r\t\u202e\u2066\u200f文。.\ufeff\u2028=/")
+HOSTILE = st.text(alphabet=MARKS, min_size=1, max_size=40)
 
 
 @given(HOSTILE, st.data())
 def test_texts_are_shown_whole_and_never_as_markup(text: str, data: Any) -> None:
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=6)))
     pairs = [(a, b) for a, b in zip(cuts[::2], cuts[1::2], strict=False) if a < b]
-    fragments = [
-        {"start": a, "end": b, "text": text[a:b]}
-        for a, b in data.draw(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), max_size=4))
-        if a < b <= len(text)
-    ]
+    drawn = data.draw(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), max_size=4))
+    fragments = [{"start": a, "end": b, "text": text[a:b]} for a, b in drawn if a < b <= len(text)]
     sentences = [sentence(text, a, b, fragments=fragments, spans=[{"start": a, "end": b}]) for a, b in pairs]
     page = Page(annotated_view({"answer": text, "reference": text, "sentences": sentences, "annotator": {}}, run="x"))
     assert (page.texts("answer"), page.texts("reference")) == ([text], [text] if text.strip() else [])

@@ -352,11 +352,8 @@ def test_streams_of_any_shape_pass(pieces):
     assert asyncio.run(collected(corrected_stream, *pieces)) == whole
 
 
-PARTS = {
-    "content": st.none() | st.text(max_size=4),
-    "role": st.just("assistant"),
-    "tool_calls": st.just([{"index": 0}]),
-}
+CALLS = st.just([{"index": 0}])
+PARTS = {"content": st.none() | st.text(max_size=4), "role": st.just("assistant"), "tool_calls": CALLS}
 DELTAS, ENDINGS = st.fixed_dictionaries({}, optional=PARTS), st.sampled_from([None, None, None, "stop"])
 PIECES = st.fixed_dictionaries({"index": st.integers(0, 2), "delta": DELTAS, "finish_reason": ENDINGS})
 CHUNKS = st.lists(PIECES, max_size=2).map(lambda choices: {"id": "x", "choices": choices})
@@ -392,9 +389,8 @@ def test_a_corrected_stream_keeps_every_piece_in_order(pieces, size):
     blocks = re.findall(rb"data: [^\n]*\n\n", out)
     at = len(passing)
     judged = json.loads(blocks.pop(at)[6:])["choices"] if texts else []
-    assert {c["index"]: (c["delta"]["content"], c[FIELD]["seen"]) for c in judged} == {
-        i: (text.upper(), text) for i, text in texts.items()
-    }
+    found = {c["index"]: (c["delta"]["content"], c[FIELD]["seen"]) for c in judged}
+    assert found == {i: (text.upper(), text) for i, text in texts.items()}
     assert apart(b"".join(blocks[:at])) == ({}, passing, [])  # before the text
     assert apart(b"".join(blocks[at:])) == ({}, [], finishing)  # after it
     assert out.count(b": ping") == pieces.count("")
