@@ -40,7 +40,6 @@ def page(request):
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_program_imports_what_exists(name):
-    """Read from the sources, without loading a library; no benchmark imports tests."""
     for node in ast.walk(ast.parse((ROOT / "benchmarks" / f"{name}.py").read_text("utf-8"))):
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in HOUSE:
             path = ROOT / node.module.replace(".", "/")

@@ -132,7 +132,6 @@ def test_pages_stay_short() -> None:
 
 
 def test_readme_figures_are_those_of_the_pages() -> None:
-    """Every number in the table of figures stands in the result page of its row."""
     readme = (ROOT / "README.md").read_text("utf-8")
     rows = re.findall(r"^\| .+ \| (.+) \| \[[\w-]+\]\((docs/results/.+)\) \|$", readme, re.M)
     assert len(rows) == 6

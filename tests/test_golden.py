@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from mitigate.cli.main import main
+from tests.helpers.jsonl import read_rows
 
 ROOT = Path(__file__).parent.parent
 GOLDEN = Path(__file__).parent / "golden"
@@ -39,13 +40,10 @@ def run(lines: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, objec
         # Bars of loading are off unless another test of this process loaded a model before; slow work tells progress.
         told = [row for row in plain(shown.err).splitlines() if row and not re.match(r"Loading |\w+ing: \d", row)]
         said.append({"command": line, "exit": code, "out": plain(shown.out), "err": "\n".join(told)})
-    files = {
-        path.name: [json.loads(row) for row in path.read_text().splitlines()]
-        if path.suffix == ".jsonl"
-        else json.loads(path.read_text())
-        for path in sorted(Path("OUT").rglob("*.json*"))
-        if not path.name.endswith(".log.jsonl") and ".sqlite" not in path.name
-    }
+    paths = [
+        path for path in sorted(Path("OUT").rglob("*.json*")) if not re.search(r"\.log\.jsonl$|\.sqlite", path.name)
+    ]
+    files = {p.name: read_rows(p) if p.suffix == ".jsonl" else json.loads(p.read_text()) for p in paths}
     return json.loads(json.dumps(rounded({"said": said, "files": files})))
 
 

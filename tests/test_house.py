@@ -67,7 +67,6 @@ def imports_of(path: Path) -> set[str]:
 
 
 def forbidden(names: set[str], room: str) -> set[str]:
-    """Names of this house, its tests or benchmarks that a room must not import."""
     allowed = MAY_IMPORT[room] | {room}
     ours = {name for name in names if name.split(".")[0] in (*MAY_IMPORT, *NOT_PRODUCT)}
     return {n for n in ours if not any(n == a or n.startswith(a + ".") for a in allowed)}
@@ -195,7 +194,6 @@ def test_wheel_holds_every_file_and_recipe(wheel: Path) -> None:
 
 
 def test_wheel_annotates_outside_the_checkout(wheel: Path, tmp_path: Path) -> None:
-    """Unpacked before site-packages, so that an editable install there does not stand in for it."""
     installed = tmp_path / "installed"
     zipfile.ZipFile(wheel).extractall(installed)
     (entry,) = installed.glob("*.dist-info/entry_points.txt")

@@ -225,7 +225,6 @@ def test_file(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Sixty labelled sentences; every second one has another year. Half as annotated records with gold labels."""
     lines: list[dict[str, Any]] = []
     for i in range(60):
         reference = REFERENCE.format(1800 + i, "Robert Wilson", 20 + i)

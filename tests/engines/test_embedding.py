@@ -12,14 +12,8 @@ from hypothesis import strategies as st
 from engines import embedding
 from engines.embedding import CHINESE_PROBE, Embedder, batches, padded
 
-TEXTS = [
-    "Omar Khayyam was born in Nishapur in 1048.",
-    "",
-    "He measured the length of the year as 365.24219858156 days.",
-    "The cat sat.",
-    "A longer text, to be padded against. " * 12,
-    "Two\nlines and a tab\there.",
-]
+TEXTS = ["Omar Khayyam was born in Nishapur in 1048.", "", "The cat sat.", "Two\nlines and a tab\there."]
+TEXTS += ["The length of the year is 365.24219858156 days.", "A longer text, to be padded against. " * 12]
 
 
 @pytest.fixture(scope="module")

@@ -29,7 +29,6 @@ GAP = "[…]"
 
 
 def input_of(body: dict[str, Any], name: str) -> str | None:
-    """What the last message that has it holds between the marks of an input."""
     for message in reversed(body["messages"]):
         for mark in MARKS[name]:
             if found := re.search(rf"<{mark}>\n(.*?)\n</{mark}>", message["content"], re.DOTALL):

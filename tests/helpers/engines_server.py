@@ -41,8 +41,6 @@ def error(status: int, message: str = "no", *, code: str | None = None, retry_ms
 
 
 class Server:
-    """What was asked, and how many requests were in flight at most."""
-
     def __init__(self, script: Callable[[dict[str, Any]], Reply]) -> None:
         self.script = script
         self.requests: list[dict[str, Any]] = []

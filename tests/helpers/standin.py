@@ -62,7 +62,6 @@ class ExactAnnotator(Annotator):
         return sentence.judged("checked", label, scores, fragments=fragments, correction=edits)
 
     def label(self, text: str, start: int, reference: str) -> tuple[Label, int, tuple[Edit, ...]]:
-        """Label, where the evidence begins in the reference (-1 without any), edits."""
         if text.endswith("!"):
             return "no_fact", -1, ()
         if (at := reference.find(text)) >= 0:

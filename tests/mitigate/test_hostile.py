@@ -10,11 +10,8 @@ REFERENCE = (
     "lines. The arch was designed by the firm Dorman Long of Middlesbrough. The bridge is 134 metres high."
 )
 TRUE = "The Harbour Bridge in Sydney was opened on 19 March 1932."
-FALSE = [
-    "The Harbour Bridge in Sydney was opened on 7 June 1958.",
-    "The arch was designed by Gustave Eiffel.",
-    "The bridge is 310 metres high.",
-]
+FALSE = ["The Harbour Bridge in Sydney was opened on 7 June 1958.", "The bridge is 310 metres high."]
+FALSE += ["The arch was designed by Gustave Eiffel."]
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,6 @@ WORDS = ("red", "blue", "green", "gold", "grey", "pink", "lime", "teal")
 
 
 def encode(texts):
-    """Which of the colours a text names, as a vector of length 1; the last axis stands for none."""
     rows = np.array([[float(word in text.lower()) for word in WORDS] + [0.1] for text in texts], dtype=np.float32)
     return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 

@@ -99,7 +99,6 @@ VALUES = st.recursive(LEAVES, lambda inner: st.lists(inner) | st.dictionaries(AN
 
 @given(st.dictionaries(ANY, VALUES))
 def test_whatever_json_holds_survives_a_line(record: io.Record) -> None:
-    """Lone surrogates and line separators included; the line is always UTF-8 with one line feed, at its end."""
     line = io.dump_line(record)
     line.decode("utf-8")
     assert line.count(b"\n") == 1

@@ -18,7 +18,6 @@ from annotators.retrieval.window import Window, fuse, second_pass, select, with_
 
 
 def tokenize(texts: Sequence[str]) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Words, Chinese characters and marks are the tokens."""
     found = []
     for text in texts:
         spans = [m.span() for m in re.finditer(r"[一-鿿]|[^\W一-鿿]+|[^\w\s]", text)]

@@ -68,7 +68,6 @@ def test_no_text_can_forge_a_field_border() -> None:
 @pytest.mark.parametrize("kind", ["llama", "gpt2", "opt", "olmo2"])
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_one_pass_equals_one_pass_per_sentence(kind: str, side: str) -> None:
-    """Reading the answer up to sentence j gives what the one pass gave for j: nothing after it is seen."""
     judge = annotator(kind, side)
     whole = scores_of(judge.annotate(**RECORD))
     assert whole.shape == (5, 4)

@@ -25,11 +25,9 @@ def pair(claim: str, evidence: str, label: str, group: str = "g") -> dict[str, s
 
 
 def test_pairs_with_held_out_texts_are_left_out(tmp_path: Path) -> None:
-    rows = [
-        pair("The mill has 3 wheels.", "It has three wheels.", "supported"),
-        pair("It is old.", "The mill was built in the year 1902. It burnt.", "supported"),
-        pair("It is new.", "It is new.", "supported"),
-    ]
+    texts = ("The mill has 3 wheels.", "It has three wheels."), ("It is new.", "It is new.")
+    leak = pair("It is old.", "The mill was built in the year 1902. It burnt.", "supported")
+    rows = [leak, *(pair(claim, evidence, "supported") for claim, evidence in texts)]
     write_rows(tmp_path / "pairs" / "vitaminc.jsonl", rows)
     held_out = [{"sentence": "the mill has  3 wheels.", "reference": "The mill was built in the year 1902. It is new."}]
     kept = data.read_pairs(tmp_path, ["vitaminc"], held_out)
@@ -37,12 +35,11 @@ def test_pairs_with_held_out_texts_are_left_out(tmp_path: Path) -> None:
 
 
 def test_cases_are_one_claim_or_one_evidence() -> None:
+    labels, red = ("supported", "contradictory"), "The house is painted red."
     rows = [
-        pair("It has 3 wheels.", "There are three wheels.", "supported"),
-        pair("It has 3 wheels.", "There are four wheels.", "contradictory"),
-        pair("It is red.", "The house is painted red.", "supported", "h"),
-        pair("It is blue.", "The house is painted red.", "contradictory", "h"),
+        pair("It has 3 wheels.", f"There are {n} wheels.", x) for n, x in zip(("three", "four"), labels, strict=True)
     ]
+    rows += [pair(f"It is {colour}.", red, x, "h") for colour, x in zip(("red", "blue"), labels, strict=True)]
     made = [e for e in data.pair_examples(rows, 0) if e.target != 2]
     wheels = [("It has 3 wheels.", 0), ("It has 3 wheels.", 1)]
     assert sorted((e.sentence, e.target) for e in made) == [*wheels, ("It is blue.", 1), ("It is red.", 0)]

@@ -134,7 +134,6 @@ def test_the_command_without_an_llm(tmp_path, capsys):
 
 @pytest.mark.parametrize(("said", "code"), [("", 1), ("no\n", 1), ("y\n", 0)])
 def test_the_cost_is_asked_about_on_standard_error(tmp_path, capsys, monkeypatch, said, code):
-    """Ctrl-D ("") means no; standard output holds the JSON and nothing else."""
     terminal = io.StringIO(said)
     terminal.isatty = lambda: True
     monkeypatch.setattr("sys.stdin", terminal)
