@@ -70,7 +70,7 @@ def test_relative_links_exist(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", CURRENT, ids=name_of)
-def test_command_lines_parse(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command_lines_parse_and_options_exist(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In blocks wholly; in running text, and before an ellipsis, what is required may be left out."""
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(argparse.ArgumentParser, "error", refuse)
@@ -87,11 +87,7 @@ def test_command_lines_parse(path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
             if "required" not in str(error) or (must_be_whole and given == words):
                 problems.append(f"mitigate {shlex.join(words)}: {error}")
     assert problems == []
-
-
-@pytest.mark.parametrize("path", CURRENT, ids=name_of)
-def test_options_exist(path: Path) -> None:
-    ours = [code for code in inline(path.read_text("utf-8")) if code.startswith(("mitigate ", "--"))]
+    ours = [code for code in inline(text) if code.startswith(("mitigate ", "--"))]
     named = {option for code in ours for option in re.findall(r"(?<!\S)--[a-z-]+(?!\S)", code)}
     assert named - options(build_parser()) - OTHER_PROGRAMS == set()
 

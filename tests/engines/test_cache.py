@@ -242,7 +242,7 @@ def execute(path, command):
 
 
 @pytest.mark.parametrize("damage", ["pages", "entry"])
-def test_damage_inside_is_named(path, damage):
+def test_damage_and_other_files_are_named(path, tmp_path, damage):
     keys = [f"{number:064d}" for number in range(300)]
     with closing(ResponseCache(path)) as cache:
         for key in keys:
@@ -254,11 +254,10 @@ def test_damage_inside_is_named(path, damage):
         execute(path, "UPDATE answers SET result = '{\"samples\": 1}'")
     with closing(ResponseCache(path)) as cache, pytest.raises(CacheError, match=f"damaged .*delete {path}"):
         cache.get(keys)
-
-
-def test_other_files_are_refused(path, tmp_path):
+    # Other files are refused.
     other = tmp_path / "other.sqlite"
     execute(other, "CREATE TABLE mine (x)")
+    path = tmp_path / "nine.sqlite"
     ResponseCache(path).close()
     execute(path, "PRAGMA user_version=9")
     for file, message in (

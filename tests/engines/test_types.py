@@ -44,7 +44,7 @@ def test_chats_are_checked(chats, message):
         check_chats(chats)
 
 
-def test_chat_seed_by_hand():
+def test_seeds_by_hand_and_results_as_dictionaries():
     chat = [{"role": "user", "content": "é"}]
     text = '[7,[{"content":"\\u00e9","role":"user"}]]'  # sorted keys, no blanks, ASCII
     with pytest.raises(ValueError, match="not JSON compliant"):
@@ -54,9 +54,6 @@ def test_chat_seed_by_hand():
     assert chat_seed(7, chat, 3) == (chat_seed(7, chat) + 3) % 2**31
     assert chat_seed(7, [dict(reversed(chat[0].items()))]) == chat_seed(7, chat)
     assert len({chat_seed(seed, [{"role": "user", "content": c}]) for seed in (0, 1) for c in "ab"}) == 4
-
-
-def test_result_survives_to_dict():
     result = ChatResult((Sample("a", "stop", (Token("a", -0.5),)), Sample("b")), 3, 2, error="late", ignored=("n",))
     assert ChatResult.from_dict(result.to_dict()) == result
     assert (result.text, result.texts) == ("a", ("a", "b"))

@@ -36,15 +36,12 @@ RECORDS = [
 ]
 
 
-def test_picks_by_fewl_the_baseline_and_labels():
+def test_picks_and_the_pool_of_differing_ones():
     how = {"scoring": Scoring(penalty=False), "baseline": "one", "similarity": cosine(encode), "encode": encode}
     assert picks(RECORDS, "fewl", **how) == [1, 0, 0, None]
     assert picks(RECORDS, "baseline", **how) == [0, 1, 0, None]
     assert picks(RECORDS, "labels", **how) == [1, 0, 0, None]
     assert best_scored([{"score": None}, {"score": 1.0}, {"score": 1.0}]) == 1
-
-
-def test_the_pool_holds_differing_picks():
     pool = candidate_pool(RECORDS, [1, 0, 0, None], [0, 1, 0, 0])
     assert pool == [Example("0", "Is it red?", "red", "gold"), Example("1", "Is it red and blue?", "blue", "lime")]
     same = [record(0, "q", [("Red.", True), ("red", True)])]

@@ -119,7 +119,7 @@ def test_what_cannot_be_written() -> None:
         io.write_bytes(Path("m" * 252), b"{}")  # too long a name with what is added until it is whole
 
 
-def test_log_gets_a_line_every_tenth(capsys, monkeypatch):
+def test_log_gets_a_line_every_tenth_and_plurals(capsys, monkeypatch):
     clock = iter(range(0, 10_000, 4))  # four seconds between two looks at it
     monkeypatch.setattr(io.time, "monotonic", lambda: next(clock))
     with io.progress("judging", 2000, done=100) as tell:
@@ -135,9 +135,6 @@ def test_log_gets_a_line_every_tenth(capsys, monkeypatch):
     with io.progress("judging", 0) as tell:
         tell(0)
     assert capsys.readouterr().err == ""
-
-
-def test_counts_have_a_plural() -> None:
     assert [io.counted(n, "line") for n in (0, 1, 2, 2000)] == ["0 lines", "1 line", "2 lines", "2,000 lines"]
     assert [io.counted(n, "record is", "records are") for n in (1, 2)] == ["1 record is", "2 records are"]
 

@@ -33,7 +33,7 @@ def test_rows_hold_prompt_and_completion():
     assert prompt("Q?", "chat") == row["prompt"]
 
 
-def test_rows_are_drawn_by_score():
+def test_rows_by_score_and_pairs_by_hand():
     scores = [0.0, 1.0, float("-inf")] * 1000
     drawn = drawn_by_score(scores, 1.0, seed=0)
     assert len(drawn) == 3000
@@ -46,9 +46,6 @@ def test_rows_are_drawn_by_score():
     assert drawn_by_score([], 1.0, 0) == []
     with pytest.raises(ValueError, match="expected more than 0, got 0"):
         drawn_by_score([1.0], 0, 0)
-
-
-def test_pairs_carry_what_is_known():
     answers = [{"text": "yes", "label": True}, {"text": "no", "label": 0}, {"text": "perhaps"}]
     records = [{"id": "1", "question": "Q", "answers": answers}, {"id": "2", "question": "R", "answers": []}]
     pair = {"id": "1", "question": "Q", "baseline": "a", "method": "b", "correct": ["yes"], "incorrect": ["no"]}

@@ -119,8 +119,7 @@ def test_long_sentences_are_cut_at_words_if_possible() -> None:
         assert [passage.tokens for passage in index.passages] == expected
     assert all(re.fullmatch(r"(It lists )?(item\d+ )*item\d+\.?", p.text) for p in listed.passages)
 
-
-def test_characters_of_several_tokens_stay_whole() -> None:
+    # Characters of several tokens stay whole.
     def bytes_of(texts: Sequence[str]) -> list[tuple[np.ndarray, np.ndarray]]:
         spans = [[(i, i + 1) for i, char in enumerate(text) for _ in char.encode()] for text in texts]
         return [(np.arange(len(s)), np.asarray(s, dtype=np.int64).reshape(-1, 2)) for s in spans]

@@ -160,11 +160,9 @@ def test_save_and_load(tmp_path: Path, tiny: DiscriminativeAnnotator) -> None:
 
 
 def test_fingerprint_tells_settings_apart(tiny: DiscriminativeAnnotator, base: str) -> None:
-    others = [
-        DiscriminativeAnnotator(tiny.verifier, evidence_tokens=61),
-        DiscriminativeAnnotator(tiny.verifier, evidence_tokens=60, languages=None),
-        DiscriminativeAnnotator(Verifier(base, dtype="float32"), evidence_tokens=60),
-    ]
+    options = {"evidence_tokens": 61}, {"evidence_tokens": 60, "languages": None}
+    others = [DiscriminativeAnnotator(tiny.verifier, **option) for option in options]
+    others.append(DiscriminativeAnnotator(Verifier(base, dtype="float32"), evidence_tokens=60))
     assert len({a.fingerprint for a in (tiny, *others)}) == 4
 
 

@@ -124,14 +124,11 @@ def test_no_other_voice(sentence: str) -> None:
     assert synthetic.voices(sentence) is None
 
 
-def test_rejoined_by_hand() -> None:
+def test_names_rejoined_and_exchanged_by_hand() -> None:
     rejoined = synthetic.rejoined("In 1950 Anna Berg and Robert Wilson painted it.")
     assert rejoined == "In 1950 Robert Wilson and Anna Berg painted it."
     assert synthetic.rejoined("The Ostby and Norland railway closed.") is None  # "Norland and The Ostby railway"
     assert synthetic.rejoined("Anna Berg painted and repaired it.") is None
-
-
-def test_exchanged_by_hand() -> None:
     for seed in range(5):
         text, (a, b), (c, d) = synthetic.exchanged("Anna Berg praised Robert Wilson in 1950.", Random(seed))
         assert text == "Robert Wilson praised Anna Berg in 1950."

@@ -22,8 +22,6 @@ from tests.helpers.jsonl import read_rows as read
 from tests.helpers.jsonl import write_rows
 from tests.helpers.standin import ANSWERS, REFERENCE, ExactAnnotator, mitigate, start, write_records
 
-Capsys = pytest.CaptureFixture[str]
-
 
 @pytest.fixture
 def exact(monkeypatch: pytest.MonkeyPatch) -> ExactAnnotator:
@@ -51,7 +49,7 @@ def one(tmp_path: Path) -> list[str]:
     return ["--reference", f"{tmp_path}/reference.txt", "--answer", f"{tmp_path}/answer.txt"]
 
 
-def test_one_answer_prints_the_report(one: list[str], tmp_path: Path, exact: ExactAnnotator, capsys: Capsys) -> None:
+def test_one_answer_prints_the_report(one: list[str], tmp_path: Path, exact: ExactAnnotator, capsys) -> None:
     assert run("--question", "How many moons?", *one, "--html", tmp_path / "new" / "page.html") == 0
     out, err = capsys.readouterr()
     text = " ".join(out.split())
@@ -85,7 +83,7 @@ def test_terminals_without_unicode_or_colour(one: list[str], tmp_path: Path) -> 
     assert "31m" not in mitigate(*one, env={"FORCE_COLOR": "1", "NO_COLOR": "1", "TERM": "xterm"}).stdout
 
 
-def test_another_annotator_does_not_continue(tmp_path: Path, exact: ExactAnnotator, capsys: Capsys) -> None:
+def test_another_annotator_does_not_continue(tmp_path: Path, exact: ExactAnnotator, capsys) -> None:
     source, output = write_records(tmp_path / "in.jsonl", 3), tmp_path / "out.jsonl"
     files = ["--input", source, "--output", output]
     assert run(*files) == 0
@@ -105,7 +103,7 @@ def test_another_annotator_does_not_continue(tmp_path: Path, exact: ExactAnnotat
     assert read(again) == [{**row, "annotator": who} for row in read(output)]
 
 
-def test_a_file_is_annotated_and_reported(tmp_path: Path, exact: ExactAnnotator, capsys: Capsys) -> None:
+def test_a_file_is_annotated_and_reported(tmp_path: Path, exact: ExactAnnotator, capsys) -> None:
     source, output = write_records(tmp_path / "in.jsonl", 51), tmp_path / "out" / "o.jsonl"
     page = output.with_name("page.html")
     files = ["--input", source, "--output", output, "--html", page]
@@ -129,7 +127,7 @@ def test_a_file_is_annotated_and_reported(tmp_path: Path, exact: ExactAnnotator,
     assert sorted(path.name for path in output.parent.iterdir()) == ["o.jsonl", "page.html"]
 
 
-def test_rejected_lines_stop_no_other(tmp_path: Path, exact: ExactAnnotator, capsys: Capsys) -> None:
+def test_rejected_lines_stop_no_other(tmp_path: Path, exact: ExactAnnotator, capsys) -> None:
     source, output = write_records(tmp_path / "in.jsonl", 3), tmp_path / "out.jsonl"
     lines = source.read_text().splitlines()
     lines[1:1] = ["{broken", '{"reference": "r", "answer": 5}'] + ["[]"] * 10
@@ -149,7 +147,7 @@ def test_rejected_lines_stop_no_other(tmp_path: Path, exact: ExactAnnotator, cap
 
 
 @pytest.mark.parametrize(("content", "code"), [("", 0), ("\n\n", 0), ("bad\n", 3)])
-def test_without_records_no_model_loads(tmp_path: Path, content: str, code: int, capsys: Capsys) -> None:
+def test_without_records_no_model_loads(tmp_path: Path, content: str, code: int, capsys) -> None:
     source, output = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     source.write_text(content)
     assert run("--input", source, "--output", output, "--annotator", "/none") == code
@@ -157,7 +155,7 @@ def test_without_records_no_model_loads(tmp_path: Path, content: str, code: int,
     assert output.read_bytes() == b""
 
 
-def test_hostile_records_stay_as_they_are(tmp_path: Path, exact: ExactAnnotator, capsys: Capsys) -> None:
+def test_hostile_records_stay_as_they_are(tmp_path: Path, exact: ExactAnnotator, capsys) -> None:
     source, output = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     rows = [
         {"reference": "\ud800 lone", "answer": "A \udfff lone surrogate. \x00 and \x1b[31m."},
@@ -224,7 +222,7 @@ def test_killed_runs_equal_an_uninterrupted_one(tmp_path: Path, exact: ExactAnno
     assert not list(tmp_path.glob("*.part"))
 
 
-def test_ctrl_c_keeps_what_is_done(tmp_path: Path, exact: ExactAnnotator, capsys: Capsys) -> None:
+def test_ctrl_c_keeps_what_is_done(tmp_path: Path, exact: ExactAnnotator, capsys) -> None:
     source, output = write_records(tmp_path / "in.jsonl", 40), tmp_path / "out.jsonl"
     files = ["--input", source, "--output", output, "--chunk-size", "2"]
     process = start(*files, env={"STANDIN_HOLD": "6"})
@@ -287,7 +285,7 @@ def test_a_killed_generative_run_asks_nothing_twice(bridges: Path) -> None:
     assert [[s["label"] for s in row["sentences"]] for row in rows] == [expected] * 6
 
 
-def test_failed_sentences_stay_in_their_record(bridges: Path, capsys: Capsys) -> None:
+def test_failed_sentences_stay_in_their_record(bridges: Path, capsys) -> None:
     def script(body: dict[str, Any]) -> Reply | str:
         return completion("no idea") if "pretty" in body["messages"][0]["content"] else correct(body)
 
@@ -299,7 +297,7 @@ def test_failed_sentences_stay_in_their_record(bridges: Path, capsys: Capsys) ->
     assert "It is pretty" in bridges.with_name("p.html").read_text()
 
 
-def test_a_dying_server_keeps_what_is_done(bridges: Path, capsys: Capsys) -> None:
+def test_a_dying_server_keeps_what_is_done(bridges: Path, capsys) -> None:
     asked: list[str] = []
 
     def script(body: dict[str, Any]) -> Reply | str:

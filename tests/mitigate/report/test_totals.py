@@ -63,9 +63,6 @@ def test_texts_by_hand() -> None:
     assert merge([(5, 8), (0, 2), (1, 3), (3, 4), (9, 9)]) == [(0, 4), (5, 8), (9, 9)]
     lines = {" a \n\n b ": "a b", "x" * 11: "x" * 9 + "…", "x" * 10: "x" * 10, "a" + " " * 100 + "b": "a…"}
     assert {text: one_line(text, 10) for text in lines} == lines
-
-
-def test_no_cell_breaks_a_markdown_table() -> None:
     assert table(["a", "b"], [[1234, "x | <b>\n[y](z) `c`"]]) == [
         "| a | b |", "|---|---|", "| 1,234 | x &#124; &lt;b&gt; &#91;y](z) &#96;c&#96; |",
     ]  # fmt: skip
