@@ -198,14 +198,12 @@ def test_several_edits_and_unchecked_sentences_in_anah_rows():
     assert (second["InternLM_answers"], second["GPT3.5_answers_D"]) == (["x", None], [None, None])
 
 
-def test_empty_data_set_is_exported(tmp_path):
+def test_empty_exports_and_stages_of_other_sources(tmp_path):
     from pyarrow import parquet
 
     assert export([], tmp_path) == {"anah": 0, "sentences": 0}
     assert parquet.read_schema(tmp_path / "sentences.parquet").names == list(SENTENCE_COLUMNS)
-
-
-def test_stage_of_another_source_is_refused(tmp_path):
+    # A stage of another source is refused.
     source, output = (write_rows(tmp_path / f"{topic}.jsonl", [{"topic": topic}]) for topic in "ab")
     with pytest.raises(UsageError, match=r"'topic' differs; delete the files of this stage and of all later ones"):
         run_stage(source, output, lambda: nullcontext(lambda rows: rows))
