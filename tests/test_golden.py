@@ -13,44 +13,16 @@ from pathlib import Path
 import pytest
 
 from mitigate.cli.main import main
+from tests.helpers.jsonl import read_rows
 
 ROOT = Path(__file__).parent.parent
 GOLDEN = Path(__file__).parent / "golden"
 
-# name → command lines; IN holds the inputs, OUT is a folder that the lines of one name share
-COMMANDS = {
-    "annotate": ["annotate --input examples/records.jsonl --output OUT/o.jsonl --html OUT/o.html"],
-    "annotate-bad-line": ["annotate --input IN/answers.jsonl --output OUT/o.jsonl"],
-    "annotate-one": ["annotate --question Q --reference IN/reference.txt --answer IN/answer.txt --json"],
-    "correct-delete": ["correct --input IN/answers.jsonl --output OUT/o.jsonl --delete --abstain-above 0.9"],
-    "best-of": ["best-of --input IN/several.jsonl --output OUT/o.jsonl"],
-    "calibrate": [
-        "calibrate --input IN/labelled.jsonl --output OUT/c.json",
-        "annotate --input IN/answers.jsonl --output OUT/o.jsonl --calibration OUT/c.json",
-    ],
-    "evaluate": ["evaluate --input IN/labelled.jsonl --annotator embedded --output OUT/o.json"],
-    "fewl": [
-        "fewl score --input IN/fewl.jsonl --output OUT/s.jsonl --similarity rouge-l --neighbours 2 --json",
-        "fewl rank --input OUT/s.jsonl --json --truth labels",
-        "fewl pick --input OUT/s.jsonl --output OUT/p.jsonl --json",
-    ],
-    "fewl-cosine": ["fewl score --input IN/fewl.jsonl --output OUT/s.jsonl --aggregation eq6 --neighbours 2"],
-    "fewl-benchmark": [
-        "fewl build-benchmark --input IN/chale.jsonl --output OUT/o.jsonl --answers 1 --embedding tfidf"
-    ],
-    "judge": ["judge --input IN/pairs.jsonl --output OUT/o.jsonl --similarity rouge-l --json"],
-    "preferences": [
-        "annotate --input IN/answers.jsonl --output OUT/a.jsonl",
-        "build-preferences --input OUT/a.jsonl --output OUT/o.jsonl",
-        "stats --input OUT/a.jsonl --resamples 100",
-    ],
-    "recipes": ["recipes"],
-    "usage": ["annotate", "annotate --input missing.jsonl --output OUT/o.jsonl", "run no/such", "fewl score --input x"],
-}
+# Name → command lines; IN holds the inputs, OUT is a folder that the lines of one name share.
+COMMANDS = json.loads((GOLDEN / "commands.json").read_text(encoding="utf-8"))
 
 
 def plain(text: str) -> str:
-    """Text without times and figures, which differ between runs and processors, and progress."""
     text = re.sub(r"\b\d+(\.\d+)?( sentences)?(/| )(s|seconds?)\b", "TIME", text)
     text = re.sub(r"\d+\.\d+(e-\d+)?", "N", text)  # figures are compared in the files
     lines = [line.rstrip() for line in text.splitlines()]
@@ -58,7 +30,6 @@ def plain(text: str) -> str:
 
 
 def run(lines: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, object]:
-    """Exit codes, what was printed and every JSON file written."""
     said = []
     for line in lines:
         try:
@@ -69,13 +40,10 @@ def run(lines: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, objec
         # Bars of loading are off unless another test of this process loaded a model before; slow work tells progress.
         told = [row for row in plain(shown.err).splitlines() if row and not re.match(r"Loading |\w+ing: \d", row)]
         said.append({"command": line, "exit": code, "out": plain(shown.out), "err": "\n".join(told)})
-    files = {
-        path.name: [json.loads(row) for row in path.read_text().splitlines()]
-        if path.suffix == ".jsonl"
-        else json.loads(path.read_text())
-        for path in sorted(Path("OUT").rglob("*.json*"))
-        if not path.name.endswith(".log.jsonl") and ".sqlite" not in path.name
-    }
+    paths = [
+        path for path in sorted(Path("OUT").rglob("*.json*")) if not re.search(r"\.log\.jsonl$|\.sqlite", path.name)
+    ]
+    files = {p.name: read_rows(p) if p.suffix == ".jsonl" else json.loads(p.read_text()) for p in paths}
     return json.loads(json.dumps(rounded({"said": said, "files": files})))
 
 
@@ -91,7 +59,6 @@ VARYING = {"seconds", "fingerprint", "annotator", "versions", "git", "started", 
 
 
 def differences(old: object, new: object, where: str = "") -> list[str]:
-    """Places where two results differ by more than the tolerance."""
     if isinstance(old, float | int) and isinstance(new, float | int) and not isinstance(old, bool):
         return [] if math.isclose(old, new, abs_tol=0.01) else [f"{where}: {old} is now {new}"]
     if isinstance(old, dict) and isinstance(new, dict):
@@ -102,9 +69,7 @@ def differences(old: object, new: object, where: str = "") -> list[str]:
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
-def test_output_is_unchanged(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_output_is_unchanged(name, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("OUT").mkdir()
     Path("IN").symlink_to(GOLDEN / "inputs")

@@ -44,16 +44,6 @@ FUNCTION_WORDS = frozenset(
     where which while who whom whose why will with within would yet you your yours
     """.split()
 )
-PERSONAL = frozenset("i i'd i'll i'm i've me mine my myself our ours us we you you'd you're your yours".split())
-HEDGES = frozenset(
-    "appear appears could likely may might perhaps possibly probably seem suggest suggested suggests".split()
-)
-EXTREMES = frozenset(
-    """
-    all always best completely entire every exclusively first highest largest last least lowest majority most never
-    none only smallest solely worst
-    """.split()
-)
 NUMBER_WORDS = dict(
     pair.split("=")
     for pair in """

@@ -68,18 +68,6 @@ def flawed_answer(rng: random.Random, question: Question, p_true: float = P_TRUE
     return " ".join(sentences)
 
 
-def true_answer(rng: random.Random, question: Question) -> str:
-    """What a good training text has: up to four true sentences, about what the document states."""
-    entity = question.entity
-    attributes = [a for a in ATTRIBUTES[entity.kind] if a in entity.document.places]
-    rng.shuffle(attributes)
-    sentences: list[str] = []
-    for attribute in attributes[: rng.randint(3, 4)]:
-        subject = "it" if sentences and rng.random() < 0.6 else entity.name
-        sentences.append(fill(rng.choice(ANSWERS[attribute]), subject, entity.facts))
-    return " ".join(sentences)
-
-
 def training_pairs(world: World, rounds: int = 26, seed: int = 0) -> list[tuple[str, str]]:
     """(question, flawed answer) pairs, all written anew: ``COPIES`` of an entity a round, shuffled."""
     rng = random.Random(f"pocket texts {seed}")

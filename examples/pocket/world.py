@@ -54,11 +54,6 @@ class Entity:
     document: Document
     rarity: str
 
-    @property
-    def undocumented(self) -> str:
-        """The attribute that the document leaves out."""
-        return next(a for a in ATTRIBUTES[self.kind] if a not in self.document.places)
-
 
 @dataclass(frozen=True)
 class World:

@@ -1,7 +1,5 @@
 """Operating points: sigmoid, prior, thresholds and verdicts by hand, the table, the file, the commands end to end."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace
@@ -15,75 +13,61 @@ from sklearn.linear_model import LogisticRegression
 from annotators import LABELS, load_annotator
 from annotators import operating as op
 from annotators.base import Annotator
-from annotators.operating import (
-    Calibration,
-    OperatingPoint,
-    corrected,
-    fit_calibration,
-    fit_sigmoid,
-    sigmoid,
-    thresholds,
-)
 from annotators.records import Edit, Fragment, SentenceAnnotation, Span
 from mitigate.cli.main import main
+from tests.helpers.jsonl import write_rows
 
 REFERENCE = "The lighthouse at Cape Farewell was built in {} by {} and stands {} metres high."
-POINT = OperatingPoint("p", 0.7, 0.8, 0.5, 0.5)
+POINT = op.OperatingPoint("p", 0.7, 0.8, 0.5, 0.5)
 
 
 def test_sigmoid_by_hand() -> None:
     # logit(0.8) = ln 4; slope 0.5 halves it: 1 / (1 + e^(−ln 2)) = 2/3. Intercept ln 3 alone: 3/4 at even odds.
-    assert sigmoid(np.array([0.8]), 0.5, 0.0)[0] == pytest.approx(2 / 3)
-    assert sigmoid(np.array([0.5]), 1.0, math.log(3))[0] == pytest.approx(3 / 4)
+    assert op.sigmoid(np.array([0.8]), 0.5, 0.0)[0] == pytest.approx(2 / 3)
+    assert op.sigmoid(np.array([0.5]), 1.0, math.log(3))[0] == pytest.approx(3 / 4)
 
 
-def test_fit_by_hand() -> None:
+def test_fit_by_hand_and_beside_scikit_learn() -> None:
     # Two shares, 0.2 and 0.8, thirty rows each; 9 of 30 and 21 of 30 supported. Platt's targets are t₊ = 31/32 and
     # t₋ = 1/32, so the fitted probabilities are (9·31/32 + 21·1/32) / 30 = 300/960 = 0.3125 and 0.6875.
     share = np.repeat([0.2, 0.8], 30)
     y = np.array([i < 9 for i in range(30)] + [i < 21 for i in range(30)])
-    slope, intercept = fit_sigmoid(share, y)
+    slope, intercept = op.fit_sigmoid(share, y)
     assert intercept == pytest.approx(0.0, abs=1e-8)
     assert slope == pytest.approx(math.log(0.6875 / 0.3125) / math.log(4))
-
-
-def test_fit_beside_scikit_learn() -> None:
     rng = np.random.default_rng(0)
     share = rng.uniform(0.01, 0.99, 4000)
-    y = rng.random(4000) < sigmoid(share, 0.6, -0.4)
-    slope, intercept = fit_sigmoid(share, y)
+    y = rng.random(4000) < op.sigmoid(share, 0.6, -0.4)
+    slope, intercept = op.fit_sigmoid(share, y)
     other = LogisticRegression(C=1e9).fit(np.log(share / (1 - share))[:, None], y)
     assert slope == pytest.approx(float(other.coef_[0, 0]), abs=0.01)  # Platt's targets differ by 1/2000
     assert intercept == pytest.approx(float(other.intercept_[0]), abs=0.01)
-
-
-def test_separable_rows_and_wrong_scores() -> None:
     share, y = np.repeat([0.2, 0.8], 30), np.repeat([False, True], 30)
-    assert sigmoid(np.array([0.2, 0.8]), *fit_sigmoid(share, y)) == pytest.approx([1 / 32, 31 / 32])  # finite
+    assert op.sigmoid(np.array([0.2, 0.8]), *op.fit_sigmoid(share, y)) == pytest.approx([1 / 32, 31 / 32])  # finite
     with pytest.raises(ValueError, match="a higher score does not mean supported"):
-        fit_sigmoid(share, ~y)
+        op.fit_sigmoid(share, ~y)
 
 
 def test_weights_count_as_repeated_rows() -> None:
     share, y = np.array([0.2, 0.4, 0.7, 0.9]), np.array([False, True, False, True])
     w = np.array([2.0, 1.0, 1.0, 3.0])  # of 7 rows; scaled to mean 1, Platt's targets stay those of 4 rows
     again = np.repeat(np.arange(4), w.astype(int))
-    plain = fit_sigmoid(share[again], y[again])
-    assert fit_sigmoid(share, y, w) == pytest.approx(plain)
+    plain = op.fit_sigmoid(share[again], y[again])
+    assert op.fit_sigmoid(share, y, w) == pytest.approx(plain)
     # a 3, b 1 row: 4 / (2 · 3) each of a's, 4 / (2 · 1) of b's
     assert op.equal_weights(["a", "b", "a", "a"]) == pytest.approx([2 / 3, 2, 2 / 3, 2 / 3])
 
 
 def test_prior_correction_by_hand() -> None:
     # From one hallucinated in two to one in five: the odds of supported grow by (0.8 / 0.2) / (0.5 / 0.5) = 4.
-    p = corrected(np.array([0.0, 0.5, 0.8, 1.0]), 0.5, 0.2)
+    p = op.corrected(np.array([0.0, 0.5, 0.8, 1.0]), 0.5, 0.2)
     assert p == pytest.approx([0, 4 / 5, 16 / 17, 1])
-    assert corrected(p, 0.2, 0.5) == pytest.approx([0, 0.5, 0.8, 1])
+    assert op.corrected(p, 0.2, 0.5) == pytest.approx([0, 0.5, 0.8, 1])
     # Flagged below support 0.3 and supported from 0.8 at even odds: odds 3/7 · 4 = 12/7 and 4 · 4.
     moved = POINT.at(0.2)
     assert (moved.flag_at, moved.support_at, moved.expected_rate) == pytest.approx((7 / 19, 16 / 17, 0.2))
     support = np.linspace(0.01, 0.99, 50)  # verdicts stay where they are
-    assert (moved.verdicts(corrected(support, 0.5, 0.2)) == POINT.verdicts(support)).all()
+    assert (moved.verdicts(op.corrected(support, 0.5, 0.2)) == POINT.verdicts(support)).all()
     with pytest.raises(ValueError, match="expected_rate: expected a rate of hallucination between 0 and 1, got 1"):
         POINT.at(1)
 
@@ -93,35 +77,34 @@ def test_thresholds_by_hand() -> None:
     # is half-way to −1. Of four ✗ one may pass, that at 2: the cut is half-way to 1. Between them three are unsure.
     z = np.array([-2.0, -1, 2, 3, -3, 0, 1, 2])
     y, w, support = np.arange(8) < 4, np.ones(8), 1 / (1 + np.exp(-z))
-    flag, passed = thresholds(support, y, w, 0.25, 0.25)
+    flag, passed = op.thresholds(support, y, w, 0.25, 0.25)
     assert (1 - flag, passed) == pytest.approx((1 / (1 + math.exp(1.5)), 1 / (1 + math.exp(-1.5))))
-    assert OperatingPoint("p", flag, passed).verdicts(support).tolist() == [1, -1, 0, 0, 1, -1, -1, 0]
+    assert op.OperatingPoint("p", flag, passed).verdicts(support).tolist() == [1, -1, 0, 0, 1, -1, -1, 0]
     # The ✓ at −2 weighs as much as the three others: with it, half of the ✓ would be flagged. Only −3 is.
-    assert 1 - thresholds(support, y, np.where(z == -2, 3.0, 1.0), 0.25, 0.25)[0] == pytest.approx(
-        1 / (1 + math.exp(2.5))
-    )
+    heavy = op.thresholds(support, y, np.where(z == -2, 3.0, 1.0), 0.25, 0.25)
+    assert 1 - heavy[0] == pytest.approx(1 / (1 + math.exp(2.5)))
     # No row may be flagged wrongly and none passed: nothing but −3, and nothing but 3.
-    assert thresholds(support, y, w, 0.0, 0.0) == pytest.approx((1 - 1 / (1 + math.exp(2.5)), 1 / (1 + math.exp(-2.5))))
-
-
-def test_crossing_thresholds_leave_none_unsure() -> None:
+    assert op.thresholds(support, y, w, 0.0, 0.0) == pytest.approx(
+        (1 - 1 / (1 + math.exp(2.5)), 1 / (1 + math.exp(-2.5)))
+    )
+    # They may cross: none is unsure then.
     # Two of four ✓ (1 and 2) may be flagged: cut 2.5; two of four ✗ (−1 and −2) may pass: cut −2.5. The middle is 0.
     z = np.array([1.0, 2, 3, 4, -1, -2, -3, -4])
-    flag, passed = thresholds(1 / (1 + np.exp(-z)), z > 0, np.ones(8), 0.5, 0.5)
+    flag, passed = op.thresholds(1 / (1 + np.exp(-z)), z > 0, np.ones(8), 0.5, 0.5)
     assert (flag, passed) == pytest.approx((0.5, 0.5))
-    assert op.UNSURE not in OperatingPoint("p", flag, passed).verdicts(np.linspace(0, 1, 101))
+    assert op.UNSURE not in op.OperatingPoint("p", flag, passed).verdicts(np.linspace(0, 1, 101))
 
 
 def test_judging_by_hand() -> None:
     # Shares stay. Row 0 has 0.25 of 0.8: flagged, since 0.75 ≥ 0.7; row 1 (0.4) neither, row 2 (0.9) supported.
     p = np.array([[0.2, 0.2, 0.4, 0.2], [0.4, 0.6, 0.0, 0.0], [0.9, 0.1, 0.0, 0.0], [0.1, 0.1, 0.1, 0.7]])
-    out, labels = Calibration("f", 1.0, 0.0, POINT).judge(p, np.array([0, 1, 1, 3]))
+    out, labels = op.Calibration("f", 1.0, 0.0, POINT).judge(p, np.array([0, 1, 1, 3]))
     assert labels.tolist() == [2, op.UNSURE, 0, 3]
     assert out == pytest.approx(p)
     # intercept ln 3 on row 1: odds 2/3 · 3 = 2; expected rate 0.2 besides: odds 2 · 4 = 8
-    out, labels = Calibration("f", 1.0, math.log(3), POINT).judge(p, np.array([0, 1, 1, 3]))
+    out, labels = op.Calibration("f", 1.0, math.log(3), POINT).judge(p, np.array([0, 1, 1, 3]))
     assert out[1] == pytest.approx([2 / 3, 1 / 3, 0, 0])
-    again, same = Calibration("f", 1.0, math.log(3), POINT.at(0.2)).judge(p, np.array([0, 1, 1, 3]))
+    again, same = op.Calibration("f", 1.0, math.log(3), POINT.at(0.2)).judge(p, np.array([0, 1, 1, 3]))
     assert again[1] == pytest.approx([8 / 9, 1 / 9, 0, 0])
     assert same.tolist() == labels.tolist()
 
@@ -135,7 +118,7 @@ def test_sentences_keep_what_their_verdict_needs() -> None:
     unchecked = SentenceAnnotation("a", 3, 4, "too_long")
     unscored = SentenceAnnotation("a", 3, 4, "checked", "supported")
     given = [sentence(0.1), unchecked, sentence(0.5), unscored, sentence(0.9)]
-    flagged, same, unsure, plain, supported = Calibration("f", 1.0, 0.0, POINT).apply(given)
+    flagged, same, unsure, plain, supported = op.Calibration("f", 1.0, 0.0, POINT).apply(given)
     assert (flagged.label, flagged.spans, flagged.correction) == ("contradictory", (Span(3, 4),), given[0].correction)
     assert (same, plain) == (unchecked, unscored)
     assert (unsure.status, unsure.label, unsure.spans, unsure.correction) == ("unsure", None, None, ())
@@ -145,8 +128,6 @@ def test_sentences_keep_what_their_verdict_needs() -> None:
 
 
 class Scored(Annotator):
-    """Its only score of "supported" is 0.5."""
-
     name, fingerprint = "scored", "own"
 
     def judge(self, sentences: Any) -> list[SentenceAnnotation]:
@@ -155,7 +136,7 @@ class Scored(Annotator):
 
 
 def test_any_annotator_with_scores_takes_one(tmp_path: Path) -> None:
-    asked, calibration = {"reference": "r", "answer": "It was built."}, Calibration("own", 1.0, 0.0, POINT)
+    asked, calibration = {"reference": "r", "answer": "It was built."}, op.Calibration("own", 1.0, 0.0, POINT)
     annotator = Scored().calibrated(calibration)
     record = annotator.annotate(**asked).to_dict()
     assert (record["coverage"], record["hallucination_rate"]) == (0.0, None)
@@ -193,22 +174,17 @@ def test_table_by_hand() -> None:
 
 
 def rows(n: int, noise: float = 0.0) -> tuple[list[dict[str, float]], list[str], list[str]]:
-    """Scores that are right but for some noise, and too sure of themselves."""
-    rng = np.random.default_rng(1)
-    scores, gold = [], []
-    for i in range(n):
-        supported = i % 2 == 0
-        seen = supported if rng.random() >= noise else not supported
-        share = 0.97 - 0.1 * rng.random() if seen else 0.03 + 0.1 * rng.random()
-        scores.append(dict(zip(LABELS, (share, 1 - share, 0.0, 0.0), strict=True)))
-        gold.append("supported" if supported else "unsupported")
-    return scores, gold, [f"g{i}" for i in range(n)]
+    rng = np.random.default_rng(0)
+    seen = (np.arange(n) % 2 == 0) ^ (rng.random(n) < noise)
+    share = np.where(seen, 0.97, 0.13) - 0.1 * rng.random(n)
+    scores = [dict(zip(LABELS, (p, 1 - p, 0.0, 0.0), strict=True)) for p in share.tolist()]
+    return scores, ["supported", "unsupported"] * (n // 2), [f"g{i}" for i in range(n)]
 
 
 def test_fit_holds_its_limits() -> None:
     scores, gold, groups = rows(400, noise=0.2)
     labels = ["supported" if s["supported"] > 0.5 else "contradictory" for s in scores]
-    calibration = fit_calibration(scores, labels, gold, groups, annotator="f")
+    calibration = op.fit_calibration(scores, labels, gold, groups, annotator="f")
     report, point = calibration.report, calibration.point
     assert report["ece_before"] > 0.05 > report["ece_after"]
     assert (report["n_supported"], report["n_hallucinated"]) == (200, 200)
@@ -220,24 +196,20 @@ def test_fit_holds_its_limits() -> None:
     assert report["table"]["true_flagged"]["value"] == pytest.approx(0.1, abs=0.04)  # on rows not fitted on
     # Noise of a fifth is more than two tenths: some are unsure. With a limit of a fifth and a bit, none is.
     assert report["table"]["unsure"]["value"] > 0.1
-    wide = fit_calibration(scores, labels, gold, groups, annotator="f", false_flags=0.3, false_passes=0.3)
+    wide = op.fit_calibration(scores, labels, gold, groups, annotator="f", false_flags=0.3, false_passes=0.3)
     assert wide.report["table"]["unsure"]["value"] == 0
     with pytest.raises(ValueError, match=r"at least 50 labelled factual rows.*got 49, 25 and 24"):
-        fit_calibration(scores[:49], labels[:49], gold[:49], groups[:49], annotator="f")
-
-
-def test_rows_called_no_fact_get_no_verdict() -> None:
+        op.fit_calibration(scores[:49], labels[:49], gold[:49], groups[:49], annotator="f")
     scores, gold, groups = rows(100)
-    labels: list[str | None] = ["supported" if s["supported"] > 0.5 else "contradictory" for s in scores]
-    labels[:50] = ["no_fact"] * 50
-    table = fit_calibration(scores, labels, gold, groups, annotator="f").report["table"]
-    assert table["false_flagged"]["value"] == table["true_supported"]["value"] == 0.5
+    silent = ["no_fact"] * 50 + ["supported" if s["supported"] > 0.5 else "contradictory" for s in scores[50:]]
+    table = op.fit_calibration(scores, silent, gold, groups, annotator="f").report["table"]
+    assert table["false_flagged"]["value"] == table["true_supported"]["value"] == 0.5  # no verdict where no fact
 
 
 def test_file(tmp_path: Path) -> None:
-    calibration = Calibration("f", 0.7, -0.1, POINT, {"n": 60})
+    calibration = op.Calibration("f", 0.7, -0.1, POINT, {"n": 60})
     calibration.save(tmp_path / "c.json")
-    assert Calibration.load(tmp_path / "c.json") == calibration
+    assert op.Calibration.load(tmp_path / "c.json") == calibration
     assert replace(calibration, point=POINT.at(0.2)).fingerprint != calibration.fingerprint
     assert replace(calibration, report={}).fingerprint == calibration.fingerprint
     row = json.loads((tmp_path / "c.json").read_text())
@@ -248,17 +220,12 @@ def test_file(tmp_path: Path) -> None:
     for bad in ("[]", "{", *(json.dumps({**row, **change}) for change in changes)):
         (tmp_path / "bad.json").write_text(bad)
         with pytest.raises(ValueError, match=r"bad\.json: expected .*fit it again"):
-            Calibration.load(tmp_path / "bad.json")
-
-
-# --- the commands ---------------------------------------------------------------------------------------
+            op.Calibration.load(tmp_path / "bad.json")
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Sixty labelled sentences; every second one has another year. Half as annotated records with gold labels."""
-    path = tmp_path_factory.mktemp("calibrate") / "my.jsonl"
-    lines = []
+    lines: list[dict[str, Any]] = []
     for i in range(60):
         reference = REFERENCE.format(1800 + i, "Robert Wilson", 20 + i)
         text = f"The lighthouse at Cape Farewell was built in {1800 + i + 500 * (i % 2)}."
@@ -268,8 +235,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
         else:
             sentences = [{"text": text, "gold": label}, {"text": "Not labelled."}, {"text": "Nor this.", "gold": None}]
             lines.append({"reference": reference, "answer": text, "sentences": sentences})
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-    return path
+    return write_rows(tmp_path_factory.mktemp("calibrate") / "my.jsonl", lines)
 
 
 def test_calibrate_then_annotate(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -279,9 +245,8 @@ def test_calibrate_then_annotate(data: Path, tmp_path: Path, capsys: pytest.Capt
     assert "60 factual and checked in 60 groups: 30 supported, 30 hallucinated" in printed
     assert "where 20 % are expected to be hallucinated" in printed
     plain = load_annotator("embedded").calibrated(None)
-    calibration = Calibration.load(out)
-    assert calibration.annotator == plain.fingerprint
-    assert calibration.report["data"][0]["file"] == "my.jsonl"
+    calibration = op.Calibration.load(out)
+    assert (calibration.annotator, calibration.report["data"][0]["file"]) == (plain.fingerprint, "my.jsonl")
     assert (calibration.point.name, calibration.point.expected_rate) == ("c", 0.2)
     annotator = load_annotator("embedded", calibration=out)
     assert annotator.fingerprint == calibration.fingerprint != plain.fingerprint
@@ -302,21 +267,6 @@ def test_calibrate_then_annotate(data: Path, tmp_path: Path, capsys: pytest.Capt
     replace(calibration, annotator="another").save(out)
     assert main(["annotate", *one, "--calibration", str(out)]) == 2
     assert "got one for another; fit it again with `mitigate calibrate" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--expected-rate", "1.5"], "--expected-rate: expected a number between 0 and 1, got 1.5"),
-        (["--false-flags", "0"], "--false-flags: expected a number between 0 and 1, got 0"),
-        (["--input", "nowhere.jsonl"], "cannot read nowhere.jsonl: no such file; --input takes a file of JSON Lines"),
-    ],
-)
-def test_wrong_options(
-    data: Path, tmp_path: Path, options: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["calibrate", "--input", str(data), "--output", str(tmp_path / "c.json"), *options]) == 2
-    assert message in capsys.readouterr().err
 
 
 def test_few_and_bad_rows(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,7 +1,5 @@
 """Published detectors by name: each equals its authors' documented call, computed here by hand on tiny checkpoints."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
@@ -17,7 +15,6 @@ from safetensors.torch import save_file
 from annotators import LABELS, load_annotator
 from annotators.operating import Calibration, OperatingPoint
 from annotators.published import HHEM_PROMPT, class_order, over_windows
-from mitigate.cli.main import main
 
 REFERENCE = "The bridge was opened in May 1902 by Queen Maud. It is 134 metres long."
 ANSWER = "The bridge was opened in 1902. It is 999 metres long! Anna Berg drew it."
@@ -47,19 +44,17 @@ def build_tokenizer(kind: str) -> Any:
     else:
         made = tk.Tokenizer(tk.models.BPE())
         made.pre_tokenizer = tk.pre_tokenizers.ByteLevel(add_prefix_space=False)
-        alphabet = tk.pre_tokenizers.ByteLevel.alphabet()
-        made.train_from_iterator(
-            TEXTS, tk.trainers.BpeTrainer(vocab_size=400, special_tokens=specials, initial_alphabet=alphabet)
-        )
+        letters = {"initial_alphabet": tk.pre_tokenizers.ByteLevel.alphabet(), "special_tokens": specials}
+        made.train_from_iterator(TEXTS, tk.trainers.BpeTrainer(vocab_size=400, **letters))
     ids = [(token, made.token_to_id(token)) for token in (start, end)]
     first = "" if t5 else f"{start} "
     single, pair = f"{first}$A {end}", f"{first}$A {end} $B:1 {end}:1"
     made.post_processor = tk.processors.TemplateProcessing(single=single, pair=pair, special_tokens=ids)
     names = ["input_ids", *(["token_type_ids"] if words else []), "attention_mask"]
+    more = {} if t5 else {"cls_token": start, "sep_token": end}
     return tf.PreTrainedTokenizerFast(
-        tokenizer_object=made, pad_token=pad, eos_token=end, unk_token=unk, model_input_names=names,
-        **({} if t5 else {"cls_token": start, "sep_token": end}),
-    )  # fmt: skip
+        tokenizer_object=made, pad_token=pad, eos_token=end, unk_token=unk, model_input_names=names, **more
+    )
 
 
 def save(
@@ -92,7 +87,6 @@ def save(
 
 @torch.no_grad()
 def chances(model: Any, **batch: Any) -> np.ndarray:
-    """What a model says of one input, (C,) or (T, C)."""
     return model(**batch).logits[0].softmax(-1).numpy()
 
 
@@ -100,14 +94,14 @@ CLAIM = "Bridge 37 was drawn by Anna Berg."
 SENTENCES = ["The bridge was opened in 1902.", "It is 999 metres long!", "Anna Berg drew it."]
 
 
-# --- each equals its documented call ---------------------------------------------------------------------------
+def judged(name: str) -> Any:
+    return zip(load_annotator(name).annotate(**RECORD).sentences, SENTENCES, strict=True)
 
 
 @pytest.mark.parametrize("kind", ["bert", "deberta-v2", "roberta", "modernbert"])
 def test_nli_equals_premise_and_hypothesis(kind: str, tmp_path: Path) -> None:
     model, tokenizer = save(tmp_path, kind, "SequenceClassification", id2label=NLI)
-    found = load_annotator(f"nli:{tmp_path}").annotate(**RECORD)
-    for sentence, own in zip(found.sentences, SENTENCES, strict=True):
+    for sentence, own in judged(f"nli:{tmp_path}"):
         p = chances(model, **tokenizer(REFERENCE, own, return_tensors="pt"))
         assert sentence.text == own
         assert sentence.label == ("contradictory", "supported", "unverifiable")[int(p.argmax())]
@@ -117,11 +111,9 @@ def test_nli_equals_premise_and_hypothesis(kind: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["roberta", "deberta-v2"])
 def test_minicheck_encoder_joins_by_end_token(kind: str, tmp_path: Path) -> None:
     model, tokenizer = save(tmp_path, kind, "SequenceClassification", num_labels=2)
-    found = load_annotator(f"minicheck:{tmp_path}").annotate(**RECORD)
-    for sentence, own in zip(found.sentences, SENTENCES, strict=True):
+    for sentence, own in judged(f"minicheck:{tmp_path}"):
         p = chances(model, **tokenizer(f"{REFERENCE}{tokenizer.eos_token}{own}", return_tensors="pt"))[1]
-        assert sentence.scores["supported"] == pytest.approx(p, abs=1e-5)
-        assert sentence.scores["unverifiable"] == pytest.approx(1 - p, abs=1e-5)
+        assert [sentence.scores[x] for x in ("supported", "unverifiable")] == pytest.approx([p, 1 - p], abs=1e-5)
         assert sentence.label == ("supported" if p > 0.5 else "unverifiable")
 
 
@@ -129,8 +121,7 @@ def test_minicheck_t5_reads_first_answer_token(tmp_path: Path) -> None:
     model, tokenizer = save(tmp_path, "t5", "Seq2SeqLM")
     no, yes = (tokenizer(text, add_special_tokens=False)["input_ids"][0] for text in ("0", "1"))
     assert (no, yes) == (4, 5)  # here; 3 and 209 in T5's own vocabulary
-    found = load_annotator(f"minicheck:{tmp_path}").annotate(**RECORD)
-    for sentence, own in zip(found.sentences, SENTENCES, strict=True):
+    for sentence, own in judged(f"minicheck:{tmp_path}"):
         batch = tokenizer(f"predict: {REFERENCE}</s>{own}", return_tensors="pt")
         with torch.no_grad():
             logits = model(**batch, decoder_input_ids=torch.zeros(1, 1, dtype=torch.long)).logits[0, 0]
@@ -145,8 +136,7 @@ def test_hhem_needs_no_remote_code(tmp_path: Path) -> None:
     save_file(weights, own_place / "model.safetensors", metadata={"format": "pt"})
     config = {"model_type": "HHEMv2Config", "auto_map": {"AutoConfig": "x.Y"}, "foundation": str(foundation)}
     (own_place / "config.json").write_text(json.dumps(config))
-    found = load_annotator(f"hhem:{own_place}").annotate(**RECORD)
-    for sentence, own in zip(found.sentences, SENTENCES, strict=True):
+    for sentence, own in judged(f"hhem:{own_place}"):
         asked = "<pad> Determine if the hypothesis is true given the premise?"
         batch = tokenizer(f"{asked}\n\nPremise: {REFERENCE}\n\nHypothesis: {own}", return_tensors="pt")
         assert batch["input_ids"][0, 0] == tokenizer.pad_token_id
@@ -199,23 +189,6 @@ def test_lettucedetect_marks_hallucinated_tokens(question: str | None, tmp_path:
     assert {s.label for s in found.sentences} == {"supported", "unverifiable"} or question is None
 
 
-def test_lettucedetect_equals_its_package(tmp_path: Path) -> None:
-    transformer = pytest.importorskip("lettucedetect.detectors.transformer", exc_type=ImportError)
-    lettuce(tmp_path)
-    detector = transformer.TransformerDetector(model_path=str(tmp_path))
-    for question in (RECORD["question"], None):
-        theirs = detector.predict([REFERENCE], ANSWER, question, output_format="spans")
-        tokens = detector.predict([REFERENCE], ANSWER, question)
-        found = load_annotator(f"lettucedetect:{tmp_path}").annotate(**{**RECORD, "question": question})
-        spans = [(span.start, span.end) for s in found.sentences for span in s.spans or ()]
-        assert (painted(spans) == painted((span["start"], span["end"]) for span in theirs)).all()
-        worst = max(s.scores["unverifiable"] for s in found.sentences)
-        assert worst == pytest.approx(max(token["prob"] for token in tokens), abs=1e-5)
-
-
-# --- windows, batches, what is not judged ------------------------------------------------------------------------
-
-
 def test_windows_keep_best_support_by_hand() -> None:
     chances = np.array([[0.2, 0.1, 0.7], [0.6, 0.3, 0.1], [0.1, 0.8, 0.1]])
     found, supporting, contradicting = over_windows(chances)
@@ -256,9 +229,8 @@ def test_lettucedetect_takes_each_tokens_best_window(tmp_path: Path) -> None:
     annotator = load_annotator(f"lettucedetect:{tmp_path}")
     readings = annotator._read([(LONG, CLAIM, "")])[0]
     assert len(readings) > 1
-    by_window = np.stack([
-        [r.chances[t, 1] for t, part in enumerate(r.encoding.sequence_ids(0)) if part == 1] for r in readings
-    ])  # fmt: skip
+    places = [[t for t, part in enumerate(r.encoding.sequence_ids(0)) if part == 1] for r in readings]
+    by_window = np.stack([r.chances[own, 1] for r, own in zip(readings, places, strict=True)])
     one = annotator.predict([{"reference": LONG, "sentence": CLAIM}])[0]
     assert one.scores["unverifiable"] == pytest.approx(by_window.min(0).max(), abs=1e-5)
     assert by_window.max() > by_window.min(0).max() + 1e-3
@@ -285,11 +257,10 @@ def test_what_no_model_need_read(tmp_path: Path) -> None:
     annotator = load_annotator(f"nli:{tmp_path}")
     texts = ["It is long.", "—", "🎉🎉", "long " * 40, "北京 是 首都"]
     rows = [("" if n == 0 else REFERENCE, text) for n, text in enumerate(texts)]
-    found = annotator.predict([{"reference": r, "sentence": s} for r, s in rows])
-    assert [(s.status, s.label) for s in found[:4]] == [
-        ("no_reference", None), ("checked", "no_fact"), ("checked", "no_fact"), ("too_long", None)
-    ]  # fmt: skip
-    assert found[4].status == "checked"  # any language is the model's business
+    *found, foreign = annotator.predict([{"reference": r, "sentence": s} for r, s in rows])
+    assert [s.status for s in found] == ["no_reference", "checked", "checked", "too_long"]
+    assert [s.label for s in found] == [None, "no_fact", "no_fact", None]
+    assert foreign.status == "checked"  # any language is the model's business
     assert annotator.languages is None
 
 
@@ -298,9 +269,6 @@ def test_control_tokens_in_texts_are_text(tmp_path: Path) -> None:
     annotator = load_annotator(f"minicheck:{tmp_path}")
     ids = annotator._encode("It is </s> long. \ud800", "<s>Anna", "")["input_ids"]
     assert [ids.count(annotator.tokenizer.convert_tokens_to_ids(t)) for t in ("<s>", "</s>")] == [1, 2]
-
-
-# --- labels, calibration, fingerprints, errors -------------------------------------------------------------------
 
 
 def test_class_names_in_any_order() -> None:
@@ -330,24 +298,13 @@ def test_calibration_moves_labels_and_spans(tmp_path: Path) -> None:
     lettuce(tmp_path)
     annotator = load_annotator(f"lettucedetect:{tmp_path}")
     plain = annotator.annotate(**RECORD)
-    kind = annotator.calibrated(
-        Calibration(annotator.fingerprint, 1.0, 8.0, OperatingPoint("x", 0.5, 0.5, 0.5, 0.5))
-    ).annotate(**RECORD)
+    trusting = Calibration(annotator.fingerprint, 1.0, 8.0, OperatingPoint("x", 0.5, 0.5, 0.5, 0.5))
+    kind = annotator.calibrated(trusting).annotate(**RECORD)
     assert any(s.spans for s in plain.sentences)
     for before, after in zip(plain.sentences, kind.sentences, strict=True):
         odds = np.log(before.scores["supported"] / before.scores["unverifiable"])
         assert after.scores["supported"] == pytest.approx(1 / (1 + np.exp(-odds - 8)), abs=1e-4)
         assert (after.label, after.spans) == ("supported", None)
-
-
-def test_commands_take_the_name(tmp_path: Path) -> None:
-    save(tmp_path / "nli", "bert", "SequenceClassification", id2label=NLI)
-    (tmp_path / "in.jsonl").write_text(json.dumps(RECORD) + "\n", encoding="utf-8")
-    name, (given, out) = f"nli:{tmp_path / 'nli'}", (str(tmp_path / f"{n}.jsonl") for n in ("in", "out"))
-    assert main(["annotate", "--annotator", name, "--input", given, "--output", out]) == 0
-    row = json.loads((tmp_path / "out.jsonl").read_text(encoding="utf-8"))
-    assert row["annotator"] == load_annotator(name).who
-    assert [s["text"] for s in row["sentences"]] == SENTENCES
 
 
 def test_fingerprint_is_of_the_checkpoint(tmp_path: Path) -> None:
@@ -372,31 +329,25 @@ def test_hub_id_is_its_commit_in_any_cache(tmp_path: Path, monkeypatch: pytest.M
     assert found[0] == found[1] != found[2]
 
 
-def test_no_such_model_says_so(tmp_path: Path) -> None:
+def test_wrong_models_are_refused(tmp_path: Path) -> None:
     for name in (f"nli:{tmp_path / 'none'}", "minicheck:no-such/model", f"hhem:{tmp_path}"):
         with pytest.raises(OSError, match=f"annotator '{name}': expected a folder or hub id"):
             load_annotator(name)
-    with pytest.raises(ValueError, match="expected nli:ID, lettucedetect:ID"):
-        load_annotator("nli:")
-
-
-def test_wrong_models_are_refused(tmp_path: Path) -> None:
     save(tmp_path / "three", "bert", "SequenceClassification", num_labels=3)
-    with pytest.raises(ValueError, match="expected a model of two classes, got 3"):
-        load_annotator(f"minicheck:{tmp_path / 'three'}")
-    with pytest.raises(ValueError, match="trained BertForTokenClassification, as lettucedetect is, but config"):
-        load_annotator(f"lettucedetect:{tmp_path / 'three'}")
     save(tmp_path / "base", "bert", "MaskedLM")
-    with pytest.raises(ValueError, match=r"weights are missing: bert\.pooler.*classifier\.bias"):
-        load_annotator(f"nli:{tmp_path / 'base'}")
-    with pytest.raises(ValueError, match="labels: for nli:ID only"):
-        load_annotator(f"minicheck:{tmp_path / 'three'}", labels=["a", "b"])
-    with pytest.raises(ValueError, match="cache: for annotators named generative"):
-        load_annotator(f"nli:{tmp_path / 'three'}", cache="x")
     save(tmp_path / "t5", "t5", "Seq2SeqLM")
     build_tokenizer("bert").save_pretrained(tmp_path / "t5")
-    with pytest.raises(ValueError, match="expected a tokenizer with the pieces ▁ and ▁1"):
-        load_annotator(f"minicheck:{tmp_path / 't5'}")
+    for name, options, message in (
+        ("nli:", {}, "expected nli:ID, lettucedetect:ID"),
+        (f"minicheck:{tmp_path}/three", {}, "expected a model of two classes, got 3"),
+        (f"lettucedetect:{tmp_path}/three", {}, "trained BertForTokenClassification, as lettucedetect is, but config"),
+        (f"nli:{tmp_path}/base", {}, r"weights are missing: bert\.pooler.*classifier\.bias"),
+        (f"minicheck:{tmp_path}/three", {"labels": ["a", "b"]}, "labels: for nli:ID only"),
+        (f"nli:{tmp_path}/three", {"cache": "x"}, "cache: for annotators named generative"),
+        (f"minicheck:{tmp_path}/t5", {}, "expected a tokenizer with the pieces ▁ and ▁1"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            load_annotator(name, **options)
     (tmp_path / "three" / "model.safetensors").unlink()
     with pytest.raises(OSError, match=r"safetensors weights"):
         load_annotator(f"nli:{tmp_path / 'three'}")

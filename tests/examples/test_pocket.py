@@ -5,13 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from annotators.base import Annotator
 from examples.pocket import Document, Entity, Oracle, World, build_world, lm
 from examples.pocket.__main__ import main
 from examples.pocket.make import write_questions
 from examples.pocket.phrases import ANSWERS, DOCUMENTS, HELD_OUT_QUESTIONS, PAIRS, QUESTIONS
 from examples.pocket.pools import ATTRIBUTES, KINDS, POOLS
-from examples.pocket.texts import ask, flawed_answer, questions, training_pairs, true_answer
+from examples.pocket.texts import ask, flawed_answer, questions, training_pairs
 from examples.pocket.world import slots
 from tests.helpers.jsonl import read_rows
 
@@ -39,23 +38,17 @@ def world() -> World:
     return build_world(seed=5, n_per_kind=12)
 
 
-def test_same_seed_same_world(world: World) -> None:
+def test_world_is_whole_and_the_same_by_seed(world: World) -> None:
     again = build_world(seed=5, n_per_kind=12)
-    assert again == world
-    assert again.fingerprint == world.fingerprint
+    assert (again, again.fingerprint) == (world, world.fingerprint)
     assert build_world(seed=6, n_per_kind=12).fingerprint != world.fingerprint
     assert training_pairs(world, rounds=1) == training_pairs(again, rounds=1)
     with pytest.raises(ValueError, match="n_per_kind: expected 1 to 144, got 0"):
         build_world(n_per_kind=0)
-
-
-def test_world_is_whole(world: World) -> None:
     assert len({e.name for e in world.entities}) == len(world.by_document) == 48
     assert {e.rarity for e in world.entities} == {"common", "middling", "rare"}
     for entity in world.entities:
-        assert set(entity.facts) == set(ATTRIBUTES[entity.kind])
-        assert len(entity.document.places) == 5
-        assert entity.undocumented not in entity.document.places
+        assert (set(entity.facts), len(entity.document.places)) == (set(ATTRIBUTES[entity.kind]), 5)
         for attribute, (a, b) in entity.document.places.items():
             assert entity.facts[attribute] in entity.document.text[a:b]
 
@@ -72,21 +65,16 @@ def test_answers_and_documents_share_no_wording() -> None:
 
 @pytest.mark.parametrize(("sentence", "label"), [
     ("Brendal lies on the river Orvel.", "supported"),
-    ("It lies on the river Orvel.", "supported"),
     ("The town was founded by Ada Brenn.", "supported"),
-    ("Ada Brenn founded it.", "supported"),
     (RIVER, "supported"),  # word for word from the document
-    ("Brendal is a town of a few thousand people.", "supported"),
     ("Ada Brenn chose the spot because the Orvel could be forded there.", "supported"),
     ("Ada Brenn chose the spot because the Skarn could be forded there.", "contradictory"),  # one of two
     ("Brendal lies on the river Skarn.", "contradictory"),
     ("It was founded by Tobin Harle.", "contradictory"),
     ("It is known for making bells.", "unverifiable"),  # true, but the document is silent
-    ("It is known for making kites.", "unverifiable"),
     ("The Kroscope is made of tin.", "unverifiable"),  # true of another entity
     ("It is made of tin.", "unverifiable"),  # no attribute of a town
     ("Zanbel lies on the river Orvel.", "unverifiable"),  # nothing has that name
-    ("It lies on the river plum pie.", "unverifiable"),
     ("It lies on the river Orv", "unverifiable"),  # cut off
     ("I do not know about its river.", "no_fact"),
     ("Here is what I know about Brendal.", "no_fact"),
@@ -110,24 +98,16 @@ def test_oracle_gives_evidence_and_corrections() -> None:
     assert annotation.record["question"] == "What is Brendal?"
     assert "simulated" in annotation.annotator["name"]
     assert all(answer[s.start : s.end] == s.text for s in annotation.sentences)
-
-
-def test_oracle_finds_entities_in_other_texts() -> None:
-    oracle: Annotator = Oracle(HAND_MADE)
     row = {"sentence": "It lies on the river Orvel."}
-    found = oracle.predict([{**row, "reference": r} for r in ("A note about Brendal.", "Nothing.", " ")])
+    found = Oracle(HAND_MADE).predict([{**row, "reference": r} for r in ("A note about Brendal.", "Nothing.", " ")])
     assert [(s.status, s.label) for s in found] == [("checked", "supported"), ("failed", None), ("no_reference", None)]
 
 
 def test_oracle_reads_every_wording(world: World) -> None:
-    """True answers hold no contradiction, false ones nothing supported, documents nothing but supported."""
     oracle, rng = Oracle(world), random.Random(1)
     for entity in world.entities:
         document = entity.document.text
         assert {s.label for s in oracle.annotate(reference=document, answer=document).sentences} == {"supported"}
-        true = oracle.annotate(reference=document, answer=true_answer(rng, ask(rng, entity, held_out=False))).sentences
-        assert {s.label for s in true} == {"supported"}
-        assert len(true) in (3, 4)
         for p_true, allowed in ((1.0, {"supported"}), (0.0, {"contradictory"})):
             answer = flawed_answer(rng, ask(rng, entity, held_out=True), p_true)
             found = oracle.annotate(reference=document, answer=answer).sentences
@@ -135,12 +115,8 @@ def test_oracle_reads_every_wording(world: World) -> None:
             for s in found:
                 claims = oracle.claims(s.text)
                 assert claims is not None
-                if not claims:
-                    assert s.label == "no_fact"
-                elif claims[0][1] == entity.undocumented:
-                    assert s.label == "unverifiable"
-                else:
-                    assert s.label in allowed
+                silent = claims and claims[0][1] not in entity.document.places
+                assert s.label in ({"unverifiable"} if silent else allowed if claims else {"no_fact"})
 
 
 def test_folder_holds_what_a_recipe_takes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -157,7 +133,6 @@ def test_folder_holds_what_a_recipe_takes(tmp_path: Path, capsys: pytest.Capture
     asked = {name: {row["question"] for row in found} for name, found in rows.items()}
     assert not asked["train"] & asked["trained_on"]
     assert all(row["reference"] in small.by_document for found in rows.values() for row in found)
-
     assert main(["run", "any", "--world", str(tmp_path)]) == 2
     assert f"no world in {tmp_path}; first: python -m examples.pocket --world" in capsys.readouterr().err
 
@@ -174,7 +149,8 @@ def test_recipes_take_the_folder(name: str, tmp_path: Path, monkeypatch: pytest.
 
 
 def test_language_model_learns(world: World, tmp_path) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     torch.set_num_threads(1)
     pairs = training_pairs(world, rounds=3)[::2]
     tokenizer = lm.build_tokenizer([text for pair in pairs for text in pair], vocabulary=600)
@@ -194,8 +170,7 @@ def test_language_model_learns(world: World, tmp_path) -> None:
     assert not list(tmp_path.glob("*.bin"))
 
 
-def test_chat_template_is_what_training_saw(world: World) -> None:
-    pytest.importorskip("torch")
+def test_chat_template_is_what_training_saw() -> None:
     tokenizer = lm.build_tokenizer(["Tell me about Brendal. It has red roofs."], vocabulary=300)
     chat = [{"role": "user", "content": "Tell me."}, {"role": "assistant", "content": "It has red roofs."}]
     prompt = tokenizer.apply_chat_template(chat[:1], tokenize=False, add_generation_prompt=True)

@@ -8,19 +8,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from annotators.generative.tagged import (
-    FAILURES,
-    ParseFailure,
-    Tagged,
-    locate_fragments,
-    locate_words,
-    neutral,
-    parse_facts,
-    parse_points,
-    parse_tagged,
-    parse_type,
-    write_tagged,
-)
+from annotators.generative import tagged as tags
 from mitigate.cli.fewl import check_record
 from mitigate.io import Line, check_annotation_input, dump_line, parse_line, rejected_row
 from mitigate.labels import check_labelled
@@ -33,65 +21,56 @@ def records(data: bytes) -> None:
     for check in CHECKS:
         record, problems = parse_line(data, check)
         if record is None:
-            if not problems:
-                raise AssertionError("refused without a reason")
+            assert problems, "refused without a reason"
             row = rejected_row(Path("x"), Line(1, data, None, problems))
-            if parse_line(dump_line(row).rstrip(b"\n"), lambda _: [])[0] != row:
-                raise AssertionError("the row of the rejected file can't be read")
+            assert parse_line(dump_line(row).rstrip(b"\n"), lambda _: [])[0] == row, "a rejected row can't be read"
             "".join(map(str, problems)).encode("utf-8", "surrogatepass")
         else:
-            if problems:
-                raise AssertionError("taken with problems")
+            assert not problems, "taken with problems"
             written = dump_line(record)
-            if written.count(b"\n") != 1 or parse_line(written.rstrip(b"\n"), check)[0] != record:
-                raise AssertionError("not the same record when written and read again")
+            assert written.count(b"\n") == 1
+            assert parse_line(written.rstrip(b"\n"), check)[0] == record, "not the same when written and read again"
             json.loads(written)
 
 
 def tagged(data: bytes) -> None:
     """A reply, a reference and a sentence, divided by a zero byte: read and placed, or failed by name."""
     reply, reference, sentence, *_ = [*data.decode("utf-8", "replace").split("\x00"), "", ""]
-    for parse in (parse_tagged, parse_facts, parse_points, parse_type):
+    for parse in (tags.parse_tagged, tags.parse_facts, tags.parse_points, tags.parse_type):
         for sources in ((), (reference, sentence)):
             try:
-                found = parse(reply) if parse is parse_points else parse(reply, sources)  # type: ignore[operator]
-            except ParseFailure as failure:
-                if failure.name not in FAILURES:
-                    raise AssertionError(f"unnamed failure {failure.name}") from failure
+                found = parse(reply) if parse is tags.parse_points else parse(reply, sources)  # type: ignore[operator]
+            except tags.ParseFailure as failure:
+                if failure.name not in tags.FAILURES:
+                    raise
                 continue
-            if isinstance(found, Tagged):
+            if isinstance(found, tags.Tagged):
                 check_places(found, reference, sentence)
                 check_span(found.type_span, reply)
                 read_back(found)
 
 
 def check_span(span: tuple[int, int], text: str) -> None:
-    if not 0 <= span[0] <= span[1] <= len(text):
-        raise AssertionError(f"span {span} outside of {len(text)} characters")
+    assert 0 <= span[0] <= span[1] <= len(text), f"span {span} outside of {len(text)} characters"
 
 
-def check_places(found: Tagged, reference: str, sentence: str) -> None:
-    """Offsets point at what they say."""
-    pieces, _ = locate_fragments(found.fragments, reference, [(0, len(reference))])
+def check_places(found: tags.Tagged, reference: str, sentence: str) -> None:
+    pieces, _ = tags.locate_fragments(found.fragments, reference, [(0, len(reference))])
     for piece in pieces:
         check_span((piece.start, piece.end), reference)
-        if reference[piece.start : piece.end] != piece.text:
-            raise AssertionError("a fragment is not what stands at its offsets")
+        assert reference[piece.start : piece.end] == piece.text, "a fragment is not what stands at its offsets"
     for wanted, _ in found.corrections:
-        place = locate_words(wanted, sentence)
+        place = tags.locate_words(wanted, sentence)
         if place is not None:
             check_span(place, sentence)
-            if place[0] == place[1]:
-                raise AssertionError("a correction of nothing")
+            assert place[0] < place[1], "a correction of nothing"
 
 
-def read_back(found: Tagged) -> None:
-    """What was understood can be written, and is then understood alike."""
+def read_back(found: tags.Tagged) -> None:
     if found.label == "no_fact":
         return
-    again = parse_tagged(write_tagged(found.label, [neutral(f) for f in found.fragments], (), "en"))
-    if again.label != found.label:
-        raise AssertionError("another label when written and read again")
+    again = tags.parse_tagged(tags.write_tagged(found.label, [tags.neutral(f) for f in found.fragments], (), "en"))
+    assert again.label == found.label, "another label when written and read again"
 
 
 TARGETS: dict[str, Callable[[bytes], None]] = {"records": records, "tagged": tagged}

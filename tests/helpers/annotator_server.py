@@ -1,10 +1,9 @@
 # ruff: noqa: E501  (tables)
 """A server that plays an annotating model: a correct one, a sloppy one and a hostile one, in both protocols and languages.
 
-The correct one judges by rule what stands between the marks of our own prompts: a sentence that the document holds word
-for word is supported, one that it holds but for its numbers is contradictory, one ending in "!" states no fact, the
-rest can't be verified. The sloppy one says the same in every form that a reader must take; the hostile one sends what
-servers and models send on a bad day, and on some days the truth.
+The correct one judges as `ExactAnnotator` of `standin.py` does, by what stands between the marks of our own prompts. The
+sloppy one says the same in every form that a reader must take; the hostile one sends what servers and models send on a
+bad day, and on some days the truth.
 """
 
 import hashlib
@@ -30,7 +29,6 @@ GAP = "[…]"
 
 
 def input_of(body: dict[str, Any], name: str) -> str | None:
-    """What the last message that has it holds between the marks of an input."""
     for message in reversed(body["messages"]):
         for mark in MARKS[name]:
             if found := re.search(rf"<{mark}>\n(.*?)\n</{mark}>", message["content"], re.DOTALL):
@@ -43,7 +41,6 @@ def language_of(body: dict[str, Any]) -> str:
 
 
 def verdict(sentence: str, document: str) -> tuple[str, str, list[tuple[str, str]]]:
-    """Label, fragment ("" without one), corrections."""
     if sentence.endswith(("!", "！")):
         return "no_fact", "", []
     for line in re.split(r"(?<=[.。])\s*", document.replace(GAP, "")):
@@ -57,18 +54,14 @@ def verdict(sentence: str, document: str) -> tuple[str, str, list[tuple[str, str
 
 
 def correct(body: dict[str, Any]) -> str:
-    """The reply of a model that does as it is told."""
     sentence, document, language = input_of(body, "sentence"), input_of(body, "document"), language_of(body)
     assert sentence is not None
     label, fragment, changes = verdict(sentence, document or "")
     chinese = language == "zh"
     turn = sum(message["role"] == "user" for message in body["messages"])
-    if turn == 1 and (
-        "<Facts Present>" in body["messages"][0]["content"] or "<有事实>" in body["messages"][0]["content"]
-    ):
-        if label == "no_fact":
-            return "<无事实>" if chinese else "<No Facts>"
-        return "<有事实>" if chinese else "<Facts Present>"
+    if turn == 1 and re.search("<Facts Present>|<有事实>", body["messages"][0]["content"]):
+        none, some = ("<无事实>", "<有事实>") if chinese else ("<No Facts>", "<Facts Present>")
+        return none if label == "no_fact" else some
     if turn == 2:
         return fragment or ("<无参考信息>" if chinese else "<No Reference Information>")
     if turn == 3:
@@ -96,7 +89,6 @@ SLIPS: tuple[Callable[[str], str], ...] = (
 
 
 def sloppy(body: dict[str, Any]) -> str:
-    """The correct reply, in one of the forms of ``SLIPS``."""
     return SLIPS[_draw(body) % len(SLIPS)](correct(body))
 
 
@@ -128,8 +120,6 @@ def _draw(body: dict[str, Any]) -> int:
 
 
 def annotating(play: Callable[[dict[str, Any]], str | Reply]) -> AbstractContextManager[Server]:
-    """Serve one of the models above on a free port until the block ends."""
-
     def script(body: dict[str, Any]) -> Reply:
         reply = play(body)
         return reply if isinstance(reply, Reply) else completion(reply)

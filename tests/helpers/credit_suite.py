@@ -44,8 +44,6 @@ def sentences(text: str) -> list[tuple[int, int]]:
 
 @dataclass
 class Kind:
-    """A tokenizer and how to read its vocabulary."""
-
     name: str
     core: Any
     special: int
@@ -58,16 +56,13 @@ class Kind:
         entries = [self.core.id_to_token(i) for i in ids]
         if self.name in ("byte-level BPE", "SentencePiece BPE"):
             table = {c: b for b, c in _byte_characters().items()}
-            chunks = [
-                b""
-                if i in self.skipped
-                else bytes(table[c] for c in entry)
-                if self.name == "byte-level BPE"
-                else bytes([int(entry[3:5], 16)])
-                if entry.startswith("<0x")
-                else entry.replace("▁", " ").encode()
-                for i, entry in zip(ids, entries, strict=True)
-            ]
+
+            def bytes_of(entry: str) -> bytes:
+                if self.name == "byte-level BPE":
+                    return bytes(table[c] for c in entry)
+                return bytes([int(entry[3:5], 16)]) if entry.startswith("<0x") else entry.replace("▁", " ").encode()
+
+            chunks = [b"" if i in self.skipped else bytes_of(e) for i, e in zip(ids, entries, strict=True)]
             whole = b"".join(chunks)
             skip = 1 if self.name == "SentencePiece BPE" and whole.startswith(b" ") else 0
             owner = _character_of_each_byte(whole[skip:], text)
@@ -133,18 +128,12 @@ def _character_of_each_byte(whole: bytes, text: str) -> list[int]:
 
 def _byte_characters() -> dict[int, str]:
     """GPT-2's table from byte to printable character."""
-    keep = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    table = {b: chr(b) for b in keep}
-    table.update({b: chr(256 + n) for n, b in enumerate(b for b in range(256) if b not in table)})
-    return table
+    table = {b: chr(b) for b in (*range(33, 127), *range(161, 173), *range(174, 256))}
+    return table | {b: chr(256 + n) for n, b in enumerate(b for b in range(256) if b not in table)}
 
 
 def kinds() -> list[Kind]:
-    """Byte-level BPE, SentencePiece BPE with byte fallback, Unigram with Metaspace, and WordPiece.
-
-    Three are trained on the suite's own texts. The SentencePiece BPE is written by hand: few words, the rest
-    characters and bytes.
-    """
+    """Three tokenizers trained on these texts; the SentencePiece BPE is written by hand: few words, then bytes."""
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
     corpus = (ENGLISH + CHINESE + MIXED) * 2
@@ -153,10 +142,8 @@ def kinds() -> list[Kind]:
     byte_level.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     byte_level.decoder = decoders.ByteLevel()
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    byte_level.train_from_iterator(
-        corpus, trainers.BpeTrainer(initial_alphabet=alphabet, special_tokens=["<eos>"], **trained)
-    )
-
+    bpe = trainers.BpeTrainer(initial_alphabet=alphabet, special_tokens=["<eos>"], **trained)
+    byte_level.train_from_iterator(corpus, bpe)
     fallback = [f"<0x{b:02X}>" for b in range(256)]
     vocabulary = {t: i for i, t in enumerate(["<eos>", "<unk>", *fallback, "▁", *"abcdefghijklmnopqrstuvwxyz.!?"])}
     merges = [("t", "h"), ("th", "e"), ("▁", "the"), ("i", "n"), ("▁", "in"), ("e", "r"), ("▁", "i"), ("▁i", "s")]
@@ -168,14 +155,11 @@ def kinds() -> list[Kind]:
         [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
     )
     sentencepiece.add_special_tokens(["<eos>"])
-
     unigram = Tokenizer(models.Unigram())
     unigram.pre_tokenizer = pre_tokenizers.Metaspace()
     unigram.decoder = decoders.Metaspace()
-    unigram.train_from_iterator(
-        corpus, trainers.UnigramTrainer(special_tokens=["<eos>", "<unk>"], unk_token="<unk>", **trained)
-    )
-
+    pieces = trainers.UnigramTrainer(special_tokens=["<eos>", "<unk>"], unk_token="<unk>", **trained)
+    unigram.train_from_iterator(corpus, pieces)
     wordpiece = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     wordpiece.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     wordpiece.decoder = decoders.WordPiece(cleanup=False)

@@ -14,18 +14,7 @@ HOSTILE = (
     "{{value}} `backtick` &amp; \u202egnissim\u202c \u2066in\u2069 \u200f. <a href=javascript:window.hacked=4>x</a> "
     '" onclick="window.hacked=5. Ünïcode 文字 🙂.\n\n\tTab and  two spaces.'
 )
-CONTRAST = """() => {
-  const parts = (c) => c.match(/[\\d.]+/g).slice(0, 3).map(Number);
-  const light = (c) => { const [r, g, b] = parts(c).map(v => v / 255).map(
-    v => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4); return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
-  const ground = (e) => { for (; e; e = e.parentElement) { const c = getComputedStyle(e).backgroundColor;
-    if (!/rgba\\(.*, 0\\)|transparent/.test(c)) return c; } return 'rgb(255,255,255)'; };
-  return Array.from(document.querySelectorAll(
-      '#annotated .s, #annotated .legend li .tag, #annotated small'))
-    .map(e => { const [a, b] = [light(getComputedStyle(e).color), light(ground(e))];
-      return [e.className, (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05)]; });
-}"""  # Source: WCAG 2.2, relative luminance and contrast ratio
-
+CONTRAST = Path(__file__).with_name("contrast.js").read_text(encoding="utf-8")
 FILLED = "Array.from(document.querySelectorAll('textarea')).every(e => e.value || !e.offsetParent)"
 
 
@@ -46,7 +35,6 @@ class Slow(RuleAnnotator):
 
 
 def write_run(folder: Path) -> Path:
-    """A run folder with a curve, a half-written line and one question before and after."""
     rows = [{"step": i, "reward": i / 2, "factuality/hallucination_rate": None if i == 1 else 0.5} for i in range(3)]
     with write_rows(folder / "metrics.jsonl", rows).open("a") as file:
         file.write('{"step": 3, "rew')

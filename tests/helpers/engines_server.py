@@ -12,7 +12,6 @@ from typing import Any
 
 
 def user(text: str) -> list[dict[str, str]]:
-    """A chat of one message."""
     return [{"role": "user", "content": text}]
 
 
@@ -30,7 +29,6 @@ class Reply:
 
 
 def completion(*texts: str | None, finish: str = "stop", logprobs: Any = None) -> Reply:
-    """A good reply with these texts."""
     shared = {"finish_reason": finish, "logprobs": logprobs}
     choices = [{"index": i, "message": {"role": "assistant", "content": t}, **shared} for i, t in enumerate(texts)]
     usage = {"prompt_tokens": 7, "completion_tokens": 3 * len(texts), "total_tokens": 7 + 3 * len(texts)}
@@ -39,13 +37,10 @@ def completion(*texts: str | None, finish: str = "stop", logprobs: Any = None) -
 
 
 def error(status: int, message: str = "no", *, code: str | None = None, retry_ms: int = 5) -> Reply:
-    """An error reply in OpenAI's form; retries come after ``retry_ms`` milliseconds."""
     return Reply({"error": {"message": message, "code": code}}, status, headers={"retry-after-ms": str(retry_ms)})
 
 
 class Server:
-    """What was asked, and how many requests were in flight at most."""
-
     def __init__(self, script: Callable[[dict[str, Any]], Reply]) -> None:
         self.script = script
         self.requests: list[dict[str, Any]] = []
@@ -72,7 +67,6 @@ class Server:
 
 @contextmanager
 def serving(script: Callable[[dict[str, Any]], Reply]) -> Iterator[Server]:
-    """Serve ``script`` (request body → reply) on a free port until the block ends."""
     server = Server(script)
 
     class Handler(BaseHTTPRequestHandler):

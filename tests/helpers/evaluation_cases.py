@@ -14,8 +14,7 @@ class StandIn(Annotator):
     An id that ends in a status ("4 too_long") gives a row that was not checked.
     """
 
-    name = "stand-in"
-    fingerprint = "f00d"
+    name, fingerprint = "stand-in", "f00d"
 
     def __init__(self) -> None:
         self.seen: list[Mapping[str, Any]] = []
@@ -64,15 +63,10 @@ def linked_data(folder: Path) -> list[Path]:
     shared, far = "One document about both.", "Another document."
     a = [{"id": "a", "reference": shared, "sentence": "Claim a.", "label": "supported"}]
     b = [{"id": "b", "reference": far, "sentence": "Claim b.", "label": "unsupported"}]
-    c = [
-        {"id": "c1", "reference": shared, "answer": "The same answer.", "errors": []},
-        {"id": "c2", "reference": far, "answer": "the same  ANSWER."},
-    ]
+    c = [{"id": "c1", "reference": shared, "answer": "The same answer.", "errors": []}]
+    c.append({"id": "c2", "reference": far, "answer": "the same  ANSWER."})
     for i in range(40):
         a.append({"id": f"a{i}", "reference": f"Text {i}.", "sentence": f"A {i}.", "label": "supported"})
         b.append({"id": f"b{i}", "reference": f"Text {i} of b.", "sentence": f"B {i}.", "label": "unsupported"})
-    return [
-        write_rows(folder / "sentences" / "a.jsonl", a),
-        write_rows(folder / "binary" / "b.jsonl", b),
-        write_rows(folder / "spans" / "c.jsonl", c),
-    ]
+    files = {"sentences/a.jsonl": a, "binary/b.jsonl": b, "spans/c.jsonl": c}
+    return [write_rows(folder / name, rows) for name, rows in files.items()]

@@ -34,7 +34,6 @@ def labels_of(judged: list[Any]) -> list[list[str | None]]:
 
 
 def check_offsets(record: dict[str, Any]) -> None:
-    """Every offset of an output record holds what it says."""
     for sentence in record["sentences"]:
         assert record["answer"][sentence["start"] : sentence["end"]] == sentence["text"]
         assert (sentence["label"] is None) == (sentence["status"] != "checked")

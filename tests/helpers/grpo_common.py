@@ -27,7 +27,6 @@ def tiny_tokenizer() -> Any:
 
 
 def tiny_model(vocabulary: int, seed: int = 0) -> Any:
-    """A Llama of two layers and width 32 with random weights, in float32."""
     sizes = {"intermediate_size": 64, "num_attention_heads": 2, "max_position_embeddings": 128}
     return decoder(vocab_size=vocabulary, eos_token_id=0, seed=seed, **sizes)
 
@@ -45,19 +44,16 @@ def rule(text: str) -> float | None:
 
 
 def score(text: str) -> SentenceScore | None:
-    """Mean rule of the pieces, with the pieces; None where none is judged."""
     segments = [Segment(s, e, None, rule(text[s:e])) for s, e in pieces(text)]
     judged = [s.reward for s in segments if s.reward is not None]
     return SentenceScore(sum(judged) / len(judged), {"vowels": segments}) if judged else None
 
 
 def vowel_reward(completions: list[Any], **kwargs: Any) -> list[SentenceScore | None]:
-    """Rule-based reward function for TRL; strings or messages."""
     return [score(c if isinstance(c, str) else c[-1]["content"]) for c in completions]
 
 
 def config(directory: Path, **options: Any) -> Any:
-    """GRPOConfig for a CPU; 2 prompts × 4 generations a step."""
     from trl import GRPOConfig
 
     settings: dict[str, Any] = dict(

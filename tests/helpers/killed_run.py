@@ -9,14 +9,7 @@ from mitigate.recipes.folder import RunFolder, open_run
 
 
 def killed_and_resumed(task: Any, options: Any, path: Path, step: int) -> RunFolder:
-    """Run a recipe until its first checkpoint at or after a step, then again.
-
-    Args:
-        task: Its module.
-        options: The recipe.
-        path: The run folder to make.
-        step: From which step a checkpoint is the last.
-    """
+    """Run a recipe (its task's module, its options) until its first checkpoint at or after a step, then again."""
     from transformers import Trainer
 
     saved = Trainer._save_checkpoint

@@ -3,9 +3,8 @@
 accelerate launch --config_file recipes/accelerate/zero2.yaml … -m tests.helpers.launched_step DIRECTORY ROWS [JSON]
 
 ROWS is the batch of one process; one group of eight answers is spread over all processes, so its statistics must be
-gathered. Sampling takes the likeliest token, so that all launches see the same answers. With a
-JSON file DeepSpeed is configured by it, as a recipe does. Under ZeRO-3 the judge is loaded when DeepSpeed is
-on, to see whether its weights are divided too.
+gathered. The likeliest token is taken, so that all launches see the same answers. Under ZeRO-3 the judge is loaded
+when DeepSpeed is on, to see whether its weights are divided too.
 """
 
 import os
@@ -22,10 +21,7 @@ from tests.helpers.grpo_common import config, dataset, pieces, tiny_model, tiny_
 
 
 def mixed_reward(completions: list[str], **kwargs: Any) -> list[SentenceScore | None]:
-    """Segments of whose rewards no two neighbours agree, so that repeated tokens are credited differently.
-
-    They depend on the place in the whole batch too: the answers of a group are equal, its halves have to differ.
-    """
+    """Rewards that differ between neighbours and, by the place in the whole batch, between the halves of a group."""
     scores: list[SentenceScore | None] = []
     for place, text in enumerate(completions, start=int(os.environ.get("RANK", "0")) * len(completions)):
         cuts = pieces(text)
@@ -35,8 +31,6 @@ def mixed_reward(completions: list[str], **kwargs: Any) -> list[SentenceScore | 
 
 
 class Gradients(TrainerCallback):  # type: ignore[misc]
-    """Keeps the gradients of the first step, by name."""
-
     def __init__(self) -> None:
         self.kept: dict[str, torch.Tensor] = {}
 
@@ -70,12 +64,10 @@ def main(directory: str, rows: int, deepspeed: str | None) -> None:
         from annotators import load_annotator
 
         judge: Any = load_annotator("embedded", device="cpu", dtype="float32")
-        parts = [*judge.embedder._model.parameters()]
-        kept["judge_divided"] = sum(hasattr(p, "ds_id") for p in parts)
+        kept["judge_divided"] = sum(hasattr(p, "ds_id") for p in judge.verifier.network.parameters())
         kept["policy_divided"] = sum(hasattr(p, "ds_id") for p in trainer.model.parameters())
-        kept["judge_label"] = judge.annotate(
-            reference="The bridge opened in 1931.", answer="The bridge opened in 1931."
-        ).sentences[0].label  # fmt: skip
+        text = "The bridge opened in 1931."
+        kept["judge_label"] = judge.annotate(reference=text, answer=text).sentences[0].label
     torch.save(kept, Path(directory, f"rank{trainer.accelerator.process_index}.pt"))
 
 

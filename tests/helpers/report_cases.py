@@ -14,7 +14,6 @@ LETTERS = {"s": "supported", "c": "contradictory", "u": "unverifiable", "n": "no
 
 
 def sentence(text: str, start: int, end: int, **more: Any) -> dict[str, Any]:
-    """A supported sentence of a text."""
     plain = {"text": text[start:end], "start": start, "end": end, "status": "checked", "label": "supported"}
     return {**plain, "scores": None, "fragments": [], "correction": [], **more}
 
@@ -22,10 +21,8 @@ def sentence(text: str, start: int, end: int, **more: Any) -> dict[str, Any]:
 def record_of(kinds: str, **extra: Any) -> dict[str, Any]:
     """A record with one sentence "A." per letter: s, c, u, n as labels, ~ for unsure, - for not checked."""
     answer = " ".join("A." for _ in kinds)
-    sentences = [
-        sentence(answer, 3 * i, 3 * i + 2, label=LETTERS.get(k), status=STATUSES.get(k, "checked"))
-        for i, k in enumerate(kinds)
-    ]
+    verdicts = [{"label": LETTERS.get(k), "status": STATUSES.get(k, "checked")} for k in kinds]
+    sentences = [sentence(answer, 3 * i, 3 * i + 2, **verdict) for i, verdict in enumerate(verdicts)]
     annotator = {"name": "exact", "fingerprint": "exact-1"}
     return {"reference": "r", "answer": answer, **extra, "sentences": sentences, "annotator": annotator}
 
@@ -75,9 +72,7 @@ class Page(HTMLParser):
             text.append(data)
 
     def texts(self, class_: str, tag: str | None = None) -> list[str]:
-        """Text of the elements of a class, and of that name where one is given."""
         return [t for name, a, t in self.elements if class_ in (a.get("class") or "").split() and tag in (None, name)]
 
     def named(self, tag: str) -> list[str]:
-        """Text of the elements of a name."""
         return [text for name, _, text in self.elements if name == tag]

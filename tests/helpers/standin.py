@@ -2,22 +2,28 @@
 
 A sentence is supported when the reference holds it word for word, contradictory when the reference holds it but
 for its numbers, else unverifiable; one ending in "!" states no fact. Run as a program it is `mitigate` with this
-annotator in place of a real one:  python -m tests.helpers.standin annotate --input … --output …
+annotator in place of a real one, as `start` and `mitigate` start it.
 """
 
 import math
 import os
 import re
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from annotators.base import Annotator, Sentence
 from annotators.records import LABELS, Annotation, Edit, Fragment, Label, SentenceAnnotation
+from tests.helpers.jsonl import write_rows
 
 NUMBER = re.compile(r"\d+")
+ROOT = Path(__file__).parents[2]
+ANSWERS = ["The sky is blue.", "It has 3 moons. Thanks!", "Nobody knows. The sky is blue."]
+REFERENCE = "The sky is blue. It has 2 moons."
 
 
 class ExactAnnotator(Annotator):
@@ -56,7 +62,6 @@ class ExactAnnotator(Annotator):
         return sentence.judged("checked", label, scores, fragments=fragments, correction=edits)
 
     def label(self, text: str, start: int, reference: str) -> tuple[Label, int, tuple[Edit, ...]]:
-        """Label, where the evidence begins in the reference (-1 without any), edits."""
         if text.endswith("!"):
             return "no_fact", -1, ()
         if (at := reference.find(text)) >= 0:
@@ -70,8 +75,27 @@ class ExactAnnotator(Annotator):
         return "unverifiable", -1, ()
 
 
+def start(*args: str | Path, env: dict[str, str] | None = None, **options: Any) -> subprocess.Popen[str]:
+    environment = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "FORCE_COLOR", "NO_COLOR")}
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.helpers.standin", "annotate", *map(str, args)], cwd=ROOT, text=True,
+        env={**environment, "COLUMNS": "200", **(env or {})}, encoding="utf-8",
+        **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options},
+    )  # fmt: skip
+
+
+def mitigate(*args: str | Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    process = start(*args, env=env)
+    out, err = process.communicate(timeout=120)
+    return subprocess.CompletedProcess(args, process.returncode, out, err)
+
+
+def write_records(path: Path, n: int) -> Path:
+    rows = ({"id": i, "reference": REFERENCE, "answer": ANSWERS[i % 3], "note": [i]} for i in range(n))
+    return write_rows(path, rows)
+
+
 def main() -> int:
-    """The `mitigate` program with the stand-in; its environment sets delay and hold."""
     signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts in the background ignores it
     import annotators
     from mitigate.cli.main import main as mitigate

@@ -6,6 +6,8 @@ whose tokens are all ASCII text, and a chat template. It talks nonsense; the eng
 
 from pathlib import Path
 
+from tests.helpers.tiny_models import decoder
+
 TEMPLATE = (
     "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}<|end|>{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
@@ -19,9 +21,8 @@ Is the river longer than the road? No, the road is longer. Which one is older, y
 
 def build_tiny_chat(folder: Path, *, seed: int = 0, context: int = 256) -> Path:
     """Write the checkpoint into a folder and return it; ``context`` tokens hold prompt and answer."""
-    import torch
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-    from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+    from transformers import GenerationConfig, PreTrainedTokenizerFast
 
     raw = Tokenizer(models.BPE())
     raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -32,14 +33,10 @@ def build_tiny_chat(folder: Path, *, seed: int = 0, context: int = 256) -> Path:
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, **names)
     ends = {"pad_token_id": tokenizer.pad_token_id, "eos_token_id": tokenizer.eos_token_id}
     tokenizer.save_pretrained(folder)
-    torch.manual_seed(seed)
-    config = LlamaConfig(
-        vocab_size=len(tokenizer), hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=2,
-        num_key_value_heads=2, head_dim=32, max_position_embeddings=context, tie_word_embeddings=False,
-        initializer_range=0.3,  # wide, so that the next-token distributions are far from uniform
-        bos_token_id=None, **ends,
-    )  # fmt: skip
-    model = LlamaForCausalLM(config)
+    sizes = {"vocab_size": len(tokenizer), "hidden_size": 64, "intermediate_size": 128, "head_dim": 32}
+    more = {"num_attention_heads": 2, "max_position_embeddings": context, "tie_word_embeddings": False}
+    # The initial weights are wide, so that the next-token distributions are far from uniform.
+    model = decoder("llama", seed=seed, initializer_range=0.3, **sizes, **more, **ends)
     # Defaults as published checkpoints have them: the engines must not take them over.
     model.generation_config = GenerationConfig(
         do_sample=True, temperature=0.7, top_k=20, repetition_penalty=1.3, **ends

@@ -16,16 +16,12 @@ import pytest
 
 @dataclass
 class Served:
-    """The checkpoint, its server's base URL without the path, and the process."""
+    """The checkpoint, its server's base URL without the path, the process, and the engine's name."""
 
     folder: Path
     host: str
     process: subprocess.Popen[bytes]
-
-    @property
-    def name(self) -> str:
-        """The engine's name."""
-        return f"openai:{self.folder}@{self.host}/v1"
+    name: str
 
 
 @contextmanager
@@ -36,13 +32,9 @@ def served(folder: Path) -> Iterator[Served]:
     """
     log = folder.parent / "serve.log"
     command = f"serve {folder} --device cpu --dtype float32 --host 127.0.0.1 --port 0".split()
+    program, env = Path(sys.executable).parent / "transformers", {**os.environ, "HF_HUB_OFFLINE": "1"}
     with log.open("wb") as out:
-        process = subprocess.Popen(
-            [str(Path(sys.executable).parent / "transformers"), *command],
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"},
-        )
+        process = subprocess.Popen([str(program), *command], stdout=out, stderr=subprocess.STDOUT, env=env)
     try:
         for _ in range(480):
             time.sleep(0.5)
@@ -51,9 +43,8 @@ def served(folder: Path) -> Iterator[Served]:
                 break
         else:
             pytest.fail(f"the server did not come up:\n{log.read_text()}")
-        with urllib.request.urlopen(f"{told[1]}/health", timeout=60):
-            pass
-        yield Served(folder, told[1], process)
+        urllib.request.urlopen(f"{told[1]}/health", timeout=60).close()
+        yield Served(folder, told[1], process, f"openai:{folder}@{told[1]}/v1")
     finally:
         process.terminate()
         process.wait()

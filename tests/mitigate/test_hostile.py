@@ -10,11 +10,8 @@ REFERENCE = (
     "lines. The arch was designed by the firm Dorman Long of Middlesbrough. The bridge is 134 metres high."
 )
 TRUE = "The Harbour Bridge in Sydney was opened on 19 March 1932."
-FALSE = [
-    "The Harbour Bridge in Sydney was opened on 7 June 1958.",
-    "The arch was designed by Gustave Eiffel.",
-    "The bridge is 310 metres high.",
-]
+FALSE = ["The Harbour Bridge in Sydney was opened on 7 June 1958.", "The bridge is 310 metres high."]
+FALSE += ["The arch was designed by Gustave Eiffel."]
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +20,6 @@ def annotator():
 
 
 def check_form(annotation):
-    """What must hold of every annotation: offsets, and labels only where checked."""
     check_offsets(annotation.to_dict())
     assert all((s.scores is not None) == (s.status == "checked") for s in annotation.sentences)
 
@@ -77,55 +73,42 @@ def test_invisible_form_changes_nothing(annotator, form):
     assert formed.scores["supported"] == pytest.approx(plain.scores["supported"], abs=0.02)
 
 
-@pytest.mark.parametrize("reference", ["", "   \n\t", "\x00\x01", "\u200b"])
-def test_empty_reference_is_not_judged(annotator, reference):
-    annotation = annotator.annotate(reference=reference, answer=TRUE)
-    check_form(annotation)
-    assert {s.status for s in annotation.sentences} == {"no_reference"}
-    assert annotation.hallucination_rate is None
-
-
-@pytest.mark.parametrize(("reference", "answer"), [
-    ("悉尼海港大桥于1932年3月19日通车。它有八条车道。", TRUE),
-    ("Le pont du port de Sydney a été ouvert le 19 mars 1932 et il porte huit voies.", TRUE),
-    ("Мост был открыт 19 марта 1932 года и имеет восемь полос движения.", TRUE),
-    (REFERENCE, "悉尼海港大桥于1932年3月19日通车。"),
-    (REFERENCE, "El puente de la bahía fue inaugurado el 19 de marzo de 1932 y tiene ocho carriles."),
-    (REFERENCE, "Мост был открыт 19 марта 1932 года."),
+@pytest.mark.parametrize(("reference", "answer", "statuses"), [
+    *((reference, TRUE, ["no_reference"]) for reference in ("", "   \n\t", "\x00\x01", "\u200b")),
+    ("悉尼海港大桥于1932年3月19日通车。它有八条车道。", TRUE, ["language_unsupported"]),
+    ("Le pont du port de Sydney a été ouvert le 19 mars 1932 et il porte huit voies.", TRUE, ["language_unsupported"]),
+    ("Мост был открыт 19 марта 1932 года и имеет восемь полос движения.", TRUE, ["language_unsupported"]),
+    (REFERENCE, "El puente de la bahía fue inaugurado el 19 de marzo de 1932 y era", ["language_unsupported"]),
+    (REFERENCE, "Мост был открыт 19 марта 1932 года.", ["language_unsupported"]),
+    (REFERENCE, f"{TRUE} 悉尼海港大桥有八条车道。", ["checked", "language_unsupported"]),
+    (REFERENCE, "The bridge is 310 metres high and " * 600 + "old.", ["too_long"]),
 ])  # fmt: skip
-def test_other_languages_are_not_judged(annotator, reference, answer):
+def test_what_cannot_be_judged_is_not(annotator, reference, answer, statuses):
     annotation = annotator.annotate(reference=reference, answer=answer)
     check_form(annotation)
-    assert {s.status for s in annotation.sentences} == {"language_unsupported"}
+    assert [s.status for s in annotation.sentences] == statuses
+    assert (annotation.hallucination_rate is None) == ("checked" not in statuses)
 
 
 def test_declared_language_is_respected_and_cannot_forge(annotator):
-    declared = annotator.annotate(reference=REFERENCE, answer=TRUE, language="zh")
-    assert {s.status for s in declared.sentences} == {"language_unsupported"}
-    forged = annotator.annotate(reference=REFERENCE, answer="悉尼海港大桥于1932年通车。", language="en")
-    assert {s.status for s in forged.sentences} == {"language_unsupported"}
+    for answer, language in ((TRUE, "zh"), ("悉尼海港大桥于1932年通车。", "en")):
+        found = annotator.annotate(reference=REFERENCE, answer=answer, language=language)
+        assert {s.status for s in found.sentences} == {"language_unsupported"}
 
 
-def test_mixed_answer_is_judged_sentence_by_sentence(annotator):
-    annotation = annotator.annotate(reference=REFERENCE, answer=f"{TRUE} 悉尼海港大桥有八条车道。")
-    assert [s.status for s in annotation.sentences] == ["checked", "language_unsupported"]
-
-
-def test_one_sentence_of_20000_characters(annotator):
-    annotation = annotator.annotate(reference=REFERENCE, answer="The bridge is 310 metres high and " * 600 + "old.")
-    check_form(annotation)
-    assert {s.status for s in annotation.sentences} == {"too_long"}
+def test_one_word_of_20000_characters(annotator):
     annotation = annotator.annotate(reference=REFERENCE, answer="x" * 20_000)
     check_form(annotation)
     assert "supported" not in {s.label for s in annotation.sentences}
 
 
-def test_padding_a_false_sentence_with_true_clauses(annotator):
-    padded = (
-        "The Harbour Bridge in Sydney carries eight lanes of traffic and two railway lines, the bridge is 134 metres "
-        "high, and it was opened on 7 June 1958."
-    )
-    annotation = annotator.annotate(reference=REFERENCE, answer=padded)
+@pytest.mark.parametrize("false", [
+    "The Harbour Bridge in Sydney carries eight lanes of traffic and two railway lines, the bridge is 134 metres high, "
+    "and it was opened on 7 June 1958.", "The bridge \ud800 is 310 metres high.",
+])  # fmt: skip
+def test_true_clauses_and_lone_surrogates_hide_nothing(annotator, false):
+    annotation = annotator.annotate(reference=f"{REFERENCE} \ud800", answer=false)
+    check_form(annotation)
     assert annotation.sentences[0].label != "supported"
 
 
@@ -145,9 +128,3 @@ def test_answers_without_words(annotator, answer):
     annotation = annotator.annotate(reference=REFERENCE, answer=answer)
     check_form(annotation)
     assert {s.label for s in annotation.sentences} <= {None, "no_fact"}
-
-
-def test_lone_surrogate(annotator):
-    annotation = annotator.annotate(reference=REFERENCE + " \ud800", answer="The bridge \ud800 is 310 metres high.")
-    check_form(annotation)
-    assert annotation.sentences[0].label != "supported"

@@ -11,43 +11,40 @@ from mitigate.cli.main import main
 from mitigate.icl import EXAMPLES, SAME, Example, candidate_pool, chat, demonstrations, normalised
 from mitigate.recipes.data import Scoring, best_scored, picks
 from tests.helpers.engines_server import completion, error, serving
-from tests.helpers.jsonl import read_rows
+from tests.helpers.jsonl import read_rows, write_rows
 
 WORDS = ("red", "blue", "green", "gold", "grey", "pink", "lime", "teal")
 
 
 def encode(texts):
-    """Which of the colours a text names, as a vector of length 1; the last axis stands for none."""
     rows = np.array([[float(word in text.lower()) for word in WORDS] + [0.1] for text in texts], dtype=np.float32)
     return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
-def record(number, question, answers, references):
+def record(number, question, answers, *said):
     rows = [{"text": text, "label": label} for text, label in answers]
+    references = dict(zip(("one", "two", "three"), said, strict=False))
     return {"id": str(number), "question": question, "answers": rows, "reference_answers": references}
 
 
 # Two of three references say what the answer says; "one" alone says something else where it errs.
 RECORDS = [
-    record(0, "Is it red?", [("gold", False), ("red", True)], {"one": "gold", "two": "red", "three": "red"}),
-    record(1, "Is it red and blue?", [("blue", True), ("lime", False)], dict(one="lime", two="blue", three="blue")),
-    record(2, "Is it blue?", [("blue", True), ("pink", False)], {"one": "blue", "two": "blue", "three": "blue"}),
-    record(3, "Is it pink?", [("", False)], {"one": "pink", "two": "pink", "three": "pink"}),
+    record(0, "Is it red?", [("gold", False), ("red", True)], "gold", "red", "red"),
+    record(1, "Is it red and blue?", [("blue", True), ("lime", False)], "lime", "blue", "blue"),
+    record(2, "Is it blue?", [("blue", True), ("pink", False)], "blue", "blue", "blue"),
+    record(3, "Is it pink?", [("", False)], "pink", "pink", "pink"),
 ]
 
 
-def test_picks_by_fewl_the_baseline_and_labels():
+def test_picks_and_the_pool_of_differing_ones():
     how = {"scoring": Scoring(penalty=False), "baseline": "one", "similarity": cosine(encode), "encode": encode}
     assert picks(RECORDS, "fewl", **how) == [1, 0, 0, None]
     assert picks(RECORDS, "baseline", **how) == [0, 1, 0, None]
     assert picks(RECORDS, "labels", **how) == [1, 0, 0, None]
     assert best_scored([{"score": None}, {"score": 1.0}, {"score": 1.0}]) == 1
-
-
-def test_the_pool_holds_differing_picks():
     pool = candidate_pool(RECORDS, [1, 0, 0, None], [0, 1, 0, 0])
     assert pool == [Example("0", "Is it red?", "red", "gold"), Example("1", "Is it red and blue?", "blue", "lime")]
-    same = [record(0, "q", [("Red.", True), ("red", True)], {})]
+    same = [record(0, "q", [("Red.", True), ("red", True)])]
     assert candidate_pool(same, [0], [1]) == []
     assert normalised(" Ｒed, it-is!") == "reditis"
 
@@ -80,9 +77,7 @@ def test_the_budget_drops_the_farthest_first():
 
 
 def recipe(folder, url, **more):
-    """The recipe's YAML, its pool of RECORDS beside it; questions are compared by their words."""
-    pool = folder / "pool.jsonl"
-    pool.write_text("".join(json.dumps(r) + "\n" for r in RECORDS) + '{"question": "no answers"}\n')
+    pool = write_rows(folder / "pool.jsonl", [*RECORDS, {"question": "no answers"}])
     options = {"task": "icl", "about": "a", "hardware": "h", "pool": str(pool), "baseline": "one",
                "scoring": {"penalty": False, "similarity": "rouge-l", "embedding": "tfidf"},
                **({"engine": f"openai:m@{url}"} if url else {}), **more}  # fmt: skip

@@ -12,36 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import mitigate.io
-from mitigate.io import (
-    MAX_SHOWN,
-    OutputError,
-    Problem,
-    Record,
-    UsageError,
-    check_annotation_input,
-    counted,
-    dump_line,
-    open_job,
-    parse_line,
-    progress,
-    read_lines,
-    rejected_path,
-    shown,
-    write_bytes,
-)
+from mitigate import io
 from tests.helpers.jsonl import read_rows
 
-GOOD = {"reference": "It is red.", "answer": "It is red."}
 
-
-def no_check(record: Record) -> list[Problem]:
+def no_check(record: io.Record) -> list[io.Problem]:
     return []
 
 
-def problems_of(line: bytes | str) -> tuple[Problem, ...]:
+def problems_of(line: bytes | str) -> tuple[io.Problem, ...]:
     raw = line.encode() if isinstance(line, str) else line
-    record, problems = parse_line(raw, check_annotation_input)
+    record, problems = io.parse_line(raw, io.check_annotation_input)
     assert (record is None) == bool(problems)
     return problems
 
@@ -49,20 +30,15 @@ def problems_of(line: bytes | str) -> tuple[Problem, ...]:
 @pytest.mark.parametrize(("line", "field", "value", "expected"), [
     ('{"reference": "r", "answer": ', "", "answer", "one JSON object a line"),
     ("not json", "", '"not json"', "one JSON object a line (Expecting value, column 1)"),
-    ('["a"]', "", '"[\\"a\\"]"', "a JSON object"),
     ("null", "", '"null"', "a JSON object"),
     ('{"reference": "r"}', "answer", None, "a string with text in it"),
     ('{"reference": "r", "answer": ""}', "answer", '""', "a string with text in it"),
     ('{"reference": "r", "answer": " \\n"}', "answer", '" \\n"', "a string with text in it"),
-    ('{"reference": "r", "answer": ["a"]}', "answer", '["a"]', "a string with text in it"),
-    ('{"reference": "r", "answer": null}', "answer", "null", "a string with text in it"),
     ('{"answer": "a"}', "reference", None, "a string"),
     ('{"reference": null, "answer": "a"}', "reference", "null", "a string"),
-    ('{"reference": 3, "answer": "a"}', "reference", "3", "a string"),
     ('{"reference": "r", "answer": "a", "question": 1}', "question", "1", "a string"),
     ('{"reference": "r", "answer": "a", "language": ""}', "language", '""', "a string with text in it"),
     ('{"reference": "r", "answer": "a", "id": true}', "id", "true", "a string or a whole number"),
-    ('{"reference": "r", "answer": "a", "id": [1]}', "id", "[1]", "a string or a whole number"),
     ('{"reference": "r", "answer": "a", "answer": "b"}', "answer", "the same key twice", "each key once"),
     ('{"reference": "r", "answer": "a", "x": {"k": 1, "k": 2}}', "k", "the same key twice", "each key once"),
     ('{"reference": "r", "answer": "a", "x": NaN}', "", "NaN", "finite numbers"),
@@ -77,7 +53,7 @@ def test_bad_lines_say_field_value_and_expectation(line, field, value, expected)
     assert problem.field == field
     assert problem.expected.startswith(expected)
     assert problem.value is None if value is None else value in (problem.value or "")
-    assert len(problem.value or "") <= MAX_SHOWN
+    assert len(problem.value or "") <= io.MAX_SHOWN
 
 
 def test_every_problem_and_the_bad_byte_are_named() -> None:
@@ -88,115 +64,94 @@ def test_every_problem_and_the_bad_byte_are_named() -> None:
     assert "caf" in (problem.value or "")
 
 
-@pytest.mark.parametrize("extra", [
-    {},
-    {"reference": ""},
-    {"id": 7},
-    {"id": "x", "question": "", "language": "zh"},
-    {"question": None, "language": None, "id": None},
-    {"sentences": [], "anything": {"goes": [1, 2.5, None, True]}},
-    {"deep": json.loads("[" * 99 + "]" * 99)},
-])  # fmt: skip
-def test_good_lines_come_back_as_they_are(extra: Record) -> None:
-    record = {**GOOD, **extra}
-    assert parse_line(dump_line(record), check_annotation_input) == (record, ())
+def test_good_lines_come_back_as_they_are() -> None:
+    good = {"reference": "It is red.", "answer": "It is red."}
+    some, none = {"id": "x", "question": "", "language": "zh"}, {"question": None, "language": None, "id": None}
+    more = {"sentences": [], "anything": {"goes": [1, 2.5, None, True]}}, {"deep": json.loads("[" * 99 + "]" * 99)}
+    for extra in ({}, {"reference": ""}, {"id": 7}, some, none, *more):
+        record = {**good, **extra}
+        assert io.parse_line(io.dump_line(record), io.check_annotation_input) == (record, ())
 
 
 def test_files_are_read_by_line_feeds_alone(tmp_path: Path) -> None:
     path = tmp_path / "in.jsonl"
     # a byte order mark, Windows line ends, blank lines, U+2028 within a line, no line feed at the end
     path.write_bytes(b'\xef\xbb\xbf{"n": 1}\r\n\n  \n{"n": "\xe2\x80\xa8"}\nbad\n{"n": 4}')
-    lines = list(read_lines(path, no_check))
+    lines = list(io.read_lines(path, no_check))
     assert [line.number for line in lines] == [1, 4, 5, 6]
     assert [line.record for line in lines] == [{"n": 1}, {"n": "\u2028"}, None, {"n": 4}]
-    with pytest.raises(UsageError, match=r"cannot read .*none\.jsonl: No such file"):
-        list(read_lines(tmp_path / "none.jsonl", no_check))
+    with pytest.raises(io.UsageError, match=r"cannot read .*none\.jsonl: No such file"):
+        list(io.read_lines(tmp_path / "none.jsonl", no_check))
 
 
 def test_shown_is_short_and_cannot_steer_a_terminal() -> None:
-    text = shown("\x1b[2J\u202e" + "x" * 1_000)
-    assert len(text) == MAX_SHOWN
+    text = io.shown("\x1b[2J\u202e" + "x" * 1_000)
+    assert len(text) == io.MAX_SHOWN
     assert text.endswith("…")
     assert text.isprintable()
-    assert shown({"a": "\u202e"}) == '{"a": "\\u202e"}'
+    assert io.shown({"a": "\u202e"}) == '{"a": "\\u202e"}'
 
 
-json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(st.characters(exclude_categories=[])),
-    lambda children: st.lists(children) | st.dictionaries(st.text(st.characters(exclude_categories=[])), children),
-    max_leaves=10,
-)  # fmt: skip
+ANY = st.text(st.characters(exclude_categories=[]))
+LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | ANY
+VALUES = st.recursive(LEAVES, lambda inner: st.lists(inner) | st.dictionaries(ANY, inner), max_leaves=10)
 
 
-@given(st.dictionaries(st.text(st.characters(exclude_categories=[])), json_values))
-def test_whatever_json_holds_survives_a_line(record: Record) -> None:
-    """Lone surrogates and line separators included; the line is always UTF-8 with one line feed, at its end."""
-    line = dump_line(record)
+@given(st.dictionaries(ANY, VALUES))
+def test_whatever_json_holds_survives_a_line(record: io.Record) -> None:
+    line = io.dump_line(record)
     line.decode("utf-8")
     assert line.count(b"\n") == 1
-    assert parse_line(line, no_check) == (record, ())
+    assert io.parse_line(line, no_check) == (record, ())
 
 
 @given(st.binary(max_size=60))
 def test_no_bytes_make_the_reader_fail(raw: bytes) -> None:
-    record, problems = parse_line(raw, check_annotation_input)
+    record, problems = io.parse_line(raw, io.check_annotation_input)
     assert (record is None) == bool(problems)
-    dump_line({"problems": [problem.__dict__ for problem in problems]})
+    io.dump_line({"problems": [problem.__dict__ for problem in problems]})
 
 
 def test_what_cannot_be_written() -> None:
     with pytest.raises(ValueError, match="not JSON compliant"):
-        dump_line({"score": float("nan")})
-    with pytest.raises(OutputError, match="cannot write"):
-        write_bytes(Path("m" * 252), b"{}")  # too long a name with what is added until it is whole
+        io.dump_line({"score": float("nan")})
+    with pytest.raises(io.OutputError, match="cannot write"):
+        io.write_bytes(Path("m" * 252), b"{}")  # too long a name with what is added until it is whole
 
 
-# --- progress ---------------------------------------------------------------------------------------------------------
-
-
-def test_log_gets_a_line_every_tenth(capsys, monkeypatch):
+def test_log_gets_a_line_every_tenth_and_plurals(capsys, monkeypatch):
     clock = iter(range(0, 10_000, 4))  # four seconds between two looks at it
-    monkeypatch.setattr(mitigate.io.time, "monotonic", lambda: next(clock))
-    with progress("judging", 2000, done=100) as tell:
+    monkeypatch.setattr(io.time, "monotonic", lambda: next(clock))
+    with io.progress("judging", 2000, done=100) as tell:
         for done in range(200, 2001, 100):
             tell(done, "half a note")
     lines = capsys.readouterr().err.splitlines()
     # A tenth is 200. Looks at 4 s and 8 s are too early, that at 12 s (400) is told; 500 is no new tenth; and so on.
     assert lines == [f"judging: {n} of 2,000 half a note" for n in ("400", "800", "1,200", "1,600", "2,000")]
-
-
-def test_short_or_no_work_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    with progress("judging", 3) as tell:
+    clock = iter([0.0] * 20)
+    with io.progress("judging", 3) as tell:  # short work says nothing
         for done in (1, 2, 3):
             tell(done)
-    with progress("judging", 0) as tell:
+    with io.progress("judging", 0) as tell:
         tell(0)
     assert capsys.readouterr().err == ""
-
-
-def test_counts_have_a_plural() -> None:
-    assert [counted(n, "line") for n in (0, 1, 2, 2000)] == ["0 lines", "1 line", "2 lines", "2,000 lines"]
-    assert [counted(n, "record is", "records are") for n in (1, 2)] == ["1 record is", "2 records are"]
-
-
-# --- jobs -------------------------------------------------------------------------------------------------------------
+    assert [io.counted(n, "line") for n in (0, 1, 2, 2000)] == ["0 lines", "1 line", "2 lines", "2,000 lines"]
+    assert [io.counted(n, "record is", "records are") for n in (1, 2)] == ["1 record is", "2 records are"]
 
 
 def double(records):
     return [{**record, "double": 2 * record["n"]} for record in records]
 
 
-def same_n(record, written):
-    return None if record["n"] == written.get("n") else "'n' differs"
-
-
-def check_n(record):
-    return [] if isinstance(record.get("n"), int) else [Problem("n", shown(record.get("n")), "a whole number")]
-
-
 def opened(source, output, **options):
-    return open_job(source, output, check=check_n, matches=same_n, **options)
+    def check(record):
+        n = record.get("n")
+        return [] if isinstance(n, int) else [io.Problem("n", io.shown(n), "a whole number")]
+
+    def matches(record, written):
+        return None if record["n"] == written.get("n") else "'n' differs"
+
+    return io.open_job(source, output, check=check, matches=matches, **options)
 
 
 def write_input(path, n=10):
@@ -205,7 +160,6 @@ def write_input(path, n=10):
 
 
 def run_job(source, output, *, chunk_size=3, overwrite=False):
-    """Run the whole job; returns the sizes of the chunks that were processed."""
     chunks = []
 
     def process(records):
@@ -230,8 +184,8 @@ def output(tmp_path):
 EXPECTED = "".join(f'{{"n": {i}, "double": {2 * i}}}\n' for i in range(10))
 
 
-def test_results_keep_order_and_are_made_once(tmp_path):
-    source, output = write_input(tmp_path / "in.jsonl"), tmp_path / "deep" / "er" / "out.jsonl"
+def test_results_keep_order_and_are_made_once(tmp_path, source):
+    output = tmp_path / "deep" / "er" / "out.jsonl"
     assert run_job(source, output) == [3, 3, 3, 1]
     assert output.read_text() == EXPECTED
     assert run_job(source, output) == []
@@ -292,7 +246,7 @@ def test_redo_replaces_whole_chunks_or_nothing(tmp_path, source, output):
 ])  # fmt: skip
 def test_another_output_is_refused_and_left_alone(content, reason, source, output):
     output.write_text(content)
-    with pytest.raises(UsageError, match=reason) as error:
+    with pytest.raises(io.UsageError, match=reason) as error:
         run_job(source, output)
     assert "choose another --output, or start again with --overwrite" in str(error.value)
     assert output.read_text() == content
@@ -308,27 +262,26 @@ def test_bad_lines_go_to_the_rejected_file(source, output):
     with opened(source, output) as job:
         assert (job.lines, job.valid, job.rejected) == (5, 2, 3)
         assert [line.number for line in job.first_rejected] == [2, 5, 6]
-        assert rejected_path(output).exists()  # before anything is processed
+        assert io.rejected_path(output).exists()  # before anything is processed
         job.run(double, chunk_size=2)
     assert [row["n"] for row in read_rows(output)] == [0, 1]
-    rejected = read_rows(rejected_path(output))
+    rejected = read_rows(io.rejected_path(output))
     problem = {"field": "n", "value": '"one"', "expected": "a whole number"}
     assert rejected[0] == {"file": str(source), "line": 2, "problems": [problem], "raw": '{"n": "one"}'}
     assert rejected[1]["line"] == 5
     assert base64.b64decode(rejected[1]["raw_base64"]) == b'{"n": \xff}'
     assert rejected[2]["raw"] == '{"n": 2'
     assert "raw_base64" not in rejected[2]
-    first = rejected_path(output).read_bytes()
+    first = io.rejected_path(output).read_bytes()
     run_job(source, output)
-    assert rejected_path(output).read_bytes() == first  # the same after every run
+    assert io.rejected_path(output).read_bytes() == first  # the same after every run
     source.write_text('{"n": 0}\n{"n": 1}\n')
     run_job(source, output)
-    assert not rejected_path(output).exists()  # all is mended
+    assert not io.rejected_path(output).exists()  # all is mended
 
 
-def test_only_one_run_at_a_time(tmp_path: Path) -> None:
-    source, output = write_input(tmp_path / "in.jsonl"), tmp_path / "out.jsonl"
-    with opened(source, output), pytest.raises(UsageError, match="is being written by another run"):
+def test_only_one_run_at_a_time(source, output):
+    with opened(source, output), pytest.raises(io.UsageError, match="is being written by another run"):
         run_job(source, output)
     run_job(source, output)  # the lock went with its job
 
@@ -338,7 +291,7 @@ def test_input_and_outputs_must_be_different_files(tmp_path, source):
     link.hardlink_to(source)
     rejected = write_input(tmp_path / "out.jsonl.rejected.jsonl")
     for one, output in ((source, source), (source, link), (rejected, tmp_path / "out.jsonl")):
-        with pytest.raises(UsageError, match="is the input and would be written over"):
+        with pytest.raises(io.UsageError, match="is the input and would be written over"):
             opened(one, output)
     assert source.read_text() == rejected.read_text() == write_input(tmp_path / "again.jsonl").read_text()
 
@@ -349,10 +302,10 @@ def test_paths_that_cannot_work_are_usage_errors(tmp_path, source):
         (source / "out.jsonl", "cannot make the folder .*: (File exists|Not a directory)"),
         (Path("/dev/null"), "it is not a regular file"),
     ):
-        with pytest.raises(UsageError, match=message):
+        with pytest.raises(io.UsageError, match=message):
             opened(source, output)
     for wrong, message in ((tmp_path / "none", "no such file"), (tmp_path, "not a regular file")):
-        with pytest.raises(UsageError, match=message):
+        with pytest.raises(io.UsageError, match=message):
             opened(wrong, tmp_path / "out.jsonl")
 
 
@@ -363,7 +316,7 @@ def test_job_continues_after_a_full_disk(source, output):
     try:
         with opened(source, output) as job:
             resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
-            with pytest.raises(OutputError, match="its 6 records are kept: mend that and run the same command again"):
+            with pytest.raises(io.OutputError, match="its 6 records are kept: mend that and run the same command"):
                 job.run(double, chunk_size=3)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)

@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import annotators
@@ -31,9 +31,8 @@ from tests.helpers.engines_server import completion, error, serving
 from tests.helpers.jsonl import read_rows, write_rows
 from tests.helpers.rule_annotator import RuleAnnotator
 
-needs_ray = pytest.mark.skipif(
-    importlib.util.find_spec("ray") is None, reason="needs the extra ray, which is not installed"
-)
+RAY = importlib.util.find_spec("ray") is not None
+needs_ray = pytest.mark.skipif(not RAY, reason="needs the extra ray, which is not installed")
 BOM = b"\xef\xbb\xbf"
 SCALED = ("--distributed", "--workers", 0, "--part-size", 2)
 
@@ -49,11 +48,9 @@ def ids(output):
 
 def questions(n):
     """Questions that lack reference answers and, some of them, pairs; the last stands twice."""
-    return [
-        {"id": i, "question": f"When was tower {min(i, n - 2)} built?", "answers": [{"text": f"a stone {i}"}]}
-        | ({"iw": ["never"], "co": ["a stone"]} if i % 3 else {})
-        for i in range(n)
-    ]
+    rows = [{"id": i, "question": f"When was tower {min(i, n - 2)} built?"} for i in range(n)]
+    pairs = {"iw": ["never"], "co": ["a stone"]}
+    return [{**row, "answers": [{"text": f"a stone {i}"}], **(pairs if i % 3 else {})} for i, row in enumerate(rows)]
 
 
 class Place:
@@ -67,7 +64,6 @@ class Place:
         self.source.write_bytes(BOM + b"\n".join(lines))
 
     def run(self, *argv):
-        """The exit code, the numbers of the parts that were done, and the error."""
         self.said.readouterr()
         code = main([*map(str, argv)])
         said = self.said.readouterr().err
@@ -95,7 +91,6 @@ def place(tmp_path, monkeypatch, capsys):
 
 @contextmanager
 def stopped(at, raised):
-    """The annotator raises an error at a record."""
     judge = RuleAnnotator.annotate_batch
 
     def annotate_batch(self, records):
@@ -118,12 +113,10 @@ def same(records):
     return records
 
 
-@settings(max_examples=80, deadline=None)
-@given(
-    st.lists(st.sampled_from([b'{"reference": "a", "answer": "b"}', b"{}", b"", b" \r", b"\xff", BOM]), max_size=9),
-    st.booleans(),
-    st.integers(1, 4),
-)
+LINES = st.sampled_from([b'{"reference": "a", "answer": "b"}', b"{}", b"", b" \r", b"\xff", BOM])
+
+
+@given(st.lists(LINES, max_size=9), st.booleans(), st.integers(1, 4))
 def test_parts_hold_every_record_once(tmp_path_factory, lines, marked, size):
     path = tmp_path_factory.mktemp("cut") / "in.jsonl"
     path.write_bytes((BOM if marked else b"") + b"\n".join(lines))
@@ -140,11 +133,10 @@ def test_parts_hold_every_record_once(tmp_path_factory, lines, marked, size):
 def test_the_bytes_of_one_process(place):
     one = place.in_one_process()
     assert place.annotate() == (3, [1, 2, 3], "")
-    assert place.output.read_bytes() == one
-    assert ids(place.output) == list(range(6))
-    bad = [Path(f"{path}.rejected.jsonl").read_bytes() for path in (place.one, place.output)]
-    assert bad[0] == bad[1]
-    assert json.loads(bad[1])["line"] == 4  # two records and a blank line stand before it
+    assert (place.output.read_bytes(), ids(place.output)) == (one, list(range(6)))
+    bad, same = (Path(f"{path}.rejected.jsonl").read_bytes() for path in (place.one, place.output))
+    assert bad == same
+    assert json.loads(bad)["line"] == 4  # two records and a blank line stand before it
     assert not place.parts.exists()
 
 
@@ -185,15 +177,13 @@ def test_another_annotator_does_not_continue(place, monkeypatch):
     with stopped(4, OSError("gone")):
         assert place.annotate()[0] == 1
     monkeypatch.setattr(RuleAnnotator, "fingerprint", "other")
-    code, _, why = place.annotate()  # a part is left
-    assert code == 2
+    why = place.annotate()[2]  # a part is left
     assert "finished records are by an annotator with fingerprint rule, and embedded has other" in why
     assert place.annotate("--overwrite") == (3, [1, 2, 3], "")
     assert {row["annotator"]["fingerprint"] for row in read_rows(place.output)} == {"other"}
     monkeypatch.setattr(RuleAnnotator, "fingerprint", "rule")
     code, _, why = place.annotate()  # nothing is left
-    assert code == 2
-    assert "with fingerprint other, and embedded has rule" in why
+    assert (code, "with fingerprint other, and embedded has rule" in why) == (2, True)
 
 
 def test_nodes_with_different_annotators_are_found(place, monkeypatch):
@@ -225,10 +215,7 @@ def test_damaged_parts_and_changed_inputs_are_refused(place):
     with pytest.raises(UsageError, match="changed after it was cut into parts"):
         cut.do(part, same)
     assert not list(cut.folder.iterdir())
-
-
-def test_two_workers_may_do_one_part(place):
-    """As when Ray gave one up for lost: the second writes while the first is still at work."""
+    # Two workers may do one part, as when Ray gave one up for lost: the second writes while the first is at work.
     cut = task(place.source)
     part = cut.cut(9)[0]
     cut.do(part, lambda records: (cut.do(part, same), records)[1])
@@ -251,17 +238,13 @@ def test_a_full_disk_leaves_no_unfinished_file(place, monkeypatch):
     assert ids(place.output) == list(range(6))
 
 
-def test_wrong_options(place):
-    assert "give --input and --output" in place.run("annotate", "--distributed")[2]
-    assert "--workers: expected 0 or more, got -1" in place.annotate("--workers", -1)[2]
-    assert "--part-size: expected 1 or more, got 0" in place.annotate("--part-size", 0)[2]
-    if importlib.util.find_spec("ray") is None:
-        why = place.run("annotate", "--distributed", "--input", "x", "--output", "y")[2]
-        assert "pip install 'hallucination-toolkit[ray]'" in why
+@pytest.mark.skipif(RAY, reason="ray is installed")
+def test_missing_ray_is_named(place):
+    why = place.run("annotate", "--distributed", "--input", "x", "--output", "y")[2]
+    assert "pip install 'hallucination-toolkit[ray]'" in why
 
 
 def reply(body):
-    """References, IW/CO pairs, yes or no; always the same for the same message."""
     prompt = body["messages"][-1]["content"]
     number = int(hashlib.sha256(prompt.encode()).hexdigest()[:4], 16)
     if "Wrong Answer" in prompt:
@@ -270,9 +253,7 @@ def reply(body):
     return completion(("Yes" if number % 2 else "No") if "Yes or No" in prompt else f"a stone {number}")
 
 
-@pytest.mark.parametrize(
-    "expertise", [[], pytest.param(["--expertise", "prompted"], marks=pytest.mark.slow)], ids=["pairs", "prompted"]
-)
+@pytest.mark.parametrize("expertise", [[], pytest.param(["--expertise", "prompted"], marks=pytest.mark.slow)])
 def test_scores_are_those_of_one_process(place, expertise):
     write_rows(place.source, questions(7))
     with place.source.open("a") as file:
@@ -312,15 +293,10 @@ def test_a_refused_request_fails_its_part_alone(place):
         assert place.score(place.output, *argv) == (0, [2], "")
         assert len(server.requests) == before + 1  # the other question of that part was answered and kept
     assert ids(place.output) == list(range(6))
-
-
-def test_without_an_llm_to_ask_one_process_scores(place):
+    # Without an LLM to ask one process scores.
     write_rows(place.source, [row | {"reference_answers": {"one": "a stone 1"}} for row in questions(4)])
-    assert place.score(place.one)[0] == place.score(place.output, *SCALED)[0] == 0
+    assert place.score(place.one)[0] == place.score(place.output, *SCALED, "--overwrite")[0] == 0
     assert place.output.read_bytes() == place.one.read_bytes()
-
-
-# --- with Ray ----------------------------------------------------------------------------------------------------
 
 
 def slow(folder, deadly):

@@ -26,16 +26,14 @@ def test_the_split_depends_on_the_words_only():
 
 
 def test_rows_hold_prompt_and_completion():
-    assert as_row("Q\nx?", "A\nQuestion: y", "plain") == {
-        "prompt": "Question: Q x?\nAnswer:",
-        "completion": " A Question: y",
-    }
+    plain = {"prompt": "Question: Q x?\nAnswer:", "completion": " A Question: y"}
+    assert as_row("Q\nx?", "A\nQuestion: y", "plain") == plain
     row = as_row("Q?", "A", "chat")
     assert row == {"prompt": [{"role": "user", "content": "Q?"}], "completion": [{"role": "assistant", "content": "A"}]}
     assert prompt("Q?", "chat") == row["prompt"]
 
 
-def test_rows_are_drawn_by_score():
+def test_rows_by_score_and_pairs_by_hand():
     scores = [0.0, 1.0, float("-inf")] * 1000
     drawn = drawn_by_score(scores, 1.0, seed=0)
     assert len(drawn) == 3000
@@ -48,24 +46,17 @@ def test_rows_are_drawn_by_score():
     assert drawn_by_score([], 1.0, 0) == []
     with pytest.raises(ValueError, match="expected more than 0, got 0"):
         drawn_by_score([1.0], 0, 0)
-
-
-def test_pairs_carry_what_is_known():
     answers = [{"text": "yes", "label": True}, {"text": "no", "label": 0}, {"text": "perhaps"}]
     records = [{"id": "1", "question": "Q", "answers": answers}, {"id": "2", "question": "R", "answers": []}]
-    assert pairs(records, ["a", ""], ["b", "c"]) == [
-        {"id": "1", "question": "Q", "baseline": "a", "method": "b", "correct": ["yes"], "incorrect": ["no"]}
-    ]
+    pair = {"id": "1", "question": "Q", "baseline": "a", "method": "b", "correct": ["yes"], "incorrect": ["no"]}
+    assert pairs(records, ["a", ""], ["b", "c"]) == [pair]
 
 
 def records():
-    """Two references agree on "anna", the baseline's says "otto"."""
     references = {"one": "otto", "two": "anna", "three": "anna"}
     answers = [{"text": "otto", "label": False}, {"text": "anna", "label": True}]
-    return [
-        {"id": str(i), "question": f"Who made number {i}?", "answers": answers, "reference_answers": references}
-        for i in range(30)
-    ]
+    row = {"answers": answers, "reference_answers": references}
+    return [{"id": str(i), "question": f"Who made number {i}?", **row} for i in range(30)]
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +122,6 @@ def test_resumed_equals_uninterrupted_and_lora_merges(tmp_path, base, monkeypatc
 
 
 def test_drawn_questions_are_counted_once(tmp_path, base):
-    """Equal scores: rows are drawn with replacement, so some questions come twice and others not."""
     out = tmp_path / "run"
     path = recipe(tmp_path, base, weight_temperature=1.0, training={"max_steps": 1})
     assert main(["run", str(path), "--output", str(out)]) == 0

@@ -15,7 +15,7 @@ def test_number_value(word: str, value: str | None) -> None:
     assert number_value(word) == value
 
 
-def test_words_have_offsets_stems_and_kinds() -> None:
+def test_words_have_offsets_stems_kinds_and_places() -> None:
     text = "In 1,048 Omar’s poems weren't read."
     words = words_of(text)
     assert [text[a:b] for a, b in zip(words.starts, words.ends, strict=True)] == [
@@ -24,9 +24,6 @@ def test_words_have_offsets_stems_and_kinds() -> None:
     assert words.stems[1:4] == ("#1048", "omar", "poem")
     assert words.content == (False, True, True, True, True, True)
     assert words.names == (False, False, True, False, False, False)
-
-
-def test_holding_finds_the_word_of_each_place() -> None:
     places = np.arange(-1, 8)  # "ab" holds 1 and 2, "cd" 4 and 5
     assert words_of(" ab cd ").holding(places).tolist() == [-1, -1, 0, 0, -1, 1, 1, -1, -1]
     assert words_of("…").holding(places[1:3]).tolist() == [-1, -1]
@@ -34,9 +31,6 @@ def test_holding_finds_the_word_of_each_place() -> None:
 
 def test_units_are_numbers_years_months_and_names() -> None:
     found = units("The Alder Bridge opened in May 1902 with 12 lamps.")
-    assert [(u.kind, u.key, u.before, u.after) for u in found] == [
-        ("name", ("alder", "bridg"), "the", "open"),
-        ("month", ("may",), "in", "#1902"),
-        ("year", ("#1902",), "may", "with"),
-        ("number", ("#12",), "with", "lamp"),
-    ]
+    bridge, may = ("name", ("alder", "bridg"), "the", "open"), ("month", ("may",), "in", "#1902")
+    numbers = [("year", ("#1902",), "may", "with"), ("number", ("#12",), "with", "lamp")]
+    assert [(u.kind, u.key, u.before, u.after) for u in found] == [bridge, may, *numbers]

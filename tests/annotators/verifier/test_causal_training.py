@@ -1,7 +1,5 @@
 """The loss, class weights and figures of training the causal annotator, by hand; where labels stand."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -62,9 +60,6 @@ def test_labels_stand_at_sentence_ends_only(side: str) -> None:
     for ids, labels in zip(batch["input_ids"], batch["labels"], strict=True):
         for place in (labels != IGNORED).nonzero()[:, 0].tolist():
             assert made.decode(ids[: place + 1])[-1] in ends
-    by_answer = {
-        row["answer"]: [r["label"] for r in {r["start"]: r for r in rows if r["answer"] == row["answer"]}.values()]
-        for row in rows
-    }
+    starts = {row["answer"]: {r["start"]: r["label"] for r in rows if r["answer"] == row["answer"]} for row in rows}
     found = [[LABELS[t] for t in row["targets"].values()] for row in encoded]
-    assert sorted(found) == sorted(by_answer.values())
+    assert sorted(found) == sorted(list(labels.values()) for labels in starts.values())

@@ -1,25 +1,22 @@
 """What the verifier learns from: pairs beside other texts and without held-out ones, labels with weights, files."""
 
-from __future__ import annotations
-
-import json
+import re
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 
 from annotators.verifier import data
 from annotators.verifier.data import UNSUPPORTED, Example
-from annotators.verifier.training import SOURCES, usable
-from tests.helpers.labelled_data import DATA, TRAINABLE
+from annotators.verifier.training import SOURCES
+from tests.helpers.jsonl import write_rows
+from tests.helpers.labelled_data import TRAINABLE
 
 
 def words(texts: list[str]) -> Any:
-    """A tokenizer whose tokens are words."""
-    import numpy as np
-
-    places = [[(m.start(), m.end()) for m in __import__("re").finditer(r"\S+", text)] for text in texts]
+    places = [[m.span() for m in re.finditer(r"\S+", text)] for text in texts]
     return [(np.arange(len(p)), np.array(p, dtype=np.int64).reshape(-1, 2)) for p in places]
 
 
@@ -28,33 +25,26 @@ def pair(claim: str, evidence: str, label: str, group: str = "g") -> dict[str, s
 
 
 def test_pairs_with_held_out_texts_are_left_out(tmp_path: Path) -> None:
-    rows = [
-        pair("The mill has 3 wheels.", "It has three wheels.", "supported"),
-        pair("It is old.", "The mill was built in the year 1902. It burnt.", "supported"),
-        pair("It is new.", "It is new.", "supported"),
-    ]
-    (tmp_path / "pairs").mkdir()
-    lines = "".join(json.dumps(row) + "\n" for row in rows)
-    (tmp_path / "pairs" / "vitaminc.jsonl").write_text(lines, encoding="utf-8")
+    texts = ("The mill has 3 wheels.", "It has three wheels."), ("It is new.", "It is new.")
+    leak = pair("It is old.", "The mill was built in the year 1902. It burnt.", "supported")
+    rows = [leak, *(pair(claim, evidence, "supported") for claim, evidence in texts)]
+    write_rows(tmp_path / "pairs" / "vitaminc.jsonl", rows)
     held_out = [{"sentence": "the mill has  3 wheels.", "reference": "The mill was built in the year 1902. It is new."}]
     kept = data.read_pairs(tmp_path, ["vitaminc"], held_out)
     assert [row["claim"] for row in kept] == ["It is new."]  # short sentences of evidence are no leak
 
 
 def test_cases_are_one_claim_or_one_evidence() -> None:
+    labels, red = ("supported", "contradictory"), "The house is painted red."
     rows = [
-        pair("It has 3 wheels.", "There are three wheels.", "supported"),
-        pair("It has 3 wheels.", "There are four wheels.", "contradictory"),
-        pair("It is red.", "The house is painted red.", "supported", "h"),
-        pair("It is blue.", "The house is painted red.", "contradictory", "h"),
+        pair("It has 3 wheels.", f"There are {n} wheels.", x) for n, x in zip(("three", "four"), labels, strict=True)
     ]
+    rows += [pair(f"It is {colour}.", red, x, "h") for colour, x in zip(("red", "blue"), labels, strict=True)]
     made = [e for e in data.pair_examples(rows, 0) if e.target != 2]
-    assert sorted((e.sentence, e.target) for e in made) == [
-        ("It has 3 wheels.", 0), ("It has 3 wheels.", 1), ("It is blue.", 1), ("It is red.", 0),
-    ]  # fmt: skip
+    wheels = [("It has 3 wheels.", 0), ("It has 3 wheels.", 1)]
+    assert sorted((e.sentence, e.target) for e in made) == [*wheels, ("It is blue.", 1), ("It is red.", 0)]
     cases = {e.sentence: e.case for e in made}
-    assert len(set(cases.values())) == 2
-    assert cases["It is red."] == cases["It is blue."]
+    assert (len(set(cases.values())), cases["It is red."]) == (2, cases["It is blue."])
 
 
 def test_buried_evidence_is_among_unlike_texts() -> None:
@@ -109,15 +99,3 @@ def test_corrections_are_supported_examples_of_the_case(tmp_path: Path) -> None:
 
 def test_sources_are_the_english_trainable_ones() -> None:
     assert set(SOURCES) == TRAINABLE - {"uhgeval", "kdconv", "wice_tokens"}
-
-
-@pytest.mark.slow
-def test_fold_0_shares_no_text_with_other_folds() -> None:
-    if not (DATA / "sentences").is_dir():
-        pytest.skip("skipped: data not here")
-    rows = [row for row in data.read_rows(DATA) if usable(row, SOURCES)]
-    assert {row["source"] for row in rows} == set(SOURCES)
-    for text in ("reference", "sentence"):
-        seen = {row[text] for row in rows if row["fold"] == 0}
-        assert seen
-        assert not seen & {row[text] for row in rows if row["fold"] != 0}

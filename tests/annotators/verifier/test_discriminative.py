@@ -1,10 +1,7 @@
 """The discriminative annotator end to end: batches equal single calls, windows, offsets, evidence, spans, errors."""
 
-from __future__ import annotations
-
 import json
 import random
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +22,7 @@ from annotators.verifier.annotator import (
     unsupported_spans,
 )
 from annotators.verifier.model import Verifier
-from tests.helpers.tiny_bert import save_tiny_bert
+from tests.helpers.tiny_models import save_tiny_bert
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "records.jsonl"
 REFERENCE = (
@@ -70,15 +67,14 @@ def test_shuffled_batch_equals_single(tiny: DiscriminativeAnnotator, records: li
     records = records[:]
     random.Random(1).shuffle(records)
     batch = tiny.annotate_batch(records)
-    single = [tiny.annotate(**{k: record[k] for k in ("reference", "answer", "question") if k in record})
-              for record in records]  # fmt: skip
+    keys = ("reference", "answer", "question")
+    single = [tiny.annotate(**{key: record[key] for key in keys if key in record}) for record in records]
     assert np.abs(all_scores(batch) - all_scores(single)).max() < 1e-4
     assert len({s.label for a in batch for s in a.sentences}) >= 3
     for a, b, record in zip(batch, single, records, strict=True):
         assert a.record == record
-        assert [(s.label, s.fragments, s.spans) for s in a.sentences] == [
-            (s.label, s.fragments, s.spans) for s in b.sentences
-        ]
+        ours, theirs = ([(s.label, s.fragments, s.spans) for s in one.sentences] for one in (a, b))
+        assert ours == theirs
         for s in a.sentences:
             assert record["answer"][s.start : s.end] == s.text
             assert all(record["reference"][f.start : f.end] == f.text for f in s.fragments)
@@ -96,7 +92,6 @@ def test_predict_judges_the_sentence_as_given(tiny: DiscriminativeAnnotator) -> 
 
 
 def test_unverifiable_sentences_get_the_best_window(base: str) -> None:
-    """A head that calls everything unverifiable sends every sentence into the second look."""
     torch.manual_seed(5)
     verifier = Verifier(base, dtype="float32")
     with torch.no_grad():
@@ -115,43 +110,32 @@ def test_unverifiable_sentences_get_the_best_window(base: str) -> None:
     assert verdict.window == windows[int(shares[:, 0].argmax())]
 
 
-@pytest.mark.parametrize(
-    ("sentence", "reference", "options", "status"),
-    [
+def test_what_cannot_be_judged() -> None:
+    french = "Le pont est très vieux et il a été construit par la ville. It is old."
+    for sentence, reference, options, status in (
         ("It is old.", " \u200b", {}, "no_reference"),
         ("It is old.", "It is old.", {"language": "de"}, "language_unsupported"),
         ("这座桥很旧。", "It is old.", {}, "language_unsupported"),
         ("这座桥很旧。", "It is old.", {"languages": None}, None),
-        (
-            "It is old.",
-            "It is old.",
-            {"answer": "Le pont est très vieux et il a été construit par la ville. It is old."},
-            "language_unsupported",
-        ),
+        ("It is old.", "It is old.", {"answer": french}, "language_unsupported"),
         ("It is old.", "It is old.", {"language": "en-GB"}, None),
         ("The old bridge is very long, and " * 22, "It is old.", {}, "too_long"),
-    ],
-)
-def test_what_cannot_be_judged(sentence: str, reference: str, options: dict, status: str | None) -> None:
-    assert unjudgeable(sentence, reference, **options) == status
+    ):
+        assert unjudgeable(sentence, reference, **options) == status, (sentence, options)
 
 
-@pytest.mark.parametrize(
-    ("doubts", "marked"),
-    [
-        ({}, ["red", "lamp", "zebra"]),  # no doubt about any: all are as doubtful
+def test_spans_by_hand() -> None:
+    text = "red lamp, zebra."
+    pieces = [(0, 2, ""), (2, 3, "red"), (3, 8, "lamp"), (8, 9, ""), (9, 15, "zebra"), (15, 16, "")]
+    for doubts, marked in (
+        ({}, ["red lamp", "zebra"]),  # no doubt about any: all are as doubtful
         ({"lamp": 0.9}, ["lamp"]),
         ({"zebra": 0.2}, ["zebra"]),  # the most doubtful word, though below MARKED
         ({"red": 0.8, "lamp": 0.6, "zebra": 0.1}, ["red lamp"]),  # only spaces join
         ({"lamp": 0.8, "zebra": 0.7}, ["lamp", "zebra"]),
-    ],
-)
-def test_spans_by_hand(doubts: dict[str, float], marked: list[str]) -> None:
-    text = "red lamp, zebra."
-    pieces = [(0, 2, "red"), (2, 3, "red"), (3, 8, "lamp"), (8, 9, ""), (9, 15, "zebra"), (15, 16, "")]
-    tokens = [(a, b, doubts.get(word, 0.0) if b != 2 else 0.0) for a, b, word in pieces]
-    found = [text[a:b] for a, b in unsupported_spans(text, tokens)]
-    assert found == marked if doubts else found == ["red lamp", "zebra"]
+    ):
+        found = unsupported_spans(text, [(a, b, doubts.get(word, 0.0)) for a, b, word in pieces])
+        assert [text[a:b] for a, b in found] == marked
     assert unsupported_spans("…", [(0, 1, 0.9)]) == []
 
 
@@ -176,11 +160,9 @@ def test_save_and_load(tmp_path: Path, tiny: DiscriminativeAnnotator) -> None:
 
 
 def test_fingerprint_tells_settings_apart(tiny: DiscriminativeAnnotator, base: str) -> None:
-    others = [
-        DiscriminativeAnnotator(tiny.verifier, evidence_tokens=61),
-        DiscriminativeAnnotator(tiny.verifier, evidence_tokens=60, languages=None),
-        DiscriminativeAnnotator(Verifier(base, dtype="float32"), evidence_tokens=60),
-    ]
+    options = {"evidence_tokens": 61}, {"evidence_tokens": 60, "languages": None}
+    others = [DiscriminativeAnnotator(tiny.verifier, **option) for option in options]
+    others.append(DiscriminativeAnnotator(Verifier(base, dtype="float32"), evidence_tokens=60))
     assert len({a.fingerprint for a in (tiny, *others)}) == 4
 
 
@@ -189,16 +171,15 @@ def test_wrong_names_and_folders(tmp_path: Path) -> None:
         load_annotator(" ")
     with pytest.raises(OSError, match=r"no annotator\.json|expected a folder with annotator\.json"):
         load_annotator(str(tmp_path))
-    with pytest.raises(OSError, match="no such folder"):
-        load_annotator("nobody/nothing-here")
+    for name in ("nobody/nothing-here", "no such thing"):
+        with pytest.raises(OSError, match="no such folder"):
+            load_annotator(name)
     config = json.loads((EMBEDDED / "annotator.json").read_text(encoding="utf-8"))
     (tmp_path / "annotator.json").write_text(json.dumps({**config, "version": 0}), encoding="utf-8")
     with pytest.raises(ValueError, match="expected version to be 1, got '0'"):
         load_annotator(str(tmp_path))
     with pytest.raises(ValueError, match="window: for annotators named generative:"):
         load_annotator("embedded", window="whole")
-    with pytest.raises(OSError, match="there is no such folder"):
-        load_annotator("no such thing")
 
 
 def test_damaged_files_are_refused(tmp_path: Path, tiny: DiscriminativeAnnotator) -> None:
@@ -211,20 +192,16 @@ def test_damaged_files_are_refused(tmp_path: Path, tiny: DiscriminativeAnnotator
         (tmp_path / "annotator.json").write_text(text, encoding="utf-8")
         with pytest.raises(ValueError, match=r"annotator\.json: expected"):
             load_annotator(str(tmp_path))
-    shutil.rmtree(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("record", "message"),
-    [
+def test_wrong_records(tiny: DiscriminativeAnnotator) -> None:
+    for record, message in (
         ({"answer": "x"}, "record 0: expected 'reference' to be a string, got NoneType"),
         ({"reference": "x", "answer": 3}, "expected 'answer' to be a string, got int"),
         ({"reference": "x", "answer": "y", "question": 3}, "expected 'question' to be a string or absent, got int"),
-    ],
-)
-def test_wrong_records(tiny: DiscriminativeAnnotator, record: dict, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        tiny.annotate_batch([record])
+    ):
+        with pytest.raises(ValueError, match=message):
+            tiny.annotate_batch([record])
 
 
 def test_shipped_verdicts_and_evidence(embedded: Any) -> None:
@@ -236,11 +213,8 @@ def test_shipped_verdicts_and_evidence(embedded: Any) -> None:
     assert (talk.label, talk.fragments) == ("no_fact", ())
 
 
-def test_results_page_is_of_these_weights(embedded: Any) -> None:
+def test_shipped_weights_are_small_and_measured(embedded: Any) -> None:
     page = Path(__file__).parents[3] / "docs" / "results" / "annotator.md"
     assert f"annotator fingerprint {embedded.fingerprint}" in page.read_text(encoding="utf-8")
-
-
-def test_shipped_weights_are_small_and_named() -> None:
     assert sum(p.stat().st_size for p in EMBEDDED.iterdir()) < 25_000_000
     assert {p.suffix for p in EMBEDDED.iterdir()} == {".json", ".md", ".safetensors"}

@@ -1,27 +1,13 @@
 """The verifier's network: what it reads, its probabilities, encoder and language model alike, its stored weights."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from annotators.verifier.model import (
-    EVIDENCE,
-    N_STATES,
-    QUESTION,
-    SENTENCE,
-    Verifier,
-    cells,
-    keys_of,
-    kinds_of,
-    packs_of,
-    probabilities,
-)
-from tests.helpers.tiny_bert import save_tiny_bert
-from tests.helpers.tiny_models import save_decoder
+from annotators.verifier import model
+from tests.helpers.tiny_models import save_decoder, save_tiny_bert
 
 DOCUMENT = (
     "The Alder Bridge was opened in May 1902 by Queen Maud of Norland.",
@@ -38,35 +24,27 @@ def base(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def test_states_by_hand() -> None:
-    own = cells("the Alder bridge of 1,902 opened in Paris in 1950")
+    own = model.cells("the Alder bridge of 1,902 opened in Paris in 1950")
     #          the Alder bridge of 1902 opened in Paris in 1950: content 1 found 2 not, number 3/4, name 5/6
-    assert own.states(keys_of("Alder bridges open in 1902")).tolist() == [0, 5, 1, 0, 3, 1, 0, 6, 0, 4]
-    assert cells("").states(frozenset()).tolist() == []
-
-
-def test_chinese_is_matched_by_pairs_of_characters() -> None:
-    own = cells("桥建于1902年")
+    assert own.states(model.keys_of("Alder bridges open in 1902")).tolist() == [0, 5, 1, 0, 3, 1, 0, 6, 0, 4]
+    assert model.cells("").states(frozenset()).tolist() == []
+    own = model.cells("桥建于1902年")  # Chinese is matched by pairs of characters
     assert "".join("桥建于1902年"[a:b] for a, b in zip(own.starts, own.ends, strict=True)) == "桥建于1902年"
     # 桥 stands in the pair 桥建, which the other text lacks; 建 and 于 in 建于, which it has; 年 is alone in its run
-    assert own.states(keys_of("大桥始建于1902年")).tolist() == [2, 1, 1, 3, 1]
-
-
-def test_kinds_are_those_of_the_word_a_token_ends_in() -> None:
-    text = "Maud left"
-    offsets = np.array([[0, 2], [2, 4], [4, 9]])  # the last token begins with the space
-    assert kinds_of(SENTENCE, text, offsets, keys_of("She left")).tolist() == [
-        SENTENCE * N_STATES + state for state in (6, 6, 1)
-    ]
+    assert own.states(model.keys_of("大桥始建于1902年")).tolist() == [2, 1, 1, 3, 1]
+    text, offsets = "Maud left", np.array([[0, 2], [2, 4], [4, 9]])  # a token is of the word in which it ends
+    kinds = model.kinds_of(model.SENTENCE, text, offsets, model.keys_of("She left"))
+    assert (kinds - model.SENTENCE * model.N_STATES).tolist() == [6, 6, 1]
 
 
 def test_probabilities_by_hand() -> None:
     logits = np.array([[np.log(2.0), np.log(1.0), np.log(1.0), np.log(1 / 3)]], np.float32)
     # P(no fact) = (1/3) / (4/3) = 1/4; the rest is shared 2 : 1 : 1
-    assert probabilities(logits)[0] == pytest.approx([0.375, 0.1875, 0.1875, 0.25], abs=1e-6)
+    assert model.probabilities(logits)[0] == pytest.approx([0.375, 0.1875, 0.1875, 0.25], abs=1e-6)
 
 
 def test_inputs_hold_all_parts_in_order(base: str) -> None:
-    verifier = Verifier(base)
+    verifier = model.Verifier(base)
     sentence = "Queen Maud opened it in 1903."
     (read,) = verifier.inputs([("Who opened it?", sentence, DOCUMENT[:2])])
     text = verifier.tokenizer.decode(read.ids).lower()
@@ -76,15 +54,15 @@ def test_inputs_hold_all_parts_in_order(base: str) -> None:
     assert verifier.tokenizer.decode(own).lower() == "queen maud opened it in 1903."
     places = zip(read.offsets.tolist(), read.kinds[read.first :].tolist(), strict=False)
     kind = {sentence[a:b].strip(): k for (a, b), k in places}
-    assert kind["."] == SENTENCE * N_STATES
+    assert kind["."] == model.SENTENCE * model.N_STATES
     last = read.kinds[read.first + len(read.offsets) - 2]
-    assert last == SENTENCE * N_STATES + 4  # 1903: a number that the evidence lacks
-    parts = {k // N_STATES for k in read.kinds.tolist()}
-    assert parts == {QUESTION, SENTENCE, EVIDENCE}
+    assert last == model.SENTENCE * model.N_STATES + 4  # 1903: a number that the evidence lacks
+    parts = {k // model.N_STATES for k in read.kinds.tolist()}
+    assert parts == {model.QUESTION, model.SENTENCE, model.EVIDENCE}
 
 
 def test_long_evidence_is_cut_and_the_sentence_kept(base: str) -> None:
-    verifier = Verifier(base)
+    verifier = model.Verifier(base)
     (read,) = verifier.inputs([("Why?", "It has 12 doors.", ["stone " * 700, "wood " * 100])])
     assert len(read.ids) <= verifier.limit == 512
     own = read.ids[read.first : read.first + len(read.offsets)]
@@ -93,10 +71,10 @@ def test_long_evidence_is_cut_and_the_sentence_kept(base: str) -> None:
 
 def test_batch_equals_single(base: str) -> None:
     torch.manual_seed(1)
-    verifier = Verifier(base, Verifier(base).packed(), dtype="float32")
+    verifier = model.Verifier(base, model.Verifier(base).packed(), dtype="float32")
     texts = [("", s, DOCUMENT) for s in ("Maud opened it.", "It is 134 metres long and green.", "Yes.")]
     texts.insert(1, ("Who opened it?", "Maud opened it.", DOCUMENT[:1]))
-    packs = packs_of(verifier.inputs(texts))  # a language model reads the evidence once for all sentences beside it
+    packs = model.packs_of(verifier.inputs(texts))  # a language model reads evidence once for all
     assert packs == ([[0, 2, 3], [1]] if verifier.network.causal else [[0], [1], [2], [3]])
     together, tokens = verifier(texts)
     for i, text in enumerate(texts):
@@ -109,51 +87,50 @@ def test_batch_equals_single(base: str) -> None:
 
 
 def test_marks_reach_the_verdict(tmp_path: Path) -> None:
-    verifier = Verifier(save_tiny_bert(tmp_path, 32), dtype="float32")
+    verifier = model.Verifier(save_tiny_bert(tmp_path, 32), dtype="float32")
     number, none = ("", "It is 134 metres long.", DOCUMENT), ("", "It is very long.", DOCUMENT)
     before = verifier([number])[0], verifier([none])[0]
     with torch.no_grad():  # the mark of a number that the evidence has; no such word stands in the second sentence
-        verifier.network.kind.weight[SENTENCE * N_STATES + 3] += torch.randn(32)
+        verifier.network.kind.weight[model.SENTENCE * model.N_STATES + 3] += torch.randn(32)
     assert np.abs(verifier([number])[0] - before[0]).max() > 1e-4
     assert verifier([none])[0] == pytest.approx(before[1], abs=1e-6)
 
 
 def test_stored_weights_are_of_one_base(base: str, tmp_path: Path) -> None:
-    verifier = Verifier(base)
+    verifier = model.Verifier(base)
     stored = verifier.packed()
     assert not [name for name in stored if "word_embeddings" in name or "embed_tokens" in name]
-    assert Verifier(base, stored, dtype="float32").fingerprint == verifier.fingerprint
+    assert model.Verifier(base, stored, dtype="float32").fingerprint == verifier.fingerprint
     with torch.no_grad():
         verifier.network.token.bias += 0.5
-    changed = Verifier(base, verifier.packed(), dtype="float32")
+    changed = model.Verifier(base, verifier.packed(), dtype="float32")
     assert changed.network.token.bias.item() == pytest.approx(verifier.network.token.bias.item(), abs=1e-3)
     assert changed.fingerprint != verifier.fingerprint  # remembered from before the change
     with pytest.raises(ValueError, match="expected those of this base"):
-        Verifier(save_tiny_bert(tmp_path / "other", 16), stored)
+        model.Verifier(save_tiny_bert(tmp_path / "other", 16), stored)
 
 
 def test_an_adapter_is_stored_alone_and_merged(base: str) -> None:
     torch.manual_seed(4)
-    verifier = Verifier(base, lora=2, dtype="float32")
+    verifier = model.Verifier(base, lora=2, dtype="float32")
     with torch.no_grad():
         for name, parameter in verifier.network.named_parameters():
             if "lora_B" in name:
                 parameter.add_(0.3 * torch.randn_like(parameter))
     stored = verifier.packed()
     assert all("lora_" in name for name in stored if name.startswith("base."))
-    merged = Verifier(base, stored, lora=2, dtype="float32")
+    merged = model.Verifier(base, stored, lora=2, dtype="float32")
     assert merged.fingerprint == verifier.fingerprint
     text = ("", "It is 134 metres long.", DOCUMENT)
     assert merged([text])[0] == pytest.approx(verifier([text])[0], abs=2e-3)  # stored as float16
-    plain = Verifier(base, lora=2, dtype="float32")
-    plain.network.load_state_dict(
-        {n: v for n, v in verifier.network.state_dict().items() if "lora" not in n}, strict=False
-    )
+    plain = model.Verifier(base, lora=2, dtype="float32")
+    without = {name: value for name, value in verifier.network.state_dict().items() if "lora" not in name}
+    plain.network.load_state_dict(without, strict=False)
     assert np.abs(plain([text])[0] - verifier([text])[0]).max() > 5e-3
 
 
 def test_a_base_is_cut_to_its_first_layers(tmp_path: Path) -> None:
     folder = str(save_decoder(tmp_path))
-    names = Verifier(folder, layers=1).packed()
-    assert {name.split(".")[2] for name in names if name.startswith("base.layers")} == {"0"}
-    assert {name.split(".")[2] for name in Verifier(folder).packed() if name.startswith("base.layers")} == {"0", "1"}
+    for layers, expected in ((1, {"0"}), (None, {"0", "1"})):
+        names = model.Verifier(folder, layers=layers).packed()
+        assert {name.split(".")[2] for name in names if name.startswith("base.layers")} == expected

@@ -1,8 +1,5 @@
 """Training: losses by hand, each stage learns and goes on where it was killed, the whole run writes an annotator."""
 
-from __future__ import annotations
-
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -19,12 +16,12 @@ from annotators.verifier.training import SOURCES, Settings, train_annotator, tra
 from mitigate.io import UsageError
 from mitigate.recipes.config import load_recipe, read_yaml, recipes_folder
 from mitigate.recipes.embedded_annotator import Options, check
-from tests.helpers.tiny_bert import save_tiny_bert
+from tests.helpers.jsonl import write_rows
+from tests.helpers.tiny_models import save_tiny_bert
 
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A tiny BERT with MiniLM's tokenizer."""
     return save_tiny_bert(tmp_path_factory.mktemp("tiny"), 32)
 
 
@@ -59,28 +56,23 @@ def test_batches_keep_cases_and_the_budget() -> None:
 
 
 def examples(n: int) -> list[Example]:
-    """The sentence is supported where its number stands in the evidence."""
     made = []
     for i in range(n):
-        true = i % 2 == 0
-        number = 100 + i
-        made.append(
-            Example(
-                "", f"It has {number if true else number + 500} rooms.", (f"The house has {number} rooms.",),
-                0 if true else UNSUPPORTED, () if true else ((7, 10),), "made", 1.0, f"{i // 2}",
-            )
-        )  # fmt: skip
+        target, spans, said = ((0, (), 100 + i), (UNSUPPORTED, ((7, 10),), 600 + i))[i % 2]
+        evidence = (f"The house has {100 + i} rooms.",)
+        made.append(Example("", f"It has {said} rooms.", evidence, target, spans, "made", 1.0, f"{i // 2}"))
     return made
 
 
-def test_training_learns_and_resumes(base: str, tmp_path: Path) -> None:
-    def trained() -> Verifier:
-        torch.manual_seed(3)
-        verifier = Verifier(base, dtype="float32")
-        train_stage(verifier, examples(64), tmp_path, epochs=12, rate=3e-3, tokens=200)
-        return verifier
+def trained(base: str, folder: Path, n: int, **options: Any) -> Verifier:
+    torch.manual_seed(3)
+    verifier = Verifier(base, dtype="float32")
+    train_stage(verifier, examples(n), folder, tokens=200, **options)
+    return verifier
 
-    verifier = trained()
+
+def test_training_learns_and_resumes(base: str, tmp_path: Path) -> None:
+    verifier = trained(base, tmp_path, 64, epochs=12, rate=3e-3)
     logits, tokens = verifier([(e.question, e.sentence, e.passages) for e in examples(40)])
     chance = torch.tensor(logits[:, :3]).softmax(-1)[:, 0].numpy()
     assert chance[0::2].min() > 0.5 > chance[1::2].max()
@@ -88,21 +80,14 @@ def test_training_learns_and_resumes(base: str, tmp_path: Path) -> None:
     assert np.mean(wrong[1::2]) > np.mean(wrong[0::2]) + 0.3
     state = tmp_path / "state.safetensors"
     before = state.stat().st_mtime_ns
-    again = trained()  # complete: nothing is trained
+    again = trained(base, tmp_path, 64, epochs=12, rate=3e-3)  # complete: nothing is trained
     assert state.stat().st_mtime_ns == before
     assert again.fingerprint == verifier.fingerprint
 
 
 def test_interrupted_training_ends_the_same(base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training, "CHECKPOINT_STEPS", 2)
-
-    def start(folder: Path) -> Verifier:
-        torch.manual_seed(3)
-        verifier = Verifier(base, dtype="float32")
-        train_stage(verifier, examples(24), folder, epochs=2, rate=1e-3, tokens=200)
-        return verifier
-
-    whole = start(tmp_path / "whole")
+    whole = trained(base, tmp_path / "whole", 24, epochs=2, rate=1e-3)
     loss_of, calls = training.loss_of, iter(range(5))
 
     def killed(*args: object) -> torch.Tensor:
@@ -112,9 +97,9 @@ def test_interrupted_training_ends_the_same(base: str, tmp_path: Path, monkeypat
 
     monkeypatch.setattr(training, "loss_of", killed)
     with pytest.raises(KeyboardInterrupt):
-        start(tmp_path / "cut")
+        trained(base, tmp_path / "cut", 24, epochs=2, rate=1e-3)
     monkeypatch.setattr(training, "loss_of", loss_of)
-    resumed = start(tmp_path / "cut")
+    resumed = trained(base, tmp_path / "cut", 24, epochs=2, rate=1e-3)
     for a, b in zip(whole.network.parameters(), resumed.network.parameters(), strict=True):
         assert not a.requires_grad or torch.allclose(a, b, atol=1e-6)
 
@@ -140,25 +125,15 @@ def test_the_mixture_repeats_labels_and_replays_cases() -> None:
     assert sorted(e.target for e in replayed) == [0, 0, 0, 1, 1, 1]  # whole cases
 
 
-def rows_of(label: str, n: int) -> list[dict[str, Any]]:
-    """Rows whose labels follow simple rules, each of another document, so that all folds occur."""
-    sentence = {
-        "supported": "The bridge {} is 134 metres long.",
-        "contradictory": "The bridge {} is 999 metres long.",
-        "unverifiable": "Its keeper {} bred dogs in Wales.",
-        "no_fact": "I like {} very much, do you?",
-    }[label]
-    reference = "The Alder Bridge was opened in May 1902. It is 134 metres long. Anna Berg designed it."
-    return [
-        {"id": f"{label}{i}", "source": "made", "lang": "en", "label": label, "question": None,
-         "reference": f"{reference} It has {i} arches.", "sentence": sentence.format(i)}
-        for i in range(n)
-    ]  # fmt: skip
-
-
 def test_a_run_writes_an_annotator_and_goes_on(tmp_path: Path) -> None:
     base = save_tiny_bert(tmp_path / "base", 16)
-    rows = [row for label in LABELS for row in rows_of(str(label), 24)]
+    said = "The bridge {} is 134 metres long.", "The bridge {} is 999 metres long.", "Its keeper {} bred dogs in Wales."
+    reference = "The Alder Bridge was opened in May 1902. It is 134 metres long. Anna Berg designed it."
+    rows = [  # each of another document, so that all folds occur
+        {"id": f"{label}{i}", "source": "made", "lang": "en", "label": label, "question": None,
+         "reference": f"{reference} It has {i} arches.", "sentence": sentence.format(i)}
+        for label, sentence in zip(LABELS, (*said, "I like {} very much, do you?"), strict=True) for i in range(24)
+    ]  # fmt: skip
     pairs = [
         {"id": str(i), "source": "fever", "evidence": f"The mill has {i} wheels.", "group": str(i),
          "claim": f"It has {i + i % 2} wheels.", "label": ("supported", "contradictory")[i % 2]}
@@ -166,9 +141,7 @@ def test_a_run_writes_an_annotator_and_goes_on(tmp_path: Path) -> None:
     ]  # fmt: skip
     documents = [{"text": "The old mill by the river was built in 1902 by Anna Berg."}]
     for name, lines in (("sentences/made", rows), ("pairs/fever", pairs), ("documents/made", documents)):
-        path = tmp_path / "data" / f"{name}.jsonl"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+        write_rows(tmp_path / "data" / f"{name}.jsonl", lines)
     settings = Settings(tmp_path / "data", ("made",), ("fever",), base=base, edited=20, replayed=4, tokens=1024)
     work = tmp_path / "work"
     annotator = train_annotator(settings, work)
@@ -177,7 +150,6 @@ def test_a_run_writes_an_annotator_and_goes_on(tmp_path: Path) -> None:
     again = train_annotator(settings, work)  # everything is there already
     assert again.fingerprint == annotator.fingerprint
     assert {path: path.stat().st_mtime_ns for path in files} == files
-
     labels = work / "labels" / "state.safetensors"
     labels.unlink()  # as killed before the first checkpoint of the last stage
     assert train_annotator(settings, work).fingerprint == annotator.fingerprint
@@ -189,7 +161,6 @@ def test_a_run_writes_an_annotator_and_goes_on(tmp_path: Path) -> None:
 
 
 def test_the_recipe_states_the_defaults() -> None:
-    """The recipe's values are the defaults of the run and of the task."""
     given = read_yaml(recipes_folder() / "annotators" / "embedded.yaml")
     options = Options.model_validate(given)
     defaults = Settings(options.data)

@@ -16,14 +16,11 @@ import pytest
 
 import annotators
 from mitigate.cli.main import main
-from tests.helpers.annotate_program import ANSWERS, REFERENCE, mitigate, start, write_records
 from tests.helpers.annotator_server import annotating, correct
 from tests.helpers.engines_server import Reply, completion, error
 from tests.helpers.jsonl import read_rows as read
 from tests.helpers.jsonl import write_rows
-from tests.helpers.standin import ExactAnnotator
-
-Capsys = pytest.CaptureFixture[str]
+from tests.helpers.standin import ANSWERS, REFERENCE, ExactAnnotator, mitigate, start, write_records
 
 
 @pytest.fixture
@@ -52,10 +49,7 @@ def one(tmp_path: Path) -> list[str]:
     return ["--reference", f"{tmp_path}/reference.txt", "--answer", f"{tmp_path}/answer.txt"]
 
 
-# --- one answer ---------------------------------------------------------------------------------------------------
-
-
-def test_one_answer_prints_the_report(one: list[str], tmp_path: Path, exact: ExactAnnotator, capsys: Capsys) -> None:
+def test_one_answer_prints_the_report(one: list[str], tmp_path: Path, exact: ExactAnnotator, capsys) -> None:
     assert run("--question", "How many moons?", *one, "--html", tmp_path / "new" / "page.html") == 0
     out, err = capsys.readouterr()
     text = " ".join(out.split())
@@ -89,68 +83,7 @@ def test_terminals_without_unicode_or_colour(one: list[str], tmp_path: Path) -> 
     assert "31m" not in mitigate(*one, env={"FORCE_COLOR": "1", "NO_COLOR": "1", "TERM": "xterm"}).stdout
 
 
-ONE = ["--reference", "r.txt", "--answer", "a.txt"]
-MANY = ["--input", "in.jsonl", "--output", "o"]
-LLM = ["--annotator", "generative:openai:m"]
-WRONG = [
-    ([], "--reference and --answer missing: give --reference FILE and --answer FILE"),
-    (["--reference", "r.txt"], "--answer missing: give --reference FILE and --answer FILE"),
-    (["--input", "in.jsonl"], "--input and --output go together; give both"),
-    (["--output", "out.jsonl"], "--input and --output go together; give both"),
-    ([*MANY, "--question", "q"], "--question: for one answer only"),
-    ([*ONE, "--overwrite"], "--overwrite: for --input and --output only"),
-    (["--reference", "none.txt", "--answer", "a.txt"], "--reference: cannot read none.txt: No such file"),
-    (["--reference", "r.txt", "--answer", "."], "--answer: cannot read .: Is a directory"),
-    (["--reference", "r.txt", "--answer", "empty.txt"], "--answer: empty.txt holds no text"),
-    (["--reference", "latin.txt", "--answer", "a.txt"], "latin.txt is not UTF-8 (byte 4); convert it first"),
-    ([*ONE, "--html", "r.txt"], "r.txt is also the file of --reference"),
-    ([*ONE, "--html", "."], "cannot write .: it is a folder; name a file"),
-    (["--input", "none.jsonl", "--output", "o"], "cannot read none.jsonl: no such file"),
-    (["--input", "in.jsonl", "--output", "in.jsonl"], "in.jsonl is the input and would be written over"),
-    (["--input", "in.jsonl", "--output", "a.txt/o"], "cannot make the folder a.txt"),
-    ([*MANY, "--html", "o"], "o is also the file of --output"),
-    (["--input", "in.jsonl", "--output", "a.txt"], "cannot continue a.txt: its line 1 is not a result of line 1"),
-    ([*MANY, "--chunk-size", "0"], "--chunk-size: expected 1 or more, got 0"),
-    ([*MANY, "--chunk-size", "x"], "--chunk-size: expected 1 or more, got x"),
-    ([*MANY, "--calibration", "none.json"], "--calibration: expected a file of `mitigate calibrate`; none.json: No"),
-    (["--inptu", "in.jsonl"], "unrecognized arguments: --inptu"),
-    ([*MANY, "--window", "whole"], "--window: only with --annotator generative:"),
-    ([*MANY, *LLM[:1], "generative:ollama:m"], "expected KIND:MODEL[@BASE_URL] with KIND one of transformers, vllm"),
-    ([*MANY, *LLM, "--prompt", "nice"], "no such wording; expected plain, inspector"),
-    ([*MANY, *LLM, "--templates", "none.yaml"], "none.yaml: expected a YAML file"),
-    ([*MANY, *LLM, "--max-retries", "-1"], "max_retries: expected a whole number of at"),
-    ([*MANY, *LLM[:1], "generative:transformers:m", "--concurrency", "2"], "--concurrency: expected 1 or more, and"),
-]
-
-
-@pytest.mark.parametrize(("args", "message"), WRONG)
-def test_wrong_usage_is_explained_before_loading(tmp_path, monkeypatch, capsys, args, message):
-    def load(name: str, **_: Any) -> None:
-        raise AssertionError("a model was loaded")
-
-    monkeypatch.setattr(annotators, "load_annotator", load)
-    monkeypatch.chdir(tmp_path)
-    write_records(tmp_path / "in.jsonl", 2)
-    (tmp_path / "r.txt").write_text(REFERENCE)
-    (tmp_path / "a.txt").write_text("The sky is blue.\n")
-    (tmp_path / "empty.txt").write_text(" \n")
-    (tmp_path / "latin.txt").write_bytes(b"caf\xe9")
-    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    try:
-        code: Any = run(*args)
-    except SystemExit as stop:  # argparse's own
-        code = stop.code
-    assert code == 2
-    out, err = capsys.readouterr()
-    assert message in err
-    assert out == ""
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.name != "o"} == before
-
-
-# --- files --------------------------------------------------------------------------------------------------------
-
-
-def test_another_annotator_does_not_continue(tmp_path: Path, exact: ExactAnnotator, capsys: Capsys) -> None:
+def test_another_annotator_does_not_continue(tmp_path: Path, exact: ExactAnnotator, capsys) -> None:
     source, output = write_records(tmp_path / "in.jsonl", 3), tmp_path / "out.jsonl"
     files = ["--input", source, "--output", output]
     assert run(*files) == 0
@@ -170,7 +103,7 @@ def test_another_annotator_does_not_continue(tmp_path: Path, exact: ExactAnnotat
     assert read(again) == [{**row, "annotator": who} for row in read(output)]
 
 
-def test_a_file_is_annotated_and_reported(tmp_path: Path, exact: ExactAnnotator, capsys: Capsys) -> None:
+def test_a_file_is_annotated_and_reported(tmp_path: Path, exact: ExactAnnotator, capsys) -> None:
     source, output = write_records(tmp_path / "in.jsonl", 51), tmp_path / "out" / "o.jsonl"
     page = output.with_name("page.html")
     files = ["--input", source, "--output", output, "--html", page]
@@ -179,9 +112,8 @@ def test_a_file_is_annotated_and_reported(tmp_path: Path, exact: ExactAnnotator,
     assert [(row["id"], row["note"]) for row in read(output)] == [(i, [i]) for i in range(51)]  # extra keys stay
     assert re.search(r"51 records, 85 sentences in [\d.]+ s \([\d,.]+ sentences/s\)", err)
     # labels of three records: s | c n | u s; (1 c + 1 u) / (2 s + 1 c + 1 u) = 2/4
-    assert "hallucination rate 50 % of 68 judged factual sentences (95 % interval over records: " in " ".join(
-        out.split()
-    )
+    said = " ".join(out.split())
+    assert "hallucination rate 50 % of 68 judged factual sentences (95 % interval over records: " in said
     assert "evidence" not in out  # of a long file, totals only
     assert "\x1b" not in out + err
     assert "annotating" not in err  # no progress bar where nobody looks
@@ -195,7 +127,7 @@ def test_a_file_is_annotated_and_reported(tmp_path: Path, exact: ExactAnnotator,
     assert sorted(path.name for path in output.parent.iterdir()) == ["o.jsonl", "page.html"]
 
 
-def test_rejected_lines_stop_no_other(tmp_path: Path, exact: ExactAnnotator, capsys: Capsys) -> None:
+def test_rejected_lines_stop_no_other(tmp_path: Path, exact: ExactAnnotator, capsys) -> None:
     source, output = write_records(tmp_path / "in.jsonl", 3), tmp_path / "out.jsonl"
     lines = source.read_text().splitlines()
     lines[1:1] = ["{broken", '{"reference": "r", "answer": 5}'] + ["[]"] * 10
@@ -215,7 +147,7 @@ def test_rejected_lines_stop_no_other(tmp_path: Path, exact: ExactAnnotator, cap
 
 
 @pytest.mark.parametrize(("content", "code"), [("", 0), ("\n\n", 0), ("bad\n", 3)])
-def test_without_records_no_model_loads(tmp_path: Path, content: str, code: int, capsys: Capsys) -> None:
+def test_without_records_no_model_loads(tmp_path: Path, content: str, code: int, capsys) -> None:
     source, output = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     source.write_text(content)
     assert run("--input", source, "--output", output, "--annotator", "/none") == code
@@ -223,7 +155,7 @@ def test_without_records_no_model_loads(tmp_path: Path, content: str, code: int,
     assert output.read_bytes() == b""
 
 
-def test_hostile_records_stay_as_they_are(tmp_path: Path, exact: ExactAnnotator, capsys: Capsys) -> None:
+def test_hostile_records_stay_as_they_are(tmp_path: Path, exact: ExactAnnotator, capsys) -> None:
     source, output = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     rows = [
         {"reference": "\ud800 lone", "answer": "A \udfff lone surrogate. \x00 and \x1b[31m."},
@@ -240,9 +172,6 @@ def test_hostile_records_stay_as_they_are(tmp_path: Path, exact: ExactAnnotator,
         for sentence in written["sentences"]:
             assert row["answer"][sentence["start"] : sentence["end"]] == sentence["text"]
     (tmp_path / "page.html").read_bytes().decode("utf-8")
-
-
-# --- stopped on the way -------------------------------------------------------------------------------------------
 
 
 def test_a_terminal_sees_a_progress_bar(tmp_path: Path) -> None:
@@ -293,8 +222,7 @@ def test_killed_runs_equal_an_uninterrupted_one(tmp_path: Path, exact: ExactAnno
     assert not list(tmp_path.glob("*.part"))
 
 
-def test_ctrl_c_keeps_what_is_done(tmp_path: Path, exact: ExactAnnotator, capsys: Capsys) -> None:
-    """And while that run goes on, a second one on the same output is refused."""
+def test_ctrl_c_keeps_what_is_done(tmp_path: Path, exact: ExactAnnotator, capsys) -> None:
     source, output = write_records(tmp_path / "in.jsonl", 40), tmp_path / "out.jsonl"
     files = ["--input", source, "--output", output, "--chunk-size", "2"]
     process = start(*files, env={"STANDIN_HOLD": "6"})
@@ -312,23 +240,16 @@ def test_ctrl_c_keeps_what_is_done(tmp_path: Path, exact: ExactAnnotator, capsys
     assert [row["id"] for row in read(output)] == list(range(40))
 
 
-# --- generative and embedded annotators ---------------------------------------------------------------------------
-
-BRIDGE = "Bridge {0} opened in 190{0}. It is {0}{1} metres long."
-BRIDGES = [
-    {"id": n, "reference": BRIDGE.format(n, 0), "answer": f"Hello! {BRIDGE.format(n, 1)} It is pretty."}
-    for n in range(1, 7)
-]
-
-
 @pytest.fixture
 def bridges(tmp_path: Path) -> Path:
-    return write_rows(tmp_path / "in.jsonl", BRIDGES)
+    text = "Bridge {0} opened in 190{0}. It is {0}{1} metres long."
+    texts = [(text.format(n, 0), f"Hello! {text.format(n, 1)} It is pretty.") for n in range(1, 7)]
+    return write_rows(tmp_path / "in.jsonl", [{"id": i, "reference": r, "answer": a} for i, (r, a) in enumerate(texts)])
 
 
 def by_llm(source: Path, url: str, *more: str) -> list[str]:
     files = ["annotate", "--input", str(source), "--output", str(source.with_name("out.jsonl"))]
-    return [*files, "--annotator", f"generative:openai:m@{url}", *more]
+    return [*files, "--annotator", f"generative:openai:m@{url}", "--concurrency", "1", *more]
 
 
 def rows_of(source: Path) -> list[dict[str, Any]]:
@@ -347,7 +268,7 @@ def test_a_killed_generative_run_asks_nothing_twice(bridges: Path) -> None:
         return correct(body)
 
     with annotating(script) as server:
-        args = by_llm(bridges, server.url, "--protocol", "three-turn", "--chunk-size", "2", "--concurrency", "1")
+        args = by_llm(bridges, server.url, "--protocol", "three-turn", "--chunk-size", "2")
         running.append(subprocess.Popen([sys.executable, "-m", "mitigate.cli", *args], stderr=subprocess.DEVNULL))
         assert running[0].wait() == -signal.SIGKILL
         assert len(rows_of(bridges)) == 2  # 18 requests a chunk of two records: the second chunk was under way
@@ -359,12 +280,12 @@ def test_a_killed_generative_run_asks_nothing_twice(bridges: Path) -> None:
         assert len(asked) == 6 * 9 + 1
         rows = rows_of(bridges)
         loaded = annotators.load_annotator(f"generative:openai:m@{server.url}", protocol="three-turn")
-        assert rows == [one.to_dict() for one in loaded.annotate_batch(BRIDGES)]
+        assert rows == [one.to_dict() for one in loaded.annotate_batch(read(bridges))]
     expected = ["no_fact", "supported", "contradictory", "unverifiable"]
     assert [[s["label"] for s in row["sentences"]] for row in rows] == [expected] * 6
 
 
-def test_failed_sentences_stay_in_their_record(bridges: Path, capsys: Capsys) -> None:
+def test_failed_sentences_stay_in_their_record(bridges: Path, capsys) -> None:
     def script(body: dict[str, Any]) -> Reply | str:
         return completion("no idea") if "pretty" in body["messages"][0]["content"] else correct(body)
 
@@ -376,7 +297,7 @@ def test_failed_sentences_stay_in_their_record(bridges: Path, capsys: Capsys) ->
     assert "It is pretty" in bridges.with_name("p.html").read_text()
 
 
-def test_a_dying_server_keeps_what_is_done(bridges: Path, capsys: Capsys) -> None:
+def test_a_dying_server_keeps_what_is_done(bridges: Path, capsys) -> None:
     asked: list[str] = []
 
     def script(body: dict[str, Any]) -> Reply | str:
@@ -384,7 +305,7 @@ def test_a_dying_server_keeps_what_is_done(bridges: Path, capsys: Capsys) -> Non
         return error(401, "key expired") if len(asked) == 10 else correct(body)
 
     with annotating(script) as server:
-        args = by_llm(bridges, server.url, "--chunk-size", "2", "--concurrency", "1")
+        args = by_llm(bridges, server.url, "--chunk-size", "2")
         assert main(args) == 1
         assert "set OPENAI_API_KEY to a valid key" in capsys.readouterr().err
         assert len(rows_of(bridges)) == 2
@@ -392,10 +313,3 @@ def test_a_dying_server_keeps_what_is_done(bridges: Path, capsys: Capsys) -> Non
         assert {n for text, n in Counter(asked).items() if text != asked[9]} == {1}
         assert main([*args, "--prompt", "steps"]) == 2  # other verdicts do not belong into this file
     assert "it was written by an annotator with fingerprint" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(("name", "told"), [("generative:transformers:/none", "no checkpoint folder at /none"),
-                                            ("/none/at/all", "--annotator /none/at/all: ")])  # fmt: skip
-def test_a_missing_annotator_is_wrong_usage(bridges: Path, name: str, told: str, capsys: Capsys) -> None:
-    assert run("--input", bridges, "--output", bridges.with_name("o.jsonl"), "--annotator", name) == 2
-    assert told in capsys.readouterr().err

@@ -1,5 +1,6 @@
 """`mitigate correct` and `mitigate best-of`: files in, files out, continued after a kill."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,6 @@ from tests.helpers.rule_annotator import LOST, REFERENCE, RIGHT, WRONG, RuleAnno
 
 @pytest.fixture
 def annotator(monkeypatch: pytest.MonkeyPatch) -> RuleAnnotator:
-    """In place of a trained one, so that verdicts are known; what is tested here is the command."""
     rule = RuleAnnotator()
     monkeypatch.setattr(command, "open_annotator", lambda name, options: rule)
     return rule
@@ -26,9 +26,8 @@ def run(*args: object) -> int:
 
 
 def answers(folder: Path, *texts: str) -> Path:
-    return write_rows(
-        folder / "in.jsonl", [{"id": i, "reference": REFERENCE, "answer": t} for i, t in enumerate(texts)]
-    )
+    rows = ({"id": i, "reference": REFERENCE, "answer": text} for i, text in enumerate(texts))
+    return write_rows(folder / "in.jsonl", rows)
 
 
 def test_correct_writes_records_and_rejects_bad_lines(tmp_path, annotator, capsys):
@@ -48,23 +47,24 @@ def test_correct_writes_records_and_rejects_bad_lines(tmp_path, annotator, capsy
 
 def test_correct_continues_and_refuses_another_annotator(tmp_path, annotator, capsys):
     source, out = answers(tmp_path, WRONG, LOST, RIGHT), tmp_path / "out.jsonl"
-    assert run("correct", "--input", source, "--output", out, "--chunk-size", 1) == 0
+    args = "correct", "--input", source, "--output", out
+    assert run(*args, "--chunk-size", 1) == 0
     whole = out.read_bytes()
     out.write_bytes(whole[: len(whole) // 2])  # killed while it wrote
     calls = annotator.calls
-    assert run("correct", "--input", source, "--output", out, "--chunk-size", 1) == 0
+    assert run(*args, "--chunk-size", 1) == 0
     assert out.read_bytes() == whole
     assert annotator.calls > calls
     calls = annotator.calls
-    assert run("correct", "--input", source, "--output", out) == 0
+    assert run(*args) == 0
     assert annotator.calls == calls  # complete: nothing is judged again
-    assert run("correct", "--input", source, "--output", out, "--delete") == 2  # its rows were made without
+    assert run(*args, "--delete") == 2  # its rows were made without
     assert "it was corrected with {'engine': None, 'delete': False" in capsys.readouterr().err
     assert out.read_bytes() == whole
     annotator.fingerprint = "another"
     for rows in (whole, whole[: whole.index(b"\n") + 1]):  # complete, and begun
         out.write_bytes(rows)
-        assert run("correct", "--input", source, "--output", out) == 2
+        assert run(*args) == 2
         assert "fingerprint rule, and embedded has another" in capsys.readouterr().err
 
 
@@ -81,12 +81,10 @@ def test_failed_requests_are_reported_and_asked_again(tmp_path, annotator, capsy
         args += ["--chunk-size", 1]
         assert run(*args) == 1
         said = capsys.readouterr().err
-        assert "1 of 3 answers have a request without a reply, the last: " in said
-        assert "too long" in said
-        assert "run the same command again" in said
+        assert re.search("1 of 3 answers have a request without a reply, the last: .*too long.*same command ag", said)
         rows = read(out)
-        assert [row["answer"] for row in rows] == [RIGHT, LOST, RIGHT]
-        assert ["too long" in row.get("correction_error", "") for row in rows] == [False, True, False]
+        found = [(row["answer"], "too long" in row.get("correction_error", "")) for row in rows]
+        assert found == [(RIGHT, False), (LOST, True), (RIGHT, False)]
         whole = out.read_bytes()
         assert run(*args) == 1  # still failing: the same again
         assert out.read_bytes() == whole
@@ -125,24 +123,10 @@ def test_correct_with_an_engine_deletion_and_abstention(tmp_path, annotator):
     assert [row["answer"] for row in read(tmp_path / "b.jsonl")] == [RIGHT, "", f"{RIGHT} {RIGHT}"]
 
 
-@pytest.mark.parametrize(("extra", "message"), [
-    (["--abstain-above", "1"], "--abstain-above: expected a rate from 0 to below 1, got 1.0"),
-    (["--cache", "c"], "--cache: the response cache of an engine; give --engine too"),
-    (["--engine", "gpt"], "--engine: engine 'gpt': expected KIND:MODEL"),
-    (["--chunk-size", "0"], "--chunk-size: expected 1 or more, got 0"),
-])  # fmt: skip
-def test_wrong_options_are_one_line(tmp_path, annotator, capsys, extra, message):
-    source = answers(tmp_path, WRONG)
-    assert run("correct", "--input", source, "--output", tmp_path / "out.jsonl", *extra) == 2
-    assert message in capsys.readouterr().err
-
-
 def test_best_of_chooses_and_says_why(tmp_path, annotator, capsys):
     several = [{"text": LOST, "model": "a"}, {"text": RIGHT, "model": "b"}]
-    rows = [
-        {"question": "q", "reference": reference, "answers": texts}
-        for reference, texts in ((REFERENCE, several), ("", several[1:]), (REFERENCE, []), (REFERENCE, ["text"]))
-    ]
+    given = (REFERENCE, several), ("", several[1:]), (REFERENCE, []), (REFERENCE, ["text"])
+    rows = [{"question": "q", "reference": reference, "answers": texts} for reference, texts in given]
     source, out = write_rows(tmp_path / "in.jsonl", rows), tmp_path / "best.jsonl"
     assert run("best-of", "--input", source, "--output", out) == 3
     first, second = read(out)

@@ -1,4 +1,4 @@
-"""The grammar of the command line: the same words mean the same everywhere, and every help text is a sentence."""
+"""The grammar of the command line: words, help texts, existing outputs, and wrong usage before a model loads."""
 
 import argparse
 import importlib.util
@@ -12,15 +12,14 @@ import pytest
 import annotators
 import mitigate
 from mitigate.cli.main import build_parser, main
-from tests.helpers.annotate_program import ANSWERS, REFERENCE
-from tests.helpers.evaluation_cases import FOUR_WAY, TWO_WAY, write_rows
-from tests.helpers.standin import ExactAnnotator
+from tests.helpers.evaluation_cases import FOUR_WAY, TWO_WAY
+from tests.helpers.jsonl import read_rows, write_rows
+from tests.helpers.standin import ANSWERS, REFERENCE, ExactAnnotator
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "inputs"
 
 
 def commands(parser: argparse.ArgumentParser, name: str = "") -> Iterator[tuple[str, argparse.ArgumentParser]]:
-    """Every command that takes no sub-command, by name."""
     inner = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
     for action in inner:
         for word, child in action.choices.items():
@@ -38,17 +37,13 @@ def options(name: str) -> dict[str, argparse.Action]:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_help_texts_are_sentences(name: str) -> None:
+def test_help_is_sentences_and_words_mean_the_same(name: str) -> None:
     assert (COMMANDS[name].description or "").endswith(".")
-    for option, action in options(name).items():
+    found = options(name)
+    for option, action in found.items():
         text = str(action.help)
         assert text[0].isupper() or text.startswith(("KIND", "OUTPUT")), option
         assert text.endswith("."), option
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_the_same_words_mean_the_same(name: str) -> None:
-    found = options(name)
     assert not {"--data", "--config", "--resume"} & found.keys()
     if "--output" in found:
         said = str(found["--output"].help)
@@ -117,18 +112,39 @@ def test_json_is_one_object_and_nothing_else(tmp_path, capsys, monkeypatch):
     assert recipes["rlhf/small_gpu"]["hardware"]
 
 
-@pytest.mark.parametrize(("argv", "message"), [
-    ("evaluate --input L --compare a b --calibration c", "belongs to one annotator"),
-    ("judge --input L --output o --similarity rouge-l --calibration c", "belongs to one annotator"),
-    ("fewl score --input L --output o --calibration c", "belongs to one annotator"),
-    ("best-of --input L --output o --calibration c", "expected a file of `mitigate calibrate`; c: No such file"),
-    ("serve --upstream http://h/v1 --calibration c", "expected a file of `mitigate calibrate`; c: No such file"),
-    ("demo --calibration c", "expected a file of `mitigate calibrate`; c: No such file"),
-    ("correct --input L --output o --annotator generative:openai:m --calibration c", "no scores to calibrate"),
-])  # fmt: skip
-def test_a_calibration_needs_its_annotator(argv: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(argv.replace(" L", f" {GOLDEN}/labelled.jsonl").split()) == 2
-    assert message in capsys.readouterr().err
+WRONG = [(row["argv"], row["message"]) for row in read_rows(Path(__file__).with_name("wrong_usage.jsonl"))]
+SHORT = {
+    "FILES": "--input in.jsonl --output o", "ONE": "--reference r.txt --answer a.txt",
+    "LLM": "--annotator generative:openai:m", "LABELLED": f"{GOLDEN}/labelled.jsonl", "PAIRS": "pairs.jsonl",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("argv", "message"), WRONG)
+def test_wrong_usage_is_explained_before_loading(argv, message, tmp_path, monkeypatch, capsys):
+    loading = annotators.load_annotator  # which refuses some names and options before a model loads
+
+    def load(name, **more):
+        return loading(name, **more) if "/none" in name or "calibration" in more else pytest.fail("a model was loaded")
+
+    monkeypatch.setattr(annotators, "load_annotator", load)
+    monkeypatch.delenv("MITIGATE_SERVE_TOKEN", raising=False)
+    monkeypatch.chdir(tmp_path)
+    rows = [{**row, "answer": ANSWERS[0], "question": "q", "answers": []} for row in FOUR_WAY[:2]]
+    write_rows(Path("in.jsonl"), rows)
+    pair = {"question": "q", "baseline": "It is.", "method": "It was."}
+    write_rows(Path("pairs.jsonl"), [{**pair, "reference": reference} for reference in ("", *"rrr")])
+    for name, text in (("r.txt", REFERENCE), ("a.txt", ANSWERS[0] + "\n"), ("empty.txt", " \n")):
+        Path(name).write_text(text)
+    Path("latin.txt").write_bytes(b"caf\xe9")
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    try:
+        code: object = main(" ".join(SHORT.get(word, word) for word in argv.split()).split())
+    except SystemExit as stop:  # argparse's own
+        code = stop.code
+    out, err = capsys.readouterr()
+    assert (code, out) == (2, "")
+    assert message in err
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.name != "o"} == before
 
 
 def test_public_names_are_there_and_listed() -> None:

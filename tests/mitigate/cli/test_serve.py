@@ -1,4 +1,4 @@
-"""`mitigate serve`: options, the base URL, a port in use."""
+"""`mitigate serve`: the base URL, a port in use."""
 
 import re
 import signal
@@ -6,27 +6,6 @@ import socket
 import subprocess
 import sys
 from urllib.parse import urlsplit
-
-import pytest
-
-from mitigate.cli.main import main
-
-
-@pytest.mark.parametrize(("extra", "message"), [
-    (["--upstream", "nonsense"], "--upstream: expected a base URL"),
-    (["--upstream", "http://[h/v1"], "--upstream: expected a base URL"),
-    (["--upstream", "http://h:99999/v1"], "--upstream: expected a base URL"),
-    (["--upstream", "http://h/v1", "--cache", "c"], "--cache: the response cache of an engine"),
-    (["--upstream", "http://h/v1", "--host", "0.0.0.0"], "set MITIGATE_SERVE_TOKEN"),
-    (["--upstream", "http://h/v1", "--port", "99999"], "--port: expected 0 to 65535"),
-    (["--upstream", "http://h/v1", "--timeout", "0"], "expected more than 0"),
-    (["--upstream", "http://h/v1", "--engine", "gpt"], "--engine: engine 'gpt'"),
-])  # fmt: skip
-def test_wrong_options_are_explained(extra, message, capsys, monkeypatch):
-    monkeypatch.delenv("MITIGATE_SERVE_TOKEN", raising=False)
-    assert main(["serve", *extra]) == 2
-    assert message in capsys.readouterr().err
-
 
 SERVE = """
 import sys

@@ -13,9 +13,9 @@ from annotators.evaluation.anah import flatten
 from annotators.generative.tagged import parse_tagged
 from mitigate.cli.main import main
 from tests.helpers.annotator_server import correct
-from tests.helpers.dataset_build import build, recipe, rows, some_topics
-from tests.helpers.dataset_llm import TRUTH, bad, good, replying, stage_of, texts
+from tests.helpers.dataset_build import TRUTH, bad, build, good, recipe, replying, some_topics, stage_of, texts
 from tests.helpers.engines_server import Reply, completion, serving
+from tests.helpers.jsonl import read_rows as rows
 from tests.helpers.standin import ExactAnnotator
 from tests.helpers.tiny_models import save_decoder
 
@@ -65,17 +65,15 @@ def test_data_set_holds_what_was_made(good_run):
             assert len(row[column]) == len(notes) == len(row["selected_questions"]) == 3
             labels = [parse_tagged(note).label for notes_of in notes for note in notes_of]
             assert labels == [s["label"] for s in sentences if (s["topic"], s["source"]) == (row["name"], source)]
-    read = Dataset.from_parquet(
-        str(good_run / "dataset/sentences.parquet"), cache_dir=str(good_run / "cache"), keep_in_memory=True
-    )
+    path = str(good_run / "dataset/sentences.parquet")
+    read = Dataset.from_parquet(path, cache_dir=str(good_run / "cache"), keep_in_memory=True)
     assert read.to_list() == sentences
 
 
 def test_statistics_count_and_chart(good_run):
     figures = json.loads((good_run / "statistics.json").read_text())
-    assert {k: figures["counts"]["en"][k] for k in ("topics", "questions", "answers", "sentences")} == {
-        "topics": 8, "questions": 24, "answers": 48, "sentences": 48 + 24 * 3,
-    }  # fmt: skip
+    expected = {"topics": 8, "questions": 24, "answers": 48, "sentences": 48 + 24 * 3}
+    assert {k: figures["counts"]["en"][k] for k in expected} == expected
     counts = figures["counts"]["zh"]
     assert counts["tokens with references"] > counts["tokens without"] > 0
     assert sum(row["topics"] for row in figures["topics"]) == 14
@@ -92,9 +90,8 @@ def test_bad_replies_are_read_strictly_and_named(tmp_path, capsys):
     # "是的，没错。" and a verdict behind thinking are read
     assert {name: row["document"] for name, row in by_topic.items()} == {name: TRUTH[name] for name in names}
     harrow = by_topic["Harrow Bridge"]
-    assert harrow["question_problems"] == {
-        "markup": 1, "no_question": 1, "repeated": 2, "several_questions": 1, "too_short": 1, "wrong_language": 1,
-    }  # fmt: skip
+    problems = "markup no_question several_questions too_short wrong_language".split()
+    assert harrow["question_problems"] == {**dict.fromkeys(problems, 1), "repeated": 2}
     verdicts = {v["question"]: (v["objective"], v["answerable"]) for v in harrow["verdicts"]}
     assert verdicts["What do you think about the future of all this?"] == (False, None)
     assert len(harrow["kept"]) == 3
@@ -185,7 +182,6 @@ def test_wrong_recipe_is_refused_before_asking(tmp_path, capsys, options, messag
 
 
 def test_generative_annotator_and_local_model_together(tmp_path, monkeypatch, capsys):
-    """One run with an LLM that annotates both languages, and answers of a tiny local checkpoint."""
     monkeypatch.setattr(annotators, "load_annotator", load_annotator)
     tiny = save_decoder(tmp_path / "tiny", max_position_embeddings=2048)
 
@@ -212,9 +208,8 @@ def test_generative_annotator_and_local_model_together(tmp_path, monkeypatch, ca
     models = {row["model"] for row in rows(out / "10_records.jsonl")}
     assert f"transformers:{tiny}" in models
     annotated = rows(out / "11_annotated.jsonl")
-    labels = Counter(
-        (r["language"], r["source"], s["label"]) for r in annotated for s in r["sentences"] if "openai" in r["model"]
-    )
+    asked = [record for record in annotated if "openai" in record["model"]]
+    labels = Counter((r["language"], r["source"], s["label"]) for r in asked for s in r["sentences"])
     assert labels["zh", "with reference", "supported"] == labels["en", "with reference", "supported"] == 3 * 2
     assert labels["zh", "without reference", "no_fact"] == labels["en", "without reference", "no_fact"] == 3
     # What the loader of the public data makes of the export is what was labelled; the tiny model's noise is left out.
@@ -223,6 +218,5 @@ def test_generative_annotator_and_local_model_together(tmp_path, monkeypatch, ca
     here = [row for row in rows(out / "dataset/sentences.jsonl") if row["model"] != f"transformers:{tiny}"]
     keys = ("topic", "question", "answer", "sentence", "label", "fragments", "correction", "lang", "reference")
     assert not report.left_out
-    assert sorted(json.dumps([r[k] for k in keys]) for r in flat) == sorted(
-        json.dumps([r[k] for k in keys]) for r in here
-    )
+    found, labelled = (sorted(json.dumps([row[k] for k in keys]) for row in rows) for rows in (flat, here))
+    assert found == labelled

@@ -1,66 +1,31 @@
 """The data set pipeline killed with SIGKILL at every stage: continued, it ends the same and asks nothing twice."""
 
 import json
+import multiprocessing.context
 import os
 import signal
-import subprocess
-import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.helpers.dataset_build import recipe, rows, some_topics
-from tests.helpers.dataset_llm import STAGES, good, stage_of
+from tests.helpers.dataset_build import STAGES, good, recipe, some_topics, stage_of
+from tests.helpers.dataset_runner import child
 from tests.helpers.engines_server import Reply, completion, serving
+from tests.helpers.jsonl import read_rows as rows
 
 TOPICS = ("Harrow Bridge", "Ada Kirwan", "望海楼")
 # (stage of the LLM, request of that stage at which the process is killed) or (function, its call)
-KILLS: list[tuple[str, int]] = [
-    ("mitigate.dataset.sources:read_corpus", 1),
-    ("mitigate.dataset.sources:rank", 2),
-    ("judge", 2),
-    ("write", 2),
-    ("mitigate.dataset.questions:distinct", 3),
-    ("objective", 2),
-    ("answerable", 5),
-    ("select", 2),
-    ("with", 4),
-    ("without", 7),
-    ("tests.helpers.standin:ExactAnnotator.annotate_batch", 2),
-    ("mitigate.dataset.export:write_parquet", 2),
-    ("mitigate.dataset.pipeline:draw_topics", 1),
-]
-
-
-class Runner:
-    """The forking process of `tests.helpers.dataset_runner`."""
-
-    def __init__(self, folder: Path) -> None:
-        self.log = folder / "log.txt"
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.helpers.dataset_runner"], cwd=Path(__file__).parents[3], text=True,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )  # fmt: skip
-        assert self._line() == "ready"
-
-    def _line(self) -> str:
-        assert self.process.stdout is not None
-        return self.process.stdout.readline().strip()
-
-    def start(self, argv: list[str], die: str | None = None, call: int = 0) -> int:
-        """The id of a process that runs `mitigate`, and dies at that call of the function ``die``."""
-        assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps({"argv": argv, "log": str(self.log), "die": die, "call": call}) + "\n")
-        self.process.stdin.flush()
-        return int(self._line())
-
-    def end(self) -> int:
-        """Its exit code, negative for a signal."""
-        return int(self._line())
+KILLS = """
+mitigate.dataset.sources:read_corpus 1, mitigate.dataset.sources:rank 2, judge 2, write 2,
+mitigate.dataset.questions:distinct 3, objective 2, answerable 5, select 2, with 4, without 7,
+tests.helpers.standin:ExactAnnotator.annotate_batch 2, mitigate.dataset.export:write_parquet 2,
+mitigate.dataset.pipeline:draw_topics 1
+"""
+SERVER = multiprocessing.get_context("forkserver")
+SERVER.set_forkserver_preload(["tests.helpers.dataset_runner"])
 
 
 class Killing:
@@ -87,15 +52,6 @@ class Killing:
         return completion(good(prompt))
 
 
-@pytest.fixture
-def runner(tmp_path: Path) -> Iterator[Runner]:
-    made = Runner(tmp_path)
-    with made.process:
-        yield made
-        assert made.process.stdin is not None
-        made.process.stdin.close()
-
-
 def files(folder: Path) -> dict[str, bytes]:
     """What a run leaves, but for what names times and the cache."""
     changing = ("responses.", "versions.", ".lock")
@@ -104,8 +60,18 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.slow
-def test_killed_run_ends_the_same_without_repeats(runner, tmp_path):
-    script, one = Killing(), {"concurrency": 1}
+def test_killed_run_ends_the_same_without_repeats(tmp_path):
+    script, one, log = Killing(), {"concurrency": 1}, tmp_path / "log.txt"
+
+    def start(argv: list[str], die: str = "", call: int = 0) -> multiprocessing.context.ForkServerProcess:
+        process = SERVER.Process(target=child, args=(argv, str(log), die, call))
+        process.start()
+        return process
+
+    def end(process: multiprocessing.context.ForkServerProcess) -> int | None:
+        process.join()
+        return process.exitcode
+
     with serving(script) as server:
         path = recipe(
             tmp_path, server.url, topics=some_topics(tmp_path, *TOPICS), chunk_size=2, matching=one, filters=one,
@@ -113,31 +79,27 @@ def test_killed_run_ends_the_same_without_repeats(runner, tmp_path):
             answers=[{**one, "with_reference": True}, {**one, "with_reference": False}],
         )  # fmt: skip
         whole, broken = tmp_path / "whole", tmp_path / "broken"
-        runner.start(["run", str(path), "--output", str(whole)])
-        assert runner.end() == 0, runner.log.read_text()
+        assert end(start(["run", str(path), "--output", str(whole)])) == 0, log.read_text()
         asked = script.answered.copy()
         assert set(map(stage_of, (json.loads(a)["messages"][0]["content"] for a in asked))) == set(STAGES)
         script.answered.clear()
-
         again = ["run", str(path), "--output", str(broken)]
-        for where, count in KILLS:
+        for where, count in ((kill.split()[0], int(kill.split()[1])) for kill in KILLS.split(",")):
             if where in STAGES:
                 script.arm(where, count)
-                script.victim = runner.start(again)
+                process = start(again)
+                script.victim = process.pid
                 script.armed.set()
             else:
                 script.arm("", 0)
-                runner.start(again, where, count)
-            assert runner.end() == -signal.SIGKILL, (where, runner.log.read_text())
+                process = start(again, where, count)
+            assert end(process) == -signal.SIGKILL, (where, log.read_text())
             assert not (broken / "done.json").exists()
         script.arm("", 0)
-        runner.start(again)
-        assert runner.end() == 0, runner.log.read_text()
+        assert end(start(again)) == 0, log.read_text()
         answered = script.answered.copy()
-        runner.start(again)  # complete: nothing is done again
-        assert runner.end() == 0
+        assert end(start(again)) == 0  # complete: nothing is done again
         assert script.answered == answered
     assert files(broken) == files(whole)
-    assert max(Counter(answered).values()) == 1
-    assert sorted(answered) == sorted(asked)
+    assert (max(Counter(answered).values()), sorted(answered)) == (1, sorted(asked))
     assert len(rows(whole / "11_annotated.jsonl")) == len(TOPICS) * 3 * 2

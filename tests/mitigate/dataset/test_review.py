@@ -1,15 +1,15 @@
 """The data set pipeline with a person who corrects: what is written for them, and what is read back."""
 
 import csv
-import json
 from pathlib import Path
 from typing import Any
 
 from mitigate.cli.main import main
 from mitigate.dataset.review import SENTENCE_COLUMNS
-from tests.helpers.dataset_build import recipe, rows, some_topics
-from tests.helpers.dataset_llm import TRUTH, good, replying, stage_of
+from tests.helpers.dataset_build import TRUTH, good, recipe, replying, some_topics, stage_of
 from tests.helpers.engines_server import serving
+from tests.helpers.jsonl import read_rows as rows
+from tests.helpers.jsonl import write_rows
 
 
 def read_cells(path: Path) -> list[dict[str, str]]:
@@ -37,7 +37,6 @@ def test_review_at_matching_and_at_annotation(tmp_path, capsys):
         cells[0]["new_document"] = "nettle-cloth.md"
         cells[1]["new_document"] = "no-such-document"
         write_cells(out / "review/references.checked.csv", cells, delimiter=";")
-
         again = ["build-dataset", path, "--review", "--output", str(out)]
         assert main(again) == 0
         said = capsys.readouterr().err
@@ -45,20 +44,17 @@ def test_review_at_matching_and_at_annotation(tmp_path, capsys):
         assert "expected the name of a document of this run, or 'none', got \"no-such-document\"" in said
         reviewed = {row["topic"]: row["document"] for row in rows(out / "04_references_reviewed.jsonl")}
         assert reviewed == {name: TRUTH[name] for name in names}
-
         cells = read_cells(out / "review/annotations.csv")
         labels = [c["label"] for c in cells]
         first = labels.count("unverifiable")
-        assert set(labels[:first]) == {"unverifiable"}
-        assert first > 0
+        assert labels[:first] == ["unverifiable"] * first != []
         target = next(c for c in cells if c["text"] == "It was made in 1702.")
         target |= {"new_label": "Contradictory", "new_fragments": "A school in Lowick still teaches the craft.",
                    "new_sentence": "It was made in 1870."}  # fmt: skip
         record = target["record"]
         if not record.startswith("Nettle"):
             target["new_fragments"] = "It was opened on 4 May 1931 after six years of work."
-        wrong = next(c for c in cells if c is not target)
-        wrong["new_label"] = "true"
+        next(c for c in cells if c is not target)["new_label"] = "true"
         write_cells(out / "review/annotations.checked.csv", cells)
         assert main(again) == 3
     said = capsys.readouterr().err
@@ -80,12 +76,9 @@ def test_review_at_matching_and_at_annotation(tmp_path, capsys):
 
 
 def test_no_cell_is_a_formula(tmp_path):
-    topics = tmp_path / "topics.jsonl"
-    topics.write_text('{"topic": "=cmd|calc", "description": "@SUM(1)\\nHarrow Bridge", "language": "en"}\n')
-    corpus = tmp_path / "d.jsonl"
-    corpus.write_text(
-        json.dumps({"title": "+1", "text": '-2+3 is what it says here. "=1", it says.', "id": "=d"}) + "\n"
-    )
+    topic = {"topic": "=cmd|calc", "description": "@SUM(1)\nHarrow Bridge", "language": "en"}
+    document = {"title": "+1", "text": '-2+3 is what it says here. "=1", it says.', "id": "=d"}
+    topics, corpus = str(write_rows(tmp_path / "t.jsonl", [topic])), str(write_rows(tmp_path / "d.jsonl", [document]))
 
     def play(prompt: str) -> str:
         stage = stage_of(prompt)
@@ -94,10 +87,7 @@ def test_no_cell_is_a_formula(tmp_path):
         return "=1+1 is an answer." if stage in ("with", "without") else "1. Yes" if stage == "objective" else "Yes"
 
     with serving(replying(play)) as server:
-        path, out = (
-            str(recipe(tmp_path, server.url, topics=str(topics), corpus=[str(corpus)], review=True)),
-            tmp_path / "r",
-        )
+        path, out = str(recipe(tmp_path, server.url, topics=topics, corpus=[corpus], review=True)), tmp_path / "r"
         assert main(["run", path, "--output", str(out)]) == 0
         for what in ("references", "annotations"):
             cells = read_cells(out / f"review/{what}.csv")

@@ -11,7 +11,6 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +38,6 @@ FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]  # containe
 
 
 class Served:
-    """The running page and the annotators behind it."""
-
     def __init__(self, folder: Path) -> None:
         self.slow = Slow()
         self.runs = folder / "runs"
@@ -84,9 +81,6 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         loop.close()
 
 
-# --- endpoints -------------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def client(served: Served) -> Iterator[Any]:
     from gradio_client import Client
@@ -96,14 +90,12 @@ def client(served: Served) -> Iterator[Any]:
     one.close()
 
 
-def test_page_listens_on_loopback_with_two_endpoints(served: Served, client: Any) -> None:
+def test_endpoints_on_loopback_annotate_as_annotate(served: Served, client: Any) -> None:
+    from gradio_client.exceptions import AppError
+
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+/", served.url)
     assert served.page.share_url is None
     assert set(client.view_api(return_format="dict")["named_endpoints"]) == {"/annotate", "/fewl"}
-
-
-def test_annotate_endpoint_equals_annotate(client: Any) -> None:
-    from gradio_client.exceptions import AppError
 
     record = {"question": "Who?", "reference": REFERENCE, "answer": ANSWER}
     found = client.predict(**record, annotator="rule", api_name="/annotate")
@@ -113,40 +105,15 @@ def test_annotate_endpoint_equals_annotate(client: Any) -> None:
         client.predict("", "r", "a", "broken", api_name="/annotate")
 
 
-def test_fewl_endpoint_scores_answers(client: Any) -> None:
-    answers = {"answers": [{"text": "No, fat."}, {"text": "Yes."}]}
-    references = {"reference_answers": {"one": "No, their humps hold fat.", "two": "They do not."}}
-    record = {"question": "Do camels store water?", **answers, **references}
-    first, second = client.predict(record, None, "eq6", "new-words", api_name="/fewl")["answers"]
-    assert first["score"] > second["score"]
-    assert first["laziness"] is None
-
-
 def test_too_large_request_is_not_read(served: Served) -> None:
     body = json.dumps({"data": ["", "r", "x" * 7_000_000, "rule"]}).encode()
-    asked = urllib.request.Request(
-        f"{served.url}gradio_api/call/annotate", data=body, headers={"Content-Type": "application/json"}
-    )
+    url, kind = f"{served.url}gradio_api/call/annotate", {"Content-Type": "application/json"}
+    asked = urllib.request.Request(url, data=body, headers=kind)
     with pytest.raises(urllib.error.HTTPError) as refused:
         urllib.request.urlopen(asked, timeout=60)
     with refused.value as answer:
         assert answer.code == 413
         assert "bytes; this page takes 6,000,000" in json.loads(answer.read())["detail"]
-
-
-def test_calls_at_once_do_not_mix(client: Any) -> None:
-    def ask(number: int) -> bool:
-        reference = f"Ship {number} left in {1900 + number}."
-        answer = f"{reference} Ship {number + 1} sank. Nobody saw {number}."
-        found = client.predict("", reference, answer, ("rule", "slow")[number % 5 == 0], api_name="/annotate")
-        labels = [s["label"] for s in found["sentences"]]
-        return found["answer"] == answer and labels == ["supported", "unverifiable", "unverifiable"]
-
-    with ThreadPoolExecutor(8) as pool:
-        assert all(pool.map(ask, range(16)))
-
-
-# --- the browser -----------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -232,22 +199,6 @@ def test_chosen_sentence_shows_its_card_and_evidence(visit: Any) -> None:
     assert json.loads(Path(download.value.path()).read_text())["answer"] == answer
 
 
-def test_labels_corrections_and_reasons_are_in_words(visit: Any) -> None:
-    page = visit()
-    judge(page, ANSWER)
-    assert "67 %" in page.inner_text("#annotated .tile")
-    assert [s.get_attribute("title") for s in page.locator("#annotated .s").all()] == [
-        "1: supported", "2: contradictory", "3: unverifiable", "4: no fact",
-    ]  # fmt: skip
-    assert page.text_content("#annotated .corrected del") == "baker"
-    assert page.text_content("#annotated .corrected ins") == "miller"
-    judge(page, "Nobody can tell.", reference=" ")
-    assert "1 sentence was not checked" in page.inner_text("#annotated .unchecked")
-    judge(page, "x", annotator="broken", wait=False)
-    page.wait_for_selector("#annotated .notice")
-    assert "can't be loaded: no <b>folder</b>" in page.inner_text("#annotated .notice")
-
-
 def test_hostile_text_is_text(visit: Any) -> None:
     page = visit()
     judge(page, HOSTILE, reference=HOSTILE)
@@ -293,7 +244,6 @@ def test_stopped_stream_leaves_other_visitors_alone(visit: Any, served: Served) 
 
 
 def upload(page: Any, source: Path, more: str = "") -> None:
-    """Give the tab of batches a file."""
     with source.open("a") as file:
         file.write(more)
     page.get_by_role("tab", name="Batch").click()

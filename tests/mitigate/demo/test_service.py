@@ -1,4 +1,4 @@
-"""The demo without a browser: limits, judging in steps, files, FEWL, options."""
+"""The demo without a browser: limits, judging in steps, files, FEWL."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from mitigate.cli.main import main
 from mitigate.demo.limits import Limits, Refusal
 from mitigate.demo.page import run_batch
 from mitigate.demo.service import Service, Shelf, Step
@@ -66,25 +65,6 @@ def test_steps_add_up_to_the_whole_answer() -> None:
     assert found[-1][0]["sentences"] == whole["sentences"]
     assert found[-1][0]["hallucination_rate"] == whole["hallucination_rate"] == pytest.approx(2 / 3)
 
-
-def test_steps_of_embedded_annotator_equal_one_call() -> None:
-    from annotators import load_annotator
-
-    embedded = load_annotator()
-    reference = "A canal was dug beside the mill. It was opened in 1822 and is 14 km long. It closed in 1911."
-    for answer in (
-        "The canal was opened in 1822. It is 14 km long. It closed in 1950. Boats use it. I hope this helps.",
-        "Le canal a été ouvert en 1822. Il mesure 14 km. Bateaux. Merci beaucoup pour votre question.",
-    ):
-        *_, last = steps(embedded, reference, answer)
-        whole = embedded.annotate(reference=reference, answer=answer).to_dict()
-        for ours, theirs in zip(last[0]["sentences"], whole["sentences"], strict=True):
-            scores, expected = ours.pop("scores"), theirs.pop("scores")
-            assert ours == theirs
-            assert scores == (pytest.approx(expected, abs=1e-3) if expected else None)
-
-
-def test_failing_annotator_is_a_refusal() -> None:
     class Failing(RuleAnnotator):
         def judge(self, sentences: Any) -> Any:
             raise RuntimeError("the server\nwent away")
@@ -109,7 +89,6 @@ def test_file_is_annotated_into_files(tmp_path: Path) -> None:
     assert [s["label"] for s in written[0]["sentences"]] == ["supported", "contradictory", "unverifiable", "no_fact"]
     assert batch.rejected[0].startswith("line 3: expected one JSON object a line")
     assert batch.rejected[1] == "line 4: reference: expected at most 2,000 characters, got 2,001 characters"
-    assert batch.rejected_file is not None
     assert [row["line"] for row in read_rows(batch.rejected_file)] == [3, 4]
     assert "2 of 3 factual sentences hallucinated" in batch.files()[1].read_text()
     with pytest.raises(Refusal, match="more than 3 records"):
@@ -136,7 +115,7 @@ def test_fewl_equals_that_of_the_library() -> None:
     scored, _ = score_records([record, other], similarity=cosine(encode), encode=encode, options=options)
     for ours, theirs in zip(found["answers"], scored[0]["answers"], strict=True):
         for name in ("score", "truthfulness", "laziness"):
-            assert ours[name] == (None if theirs[name] is None else pytest.approx(theirs[name], abs=1e-4))
+            assert ours[name] == pytest.approx(theirs[name], abs=1e-4)
     a, b = encode([record["answers"][0]["text"], "Their humps hold fat."])
     assert found["answers"][0]["similarity"]["one"] == pytest.approx(float(a @ b), abs=1e-4)
     assert found["answers"][2]["similarity"] == {"one": None, "two": None}
@@ -156,13 +135,3 @@ def test_fewl_refuses_with_the_reason(change: dict[str, Any], message: str) -> N
         Service(Shelf(), Limits()).fewl(record)
     with pytest.raises(Refusal, match="Expected an aggregation of eq6"):
         Service(Shelf(), Limits()).fewl(record, aggregation="x")
-
-
-@pytest.mark.parametrize(("args", "message"), [
-    (["--auth", "nobody"], "--auth: expected NAME:PASSWORD"),
-    (["--port", "70000"], "--port: expected 1 to 65535, got 70000"),
-    (["--max-characters", "0"], "--max-characters: expected 1 or more, got 0"),
-])  # fmt: skip
-def test_wrong_options_fail_before_anything_loads(args, message, capsys):
-    assert main(["demo", *args]) == 2
-    assert message in capsys.readouterr().err

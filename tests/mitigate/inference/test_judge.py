@@ -3,7 +3,7 @@
 import io
 import json
 import math
-import re
+from itertools import product
 
 import numpy as np
 import pytest
@@ -22,18 +22,10 @@ PAIRS = [
 ]
 
 
-@pytest.mark.parametrize(("forward", "backward", "outcome"), [
-    ("second", "first", "method"),
-    ("first", "second", "baseline"),
-    ("none", "none", "tie"),
-    ("first", "first", "unsure"),  # whatever is shown first wins
-    ("second", "second", "unsure"),
-    ("second", "none", "unsure"),
-    (None, "first", "unsure"),
-    (None, None, "unsure"),
-])  # fmt: skip
-def test_both_orders_must_agree(forward, backward, outcome):
-    assert combine(forward, backward) == outcome
+def test_both_orders_must_agree():
+    agreed = {("second", "first"): "method", ("first", "second"): "baseline", ("none", "none"): "tie"}
+    for pair in product(("first", "second", "none", None), repeat=2):
+        assert combine(*pair) == agreed.get(pair, "unsure")
 
 
 @pytest.mark.parametrize(("reply", "verdict"), [
@@ -45,7 +37,6 @@ def test_both_orders_must_agree(forward, backward, outcome):
     ("Better: first\nBetter: first", "first"),
     ("The better answer is first", None),
     ("I think Better: first is what I should write", None),
-    ("", None),
     (None, None),
 ])  # fmt: skip
 def test_verdicts_are_read_strictly(reply, verdict):
@@ -54,8 +45,7 @@ def test_verdicts_are_read_strictly(reply, verdict):
 
 def test_tally_by_hand():
     result = tally(["method"] * 6 + ["baseline"] * 2 + ["tie"] + ["unsure"])
-    assert result.shares == {"method": 0.6, "baseline": 0.2, "tie": 0.2}
-    assert result.win_rate == 6 / 8
+    assert (result.shares, result.win_rate) == ({"method": 0.6, "baseline": 0.2, "tie": 0.2}, 6 / 8)
     # Wilson: p = 0.75, n = 8, z = 1.959964: centre (p + z²/2n) / (1 + z²/n), half z √(p(1−p)/n + z²/4n²) / (1 + z²/n)
     z, p, n = 1.959964, 0.75, 8
     centre = (p + z * z / (2 * n)) / (1 + z * z / n)
@@ -74,14 +64,10 @@ def test_prompts_hold_both_orders_and_fence_texts():
     assert forward.count("<data>") == 5  # four texts and the one in the instruction
     assert forward.count("</data>") == 4
     assert "What is known" not in prompt({**pair, "reference": ""}, "baseline", "method")[0]["content"]
-
-
-def test_the_estimate_counts_both_orders():
-    english = estimate([{"question": "q" * 400, "baseline": "b", "method": "m"}])
-    longer = estimate([{"question": "q" * 800, "baseline": "b", "method": "m"}])
-    assert english["requests"] == 2
-    assert longer["prompt_tokens"] - english["prompt_tokens"] == 200  # 400 more characters, twice, 4 a token
-    chinese = estimate([{"question": "问" * 4000, "baseline": "答", "method": "答"}])
+    # The estimate counts both orders.
+    short, long, chinese = (estimate([{**pair, "question": q}]) for q in ("q" * 400, "q" * 800, "问" * 4000))
+    assert short["requests"] == 2
+    assert long["prompt_tokens"] - short["prompt_tokens"] == 200  # 400 more characters, twice, 4 a token
     assert chinese["prompt_tokens"] > 2 * 4000 / 1.5
 
 
@@ -94,7 +80,6 @@ def test_the_annotator_judges_by_rates():
 
 def test_similarity_judges_by_the_nearest_answers():
     def first_letters(texts):
-        """s = 1 for equal first letters, else 0."""
         return lambda triples: np.array([float(texts[a][0] == texts[b][0]) for a, b, _ in triples])
 
     answers = {"correct": ["xa", "a1"], "incorrect": ["b1"]}
@@ -126,8 +111,7 @@ def test_the_command_with_an_engine(tmp_path, capsys):
         assert main([*args, "--cache", str(tmp_path / "cache")]) == 1  # not 3: first what failed
     rows = read_rows(out)
     assert [row["outcome"] for row in rows] == ["method", "baseline", "unsure", "unsure"]
-    assert rows[2]["verdicts"] == ["first", "first"]
-    assert rows[3]["replies"] == [None, None]
+    assert (rows[2]["verdicts"], rows[3]["replies"]) == (["first", "first"], [None, None])
     shown, errors = capsys.readouterr()
     again = "the same command with --overwrite asks only these again"
     for part in ("8 requests to openai:m@", "in.jsonl:5: baseline", "2 requests failed", again):
@@ -148,15 +132,11 @@ def test_the_command_without_an_llm(tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["method"] == 1
 
 
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
-
-
 @pytest.mark.parametrize(("said", "code"), [("", 1), ("no\n", 1), ("y\n", 0)])
 def test_the_cost_is_asked_about_on_standard_error(tmp_path, capsys, monkeypatch, said, code):
-    """Ctrl-D ("") means no; standard output holds the JSON and nothing else."""
-    monkeypatch.setattr("sys.stdin", Terminal(said))
+    terminal = io.StringIO(said)
+    terminal.isatty = lambda: True
+    monkeypatch.setattr("sys.stdin", terminal)
     source = write_rows(tmp_path / "in.jsonl", PAIRS[:1])
     with serving(lambda _: completion("Better: none")) as server:
         args = ["judge", "--input", str(source), "--output", str(tmp_path / "out.jsonl"), "--json"]
@@ -165,15 +145,3 @@ def test_the_cost_is_asked_about_on_standard_error(tmp_path, capsys, monkeypatch
     out, err = capsys.readouterr()
     assert "go on? [y/N]" in err
     assert json.loads(out)["tie"] == 1 if code == 0 else out == ""
-
-
-@pytest.mark.parametrize(("extra", "message"), [
-    (["--similarity", "bleu", "--output", "o.jsonl"], "--similarity: expected cosine or rouge-l, got 'bleu'"),
-    (["--annotator", "x", "--output", "o.jsonl", "--cache", "c"], "--cache: the response cache of an engine"),
-    (["--annotator", "embedded", "--output", "o.jsonl"], "1 of 4 pairs have no reference"),
-])  # fmt: skip
-def test_wrong_options(tmp_path, monkeypatch, capsys, extra, message):
-    monkeypatch.chdir(tmp_path)
-    source = write_rows(tmp_path / "in.jsonl", [{**PAIRS[0], "reference": ""}, *PAIRS[1:]])
-    assert main(["judge", "--input", str(source), *extra]) == 2
-    assert re.search(message, capsys.readouterr().err)

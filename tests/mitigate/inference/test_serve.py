@@ -6,13 +6,14 @@ import re
 import socket
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import httpx2
 import openai
 import pytest
 import uvicorn
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from openai._streaming import SSEDecoder
 from starlette.applications import Starlette
@@ -29,7 +30,6 @@ MESSAGES = [{"role": "system", "content": "s"}, {"role": "user", "content": "How
 
 @contextmanager
 def running(app):
-    """Serve an application on a free port of loopback; gives its base URL."""
     free = socket.socket()
     free.bind(("127.0.0.1", 0))
     server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="on", ws="none"))
@@ -47,13 +47,7 @@ def running(app):
 
 
 class Upstream:
-    """The endpoint behind: answers with what `texts` says, piece by piece where it is asked to stream.
-
-    With a gate, a stream goes on behind its first word once the gate is open; `opened` is whether it did within a
-    minute.
-    """
-
-    url: str
+    """The endpoint behind; with a gate, a stream goes on behind its first word once that is open, within a minute."""
 
     def __init__(self):
         self.seen, self.headers, self.opened = [], [], True
@@ -80,10 +74,8 @@ class Upstream:
             return JSONResponse({"error": {"message": "overloaded"}}, self.status)
         if body.get("stream"):
             return StreamingResponse(self.pieces(), media_type="text/event-stream")
-        choices = [
-            {"index": i, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}
-            for i, text in enumerate(self.texts)
-        ]
+        said = ({"role": "assistant", "content": text} for text in self.texts)
+        choices = [{"index": i, "finish_reason": "stop", "message": message} for i, message in enumerate(said)]
         return JSONResponse({"id": "x", "object": "chat.completion", "created": 1, "model": "m", "choices": choices})
 
     async def pieces(self):
@@ -144,32 +136,29 @@ def models(url, key):
         return [model.id for model in asking.models.list()]
 
 
-def asked(url, **options):
-    with client(url) as asking:
-        return asking.chat.completions.create(model="m", messages=MESSAGES, **options)
-
-
 def ask(url, **wanted):
-    return asked(url, extra_body={FIELD: {"reference": REFERENCE, **wanted}})
+    with client(url) as asking:
+        body = {FIELD: {"reference": REFERENCE, **wanted}}
+        return asking.chat.completions.create(model="m", messages=MESSAGES, extra_body=body)
 
 
 def stream(url, **wanted):
     with client(url) as asking:
-        yield from asking.chat.completions.create(
-            model="m", messages=MESSAGES, stream=True, extra_body={FIELD: {"reference": REFERENCE, **wanted}}
-        )
+        body = {FIELD: {"reference": REFERENCE, **wanted}}
+        yield from asking.chat.completions.create(model="m", messages=MESSAGES, stream=True, extra_body=body)
 
 
 def test_without_the_field_everything_passes_unchanged(proxy, upstream):
-    reply = asked(proxy)
-    assert reply.choices[0].message.content == f"{WRONG} {LOST}"
-    assert FIELD not in (reply.choices[0].model_extra or {})
+    with client(proxy) as asking:
+        (choice,) = asking.chat.completions.create(model="m", messages=MESSAGES).choices
+    assert choice.message.content == f"{WRONG} {LOST}"
+    assert FIELD not in (choice.model_extra or {})
     assert upstream.headers[0]["authorization"] == "Bearer the-key"
     assert models(proxy, "the-key") == ["m"]
     assert call("GET", f"{proxy}/models?limit=3").json()["query"] == "limit=3"
 
 
-def test_an_answer_comes_back_annotated(proxy, upstream):
+def test_an_answer_comes_back_annotated_or_corrected(proxy, upstream):
     upstream.texts = [f"{WRONG} {LOST}", RIGHT]
     first, second = ask(proxy).choices
     assert first.message.content == f"{WRONG} {LOST}"
@@ -177,9 +166,7 @@ def test_an_answer_comes_back_annotated(proxy, upstream):
     assert (first.model_extra[FIELD]["hallucination_rate"], second.model_extra[FIELD]["hallucination_rate"]) == (1, 0)
     assert FIELD not in upstream.seen[0]
     assert upstream.seen[0]["messages"][1]["content"] == "How high?"
-
-
-def test_an_answer_comes_back_corrected_or_withheld(proxy, upstream):
+    upstream.texts = [f"{WRONG} {LOST}"]  # corrected, or withheld
     (choice,) = ask(proxy, action="correct").choices
     assert choice.message.content == f"{RIGHT} {LOST}"
     assert choice.model_extra[FIELD]["original_answer"] == f"{WRONG} {LOST}"
@@ -201,7 +188,6 @@ def test_a_stream_is_annotated_while_it_passes(proxy, upstream):
             gate.set()  # the rest is sent once the first word has come through
     assert upstream.opened
     assert text == f"{WRONG} {LOST}"
-    assert found is not None
     assert found["hallucination_rate"] == 1
 
 
@@ -219,7 +205,6 @@ def test_a_stream_is_corrected(proxy, upstream):
                 finished.append(choice.index)
     assert texts == {0: f"{RIGHT} {LOST}", 1: RIGHT}
     assert finished == [0, 1]
-    assert usage is not None
     assert usage.total_tokens == 3
     assert (found[0]["action"], found[1]["action"]) == ("corrected", "unchanged")
     upstream.done, upstream.texts = False, [RIGHT]  # a stream without its end is judged
@@ -230,44 +215,37 @@ def test_a_stream_is_corrected(proxy, upstream):
         ask(proxy)
 
 
-@pytest.mark.parametrize(("wanted", "message"), [
-    ({"reference": ""}, "hallucination: reference: .*at least 1 character"),
-    ({"referense": "x"}, "unknown key 'referense'; did you mean 'reference'"),
-    ({"action": "repair"}, "action: .*'annotate' or 'correct', got 'repair'"),
-    ({"delete": True}, "go with .*correct"),
-    ({"abstain_above": 2}, "abstain_above: .*less than 1, got 2"),
-    ({"reference": 7}, "reference: .*valid string, got 7"),
+@pytest.mark.parametrize(("content", "status", "message"), [
+    ({"reference": ""}, 400, "hallucination: reference: .*at least 1 character"),
+    ({"referense": "x"}, 400, "unknown key 'referense'; did you mean 'reference'"),
+    ({"action": "repair"}, 400, "action: .*'annotate' or 'correct', got 'repair'"),
+    ({"delete": True}, 400, "go with .*correct"),
+    ({"abstain_above": 2}, 400, "abstain_above: .*less than 1, got 2"),
+    ({"reference": 7}, 400, "reference: .*valid string, got 7"),
+    ({"reference": "y" * 3000}, 413, "at most 2,000 characters"),
+    (b"{", 400, "expected a JSON body"),
+    (b"[]", 400, "expected a JSON object, got list"),
+    (b'{"hallucination": "x"}', 400, "expected an object"),
+    (b"[" * 9000, 400, "expected a JSON body"),
+    (b'{"x": "' + b"y" * 30_000 + b'"}', 413, "at most 20,000 bytes"),
 ])  # fmt: skip
-def test_a_wrong_field_is_refused_before_asking(proxy, upstream, wanted, message):
-    with pytest.raises(openai.BadRequestError, match=message):
-        ask(proxy, **wanted)
-    assert upstream.seen == []
+def test_bad_requests_are_refused_before_asking(proxy, upstream, content, status, message):
+    """A dictionary is the field of a request that is good otherwise."""
+    if isinstance(content, dict):
+        content = json.dumps({"messages": MESSAGES, FIELD: {"reference": REFERENCE, **content}}).encode()
+    reply = call("POST", f"{proxy}/chat/completions", content=content, headers={"content-type": "application/json"})
+    assert (reply.status_code, upstream.seen) == (status, [])
+    assert re.search(message, reply.json()["error"]["message"])
 
 
-@pytest.mark.parametrize(("content", "kind", "status", "message"), [
-    (b"{", "application/json", 400, "expected a JSON body"),
-    (b"[]", "application/json", 400, "expected a JSON object, got list"),
-    (b'{"hallucination": "x"}', "application/json", 400, "expected an object"),
-    (b"[" * 9000, "application/json", 400, "expected a JSON body"),
-    (b'{"x": "' + b"y" * 30_000 + b'"}', "application/json", 413, "at most 20,000 bytes"),
-    (json.dumps({FIELD: {"reference": "y" * 3000}}).encode(), "application/json", 413, "at most 2,000 characters"),
-    (b'{"messages": []}', "text/plain", 415, "expected content-type application/json"),
-])  # fmt: skip
-def test_bad_requests_are_refused(proxy, content, kind, status, message):
-    reply = call("POST", f"{proxy}/chat/completions", content=content, headers={"content-type": kind})
-    assert reply.status_code == status
-    assert message in reply.json()["error"]["message"]
-
-
-def test_an_answer_too_long_to_judge_passes(proxy, upstream):
+def test_what_cannot_be_judged_passes(proxy, upstream):
     upstream.texts = ["long " * 500, ""]
     first, second = ask(proxy, action="correct").choices
     assert first.message.content == "long " * 500
     assert "expected 1 to 2,000 characters, got 2,500" in first.model_extra[FIELD]["error"]
     assert "error" in second.model_extra[FIELD]
+    upstream.reset()
 
-
-def test_a_failing_annotator_never_costs_the_answer(upstream):
     class Broken(RuleAnnotator):
         def annotate_batch(self, records):
             raise RuntimeError("out of memory")
@@ -290,15 +268,13 @@ def test_token_is_required_and_not_forwarded(upstream):
         assert "authorization" not in upstream.headers[-1]
 
 
-@pytest.mark.parametrize("path", ["chat/completions", "embeddings", "models/m"])
+@pytest.mark.parametrize("path", ["chat/completions", "models/m"])
 @pytest.mark.parametrize(("headers", "status", "message"), [
     ({"origin": "https://page.example"}, 403, "got a web page"),
-    ({"origin": "null"}, 403, "got a web page"),
     ({"sec-fetch-site": "cross-site"}, 403, "got a web page"),
     ({"host": "page.example"}, 403, "got 'page.example'"),  # a name that was made to point here
     ({"content-type": "text/plain"}, 415, "expected content-type application/json, got 'text/plain'"),
     ({"content-type": "multipart/form-data; boundary=x"}, 415, "expected content-type application/json"),
-    ({"content-type": ""}, 415, "expected content-type application/json, got ''"),
 ])  # fmt: skip
 def test_web_pages_cannot_use_the_key(upstream, keyed, path, headers, status, message):
     reply = call("POST", f"{keyed}/{path}", content=b"{}", headers={"content-type": "application/json", **headers})
@@ -327,17 +303,13 @@ def test_no_endpoint_behind_is_a_clear_error():
         assert call("GET", f"{url}/%2e%2e/secret").status_code == 404
 
 
-def test_requests_at_once_do_not_mix(proxy, upstream):
-    found = {}
-
+def test_requests_at_once_do_not_mix(proxy):
     def work(number):
         reference = RIGHT if number % 2 else f"{WRONG}\n{LOST}"
-        found[number] = ask(proxy, reference=reference).choices[0].model_extra[FIELD]["hallucination_rate"]
+        return ask(proxy, reference=reference).choices[0].model_extra[FIELD]["hallucination_rate"]
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(12)]
-    [thread.start() for thread in threads]
-    [thread.join() for thread in threads]
-    assert found == {i: 1.0 if i % 2 else 0.0 for i in range(12)}
+    with ThreadPoolExecutor(12) as threads:
+        assert list(threads.map(work, range(12))) == [0.0, 1.0] * 6
 
 
 def test_the_last_question_is_found():
@@ -349,11 +321,8 @@ def test_the_last_question_is_found():
 
 
 KEYS = st.sampled_from(["choices", "delta", "content", "index", FIELD, "messages"])
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3),
-    max_leaves=12,
-)
+LEAVES = st.none() | st.booleans() | st.integers() | st.text(max_size=5)
+JSON = st.recursive(LEAVES, lambda i: st.lists(i, max_size=3) | st.dictionaries(KEYS, i, max_size=3), max_leaves=12)
 
 
 async def collected(rewrite, *pieces):
@@ -369,14 +338,11 @@ async def collected(rewrite, *pieces):
     return b"".join([part async for part in rewrite(source(), judge)])
 
 
-EVENTS = st.one_of(
-    JSON.map(lambda v: f"data: {json.dumps(v)}\n\n".encode()),
-    st.text(max_size=8).map(str.encode),
-    st.sampled_from([b"data: [DONE]\n\n", b": ping\n\n", b"event: x\r\n", b"\r", b"\r\n\r\n", b"data: {\ndata: }\n\n"]),
-)
+ODD = [b"data: [DONE]\n\n", b": ping\n\n", b"event: x\r\n", b"\r", b"\r\n\r\n", b"data: {\ndata: }\n\n"]
+GOOD = JSON.map(lambda value: f"data: {json.dumps(value)}\n\n".encode())
+EVENTS = GOOD | st.text(max_size=8).map(str.encode) | st.sampled_from(ODD)
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(EVENTS, max_size=6))
 def test_streams_of_any_shape_pass(pieces):
     passed = asyncio.run(collected(annotated_stream, *pieces))
@@ -386,11 +352,8 @@ def test_streams_of_any_shape_pass(pieces):
     assert asyncio.run(collected(corrected_stream, *pieces)) == whole
 
 
-PARTS = {
-    "content": st.none() | st.text(max_size=4),
-    "role": st.just("assistant"),
-    "tool_calls": st.just([{"index": 0}]),
-}
+CALLS = st.just([{"index": 0}])
+PARTS = {"content": st.none() | st.text(max_size=4), "role": st.just("assistant"), "tool_calls": CALLS}
 DELTAS, ENDINGS = st.fixed_dictionaries({}, optional=PARTS), st.sampled_from([None, None, None, "stop"])
 PIECES = st.fixed_dictionaries({"index": st.integers(0, 2), "delta": DELTAS, "finish_reason": ENDINGS})
 CHUNKS = st.lists(PIECES, max_size=2).map(lambda choices: {"id": "x", "choices": choices})
@@ -415,7 +378,6 @@ def apart(data):
     return texts, passing, finishing
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(CHUNKS | st.sampled_from(["a note", "[DONE]", ""]), max_size=8), st.integers(1, 60))
 def test_a_corrected_stream_keeps_every_piece_in_order(pieces, size):
     blocks = [f"data: {p if isinstance(p, str) else json.dumps(p)}\n\n" if p else ": ping\n\n" for p in pieces]
@@ -427,9 +389,8 @@ def test_a_corrected_stream_keeps_every_piece_in_order(pieces, size):
     blocks = re.findall(rb"data: [^\n]*\n\n", out)
     at = len(passing)
     judged = json.loads(blocks.pop(at)[6:])["choices"] if texts else []
-    assert {c["index"]: (c["delta"]["content"], c[FIELD]["seen"]) for c in judged} == {
-        i: (text.upper(), text) for i, text in texts.items()
-    }
+    found = {c["index"]: (c["delta"]["content"], c[FIELD]["seen"]) for c in judged}
+    assert found == {i: (text.upper(), text) for i, text in texts.items()}
     assert apart(b"".join(blocks[:at])) == ({}, passing, [])  # before the text
     assert apart(b"".join(blocks[at:])) == ({}, [], finishing)  # after it
     assert out.count(b": ping") == pieces.count("")
@@ -440,7 +401,6 @@ def delta(text, **choice):
 
 
 def received(data):
-    """The text and the judged text of a stream, as the OpenAI client reads it."""
     text, seen = "", None
     for one in SSEDecoder().iter_bytes(iter([data])):
         for choice in [] if one.data == "[DONE]" else one.json()["choices"]:
@@ -452,7 +412,7 @@ def received(data):
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
 @pytest.mark.parametrize("size", [1, 7, 10_000])
 def test_events_end_where_the_standard_says(end, size):
-    """Line separators, next lines and form feeds stand in answers as they are; an event may have several data lines."""
+    """Line separators and form feeds stand in answers as they are; an event may have several data lines."""
     words = "one\u2028two\x85three\u2029 é四"
     whole = json.dumps(delta("\x0cfour"), ensure_ascii=False, indent=1).replace("\n", f"{end}data: ")
     lines = ["data:" + json.dumps(delta(words), ensure_ascii=False), "", f"event: message{end}data: {whole}", ""]
@@ -468,8 +428,6 @@ def test_events_end_where_the_standard_says(end, size):
 
 
 def test_odd_chunks_are_passed_or_joined():
-    """No log-probabilities of a judged text, no judgement of tool calls, one character out of two halves."""
-
     def corrected(*chunks, rewrite=corrected_stream):
         return asyncio.run(collected(rewrite, *[f"data: {json.dumps(c)}\n\n".encode() for c in chunks]))
 
@@ -535,7 +493,6 @@ def test_paths_and_methods_pass_as_they_are():
     assert behind.headers == [{"path": "/v1/models/org%2Fname%3Fx", "method": "DELETE"}]
 
 
-@settings(max_examples=100, deadline=None)
 @given(JSON)
 def test_requests_of_any_shape_are_handled(value):
     try:

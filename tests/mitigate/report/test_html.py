@@ -9,24 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from mitigate.report import html as report_html
-from mitigate.report.html import (
-    curves_of,
-    edit_pieces,
-    figure,
-    figures,
-    findings,
-    flattened,
-    label_of,
-    marked,
-    short,
-    sorted_curves,
-    word_pieces,
-    write_page,
-)
+from mitigate.report import html
 from mitigate.report.totals import KINDS, Totals
 from tests.helpers.report_cases import ANSWER, REFERENCE, Page, annotated, record_of, sentence, totals_of
 
@@ -47,7 +33,7 @@ HOSTILE = [
 
 def page_of(tmp_path: Path, *records: dict[str, Any], rejected: int = 0) -> tuple[Page, str]:
     path = tmp_path / "page.html"
-    write_page(path, lambda: records, totals_of(records), rejected=rejected, full_output="out.jsonl")
+    html.write_page(path, lambda: records, totals_of(records), rejected=rejected, full_output="out.jsonl")
     text = path.read_bytes().decode("utf-8")
     return Page(text), text
 
@@ -56,8 +42,7 @@ def page_of(tmp_path: Path, *records: dict[str, Any], rejected: int = 0) -> tupl
 def test_text_of_a_record_is_shown_exactly(tmp_path: Path, text: str) -> None:
     record = annotated(text + " It is 5.", text + " It is 4. " + text, question=text + "?", id=text)
     page, raw = page_of(tmp_path, record)
-    assert page.texts("answer") == [record["answer"]]
-    assert page.texts("question") == [record["question"]]
+    assert (page.texts("answer"), page.texts("question")) == ([record["answer"]], [record["question"]])
     assert page.texts("s") == page.texts("text", "span") == [s["text"] for s in record["sentences"]]
     fragments = [f["text"] for s in record["sentences"] for f in s["fragments"]]
     assert page.texts("text", "div") == [*fragments, record["reference"]]
@@ -68,24 +53,21 @@ def test_text_of_a_record_is_shown_exactly(tmp_path: Path, text: str) -> None:
     assert "\r" not in raw  # a browser would read it as a line feed
 
 
-def test_what_html_cannot_hold_is_hidden() -> None:
-    page = Page(f"<p class='x'>{marked(chr(0) + 'a' + chr(0xD800), [])}</p>")
+def test_unholdable_characters_are_hidden_bidi_controls_isolated() -> None:
+    page = Page(f"<p class='x'>{html.marked(chr(0) + 'a' + chr(0xD800), [])}</p>")
     assert page.texts("x") == ["\ufffda\ufffd"]
     assert [value for name, value in page.attributes if name == "data-name"] == ["U+0000", "U+D800"]
+    assert re.search(r"\.hidden \{[^}]*unicode-bidi: isolate", html.STYLE.read_text(encoding="utf-8"))
+    shown = html.marked("a\u202eb\u2067c\u200fd", [])
+    found = re.findall(r'<span class="hidden" data-name="U\+(\w+)">(.)</span>', shown)
+    assert found == [("202E", "\u202e"), ("2067", "\u2067"), ("200F", "\u200f")]
 
 
-@settings(max_examples=200)
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")))
 def test_any_text_is_shown_exactly(text: str) -> None:
     middle = len(text) // 2
     marks = [(0, middle, "<mark>"), (middle, len(text), '<b class="y">')]
-    assert Page(f'<p class="x">{marked(text, marks)}</p>').texts("x") == [text]
-
-
-def test_every_bidi_control_is_isolated() -> None:
-    assert re.search(r"\.hidden \{[^}]*unicode-bidi: isolate", report_html.STYLE.read_text(encoding="utf-8"))
-    found = re.findall(r'<span class="hidden" data-name="U\+(\w+)">(.)</span>', marked("a\u202eb\u2067c\u200fd", []))
-    assert found == [("202E", "\u202e"), ("2067", "\u2067"), ("200F", "\u200f")]
+    assert Page(f'<p class="x">{html.marked(text, marks)}</p>').texts("x") == [text]
 
 
 def test_page_allows_nothing_from_outside(tmp_path: Path) -> None:
@@ -116,16 +98,14 @@ def test_every_label_has_mark_word_and_style(tmp_path: Path) -> None:
 def test_evidence_correction_and_totals_are_shown(tmp_path: Path) -> None:
     record = annotated(REFERENCE, ANSWER, id=7)
     page, _ = page_of(tmp_path, record, annotated("", "Nobody knows."), rejected=3)
-    assert page.named("del") == ["300"]
-    assert page.named("ins") == ["330"]
+    assert (page.named("del"), page.named("ins")) == (["300"], ["330"])
     assert "The tower is 300330 metres high." in page.texts("text", "p")
     assert page.named("footer") == ["characters 30–49 of 49", "characters 0–29 of 49"]
     marks = [(attrs["data-e"], text) for tag, attrs, text in page.elements if tag == "mark"]
     assert marks == [("2", "The tower is 330 metres high."), ("1", "It stands in Paris.")]
     assert page.texts("tile")[0].startswith("67 %hallucination rate2 of 3 judged factual sentences")
     tiles = ["75 %coveragechecked of all that state something", "1not checked", "3input lines rejected"]
-    assert page.texts("tile")[1:] == ["2records", "5sentences", *tiles]
-    assert page.texts("id") == ["7"]
+    assert (page.texts("tile")[1:], page.texts("id")) == (["2records", "5sentences", *tiles], ["7"])
     ids = [value for name, value in page.attributes if name == "id"]
     assert len(set(ids)) == len(ids)
     assert {f"#{id_}" for id_ in ids} == {value for name, value in page.attributes if name == "href"}
@@ -145,7 +125,7 @@ def test_unsupported_spans_are_marked_inside_their_sentence(tmp_path: Path) -> N
 def test_page_of_many_records_shows_the_worst(tmp_path: Path) -> None:
     page, raw = page_of(tmp_path, *(record_of("ccc" if i % 100 == 7 else "s", id=i) for i in range(1_000)))
     shown = [int(text) for text in page.texts("id")]
-    assert len(shown) == report_html.MAX_RECORDS == 200
+    assert len(shown) == html.MAX_RECORDS == 200
     assert {i for i in range(1_000) if i % 100 == 7} <= set(shown)
     assert shown == sorted(shown)
     assert "This page shows 200 of 1,000 records" in raw
@@ -154,7 +134,7 @@ def test_page_of_many_records_shows_the_worst(tmp_path: Path) -> None:
 
 
 def test_huge_answers_and_references_are_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report_html, "MAX_CHARACTERS", 100_000)
+    monkeypatch.setattr(html, "MAX_CHARACTERS", 100_000)
     page, raw = page_of(tmp_path, *(annotated("r", "x" * 40_000 + ".", id=i) for i in range(5)))
     assert page.texts("id") == ["0"]  # twice 40,000 characters for each
     assert "This page shows 1 of 5 records" in raw
@@ -174,24 +154,24 @@ def test_failed_page_leaves_the_old_one(tmp_path: Path) -> None:
         raise OSError("disk gone")
 
     with pytest.raises(OSError, match="disk gone"):
-        write_page(path, broken, Totals())
+        html.write_page(path, broken, Totals())
     assert path.read_text() == "old"
     assert [p.name for p in tmp_path.iterdir()] == ["page.html"]
 
 
 def test_findings_of_generative_annotators_are_escaped() -> None:
     one = sentence("Is it?", 0, 6, label="unverifiable", not_verbatim=["<b>made up</b>"], problems=["no <tag>"])
-    page = Page(findings(one, 10))
+    page = Page(html.findings(one, 10))
     assert page.texts("foreign") == ["<b>made up</b>written by the annotator, not found in the reference"]
     assert page.named("small") == ["no <tag>"]
     one = sentence("Is it?", 0, 6, fragments=[{"text": "abcd", "start": 0, "end": 4}])
-    assert Page(findings(one, 10, most=2)).texts("text") == ["ab …"]
+    assert Page(html.findings(one, 10, most=2)).texts("text") == ["ab …"]
 
 
 def test_overlapping_spans_are_cut_by_hand() -> None:
     # 0: [0, 5), 1: [3, 8) twice, 2: [8, 9); the empty span of 3 owns nothing
     spans = [(0, 5, 0), (3, 8, 1), (3, 8, 1), (8, 9, 2), (4, 4, 3)]
-    assert flattened(spans) == [(0, 3, (0,)), (3, 5, (0, 1)), (5, 8, (1,)), (8, 9, (2,))]
+    assert html.flattened(spans) == [(0, 3, (0,)), (3, 5, (0, 1)), (5, 8, (1,)), (8, 9, (2,))]
 
 
 @given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12), st.integers(0, 3)), max_size=8))
@@ -199,30 +179,27 @@ def test_flattened_pieces_own_what_the_spans_own(spans: list[tuple[int, int, int
     def owners(place: int) -> tuple[int, ...]:
         return tuple(sorted({owner for start, end, owner in spans if start <= place < end}))
 
-    pieces = flattened(spans)
+    pieces = html.flattened(spans)
     assert all(a[1] <= b[0] for a, b in pairwise(pieces))
     found = {place: who for start, end, who in pieces for place in range(start, end)}
     assert found == {place: owners(place) for place in range(12) if owners(place)}
 
 
 def test_word_differences() -> None:
-    assert word_pieces("built in 1840", "built in 1804") == [("same", "built in "), ("gone", "1840"), ("new", "1804")]
-    assert word_pieces("用丝绸换马", "用茶叶换马") == [
-        ("same", "用"), ("gone", "丝绸"), ("new", "茶叶"), ("same", "换马"),
-    ]  # fmt: skip
-    edits = [
-        {"start": 5, "end": 7, "from": "in", "to": "at"},
-        {"start": 6, "end": 9, "from": "n B", "to": "x"},  # overlaps: left out
-        {"start": 8, "end": 9, "from": "C", "to": "D"},  # does not stand there: left out
-    ]
-    pieces = edit_pieces("Live in Bern", edits)
+    year = [("same", "built in "), ("gone", "1840"), ("new", "1804")]
+    assert html.word_pieces("built in 1840", "built in 1804") == year
+    goods = [("same", "用"), ("gone", "丝绸"), ("new", "茶叶"), ("same", "换马")]
+    assert html.word_pieces("用丝绸换马", "用茶叶换马") == goods
+    good, overlaps = {"start": 5, "end": 7, "from": "in", "to": "at"}, {"start": 6, "end": 9, "from": "n B", "to": "x"}
+    edits = [good, overlaps, {"start": 8, "end": 9, "from": "C", "to": "D"}]  # the last does not stand there
+    pieces = html.edit_pieces("Live in Bern", edits)
     assert pieces == [("same", "Live "), ("gone", "in"), ("new", "at"), ("same", " Bern")]
-    assert edit_pieces("Bern", [{"start": 8, "end": 12, "from": "Bern", "to": ""}], start=8) == [("gone", "Bern")]
+    assert html.edit_pieces("Bern", [{"start": 8, "end": 12, "from": "Bern", "to": ""}], start=8) == [("gone", "Bern")]
 
 
 @given(st.text(alphabet="ab 文.", max_size=12), st.text(alphabet="ab 文.", max_size=12))
 def test_word_difference_joins_to_both_texts(old: str, new: str) -> None:
-    pieces = word_pieces(old, new)
+    pieces = html.word_pieces(old, new)
     assert "".join(text for kind, text in pieces if kind != "new") == old
     assert "".join(text for kind, text in pieces if kind != "gone") == new
 
@@ -230,22 +207,21 @@ def test_word_difference_joins_to_both_texts(old: str, new: str) -> None:
 def test_curves_are_sorted_labelled_and_drawn() -> None:
     names = ["loss", "reward_std", "x/hallucination_rate", "factuality/supported", "reward", "no_fact_rate"]
     first, others = ["reward", "x/hallucination_rate", "factuality/supported", "no_fact_rate"], ["loss", "reward_std"]
-    assert sorted_curves(names) == (first, others)
-    assert [label_of(name) for name in names] == [None, None, None, "supported", None, "no_fact"]
-    assert [short(v) for v in (1200.0, 0.35812, 1e-5, -2.0)] == ["1,200", "0.358", "1e-05", "-2"]
+    assert html.sorted_curves(names) == (first, others)
+    assert [html.label_of(name) for name in names] == [None, None, None, "supported", None, "no_fact"]
+    assert [html.short(v) for v in (1200.0, 0.35812, 1e-5, -2.0)] == ["1,200", "0.358", "1e-05", "-2"]
     # x from 46 to 310 over steps 0..10, y from 128 (lowest, 1) to 12 (highest, 3)
-    drawn = figure("a<b", [(0, 1.0), (5, 3.0), (10, 2.0)])
+    drawn = html.figure("a<b", [(0, 1.0), (5, 3.0), (10, 2.0)])
     assert 'd="M46.0 128.0 L178.0 12.0 L310.0 70.0"' in drawn
     assert "a&lt;b" in drawn
     assert "a<b" not in drawn
-    assert 'd="M46.0 70.0"' in figure("one", [(4, 2.0)])
+    assert 'd="M46.0 70.0"' in html.figure("one", [(4, 2.0)])
 
 
 def test_curves_hold_finite_numbers_and_few_points() -> None:
     rows = [{"step": i, "loss": float(i), "x": (float("nan"), "a", True)[i % 3]} for i in range(1_000)]
-    curves = curves_of([*reversed(rows), {"loss": 1.0}, {"step": 3}])  # a row without a step is left out
-    assert list(curves) == ["loss"]
-    assert len(curves["loss"]) == 400
+    curves = html.curves_of([*reversed(rows), {"loss": 1.0}, {"step": 3}])  # a row without a step is left out
+    assert (list(curves), len(curves["loss"])) == (["loss"], 400)
     assert (curves["loss"][0], curves["loss"][-1]) == ((0, 0), (999, 999))
-    assert figures(curves).startswith("<details open><summary>Other curves, 1</summary>")
-    assert figures({}) == ""
+    assert html.figures(curves).startswith("<details open><summary>Other curves, 1</summary>")
+    assert html.figures({}) == ""

@@ -42,9 +42,7 @@ def test_unsure_sentences_show_their_probability() -> None:
     assert "neither called supported nor hallucinated; supported with probability 60 %" in text
     assert "p: hallucinated from 70 %, supported from 80 %, where 15 % are expected to be hallucinated" in text
     assert "coverage 50 % of the sentences that state something" in text
-
-
-def test_what_was_not_checked_says_why() -> None:
+    # What was not checked says why.
     assert "hallucination rate not known" in folded(annotated("", "Who knows. Nobody."))
     assert set(REASONS) == {"no_reference", "language_unsupported", "too_long", "failed"}
     assert "The answer holds no sentence" in folded(record_of(""))

@@ -18,13 +18,9 @@ def test_totals_count_judged_and_unchecked_sentences() -> None:
     assert totals.reasons == {"too_long": 3}
     assert totals.rate == 0.4  # (1 c + 1 u) / (3 s + 1 c + 1 u)
     assert totals.coverage == 0.5  # 5 of 11 less 1 n
-
-
-def test_nothing_judged_is_not_a_rate_of_zero() -> None:
+    # Nothing judged is not a rate of zero.
     totals = totals_of([record_of("n-"), record_of("")])
-    assert totals.rate is None
-    assert totals.interval is None
-    assert interval_text(totals) == ""
+    assert (totals.rate, totals.interval, interval_text(totals)) == (None, None, "")
     assert rate_line(totals) == "not known: no factual sentence was judged"
 
 
@@ -36,9 +32,6 @@ def test_interval_by_hand() -> None:
     totals = totals_of([record_of("sc"), record_of("ss"), record_of("cc")])
     assert totals.interval == pytest.approx((0.125335, 0.874665), abs=1e-5)
     assert interval_text(totals) == "95 % interval over records: 13 % to 87 %"
-
-
-def test_interval_takes_records_for_the_unit() -> None:
     # ten clean records of five sentences: n_eff is 10 records, not 50 sentences; Wilson's upper end is z²/(n + z²)
     assert totals_of([record_of("sssss")] * 10).interval == pytest.approx((0, 1.959964**2 / (10 + 1.959964**2)))
     alike = totals_of([record_of("ccccc"), record_of("sssss")] * 10).interval or (0, 0)
@@ -62,23 +55,14 @@ def test_interval_holds_the_rate(kinds: list[str]) -> None:
         assert not math.isnan(low + high)
 
 
-def test_percent_never_rounds_to_none_or_all() -> None:
+def test_texts_by_hand() -> None:
     shares = {None: "not known", 0.0: "0 %", 1.0: "100 %", 0.001: "<1 %", 0.9999: ">99 %", 0.312: "31 %"}
     assert {share: percent(share) for share in shares} == shares
-
-
-def test_printable_text_cannot_steer_a_terminal() -> None:
     text = printable("a\x1b[31mb\x07\x9b\u202ec\ud800\rd\r\ne\tf中")
     assert text == "a[U+001B][31mb[U+0007][U+009B][U+202E]c[U+D800][U+000D]d\ne\tf中"
-
-
-def test_lines_and_pairs_by_hand() -> None:
     assert merge([(5, 8), (0, 2), (1, 3), (3, 4), (9, 9)]) == [(0, 4), (5, 8), (9, 9)]
     lines = {" a \n\n b ": "a b", "x" * 11: "x" * 9 + "…", "x" * 10: "x" * 10, "a" + " " * 100 + "b": "a…"}
     assert {text: one_line(text, 10) for text in lines} == lines
-
-
-def test_no_cell_breaks_a_markdown_table() -> None:
     assert table(["a", "b"], [[1234, "x | <b>\n[y](z) `c`"]]) == [
         "| a | b |", "|---|---|", "| 1,234 | x &#124; &lt;b&gt; &#91;y](z) &#96;c&#96; |",
     ]  # fmt: skip
