@@ -252,9 +252,13 @@ def _write_beside(
 def judgement_lines(
     rows: Sequence[LabelledSentence], judged: Sequence[SentenceAnnotation], annotator: str, parametric: bool
 ) -> Iterator[dict[str, Any]]:
-    """What was asked about each row, its gold label, what the annotator said, and whether no reference was shown."""
+    """What was asked about each row, its gold label, what the annotator said, and whether no reference was shown.
+
+    `mitigate stats` reads these lines (``mitigate/labels.py``).
+    """
+    names = ("id", "split", "lang", "language", "question", "reference", "answer", "sentence", "start")
     for row, found in zip(rows, judged, strict=True):
-        asked = {k: row.row[k] for k in ("id", "split", "lang", "language", "question", "sentence") if row.row.get(k)}
+        asked = {k: row.row[k] for k in names if row.row.get(k) is not None}
         said = {k: v for k, v in found.to_dict().items() if k not in ("text", "start", "end")}
         line = {**asked, "source": row.source, "gold": row.row["label"], "annotator": annotator}
         yield line | ({"parametric": True} if parametric else {}) | said

@@ -191,6 +191,9 @@ def test_the_command_writes_everything(data, tmp_path, monkeypatch, capsys):
     assert len(rows) == 27
     assert {"gold", "label", "status", "scores", "split", "annotator"} <= set(rows[0])
     assert "parametric" not in rows[0]
+    assert main(["stats", "--agreement", str(said), str(data), "--resamples", "0", "--json"]) == 0
+    agreed = json.loads(capsys.readouterr().out)
+    assert [agreed[k]["value"] for k in ("type", "reference", "correction")] == [1, 1, 1]
     assert matrix.read_bytes().startswith(b"\x89PNG")
 
 

@@ -156,6 +156,24 @@ def test_agreement_of_two_files(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "label:" not in told  # it is no labelled sentence that lacks its label
 
 
+def test_agreement_reads_judgements_and_equal_answers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Three rows have one answer: two of other ids, one of another reference; B has them in another order."""
+    shared = {"answer": "It is red.", "sentence": "It is red.", "question": "q", "reference": "It is blue."}
+    labels = {"a": "supported", "b": "contradictory", "c": "supported"}
+    gold = [{**shared, "id": k, "label": label} for k, label in labels.items()]
+    gold[2]["reference"] = "It is red."
+    said = {"status": "checked", "scores": None, "fragments": [{"text": "It", "start": 0, "end": 2}],
+            "correction": [{"from": "red", "to": "blue", "start": 6, "end": 9}], "annotator": "x"}  # fmt: skip
+    judged: list[dict[str, object]] = [{**row, "gold": row["label"], **said} for row in gold[::-1]]
+    judged.append({**judged[0], "id": "d", "label": None, "status": "failed"})
+    a, b = write(tmp_path / "judged.jsonl", judged), write(tmp_path / "gold.jsonl", gold)
+    assert main(["stats", "--agreement", str(a), str(b), "--resamples", "0", "--json"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert (figures["type"]["value"], figures["type"]["n"]) == (1.0, 3)
+    assert (figures["only_first"], figures["only_second"]) == (0, 0)
+    assert {s.corrected for answer in read_answers([a])[0] for s in answer.sentences} == {"It is blue."}
+
+
 def test_whole_answers_of_the_data(capsys: pytest.CaptureFixture[str]) -> None:
     path = DATA / "binary" / "qags.dev.jsonl"
     if not path.is_file():
