@@ -21,16 +21,19 @@ class Fragment:
     """A piece of the reference: ``reference[start:end] == text`` (code points).
 
     ``match`` is 1, or the similarity in [0, 1] of what an annotator wrote where it wrote the piece in other words.
+    ``written`` is what it wrote, "" where that is the text itself.
     """
 
     text: str
     start: int
     end: int
     match: float = 1.0
+    written: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         row: dict[str, Any] = {"text": self.text, "start": self.start, "end": self.end}
-        return row if self.match == 1 else {**row, "match": self.match}
+        row |= {} if self.match == 1 else {"match": self.match}
+        return row | ({"written": self.written} if self.written else {})
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@
 
 It chooses what of the reference to show, asks in rounds and reads the replies strictly (``protocols.py``,
 ``tagged.py``), asks once more with six times the window where a sentence was found unverifiable, and looks fragments
-and corrections up in reference and sentence. A sentence of which no reply could be read has the status "failed" and its
+and corrections up in reference and sentence. "Supported" counts only with evidence that stands there. A sentence of which no reply could be read has the status "failed" and its
 ``problems`` say why; nothing is guessed. English and Chinese.
 """
 
@@ -19,7 +19,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from annotators.base import Annotator, Sentence
-from annotators.generative.protocols import TOP, Item, Options, Request, Shown, Verdict, Windows, conversation, converse
+from annotators.generative.protocols import (
+    NO_EVIDENCE,
+    TOP,
+    Item,
+    Options,
+    Request,
+    Shown,
+    Verdict,
+    Windows,
+    conversation,
+    converse,
+)
 from annotators.generative.tagged import locate_fragments, locate_words, restored
 from annotators.records import Edit, SentenceAnnotation
 from annotators.text.language import declared_or_found, language_of
@@ -30,7 +41,7 @@ if TYPE_CHECKING:
     from engines.embedding import Embedder
 
 
-VERSION = 1  # raised when the prompts' frame, the windows or the readers change: it is part of the fingerprint
+VERSION = 2  # raised when the prompts' frame, the windows or the readers change: it is part of the fingerprint
 MAX_CHARACTERS = 4000  # sentences of more characters are not judged ("too_long")
 NO_DOCUMENT = {"en": "(No document is given. Judge by what you know.)", "zh": "（没有文档，请依据你自己的知识判断。）"}
 """Shown in place of the reference of a record whose ``parametric`` is true, for evaluation without references."""
@@ -62,6 +73,7 @@ class GenerativeAnnotator(Annotator):
         self._windows = Windows(options.window, options.window_tokens, embeddings)
         made_of: list[Any] = [VERSION, dict(engine.identity), options.chooser.identity, options.protocol]
         made_of += [TOP, options.window, options.max_retries, options.max_tokens, options.logprobs]
+        made_of.append(options.without_evidence)
         if options.window != "whole":
             from engines.packaged import PACKAGED
 
@@ -106,7 +118,8 @@ class GenerativeAnnotator(Annotator):
         known: dict[Request, ChatResult] = {}
         shown = dict(zip(items, self._windows.first(list(items.values())), strict=True))
         verdicts = self._ask(items, shown, known)
-        again = [p for p, verdict in verdicts.items() if verdict.label == "unverifiable" and not shown[p].whole]
+        open_ones = [p for p, v in verdicts.items() if v.label == "unverifiable" or v.problems[-1:] == (NO_EVIDENCE,)]
+        again = [p for p in open_ones if not shown[p].whole]
         wider = dict(zip(again, self._windows.second([items[p] for p in again]), strict=True))
         for place, other in self._ask({p: items[p] for p in again}, wider, known).items():
             if other.label is not None:  # else the first judgement stands
@@ -131,7 +144,8 @@ class GenerativeAnnotator(Annotator):
             reference = NO_DOCUMENT["zh" if language == "zh" else "en"]
         answer = sentence.record.get("answer")
         peers = _sentences(answer) if self.options.window == "answer" and isinstance(answer, str) else ()
-        return Item(sentence.text, reference, sentence.question, language, (*peers, sentence.text))
+        blind = bool(sentence.record.get("parametric"))
+        return Item(sentence.text, reference, sentence.question, language, (*peers, sentence.text), blind)
 
     def _without_asking(self, sentence: Sentence, item: Item) -> SentenceAnnotation | None:
         """The annotation of a sentence about which nothing need or can be asked."""

@@ -105,6 +105,18 @@ def test_gold_and_predicted_texts_are_the_same_annotation() -> None:
     assert parse_tagged(str(gold_text(corrected))).corrections == (("30", "17"),)
 
 
+def test_misquoted_fragments_lower_every_figure() -> None:
+    reference, words = "The tower of 1889 is 330 metres high.", "the tower of 1899 is 331 metres high"
+    row = {"label": "supported", "sentence": "s", "reference": reference, "fragments": [reference], "lang": "en"}
+    located = Fragment(reference, 0, len(reference), 0.9, written=words)
+    judged = SentenceAnnotation("s", 0, 1, "checked", "supported", None, (located,))
+    found = text_figures([row], [judged])
+    # 3-grams of eight words: "the tower of" alone is in the reference; no 4-gram is.
+    assert (found["fragment_precision_3"], found["fragment_precision_4"]) == (pytest.approx(1 / 6), 0)
+    # 10 of 12 words of "reference the tower of 1889 is 330 metres high hallucination none" (11 each): 9 are common
+    assert found["rouge_l"] == pytest.approx(9 / 11)
+
+
 def test_text_figures_overall_by_language_and_split() -> None:
     rows = rows_of()
     perfect = evaluate(rows, predict(Gold(), rows), n_resamples=0, texts=True)
