@@ -85,13 +85,13 @@ class GenerativeAnnotator(Annotator):
     @classmethod
     def from_pretrained(
         cls, name: str, *, cache: str | Path | None = None, concurrency: int | None = None, device: str | None = None,
-        dtype: Literal["auto", "float32", "bfloat16"] = "auto", **options: Any,
+        dtype: Literal["auto", "float32", "bfloat16"] = "auto", trust_remote_code: bool = False, **options: Any,
     ) -> GenerativeAnnotator:  # fmt: skip
         """The annotator of an engine string KIND:MODEL[@BASE_URL] (``engines/chat.py``), after "generative:" or not.
 
         ``cache`` is a file of replies, made where there is none; ``concurrency`` counts the requests in flight of an
-        openai engine (None: 16); ``device`` and ``dtype`` are for a model in this process; ``options`` are those of
-        ``Options``. ValueError where the name or an option is wrong, ImportError without the engine's library, OSError
+        openai engine (None: 16); ``device`` and ``dtype`` are for a model in this process, and so is
+        ``trust_remote_code``, which runs the code that a checkpoint brings; ``options`` are those of ``Options``. ValueError where the name or an option is wrong, ImportError without the engine's library, OSError
         without a checkpoint.
         """
         from engines.chat import load_engine, parse_engine
@@ -99,8 +99,8 @@ class GenerativeAnnotator(Annotator):
         chosen = Options(**options)
         spec = name.removeprefix("generative:")
         of_kind: dict[str, dict[str, Any]] = {
-            "transformers": {"device": device, "dtype": dtype},
-            "vllm": {"dtype": dtype},
+            "transformers": {"device": device, "dtype": dtype, "trust_remote_code": trust_remote_code},
+            "vllm": {"dtype": dtype, "trust_remote_code": trust_remote_code},
             "openai": {} if concurrency is None else {"concurrency": concurrency},
         }
         engine = load_engine(spec, cache=cache, **of_kind[parse_engine(spec).kind])

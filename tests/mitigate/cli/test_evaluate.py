@@ -8,6 +8,8 @@ import pytest
 from annotators.evaluation.splits import assign_folds
 from mitigate.cli.main import main
 from mitigate.labels import read_labelled
+from tests.helpers.annotator_server import annotating, correct
+from tests.helpers.engines_server import error
 from tests.helpers.evaluation_cases import FOUR_WAY, TWO_WAY, StandIn, labelled_row, linked_data
 from tests.helpers.jsonl import read_rows, write_rows
 
@@ -76,6 +78,32 @@ def test_command_says_over_what_it_computed_the_folds(tmp_path, stand_in, capsys
     assert f"fold train: {len(expected)} of 41 rows; folds computed over 3 files of" in captured.err
 
 
+def test_a_paid_run_goes_on_and_tells_failures(tmp_path, capsys):
+    """The server dies in the middle: the same command asks for the rest only. One that refuses everything is no run."""
+    reference = "The bridge opened in 1931."
+    rows = [{"sentence": f"It was {n} then.", "reference": reference, "label": "unverifiable"} for n in range(6)]
+    data, asked = write_rows(tmp_path / "one.jsonl", rows), []
+
+    def script(body):
+        asked.append(body["messages"])
+        return error(401, "key expired") if len(asked) == 4 else correct(body)
+
+    with annotating(script) as server:
+        name = f"generative:openai:m@{server.url}"
+        args = ["--input", data, "--annotator", name, "--prompt", "brief", "--output", tmp_path / "m.json"]
+        assert _run(*args, "--concurrency", 1, "--seed", 5) == 1
+        assert _run(*args, "--concurrency", 1, "--seed", 5) == 0
+    assert len(asked) == 7
+    result = json.loads((tmp_path / "m.json").read_text())
+    assert result["overall"]["accuracy"] == 1
+    assert "--prompt brief --concurrency 1" in result["run"]["command"]
+    with annotating(lambda body: error(400)) as server:
+        assert _run("--input", data, "--annotator", f"generative:openai:m@{server.url}", "--json") == 1
+    captured = capsys.readouterr()
+    assert json.loads(captured.out.splitlines()[-1])["overall"]["coverage"] == 0
+    assert "the judgement of 100% of the sentences failed" in captured.err
+
+
 def test_limit_draws_rows_by_seed(tmp_path, stand_in):
     rows = [labelled_row(f"{i} supported 0.5", "supported", str(i % 4)) for i in range(100)]
     data = write_rows(tmp_path / "one.jsonl", rows)
@@ -108,6 +136,7 @@ def test_hostile_names_do_no_harm_in_the_table(tmp_path, stand_in, capsys):
     (["--seed", "-1"], "--seed: expected 0 or more, got -1"),
     (["--output", "{data}"], "is the input and would be written over as"),
     (["--output", "{folder}"], "it is a folder"),
+    (["--window", "whole"], "--window: only with --annotator generative:"),
     (["--input", "{folder}"], "takes a file of JSON Lines; for all of its files give"),
     (["--input", "{folder}/none.jsonl"], "none.jsonl: no such file"),
     (["--input", "{empty}"], "expected labelled sentences; found none"),

@@ -26,6 +26,13 @@ def test_nothing_judged_is_not_a_rate_of_zero() -> None:
     assert totals.interval is None
     assert interval_text(totals) == ""
     assert rate_line(totals) == "not known: no factual sentence was judged"
+    lost = {"label": None, "status": "failed"}
+    one = {"annotator": {}, "sentences": [{"label": "supported", "status": "checked"}, lost]}
+    totals.add(one)  # 1 of 4 sentences failed
+    assert totals.rate == 0
+    totals.add({**one, "sentences": [lost] * 3})  # 4 of 7
+    assert (totals.rate, totals.interval) == (None, None)
+    assert rate_line(totals) == "not known: the judgement of 57 % of the sentences failed"
 
 
 def test_interval_by_hand() -> None:
