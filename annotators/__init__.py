@@ -42,8 +42,8 @@ def load_annotator(
     ``calibration`` is a file of `mitigate calibrate`, made for this annotator, in place of the operating point that it
     comes with; ``expected_rate`` in (0, 1) is the share of hallucinated sentences for which probabilities are to hold;
     ``options`` are those of ``annotators.generative.protocols.Options``, ``cache`` and ``trust_remote_code`` for a
-    generative annotator, ``labels`` for ``nli:ID``. OSError where there is no such annotator or calibration; ValueError where one does not
-    fit or an option is wrong; ImportError where the library behind an engine is missing.
+    generative annotator, ``labels`` for ``nli:ID``. OSError where there is no such annotator or calibration; ValueError
+    where one does not fit or an option is wrong; ImportError where the library behind an engine is missing.
     """
     if not name.strip():
         raise ValueError("annotator: expected 'embedded', a folder or a hub id, got an empty name")

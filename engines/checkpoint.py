@@ -67,8 +67,8 @@ def own_code(model: str) -> Iterator[None]:
         if "trust_remote_code" not in str(error):
             raise
         raise ValueError(
-            f"checkpoint {model} brings code of its own, which runs only where you ask for it: read its .py files, then "
-            "give --trust-remote-code (recipes: training.trust_remote_code=true; Python: trust_remote_code=True)"
+            f"checkpoint {model} brings code of its own, which runs only where you ask for it: read its .py files, "
+            "then give --trust-remote-code (recipes: training.trust_remote_code=true; Python: trust_remote_code=True)"
         ) from error
 
 

@@ -276,7 +276,11 @@ class OpenAIEngine:
         if not isinstance(reply, self._openai.types.chat.ChatCompletion):
             return Failure(f"{self.base_url} did not answer with a chat completion but with {reply!r:.80}")
         choices, samples = getattr(reply, "choices", None), []
-        wanted = {"temperature": sampling.temperature != 1, "top_p": sampling.top_p != 1, "seed": sampling.seed is not None}
+        wanted = {
+            "temperature": sampling.temperature != 1,
+            "top_p": sampling.top_p != 1,
+            "seed": sampling.seed is not None,
+        }
         ignored = {name for name, asked in wanted.items() if asked and name in self._refused}
         if not isinstance(choices, list) or not choices:
             return Failure(f"{self.base_url} sent a reply without choices: {reply.to_json(indent=None):.200}")

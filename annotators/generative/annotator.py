@@ -5,8 +5,9 @@
 
 It chooses what of the reference to show, asks in rounds and reads the replies strictly (``protocols.py``,
 ``tagged.py``), asks once more with six times the window where a sentence was found unverifiable, and looks fragments
-and corrections up in reference and sentence. "Supported" counts only with evidence that stands there. A sentence of which no reply could be read has the status "failed" and its
-``problems`` say why; nothing is guessed. English and Chinese.
+and corrections up in reference and sentence. "Supported" counts only with evidence that stands there. A sentence of
+which no reply could be read has the status "failed" and its ``problems`` say why; nothing is guessed. English and
+Chinese.
 """
 
 from __future__ import annotations
@@ -91,8 +92,9 @@ class GenerativeAnnotator(Annotator):
 
         ``cache`` is a file of replies, made where there is none; ``concurrency`` counts the requests in flight of an
         openai engine (None: 16); ``device`` and ``dtype`` are for a model in this process, and so is
-        ``trust_remote_code``, which runs the code that a checkpoint brings; ``options`` are those of ``Options``. ValueError where the name or an option is wrong, ImportError without the engine's library, OSError
-        without a checkpoint.
+        ``trust_remote_code``, which runs the code that a checkpoint brings; ``options`` are those of ``Options``.
+        ValueError where the name or an option is wrong, ImportError without the engine's library, OSError without a
+        checkpoint.
         """
         from engines.chat import load_engine, parse_engine
 

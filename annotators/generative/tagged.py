@@ -68,7 +68,9 @@ _CHANGE = re.compile(
     rf"(?:以及|并且?)?[将把]?{_QUOTE}|(?:以及|并且?|将|把)+{_QUOTE})",
     re.DOTALL | re.IGNORECASE,
 )
-_DOUBT = re.compile(r"contradict|unverifi|not (?:supported|verif|mention|found)|矛盾|无法验证|不一致|没有提到|未提及", re.IGNORECASE)
+_DOUBT = re.compile(
+    r"contradict|unverifi|not (?:supported|verif|mention|found)|矛盾|无法验证|不一致|没有提到|未提及", re.IGNORECASE
+)
 """Words with which a model takes back that a sentence is supported."""
 _ARROW = re.compile(rf"{_QUOTE}\s*(?:to|with|->|=>|→|改为|改成)\s*{_QUOTE}", re.IGNORECASE)
 _BETWEEN = re.compile(r"(?:[\s.。,，;；、`*•-]|\d{1,2}[.)、]\s|<\s*/?\s*sep\s*>|and\b|以及|并且?)+", re.IGNORECASE)

@@ -163,7 +163,9 @@ class Parser(argparse.ArgumentParser):
             self.option("--concurrency", "So many requests are in flight, with openai only (16).", "N", type=int)
             text = "A sentence called supported without evidence in the reference counts as this (failed)."
             self.option("--without-evidence", text, choices=("failed", "unverifiable"))
-            text = "The Python files that come with a checkpoint are run (transformers and vllm only): read them before."
+            text = (
+                "The Python files that come with a checkpoint are run (transformers and vllm only): read them before."
+            )
             self.option("--trust-remote-code", text, action="store_true", default=None)
             if seed:
                 self.seed("Random prompts and further attempts", None)

@@ -1,6 +1,7 @@
 """Options that several tasks share, and what of them can be checked before anything is loaded.
 
-`Training`, `LmTraining` and `Lora` are sections of SFT and of the annotators; `Base` is what `rlhf` and `mask-dpo` have in common.
+`Training`, `LmTraining` and `Lora` are sections of SFT and of the annotators; `Base` is what `rlhf` and `mask-dpo` have
+in common.
 """
 
 from __future__ import annotations

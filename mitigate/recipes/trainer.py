@@ -1,8 +1,7 @@
 """What all training shares: arguments of transformers and TRL, the loop with its checkpoints, the saved model.
 
-SFT and the annotators have float32 weights unless their `dtype` says otherwise, computed in bfloat16 where a GPU has it;
-GRPO and DPO choose by `dtype`.
-Leaves out options (mitigate/recipes/options.py), data, losses and rewards.
+SFT and the annotators compute in bfloat16 where a GPU has it, with float32 weights unless their `dtype` says otherwise;
+GRPO and DPO choose by `dtype`. Leaves out options (mitigate/recipes/options.py), data, losses and rewards.
 
 The first Ctrl-C lets the step under way finish and keeps its checkpoint, the second one stops at once. A later run goes
 on from the last whole checkpoint.
@@ -305,8 +304,8 @@ def save_merged(trainer: Any, tokenizer: Any, target: Path) -> Any:
     if trainer.is_world_process_zero():
         if not any(target.glob("*.safetensors")):
             raise RuntimeError(
-                f"{target}: the parts of the weights were not gathered; use zero3_save_16bit_model: true (DeepSpeed), or "
-                "fsdp_state_dict_type: FULL_STATE_DICT (FSDP). The checkpoints of the run are whole"
+                f"{target}: the parts of the weights were not gathered, the checkpoints of the run have them; use "
+                "zero3_save_16bit_model: true (DeepSpeed), or fsdp_state_dict_type: FULL_STATE_DICT (FSDP)"
             )
         tokenizer.save_pretrained(target)
     trainer.accelerator.wait_for_everyone()

@@ -64,9 +64,8 @@ def test_the_fixture_flattened() -> None:
 
 def one_answer(answer: str, annotations: list[str], language: str = "en") -> tuple[list[str], Any]:
     """The sentences that the annotations of one answer are aligned to, and the report."""
-    topic = {**TOPICS[0], "selected_questions": ["?q"], "GPT3.5_answers_D": [answer], "InternLM_answers": [],
-             "human_GPT3.5_answers_D_ann": [annotations], "human_InternLM_answers_ann": [], "language": language}  # fmt: skip
-    rows, report = flatten([topic])
+    own = {"GPT3.5_answers_D": [answer], "human_GPT3.5_answers_D_ann": [annotations], "InternLM_answers": []}
+    rows, report = flatten([{**TOPICS[0], "selected_questions": ["?q"], "language": language, **own}])
     return [row["sentence"] for row in rows], report
 
 

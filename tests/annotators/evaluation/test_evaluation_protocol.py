@@ -14,13 +14,10 @@ from annotators.evaluation import metrics
 from annotators.evaluation.anah import flatten
 from annotators.evaluation.evaluate import compare, evaluate, labelled, predict
 from annotators.evaluation.texts import bert_scores, gold_text, ngram_precision, predicted_text, rouge_l, text_figures
-from annotators.generative.annotator import NO_DOCUMENT
 from annotators.generative.tagged import parse_tagged
 from mitigate.cli.evaluate import prompt_options
 from mitigate.cli.main import main
 from tests.helpers.anah_fixture import TOPICS, write_topics
-from tests.helpers.annotator_server import annotating, correct
-from tests.helpers.generative_cases import annotator
 from tests.helpers.jsonl import read_rows
 
 ROWS, _ = flatten(TOPICS)
@@ -222,14 +219,6 @@ def test_without_reference_hides_it_and_marks_the_rows(data, tmp_path, monkeypat
     assert all(row["parametric"] for row in read_rows(tmp_path / "s.jsonl"))
 
 
-def test_embedded_annotator_needs_a_reference() -> None:
-    from annotators import load_annotator
-
-    rows = labelled(ROWS[:3], ["f"] * 3, ["a", "b", "c"])
-    judged = predict(load_annotator("embedded"), rows, parametric=True)
-    assert {a.status for a in judged} == {"no_reference"}
-
-
 def test_compare_two(data, tmp_path, monkeypatch, capsys):
     worse = Gold(wrong=[r["id"] for r in ROWS if r["label"] == "supported"][:4])
     code = run(
@@ -276,12 +265,3 @@ def test_wrong_usage(args: list[str], message: str, data: Path, capsys: pytest.C
         code = stop.code
     assert code == 2
     assert re.search(message, capsys.readouterr().err)
-
-
-def test_a_generative_annotator_is_asked_without_the_document() -> None:
-
-    with annotating(correct) as server:
-        annotator(server).predict([{**ROWS[0], "parametric": True}])
-        prompt = server.requests[0]["messages"][0]["content"]
-    assert NO_DOCUMENT["en"] in prompt
-    assert ROWS[0]["reference"] not in prompt

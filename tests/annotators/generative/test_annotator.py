@@ -7,6 +7,7 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from annotators.evaluation.texts import written_fragments
-from annotators.generative.annotator import GenerativeAnnotator
+from annotators.generative.annotator import NO_DOCUMENT, GenerativeAnnotator
 from annotators.generative.prompts import ORDERS, PROTOCOLS, built_in, names_of
 from engines import EngineError
 from engines.openai_engine import OpenAIEngine
@@ -125,7 +126,9 @@ def test_last_attempt_keeps_label_without_wrong_correction(value: str, problem: 
 TOWER = {"sentence": "It is 331 metres high.", "reference": "The tower of 1889 is 330 metres high. It is made of iron."}
 
 
-@pytest.mark.parametrize("points", ["", "I could not find anything", "It is made of green cheese.", "The tower of 1899 is 331 metres high."])
+@pytest.mark.parametrize(
+    "points", ["", "I could not find anything", "It is made of green cheese.", "The tower of 1899 is 331 metres high."]
+)
 def test_supported_needs_evidence_in_the_reference(points: str) -> None:
     def play(body: dict[str, Any]) -> str:
         turns = {1: "<Facts Present>", 3: points, 5: "<No Hallucination>"}
@@ -138,6 +141,9 @@ def test_supported_needs_evidence_in_the_reference(points: str) -> None:
             assert len(server.requests) == (4 if turned else 2)  # the points, or all, were asked for again
             by_option = annotator(server, without_evidence="unverifiable", **options).predict([TOWER])[0]
             blind = annotator(server, **options).predict([{**TOWER, "parametric": True}])[0]
+            shown = [message["content"] for body in server.requests[-1:] for message in body["messages"][::2]]
+        assert NO_DOCUMENT["en"] in "".join(shown)
+        assert TOWER["reference"] not in "".join(shown)
         assert (failed.status, failed.label, failed.problems) == ("failed", None, ("no_evidence",))
         assert (by_option.label, by_option.scores, by_option.problems) == ("unverifiable", None, ("no_evidence",))
         assert blind.label == "supported"
@@ -158,7 +164,9 @@ def test_fragments_missing_in_the_reference_are_marked() -> None:
     with annotating(lambda body: reply) as server:
         judged = annotator(server).predict([{"sentence": "x", "reference": "The bridge opened in 1931."}])[0]
     found = judged.to_dict()
-    assert [(f["text"], f["written"]) for f in found["fragments"]] == [("The bridge opened in 1931", "The bridge opened 1931")]
+    assert [(f["text"], f["written"]) for f in found["fragments"]] == [
+        ("The bridge opened in 1931", "The bridge opened 1931")
+    ]
     assert found["fragments"][0]["match"] == pytest.approx(2 * 22 / (22 + 25))
     assert written_fragments(judged) == ["The bridge opened 1931", "It was painted green by its owner"]
     assert found["not_verbatim"] == ["It was painted green by its owner"]
@@ -282,12 +290,12 @@ def test_windows_of_sentences_and_of_the_answer() -> None:
 def test_the_second_pass_finds_what_the_window_lacked() -> None:
     """The model says "unverifiable" unless it is shown much, as if the first window had missed the evidence."""
 
-    def careful(body: dict[str, Any]) -> str:
+    def careful(body: dict[str, Any], first: str) -> str:
         found = "<Reference> The bridge opened in 1931. <Hallucination> None"
         return found if len(input_of(body, "document") or "") > 600 else first
 
     for first, asked in (("<Hallucination> Unverifiable", 2), ("<Hallucination> None", 4)):
-        with annotating(careful) as server:
+        with annotating(partial(careful, first=first)) as server:
             judge = annotator(server, Words(), window_tokens=80)
             found = judge.predict([{"sentence": "The bridge opened in 1931.", "reference": LONG}])[0]
             assert (found.label, len(server.requests)) == ("supported", asked)

@@ -220,8 +220,8 @@ def test_sft_under_zero3_saves_whole_weights(tmp_path, compiled):
         "answer_tokens: 4\nscoring: {similarity: rouge-l, penalty: false, embedding: tfidf}\n"
         f"training: {training}\n"
     )
-    command = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(FOLDER / "zero3.yaml"), *ONE_CPU]
-    command += ["-m", "mitigate.cli", "run", str(path), "--output", str(tmp_path / "run")]
+    command = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(FOLDER / "zero3.yaml")]
+    command += [*ONE_CPU, "-m", "mitigate.cli", "run", str(path), "--output", str(tmp_path / "run")]
     env = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT),
            "TORCH_EXTENSIONS_DIR": compiled}  # fmt: skip
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=1000)
