@@ -98,7 +98,9 @@ def run(options: Options, folder: RunFolder) -> None:
     rows, long = in_form(samples, tokenizer, training.max_tokens)
     watched_rows, _ = in_form(build_samples(options, to_watch, tasks=False), tokenizer, training.max_tokens)
     counts = Counter(sample["task"] for sample in samples)
+    lost = len(to_train) - counts["annotation"]
     print(f"# {len(rows)} samples ({dict(counts)}), {long} too long and left out", flush=True)
+    print(f"# left out: {lost} sentences labelled in two ways only, or supported without a fragment that shows it")
     if not rows:
         raise UsageError("data: no training sample is left; see what was left out above")
     folder.write_rows("samples.jsonl", samples[:50])
