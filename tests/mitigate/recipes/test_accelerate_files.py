@@ -34,10 +34,15 @@ def run(
     command: list[str], directory: Path, *arguments: str, seconds: int = 280, **environment: str
 ) -> list[dict[str, Any]]:
     """What `tests.helpers.launched_step` kept, by rank; within so many seconds."""
+    directory.mkdir()
+    finish([*command, "-m", "tests.helpers.launched_step", str(directory), *arguments], seconds, environment)
+    return [torch.load(path, weights_only=True) for path in sorted(directory.glob("rank*.pt"))]
+
+
+def finish(command: list[str], seconds: int, environment: dict[str, str]) -> None:
+    """Run a command that has to succeed within so many seconds."""
     env = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT),
            "PYTHONWARNINGS": "ignore", **environment}  # fmt: skip
-    directory.mkdir()
-    command = [*command, "-m", "tests.helpers.launched_step", str(directory), *arguments]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, cwd=ROOT, env=env, stdout=pipe, stderr=pipe, text=True) as process:
         try:
@@ -46,7 +51,6 @@ def run(
             process.terminate()  # which a launcher passes on to what it started, and kill() is not
             raise
     assert process.returncode == 0, said[-3000:]
-    return [torch.load(path, weights_only=True) for path in sorted(directory.glob("rank*.pt"))]
 
 
 @pytest.fixture(scope="module")
@@ -222,10 +226,7 @@ def test_sft_under_zero3_saves_whole_weights(tmp_path, compiled):
     )
     command = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(FOLDER / "zero3.yaml")]
     command += [*ONE_CPU, "-m", "mitigate.cli", "run", str(path), "--output", str(tmp_path / "run")]
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT),
-           "TORCH_EXTENSIONS_DIR": compiled}  # fmt: skip
-    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=1000)
-    assert done.returncode == 0, done.stderr[-3000:]
+    finish(command, 1000, {"TORCH_EXTENSIONS_DIR": compiled})
     before, after = load_file(base / "model.safetensors"), load_file(tmp_path / "run" / "model" / "model.safetensors")
     assert {name: tensor.shape for name, tensor in after.items()} == {k: v.shape for k, v in before.items()}
     assert max(float((after[k].float() - v).abs().max()) for k, v in before.items()) > 1e-3
