@@ -41,10 +41,10 @@ def load_annotator(
     ``device`` None takes cuda where there is one; ``dtype`` "auto" is bfloat16 where the hardware has it;
     ``calibration`` is a file of `mitigate calibrate`, made for this annotator, in place of the operating point that it
     comes with; ``expected_rate`` in (0, 1) is the share of hallucinated sentences for which probabilities are to hold;
-    ``options`` are those of ``annotators.generative.protocols.Options`` and ``cache`` for a generative annotator,
-    ``labels`` for ``nli:ID``; in a cascade the first annotator gets the calibration and the rate, the second one the
-    options. OSError where there is no such annotator or calibration; ValueError where one does not fit or an option is
-    wrong; ImportError where the library behind an engine is missing.
+    ``options`` are those of ``annotators.generative.protocols.Options``, ``cache`` and ``trust_remote_code`` for a
+    generative annotator, ``labels`` for ``nli:ID``; in a cascade the first annotator gets the calibration and the rate,
+    the second one the options. OSError where there is no such annotator or calibration; ValueError where one does not
+    fit or an option is wrong; ImportError where the library behind an engine is missing.
     """
     if not name.strip():
         raise ValueError("annotator: expected 'embedded', a folder or a hub id, got an empty name")

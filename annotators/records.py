@@ -5,6 +5,7 @@ On disk a record is what :meth:`Annotation.to_dict` returns, one JSON object a l
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
@@ -14,6 +15,7 @@ Status = Literal["checked", "no_reference", "language_unsupported", "too_long", 
 LABELS: tuple[Label, ...] = get_args(Label)
 JUDGED: frozenset[str] = frozenset({"checked", "unsure"})  # statuses of sentences with scores
 HALLUCINATED: frozenset[str] = frozenset({"contradictory", "unverifiable"})
+MOST_FAILED = 0.5  # share of failed sentences above which no rate is given
 
 
 @dataclass(frozen=True)
@@ -21,16 +23,19 @@ class Fragment:
     """A piece of the reference: ``reference[start:end] == text`` (code points).
 
     ``match`` is 1, or the similarity in [0, 1] of what an annotator wrote where it wrote the piece in other words.
+    ``written`` is what it wrote, "" where that is the text itself.
     """
 
     text: str
     start: int
     end: int
     match: float = 1.0
+    written: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         row: dict[str, Any] = {"text": self.text, "start": self.start, "end": self.end}
-        return row if self.match == 1 else {**row, "match": self.match}
+        row |= {} if self.match == 1 else {"match": self.match}
+        return row | ({"written": self.written} if self.written else {})
 
 
 @dataclass(frozen=True)
@@ -105,7 +110,11 @@ class Annotation:
 
     @property
     def hallucination_rate(self) -> float | None:
-        """Hallucinated / judged factual sentences in [0, 1], lower is better; None when none is factual."""
+        """Hallucinated / judged factual sentences in [0, 1], lower is better; None when none is factual, or more than
+        ``MOST_FAILED`` of the sentences failed: the rate of the few others says nothing of the answer.
+        """
+        if failed_share(Counter(s.status for s in self.sentences)) > MOST_FAILED:
+            return None
         return hallucination_rate(s.label for s in self.sentences)
 
     @property
@@ -130,6 +139,11 @@ def hallucination_rate(labels: Iterable[str | None]) -> float | None:
     if not factual:
         return None
     return sum(label in HALLUCINATED for label in factual) / len(factual)
+
+
+def failed_share(statuses: Mapping[str, int]) -> float:
+    """Share of failed among all sentences, in [0, 1], from the number of each status; 0 without sentences."""
+    return statuses.get("failed", 0) / max(1, sum(statuses.values()))
 
 
 def coverage(labels: Iterable[str | None]) -> float | None:

@@ -5,8 +5,7 @@
 English rows of fold 0, on which nothing was trained or chosen: of the trainable sources other documents were trained
 on, the others were never seen. All baselines choose their thresholds on fold 1 of the trainable sources; the annotator
 is compared by its own labels, without the operating point that it comes with. Then what that point flags, passes and
-leaves unsure, and the curve of all such points; and the share of hallucinated sentences beside people's, on whole answers
-of models.
+leaves unsure, the curve of all such points, and the share of hallucinated sentences beside people's, on whole answers.
 Sources left out of training: benchmarks/left_out.py. About ten minutes on one core.
 """
 

@@ -50,6 +50,28 @@ def quiet_loading() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
+@contextmanager
+def own_code(model: str) -> Iterator[None]:
+    """Say inside this block, in which ``model`` is loaded, why one that brings code of its own could not be.
+
+    Raises ValueError: the code may not be run; ImportError: it needs a package, which the message names.
+    """
+    try:
+        yield
+    except ImportError as error:
+        raise ImportError(
+            f"checkpoint {model}: {' '.join(str(error).split())[:300]} (InternLM2 needs sentencepiece and einops: "
+            "pip install 'hallucination-toolkit[internlm]')"
+        ) from error
+    except ValueError as error:
+        if "trust_remote_code" not in str(error):
+            raise
+        raise ValueError(
+            f"checkpoint {model} brings code of its own, which runs only where you ask for it: read its .py files, "
+            "then give --trust-remote-code (recipes: training.trust_remote_code=true; Python: trust_remote_code=True)"
+        ) from error
+
+
 def locate(model: str) -> str:
     """The folder of a model named by its path or as ``packaged:NAME``, else ``model`` unchanged (a hub id).
 

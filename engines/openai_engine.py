@@ -17,6 +17,7 @@ import asyncio
 import json
 import logging
 import os
+import re
 from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
+_REFUSES = re.compile(r"support|cannot|not allowed|deprecated|unknown|unrecogni[sz]ed|unexpected", re.IGNORECASE)
 GIVE_UP_AFTER = 20  # or twice the concurrency: failures in a row, each after its retries, that stop a batch
 
 
@@ -262,13 +264,24 @@ class OpenAIEngine:
         if "logprobs" in sent and "logprobs" in refusal:  # its reasoning models have none and refuse the option
             self._refused |= {"logprobs", "top_logprobs"}
             return True
+        for name in ("top_p", "temperature", "seed"):  # and draw in their own way only
+            if name in sent and re.search(rf"\b{name}\b", refusal) and _REFUSES.search(refusal):
+                self._refused.add(name)
+                self._note(name, "it refuses the option, so requests go without it")
+                return True
         return False
 
     def _read(self, reply: Any, sampling: Sampling) -> ChatResult | Failure:
         """Check a reply (the client does not, so any attribute may lack) and take the samples out of it."""
         if not isinstance(reply, self._openai.types.chat.ChatCompletion):
             return Failure(f"{self.base_url} did not answer with a chat completion but with {reply!r:.80}")
-        choices, samples, ignored = getattr(reply, "choices", None), [], set()
+        choices, samples = getattr(reply, "choices", None), []
+        wanted = {
+            "temperature": sampling.temperature != 1,
+            "top_p": sampling.top_p != 1,
+            "seed": sampling.seed is not None,
+        }
+        ignored = {name for name, asked in wanted.items() if asked and name in self._refused}
         if not isinstance(choices, list) or not choices:
             return Failure(f"{self.base_url} sent a reply without choices: {reply.to_json(indent=None):.200}")
         for choice in sorted(choices, key=lambda choice: getattr(choice, "index", None) or 0):

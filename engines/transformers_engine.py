@@ -27,7 +27,7 @@ from transformers import (
     TopPLogitsWarper,
 )
 
-from engines.checkpoint import checkpoint_identity, locate, not_partitioned, prompt_ids
+from engines.checkpoint import checkpoint_identity, locate, not_partitioned, own_code, prompt_ids
 from engines.types import Chat, ChatResult, OnResult, Sample, Sampling, Token, chat_seed, check_chats
 
 log = logging.getLogger(__name__)
@@ -123,16 +123,18 @@ class TransformersEngine:
     ``model`` is a folder or hub id of a safetensors checkpoint with a chat template; ``device`` None takes cuda where
     there is one; ``dtype`` "auto" is bfloat16 on cuda and float32 elsewhere. A batch has at most ``batch_tokens`` (rows
     × (longest prompt + new tokens)), None is 32,768 on cuda and 8,192 elsewhere; one too large for the GPU's memory is
-    halved.
+    halved. ``trust_remote_code`` runs the Python files that come with the checkpoint.
 
     Raises:
         OSError: There is no such checkpoint.
-        ValueError: The tokenizer has no chat template, or an option is not known.
+        ValueError: The tokenizer has no chat template, an option is not known, or the checkpoint brings code.
+        ImportError: The code of the checkpoint, or its tokenizer, needs a package that is not installed.
     """
 
     def __init__(
-        self, model: str, *, device: str | None = None, dtype: Dtype = "auto", batch_tokens: int | None = None
-    ) -> None:
+        self, model: str, *, device: str | None = None, dtype: Dtype = "auto", batch_tokens: int | None = None,
+        trust_remote_code: bool = False,
+    ) -> None:  # fmt: skip
         if dtype not in ("auto", "float32", "bfloat16"):
             raise ValueError(f"transformers engine: dtype must be auto, float32 or bfloat16, got {dtype!r}")
         if batch_tokens is not None and batch_tokens < 1:
@@ -143,15 +145,16 @@ class TransformersEngine:
         cuda = self.device.type == "cuda"
         self.dtype = torch.bfloat16 if dtype == "bfloat16" or (dtype == "auto" and cuda) else torch.float32
         self.batch_tokens = batch_tokens or (32_768 if cuda else 8_192)
-        self.tokenizer: Any = AutoTokenizer.from_pretrained(where, trust_remote_code=False)
+        with own_code(model):
+            self.tokenizer: Any = AutoTokenizer.from_pretrained(where, trust_remote_code=trust_remote_code)
         if not self.tokenizer.chat_template:
             raise ValueError(
                 f"checkpoint {model} has no chat template: use an instruction-tuned checkpoint, or save a "
                 "template with its tokenizer (chat_template.jinja)"
             )
-        with not_partitioned():
+        with not_partitioned(), own_code(model):
             loaded = AutoModelForCausalLM.from_pretrained(
-                where, dtype=self.dtype, trust_remote_code=False, use_safetensors=True
+                where, dtype=self.dtype, trust_remote_code=trust_remote_code, use_safetensors=True
             )
         self.model: Any = loaded.to(self.device).eval()  # type: ignore[arg-type]
         self.identity = {

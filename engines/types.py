@@ -109,7 +109,7 @@ class ChatResult:
     prompt_tokens: int | None = None  # None where the engine does not say
     completion_tokens: int | None = None  # generated tokens, summed over the samples, or None
     error: str | None = None  # why this chat has no (or not every) answer
-    ignored: tuple[str, ...] = ()  # asked for, not done: "n", "logprobs", "json_schema", "choices" or "stop"
+    ignored: tuple[str, ...] = ()  # options asked for and not done, such as "n", "logprobs", "temperature" or "choices"
 
     @property
     def text(self) -> str | None:

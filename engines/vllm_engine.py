@@ -19,13 +19,14 @@ class VllmEngine:
 
     ``model`` is the folder or hub id of the checkpoint; further ``options`` are those of ``vllm.LLM``:
     ``tensor_parallel_size``, ``gpu_memory_utilization``, ``max_model_len``, ``enforce_eager``, …
+    ``trust_remote_code`` runs the Python files that come with the checkpoint.
 
     Raises:
         ImportError: vLLM is not installed.
         OSError: There is no such checkpoint.
     """
 
-    def __init__(self, model: str, *, dtype: str = "auto", **options: Any) -> None:
+    def __init__(self, model: str, *, dtype: str = "auto", trust_remote_code: bool = False, **options: Any) -> None:
         try:
             import vllm
             import vllm.exceptions
@@ -38,7 +39,7 @@ class VllmEngine:
         self._refused = (ValueError, getattr(vllm.exceptions, "VLLMClientError", ValueError))
         self.name = f"vllm:{model}"
         where = locate(model)
-        self._llm: Any = vllm.LLM(model=where, dtype=dtype, trust_remote_code=False, **options)
+        self._llm: Any = vllm.LLM(model=where, dtype=dtype, trust_remote_code=trust_remote_code, **options)
         self.identity = {
             "engine": "vllm", **checkpoint_identity(model, where), "dtype": dtype,
             "quantization": options.get("quantization"),

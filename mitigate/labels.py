@@ -3,7 +3,8 @@
 - ``read_labelled``: labelled sentences with their source, group and fold, for evaluation and training.
 - ``read_gold``: rows to fit a calibration to: labelled sentences, or annotated records with ``"gold"`` (one of the
   four labels, or "unsupported") added to some of their sentences; sentences without it are skipped.
-- ``read_answers``: answers with their judged sentences, for statistics, from annotated records or labelled sentences.
+- ``read_answers``: answers with their judged sentences, for statistics, from annotated records, labelled sentences or
+  the lines of `mitigate evaluate --judgements`.
 
 A labelled sentence has ``reference``, ``sentence`` and ``label`` (one of the four, or "unsupported" in two-way
 sources), and optionally ``id``, ``source``, ``question``, ``answer``, ``lang`` or ``language``, ``fragments`` (verbatim
@@ -12,6 +13,7 @@ pieces of the reference) and ``correction`` (a whole sentence). A bad line, retu
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +23,7 @@ from annotators.evaluation.agreement import Judged
 from annotators.evaluation.evaluate import LabelledSentence, labelled
 from annotators.evaluation.metrics import GOLD_LABELS, UNSUPPORTED
 from annotators.evaluation.splits import FOLD_NAMES, GROUP_FIELDS, N_FOLDS, fold_of, group_rows
+from annotators.evaluation.splits import plain as folded
 from annotators.records import HALLUCINATED, LABELS
 from mitigate.io import Check, Line, Problem, Record, check_text, read_lines, shown, tell_rejected
 
@@ -178,8 +181,9 @@ def _rows_of(record: Record) -> Iterator[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class JudgedSentence:
-    """Its place in the answer (or −1), its text, and what was judged; label None: it was not."""
+    """The id of its line, its place in the answer, its text, and what was judged; label None: it was not."""
 
+    id: str | None
     start: int
     text: str
     label: str | None
@@ -189,7 +193,10 @@ class JudgedSentence:
 
 @dataclass
 class JudgedAnswer:
-    """An answer with its sentences in order; ``ordered`` unless only single sentences without it are known."""
+    """An answer with its sentences in order; ``ordered`` unless only single sentences without it are known.
+
+    ``key`` is its question, reference and text: what it is known by in another file.
+    """
 
     key: Hashable
     source: str
@@ -215,7 +222,13 @@ def is_hallucinated(label: str | None) -> bool:
 
 
 def check_either(record: Record) -> list[Problem]:
-    """Problems of an annotated record (it has ``sentences``) or of a labelled sentence."""
+    """Problems of an annotated record (it has ``sentences``), a judgement (``status``), or a labelled sentence."""
+    if "sentences" not in record and "sentence" in record and "status" in record:
+        text = record["sentence"]
+        sentence = {**record, "text": text, "start": 0, "end": len(text) if isinstance(text, str) else 0}
+        return check_text(record, "sentence", required=True) or check_either(
+            {"answer": text, "reference": record.get("reference"), "sentences": [sentence]}
+        )
     if "sentences" not in record:
         if "answer" in record and "sentence" not in record:
             return [Problem("sentences", None, "the list that `mitigate annotate` writes")]
@@ -246,7 +259,7 @@ def read_answers(paths: Sequence[Path]) -> tuple[list[JudgedAnswer], int]:
 
     Raises UsageError: a file can't be read.
     """
-    answers: dict[Hashable, JudgedAnswer] = {}
+    answers: dict[Hashable, list[JudgedAnswer]] = {}
     good, bad = _read(paths, check_either)
     for path, line in good:
         add = _add_record if "sentences" in (line.record or {}) else _add_row
@@ -254,9 +267,10 @@ def read_answers(paths: Sequence[Path]) -> tuple[list[JudgedAnswer], int]:
     for path in paths:
         lines = [line for place, line in bad if place == path]
         tell_rejected(path, lines[:10], len(lines), None)
-    for answer in answers.values():
+    found = [answer for copies in answers.values() for answer in copies]
+    for answer in found:
         answer.sentences.sort(key=lambda s: s.start)
-    return list(answers.values()), len(bad)
+    return found, len(bad)
 
 
 def _names(record: Record, path: Path) -> tuple[str, str]:
@@ -264,52 +278,76 @@ def _names(record: Record, path: Path) -> tuple[str, str]:
     return str(source), str(record.get("language") or record.get("lang") or "unknown")
 
 
-def _add_record(answers: dict[Hashable, JudgedAnswer], record: Record, path: Path, _: int) -> None:
+def _id(record: Record) -> str | None:
+    return None if record.get("id") is None else str(record["id"])
+
+
+def _judged(record: Record, sentence: Record, text: str, start: int) -> JudgedSentence:
+    """What ``sentence``, as `mitigate annotate` writes it, says of a ``text``."""
     from mitigate.dataset.export import corrected
 
-    key = (record.get("question") or "", record["answer"])
+    places = frozenset(place for f in sentence["fragments"] for place in range(f["start"], f["end"]))
+    mended = corrected({**sentence, "text": text}) if sentence["correction"] else None
+    return JudgedSentence(_id(record), start, text, sentence["label"], places, mended)
+
+
+def _add_record(answers: dict[Hashable, list[JudgedAnswer]], record: Record, path: Path, _: int) -> None:
+    key = (record.get("question") or "", folded(record["reference"]), record["answer"])
     answer = JudgedAnswer(key, *_names(record, path), record["answer"], ordered=True)
-    for s in record["sentences"]:
-        places = frozenset(place for f in s["fragments"] for place in range(f["start"], f["end"]))
-        text = corrected(s) if s["correction"] else None
-        answer.sentences.append(JudgedSentence(s["start"], s["text"], s["label"], places, text))
-    answers[(str(path), len(answers))] = answer
+    answer.sentences += [_judged(record, s, s["text"], s["start"]) for s in record["sentences"]]
+    answers[(str(path), len(answers))] = [answer]
 
 
-def _add_row(answers: dict[Hashable, JudgedAnswer], row: Record, path: Path, number: int) -> None:
-    whole = row.get("answer")
-    start = whole.find(row["sentence"]) if whole else -1
+def _add_row(answers: dict[Hashable, list[JudgedAnswer]], row: Record, path: Path, number: int) -> None:
+    text, whole, start = row["sentence"], row.get("answer") or "", row.get("start")
+    if type(start) is not int or whole[start : start + len(text)] != text:
+        start = whole.find(text)
     source, language = _names(row, path)
-    if start >= 0:
-        key: Hashable = (row.get("question") or "", whole)
+    key = (row.get("question") or "", folded(row["reference"]), whole if start >= 0 else text)
+    if "status" in row:
+        sentence = _judged(row, {**row, "start": 0}, text, max(start, 0))
     else:
-        key = (row.get("id") or number, row["sentence"])
-    answer = answers.setdefault(
-        (str(path), source, key), JudgedAnswer(key, source, language, whole or row["sentence"], ordered=start >= 0)
-    )
-    places = None
-    if row.get("fragments") is not None:
-        found = [(row["reference"].find(text), len(text)) for text in row["fragments"]]
-        places = frozenset(place for at, length in found if at >= 0 for place in range(at, at + length))
-    answer.sentences.append(JudgedSentence(max(start, 0), row["sentence"], row["label"], places, row.get("correction")))
+        places = None
+        if row.get("fragments") is not None:
+            found = [(row["reference"].find(piece), len(piece)) for piece in row["fragments"]]
+            places = frozenset(place for at, length in found if at >= 0 for place in range(at, at + length))
+        sentence = JudgedSentence(_id(row), max(start, 0), text, row["label"], places, row.get("correction"))
+    copies = answers.setdefault((str(path), source, key, "" if start >= 0 else number), [])
+    for answer in copies:
+        if all((s.start, s.text) != (sentence.start, text) for s in answer.sentences):
+            break
+    else:  # a new answer, or an equal one once more
+        answer = JudgedAnswer(key, source, language, whole or text, ordered=start >= 0)
+        copies.append(answer)
+    answer.sentences.append(sentence)
 
 
 def paired(
     first: Sequence[JudgedAnswer], second: Sequence[JudgedAnswer]
 ) -> tuple[list[tuple[Judged, Judged]], list[Hashable], tuple[int, int]]:
-    """The sentences that both have judged, the answer of each, and how many only one has."""
-    sides = []
-    for answers in (first, second):
-        side: dict[Hashable, tuple[Judged, Hashable]] = {}
-        for answer in answers:
-            for s in answer.sentences:
-                if s.label is not None:
-                    side[answer.key, s.start, s.text] = Judged(s.label, s.places, s.corrected), answer.key
-        sides.append(side)
-    a, b = sides
-    common = [name for name in a if name in b]
-    return (
-        [(a[n][0], b[n][0]) for n in common],
-        [b[n][1] for n in common],
-        (len(a) - len(common), len(b) - len(common)),
-    )
+    """The sentences that both have judged, the answer of each, and how many only one has.
+
+    The same sentence of the same answer to the same question and reference is taken by its line's id, where both files
+    have that, else in the order of the files: equal answers may be there several times.
+    """
+    rest, other = ([(a.key, s) for a in side for s in a.sentences if s.label is not None] for side in (first, second))
+    pairs: list[tuple[Judged, Judged]] = []
+    groups: list[Hashable] = []
+    for by_id in (True, False):
+        waiting: dict[Hashable, list[tuple[Hashable, JudgedSentence]]] = defaultdict(list)
+        for key, s in reversed(other):
+            waiting[key, s.start, s.text, s.id if by_id else ""].append((key, s))
+        alone = []
+        for key, s in rest:
+            name = (key, s.start, s.text, s.id if by_id else "")
+            if (by_id and s.id is None) or not waiting[name]:
+                alone.append((key, s))
+                continue
+            pairs.append((_said(s), _said(waiting[name].pop()[1])))
+            groups.append(key)
+        rest, other = alone, [found for left in waiting.values() for found in reversed(left)]
+    return pairs, groups, (len(rest), len(other))
+
+
+def _said(s: JudgedSentence) -> Judged:
+    return Judged(s.label or "", s.places, s.corrected)

@@ -4,9 +4,10 @@
     python -m annotators.evaluation.anah opencompass/anah --output anah.jsonl    # read by `mitigate evaluate`
 
 A row is a topic with questions, the answers of two models (``GPT3.5_answers_D``, given the documents, and
-``InternLM_answers``, without), and for each answer a list of tagged strings, one a sentence. The strings do not say
-which sentence they judge, so the answer is split again, in several ways until the counts fit; where none fits, or most
-corrections name text that is not in their sentence, the whole answer is left out and counted.
+``InternLM_answers``, without), and for each answer a list of tagged strings, one a sentence. A string may name its
+sentence itself (<要点>). Where one does not, the answer is split again: as ANAH's units were made, then in other ways
+until the counts fit. Where none fits, or most corrections name text that is not in their sentence, the whole answer is
+left out and counted.
 
 Splits are train, unseen topics and unseen questions (ANAH, §4.1). Topics that share documents or a question are one.
 """
@@ -24,8 +25,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from rapidfuzz import fuzz
+
 from annotators.evaluation.splits import joined, plain
-from annotators.generative.tagged import ParseFailure, Tagged, parse_tagged
+from annotators.generative.tagged import LEAST, ParseFailure, Tagged, folded, parse_tagged
 from annotators.records import HALLUCINATED
 from annotators.text.sentences import split_sentences, trimmed
 
@@ -115,19 +118,28 @@ MODELS = {
 COLUMNS = ("name", "documents", "selected_questions", "language")
 LANGUAGES = {"en": "en", "english": "en", "zh": "zh", "chinese": "zh", "cn": "zh"}
 MIN_FOUND = 0.5  # least share of an answer's corrections that must stand in the sentence they are given for
+_BRACKET = re.compile(r"‹(?=\w{2,14}>)")  # as some rows have it for that of a tag
 _STOP = re.compile(r"[.!?]+(?=[\"”’)\]]*\s)|[。！？]+[”’」』）]*|\n+")
 _CLAUSE = re.compile(r"[.!?]+(?=[\"”’)\]]*\s)|[。！？；]+[”’」』）]*|\n+")
 _LINE = re.compile(r"\n+")
+_UNIT = {"en": re.compile(r"[.!?;]\s+|\n+"), "zh": re.compile(r"[。！？；]|\n+")}
+_NO_END = re.compile(
+    r"(?:(?:^|\W)(?:[A-Z]|Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sept|Oct|Nov|Dec|No|Op|D|Dr|St)|(?:^|\n\s*|\. )\d+)\.$"
+)
+"""Full stops that end no unit of ANAH: of initials, months and other abbreviations, and of numbers in lists."""
 
 
 @dataclass
 class Report:
-    """What was read and left out (reason → answers, and the first place); ``lost_edits`` are not in their sentence."""
+    """What was read and left out (reason → answers, and the first place); ``lost_edits`` are not in their sentence, or
+    can't be read; ``aligned`` says of how many answers the sentences were found in which way.
+    """
 
     topics: int = 0
     answers: int = 0
     sentences: int = 0
     lost_edits: int = 0
+    aligned: Counter[str] = field(default_factory=Counter)
     left_out: Counter[str] = field(default_factory=Counter)
     examples: dict[str, str] = field(default_factory=dict)
 
@@ -139,6 +151,8 @@ class Report:
     def __str__(self) -> str:
         lost = sum(self.left_out.values())
         text = f"{self.topics} topics, {self.answers} answers, {self.sentences} annotated sentences"
+        if self.aligned:
+            text += f" (answers aligned by {', '.join(f'{how}: {n}' for how, n in self.aligned.most_common())})"
         if self.lost_edits:
             text += f", {self.lost_edits} corrections not found in their sentence"
         parts = (f"{n} {reason} (first: {self.examples[reason]})" for reason, n in self.left_out.most_common())
@@ -218,7 +232,7 @@ def _answers(number: int, topic: Mapping[str, Any], report: Report) -> Iterator[
             elif language is None or not reference:
                 report.skip("without a reference or in a language that is neither en nor zh", where)
             else:
-                sentences = _sentences(str(answer), list(annotated[q]), report, where)
+                sentences = _sentences(str(answer), list(annotated[q]), language, report, where)
                 record = {
                     "source": f"anah-{model}", "lang": language, "topic": name, "question": str(questions[q]),
                     "reference": reference, "answer": str(answer),
@@ -230,44 +244,90 @@ def _answers(number: int, topic: Mapping[str, Any], report: Report) -> Iterator[
                     ]
 
 
-def _sentences(answer: str, texts: Sequence[str], report: Report, where: str) -> list[dict[str, Any]]:
+def _sentences(
+    answer: str, texts: Sequence[str], language: str, report: Report, where: str
+) -> list[dict[str, Any]]:  # fmt: skip
     """The annotated sentences of one answer; none where it must be left out."""
     found: list[Tagged] = []
     for text in texts:
         try:
-            found.append(parse_tagged(str(text)))
+            found.append(parse_tagged(_BRACKET.sub("<", str(text))))
         except ParseFailure as error:
             report.skip(f"with an annotation that can't be read ({error})", where)
             return []
-    best: tuple[float, list[tuple[int, int]]] = (-1.0, [])
-    for spans in splittings(answer):
+    names = [tagged.points[0] if tagged.points else "" for tagged in found]
+    named = _named(answer, names)
+    ways = {"the sentences that are named": named} if named else splittings(answer, language)
+    best: tuple[float, str, list[tuple[int, int]]] = (-1.0, "", [])
+    for how, spans in ways.items():
         if len(spans) == len(found):
             there = [old in answer[a:b] for (a, b), t in zip(spans, found, strict=True) for old, _ in t.corrections]
+            there += [_alike(name, answer[a:b]) for (a, b), name in zip(spans, names, strict=True) if name]
             share = sum(there) / len(there) if there else 1.0
-            best = max(best, (share, spans), key=lambda pair: pair[0])  # the first of equals
-    share, spans = best
+            best = max(best, (share, how, spans), key=lambda way: way[0])  # the first of equals
+    share, how, spans = best
     if not spans:
         report.skip("whose sentences are not as many as their annotations", where)
         return []
     if share < MIN_FOUND:
-        report.skip("with corrections of text that is not in its sentence", where)
+        report.skip("with corrections or names of text that is not in its sentence", where)
         return []
+    report.aligned[how] += 1
     rows = []
     for (start, end), tagged, text in zip(spans, found, texts, strict=True):
         piece = answer[start:end]
         edits = [pair for pair in tagged.corrections if pair[0] and pair[0] in piece]
-        report.lost_edits += len(tagged.corrections) - len(edits)
+        report.lost_edits += len(tagged.corrections) - len(edits) + len(tagged.problems)
         correction = apply_edits(piece, edits) if edits else None
         row = {"sentence": piece, "start": start, "label": tagged.label, "fragments": list(tagged.fragments)}
         rows.append({**row, "edits": list(map(list, edits)), "correction": correction, "annotation": str(text)})
     return rows
 
 
-def splittings(answer: str) -> Iterator[list[tuple[int, int]]]:
-    """Ways to cut an answer into sentences, the likeliest first: ours, stops and line ends, lines."""
-    yield split_sentences(answer)
-    for pattern in (_STOP, _CLAUSE, _LINE):
-        yield trimmed(answer, [0, *(match.end() for match in pattern.finditer(answer)), len(answer)])
+def _named(answer: str, names: Sequence[str]) -> list[tuple[int, int]]:
+    """Where the sentences stand that annotations name, one after the other; none unless all are named and there."""
+    text, origin = folded(answer)
+    spans: list[tuple[int, int]] = []
+    at = 0
+    for name in names:
+        wanted = folded(name)[0]
+        place = text.find(wanted, at) if wanted else -1
+        if place < 0:
+            return []
+        at = place + len(wanted)
+        spans.append((origin[place], origin[at - 1] + 1))
+    return spans
+
+
+def _alike(name: str, sentence: str) -> bool:
+    return fuzz.ratio(folded(name)[0], folded(sentence)[0]) >= 100 * LEAST
+
+
+def splittings(answer: str, language: str) -> dict[str, list[tuple[int, int]]]:
+    """Ways to cut an answer into sentences, the likeliest first: as ANAH's units, ours, stops and line ends, lines."""
+    ways = {"ANAH's units": units(answer, language), "our sentences": split_sentences(answer)}
+    for how, pattern in (("stops", _STOP), ("clauses", _CLAUSE), ("lines", _LINE)):
+        ways[how] = trimmed(answer, [0, *(match.end() for match in pattern.finditer(answer)), len(answer)])
+    return ways
+
+
+def units(answer: str, language: str) -> list[tuple[int, int]]:
+    """The units that ANAH annotates, as offsets: they end with a stop, a semicolon or a line, in English only before a
+    blank; a colon at the end of a line goes on to the next.
+    """
+    cuts = [0]
+    for match in _UNIT[language].finditer(answer):
+        start, end = match.span()
+        if match.group().isspace():
+            keeps = answer[:start].rstrip(" \t").endswith((":", "："))
+        else:
+            keeps = match.group()[0] == "." and (
+                _NO_END.search(answer, 0, start + 1) is not None
+                or (answer[max(0, start - 5) : start] == "et al" and answer[end : end + 1].islower())
+            )
+        if not keeps:
+            cuts.append(end)
+    return trimmed(answer, [*cuts, len(answer)])
 
 
 def apply_edits(sentence: str, edits: Iterable[tuple[str, str]]) -> str:

@@ -55,8 +55,12 @@ def gold_text(row: Mapping[str, Any]) -> str | None:
 
 
 def written_fragments(annotation: SentenceAnnotation) -> list[str]:
-    """The fragments as they were written: those located in the reference, and those that are not verbatim there."""
-    return [f.text for f in annotation.fragments] + list(annotation.not_verbatim)
+    """The fragments as they were written: those located in the reference, and those that are not there.
+
+    The words of the model count, not the piece of the reference that they were matched with: else no misquotation would
+    show in any figure.
+    """
+    return [f.written or f.text for f in annotation.fragments] + list(annotation.not_verbatim)
 
 
 def predicted_text(annotation: SentenceAnnotation, language: str) -> str:

@@ -5,8 +5,9 @@
 
 It chooses what of the reference to show, asks in rounds and reads the replies strictly (``protocols.py``,
 ``tagged.py``), asks once more with six times the window where a sentence was found unverifiable, and looks fragments
-and corrections up in reference and sentence. A sentence of which no reply could be read has the status "failed" and its
-``problems`` say why; nothing is guessed. English and Chinese.
+and corrections up in reference and sentence. "Supported" counts only with evidence that stands there. A sentence of
+which no reply could be read has the status "failed" and its ``problems`` say why; nothing is guessed. English and
+Chinese.
 """
 
 from __future__ import annotations
@@ -19,7 +20,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from annotators.base import Annotator, Sentence
-from annotators.generative.protocols import TOP, Item, Options, Request, Shown, Verdict, Windows, conversation, converse
+from annotators.generative.protocols import (
+    NO_EVIDENCE,
+    TOP,
+    Item,
+    Options,
+    Request,
+    Shown,
+    Verdict,
+    Windows,
+    conversation,
+    converse,
+)
 from annotators.generative.tagged import locate_fragments, locate_words, restored
 from annotators.records import Edit, SentenceAnnotation
 from annotators.text.language import declared_or_found, language_of
@@ -30,7 +42,7 @@ if TYPE_CHECKING:
     from engines.embedding import Embedder
 
 
-VERSION = 1  # raised when the prompts' frame, the windows or the readers change: it is part of the fingerprint
+VERSION = 2  # raised when the prompts' frame, the windows or the readers change: it is part of the fingerprint
 MAX_CHARACTERS = 4000  # sentences of more characters are not judged ("too_long")
 NO_DOCUMENT = {"en": "(No document is given. Judge by what you know.)", "zh": "（没有文档，请依据你自己的知识判断。）"}
 """Shown in place of the reference of a record whose ``parametric`` is true, for evaluation without references."""
@@ -62,6 +74,7 @@ class GenerativeAnnotator(Annotator):
         self._windows = Windows(options.window, options.window_tokens, embeddings)
         made_of: list[Any] = [VERSION, dict(engine.identity), options.chooser.identity, options.protocol]
         made_of += [TOP, options.window, options.max_retries, options.max_tokens, options.logprobs]
+        made_of.append(options.without_evidence)
         if options.window != "whole":
             from engines.packaged import PACKAGED
 
@@ -73,22 +86,23 @@ class GenerativeAnnotator(Annotator):
     @classmethod
     def from_pretrained(
         cls, name: str, *, cache: str | Path | None = None, concurrency: int | None = None, device: str | None = None,
-        dtype: Literal["auto", "float32", "bfloat16"] = "auto", **options: Any,
+        dtype: Literal["auto", "float32", "bfloat16"] = "auto", trust_remote_code: bool = False, **options: Any,
     ) -> GenerativeAnnotator:  # fmt: skip
         """The annotator of an engine string KIND:MODEL[@BASE_URL] (``engines/chat.py``), after "generative:" or not.
 
         ``cache`` is a file of replies, made where there is none; ``concurrency`` counts the requests in flight of an
-        openai engine (None: 16); ``device`` and ``dtype`` are for a model in this process; ``options`` are those of
-        ``Options``. ValueError where the name or an option is wrong, ImportError without the engine's library, OSError
-        without a checkpoint.
+        openai engine (None: 16); ``device`` and ``dtype`` are for a model in this process, and so is
+        ``trust_remote_code``, which runs the code that a checkpoint brings; ``options`` are those of ``Options``.
+        ValueError where the name or an option is wrong, ImportError without the engine's library, OSError without a
+        checkpoint.
         """
         from engines.chat import load_engine, parse_engine
 
         chosen = Options(**options)
         spec = name.removeprefix("generative:")
         of_kind: dict[str, dict[str, Any]] = {
-            "transformers": {"device": device, "dtype": dtype},
-            "vllm": {"dtype": dtype},
+            "transformers": {"device": device, "dtype": dtype, "trust_remote_code": trust_remote_code},
+            "vllm": {"dtype": dtype, "trust_remote_code": trust_remote_code},
             "openai": {} if concurrency is None else {"concurrency": concurrency},
         }
         engine = load_engine(spec, cache=cache, **of_kind[parse_engine(spec).kind])
@@ -106,7 +120,8 @@ class GenerativeAnnotator(Annotator):
         known: dict[Request, ChatResult] = {}
         shown = dict(zip(items, self._windows.first(list(items.values())), strict=True))
         verdicts = self._ask(items, shown, known)
-        again = [p for p, verdict in verdicts.items() if verdict.label == "unverifiable" and not shown[p].whole]
+        open_ones = [p for p, v in verdicts.items() if v.label == "unverifiable" or v.problems[-1:] == (NO_EVIDENCE,)]
+        again = [p for p in open_ones if not shown[p].whole]
         wider = dict(zip(again, self._windows.second([items[p] for p in again]), strict=True))
         for place, other in self._ask({p: items[p] for p in again}, wider, known).items():
             if other.label is not None:  # else the first judgement stands
@@ -131,7 +146,8 @@ class GenerativeAnnotator(Annotator):
             reference = NO_DOCUMENT["zh" if language == "zh" else "en"]
         answer = sentence.record.get("answer")
         peers = _sentences(answer) if self.options.window == "answer" and isinstance(answer, str) else ()
-        return Item(sentence.text, reference, sentence.question, language, (*peers, sentence.text))
+        blind = bool(sentence.record.get("parametric"))
+        return Item(sentence.text, reference, sentence.question, language, (*peers, sentence.text), blind)
 
     def _without_asking(self, sentence: Sentence, item: Item) -> SentenceAnnotation | None:
         """The annotation of a sentence about which nothing need or can be asked."""

@@ -19,12 +19,14 @@ from annotators.generative.tagged import (
     TYPES,
     ParseFailure,
     Tagged,
+    locate_fragments,
     locate_words,
     opening,
     parse_facts,
     parse_points,
     parse_tagged,
     parse_type,
+    stands,
 )
 from annotators.records import LABELS, Label
 from annotators.retrieval.passages import ReferenceIndex, budget_of, index_references
@@ -36,9 +38,11 @@ if TYPE_CHECKING:
 
 
 Mode = Literal["sentence", "answer", "whole"]
+WithoutEvidence = Literal["failed", "unverifiable"]
 T = TypeVar("T")
 AGAIN_AT = 0.7  # temperature of the second and further requests: a greedy one would bring the same reply
 GAP = "\n[…]\n"  # stands for text left out
+NO_EVIDENCE = "no_evidence"  # a key of FAILURES
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,8 @@ class Options:
         max_tokens: Limit of a reply; a model that thinks before it answers needs more.
         seed: The seed of random prompts and of further attempts, in 0 … 2³¹ − 1.
         logprobs: Whether to ask for log-probabilities, from which ``scores`` come.
+        without_evidence: What a sentence is whose replies say "supported" and give nothing that stands in the
+            reference: "failed", or "unverifiable" without scores; its ``problems`` have "no_evidence".
     """
 
     protocol: Protocol = "tagged"
@@ -67,10 +73,12 @@ class Options:
     max_tokens: int = 768
     seed: int = 0
     logprobs: bool = True
+    without_evidence: WithoutEvidence = "failed"
 
     def __post_init__(self) -> None:
-        for name, value, known in (("protocol", self.protocol, PROTOCOLS), ("window", self.window, get_args(Mode))):
-            if value not in known:
+        for name, known in (("protocol", PROTOCOLS), ("window", get_args(Mode)),
+                            ("without_evidence", get_args(WithoutEvidence))):  # fmt: skip
+            if (value := getattr(self, name)) not in known:
                 raise ValueError(f"{name}: expected one of {', '.join(known)}, got {value!r}")
         numbers = {"max_retries": (self.max_retries, 0), "max_tokens": (self.max_tokens, 1), "seed": (self.seed, 0)}
         if self.window_tokens is not None:
@@ -99,6 +107,7 @@ class Item:
     question: str  # "" without one
     language: str  # "en" or "zh": which prompts it gets
     peers: tuple[str, ...]  # the sentences of its answer, itself among them; they share the window "answer"
+    blind: bool = False  # no document is shown, so that there is no evidence to ask for
 
 
 @dataclass(frozen=True)
@@ -215,7 +224,7 @@ class Unreadable(Exception):
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__(", ".join(problems))
-        self.problems = tuple(dict.fromkeys(problems))
+        self.problems = tuple(reversed(dict.fromkeys(reversed(problems))))  # the last attempt's is the last
 
 
 def conversation(item: Item, shown: Shown, options: Options) -> Turn[Verdict]:
@@ -225,7 +234,8 @@ def conversation(item: Item, shown: Shown, options: Options) -> Turn[Verdict]:
             return (yield from _three_turns(item, shown, options))
         return (yield from _single_turn(item, shown, options))
     except Unreadable as failure:
-        return Verdict(None, problems=failure.problems)
+        unproven = failure.problems[-1] == NO_EVIDENCE and options.without_evidence == "unverifiable"
+        return Verdict("unverifiable" if unproven else None, problems=failure.problems)
 
 
 def _ask(chat: Sequence[tuple[str, str]], read: Callable[[str, bool], T], options: Options) -> Turn[tuple[T, Sample]]:
@@ -254,6 +264,10 @@ def _single_turn(item: Item, shown: Shown, options: Options) -> Turn[Verdict]:
 
     def read(reply: str, last: bool) -> Tagged:
         tagged = parse_tagged(reply, sources)
+        if tagged.label == "supported" and not _proves(tagged.fragments, item, shown):
+            raise ParseFailure(NO_EVIDENCE)
+        if not last and tagged.problems:
+            raise ParseFailure(tagged.problems[0])
         if not last and any(locate_words(old, item.sentence) is None for old, _ in tagged.corrections):
             raise ParseFailure("correction_not_in_sentence")
         return tagged
@@ -262,10 +276,14 @@ def _single_turn(item: Item, shown: Shown, options: Options) -> Turn[Verdict]:
     chat = [("user", template.fill(0, order, _inputs(item, shown)))]
     tagged, sample = yield from _ask(chat, read, options)
     placed = tuple(c for c in tagged.corrections if locate_words(c[0], item.sentence) is not None)
-    return Verdict(
-        tagged.label, tagged.fragments, placed, _scores(tagged.label, decision(sample, tagged.type_span, _WORDS)),
-        () if len(placed) == len(tagged.corrections) else ("correction_not_in_sentence",),
-    )  # fmt: skip
+    lost = () if len(placed) == len(tagged.corrections) else ("correction_not_in_sentence",)
+    scores = _scores(tagged.label, decision(sample, tagged.type_span, _WORDS))
+    return Verdict(tagged.label, tagged.fragments, placed, scores, tagged.problems[:1] + lost)
+
+
+def _proves(written: Sequence[str], item: Item, shown: Shown) -> bool:
+    """Whether what a model wrote as evidence stands in what it was shown of the reference."""
+    return item.blind or any(map(stands, locate_fragments(written, item.reference, shown.runs)[0]))
 
 
 def _three_turns(item: Item, shown: Shown, options: Options) -> Turn[Verdict]:
@@ -278,7 +296,14 @@ def _three_turns(item: Item, shown: Shown, options: Options) -> Turn[Verdict]:
         return Verdict("no_fact", scores=_scores("no_fact", {"no_fact": sure}))
     no_fact = None if sure is None else 1 - sure
     chat += [_said(sample), ("user", template.fill(1, order, inputs))]
-    points, sample = yield from _ask(chat, lambda reply, _: parse_points(reply), options)
+
+    def read(reply: str, last: bool) -> tuple[str, ...]:
+        points = parse_points(reply)
+        if points and not last and not _proves(points, item, shown):
+            raise ParseFailure(NO_EVIDENCE)
+        return points
+
+    points, sample = yield from _ask(chat, read, options)
     if not points:
         text = sample.text
         reply = (len(text) - len(text[opening(text) :].lstrip()), len(text.rstrip()))  # without thoughts and blanks
@@ -287,6 +312,8 @@ def _three_turns(item: Item, shown: Shown, options: Options) -> Turn[Verdict]:
     inputs["points"] = "<SEP>".join(points)
     chat += [_said(sample), ("user", template.fill(2, order, inputs))]
     (label, span), sample = yield from _ask(chat, lambda reply, _: parse_type(reply, sources), options)
+    if label == "supported" and not _proves(points, item, shown):
+        raise Unreadable([NO_EVIDENCE])
     return Verdict(label, points, scores=_scores(label, decision(sample, span, _WORDS), no_fact))
 
 

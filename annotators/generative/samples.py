@@ -64,14 +64,15 @@ def annotation_samples(
     """One sample per labelled sentence: what the annotator would ask, and the gold annotation in tags.
 
     Where the window lacks a gold fragment, six times as much is shown, as in the annotator's second pass. Rows whose
-    label is not one of the four are left out. One of ``prompts`` is used as it is, document first; of several one is
+    label is not one of the four are left out, and supported ones without a fragment: the annotator takes no such
+    verdict. One of ``prompts`` is used as it is, document first; of several one is
     drawn for each sentence, in either order. ValueError where there is no such wording.
     """
     known = {t.name for t in built_in() if t.protocol == "tagged"}
     if unknown := sorted(set(prompts) - known):
         raise ValueError(f"no such wording: {', '.join(unknown)}; expected some of {', '.join(sorted(known))}")
     templates = [t for t in built_in() if t.protocol == "tagged" and t.name in prompts]
-    rows = [row for row in rows if row["label"] in LABELS]
+    rows = [row for row in rows if row["label"] in LABELS and (row["label"] != "supported" or row.get("fragments"))]
     items = [
         Item(row["sentence"], row["reference"], row.get("question") or "", language_of_row(row), (row["sentence"],))
         for row in rows

@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TypeVar
 
@@ -35,11 +35,12 @@ FAILURES = {
     "unknown_type": "what follows the type tag is not exactly one of the three types",
     "within_words": "the deciding tag stands in the middle of other words",
     "repeated_type": "more than one type, or a type and 'no fact'",
-    "contradicts_itself": "a sentence without hallucination has a correction",
+    "contradicts_itself": "a sentence without hallucination has a correction, or words that speak of one",
     "bad_correction": "a correction is not of the form \"from\" to \"to\"",
     "points_and_none": "reference points, and the tag that says there are none",
     "forged_tag": "a tag with the words around it stands in the text that was to be judged",
     "correction_not_in_sentence": "the words that a correction replaces are not in the sentence",
+    "no_evidence": "supported, but nothing that was written as evidence stands in the reference",
     "engine_error": "the engine gave no reply, see the log",
 }  # fmt: skip
 """Names of what can be wrong with a reply."""
@@ -67,6 +68,10 @@ _CHANGE = re.compile(
     rf"(?:以及|并且?)?[将把]?{_QUOTE}|(?:以及|并且?|将|把)+{_QUOTE})",
     re.DOTALL | re.IGNORECASE,
 )
+_DOUBT = re.compile(
+    r"contradict|unverifi|not (?:supported|verif|mention|found)|矛盾|无法验证|不一致|没有提到|未提及", re.IGNORECASE
+)
+"""Words with which a model takes back that a sentence is supported."""
 _ARROW = re.compile(rf"{_QUOTE}\s*(?:to|with|->|=>|→|改为|改成)\s*{_QUOTE}", re.IGNORECASE)
 _BETWEEN = re.compile(r"(?:[\s.。,，;；、`*•-]|\d{1,2}[.)、]\s|<\s*/?\s*sep\s*>|and\b|以及|并且?)+", re.IGNORECASE)
 _NUMBERED = re.compile(
@@ -214,6 +219,8 @@ class Tagged:
     fragments: tuple[str, ...] = ()
     corrections: tuple[tuple[str, str], ...] = ()  # (from, to); "" as the second deletes
     type_span: tuple[int, int] = (0, 0)  # where the words that decide the label stand in the reply
+    problems: tuple[str, ...] = ()  # "bad_correction": what was written as a correction is none, the label stands
+    points: tuple[str, ...] = ()  # the sentence as the annotation itself names it, in public data
 
 
 def parse_tagged(reply: str, sources: Sequence[str] = ()) -> Tagged:
@@ -234,17 +241,40 @@ def parse_tagged(reply: str, sources: Sequence[str] = ()) -> Tagged:
         raise ParseFailure("repeated_type")
     stands_alone(reply, decided[0], behind=decided[0].kind == "nofact")
     label, span = _label(reply, decided[0])
-    fragments = [f for p in parts if p.kind == "reference" for f in fragments_in(reply[slice(*p.value)])]
-    corrections = [c for p in parts if p.kind == "correction" for c in corrections_in(reply[slice(*p.value)])]
-    if corrections and label in ("supported", "no_fact"):
+    values = [(part.kind, reply[slice(*part.value)]) for part in parts]
+    fragments = [f for kind, value in values if kind == "reference" for f in fragments_in(value)]
+    corrections: list[tuple[str, str]] = []
+    problems: list[str] = []
+    for value in (value for kind, value in values if kind == "correction"):
+        try:
+            corrections += corrections_in(value)
+        except ParseFailure as failure:
+            problems.append(failure.name)
+    if label in ("supported", "no_fact") and (corrections or problems):
         raise ParseFailure("contradicts_itself")
-    return Tagged(label, () if label == "no_fact" else tuple(fragments), tuple(corrections), span)
+    if label == "supported" and _DOUBT.search(_beside(reply, start, parts)):
+        raise ParseFailure("contradicts_itself")
+    points = tuple(value.strip() for kind, value in values if kind == "point")
+    return Tagged(
+        label, () if label == "no_fact" else tuple(fragments), tuple(corrections), span, tuple(problems), points
+    )
+
+
+def _beside(reply: str, start: int, parts: Sequence[Part]) -> str:
+    """What a reply says outside fragments, corrections and the deciding words: the model's own explanations."""
+    pieces = []
+    for part in parts:
+        pieces.append("" if part.inside else reply[start : part.tag[0]])
+        start = part.value[1]
+        if part.kind in ("type", "nofact"):
+            pieces.append(reply[slice(*part.value)])
+    return "\n".join([*pieces, reply[start:]])
 
 
 def _single_kind(name: str) -> str | None:
     """What a tag of the single-turn protocol is; None for any other text in angle brackets."""
     fixed = {"参考": "reference", "幻觉": "type", "改正": "correction",
-             "要点": "other", "point": "other", **dict.fromkeys(NO_FACT, "nofact")}  # fmt: skip
+             "要点": "point", "point": "point", **dict.fromkeys(NO_FACT, "nofact")}  # fmt: skip
     if name in fixed:
         return fixed[name]
     for word, kind, slips in (
@@ -350,6 +380,8 @@ _QUOTES = {**dict.fromkeys("“”„‟〝〞＂「」『』«»", '"'), **dict
 _DASHES = frozenset("‐‑‒–—―−－")
 _BRACKETS = {"‹": "<", "›": ">"}
 
+_NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
+
 Run = tuple[int, int]
 
 
@@ -396,12 +428,18 @@ def locate_fragments(written: Sequence[str], reference: str, runs: Sequence[Run]
         whole = locate_fragment(text, reference, runs)
         lines = [line.strip() for line in text.splitlines() if line.strip()]
         pieces = [whole] if whole or len(lines) < 2 else [locate_fragment(line, reference, runs) for line in lines]
-        found += [piece for piece in pieces if piece is not None]
-        if not any(pieces):
-            missing.append(restored(text, reference))
-        else:
-            missing += [restored(line, reference) for line, p in zip(lines, pieces, strict=False) if p is None]
+        for own, piece in zip(lines if len(pieces) > 1 and any(pieces) else [text], pieces, strict=False):
+            own = restored(own, reference)
+            if piece is None:
+                missing.append(own)
+            else:
+                found.append(replace(piece, written="" if own == piece.text else own))
     return list(dict.fromkeys(found)), list(dict.fromkeys(missing))
+
+
+def stands(fragment: Fragment) -> bool:
+    """Whether a located fragment is evidence: the piece of the reference has the numbers that the model wrote."""
+    return _NUMBER.findall(folded(fragment.written or fragment.text)[0]) == _NUMBER.findall(folded(fragment.text)[0])
 
 
 def locate_words(words: str, sentence: str) -> Run | None:

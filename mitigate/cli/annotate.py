@@ -23,10 +23,17 @@ from typing import Any
 
 from annotators.base import Annotator
 from mitigate import scale
-from mitigate.cli.options import Subparsers, add_command, cache_of, calibration_option, generative_options, print_json
+from mitigate.cli.options import (
+    Subparsers,
+    add_command,
+    cache_of,
+    calibration_option,
+    exit_code,
+    generative_options,
+    print_json,
+)
 from mitigate.io import (
     ADDED,
-    REJECTED,
     Check,
     Job,
     Matches,
@@ -70,6 +77,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.file("--html", "The report is also written here, as one HTML page.")
     parser.json()
     parser.annotator()
+    parser.max_failed()
     parser.generative()
     parser.pool("an annotator")
     parser.set_defaults(run=run)
@@ -139,8 +147,7 @@ def run_one(args: argparse.Namespace, settings: Mapping[str, Any]) -> int:
     found = annotator.annotate(reference=reference, answer=answer, question=args.question, language=args.language)
     if args.json:
         print_json(found.to_dict())
-    report(args, lambda: [found.to_dict()], None)
-    return 0
+    return exit_code(report(args, lambda: [found.to_dict()], None).failed, args, 0)
 
 
 def run_file(args: argparse.Namespace, settings: Mapping[str, Any]) -> int:
@@ -166,8 +173,8 @@ def run_file(args: argparse.Namespace, settings: Mapping[str, Any]) -> int:
             _annotate(job, annotator_for(args, settings, job, fingerprints), args.chunk_size, note)
         if problems:
             say(f"problems with replies, by sentence: {', '.join(f'{k} {n:,}' for k, n in problems.most_common())}")
-        report(args, lambda: read_annotated(job.output), job)
-    return REJECTED if job.rejected else 0
+        totals = report(args, lambda: read_annotated(job.output), job)
+    return exit_code(totals.failed, args, job.rejected)
 
 
 @contextmanager
@@ -245,7 +252,7 @@ def _annotate(job: Job, annotator: Annotator | None, chunk_size: int, note: Call
         print(f"{done} in {seconds:.1f} s ({sentences / seconds:,.1f} sentences/s)", file=sys.stderr)
 
 
-def report(args: argparse.Namespace, records: Callable[[], Iterable[Record]], job: Job | None) -> None:
+def report(args: argparse.Namespace, records: Callable[[], Iterable[Record]], job: Job | None) -> Totals:
     """Write the page and print the records, if few, and the totals; with `--json` the totals of a job alone."""
     from rich.console import Console
 
@@ -275,3 +282,4 @@ def report(args: argparse.Namespace, records: Callable[[], Iterable[Record]], jo
         if job is None or 0 < totals.records <= SHOWN_RECORDS:
             print_records(console, list(records()))
         console.print(summary(totals, rejected, paths))
+    return totals

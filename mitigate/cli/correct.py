@@ -10,17 +10,25 @@ Both judge with an annotator, go on after they were killed, and leave the rest t
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, Any
 
-from annotators.records import Annotation
+from annotators.records import Annotation, failed_share
 from mitigate.cli.annotate import annotator_for, continued
-from mitigate.cli.options import Subparsers, add_command, cache_of, calibration_option, check_cache, print_json
+from mitigate.cli.options import (
+    Subparsers,
+    add_command,
+    cache_of,
+    calibration_option,
+    check_cache,
+    exit_code,
+    print_json,
+)
 from mitigate.io import (
     ADDED,
     FAILED,
-    REJECTED,
     Check,
     Matches,
     Problem,
@@ -68,6 +76,7 @@ def add_parser(subparsers: Subparsers) -> None:
         parser.output(continued=True)
         parser.json()
         parser.annotator()
+        parser.max_failed()
         parser.chunk_size()
         parser.set_defaults(run=run)
     correct.engine("This language model writes flagged sentences anew from their evidence.")
@@ -149,7 +158,7 @@ def _run(
             "what it was to mend stays as it is: run the same command again to ask for these"
         )
         return FAILED
-    return REJECTED if job.rejected else 0
+    return exit_code(failed_share(Counter(s["status"] for row in rows for s in row["sentences"])), args, job.rejected)
 
 
 def check_candidates(record: Record) -> list[Problem]:

@@ -22,25 +22,31 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from annotators.records import failed_share
 from mitigate.cli.options import (
+    GENERATIVE,
     Subparsers,
     add_command,
+    cache_of,
     calibration_option,
     check_files,
     console,
+    exit_code,
     figure,
+    generative_options,
     plain,
     print_json,
     sha256,
     table,
     versions,
 )
-from mitigate.io import REJECTED, UsageError, make_parent, progress, say, set_aside, write_json, write_lines
+from mitigate.io import UsageError, make_parent, progress, say, set_aside, write_json, write_lines
 from mitigate.models import open_annotator
 
 if TYPE_CHECKING:
     from annotators.base import Annotator
     from annotators.evaluation.evaluate import LabelledSentence
+    from annotators.generative.prompts import Protocol
     from annotators.records import SentenceAnnotation
     from mitigate.labels import LabelledFiles
 
@@ -74,7 +80,7 @@ def add_parser(subparsers: Subparsers) -> None:
     text = "Rows of this fold are judged: test, dev, train, all, or 0 to 4 (%(default)s)."
     parser.option("--fold", text, default="all")
     parser.count("--limit", "N rows, drawn at random, are judged.")
-    parser.seed("The rows of --limit and the intervals")
+    parser.seed("The rows of --limit, the intervals, random prompts and further attempts", None)
     text = "The annotator does not see the reference; it shows what the model knows by itself."
     parser.flag("--without-reference", text)
     text = "A generative annotator is asked in a wording that it was not trained on."
@@ -84,6 +90,8 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.option("--bertscore", text, "MODEL")
     parser.file("--confusion", "The confusion matrix is drawn here.", "FILE.png")
     parser.file("--judgements", "What was said of each row goes here, as JSON Lines.")
+    parser.max_failed()
+    parser.generative(seed=False)
     parser.set_defaults(run=run)
 
 
@@ -93,7 +101,8 @@ def run(args: argparse.Namespace) -> int:
     from annotators.evaluation.texts import bert_scores
     from mitigate.labels import read_labelled
 
-    folds, paths, options = _checked(args)
+    folds, paths, options, asking = _checked(args)
+    seed = args.seed or 0
     files = read_labelled(paths, folds)
     set_aside(files.rejected, args.output)
     rows = _chosen(files, args)
@@ -101,10 +110,10 @@ def run(args: argparse.Namespace) -> int:
     results, answers = [], []
     for name in names:
         try:
-            prompt = prompt_options(name, args.disturbed_prompts)
+            prompt = prompt_options(name, args.disturbed_prompts, args.protocol or "tagged") | asking
         except ValueError as error:
             raise UsageError(f"--annotator {name}: {error}") from error
-        annotator = open_annotator(name, {**prompt, **options})
+        annotator = open_annotator(name, {**options, **(prompt if name.startswith("generative:") else {})})
         with ExitStack() as stack:
             stack.callback(annotator.close)
             with progress("judging", len(rows)) as tell:
@@ -117,13 +126,13 @@ def run(args: argparse.Namespace) -> int:
                 except (ImportError, OSError) as error:
                     raise UsageError(f"--bertscore: {error}") from error
             made = _provenance(args, name, annotator, paths) | ({"bert_score_models": models} if models else {})
-        figures = evaluate(rows, judged, seed=args.seed, texts=args.texts, similarity=similarity)
+        figures = evaluate(rows, judged, seed=seed, texts=args.texts, similarity=similarity)
         results.append({"run": made, "n_rejected": len(files.rejected), **figures})
         answers.append(judged)
     _write_beside(args, rows, names, results, answers)
     result: dict[str, Any] = results[0]
     if args.compare:
-        result = {"first": results[0], "second": results[1], "difference": compare(rows, *answers, seed=args.seed)}
+        result = {"first": results[0], "second": results[1], "difference": compare(rows, *answers, seed=seed)}
     if args.json:
         print_json(result)
     else:
@@ -131,11 +140,13 @@ def run(args: argparse.Namespace) -> int:
     if args.output:
         write_json(args.output, result)
         say(f"figures: {args.output}")
-    return REJECTED if files.rejected else 0
+    return exit_code(max(failed_share(found["statuses"]) for found in results), args, len(files.rejected))
 
 
-def _checked(args: argparse.Namespace) -> tuple[tuple[int, ...] | None, list[Path], dict[str, Any]]:
-    """Fold numbers, input files and the annotator's options, all mistakes found before anything is loaded."""
+def _checked(args: argparse.Namespace) -> tuple[tuple[int, ...] | None, list[Path], dict[str, Any], dict[str, Any]]:
+    """Fold numbers, input files, the annotator's options and those of asking a language model, all mistakes found
+    before anything is loaded.
+    """
     from mitigate.labels import parse_fold
 
     try:
@@ -148,7 +159,11 @@ def _checked(args: argparse.Namespace) -> tuple[tuple[int, ...] | None, list[Pat
         raise UsageError("--bertscore needs bert-score: pip install 'hallucination-toolkit[bertscore]'")
     if args.confusion and args.confusion.suffix != ".png":
         raise UsageError(f"--confusion: expected a name that ends in .png; got {args.confusion}")
-    for name in args.compare or [args.annotator]:
+    names = args.compare or [args.annotator]
+    asking = generative_options(args, names)
+    if args.disturbed_prompts and (args.prompt or args.templates):
+        raise UsageError("--disturbed-prompts chooses the wording: leave out --prompt and --templates")
+    for name in names:
         if args.disturbed_prompts and not name.startswith("generative:"):
             raise UsageError(f"--disturbed-prompts: {name} is asked in no words; expected generative:KIND:MODEL")
     check_files(args)
@@ -157,7 +172,9 @@ def _checked(args: argparse.Namespace) -> tuple[tuple[int, ...] | None, list[Pat
             raise UsageError(f"{path} is one of the input files and would be written over")
         make_parent(path)
     paths = list({path.resolve(): path for path in args.input}.values())
-    return folds, paths, calibration_option(args, args.annotator)
+    if any(name.startswith("generative:") for name in names) and (args.cache or args.output):
+        asking["cache"] = cache_of(args)  # replies survive whatever stops this run
+    return folds, paths, calibration_option(args, args.annotator), asking
 
 
 def _chosen(files: LabelledFiles, args: argparse.Namespace) -> list[LabelledSentence]:
@@ -174,11 +191,11 @@ def _chosen(files: LabelledFiles, args: argparse.Namespace) -> list[LabelledSent
         raise UsageError(f"--input: expected labelled sentences; found none{where}")
     if args.limit is None or args.limit >= len(rows):
         return rows
-    numbers = random.Random(args.seed).sample(range(len(rows)), args.limit)
+    numbers = random.Random(args.seed or 0).sample(range(len(rows)), args.limit)
     return [rows[i] for i in sorted(numbers)]
 
 
-def prompt_options(name: str, disturbed: bool) -> dict[str, Any]:
+def prompt_options(name: str, disturbed: bool, protocol: Protocol = "tagged") -> dict[str, Any]:
     """The wording to ask a generative annotator in: the first it was trained on, or one it was not trained on.
 
     What it was trained on is in the annotator.json that training wrote; a model without one gets the default wording,
@@ -187,6 +204,7 @@ def prompt_options(name: str, disturbed: bool) -> dict[str, Any]:
     Args:
         name: The name of the annotator.
         disturbed: Whether to take a wording and an order that are new to it.
+        protocol: The protocol that it is asked in.
     """
     if not name.startswith("generative:"):
         return {}
@@ -198,7 +216,7 @@ def prompt_options(name: str, disturbed: bool) -> dict[str, Any]:
     if settings.is_file():
         trained = json.loads(settings.read_text(encoding="utf-8")).get("prompts") or []
     if disturbed:
-        unknown = [prompt for prompt in names_of("tagged", "en") if prompt not in (trained or ["plain"])]
+        unknown = [prompt for prompt in names_of(protocol, "en") if prompt not in (trained or ["plain"])]
         return {"prompt": f"{unknown[-1]}/question-first"}
     return {"prompt": trained[0]} if trained else {}
 
@@ -206,7 +224,9 @@ def prompt_options(name: str, disturbed: bool) -> dict[str, Any]:
 def _provenance(args: argparse.Namespace, name: str, annotator: Annotator, paths: Sequence[Path]) -> dict[str, Any]:
     """What would be needed to run it again, and on what it ran."""
     command = ["mitigate", "evaluate", "--input", *map(str, args.input)]
-    command += ["--annotator", name, "--fold", args.fold, "--seed", str(args.seed)]
+    command += ["--annotator", name, "--fold", args.fold, "--seed", str(args.seed or 0)]
+    given = ((o, getattr(args, o)) for o in GENERATIVE if o != "seed") if name.startswith("generative:") else ()
+    command += [word for o, v in given if v is not None for word in (f"--{o.replace('_', '-')}", str(v))]
     command += ["--calibration", str(args.calibration)] if args.calibration is not None else []
     command += ["--expected-rate", str(args.expected_rate)] if args.expected_rate is not None else []
     command += ["--limit", str(args.limit)] if args.limit is not None else []
@@ -219,7 +239,7 @@ def _provenance(args: argparse.Namespace, name: str, annotator: Annotator, paths
         "data": [{"file": str(path), "sha256": sha256(path)} for path in paths],
         "fold": args.fold,
         "limit": args.limit,
-        "seed": args.seed,
+        "seed": args.seed or 0,
         **({"parametric": True} if args.without_reference else {}),
         "versions": versions("torch", "transformers"),
     }
@@ -252,9 +272,13 @@ def _write_beside(
 def judgement_lines(
     rows: Sequence[LabelledSentence], judged: Sequence[SentenceAnnotation], annotator: str, parametric: bool
 ) -> Iterator[dict[str, Any]]:
-    """What was asked about each row, its gold label, what the annotator said, and whether no reference was shown."""
+    """What was asked about each row, its gold label, what the annotator said, and whether no reference was shown.
+
+    `mitigate stats` reads these lines (``mitigate/labels.py``).
+    """
+    names = ("id", "split", "lang", "language", "question", "reference", "answer", "sentence", "start")
     for row, found in zip(rows, judged, strict=True):
-        asked = {k: row.row[k] for k in ("id", "split", "lang", "language", "question", "sentence") if row.row.get(k)}
+        asked = {k: row.row[k] for k in names if row.row.get(k) is not None}
         said = {k: v for k, v in found.to_dict().items() if k not in ("text", "start", "end")}
         line = {**asked, "source": row.source, "gold": row.row["label"], "annotator": annotator}
         yield line | ({"parametric": True} if parametric else {}) | said

@@ -20,7 +20,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from mitigate.io import UsageError, check_paths, make_parent
+from mitigate.io import REJECTED, UsageError, check_paths, make_parent, say
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -36,7 +36,10 @@ ANNOTATORS = (
     f"This annotator judges: embedded, a folder, a hub id, generative:{ENGINE}, or a published detector, a hub id or "
     "folder after nli:, minicheck:, hhem: or lettucedetect:"
 )
-GENERATIVE = ("protocol", "prompt", "templates", "window", "max_retries", "max_tokens", "concurrency", "seed", "cache")
+GENERATIVE = (
+    "protocol", "prompt", "templates", "window", "max_retries", "max_tokens", "concurrency", "without_evidence",
+    "trust_remote_code", "seed", "cache",
+)  # fmt: skip
 
 
 class Parser(argparse.ArgumentParser):
@@ -141,8 +144,11 @@ class Parser(argparse.ArgumentParser):
         """Add `--chunk-size`."""
         self.count("--chunk-size", "So many records are judged at once (%(default)s).", 32)
 
-    def generative(self) -> None:
-        """Add the options that say how a language model is asked to annotate; each is None unless given."""
+    def generative(self, *, seed: bool = True) -> None:
+        """Add the options that say how a language model is asked to annotate; each is None unless given.
+
+        A command that has a ``--seed`` of its own, None unless given, leaves this one out.
+        """
         where = "KIND is transformers, vllm or openai (any OpenAI-compatible server; OPENAI_API_KEY holds its key)."
         with self.group(f"with --annotator generative:{ENGINE}", where):
             text = "The model answers in one turn, or in three without corrections (tagged)."
@@ -155,8 +161,20 @@ class Parser(argparse.ArgumentParser):
             self.option("--max-retries", "An unreadable reply is asked for so many more times (2).", "N", type=int)
             self.option("--max-tokens", "A reply has at most so many tokens (768).", "N", type=int)
             self.option("--concurrency", "So many requests are in flight, with openai only (16).", "N", type=int)
-            self.seed("Random prompts and further attempts", None)
+            text = "A sentence called supported without evidence in the reference counts as this (failed)."
+            self.option("--without-evidence", text, choices=("failed", "unverifiable"))
+            text = (
+                "The Python files that come with a checkpoint are run (transformers and vllm only): read them before."
+            )
+            self.option("--trust-remote-code", text, action="store_true", default=None)
+            if seed:
+                self.seed("Random prompts and further attempts", None)
             self.cache()
+
+    def max_failed(self) -> None:
+        """Add `--max-failed`."""
+        text = "The exit code is 1 where the judgement of more than this share of sentences failed (%(default)s)."
+        self.number("--max-failed", text, "a share from 0 to 1", lambda p: 0 <= p <= 1, "SHARE", default=0.1)
 
     def pool(self, per_worker: str) -> None:
         """Add the options of work by many machines (`mitigate/scale.py`); ``per_worker`` is what each worker loads."""
@@ -183,24 +201,30 @@ def add_command(subparsers: Subparsers, name: str, text: str, more: str = "", ex
     return subparsers.add_parser(name, help=text.replace("%", "%%"), description=description.replace("%", "%%"))
 
 
-def generative_options(args: argparse.Namespace) -> dict[str, Any]:
-    """The given options of that group, for ``load_annotator``; they and the engine's name are checked here."""
+def generative_options(args: argparse.Namespace, names: Sequence[str] = ()) -> dict[str, Any]:
+    """The given options of that group, for ``load_annotator`` of generative annotators; they and the engines' names are
+    checked here. ``names`` are the annotators, by default that of ``--annotator``.
+    """
     given = {name: value for name in GENERATIVE if (value := getattr(args, name)) is not None}
-    if not args.annotator.startswith("generative:"):
-        if given:
-            names = ", ".join("--" + name.replace("_", "-") for name in given)
-            raise UsageError(f"{names}: only with --annotator generative:{ENGINE}")
+    asked = [name for name in names or [args.annotator] if name.startswith("generative:")]
+    if not asked:
+        if wrong := [name for name in given if name != "seed" or not names]:
+            said = ", ".join("--" + name.replace("_", "-") for name in wrong)
+            raise UsageError(f"{said}: only with --annotator generative:{ENGINE}")
         return {}
     from annotators.generative.protocols import Options
     from engines.chat import parse_engine
 
-    try:
-        spec = parse_engine(args.annotator.removeprefix("generative:"))
-        Options(**{k: v for k, v in given.items() if k not in ("cache", "concurrency")})
-    except ValueError as error:
-        raise UsageError(f"--annotator {args.annotator}: {error}") from error
-    if "concurrency" in given and (spec.kind != "openai" or given["concurrency"] < 1):
-        raise UsageError("--concurrency: expected 1 or more, and an openai engine; leave it out for others")
+    for name in asked:
+        try:
+            spec = parse_engine(name.removeprefix("generative:"))
+            Options(**{k: v for k, v in given.items() if k not in ("cache", "concurrency", "trust_remote_code")})
+        except ValueError as error:
+            raise UsageError(f"--annotator {name}: {error}") from error
+        if "concurrency" in given and (spec.kind != "openai" or given["concurrency"] < 1):
+            raise UsageError("--concurrency: expected 1 or more, and an openai engine; leave it out for others")
+        if "trust_remote_code" in given and spec.kind == "openai":
+            raise UsageError("--trust-remote-code: a server loads its models itself; leave it out for openai")
     return given
 
 
@@ -218,6 +242,14 @@ def calibration_option(args: argparse.Namespace, annotator: str | None) -> dict[
         except ValueError as error:
             raise UsageError(str(error)) from error
     return given
+
+
+def exit_code(failed: float, args: argparse.Namespace, rejected: int) -> int:
+    """The exit code of a run in which the judgement of this share of sentences failed; tells too large a one."""
+    if failed > args.max_failed:
+        say(f"the judgement of {failed:.0%} of the sentences failed, more than --max-failed {args.max_failed:g}")
+        return 1
+    return REJECTED if rejected else 0
 
 
 def cache_of(args: argparse.Namespace) -> Path:

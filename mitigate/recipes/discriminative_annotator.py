@@ -104,7 +104,7 @@ def train(options: Options, folder: RunFolder, splits: dict[str, shared.Rows], l
         compute_metrics=lambda found: figures(np.asarray(found.predictions), np.asarray(found.label_ids)),
     )
     fit(trainer, folder, training.early_stop)
-    save_merged(trainer, tokenizer, training, folder / shared.ANNOTATOR)
+    save_merged(trainer, tokenizer, folder / shared.ANNOTATOR)
     if folder.writes:
         write_settings(folder / shared.ANNOTATOR, languages, tokens)
     return folder.writes

@@ -20,7 +20,7 @@ from mitigate.models import ModelName
 from mitigate.recipes.annotator_training import ANNOTATOR, Data, Rows, load_splits, watched
 from mitigate.recipes.config import Recipe, Section
 from mitigate.recipes.folder import RunFolder
-from mitigate.recipes.options import Lora, Training, check_training
+from mitigate.recipes.options import LmTraining, Lora, check_training
 from mitigate.recipes.trainer import fit, load_lm, losses, save_merged, sft_trainer
 
 TEMPLATE = (
@@ -30,7 +30,7 @@ TEMPLATE = (
 """For a checkpoint without a chat template; saved with the annotator, so that it is asked as it was trained."""
 
 
-class GenerativeTraining(Training):
+class GenerativeTraining(LmTraining):
     """The paper's settings as defaults."""
 
     epochs: float = Field(default=1, gt=0)
@@ -92,13 +92,15 @@ def run(options: Options, folder: RunFolder) -> None:
     splits = load_splits(options.data, folder)
     to_train, to_watch = watched(splits)
     samples = build_samples(options, to_train)
-    model, tokenizer = load_lm(options.base)
+    model, tokenizer = load_lm(options.base, training)
     if not tokenizer.chat_template:
         tokenizer.chat_template = TEMPLATE
     rows, long = in_form(samples, tokenizer, training.max_tokens)
     watched_rows, _ = in_form(build_samples(options, to_watch, tasks=False), tokenizer, training.max_tokens)
     counts = Counter(sample["task"] for sample in samples)
+    lost = len(to_train) - counts["annotation"]
     print(f"# {len(rows)} samples ({dict(counts)}), {long} too long and left out", flush=True)
+    print(f"# left out: {lost} sentences labelled in two ways only, or supported without a fragment that shows it")
     if not rows:
         raise UsageError("data: no training sample is left; see what was left out above")
     folder.write_rows("samples.jsonl", samples[:50])
@@ -106,7 +108,7 @@ def run(options: Options, folder: RunFolder) -> None:
     trainer = sft_trainer((model, tokenizer), rows, options, folder, watched_rows, max_length=None, packing=False)
     fit(trainer, folder, training.early_stop)
     target = folder / ANNOTATOR
-    save_merged(trainer, tokenizer, training, target)
+    save_merged(trainer, tokenizer, target)
     settings = {"kind": "generative", "protocol": "tagged", "prompts": options.prompts}
     folder.write(f"{ANNOTATOR}/annotator.json", json.dumps(settings, indent=1) + "\n")
     figures = {

@@ -1,6 +1,7 @@
 """Options that several tasks share, and what of them can be checked before anything is loaded.
 
-`Training` and `Lora` are sections of SFT and of the annotators; `Base` is what `rlhf` and `mask-dpo` have in common.
+`Training`, `LmTraining` and `Lora` are sections of SFT and of the annotators; `Base` is what `rlhf` and `mask-dpo` have
+in common.
 """
 
 from __future__ import annotations
@@ -42,7 +43,19 @@ class Training(Section):
     deepspeed: str | None = Field(default=None, description="a DeepSpeed JSON, see recipes/accelerate/")
     fsdp: str | None = Field(default=None, description="as transformers' --fsdp, e.g. 'full_shard auto_wrap'")
     fsdp_config: str | None = Field(default=None, description="a JSON beside fsdp")
+    optim: Literal["adamw_torch", "adamw_torch_8bit", "adamw_bnb_8bit", "adafactor"] = Field(
+        default="adamw_torch", description="the others need less memory; adamw_bnb_8bit needs bitsandbytes"
+    )
     seed: int = Field(default=0, ge=0)
+
+
+class LmTraining(Training):
+    """Settings of training a language model that writes."""
+
+    dtype: Literal["float32", "bfloat16"] = Field(
+        default="float32", description="of the weights; bfloat16 takes half the memory, and small steps are lost"
+    )
+    trust_remote_code: bool = Field(default=False, description="run the Python files that come with the base")
 
 
 class Lora(Section):

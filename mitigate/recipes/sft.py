@@ -13,12 +13,13 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from engines.checkpoint import not_partitioned
 from mitigate.io import Record, UsageError
 from mitigate.models import ModelName
 from mitigate.recipes.config import Recipe
 from mitigate.recipes.data import By, Scoring, picks, read_records
 from mitigate.recipes.folder import RunFolder
-from mitigate.recipes.options import Lora, Training, check_training
+from mitigate.recipes.options import LmTraining, Lora, check_training
 from mitigate.recipes.trainer import CHECKPOINTS, MODEL, fit, load_lm, losses, save_merged, sft_trainer
 
 
@@ -37,7 +38,7 @@ class Options(Recipe):
     form: Literal["auto", "chat", "plain"] = Field(default="auto", description="auto: chat where there is a template")
     scheduler: Literal["cosine", "linear", "constant"] = "cosine"
     packing: bool = False
-    training: Training
+    training: LmTraining
     lora: Lora | None = None
     answer_tokens: int = Field(default=128, ge=1)
 
@@ -117,7 +118,7 @@ def _train(options: Options, folder: RunFolder, train: list[Record], test: list[
 
     from mitigate.sft import as_row, generate
 
-    model, tokenizer = load_lm(options.model)
+    model, tokenizer = load_lm(options.model, options.training)
     form: Any = options.form
     if form == "auto":
         form = "chat" if tokenizer.chat_template else "plain"
@@ -138,6 +139,10 @@ def _train(options: Options, folder: RunFolder, train: list[Record], test: list[
         max_length=options.training.max_tokens, lr_scheduler_type=options.scheduler, packing=options.packing,
     )  # fmt: skip
     fit(trainer, folder)
-    tuned = save_merged(trainer, tokenizer, options.training, folder / MODEL)
+    tuned = save_merged(trainer, tokenizer, folder / MODEL)
+    if tuned is None:
+        with not_partitioned():
+            tuned, _ = load_lm(str(folder / MODEL), options.training)
+        tuned = tuned.to(trainer.args.device)
     print(f"# trained; checkpoints in {folder / CHECKPOINTS}; answering {len(questions)} questions", flush=True)
     return before, answers(tuned)

@@ -1,7 +1,7 @@
 """What all training shares: arguments of transformers and TRL, the loop with its checkpoints, the saved model.
 
-SFT and the annotators have float32 weights, computed in bfloat16 where a GPU has it; GRPO and DPO choose by `dtype`.
-Leaves out options (mitigate/recipes/options.py), data, losses and rewards.
+SFT and the annotators compute in bfloat16 where a GPU has it, with float32 weights unless their `dtype` says otherwise;
+GRPO and DPO choose by `dtype`. Leaves out options (mitigate/recipes/options.py), data, losses and rewards.
 
 The first Ctrl-C lets the step under way finish and keeps its checkpoint, the second one stops at once. A later run goes
 on from the last whole checkpoint.
@@ -20,10 +20,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Literal
 
-from engines.checkpoint import locate
-from mitigate.io import progress
+from engines.checkpoint import locate, own_code
+from mitigate.io import UsageError, progress
 from mitigate.recipes.folder import RunFolder
-from mitigate.recipes.options import Base, Lora, Training
+from mitigate.recipes.options import Base, LmTraining, Lora, Training
 
 CHECKPOINTS = "checkpoints"
 MODEL = "model"
@@ -55,7 +55,7 @@ def training_arguments(training: Training, folder: RunFolder, *, evaluate: bool)
         "lr_scheduler_type": "linear",
         "warmup_steps": training.warmup,  # below 1: a share of the steps
         "weight_decay": training.weight_decay,
-        "optim": "adamw_torch",
+        "optim": training.optim,
         "bf16": torch.cuda.is_available() and torch.cuda.is_bf16_supported(),
         "save_steps": training.evaluate_every,
         "save_total_limit": training.keep,
@@ -113,15 +113,25 @@ def lora_config(lora: Lora | None, task: Literal["TOKEN_CLS", "CAUSAL_LM"] = "CA
     )
 
 
-def load_lm(name: str) -> tuple[Any, Any]:
-    """A causal LM in float32 and its tokenizer, which gets a padding token where it has none."""
+def load_lm(name: str, training: LmTraining) -> tuple[Any, Any]:
+    """A causal LM and its tokenizer, which gets a padding token where it has none; UsageError where it can't be loaded
+    for its own code.
+    """
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    name = locate(name)
-    tokenizer = AutoTokenizer.from_pretrained(name)
+    trust_remote_code = training.trust_remote_code
+    where = locate(name)
+    try:
+        with own_code(name):
+            tokenizer = AutoTokenizer.from_pretrained(where, trust_remote_code=trust_remote_code)
+            model = AutoModelForCausalLM.from_pretrained(
+                where, dtype=training.dtype, trust_remote_code=trust_remote_code, use_safetensors=True
+            )
+    except (ImportError, ValueError) as error:
+        raise UsageError(str(error)) from error
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
-    return AutoModelForCausalLM.from_pretrained(name, dtype="float32", use_safetensors=True), tokenizer
+    return model, tokenizer
 
 
 def checkpoint_activations(model: Any) -> None:
@@ -271,19 +281,32 @@ def fit_and_save(trainer: Any, folder: RunFolder) -> None:
         part.rename(folder / MODEL)
 
 
-def save_merged(trainer: Any, tokenizer: Any, training: Training, target: Path) -> Any:
-    """Write the whole weights, adapters merged, or what a sharded trainer gathers, unmerged; returns the model.
+def divided(trainer: Any) -> bool:
+    """Whether each process has a part of the weights only: ZeRO-3 or FSDP, asked for by the recipe or its launcher."""
+    state = trainer.accelerator.state
+    plugin = getattr(state, "deepspeed_plugin", None)
+    return getattr(state, "fsdp_plugin", None) is not None or (plugin is not None and plugin.zero_stage == 3)
 
-    Every process of a run has to call it; it returns when the files are there.
+
+def save_merged(trainer: Any, tokenizer: Any, target: Path) -> Any:
+    """Write the whole weights, adapters merged, or what a trainer of divided weights gathers, unmerged.
+
+    Every process of a run has to call it. Returns the model when the files are there, None where it is divided: what
+    each process has of it can't run. RuntimeError where no weights were gathered.
     """
     model = trainer.accelerator.unwrap_model(trainer.model)
-    if training.deepspeed or training.fsdp:
-        trainer.save_model(str(target))  # gathers the parts of all processes
+    if apart := divided(trainer):
+        trainer.save_model(str(target))
     else:
         model = model.merge_and_unload() if hasattr(model, "merge_and_unload") else model
         if trainer.is_world_process_zero():
             model.save_pretrained(target)
     if trainer.is_world_process_zero():
+        if not any(target.glob("*.safetensors")):
+            raise RuntimeError(
+                f"{target}: the parts of the weights were not gathered, the checkpoints of the run have them; use "
+                "zero3_save_16bit_model: true (DeepSpeed), or fsdp_state_dict_type: FULL_STATE_DICT (FSDP)"
+            )
         tokenizer.save_pretrained(target)
     trainer.accelerator.wait_for_everyone()
-    return model
+    return None if apart else model

@@ -133,7 +133,8 @@ def summary(totals: Totals, rejected: int, paths: list[tuple[str, Path]]) -> Tab
 def rate_line(totals: Totals) -> str:
     """The rate with its n and interval, in words."""
     if totals.rate is None:
-        return "not known: no factual sentence was judged"
+        few = f"the judgement of {percent(totals.failed)} of the sentences failed"
+        return f"not known: {few if totals.factual else 'no factual sentence was judged'}"
     interval = f" ({interval_text(totals)})" if totals.interval else ""
     return f"{percent(totals.rate)} of {totals.factual:,} judged factual sentences{interval}"
 

@@ -16,7 +16,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from annotators.records import HALLUCINATED, LABELS
+from annotators.records import HALLUCINATED, LABELS, MOST_FAILED
 
 Record = Mapping[str, Any]
 UNSURE, NOT_CHECKED = "unsure", "not_checked"
@@ -145,8 +145,15 @@ class Totals:
 
     @property
     def rate(self) -> float | None:
-        """Hallucinated / judged factual sentences in [0, 1], lower is better; None when none is factual."""
-        return self.hallucinated / self.factual if self.factual else None
+        """Hallucinated / judged factual sentences in [0, 1], lower is better; None when none is factual, or more than
+        half of the sentences failed.
+        """
+        return self.hallucinated / self.factual if self.factual and self.failed <= MOST_FAILED else None
+
+    @property
+    def failed(self) -> float:
+        """Share of the sentences whose judgement failed, in [0, 1]."""
+        return self.reasons["failed"] / max(1, self.sentences)
 
     @property
     def coverage(self) -> float | None:

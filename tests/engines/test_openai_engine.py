@@ -248,6 +248,24 @@ def test_refused_logprobs_are_left_out():
     assert [body.get("logprobs") for body in server.requests] == [True, None, None, None]
 
 
+def test_models_that_draw_their_own_way_are_asked(caplog):
+    refusals = {
+        "temperature": "Unsupported value: 'temperature' does not support 0.5 with this model.",
+        "top_p": "Unsupported parameter: 'top_p' is not supported with this model.",
+    }
+
+    def script(body):
+        return next((error(400, text) for name, text in refusals.items() if name in body), echo(body))
+
+    with serving(script) as server:
+        results = engine(server, concurrency=1).chat(CHATS[:3], Sampling(temperature=0.5))
+        assert len(server.requests) == 5
+    assert [(result.text, result.ignored) for result in results] == [(f"q{n}!", ("temperature",)) for n in range(3)]
+    assert "it refuses the option" in caplog.text
+    with serving(lambda body: error(400, "temperature must be at most 1")) as server:  # a value, not the option
+        assert "must be at most 1" in str(engine(server).chat(CHATS[:1])[0].error)
+
+
 def test_event_loops_and_errors_of_the_caller():
     async def notebook(e):
         return e.chat(CHATS)

@@ -1,7 +1,9 @@
 """The transformers engine on a tiny checkpoint, against plain forward passes without padding or cache."""
 
 import inspect
+import json
 import math
+import shutil
 from collections import Counter
 
 import pytest
@@ -54,6 +56,27 @@ def greedy(engine, chat, steps):
         if token == engine.tokenizer.eos_token_id:
             break
     return new, logprobs
+
+
+def test_code_of_a_checkpoint_runs_only_where_asked(folder, engine, tmp_path, monkeypatch):
+    """A folder as InternLM2's: model and configuration are Python files in it."""
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
+    monkeypatch.syspath_prepend(str(tmp_path / "modules"))
+    own = shutil.copytree(folder, tmp_path / "own")
+    config = json.loads((own / "config.json").read_text())
+    auto = {"AutoConfig": "own.OwnConfig", "AutoModelForCausalLM": "own.OwnModel"}
+    (own / "config.json").write_text(json.dumps({**config, "model_type": "own", "auto_map": auto}))
+    code = "from transformers import LlamaConfig, LlamaForCausalLM\n"
+    code += "class OwnConfig(LlamaConfig):\n    model_type = 'own'\n"
+    (own / "own.py").write_text(f"{code}\nclass OwnModel(LlamaForCausalLM):\n    config_class = OwnConfig\n")
+    with pytest.raises(ValueError, match=r"read its \.py files, then give --trust-remote-code"):
+        load_engine(f"transformers:{own}", device="cpu")
+    trusted = load_engine(f"transformers:{own}", device="cpu", trust_remote_code=True)
+    assert type(trusted.model).__name__ == "OwnModel"
+    assert trusted.chat(CHATS[:1])[0].text == engine.chat(CHATS[:1])[0].text
+    (own / "own.py").write_text("import no_such_package\n" + code)
+    with pytest.raises(ImportError, match=r"no_such_package.*hallucination-toolkit\[internlm\]"):
+        load_engine(f"transformers:{own}", device="cpu", trust_remote_code=True)
 
 
 def test_greedy_batch_equals_the_plain_loop(engine):

@@ -32,6 +32,12 @@ def faults(source):
         if isinstance(node, ast.Import | ast.ImportFrom):
             names = [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or ""]
             found += [f"imports {name}" for name in names if name.split(".")[0] in UNPICKLING]
+        if isinstance(node, ast.FunctionDef):  # a switch that is handed through must be off unless it is given
+            off = {a.arg: d for a, d in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)}
+            switch = off.get("trust_remote_code", ast.Constant(False))
+            placed = "trust_remote_code" in {a.arg for a in (*node.args.posonlyargs, *node.args.args)}
+            if placed or not isinstance(switch, ast.Constant) or switch.value is not False:
+                found.append(f"{node.name} runs code of a checkpoint by default")
         if not isinstance(node, ast.Call):
             continue
         name = dotted(node.func)
@@ -50,7 +56,7 @@ def faults(source):
             loader = str(values.get("Loader"))
             if loader not in ("yaml.SafeLoader", "yaml.CSafeLoader", "_Loader"):
                 found.append(f"{name} without a safe loader")
-        if values.get("trust_remote_code", False) is not False:
+        if values.get("trust_remote_code", False) not in (False, "trust_remote_code"):
             found.append(f"{name} runs code of a checkpoint")
         if name.endswith(".from_pretrained") and name.startswith(MODELS) and values.get("use_safetensors") is not True:
             found.append(f"{name} takes weights that are no safetensors")
@@ -87,6 +93,9 @@ def test_a_recipe_runs_no_code(text, tmp_path):
     ("AutoModel.from_pretrained(x)", "no safetensors"),
     ("AutoTokenizer.from_pretrained(x, trust_remote_code=True)", "runs code"),
     ("AutoTokenizer.from_pretrained(x, trust_remote_code=args.trust)", "runs code"),
+    ("def f(*, trust_remote_code=True): pass", "by default"),
+    ("def f(*, trust_remote_code): pass", "by default"),
+    ("def f(trust_remote_code=False): pass", "by default"),
 ])  # fmt: skip
 def test_faults_are_seen(source, fault):
     assert fault in " ".join(faults(source))

@@ -3,6 +3,7 @@
 import random
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -20,6 +21,7 @@ from annotators.evaluation.anah import (
     read_anah,
     split_rows,
     splittings,
+    units,
 )
 from mitigate.labels import check_labelled
 from tests.helpers.anah_fixture import TOPICS, made_topics, write_topics
@@ -60,16 +62,42 @@ def test_the_fixture_flattened() -> None:
     ]  # fmt: skip
 
 
-def test_other_splits_are_tried_where_ours_misfits() -> None:
+def one_answer(answer: str, annotations: list[str], language: str = "en") -> tuple[list[str], Any]:
+    """The sentences that the annotations of one answer are aligned to, and the report."""
+    own = {"GPT3.5_answers_D": [answer], "human_GPT3.5_answers_D_ann": [annotations], "InternLM_answers": []}
+    rows, report = flatten([{**TOPICS[0], "selected_questions": ["?q"], "language": language, **own}])
+    return [row["sentence"] for row in rows], report
+
+
+def test_other_splits_are_tried_where_the_first_misfit() -> None:
     answer = 'It is old. He said "Go. Now. Run." and left.\nThe end.'
-    counts = [len(spans) for spans in splittings(answer)]
-    assert len(set(counts)) > 1
-    annotations = ["<Hallucination> Unverifiable"] * counts[1]
-    topic = {**TOPICS[0], "selected_questions": ["?q"], "GPT3.5_answers_D": [answer], "InternLM_answers": [],
-             "human_GPT3.5_answers_D_ann": [annotations], "human_InternLM_answers_ann": []}  # fmt: skip
-    rows, report = flatten([topic])
-    assert len(rows) == counts[1]
-    assert not report.left_out
+    for how, spans in splittings(answer, "en").items():
+        rows, report = one_answer(answer, ["<Hallucination> Unverifiable"] * len(spans))
+        assert len(rows) == len(spans)
+        assert list(report.aligned) == [how] or len(splittings(answer, "en")[next(iter(report.aligned))]) == len(spans)
+
+
+def test_units_are_those_that_were_annotated() -> None:
+    for text, language in (
+        ("It is old;| it opened in May. 1931 by J. K. Orm.| Why?|\n1. A:\nyes; \n| 2. B et al. say so", "en"),
+        ("桥很旧；|建于1568年：\n由陈远设计。|“好！|”他说 a.b; c", "zh"),
+    ):
+        answer = text.replace("|", "")
+        assert [answer[a:b] for a, b in units(answer, language)] == [piece.strip() for piece in text.split("|")]
+    rows, report = one_answer("It is old; it opened in 1931.", ["<Hallucination> Unverifiable"] * 2)
+    assert (rows, report.aligned) == (["It is old;", "it opened in 1931."], {"ANAH's units": 1})
+
+
+def test_named_sentences_go_before_any_split() -> None:
+    answer = "你好。桥建于1568年，由陈远设计。他是北方人。"
+    names = ["桥建于1568年", "由陈远设计", "他是北方人。"]
+    rows, report = one_answer(answer, [f"‹要点>{name}\n‹幻觉>无" for name in names], "zh")
+    assert (rows, report.aligned) == (names, {"the sentences that are named": 1})
+    assert "(answers aligned by the sentences that are named: 1)" in str(report)
+    # Named in part: ANAH's units and lines are two each; the name says which.
+    answer = "他说：\n好。他走了。"
+    rows, report = one_answer(answer, ["<要点>他说：\n<幻觉>无", "<幻觉>无"], "zh")
+    assert (rows, report.aligned) == (["他说：", "好。他走了。"], {"lines": 1})
 
 
 def test_rows_of_another_shape_are_counted() -> None:

@@ -14,13 +14,10 @@ from annotators.evaluation import metrics
 from annotators.evaluation.anah import flatten
 from annotators.evaluation.evaluate import compare, evaluate, labelled, predict
 from annotators.evaluation.texts import bert_scores, gold_text, ngram_precision, predicted_text, rouge_l, text_figures
-from annotators.generative.annotator import NO_DOCUMENT
 from annotators.generative.tagged import parse_tagged
 from mitigate.cli.evaluate import prompt_options
 from mitigate.cli.main import main
 from tests.helpers.anah_fixture import TOPICS, write_topics
-from tests.helpers.annotator_server import annotating, correct
-from tests.helpers.generative_cases import annotator
 from tests.helpers.jsonl import read_rows
 
 ROWS, _ = flatten(TOPICS)
@@ -103,6 +100,18 @@ def test_gold_and_predicted_texts_are_the_same_annotation() -> None:
     assert gold_text({**bare, "label": "no_fact"}) == "<No Fact>"
     corrected = {**bare, "label": "contradictory", "sentence": "It has 30 locks.", "correction": "It has 17 locks."}
     assert parse_tagged(str(gold_text(corrected))).corrections == (("30", "17"),)
+
+
+def test_misquoted_fragments_lower_every_figure() -> None:
+    reference, words = "The tower of 1889 is 330 metres high.", "the tower of 1899 is 331 metres high"
+    row = {"label": "supported", "sentence": "s", "reference": reference, "fragments": [reference], "lang": "en"}
+    located = Fragment(reference, 0, len(reference), 0.9, written=words)
+    judged = SentenceAnnotation("s", 0, 1, "checked", "supported", None, (located,))
+    found = text_figures([row], [judged])
+    # 3-grams of eight words: "the tower of" alone is in the reference; no 4-gram is.
+    assert (found["fragment_precision_3"], found["fragment_precision_4"]) == (pytest.approx(1 / 6), 0)
+    # 10 of 12 words of "reference the tower of 1889 is 330 metres high hallucination none" (11 each): 9 are common
+    assert found["rouge_l"] == pytest.approx(9 / 11)
 
 
 def test_text_figures_overall_by_language_and_split() -> None:
@@ -191,6 +200,9 @@ def test_the_command_writes_everything(data, tmp_path, monkeypatch, capsys):
     assert len(rows) == 27
     assert {"gold", "label", "status", "scores", "split", "annotator"} <= set(rows[0])
     assert "parametric" not in rows[0]
+    assert main(["stats", "--agreement", str(said), str(data), "--resamples", "0", "--json"]) == 0
+    agreed = json.loads(capsys.readouterr().out)
+    assert [agreed[k]["value"] for k in ("type", "reference", "correction")] == [1, 1, 1]
     assert matrix.read_bytes().startswith(b"\x89PNG")
 
 
@@ -205,14 +217,6 @@ def test_without_reference_hides_it_and_marks_the_rows(data, tmp_path, monkeypat
     assert not any({"label", "fragments", "correction", "edits", "annotation"} & set(row) for row in blind.seen)
     assert json.loads((tmp_path / "f.json").read_text())["run"]["parametric"] is True
     assert all(row["parametric"] for row in read_rows(tmp_path / "s.jsonl"))
-
-
-def test_embedded_annotator_needs_a_reference() -> None:
-    from annotators import load_annotator
-
-    rows = labelled(ROWS[:3], ["f"] * 3, ["a", "b", "c"])
-    judged = predict(load_annotator("embedded"), rows, parametric=True)
-    assert {a.status for a in judged} == {"no_reference"}
 
 
 def test_compare_two(data, tmp_path, monkeypatch, capsys):
@@ -261,12 +265,3 @@ def test_wrong_usage(args: list[str], message: str, data: Path, capsys: pytest.C
         code = stop.code
     assert code == 2
     assert re.search(message, capsys.readouterr().err)
-
-
-def test_a_generative_annotator_is_asked_without_the_document() -> None:
-
-    with annotating(correct) as server:
-        annotator(server).predict([{**ROWS[0], "parametric": True}])
-        prompt = server.requests[0]["messages"][0]["content"]
-    assert NO_DOCUMENT["en"] in prompt
-    assert ROWS[0]["reference"] not in prompt

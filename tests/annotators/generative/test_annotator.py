@@ -7,6 +7,7 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from annotators.generative.annotator import GenerativeAnnotator
+from annotators.evaluation.texts import written_fragments
+from annotators.generative.annotator import NO_DOCUMENT, GenerativeAnnotator
 from annotators.generative.prompts import ORDERS, PROTOCOLS, built_in, names_of
 from engines import EngineError
 from engines.openai_engine import OpenAIEngine
@@ -101,21 +103,50 @@ def test_no_input_changes_the_frame_of_prompts(reference, question, sentence, te
 
 
 def test_unreadable_replies_are_asked_again_and_differently() -> None:
-    replies = iter(["nonsense", '<Hallucination> Contradictory <Correction> "zzz" to "y"', "<Hallucination> None"])
+    replies = iter(["nonsense", '<Hallucination> Contradictory <Correction> "zzz" to "y"', "<No Fact>"])
     with annotating(lambda body: next(replies)) as server:
         found = annotator(server, seed=5).predict([RED])[0]
-    assert (found.label, found.problems) == ("supported", ())
+    assert (found.label, found.problems) == ("no_fact", ())
     assert [body["temperature"] for body in server.requests] == [0.0, 0.7, 0.7]
     assert len({body.get("seed") for body in server.requests}) == 3
 
 
-def test_last_attempt_keeps_label_without_wrong_correction() -> None:
-    reply = '<Hallucination> Contradictory <Correction> "zzz" to "y"\n"red" to "blue"'
-    with annotating(lambda body: reply) as server:
+@pytest.mark.parametrize(("value", "problem", "kept"), [
+    ('"zzz" to "y"\n"red" to "blue"', "correction_not_in_sentence", [("red", "blue", 6, 9)]),
+    ('"red" to "blue". The document says so.', "bad_correction", []),
+])  # fmt: skip
+def test_last_attempt_keeps_label_without_wrong_correction(value: str, problem: str, kept: list[Any]) -> None:
+    with annotating(lambda body: f"<Hallucination> Contradictory <Correction> {value}") as server:
         found = annotator(server, max_retries=1).predict([RED])[0]
     assert len(server.requests) == 2
-    assert (found.label, found.problems) == ("contradictory", ("correction_not_in_sentence",))
-    assert [(e.source, e.target, e.start, e.end) for e in found.correction] == [("red", "blue", 6, 9)]
+    assert (found.label, found.problems) == ("contradictory", (problem,))
+    assert [(e.source, e.target, e.start, e.end) for e in found.correction] == kept
+
+
+TOWER = {"sentence": "It is 331 metres high.", "reference": "The tower of 1889 is 330 metres high. It is made of iron."}
+
+
+@pytest.mark.parametrize(
+    "points", ["", "I could not find anything", "It is made of green cheese.", "The tower of 1899 is 331 metres high."]
+)
+def test_supported_needs_evidence_in_the_reference(points: str) -> None:
+    def play(body: dict[str, Any]) -> str:
+        turns = {1: "<Facts Present>", 3: points, 5: "<No Hallucination>"}
+        return turns[len(body["messages"])] if turned else f"<Reference> {points}\n<Hallucination> None"
+
+    for turned in (False, True) if points else (False,):
+        options: dict[str, Any] = {"protocol": PROTOCOLS[turned], "max_retries": 1}
+        with annotating(play) as server:
+            failed = annotator(server, **options).predict([TOWER])[0]
+            assert len(server.requests) == (4 if turned else 2)  # the points, or all, were asked for again
+            by_option = annotator(server, without_evidence="unverifiable", **options).predict([TOWER])[0]
+            blind = annotator(server, **options).predict([{**TOWER, "parametric": True}])[0]
+            shown = [message["content"] for body in server.requests[-1:] for message in body["messages"][::2]]
+        assert NO_DOCUMENT["en"] in "".join(shown)
+        assert TOWER["reference"] not in "".join(shown)
+        assert (failed.status, failed.label, failed.problems) == ("failed", None, ("no_evidence",))
+        assert (by_option.label, by_option.scores, by_option.problems) == ("unverifiable", None, ("no_evidence",))
+        assert blind.label == "supported"
 
 
 def test_unreadable_replies_fail_with_every_reason() -> None:
@@ -131,9 +162,13 @@ def test_unreadable_replies_fail_with_every_reason() -> None:
 def test_fragments_missing_in_the_reference_are_marked() -> None:
     reply = "<Reference> The bridge opened 1931<SEP>It was painted green by its owner <Hallucination> None"
     with annotating(lambda body: reply) as server:
-        found = annotator(server).predict([{"sentence": "x", "reference": "The bridge opened in 1931."}])[0].to_dict()
-    assert [f["text"] for f in found["fragments"]] == ["The bridge opened in 1931"]
+        judged = annotator(server).predict([{"sentence": "x", "reference": "The bridge opened in 1931."}])[0]
+    found = judged.to_dict()
+    assert [(f["text"], f["written"]) for f in found["fragments"]] == [
+        ("The bridge opened in 1931", "The bridge opened 1931")
+    ]
     assert found["fragments"][0]["match"] == pytest.approx(2 * 22 / (22 + 25))
+    assert written_fragments(judged) == ["The bridge opened 1931", "It was painted green by its owner"]
     assert found["not_verbatim"] == ["It was painted green by its owner"]
 
 
@@ -255,13 +290,15 @@ def test_windows_of_sentences_and_of_the_answer() -> None:
 def test_the_second_pass_finds_what_the_window_lacked() -> None:
     """The model says "unverifiable" unless it is shown much, as if the first window had missed the evidence."""
 
-    def careful(body: dict[str, Any]) -> str:
-        return "<Hallucination> None" if len(input_of(body, "document") or "") > 600 else "<Hallucination> Unverifiable"
+    def careful(body: dict[str, Any], first: str) -> str:
+        found = "<Reference> The bridge opened in 1931. <Hallucination> None"
+        return found if len(input_of(body, "document") or "") > 600 else first
 
-    with annotating(careful) as server:
-        judge = annotator(server, Words(), window_tokens=80)
-        found = judge.predict([{"sentence": "The bridge opened in 1931.", "reference": LONG}])[0]
-        assert (found.label, len(server.requests)) == ("supported", 2)
+    for first, asked in (("<Hallucination> Unverifiable", 2), ("<Hallucination> None", 4)):
+        with annotating(partial(careful, first=first)) as server:
+            judge = annotator(server, Words(), window_tokens=80)
+            found = judge.predict([{"sentence": "The bridge opened in 1931.", "reference": LONG}])[0]
+            assert (found.label, len(server.requests)) == ("supported", asked)
 
     def breaks(body: dict[str, Any]) -> str:
         return "" if len(input_of(body, "document") or "") > 600 else "<Hallucination> Unverifiable"

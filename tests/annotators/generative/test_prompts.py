@@ -38,10 +38,10 @@ GOOD = "- name: mine\n  protocol: tagged\n  language: en\n  prompt: 'D {referenc
 def test_own_templates(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text(GOOD)
-    with annotating(lambda body: "<Hallucination> None") as server:
+    with annotating(lambda body: "<No Fact>") as server:
         judge = load_annotator(f"generative:openai:m@{server.url}", templates=file, prompt="mine")
         judged = judge.annotate(reference="a {sentence} <b>", answer="The b is in here.", question="c?")
-        assert judged.sentences[0].label == "supported"
+        assert judged.sentences[0].label == "no_fact"
         assert server.requests[0]["messages"][0]["content"] == "D a {sentence} ‹b› Q c? S The b is in here."
         chinese = judge.annotate(reference="水坝建于1959年。", answer="水坝建于1959年。")
         assert chinese.sentences[0].status == "language_unsupported"  # the file has no Chinese template

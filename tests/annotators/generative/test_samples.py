@@ -48,6 +48,8 @@ def test_annotation_samples_read_back_as_gold() -> None:
             assert list(found.fragments) == row["fragments"]
     zh = [s for row, s in zip(ROWS, samples, strict=True) if row["lang"] == "zh"]
     assert all("<幻觉>" in reply(s) or reply(s) == "<无事实>" for s in zh)
+    bare = [{**ROWS[0], "fragments": []}, {**ROWS[0], "label": "unsupported"}]  # no verdict that would be taken
+    assert annotation_samples(bare, ["plain"], WINDOWS) == []
 
 
 def test_several_wordings_are_all_used() -> None:
@@ -81,7 +83,7 @@ def test_gold_fragment_outside_the_window_widens_it() -> None:
              "red blue green old new big small grey tall wide low high dry wet far near".split()]  # fmt: skip
     gold = "Its keeper was Hanna Vale."
     row = {"sentence": "The red mill ground corn for the town.", "reference": "\n".join([*lines, gold, *lines]),
-           "question": "", "label": "supported", "fragments": [gold], "lang": "en"}  # fmt: skip
+           "question": "", "label": "unverifiable", "fragments": [gold], "lang": "en"}  # fmt: skip
     narrow = annotation_samples([{**row, "fragments": []}], ["plain"], Windows("sentence", 40, Counter))
     wide = annotation_samples([row], ["plain"], Windows("sentence", 40, Counter))
     assert gold not in user(narrow[0])

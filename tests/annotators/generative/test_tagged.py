@@ -99,9 +99,10 @@ def test_readable(reply: str, expected: tuple[object, ...]) -> None:
     ("<No Fact> <Hallucination> None", "repeated_type"),
     ('<Hallucination> None <Correction> "a" to "b"', "contradicts_itself"),
     ('<No Fact> <Correction> "a" to "b"', "contradicts_itself"),
-    ("<Hallucination> Contradictory <Correction> a to b", "bad_correction"),
-    ('<Hallucination> Contradictory <Correction> "a" to "b" to "c"', "bad_correction"),
-    ('<Hallucination> Contradictory <Correction> "a" to "b" is better', "bad_correction"),
+    ("<Hallucination> None <Correction> nothing to mend", "contradicts_itself"),
+    ("<Reference> x <Hallucination> None\nHowever, 300 contradicts 330.", "contradicts_itself"),
+    ("It is not supported.\n<Reference> x\n<Hallucination> None", "contradicts_itself"),
+    ("<参考>甲<幻觉>无\n但是与原文矛盾。", "contradicts_itself"),
     ("It would be wrong to write <No Fact>", "within_words"),
     ("It is not <Hallucination> Contradictory", "within_words"),
     ("<No Fact> would be wrong", "within_words"),
@@ -110,6 +111,13 @@ def test_readable(reply: str, expected: tuple[object, ...]) -> None:
 def test_unreadable(reply: str, name: str) -> None:
     assert read(reply) == name
     assert name in FAILURES
+
+
+@pytest.mark.parametrize("value", ["a to b", '"a" to "b" to "c"', '"a" to "b" is better', '"a" to "b". It says so.'])
+def test_unreadable_corrections_leave_the_label(value: str) -> None:
+    found = parse_tagged(f"<Reference> x <Hallucination> Contradictory <Correction> {value}")
+    assert (found.label, found.fragments, found.corrections) == ("contradictory", ("x",), ())
+    assert found.problems == ("bad_correction",)
 
 
 def test_copied_tag_is_not_the_models() -> None:

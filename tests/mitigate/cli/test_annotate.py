@@ -290,11 +290,29 @@ def test_failed_sentences_stay_in_their_record(bridges: Path, capsys) -> None:
         return completion("no idea") if "pretty" in body["messages"][0]["content"] else correct(body)
 
     with annotating(script) as server:
-        assert main(by_llm(bridges, server.url, "--max-retries", "0", "--html", str(bridges.with_name("p.html")))) == 0
-    assert "mitigate: problems with replies, by sentence: no_tags 6" in capsys.readouterr().err
+        args = by_llm(bridges, server.url, "--max-retries", "0", "--html", str(bridges.with_name("p.html")))
+        assert main([*args, "--max-failed", "0.25"]) == 0  # one of four sentences of each record
+        assert main(args) == 1  # more than a tenth, unless another share is given
+    told = capsys.readouterr().err
+    assert "mitigate: problems with replies, by sentence: no_tags 6" in told
+    assert "the judgement of 25% of the sentences failed, more than --max-failed 0.1" in told
     last = [row["sentences"][-1] for row in rows_of(bridges)]
     assert {(s["status"], s["label"], s["problems"][0]) for s in last} == {("failed", None, "no_tags")}
     assert "It is pretty" in bridges.with_name("p.html").read_text()
+
+
+def test_few_judged_sentences_are_no_rate(bridges: Path, capsys) -> None:
+    """A server that answers for one sentence of four only."""
+
+    def script(body: dict[str, Any]) -> Reply | str:
+        return correct(body) if "opened" in body["messages"][0]["content"].partition("<sentence>")[2] else error(400)
+
+    with annotating(script) as server:
+        assert main([*by_llm(bridges, server.url), "--json"]) == 1
+    row = rows_of(bridges)[0]
+    assert (row["hallucination_rate"], row["coverage"]) == (None, 0.25)
+    figures = json.loads(capsys.readouterr().out)
+    assert (figures["hallucination_rate"], figures["interval"], figures["coverage"]) == (None, None, 0.25)
 
 
 def test_a_dying_server_keeps_what_is_done(bridges: Path, capsys) -> None:

@@ -8,6 +8,8 @@ import pytest
 from annotators.evaluation.splits import assign_folds
 from mitigate.cli.main import main
 from mitigate.labels import read_labelled
+from tests.helpers.annotator_server import annotating, correct
+from tests.helpers.engines_server import error
 from tests.helpers.evaluation_cases import FOUR_WAY, TWO_WAY, StandIn, labelled_row, linked_data
 from tests.helpers.jsonl import read_rows, write_rows
 
@@ -73,6 +75,32 @@ def test_command_says_over_what_it_computed_the_folds(tmp_path, stand_in, capsys
     captured = capsys.readouterr()
     assert json.loads(captured.out)["overall"]["n"] == len(expected)
     assert f"fold train: {len(expected)} of 41 rows; folds computed over 3 files of" in captured.err
+
+
+def test_a_paid_run_goes_on_and_tells_failures(tmp_path, capsys):
+    """The server dies in the middle: the same command asks for the rest only. One that refuses everything is no run."""
+    reference = "The bridge opened in 1931."
+    rows = [{"sentence": f"It was {n} then.", "reference": reference, "label": "unverifiable"} for n in range(6)]
+    data, asked = write_rows(tmp_path / "one.jsonl", rows), []
+
+    def script(body):
+        asked.append(body["messages"])
+        return error(401, "key expired") if len(asked) == 4 else correct(body)
+
+    with annotating(script) as server:
+        name = f"generative:openai:m@{server.url}"
+        args = ["--input", data, "--annotator", name, "--prompt", "brief", "--output", tmp_path / "m.json"]
+        assert _run(*args, "--concurrency", 1, "--seed", 5) == 1
+        assert _run(*args, "--concurrency", 1, "--seed", 5) == 0
+    assert len(asked) == 7
+    result = json.loads((tmp_path / "m.json").read_text())
+    assert result["overall"]["accuracy"] == 1
+    assert "--prompt brief --concurrency 1" in result["run"]["command"]
+    with annotating(lambda body: error(400)) as server:
+        assert _run("--input", data, "--annotator", f"generative:openai:m@{server.url}", "--json") == 1
+    captured = capsys.readouterr()
+    assert json.loads(captured.out.splitlines()[-1])["overall"]["coverage"] == 0
+    assert "the judgement of 100% of the sentences failed" in captured.err
 
 
 def test_limit_draws_rows_by_seed(tmp_path, stand_in):

@@ -9,13 +9,18 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from mitigate.recipes.config import recipes_folder
+from mitigate.recipes.trainer import save_merged
 from tests.helpers.grpo_common import config, tiny_model
+from tests.helpers.jsonl import write_rows
+from tests.helpers.tiny_models import decoder, save_decoder, tokenizer
 
 ROOT = Path(__file__).parents[3]
 FOLDER = recipes_folder() / "accelerate"
@@ -29,10 +34,15 @@ def run(
     command: list[str], directory: Path, *arguments: str, seconds: int = 280, **environment: str
 ) -> list[dict[str, Any]]:
     """What `tests.helpers.launched_step` kept, by rank; within so many seconds."""
+    directory.mkdir()
+    finish([*command, "-m", "tests.helpers.launched_step", str(directory), *arguments], seconds, environment)
+    return [torch.load(path, weights_only=True) for path in sorted(directory.glob("rank*.pt"))]
+
+
+def finish(command: list[str], seconds: int, environment: dict[str, str]) -> None:
+    """Run a command that has to succeed within so many seconds."""
     env = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT),
            "PYTHONWARNINGS": "ignore", **environment}  # fmt: skip
-    directory.mkdir()
-    command = [*command, "-m", "tests.helpers.launched_step", str(directory), *arguments]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, cwd=ROOT, env=env, stdout=pipe, stderr=pipe, text=True) as process:
         try:
@@ -41,7 +51,6 @@ def run(
             process.terminate()  # which a launcher passes on to what it started, and kill() is not
             raise
     assert process.returncode == 0, said[-3000:]
-    return [torch.load(path, weights_only=True) for path in sorted(directory.glob("rank*.pt"))]
 
 
 @pytest.fixture(scope="module")
@@ -164,3 +173,60 @@ def test_zero_trains_as_plain_does(stage, tmp_path, plain, compiled):
         assert zero["policy_divided"] > 0
         assert zero["judge_divided"] == 0
         assert zero["judge_label"] == "supported"
+
+
+class Divided:
+    """Stands in for a trainer under ZeRO-3 by its launcher: parameters above DeepSpeed's threshold are empty here."""
+
+    def __init__(self, model: Any, plugins: dict[str, Any], gathers: bool = True) -> None:
+        self.whole = {name: tensor.clone() for name, tensor in model.state_dict().items()} if gathers else {}
+        for parameter in model.parameters():
+            if parameter.numel() > 100_000:
+                parameter.data = torch.empty(0)
+        self.model = model
+        plain = {"unwrap_model": lambda model: model, "wait_for_everyone": lambda: None}
+        self.accelerator = SimpleNamespace(state=SimpleNamespace(**plugins), **plain)
+
+    def is_world_process_zero(self) -> bool:
+        return True
+
+    def save_model(self, folder: str) -> None:
+        if self.whole:
+            self.model.save_pretrained(folder, state_dict=self.whole)
+
+
+@pytest.mark.parametrize("plugins", [{"deepspeed_plugin": SimpleNamespace(zero_stage=3)}, {"fsdp_plugin": object()}])
+def test_divided_weights_are_saved_whole(plugins, tmp_path):
+    model = decoder("opt", vocab_size=4000)
+    whole = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    assert save_merged(Divided(model, plugins), tokenizer(), tmp_path / "model") is None
+    saved = load_file(tmp_path / "model" / "model.safetensors")
+    assert saved["model.decoder.embed_tokens.weight"].shape == (4000, 32)
+    assert all(tensor.equal(whole[name]) for name, tensor in saved.items())
+    (tmp_path / "none").mkdir()
+    with pytest.raises(RuntimeError, match="use zero3_save_16bit_model: true"):
+        save_merged(Divided(model, plugins, gathers=False), tokenizer(), tmp_path / "none")
+
+
+@needs_deepspeed
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_sft_under_zero3_saves_whole_weights(tmp_path, compiled):
+    """As `accelerate launch … -m mitigate.cli run sft` with parameters above the threshold."""
+    base = save_decoder(tmp_path / "base", "opt", vocab_size=4000)
+    names = {"one": "otto", "two": "anna", "three": "anna"}
+    rows = [{"id": str(i), "question": f"Who made {i}?", "answers": [{"text": "otto"}, {"text": "anna"}],
+             "reference_answers": names} for i in range(30)]  # fmt: skip
+    data, path = write_rows(tmp_path / "data.jsonl", rows), tmp_path / "sft.yaml"
+    training = "{epochs: 1, batch_size: 8, learning_rate: 0.01, max_steps: 2, max_tokens: 64}"
+    path.write_text(
+        f"task: sft\nabout: a\nhardware: h\nmodel: {base}\ndata: {data}\nbaseline: one\nform: plain\n"
+        "answer_tokens: 4\nscoring: {similarity: rouge-l, penalty: false, embedding: tfidf}\n"
+        f"training: {training}\n"
+    )
+    command = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(FOLDER / "zero3.yaml")]
+    command += [*ONE_CPU, "-m", "mitigate.cli", "run", str(path), "--output", str(tmp_path / "run")]
+    finish(command, 1000, {"TORCH_EXTENSIONS_DIR": compiled})
+    before, after = load_file(base / "model.safetensors"), load_file(tmp_path / "run" / "model" / "model.safetensors")
+    assert {name: tensor.shape for name, tensor in after.items()} == {k: v.shape for k, v in before.items()}
+    assert max(float((after[k].float() - v).abs().max()) for k, v in before.items()) > 1e-3

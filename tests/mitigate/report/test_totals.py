@@ -22,6 +22,13 @@ def test_totals_count_judged_and_unchecked_sentences() -> None:
     totals = totals_of([record_of("n-"), record_of("")])
     assert (totals.rate, totals.interval, interval_text(totals)) == (None, None, "")
     assert rate_line(totals) == "not known: no factual sentence was judged"
+    lost = {"label": None, "status": "failed"}
+    one = {"annotator": {}, "sentences": [{"label": "supported", "status": "checked"}, lost]}
+    totals.add(one)  # 1 of 4 sentences failed
+    assert totals.rate == 0
+    totals.add({**one, "sentences": [lost] * 3})  # 4 of 7
+    assert (totals.rate, totals.interval) == (None, None)
+    assert rate_line(totals) == "not known: the judgement of 57 % of the sentences failed"
 
 
 def test_interval_by_hand() -> None:
