@@ -1,14 +1,16 @@
-"""What selection and demonstrations gain on labelled data, without an LLM at hand.
+"""What selection and demonstrations gain on labelled data, and what a real model's answers gain at inference.
 
     python -m benchmarks.mitigation --data ../shared/data [--only selection icl]
+    make run && python -m benchmarks.mitigation --run out/answers
 
 Selection: the share of true answers among those picked. Demonstrations: how true the answers are that FEWL and the
 single-reference baseline would show to a model. Labels judge choices only. Fine-tuning on picks is measured by
-benchmarks/label_free_sft.py.
+benchmarks/label_free_sft.py. A run of recipes/inference/example.yaml has SmolLM2's first, chosen and given answers.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from annotators import load_annotator
-from benchmarks.common import Row, mean_row, parser, save
+from benchmarks.common import Row, mean_row, parser, row, save
 from benchmarks.fewl import (
     CHALE_KINDS,
     EQ4,
@@ -197,6 +199,30 @@ def icl(data: Path, encode: Encode) -> list[Row]:
     return shown
 
 
+def answers_of_run(folder: Path) -> tuple[list[Row], str]:
+    """Rows of a complete run of the recipe `inference`, and who answered and judged."""
+    done = json.loads((folder / "done.json").read_text(encoding="utf-8"))
+    with (folder / "results.jsonl").open(encoding="utf-8") as lines:
+        judge = json.loads(next(lines))["annotator"]
+    shown = []
+    for stage in ("first", "chosen", "given"):
+        one = done[stage]
+        limits = one["interval"] and [100 * limit for limit in one["interval"]]
+        kinds = "{hallucinated}; supported {supported}, not sure {unsure}".format(**one)
+        shown.append(
+            row(f"SmolLM2, {stage} answers, hallucinated ({kinds})", one["factual"], 100 * one["rate"], limits, "%")
+        )
+    for name, what, scale, unit in (
+        ("rate", "hallucinated", 100, "%"),
+        ("in_document", "content words in the document", 100, "%"),
+        ("words", "words", 1, ""),
+    ):
+        one = done["difference"][name]
+        limits = [scale * one["low"], scale * one["high"]]
+        shown.append(row(f"given − first: {what}", done["questions"], scale * one["difference"], limits, unit))
+    return shown, f"Annotator {judge['name']} {judge['fingerprint']} judged and chose; {done['abstained']} abstained."
+
+
 PARTS = {"selection": selection, "icl": icl}
 SHOWN = ("picked by FEWL without penalty", "picked at random", "picked by the", "cosine, FEWL without penalty")
 
@@ -205,7 +231,12 @@ def main() -> None:
     """Measure and write the page."""
     made = parser(__doc__)
     made.add_argument("--only", nargs="*", choices=PARTS, default=list(PARTS))
+    made.add_argument("--run", type=Path, help="folder of a run of inference/example, measured instead")
     args = made.parse_args()
+    if args.run:
+        rows, about = answers_of_run(args.run)
+        save("mitigation", "mitigation", rows, about=about, part="answers")
+        return
     encode = english_encoder()
     found = {name: PARTS[name](args.data, encode) for name in args.only}
     rows = [one for some in found.values() for one in some if any(part in one["what"] for part in SHOWN)]

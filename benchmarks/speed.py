@@ -101,7 +101,7 @@ def splitting(data: Any, rounds: int) -> list[Row]:
 
 
 def generation(questions: int, samples: int, tokens: int, rounds: int) -> list[Row]:
-    """SmolLM2 by the engine and by plain ``generate``, in bfloat16 where the CPU has it, the same prompts and weights."""
+    """SmolLM2 by the engine and by plain ``generate``, the same prompts and weights, in the same precision."""
     from engines import Sampling, load_engine
     from engines.checkpoint import prompt_ids
 
@@ -134,12 +134,9 @@ def generation(questions: int, samples: int, tokens: int, rounds: int) -> list[R
     seconds = in_turns({"engine": by_engine, "plain": plain}, rounds)
     print(seconds, said, flush=True)
     speed = {name: said[name] / sum(seconds[name]) for name in said}
+    what = f"SmolLM2, {samples} samples of each of {questions} prompts ({engine.identity['dtype']})"
     return [
-        row(
-            f"SmolLM2, {samples} samples of each of {questions} prompts ({engine.identity['dtype']}): tokens a CPU-second",
-            said["engine"],
-            speed["engine"],
-        ),  # fmt: skip
+        row(f"{what}: tokens a CPU-second", said["engine"], speed["engine"]),
         row("the same by plain generate, one by one", said["plain"], speed["plain"]),
         row("times as fast as plain generate", sum(said.values()), speed["engine"] / speed["plain"]),
     ]
