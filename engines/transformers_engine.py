@@ -134,7 +134,7 @@ class TransformersEngine:
 
     ``model`` is a folder or hub id of a safetensors checkpoint with a chat template; ``device`` None takes cuda where
     there is one; ``dtype`` "auto" is bfloat16 where the hardware has it, else float32. A batch has at most
-    ``batch_tokens`` (rows × (longest prompt + new tokens)), None is 32,768 on cuda and 8,192 elsewhere; one too large
+    ``batch_tokens`` (rows × (longest prompt + new tokens)), None is 32,768 on cuda and 16,384 elsewhere; one too large
     for the GPU's memory is halved.
 
     Raises:
@@ -155,7 +155,7 @@ class TransformersEngine:
         cuda = self.device.type == "cuda"
         half = dtype == "bfloat16" or (dtype == "auto" and (cuda or cpu_has_bfloat16()))
         self.dtype = torch.bfloat16 if half else torch.float32
-        self.batch_tokens = batch_tokens or (32_768 if cuda else 8_192)
+        self.batch_tokens = batch_tokens or (32_768 if cuda else 16_384)
         self.tokenizer: Any = AutoTokenizer.from_pretrained(where, trust_remote_code=False)
         if not self.tokenizer.chat_template:
             raise ValueError(

@@ -131,6 +131,31 @@ def test_ended_rows_leave_the_batch(folder, engine, calls):
         assert [t.logprob for t in one.logprobs] == pytest.approx([t.logprob for t in other.logprobs], abs=1e-4)
 
 
+def test_model_without_rows_to_select_runs_whole(tmp_path):
+    """Mamba keeps a state instead of keys and values."""
+    engines = [
+        TransformersEngine(str(_mamba(tmp_path)), device="cpu", dtype="float32", batch_tokens=n) for n in (1, 4096)
+    ]
+    assert not any(engine._selects for engine in engines)
+    sampling = Sampling(max_tokens=24, temperature=1.0, n=3, seed=2, stop=("a",))
+    alone, together = ([result.texts for result in engine.chat(CHATS, sampling)] for engine in engines)
+    assert together == alone
+    assert len({text for texts in together for text in texts}) > 10
+
+
+def _mamba(folder):
+    from transformers import MambaConfig, MambaForCausalLM
+
+    tokenizer = TransformersEngine(str(build_tiny_chat(folder)), device="cpu").tokenizer
+    torch.manual_seed(0)
+    config = MambaConfig(
+        vocab_size=len(tokenizer), hidden_size=32, state_size=4, num_hidden_layers=2, initializer_range=0.3,
+        pad_token_id=tokenizer.pad_token_id, eos_token_id=tokenizer.eos_token_id, bos_token_id=None,
+    )  # fmt: skip
+    MambaForCausalLM(config).save_pretrained(folder)
+    return folder
+
+
 def test_seed_fixes_the_draws(engine):
     def draw(seed):
         sampling = Sampling(max_tokens=24, temperature=1.0, n=3, seed=seed)
