@@ -161,14 +161,11 @@ def chosen_rows(name: str, records: Sequence[Row], ways: Mapping[str, Callable[[
 def icl(data: Path, encode: Encode) -> list[Row]:
     """How true the demonstrations are: FEWL's picks and the baseline's, where the two pick different answers."""
     gold = [
-        {
-            **r,
-            "id": str(i),
-            "answers": [{**a, "label": k == "non_hallu"} for a, k in zip(r["answers"], CHALE_KINDS, strict=True)],
-            "reference_answers": {f"gold {j}": text for j, text in enumerate(r["reference_answers"]["gold"])},
-        }
+        {**r, "id": str(i),
+         "answers": [{**a, "label": k == "non_hallu"} for a, k in zip(r["answers"], CHALE_KINDS, strict=True)],
+         "reference_answers": {f"gold {j}": text for j, text in enumerate(r["reference_answers"]["gold"])}}
         for i, r in enumerate(chale(data))
-    ]
+    ]  # fmt: skip
     official = []
     for r in by_model(truthfulqa(data), THREE):
         answers = [{**a, "label": a["kind"] != "incorrect"} for a in r["answers"] if a["kind"] != "labelled"]
@@ -182,15 +179,10 @@ def icl(data: Path, encode: Encode) -> list[Row]:
             for called, options in (("without penalty", NO_PENALTY), ("Eq. 6", EQ6), ("literal Eq. 4", EQ4)):
                 pool = candidate_pool(usable, picked(fewl_scores(usable, similarity, encode, options)), base)
                 asked = demonstrations([r["question"] for r in usable], pool, encode, 5)
-                true = {
-                    side: np.array(
-                        [
-                            np.mean([label[n.example.id, getattr(n.example, side)] for n in some]) if some else np.nan
-                            for some in asked
-                        ]
-                    )
-                    for side in ("fewl", "baseline")
-                }
+                true = {}
+                for side in ("fewl", "baseline"):
+                    found = ([label[n.example.id, getattr(n.example, side)] for n in some] for some in asked)
+                    true[side] = np.array([np.mean(labels) if labels else np.nan for labels in found])
                 where = f"{name} demonstrations, {sim_name}, FEWL {called} (pool {len(pool)})"
                 shown += [
                     mean_row(f"{where}: true", true["fewl"], unit="%"),
@@ -199,28 +191,19 @@ def icl(data: Path, encode: Encode) -> list[Row]:
     return shown
 
 
-def answers_of_run(folder: Path) -> tuple[list[Row], str]:
-    """Rows of a complete run of the recipe `inference`, and who answered and judged."""
+def answers_of_run(folder: Path) -> list[Row]:
+    """Rows of a complete run of the recipe `inference`."""
     done = json.loads((folder / "done.json").read_text(encoding="utf-8"))
-    with (folder / "results.jsonl").open(encoding="utf-8") as lines:
-        judge = json.loads(next(lines))["annotator"]
     shown = []
-    for stage in ("first", "chosen", "given"):
+    for stage in ("first", "given"):
         one = done[stage]
+        name = "SmolLM2, {} answers, hallucinated ({hallucinated}; supported {supported}, not sure {unsure})"
         limits = one["interval"] and [100 * limit for limit in one["interval"]]
-        kinds = "{hallucinated}; supported {supported}, not sure {unsure}".format(**one)
-        shown.append(
-            row(f"SmolLM2, {stage} answers, hallucinated ({kinds})", one["factual"], 100 * one["rate"], limits, "%")
-        )
-    for name, what, scale, unit in (
-        ("rate", "hallucinated", 100, "%"),
-        ("in_document", "content words in the document", 100, "%"),
-        ("words", "words", 1, ""),
-    ):
-        one = done["difference"][name]
-        limits = [scale * one["low"], scale * one["high"]]
-        shown.append(row(f"given − first: {what}", done["questions"], scale * one["difference"], limits, unit))
-    return shown, f"Annotator {judge['name']} {judge['fingerprint']} judged and chose; {done['abstained']} abstained."
+        shown.append(row(name.format(stage, **one), one["factual"], 100 * one["rate"], limits, "%"))
+    for key, what in (("rate", "hallucinated"), ("in_document", "content words in the document")):
+        value, *limits = (100 * done["difference"][key][name] for name in ("difference", "low", "high"))
+        shown.append(row(f"given − first: {what}", done["questions"], value, limits, "%"))
+    return shown
 
 
 PARTS = {"selection": selection, "icl": icl}
@@ -234,8 +217,7 @@ def main() -> None:
     made.add_argument("--run", type=Path, help="folder of a run of inference/example, measured instead")
     args = made.parse_args()
     if args.run:
-        rows, about = answers_of_run(args.run)
-        save("mitigation", "mitigation", rows, about=about, part="answers")
+        save("mitigation", "mitigation", answers_of_run(args.run), part="answers")
         return
     encode = english_encoder()
     found = {name: PARTS[name](args.data, encode) for name in args.only}

@@ -26,6 +26,8 @@ from transformers import GenerationConfig
 
 from annotators.verifier.annotator import DiscriminativeAnnotator
 from benchmarks.common import ROOT, Row, documents, load_rows, parser, real_answers, row, save, sentences_of
+from engines import Sampling, load_engine
+from engines.checkpoint import prompt_ids
 
 
 def forget() -> None:
@@ -102,43 +104,32 @@ def splitting(data: Any, rounds: int) -> list[Row]:
 
 def generation(questions: int, samples: int, tokens: int, rounds: int) -> list[Row]:
     """SmolLM2 by the engine and by plain ``generate``, the same prompts and weights, in the same precision."""
-    from engines import Sampling, load_engine
-    from engines.checkpoint import prompt_ids
-
     engine: Any = load_engine("transformers:packaged:smollm2", device="cpu")
     lines = (ROOT / "examples" / "questions.jsonl").read_text(encoding="utf-8").splitlines()[:questions]
     asked = [f"{row['reference']}\n\n{row['question']}" for row in map(json.loads, lines)]
     chats = [[{"role": "user", "content": text}] for text in asked]
+    ends = {f"{name}_token_id": getattr(engine.tokenizer, f"{name}_token_id") for name in ("eos", "pad")}
+    config = GenerationConfig(max_new_tokens=tokens, do_sample=True, top_k=0, **ends)
     said = dict.fromkeys(("engine", "plain"), 0)  # tokens, of all rounds
 
     def by_engine() -> None:
         results = engine.chat(chats, Sampling(max_tokens=tokens, temperature=1.0, n=samples, seed=0))
         said["engine"] += sum(result.completion_tokens for result in results)
 
+    @torch.inference_mode()
     def plain() -> None:
-        config = GenerationConfig(
-            max_new_tokens=tokens, do_sample=True, top_k=0, eos_token_id=engine.tokenizer.eos_token_id,
-            pad_token_id=engine.tokenizer.pad_token_id,
-        )  # fmt: skip
-        for chat in chats:
+        for chat in chats * samples:
             ids = torch.tensor([prompt_ids(engine.tokenizer, chat)])
-            for _ in range(samples):
-                with torch.inference_mode():
-                    out = engine.model.generate(
-                        input_ids=ids, attention_mask=torch.ones_like(ids), generation_config=config
-                    )
-                said["plain"] += out.shape[1] - ids.shape[1]
+            out = engine.model.generate(ids, attention_mask=torch.ones_like(ids), generation_config=config)
+            said["plain"] += out.shape[1] - ids.shape[1]
 
-    engine.chat(chats[:1], Sampling(max_tokens=4))  # warm
-    torch.manual_seed(0)
     seconds = in_turns({"engine": by_engine, "plain": plain}, rounds)
-    print(seconds, said, flush=True)
-    speed = {name: said[name] / sum(seconds[name]) for name in said}
+    first, second = (said[name] / sum(seconds[name]) for name in said)
     what = f"SmolLM2, {samples} samples of each of {questions} prompts ({engine.identity['dtype']})"
     return [
-        row(f"{what}: tokens a CPU-second", said["engine"], speed["engine"]),
-        row("the same by plain generate, one by one", said["plain"], speed["plain"]),
-        row("times as fast as plain generate", sum(said.values()), speed["engine"] / speed["plain"]),
+        row(f"{what}: tokens a CPU-second", said["engine"], first),
+        row("the same by plain generate, one by one", said["plain"], second),
+        row("times as fast as plain generate", sum(said.values()), first / second),
     ]
 
 
