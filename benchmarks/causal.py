@@ -97,12 +97,8 @@ def one_pass_row(annotator: CausalAnnotator, n: int) -> Row:
     if np.abs(ends - last_scores(found["each"])).max() > 1e-5:
         raise RuntimeError("one pass and a pass for each sentence judge differently")
     ratios = sorted(b / a for a, b in zip(times["one"], times["each"], strict=True))
-    return row(
-        f"a pass for each of {n} sentences: times as long as one pass",
-        N_ANSWERS,
-        ratios[TURNS // 2],
-        (ratios[0], ratios[-1]),
-    )
+    what = f"a pass for each of {n} sentences: times as long as one pass"
+    return row(what, N_ANSWERS, ratios[TURNS // 2], (ratios[0], ratios[-1]))
 
 
 def main() -> None:

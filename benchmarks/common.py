@@ -166,7 +166,7 @@ def environment(*packages: str) -> str:
 
 def save(
     page: str, program: str, rows: Sequence[Row], *, tables: Mapping[str, Any] | None = None, about: str = "",
-    packages: Sequence[str] = (), folder: Path = RESULTS,
+    packages: Sequence[str] = (), part: str = "", folder: Path = RESULTS,
 ) -> None:  # fmt: skip
     """Write a program's part of docs/results/PAGE.json and make PAGE.md anew.
 
@@ -177,12 +177,13 @@ def save(
         tables: Everything else that was measured.
         about: A sentence on what was measured and on what, such as the annotator's fingerprint.
         packages: Whose versions matter beside the usual ones.
+        part: What is measured, of a program whose parts are measured apart.
         folder: Where pages are.
     """
     path = folder / f"{page}.json"
     kept = json.loads(path.read_text(encoding="utf-8"))
     command = " ".join(["python -m", f"benchmarks.{program}", *sys.argv[1:]])
-    kept["parts"][program] = {
+    kept["parts"][part or program] = {
         "command": command, "environment": environment(*packages), **({"about": about} if about else {}),
         "rows": list(rows), **({"tables": tables} if tables else {}),
     }  # fmt: skip

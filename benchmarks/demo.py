@@ -146,14 +146,9 @@ def main() -> None:
             pictures(browser, url, "pocket", args.pictures)
         else:
             found = times(browser, url, shelf, args.repeat)
+            what = "ten sentences on the page, {}: seconds, median [least, most]"
             rows = [
-                row(
-                    f"ten sentences on the page, {name}: seconds, median [least, most]",
-                    args.repeat,
-                    statistics.median(s),
-                    (min(s), max(s)),
-                )
-                for name, s in found.items()
+                row(what.format(name), args.repeat, statistics.median(s), (min(s), max(s))) for name, s in found.items()
             ]
             save("speed", "demo", rows, tables=found, packages=["gradio", "playwright"])
         browser.close()

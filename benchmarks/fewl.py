@@ -78,15 +78,8 @@ def truthfulqa(data: Path = DATA) -> list[Row]:
         answers += [{"text": t, "kind": k} for k in ("correct", "incorrect") for t in r[f"{k}_answers"]]
         answers += [{"text": t, "kind": "labelled", "label": truth} for t, truth in labelled[r["id"]].items()]
         ideal = {"co": r["correct_answers"], "iw": r["incorrect_answers"]}
-        records.append(
-            {
-                "id": r["id"],
-                "question": r["question"],
-                "answers": answers,
-                "reference_answers": references[r["id"]],
-                **ideal,
-            }
-        )
+        known = {"answers": answers, "reference_answers": references[r["id"]], **ideal}
+        records.append({"id": r["id"], "question": r["question"], **known})
     return records
 
 

@@ -79,13 +79,10 @@ def scoring(n: int) -> dict[str, Any]:
     seeds = iter(range(10**9))
     encode = each_once(lambda texts: vectors(len(texts), seed=next(seeds)))
     records = [
-        {
-            "question": f"q{i}",
-            "answers": [{"text": f"a{i} {j}"} for j in range(2)],
-            "reference_answers": {f"m{m}": f"r{i} {m}" for m in range(3)},
-        }
+        {"question": f"q{i}", "answers": [{"text": f"a{i} {j}"} for j in range(2)],
+         "reference_answers": {f"m{m}": f"r{i} {m}" for m in range(3)}}
         for i in range(n)
-    ]
+    ]  # fmt: skip
     options = FewlOptions(neighbours=K)
     return measured(lambda: score_records(records, similarity=cosine(encode), encode=encode, options=options)[0])
 
@@ -117,24 +114,13 @@ def main() -> None:
         print(json.dumps({**found, "sets": sets}))
         return
     small = {name: alone(name, 20_000) for name in list(PARTS)[:3]}
-    rows = [
-        row(
-            f"FEWL, ten nearest of 20,000 questions, {name.replace('_', ' ')}: times ours",
-            20_000,
-            found["seconds"] / small["ours"]["seconds"],
-        )
-        for name, found in list(small.items())[1:]
-    ]
+    what = "FEWL, ten nearest of 20,000 questions, {}: times ours"
+    times = {name: found["seconds"] / small["ours"]["seconds"] for name, found in list(small.items())[1:]}
+    rows = [row(what.format(name.replace("_", " ")), 20_000, value) for name, value in times.items()]
     for name, found in list(small.items())[1:]:
         same = [a == b for a, b in zip(small["ours"]["sets"], found["sets"], strict=True)]
-        rows.append(
-            row(
-                f"FEWL, {name.replace('_', ' ')}: neighbour sets equal to ours",
-                20_000,
-                100 * sum(same) / len(same),
-                unit="%",
-            )
-        )
+        what = f"FEWL, {name.replace('_', ' ')}: neighbour sets equal to ours"
+        rows.append(row(what, 20_000, 100 * sum(same) / len(same), unit="%"))
     whole = alone("scoring", args.largest)
     rows.append(row("FEWL, whole scoring: CPU-seconds", args.largest, whole["seconds"]))
     rows.append(row("FEWL, whole scoring: GiB of memory", args.largest, whole["gib"]))

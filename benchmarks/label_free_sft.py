@@ -120,14 +120,8 @@ def one_seed(seed: int, world: World, models: dict[str, Any], work: Path) -> dic
         print(f"seed {seed}, {name}: {out[name]}", flush=True)
     rng = random.Random(f"true answers {seed}")
     model, _ = lm.load(work / "base")
-    lm.train(
-        model,
-        tokenizer,
-        [(q.text, flawed_answer(rng, q, 1.0)) for q in asked],
-        epochs=EPOCHS,
-        learning_rate=RATE,
-        seed=seed,
-    )
+    pairs = [(q.text, flawed_answer(rng, q, 1.0)) for q in asked]
+    lm.train(model, tokenizer, pairs, epochs=EPOCHS, learning_rate=RATE, seed=seed)
     out["true answers"] = {"picked_rate": 0.0, **_asked(model, tokenizer, oracle, inside, apart, seed)}
     return out
 

@@ -1,14 +1,16 @@
-"""What selection and demonstrations gain on labelled data, without an LLM at hand.
+"""What selection and demonstrations gain on labelled data, and what a real model's answers gain at inference.
 
     python -m benchmarks.mitigation --data ../shared/data [--only selection icl]
+    make run && python -m benchmarks.mitigation --run out/answers
 
 Selection: the share of true answers among those picked. Demonstrations: how true the answers are that FEWL and the
 single-reference baseline would show to a model. Labels judge choices only. Fine-tuning on picks is measured by
-benchmarks/label_free_sft.py.
+benchmarks/label_free_sft.py. A run of recipes/inference/example.yaml has SmolLM2's first, chosen and given answers.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from annotators import load_annotator
-from benchmarks.common import Row, mean_row, parser, save
+from benchmarks.common import Row, mean_row, parser, row, save
 from benchmarks.fewl import (
     CHALE_KINDS,
     EQ4,
@@ -159,14 +161,11 @@ def chosen_rows(name: str, records: Sequence[Row], ways: Mapping[str, Callable[[
 def icl(data: Path, encode: Encode) -> list[Row]:
     """How true the demonstrations are: FEWL's picks and the baseline's, where the two pick different answers."""
     gold = [
-        {
-            **r,
-            "id": str(i),
-            "answers": [{**a, "label": k == "non_hallu"} for a, k in zip(r["answers"], CHALE_KINDS, strict=True)],
-            "reference_answers": {f"gold {j}": text for j, text in enumerate(r["reference_answers"]["gold"])},
-        }
+        {**r, "id": str(i),
+         "answers": [{**a, "label": k == "non_hallu"} for a, k in zip(r["answers"], CHALE_KINDS, strict=True)],
+         "reference_answers": {f"gold {j}": text for j, text in enumerate(r["reference_answers"]["gold"])}}
         for i, r in enumerate(chale(data))
-    ]
+    ]  # fmt: skip
     official = []
     for r in by_model(truthfulqa(data), THREE):
         answers = [{**a, "label": a["kind"] != "incorrect"} for a in r["answers"] if a["kind"] != "labelled"]
@@ -180,20 +179,30 @@ def icl(data: Path, encode: Encode) -> list[Row]:
             for called, options in (("without penalty", NO_PENALTY), ("Eq. 6", EQ6), ("literal Eq. 4", EQ4)):
                 pool = candidate_pool(usable, picked(fewl_scores(usable, similarity, encode, options)), base)
                 asked = demonstrations([r["question"] for r in usable], pool, encode, 5)
-                true = {
-                    side: np.array(
-                        [
-                            np.mean([label[n.example.id, getattr(n.example, side)] for n in some]) if some else np.nan
-                            for some in asked
-                        ]
-                    )
-                    for side in ("fewl", "baseline")
-                }
+                true = {}
+                for side in ("fewl", "baseline"):
+                    found = ([label[n.example.id, getattr(n.example, side)] for n in some] for some in asked)
+                    true[side] = np.array([np.mean(labels) if labels else np.nan for labels in found])
                 where = f"{name} demonstrations, {sim_name}, FEWL {called} (pool {len(pool)})"
                 shown += [
                     mean_row(f"{where}: true", true["fewl"], unit="%"),
                     mean_row(f"{where}: minus the baseline's", true["fewl"] - true["baseline"], unit="%"),
                 ]
+    return shown
+
+
+def answers_of_run(folder: Path) -> list[Row]:
+    """Rows of a complete run of the recipe `inference`."""
+    done = json.loads((folder / "done.json").read_text(encoding="utf-8"))
+    shown = []
+    for stage in ("first", "given"):
+        one = done[stage]
+        name = "SmolLM2, {} answers, hallucinated ({hallucinated}; supported {supported}, not sure {unsure})"
+        limits = one["interval"] and [100 * limit for limit in one["interval"]]
+        shown.append(row(name.format(stage, **one), one["factual"], 100 * one["rate"], limits, "%"))
+    for key, what in (("rate", "hallucinated"), ("in_document", "content words in the document")):
+        value, *limits = (100 * done["difference"][key][name] for name in ("difference", "low", "high"))
+        shown.append(row(f"given − first: {what}", done["questions"], value, limits, "%"))
     return shown
 
 
@@ -205,7 +214,11 @@ def main() -> None:
     """Measure and write the page."""
     made = parser(__doc__)
     made.add_argument("--only", nargs="*", choices=PARTS, default=list(PARTS))
+    made.add_argument("--run", type=Path, help="folder of a run of inference/example, measured instead")
     args = made.parse_args()
+    if args.run:
+        save("mitigation", "mitigation", answers_of_run(args.run), part="answers")
+        return
     encode = english_encoder()
     found = {name: PARTS[name](args.data, encode) for name in args.only}
     rows = [one for some in found.values() for one in some if any(part in one["what"] for part in SHOWN)]

@@ -27,17 +27,8 @@ ROUNDS = 3
 
 def run(source: Path, output: Path, *options: str) -> dict[str, float]:
     """CPU-seconds, peak resident MiB and seconds of one run."""
-    command = [
-        sys.executable,
-        "-m",
-        "mitigate.cli",
-        "annotate",
-        "--input",
-        str(source),
-        "--output",
-        str(output),
-        *options,
-    ]
+    command = [sys.executable, "-m", "mitigate.cli", "annotate", "--input", str(source), "--output", str(output)]
+    command += options
     begin = time.monotonic()
     child = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     _, status, used = os.wait4(child.pid, 0)
@@ -67,14 +58,8 @@ def main() -> None:
                 for turn in range(2 * ROUNDS)
             ]
             ratios = sorted(turns[2 * i]["seconds"] / turns[2 * i + 1]["seconds"] for i in range(ROUNDS))
-            rows = [
-                row(
-                    "two workers against one: times as fast, start included",
-                    400,
-                    ratios[ROUNDS // 2],
-                    (ratios[0], ratios[-1]),
-                )
-            ]
+            what, limits = "two workers against one: times as fast, start included", (ratios[0], ratios[-1])
+            rows = [row(what, 400, ratios[ROUNDS // 2], limits)]
             save("reliability", "scale", rows, tables={"turns": turns}, packages=["ray"])
             return
         found = []

@@ -1,14 +1,18 @@
-"""CPU-seconds of `annotate_batch` and of the sentence splitter, beside other ways to do the same in the same run.
+"""CPU-seconds of annotation, the sentence splitter and generation, beside other ways to do the same in the same run.
 
     OMP_NUM_THREADS=1 python -m benchmarks.speed --data ../shared/data
+    OMP_NUM_THREADS=1 python -m benchmarks.speed --generation          # SmolLM2 only
 
 Annotation: whole answers of lfqa_verification, cliff and qags with their documents; beside it
 one sentence at a time, and the reference from its beginning instead of the window. Splitter: real answers of models,
-beside pysbd (from the ``dev`` extra) and a plain regular expression. The ways take turns; only ratios count.
+beside pysbd (from the ``dev`` extra) and a plain regular expression. Generation: four samples of questions of
+examples/questions.jsonl with their documents, at temperature 1, by the engine in one call and by transformers' own
+``generate``, one sample after the other. The ways take turns; only ratios count.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 import time
@@ -18,9 +22,12 @@ from typing import Any
 
 import pysbd
 import torch
+from transformers import GenerationConfig
 
 from annotators.verifier.annotator import DiscriminativeAnnotator
-from benchmarks.common import Row, documents, load_rows, parser, real_answers, row, save, sentences_of
+from benchmarks.common import ROOT, Row, documents, load_rows, parser, real_answers, row, save, sentences_of
+from engines import Sampling, load_engine
+from engines.checkpoint import prompt_ids
 
 
 def forget() -> None:
@@ -95,13 +102,49 @@ def splitting(data: Any, rounds: int) -> list[Row]:
     return shown
 
 
+def generation(questions: int, samples: int, tokens: int, rounds: int) -> list[Row]:
+    """SmolLM2 by the engine and by plain ``generate``, the same prompts and weights, in the same precision."""
+    engine: Any = load_engine("transformers:packaged:smollm2", device="cpu")
+    lines = (ROOT / "examples" / "questions.jsonl").read_text(encoding="utf-8").splitlines()[:questions]
+    asked = [f"{row['reference']}\n\n{row['question']}" for row in map(json.loads, lines)]
+    chats = [[{"role": "user", "content": text}] for text in asked]
+    ends = {f"{name}_token_id": getattr(engine.tokenizer, f"{name}_token_id") for name in ("eos", "pad")}
+    config = GenerationConfig(max_new_tokens=tokens, do_sample=True, top_k=0, **ends)
+    said = dict.fromkeys(("engine", "plain"), 0)  # tokens, of all rounds
+
+    def by_engine() -> None:
+        results = engine.chat(chats, Sampling(max_tokens=tokens, temperature=1.0, n=samples, seed=0))
+        said["engine"] += sum(result.completion_tokens for result in results)
+
+    @torch.inference_mode()
+    def plain() -> None:
+        for chat in chats * samples:
+            ids = torch.tensor([prompt_ids(engine.tokenizer, chat)])
+            out = engine.model.generate(ids, attention_mask=torch.ones_like(ids), generation_config=config)
+            said["plain"] += out.shape[1] - ids.shape[1]
+
+    seconds = in_turns({"engine": by_engine, "plain": plain}, rounds)
+    first, second = (said[name] / sum(seconds[name]) for name in said)
+    what = f"SmolLM2, {samples} samples of each of {questions} prompts ({engine.identity['dtype']})"
+    return [
+        row(f"{what}: tokens a CPU-second", said["engine"], first),
+        row("the same by plain generate, one by one", said["plain"], second),
+        row("times as fast as plain generate", sum(said.values()), first / second),
+    ]
+
+
 def main() -> None:
     """Measure and write the page."""
     made = parser(__doc__)
+    made.add_argument("--generation", action="store_true", help="measure generation, and nothing else")
     made.add_argument("--documents", type=int, default=30)
     made.add_argument("--rounds", type=int, default=3)
     args = made.parse_args()
     torch.set_num_threads(1)
+    if args.generation:
+        rows = generation(questions=4, samples=4, tokens=48, rounds=2)
+        save("speed", "speed", rows, part="generation", about="Beside other programs on the same two cores.")
+        return
     rows = annotation(args.data, args.documents, args.rounds) + splitting(args.data, args.rounds)
     save("speed", "speed", rows, packages=["sentence-transformers", "pysbd"])
 

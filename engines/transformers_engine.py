@@ -1,18 +1,23 @@
-"""A local checkpoint through ``transformers``: length-bucketed batches, left padding, the chat template.
+"""A local checkpoint through ``transformers``: length-sorted batches, left padding, the chat template.
+
+The samples of a prompt share its forward pass: each distinct prompt of a batch is read once, and its keys and values
+are copied for its rows. ``generate`` runs in strides, after which the rows that have ended leave the batch.
 
 Only what :class:`~engines.types.Sampling` says shapes the draw: sampling defaults in the checkpoint's
 generation_config.json are left out (its end-of-text tokens are kept). ``transformers`` draws a whole batch from
 one random stream, so that a row's text changes with its neighbours; here every row has a stream of its own (seed,
 messages, sample number), and in float32 neither the drawn nor the greedy text depends on the batch. In bfloat16
-the last bits of the logits change with the padding, so near-ties may fall the other way.
+the last bits of the logits change with the batch, so near-ties may fall the other way.
 
-Left out: several devices for one model and quantisation (use ``vllm`` or a server), JSON schemas.
+Left out: rows that join a running batch, several devices for one model and quantisation (use ``vllm`` or a server),
+JSON schemas.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -21,6 +26,7 @@ from jinja2 import TemplateError
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
+    DynamicCache,
     GenerationConfig,
     LogitsProcessor,
     StoppingCriteria,
@@ -28,11 +34,14 @@ from transformers import (
 )
 
 from engines.checkpoint import checkpoint_identity, locate, not_partitioned, own_code, prompt_ids
+from engines.embedding import batches, cpu_has_bfloat16
 from engines.types import Chat, ChatResult, OnResult, Sample, Sampling, Token, chat_seed, check_chats
 
 log = logging.getLogger(__name__)
 Dtype = Literal["auto", "float32", "bfloat16"]
 Paths = dict[tuple[int, ...], list[int]]
+STRIDE = 16
+"""New tokens between two looks at which rows have ended: taking rows out of a batch costs about as much as a token."""
 
 
 class _Row(NamedTuple):
@@ -45,85 +54,88 @@ class _Row(NamedTuple):
     room: int
 
 
-class _Decoding(LogitsProcessor):
-    """Turns logits (B, V) into scores whose arg max is the drawn token, and keeps log-probabilities."""
+@dataclass
+class _Text:
+    """What one row has said so far."""
 
-    def __init__(self, sampling: Sampling, width: int, rows: Sequence[_Row], paths: Paths) -> None:
+    stream: np.random.Generator
+    ids: list[int] = field(default_factory=list)  # the new tokens
+    ended: bool = False  # by an end token or a stop string
+    chosen: list[float] = field(default_factory=list)  # log-probability of each new token
+    likeliest: list[list[tuple[int, float]]] = field(default_factory=list)  # at each place: (id, log-probability)
+
+
+class _Decoding(LogitsProcessor):
+    """Chooses each row's next token and keeps its log-probability: logits (B, V) to scores whose arg max it is."""
+
+    def __init__(self, sampling: Sampling, texts: Sequence[_Text], width: int, paths: Paths) -> None:
         # ``width``: tokens of the padded prompts. ``paths``: beginning of an allowed text → the ids that may follow.
-        self.sampling, self.width, self.paths = sampling, width, paths
-        seed = sampling.seed
-        self._streams = [
-            np.random.default_rng(None if seed is None else chat_seed(seed, row.chat, row.place)) for row in rows
-        ]
+        self.sampling, self.texts, self.width, self.paths = sampling, texts, width, paths
         self._warper = TopPLogitsWarper(sampling.top_p) if sampling.top_p < 1 else None
-        self._before_BV: torch.Tensor | None = None  # log-probabilities of the step whose token is not known yet
-        self._known: list[torch.Tensor] = []
-        self.top: list[list[list[tuple[int, float]]]] = []  # step, row: the likeliest tokens (id, log-probability)
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         """One step: ``input_ids`` (B, T) so far, ``scores`` (B, V) raw logits of the next token."""
-        if self.sampling.logprobs:
-            self._settle(input_ids)
-            self._before_BV = torch.log_softmax(scores.float(), dim=-1)
-            values_BK, ids_BK = self._before_BV.topk(min(self.sampling.top_logprobs, scores.shape[-1]), dim=-1)
-            pairs = zip(ids_BK.tolist(), values_BK.tolist(), strict=True)
-            self.top.append([list(zip(ids, values, strict=True)) for ids, values in pairs])
+        allowed_BV = scores
         if self.paths:
-            allowed_BV = torch.zeros_like(scores, dtype=torch.bool)
+            closed_BV = torch.ones_like(scores, dtype=torch.bool)
             for at, ids in enumerate(input_ids[:, self.width :].tolist()):
                 follow = self.paths.get(tuple(ids))
-                allowed_BV[at, slice(None) if follow is None else follow] = True  # None: this row has ended
-            scores = scores.masked_fill(~allowed_BV, -torch.inf)
+                closed_BV[at, slice(None) if follow is None else follow] = False  # None: this row has ended
+            allowed_BV = scores.masked_fill(closed_BV, -torch.inf)
+        chosen_B1 = self._chosen(input_ids, allowed_BV)
+        if self.sampling.logprobs:
+            logprobs_BV = torch.log_softmax(scores.float(), dim=-1)
+            values_BK, ids_BK = logprobs_BV.topk(min(self.sampling.top_logprobs, scores.shape[-1]), dim=-1)
+            own_B = logprobs_BV.gather(1, chosen_B1)[:, 0]
+            for text, own, *top in zip(self.texts, own_B.tolist(), ids_BK.tolist(), values_BK.tolist(), strict=True):
+                text.chosen.append(own)
+                text.likeliest.append(list(zip(*top, strict=True)))
+        return torch.full_like(scores, -torch.inf).scatter_(1, chosen_B1, 0.0)
+
+    def _chosen(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        """The ids (B, 1): the likeliest, or the first at which the distribution's sum exceeds the row's number."""
         if self.sampling.temperature == 0:
-            return scores
+            return scores.argmax(dim=-1, keepdim=True)
         scaled_BV = scores.float() / self.sampling.temperature
         if self._warper is not None:
             scaled_BV = self._warper(input_ids, scaled_BV)
-        # The drawn token is the first at which the cumulative distribution exceeds the row's number in [0, 1).
         cumulative_BV = torch.softmax(scaled_BV, dim=-1).double().cumsum(dim=-1)
-        numbers = [stream.random(dtype=np.float32) for stream in self._streams]
+        numbers = [text.stream.random(dtype=np.float32) for text in self.texts]
         uniform_B1 = torch.tensor(numbers, dtype=torch.float64, device=scores.device)[:, None]
         drawn_B1 = torch.searchsorted(cumulative_BV, uniform_B1 * cumulative_BV[:, -1:], right=True)
-        drawn_B1 = drawn_B1.clamp_(max=scores.shape[-1] - 1)
-        return torch.full_like(scores, -torch.inf).scatter_(1, drawn_B1, 0.0)
-
-    def _settle(self, input_ids: torch.Tensor) -> None:
-        if self._before_BV is not None:
-            self._known.append(self._before_BV.gather(1, input_ids[:, -1:]))
-            self._before_BV = None
-
-    def logprobs(self, output_ids: torch.Tensor) -> torch.Tensor:
-        """Log-probabilities (B, new tokens) under the model itself; beyond a row's end they mean nothing."""
-        self._settle(output_ids)
-        return torch.cat(self._known, dim=1)
+        return drawn_B1.clamp_(max=scores.shape[-1] - 1)
 
 
-class _Stops(StoppingCriteria):
-    """Ends a row when one of the strings is generated; ``ended`` holds the new tokens of each row then, or None."""
+class _Ends(StoppingCriteria):
+    """Notes what each row has said, and ends it at an end token or when one of the strings is said.
 
-    def __init__(self, tokenizer: Any, strings: tuple[str, ...], width: int, rows: int) -> None:
-        self.tokenizer, self.strings, self.width = tokenizer, strings, width
+    Unlike transformers' own StopStringCriteria it never takes the end of the prompt for a part of a string.
+    """
+
+    def __init__(self, tokenizer: Any, strings: tuple[str, ...], ends: Sequence[int], texts: Sequence[_Text]) -> None:
+        self.tokenizer, self.strings, self.ends, self.texts = tokenizer, strings, ends, texts
         # A character may take four tokens (its UTF-8 bytes); a few more so that the tail begins before it.
         self.tail = 4 * max(map(len, strings), default=0) + 4
-        self.ended: list[int | None] = [None] * rows
 
     def __call__(self, input_ids: torch.Tensor, scores: Any, **kwargs: Any) -> torch.Tensor:
-        new_BT = input_ids[:, self.width :]
-        for at, ids in enumerate(new_BT[:, -self.tail :].tolist()):
-            if self.ended[at] is None:
-                text = self.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-                if any(string in text for string in self.strings):
-                    self.ended[at] = new_BT.shape[1]
-        return torch.tensor([end is not None for end in self.ended], device=input_ids.device)
+        for text, token in zip(self.texts, input_ids[:, -1].tolist(), strict=True):
+            if not text.ended:
+                text.ids.append(token)
+                text.ended = token in self.ends or bool(self.strings and self._said(text.ids[-self.tail :]))
+        return torch.tensor([text.ended for text in self.texts], device=input_ids.device)
+
+    def _said(self, ids: list[int]) -> bool:
+        text = self.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        return any(string in text for string in self.strings)
 
 
 class TransformersEngine:
     """Chat generation with a causal language model in this process.
 
     ``model`` is a folder or hub id of a safetensors checkpoint with a chat template; ``device`` None takes cuda where
-    there is one; ``dtype`` "auto" is bfloat16 on cuda and float32 elsewhere. A batch has at most ``batch_tokens`` (rows
-    × (longest prompt + new tokens)), None is 32,768 on cuda and 8,192 elsewhere; one too large for the GPU's memory is
-    halved. ``trust_remote_code`` runs the Python files that come with the checkpoint.
+    there is one; ``dtype`` "auto" is bfloat16 where the hardware has it, else float32. A batch has at most
+    ``batch_tokens`` (rows × (longest prompt + new tokens)), None is 32,768 on cuda and 16,384 elsewhere; one too large
+    for the GPU's memory is halved. ``trust_remote_code`` runs the Python files that come with the checkpoint.
 
     Raises:
         OSError: There is no such checkpoint.
@@ -143,8 +155,9 @@ class TransformersEngine:
         where = locate(model)
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         cuda = self.device.type == "cuda"
-        self.dtype = torch.bfloat16 if dtype == "bfloat16" or (dtype == "auto" and cuda) else torch.float32
-        self.batch_tokens = batch_tokens or (32_768 if cuda else 8_192)
+        half = dtype == "bfloat16" or (dtype == "auto" and (cuda or cpu_has_bfloat16()))
+        self.dtype = torch.bfloat16 if half else torch.float32
+        self.batch_tokens = batch_tokens or (32_768 if cuda else 16_384)
         with own_code(model):
             self.tokenizer: Any = AutoTokenizer.from_pretrained(where, trust_remote_code=trust_remote_code)
         if not self.tokenizer.chat_template:
@@ -167,6 +180,9 @@ class TransformersEngine:
         pad = self.tokenizer.pad_token_id
         self._pad: int = pad if pad is not None else next(iter(self._ends), 0)
         self.model.generation_config = GenerationConfig()  # generate() would fill in the checkpoint's own
+        # Linear-attention layers keep a state that rows can't be taken out of: those models run whole batches.
+        layers = DynamicCache(config=self.model.config).layers
+        self._selects = all(hasattr(layer, "batch_select_indices") for layer in layers)
         self._context: int | None = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
 
     def chat(
@@ -198,8 +214,8 @@ class TransformersEngine:
                 continue
             rows += [_Row(index, chat, place, ids, room) for place in range(sampling.n)]
         samples: dict[int, dict[int, tuple[Sample, int]]] = {}
-        for batch in self._batches(rows):
-            for row, made in zip(batch, self._generate(batch, sampling), strict=True):
+        for batch, width in self._batches(rows):
+            for row, made in zip(batch, self._generate(batch, width, sampling), strict=True):
                 done = samples.setdefault(row.number, {})
                 done[row.place] = made
                 if len(done) == sampling.n:
@@ -213,72 +229,93 @@ class TransformersEngine:
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
 
-    def _batches(self, rows: list[_Row]) -> Iterator[list[_Row]]:
-        """Rows of like length and equal room together, the longest first, so that memory runs out early."""
-        batch: list[_Row] = []
-        for row in sorted(rows, key=lambda row: (-row.room, -len(row.ids))):
-            full = batch and (len(batch) + 1) * (len(batch[0].ids) + row.room) > self.batch_tokens
-            if batch and (full or batch[0].room != row.room):
-                yield batch
-                batch = []
-            batch.append(row)
-        if batch:
-            yield batch
+    def _batches(self, rows: list[_Row]) -> Iterator[tuple[list[_Row], int]]:
+        """Rows of like length and equal room, with the width of their prompts; the longest first in each room."""
+        for room in sorted({row.room for row in rows}, reverse=True):
+            group = [row for row in rows if row.room == room]
+            lengths = [len(row.ids) + room for row in group]
+            for places, width in batches(lengths, self.batch_tokens, self._context or 2 * max(lengths)):
+                yield [group[place] for place in places], width - room
 
-    def _generate(self, rows: list[_Row], sampling: Sampling) -> list[tuple[Sample, int]]:
+    def _generate(self, rows: list[_Row], width: int, sampling: Sampling) -> list[tuple[Sample, int]]:
         """Each row's sample and number of tokens; a batch too large for the GPU's memory is halved."""
         try:
-            return self._generate_fitting(rows, sampling)
+            return self._generate_fitting(rows, width, sampling)
         except torch.OutOfMemoryError:
             if len(rows) == 1:
                 raise
         torch.cuda.empty_cache()
         log.info("%s: %d rows are too many for the memory, halving", self.name, len(rows))
         half = len(rows) // 2
-        return self._generate(rows[:half], sampling) + self._generate(rows[half:], sampling)
+        return self._generate(rows[:half], width, sampling) + self._generate(rows[half:], width, sampling)
 
     @torch.inference_mode()
-    def _generate_fitting(self, rows: list[_Row], sampling: Sampling) -> list[tuple[Sample, int]]:
-        width = max(len(row.ids) for row in rows)
-        ids_BT = torch.tensor([[self._pad] * (width - len(row.ids)) + row.ids for row in rows])
-        mask_BT = torch.tensor([[0] * (width - len(row.ids)) + [1] * len(row.ids) for row in rows])
-        decoding = _Decoding(sampling, width, rows, self._choice_paths(sampling.choices))
-        stops = _Stops(self.tokenizer, sampling.stop, width, len(rows))
-        out_BT = self.model.generate(
-            input_ids=ids_BT.to(self.device),
-            attention_mask=mask_BT.to(self.device),
-            generation_config=GenerationConfig(
-                max_new_tokens=rows[0].room,
-                do_sample=False,  # where there is a draw, _Decoding has made it
-                eos_token_id=self._ends or None,
-                pad_token_id=self._pad,
-            ),
-            logits_processor=[decoding],
-            stopping_criteria=[stops] if sampling.stop else [],
+    def _generate_fitting(self, rows: list[_Row], width: int, sampling: Sampling) -> list[tuple[Sample, int]]:
+        prompts = {tuple(row.ids): None for row in rows}
+        number = {prompt: at for at, prompt in enumerate(prompts)}
+        room = rows[0].room
+        pads = [width - len(prompt) for prompt in prompts]
+        ids_BT = torch.tensor([[self._pad] * pad + list(p) for p, pad in zip(prompts, pads, strict=True)])
+        mask_BT = torch.tensor([[0] * pad + [1] * (width - pad) for pad in pads])
+        ids_BT, mask_BT, cache = ids_BT.to(self.device), mask_BT.to(self.device), None
+        if len(prompts) < len(rows):
+            if self._selects and width > 1:  # all but the last token of each prompt; the token said here is not used
+                cache = self._stride(ids_BT[:, :-1], mask_BT[:, :-1], None, 1).past_key_values
+            ids_BT, mask_BT = self._select([number[tuple(row.ids)] for row in rows], ids_BT, mask_BT, cache)
+        seed, paths = sampling.seed, self._choice_paths(sampling.choices)
+        texts = [
+            _Text(np.random.default_rng(None if seed is None else chat_seed(seed, row.chat, row.place))) for row in rows
+        ]
+        live = texts
+        while unfinished := sum(not text.ended and len(text.ids) < room for text in live):
+            size = 1 << (unfinished - 1).bit_length()  # a power of two, as in `batches`
+            if self._selects and size < len(live):
+                stay = sorted(range(len(live)), key=lambda at: live[at].ended)[:size]
+                ids_BT, mask_BT = self._select(stay, ids_BT, mask_BT, cache)
+                live = [live[at] for at in stay]
+            out = self._stride(
+                ids_BT, mask_BT, cache, min(STRIDE, width + room - ids_BT.shape[1]) if self._selects else room,
+                logits_processor=[_Decoding(sampling, live, width, paths)],
+                stopping_criteria=[_Ends(self.tokenizer, sampling.stop, self._ends, live)],
+            )  # fmt: skip
+            ids_BT, cache = out.sequences, out.past_key_values
+            mask_BT = torch.nn.functional.pad(mask_BT, (0, ids_BT.shape[1] - mask_BT.shape[1]), value=1)
+        return [self._sample(text, sampling) for text in texts]
+
+    def _stride(self, ids_BT: torch.Tensor, mask_BT: torch.Tensor, cache: Any, tokens: int, **how: Any) -> Any:
+        """At most so many further tokens of each row: ``sequences`` and ``past_key_values``."""
+        config = GenerationConfig(
+            max_new_tokens=tokens,
+            do_sample=False,  # where there is a draw, _Decoding has made it
+            pad_token_id=self._pad,
+            return_dict_in_generate=True,
         )
-        logprobs = decoding.logprobs(out_BT).tolist() if sampling.logprobs else None
-        made = []
-        for at, (new, stopped) in enumerate(zip(out_BT[:, width:].tolist(), stops.ended, strict=True)):
-            ends = [place + 1 for place, token in enumerate(new) if token in self._ends]
-            ids = new[: min([len(new), *ends[:1], *([stopped] if stopped is not None else [])])]
-            text = self.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-            cuts = [found for stop in sampling.stop if (found := text.find(stop)) >= 0]
-            text = text[: min(cuts)] if cuts else text
-            if sampling.choices and text.strip() in sampling.choices:
-                text = text.strip()  # some tokenizers begin every text with a blank
-            tokens = None
-            if logprobs is not None:
-                tokens = tuple(
-                    Token(
-                        self.tokenizer.decode([token]),
-                        value,
-                        tuple((self.tokenizer.decode([other]), p) for other, p in step[at]),
-                    )
-                    for token, value, step in zip(ids, logprobs[at], decoding.top, strict=False)
-                )
-            ended = stopped is not None or (ids and ids[-1] in self._ends)
-            made.append((Sample(text, "stop" if ended else "length", tokens), len(ids)))
-        return made
+        given = {} if cache is None else {"past_key_values": cache}
+        return self.model.generate(input_ids=ids_BT, attention_mask=mask_BT, generation_config=config, **given, **how)
+
+    def _select(
+        self, numbers: list[int], ids_BT: torch.Tensor, mask_BT: torch.Tensor, cache: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """These rows of a batch, in this order; a row may be taken several times. The cache is changed in place."""
+        index = torch.tensor(numbers, device=self.device)
+        if cache is not None:
+            cache.batch_select_indices(index)
+        return ids_BT[index], mask_BT[index]
+
+    def _sample(self, said: _Text, sampling: Sampling) -> tuple[Sample, int]:
+        """A row's sample and number of tokens."""
+        text = self.tokenizer.decode(said.ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        cuts = [found for stop in sampling.stop if (found := text.find(stop)) >= 0]
+        text = text[: min(cuts)] if cuts else text
+        if sampling.choices and text.strip() in sampling.choices:
+            text = text.strip()  # some tokenizers begin every text with a blank
+        tokens = None
+        if sampling.logprobs:
+            tokens = tuple(
+                Token(self.tokenizer.decode([token]), value, tuple((self.tokenizer.decode([i]), p) for i, p in top))
+                for token, value, top in zip(said.ids, said.chosen, said.likeliest, strict=False)
+            )
+        return Sample(text, "stop" if said.ended else "length", tokens), len(said.ids)
 
     def _choice_paths(self, choices: tuple[str, ...]) -> Paths:
         """For each beginning of a choice's token ids the ids that may follow; the end of text follows a whole one."""

@@ -119,8 +119,8 @@ def correct(
         annotator: Judges before and after.
         regenerate: Writes a flagged sentence anew from its evidence (`mitigate.inference.regenerate.with_engine`).
         delete: Take sentences out that stay flagged.
-        abstain_above: Where the hallucination rate is above it after all that, in [0, 1), the answer becomes an
-            abstention; None never abstains.
+        abstain_above: Where the hallucination rate is above it after all that, in [0, 1), or nothing of the answer is
+            left, it becomes an abstention; None never abstains.
 
     Returns:
         One per record, in order. ``len(hallucinated(after)) <= len(hallucinated(before))`` always.
@@ -144,7 +144,8 @@ def correct(
         _delete(mended, annotator, rest_only=False)
     for one in mended:
         rate = one.after.hallucination_rate
-        if abstain_above is not None and rate is not None and rate > abstain_above:
+        nothing_left = bool(one.changes) and not one.answer.strip()
+        if abstain_above is not None and (nothing_left or (rate is not None and rate > abstain_above)):
             _abstain(one)
         elif one.changes:
             one.action = "corrected"

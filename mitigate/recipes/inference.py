@@ -1,20 +1,28 @@
 """Task `inference`: several answers per question from any engine, the best chosen, corrected, or withheld.
 
-Writes results.jsonl (the answer as given, its annotation, what it would have been without this), report.html and the
-rates of the first, the chosen and the corrected answers. A second run goes on where the first one stopped; replies are
-cached. A question that a request failed for is kept with its `error`, and the next run does its chunk again.
+Writes results.jsonl (the answer as given, its annotation, what it would have been without this), report.html (the first
+answer beside the one that is given), answers.html (what is known of every given sentence) and the figures of the first,
+the chosen and the given answers. Since the annotator that judges also chose, a lexical control stands beside its rate:
+the share of an answer's content words and numbers that its reference has, which only tells copying from inventing.
+
+A second run goes on where the first one stopped; replies are cached. A question that a request failed for is kept with
+its `error`, and the next run does its chunk again.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 from pydantic import Field
 
+from annotators.evaluation.metrics import Statistic, paired_difference
+from annotators.text.words import stem_set, words_of
 from engines.types import Engine, EngineError, Sampling, check_asked
 from mitigate.io import Record, UsageError
 from mitigate.models import EngineName, failures, open_engine
@@ -25,6 +33,8 @@ from mitigate.rewards.config import Judging
 
 RESULTS = "results.jsonl"
 STAGES = ("first", "chosen", "given")
+HEADINGS = ("answers", "n", "hallucinated", "supported", "not sure", "hallucinated of factual", "words in document",
+            "words")  # fmt: skip
 Engines = Mapping[str, Engine]
 Rows = Sequence[Record]
 Texts = Sequence[Sequence[str]]  # the candidates of each row
@@ -70,7 +80,7 @@ def check(options: Options) -> None:
 def run(options: Options, folder: RunFolder) -> int:
     """Ask, choose, correct, chunk by chunk; then the figures and the page."""
     from mitigate.models import open_annotator
-    from mitigate.report.html import write_page
+    from mitigate.report.html import write_page, write_run_page
     from mitigate.report.totals import Totals
 
     rows, bad = read_good(options.data, partial(check_question, needed=True), folder, '{"question", "reference"}')
@@ -99,7 +109,12 @@ def run(options: Options, folder: RunFolder) -> int:
     totals = Totals()
     for row in answered:
         totals.add(row)
-    write_page(folder / "report.html", lambda: answered, totals, full_output=RESULTS)
+    write_page(folder / "answers.html", lambda: answered, totals, full_output=RESULTS)
+    write_run_page(
+        folder / "report.html", about=[options.about, f"Answers by {options.engine}, judged by {annotator.name}"],
+        comparison=[{"set": "asked", "answers": len(answered), **figures[stage]} for stage in (STAGES[0], STAGES[-1])],
+        head=HEADINGS, rows=_table(figures), note=_note(figures), metrics=(), samples=_pairs(results), pairs=len(rows),
+    )  # fmt: skip
     _tell(figures, folder)
     if figures["failed"]:
         raise EngineError(f"{figures['failed']} of {len(rows)} questions have a request without a reply ({why})")
@@ -179,11 +194,12 @@ def _finish(options: Options, engines: Engines, rows: Rows, candidates: Texts, a
     nothing: Record = {"answer": None, "sentences": [], "annotator": {}, **dict.fromkeys(rates)}
     results = []
     for i, row in enumerate(rows):
-        stages = {"first": annotations[i][:1], "chosen": [chosen[i]] if i in chosen else []}
-        labels = {stage: [s.label for one in found for s in one.sentences] for stage, found in stages.items()}
-        result = given.get(i, nothing)
-        labels["given"] = [sentence["label"] for sentence in result["sentences"]]
-        results.append({**row, **result, "candidates": list(candidates[i]), "index": places[i], "stages": labels})
+        stages = {}
+        for stage, found in (("first", annotations[i][:1]), ("chosen", [chosen[i]] if i in chosen else [])):
+            judged_one = found[0].to_dict() if found else nothing
+            stages[stage] = {key: judged_one[key] for key in ("answer", "sentences")}
+        made = {"candidates": list(candidates[i]), "index": places[i], "stages": stages}
+        results.append({**row, **given.get(i, nothing), **made})
     return results
 
 
@@ -211,31 +227,132 @@ def _by_fewl(options: Options, engines: Engines, rows: Rows, candidates: Texts) 
     return [best.get(q) for q in range(len(rows))]
 
 
-def _figures(rows: Rows) -> dict[str, Any]:
-    """Hallucinated of factual sentences at each stage, with 95 % intervals."""
+def _stage(row: Record, stage: str) -> Record:
+    """The answer of a question and its judged sentences at one of STAGES."""
+    return row if stage == "given" else {**row, **row["stages"][stage]}
+
+
+def _counts(row: Record, stage: str) -> list[int]:
+    """Hallucinated and factual sentences, content words that the reference has, content words, words of an answer.
+
+    An abstention counts as no answer.
+    """
+    from mitigate.report.totals import Totals
+
+    one = _stage(row, stage)
+    if not one["answer"] or (stage == "given" and row.get("action") == "abstained"):
+        return [0] * 5
+    totals = Totals()
+    totals.add(one)
+    words, known = words_of(one["answer"]), stem_set(row["reference"])
+    content = [stem in known for stem, counts in zip(words.stems, words.content, strict=True) if counts]
+    return [totals.hallucinated, totals.factual, sum(content), len(content), len(words)]
+
+
+def _figures(results: Rows) -> dict[str, Any]:
+    """Counts of each stage with 95 % intervals, and how the given answers differ from the first ones.
+
+    ``rate`` is hallucinated of factual sentences, ``in_document`` the share of content words that the reference has,
+    ``words`` the mean of an answer. Differences are bootstrapped over questions.
+    """
     from mitigate.report.totals import Totals
 
     out: dict[str, Any] = {
-        "questions": len(rows),
-        "unanswered": sum(row["answer"] is None and not row.get("error") for row in rows),
-        "failed": sum(row.get("error") is not None for row in rows),
+        "questions": len(results),
+        "unanswered": sum(row["answer"] is None and not row.get("error") for row in results),
+        "abstained": sum(row.get("action") == "abstained" for row in results),
+        "failed": sum(row.get("error") is not None for row in results),
     }
+    statistics: dict[str, dict[str, Statistic]] = {}
     for stage in STAGES:
         totals = Totals()
-        for row in rows:
-            sentences = [{"label": label, "status": "checked"} for label in row["stages"][stage]]
-            totals.add({"annotator": row["annotator"], "sentences": sentences})
+        for row in results:
+            totals.add(_stage(row, stage))
+        counts_Q5 = np.array([_counts(row, stage) for row in results], dtype=np.float64).reshape(-1, 5)
+        statistics[stage] = {
+            "rate": _ratio(counts_Q5[:, 0], counts_Q5[:, 1]),
+            "in_document": _ratio(counts_Q5[:, 2], counts_Q5[:, 3]),
+            "words": _ratio(counts_Q5[:, 4], (counts_Q5[:, 4] > 0).astype(np.float64)),
+        }
+        one = np.ones(len(results))
         out[stage] = {name: getattr(totals, name) for name in ("hallucinated", "factual", "rate", "interval")}
+        out[stage] |= {kind: totals.kinds[kind] for kind in ("supported", "unsure", "no_fact", "not_checked")}
+        out[stage] |= {name: statistics[stage][name](one) for name in ("in_document", "words")}
+        out[stage]["answers"] = int((counts_Q5[:, 4] > 0).sum())
+    groups = list(range(len(results)))
+    out["difference"] = {
+        name: paired_difference(statistic, statistics["first"][name], groups)
+        for name, statistic in statistics["given"].items()
+    }
     return out
 
 
-def _tell(figures: Mapping[str, Any], folder: RunFolder) -> None:
+def _ratio(above: np.ndarray, below: np.ndarray) -> Statistic:
+    """Σ w·above / Σ w·below as a function of the weights w of questions; None without anything below."""
+    return lambda weights: float(weights @ above / (weights @ below)) if weights @ below > 0 else None
+
+
+def _table(figures: Mapping[str, Any]) -> list[list[str]]:
+    """A row for each stage, in the order of HEADINGS."""
     from mitigate.report.totals import percent
 
+    rows = []
     for stage in STAGES:
         one = figures[stage]
         ends = f" [{percent(one['interval'][0])}, {percent(one['interval'][1])}]" if one["interval"] else ""
-        print(f"{stage:>6}: {percent(one['rate'])}{ends} hallucinated of {one['factual']} factual sentences")
-    print("all by the same annotator, which also chose and corrected: judge with another one as well")
-    print(f"questions: {figures['questions']}, without an answer: {figures['unanswered']}, failed: {figures['failed']}")
-    print(f"results: {folder / RESULTS}\npage: {folder / 'report.html'}")
+        rows.append([
+            stage, f"{one['answers']:,}", *(f"{one[kind]:,}" for kind in ("hallucinated", "supported", "unsure")),
+            f"{percent(one['rate'])} of {one['factual']:,}{ends}", percent(one["in_document"]),
+            "–" if one["words"] is None else f"{one['words']:.0f}",
+        ])  # fmt: skip
+    return rows
+
+
+def _note(figures: Mapping[str, Any]) -> str:
+    """What the figures mean, and how the given answers differ from the first ones."""
+    said = []
+    for name, what, scale, unit in (
+        ("rate", "hallucinated of factual sentences", 100, " points"),
+        ("in_document", "content words and numbers that the document has (no annotator is asked)", 100, " points"),
+        ("words", "words of an answer", 1, ""),
+    ):
+        one = figures["difference"][name]
+        if one["low"] is not None:
+            low, high = scale * one["low"], scale * one["high"]
+            said.append(f"{what} {scale * one['difference']:+.0f}{unit} [{low:+.0f}, {high:+.0f}]")
+    change = f" Given against first: {'; '.join(said)}; 95 % bootstrap over questions." if said else ""
+    return (
+        f"Questions: {figures['questions']}, without an answer: {figures['unanswered']}, abstentions (they count as no "
+        f"answer): {figures['abstained']}, failed: {figures['failed']}. One annotator judged, chose and corrected."
+        f"{change}"
+    )
+
+
+def _pairs(results: Rows) -> list[Record]:
+    """The first and the given answer of each question, as the page of a run takes them."""
+    rows = []
+    for row in results:
+        for when, stage in (("before", "first"), ("after", "given")):
+            how = {"corrected": ", corrected", "abstained": ", withheld"}.get(row.get("action", ""), "")
+            if row["index"] is not None:
+                done = f"answer {row['index'] + 1} of {len(row['candidates'])}{how}"
+                rows.append({**_stage(row, stage), "when": when, "set": "asked", "done": done})
+    return rows
+
+
+def _tell(figures: Mapping[str, Any], folder: RunFolder) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    shown = Table()
+    for i, name in enumerate(HEADINGS):
+        shown.add_column(name, justify="right" if i else "left")
+    for row in _table(figures):
+        shown.add_row(*row)
+    Console(width=None if sys.stdout.isatty() else 120).print(shown)
+    print(f"{_note(figures)}\nresults: {folder / RESULTS}\npage: {folder / 'report.html'}")
+
+
+def show(folder: RunFolder) -> None:
+    """Print the figures of a complete run."""
+    _tell(folder.done or {}, folder)

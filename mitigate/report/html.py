@@ -53,6 +53,7 @@ from mitigate.report.totals import (
 MAX_RECORDS = 200  # shown in one page
 MAX_CHARACTERS = 12_000_000  # of HTML in one page, so that a browser still opens it
 MAX_REFERENCE = 50_000  # characters shown of a reference; its fragments are shown whole
+SHORT = 1_500  # characters below which a reference stands open beside two answers
 MAX_CELLS = 60  # sentences in the strip of one record
 MAX_WORDS = 400  # longer replacements are shown whole: comparing takes time in the product of the lengths
 MAX_POINTS = 400  # of one curve; more are thinned out evenly
@@ -526,14 +527,14 @@ def _sentence(sentence: Record, index: int, name: str, reference_length: int) ->
     )
 
 
-def _reference(reference: str, sentences: Iterable[Record]) -> str:
+def _reference(reference: str, sentences: Iterable[Record], open_below: int = 0) -> str:
     if not reference.strip():
         return '<p class="note">This record has no reference text.</p>'
-    cut = ""
+    cut, open_ = "", " open" if len(reference) < open_below else ""
     if len(reference) > MAX_REFERENCE:
         cut = f'<p class="note">The first {MAX_REFERENCE:,} of {len(reference):,} characters.</p>'
     return (
-        f'<details class="reference"><summary>Reference, {len(reference):,} characters</summary>'
+        f'<details class="reference"{open_}><summary>Reference, {len(reference):,} characters</summary>'
         f'<div class="text" dir="auto">{reference_text(reference[:MAX_REFERENCE], sentences)}</div>{cut}</details>\n'
     )
 
@@ -560,7 +561,7 @@ def write_run_page(
         rows: Its rows, as text.
         note: What stands below it.
         metrics: Rows of metrics.jsonl, drawn as curves.
-        samples: Rows of samples.jsonl.
+        samples: Rows of samples.jsonl, "done" in the place of "questions SET" where they have it.
         pairs: Questions of all sets to show: the first ones, not chosen ones.
     """
     tiles = []
@@ -601,8 +602,8 @@ def _pair(number: int, before: Record, after: Record) -> str:
     columns = "".join(_side(name, row) for name, row in (("Before", before), ("After", after)))
     return (
         f'<article id="q{number}">\n<p class="meta"><span class="number">{number}</span>'
-        f"<span>questions {escape(before['set'])}</span></p>\n{_question(before)}"
-        f'<div class="pair">{columns}</div>\n{_reference(before["reference"], ())}</article>\n'
+        f"<span>{escape(after.get('done') or 'questions ' + before['set'])}</span></p>\n{_question(before)}"
+        f'<div class="pair">{columns}</div>\n{_reference(before["reference"], (), SHORT)}</article>\n'
     )
 
 

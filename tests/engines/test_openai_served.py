@@ -32,7 +32,7 @@ def server(tmp_path_factory):
 
 def test_greedy_text_equals_the_local_engine(server):
     torch.set_num_threads(1)
-    local = load_engine(f"transformers:{server.folder}", device="cpu")
+    local = load_engine(f"transformers:{server.folder}", device="cpu", dtype="float32")
     sampling = Sampling(max_tokens=20)
     remote = load(server).chat(CHATS, sampling)
     for here, there in zip(local.chat(CHATS, sampling), remote, strict=True):

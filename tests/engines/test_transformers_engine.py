@@ -31,7 +31,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def engine(folder):
-    return load_engine(f"transformers:{folder}", device="cpu")
+    return load_engine(f"transformers:{folder}", device="cpu", dtype="float32")
 
 
 def prompt(engine, chat):
@@ -96,7 +96,7 @@ def test_greedy_batch_equals_the_plain_loop(engine):
 
 
 def test_text_does_not_depend_on_the_batch(folder, engine):
-    alone = TransformersEngine(str(folder), device="cpu", batch_tokens=1)
+    alone = TransformersEngine(str(folder), device="cpu", dtype="float32", batch_tokens=1)
     for sampling in (Sampling(max_tokens=24), Sampling(max_tokens=24, temperature=1.0, n=3, seed=11)):
         together = [result.texts for result in engine.chat(CHATS, sampling)]
         assert [result.texts for result in alone.chat(CHATS, sampling)] == together
@@ -104,23 +104,79 @@ def test_text_does_not_depend_on_the_batch(folder, engine):
         assert engine.chat(CHATS[1:2], sampling)[0].texts == together[1]
 
 
-def test_batches_are_bucketed_by_length(folder, engine, monkeypatch):
-    small = TransformersEngine(str(folder), device="cpu", batch_tokens=100)
-    generate, shapes = small.model.generate, []
+@pytest.fixture
+def calls(engine, monkeypatch):
+    """The shapes (rows, tokens) that the engine's model is called with, in order."""
+    forward, shapes = type(engine.model).forward, []
 
-    def watched(**options):
-        shapes.append(tuple(options["input_ids"].shape))
-        return generate(**options)
+    def watched(self, input_ids=None, **options):
+        shapes.append(tuple(input_ids.shape))
+        return forward(self, input_ids=input_ids, **options)
 
-    monkeypatch.setattr(small.model, "generate", watched)
-    chats = [user("x " * words) for words in (1, 40, 2, 39, 3, 30, 4, 1)]
+    monkeypatch.setattr(type(engine.model), "forward", watched)
+    return shapes
+
+
+def test_batches_are_bucketed_by_length(folder, engine, calls):
+    small = TransformersEngine(str(folder), device="cpu", dtype="float32", batch_tokens=200)
+    chats = [user("x " * words) for words in (1, 40, 2, 39, 3, 30, 4, 5)]
     sampling = Sampling(max_tokens=10)
     assert small.chat(chats, sampling) == engine.chat(chats, sampling)
-    assert all(rows == 1 or rows * (width + 10) <= 100 for rows, width in shapes)
-    widths = [width for _, width in shapes]
+    prompts = [shape for shape in calls[: calls.index((8, max(width for _, width in calls)))] if shape[1] > 1]
+    widths = [width for _, width in prompts]
     assert widths == sorted(widths, reverse=True)
-    assert sum(rows for rows, _ in shapes) == 8
-    assert max(rows for rows, _ in shapes) > 2
+    assert sum(rows for rows, _ in prompts) == 8
+    assert max(rows for rows, _ in prompts) > 2
+    assert all(rows == 1 or rows * (width + 10) <= 200 for rows, width in prompts)
+
+
+def test_samples_share_their_prompts_pass(engine, calls):
+    engine.chat([CHATS[0], CHATS[3], CHATS[0]], Sampling(max_tokens=3, temperature=1.0, n=4, seed=0))
+    (two, _), *first = calls[:4]
+    (one, _), *second = calls[4:]
+    assert (two, first) == (2, [(8, 1)] * 3)  # the 12 rows are batches of 8 and 4, of two prompts and of one
+    assert (one, second) == (1, [(4, 1)] * 3)
+
+
+def test_ended_rows_leave_the_batch(folder, engine, calls):
+    alone = TransformersEngine(str(folder), device="cpu", dtype="float32", batch_tokens=1)
+    sampling = Sampling(max_tokens=70, temperature=1.0, n=32, seed=1, stop=("a", "q"), logprobs=True)
+    together = engine.chat(CHATS[:1], sampling)[0]
+    rows = [rows for rows, _ in calls[1:]]
+    assert rows[0] == 32
+    assert rows == sorted(rows, reverse=True)
+    assert 3 <= len(set(rows)) <= len(rows) <= 70
+    assert set(rows) <= {32, 16, 8, 4, 2, 1}
+    result = alone.chat(CHATS[:1], sampling)[0]
+    assert result.texts == together.texts
+    for one, other in zip(result.samples, together.samples, strict=True):
+        assert one.finish_reason == other.finish_reason
+        assert [t.logprob for t in one.logprobs] == pytest.approx([t.logprob for t in other.logprobs], abs=1e-4)
+
+
+def test_model_without_rows_to_select_runs_whole(tmp_path):
+    """Mamba keeps a state instead of keys and values."""
+    engines = [
+        TransformersEngine(str(_mamba(tmp_path)), device="cpu", dtype="float32", batch_tokens=n) for n in (1, 4096)
+    ]
+    assert not any(engine._selects for engine in engines)
+    sampling = Sampling(max_tokens=24, temperature=1.0, n=3, seed=2, stop=("a",))
+    alone, together = ([result.texts for result in engine.chat(CHATS, sampling)] for engine in engines)
+    assert together == alone
+    assert len({text for texts in together for text in texts}) > 10
+
+
+def _mamba(folder):
+    from transformers import MambaConfig, MambaForCausalLM
+
+    tokenizer = TransformersEngine(str(build_tiny_chat(folder)), device="cpu").tokenizer
+    torch.manual_seed(0)
+    config = MambaConfig(
+        vocab_size=len(tokenizer), hidden_size=32, state_size=4, num_hidden_layers=2, initializer_range=0.3,
+        pad_token_id=tokenizer.pad_token_id, eos_token_id=tokenizer.eos_token_id, bos_token_id=None,
+    )  # fmt: skip
+    MambaForCausalLM(config).save_pretrained(folder)
+    return folder
 
 
 def test_seed_fixes_the_draws(engine):
@@ -253,7 +309,7 @@ def test_batch_too_large_for_memory_is_halved(engine, monkeypatch):
 
     monkeypatch.setattr(engine.model, "generate", small)
     assert engine.chat(CHATS, Sampling(max_tokens=8)) == expected
-    assert sizes == [5, 2, 3, 1, 2]
+    assert sizes == [4, 2, 2, 1]  # batches of 4 and 1; the first is halved
 
 
 def test_identity_changes_with_checkpoint_and_precision(tmp_path):
@@ -264,6 +320,13 @@ def test_identity_changes_with_checkpoint_and_precision(tmp_path):
     assert half.chat(CHATS[:1], Sampling(max_tokens=8))[0].completion_tokens == 8
     build_tiny_chat(tmp_path, seed=1)
     assert first == same != TransformersEngine(str(tmp_path), device="cpu").identity
+
+
+@pytest.mark.parametrize(("has", "dtype"), [(True, "bfloat16"), (False, "float32")])
+def test_cpu_computes_in_bfloat16_where_it_can(folder, monkeypatch, has, dtype):
+    monkeypatch.setattr("engines.transformers_engine.cpu_has_bfloat16", lambda: has)
+    engine = TransformersEngine(str(folder), device="cpu")
+    assert engine.identity["dtype"] == dtype == str(engine.model.dtype).removeprefix("torch.")
 
 
 def test_unsupported_options_are_named(folder, tmp_path, engine):

@@ -111,6 +111,8 @@ def test_abstention_above_the_threshold_only():
     assert more.after.hallucination_rate is None
     assert (chinese.action, chinese.answer) == ("abstained", ABSTENTION["zh"])
     check(more)
+    (emptied,) = correct([record(LOST)], RuleAnnotator(), delete=True, abstain_above=0.5)
+    assert (emptied.action, emptied.answer) == ("abstained", ABSTENTION["en"])  # nothing was left
     with pytest.raises(ValueError, match=r"abstain_above: expected a rate in \[0, 1\)"):
         correct(rows, RuleAnnotator(), abstain_above=1.0)
 

@@ -46,8 +46,11 @@ def script(body: dict[str, Any]) -> Reply:
 def test_choose_correct_and_withhold(tmp_path, capsys):
     out = tmp_path / "run"
     with serving(script) as server:
-        assert main(["run", str(recipe(tmp_path, server.url, abstain_above=0.6)), "--output", str(out)]) == 3
-        asked = server.requests
+        command = ["run", str(recipe(tmp_path, server.url, abstain_above=0.6)), "--output", str(out)]
+        assert main(command) == 3
+        asked, printed = server.requests[:], capsys.readouterr()
+        assert main(command) == 0  # complete: it is only shown again
+        assert server.requests == asked
     assert all(REFERENCE.strip() in body["messages"][0]["content"] for body in asked)
     rows = read(out / "results.jsonl")
     assert [row["note"] for row in rows] == [0, 1, 2, 3]
@@ -60,10 +63,22 @@ def test_choose_correct_and_withhold(tmp_path, capsys):
     assert [done[stage]["hallucinated"] for stage in ("first", "chosen", "given")] == [4, 3, 1]
     assert [done[stage]["factual"] for stage in ("first", "chosen", "given")] == [4, 4, 3]
     assert done["unanswered"] == 1
-    shown = capsys.readouterr()
-    assert re.search(r"given: 33 %.* of 3 factual", shown.out)
-    assert "data.jsonl:5: reference: expected" in shown.err
-    assert RIGHT in (out / "report.html").read_text()
+    # Content words: cost, 30, Marks; tower, 12 or 14, floors. All but the first three are in the reference.
+    # first: 0/3 | 3/3 0/3 | 0/3, of 4, 9 and 4 words; given: 3/3 | 3/3 0/3 | –, of 5 and 9 words
+    assert [done[stage]["in_document"] for stage in ("first", "given")] == [3 / 12, 6 / 9]
+    assert [done[stage]["words"] for stage in ("first", "given")] == [17 / 3, 14 / 2]
+    assert done["difference"]["rate"]["difference"] == 1 / 3 - 4 / 4
+    assert done["difference"]["in_document"]["difference"] == 6 / 9 - 3 / 12
+    assert -1 <= done["difference"]["rate"]["low"] < 1 / 3 - 4 / 4 < done["difference"]["rate"]["high"] <= 0
+    for out_text in (printed.out, capsys.readouterr().out):
+        assert re.search(r"first .*│ +4 │ +0 │ .* 100 % of 4", out_text)
+        assert re.search(r"given .*│ +1 │ +2 │ .* 33 % of 3", out_text)
+    assert "data.jsonl:5: reference: expected" in printed.err
+    assert RIGHT in (out / "answers.html").read_text()
+    page = (out / "report.html").read_text()
+    assert re.search(rf"answer 2 of 2<.*Before.*{LOST}.*After.*{RIGHT}.*{REFERENCE.splitlines()[0]}", page, re.DOTALL)
+    assert page.count("<article") == 3  # one has no answer
+    assert "answer 1 of 2, withheld" in page
     assert len(read(out / "rejected.jsonl")) == 1
 
 
