@@ -26,7 +26,7 @@ class Trainer(shared.Trainer):
         default="sentence", description="sentence: every sentence its own reward; sequence: TRL's own GRPO"
     )
     gamma: float = Field(default=0.0, ge=0, le=1, description="1 credits a sentence with all later ones too")
-    sequence_share: float = Field(default=0.0, ge=0, description="share of the answer's advantage")
+    sequence_share: float = Field(default=0.0, ge=0, le=1, description="share of the answer as a whole")
     eos: Literal["none", "last", "sequence"] = "none"
     steps: int = Field(default=200, ge=1)
     prompts: int = Field(default=8, ge=1)
@@ -131,7 +131,9 @@ def rewards(options: Options, questions: Questions, eos: int) -> list[Any]:
     chosen = options.reward
     reward = SentenceReward(
         options.load_annotator(chosen.annotator), label_rewards=chosen.label_rewards, aspects=chosen.aspects,
-        eos_token_ids=eos, target_sentences=chosen.target_sentences, max_words=chosen.max_words, device=chosen.device,
+        eos_token_ids=eos, target_sentences=chosen.target_sentences, max_words=chosen.max_words,
+        copy_share=chosen.copy_share, abstention=chosen.abstention,
     )  # fmt: skip
-    reward.check({name: [row.get(name) for row in questions.train] for name in questions.train[0]})
+    names = dict.fromkeys(name for row in questions.train for name in row)
+    reward.check({name: [row.get(name) for row in questions.train] for name in names})
     return [reward, *([JudgeLog(options.load_annotator(options.judge))] if options.trainer.log_judge else [])]

@@ -33,9 +33,9 @@ class Credit:
     """How segment rewards become advantages of tokens.
 
     ``gamma`` is γ in [0, 1]: 0 pays a token for its own segment only, 1 for its own and all later ones.
-    ``sequence_share`` is w_seq ≥ 0, the share of the sequence-level advantage that every token gets as well. ``eos`` is
-    what the end-of-sequence token gets beside that share: "none" nothing, "last" the credit of the last segment,
-    "sequence" the whole sequence-level advantage (in place of the share).
+    ``sequence_share`` is w_seq in [0, 1], the share of the segments' credit that goes to the whole sequence instead.
+    ``eos`` is what the end-of-sequence token gets: "none" what tokens outside segments get, "last" the credit of the
+    last segment too, "sequence" the advantage of the sequence by all reward functions, and nothing else.
     """
 
     gamma: float = 0.0
@@ -45,8 +45,8 @@ class Credit:
     def __post_init__(self) -> None:
         if not 0.0 <= self.gamma <= 1.0:
             raise ValueError(f"gamma: expected a number in [0, 1], got {self.gamma}")
-        if not self.sequence_share >= 0.0:
-            raise ValueError(f"sequence_share: expected a number of at least 0, got {self.sequence_share}")
+        if not 0.0 <= self.sequence_share <= 1.0:
+            raise ValueError(f"sequence_share: expected a number in [0, 1], got {self.sequence_share}")
         if self.eos not in get_args(EosCredit):
             raise ValueError(f"eos: expected one of {get_args(EosCredit)}, got {self.eos!r}")
 
@@ -261,6 +261,36 @@ def _join(parts: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:
     return joint, np.sqrt(squared / np.maximum(total - 1, 1))
 
 
+def sequence_advantages(
+    rewards_BF: np.ndarray, weights_F: np.ndarray, group_size: int, scale: Scale = "group", *, each: bool = False
+) -> np.ndarray:
+    """Advantages (B,) of whole completions by some reward functions alone, as TRL computes them for all.
+
+        A_b = (R_b − mean of its group) / (std + 1e-4),  R_b = Σ_f w_f r_bf
+
+    Args:
+        rewards_BF: Rewards of all ranks, NaN for None; rows of one prompt next to each other.
+        weights_F: `reward_weights` of these functions.
+        group_size: Completions of one prompt; divides B.
+        scale: As in `group_moments`.
+        each: Every function is normalised by its group first, the sum by the batch (GDPO, `normalize_then_sum`).
+
+    Returns:
+        0 where no function had an opinion.
+    """
+
+    def standard(values: np.ma.MaskedArray, axis: int, over: int | None) -> np.ma.MaskedArray:
+        std = 1.0 if scale == "none" and not each else values.std(over, ddof=1, keepdims=True) + 1e-4
+        return (values - values.mean(axis, keepdims=True)) / std
+
+    rewards = np.ma.masked_invalid(np.asarray(rewards_BF, dtype=np.float64))
+    if each:
+        rewards = standard(rewards.reshape(-1, group_size, len(weights_F)), 1, 1).reshape(rewards.shape)
+    totals = (rewards * weights_F).sum(axis=1)
+    totals = totals[None] if each else totals.reshape(-1, group_size)
+    return np.asarray(standard(totals, 1, None if scale == "batch" else 1).filled(0.0)).reshape(-1)
+
+
 def normalise(rewards: Sequence[float | None], mean: float, std: float) -> np.ndarray:
     """r̃ = (r − mean) / std, shape (S,); 0 for None, and all 0 where std is 0 (below ZERO_STD)."""
     if std < ZERO_STD:
@@ -286,30 +316,35 @@ def row_advantages(
     anchors_T: np.ndarray,
     text: str,
     parts: Sequence[tuple[Sequence[Segment], float, float, float]],
-    shared: float,
+    shared: tuple[float, float, float],
     ends: bool,
     credit: Credit,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """A_t = w_seq · A_seq + Σ_a w_a Σ_{k ≥ j(t)} γ^(k−j(t)) r̃_k of one completion, and whether a segment owns token t.
+    """Advantages of one completion's tokens, and which of them a segment owns.
+
+        A_t = A_plain + w_seq A_seg + (1 − w_seq) Σ_a w_a Σ_{k ≥ j(t)} γ^(k−j(t)) r̃_k
+
+    So a function without segments acts on every token, and one with segments counts once.
 
     Args:
         decoded: What the ids decode to.
         anchors_T: Offsets into it, as `anchors` returns them.
         text: The completion's text, into which segments are offsets.
         parts: For each aspect its segments, its weight, mean and standard deviation of its group's rewards.
-        shared: A_seq.
+        shared: The sequence's advantage by the functions without segments (A_plain), by those with (A_seg), by all.
         ends: Whether the last token ends the sequence.
         credit: γ, w_seq and the credit of the end-of-sequence token.
     """
-    out_T = np.full(len(anchors_T), credit.sequence_share * shared)
+    plain, whole, every = shared
+    out_T = np.full(len(anchors_T), plain + credit.sequence_share * whole)
     inside_T = np.zeros(len(anchors_T), dtype=bool)
     for segments, weight, mean, std in parts:
         owners_T = owners(anchors_T, locate(text, decoded, segments))
         if ends and credit.eos == "last":
             owners_T[-1] = len(segments) - 1
         returns_S = returns(normalise([s.reward for s in segments], mean, std), credit.gamma)
-        out_T += weight * segment_advantages(owners_T, returns_S)
+        out_T += (1 - credit.sequence_share) * weight * segment_advantages(owners_T, returns_S)
         inside_T |= owners_T >= 0
     if ends and credit.eos == "sequence":
-        out_T[-1] = shared
+        out_T[-1] = every
     return out_T, inside_T

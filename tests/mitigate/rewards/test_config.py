@@ -78,7 +78,7 @@ def test_the_plugin_trains_in_stock_trainers(plugin, model, tmp_path):
 
 def test_the_trainer_gets_the_reward_s_numbers(model, tmp_path):
     """Gibberish is turned into sentences, true ones where it holds an even number of "e"; sync and async agree."""
-    reward = SentenceReward(ExactAnnotator(), aspects={"factuality": 1})
+    reward = SentenceReward(ExactAnnotator(), aspects={"factuality": 1}, copy_share=None)
     seen = []
 
     def readable(completions):

@@ -17,6 +17,7 @@ from mitigate.rl.credit import (
     owners,
     returns,
     segment_advantages,
+    sequence_advantages,
     token_spans,
 )
 from tests.helpers.credit_suite import CHINESE, ENGLISH, MIXED, kinds, sentences
@@ -187,9 +188,25 @@ def test_returns_by_hand():
     assert segment_advantages(np.array([-1, -1]), returns(np.array([]), 0)).tolist() == [0, 0]
 
 
+def test_sequence_advantages_by_hand():
+    # Two groups of two, one function without an opinion on the last. Sums 2·1 + 0.5 = 2.5 and 0.5: mean 1.5, std √2.
+    rewards, weights = np.array([[1, 0.5], [0, 0.5], [3, 1], [np.nan, np.nan]]), np.array([2.0, 1.0])
+    ends = 1 / (2**0.5 + 1e-4)
+    assert sequence_advantages(rewards, weights, 2) == pytest.approx([ends, -ends, 0, 0])
+    assert sequence_advantages(rewards, weights, 2, "none") == pytest.approx([1, -1, 0, 0])
+    # "batch": 2.5, 0.5 and 7 have the variance (5/6)² + (17/6)² + (11/3)² over 2 = 133/12
+    whole = 1 / ((133 / 12) ** 0.5 + 1e-4)
+    assert sequence_advantages(rewards, weights, 2, "batch") == pytest.approx([whole, -whole, 0, 0])
+    # Each first: ±1/√2 of the first function, 0 of the second, times 2; then over the three sums √2, −√2, 0: std √2.
+    first = 1 / (2**0.5 + 2e-4)
+    found = sequence_advantages(rewards, weights, 2, each=True)
+    assert found == pytest.approx([2**0.5 * first, -(2**0.5) * first, 0, 0], abs=1e-3)
+    assert not sequence_advantages(rewards[:, :0], weights[:0], 2).any()
+
+
 @pytest.mark.parametrize(("options", "text"), [
     ({"gamma": 1.5}, r"gamma: expected a number in \[0, 1\], got 1.5"),
-    ({"sequence_share": -1}, "sequence_share: expected"),
+    ({"sequence_share": 1.5}, "sequence_share: expected"),
     ({"sequence_share": float("nan")}, "sequence_share: expected"),
     ({"eos": "all"}, "eos: expected one of .*'last'.*, got 'all'"),
 ])  # fmt: skip
