@@ -218,7 +218,7 @@ def reference_text(value: object) -> str:
 
 
 def completion_text(completion: object) -> str:
-    """The text of a completion: the string, or the content of the last assistant message.
+    """The text of a completion: the string, or the content of the last assistant message; "" after a tool's result.
 
     Raises:
         TypeError: It is neither a string nor a list of messages.
@@ -226,7 +226,8 @@ def completion_text(completion: object) -> str:
     if isinstance(completion, str):
         return completion
     if isinstance(completion, Sequence) and all(isinstance(m, Mapping) for m in completion):
-        return _last_content(completion, "assistant")
+        unanswered = bool(completion) and completion[-1].get("role") == "tool"  # what follows the result never came
+        return "" if unanswered else _last_content(completion, "assistant")
     raise TypeError(
         f"completions: expected strings or lists of messages with role and content, got {type(completion).__name__}"
     )
@@ -252,17 +253,21 @@ def _last_content(messages: Sequence[Any], role: str) -> str:
 def sentence_spans(text: str, thinking: Tags | None, response: Tags | None) -> list[tuple[int, int]]:
     """The sentences of a completion's answer, as offsets into the whole completion.
 
-    A thinking block that is never closed goes to the end. A closing tag without an opening one ends a block that the
-    prompt opened, so all before it is thinking. With response tags only what stands between them counts; an opened
+    Thinking comes first: a block that follows other text is text, or a model could hide there what it says. A block
+    that is never closed goes to the end. A closing tag without an opening one ends a block that the prompt opened, so
+    all before it is thinking. With response tags only what stands between them counts; an opened
     one that is never closed goes to the end.
     """
-    parts = [(0, len(text))]
+    start = 0
     if thinking:
         opened, closed = map(text.find, thinking)
-        start = closed + len(thinking[1]) if closed >= 0 and (opened < 0 or closed < opened) else 0
-        edges = [edge for outer, _, _, end in _blocks(text, thinking, start, len(text)) for edge in (outer, end)]
-        edges = [start, *edges, len(text)]
-        parts = list(zip(edges[::2], edges[1::2], strict=True))
+        if closed >= 0 and (opened < 0 or closed < opened):
+            start = closed + len(thinking[1])
+        for outer, _, _, end in _blocks(text, thinking, start, len(text)):
+            if text[start:outer].strip():
+                break
+            start = end
+    parts = [(start, len(text))]
     if response:
         parts = [(a, b) for start, end in parts for _, a, b, _ in _blocks(text, response, start, end)]
     return [(start + a, start + b) for start, end in parts for a, b in split_sentences(text[start:end])]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
 import threading
 import time
 from collections import OrderedDict
@@ -193,6 +194,16 @@ def cannot_tell(answer: Answer, sentence: str) -> bool:
     return abstains(sentence) and all(one in known for one, weight in specifics(sentence).items() if weight > 1)
 
 
+def own_device() -> str | None:
+    """The GPU of this process in a launched run (LOCAL_RANK), or None: else every process's judge lands on cuda:0."""
+    rank = os.environ.get("LOCAL_RANK", "")
+    if not rank.isdecimal():
+        return None
+    import torch
+
+    return f"cuda:{rank}" if int(rank) < torch.cuda.device_count() else None
+
+
 # --- the reward ------------------------------------------------------------------------------------------------------
 
 
@@ -229,7 +240,8 @@ class SentenceReward:
         calibration: File of `mitigate calibrate` for an annotator named by a string; None leaves it as it is. Worth
             a few hundred labelled sentences of the policy: a threshold that is off is what a policy learns to exploit.
         expected_rate: Likewise, the rate of hallucination at which probabilities hold.
-        device: Where an annotator named by a string runs: "cpu", "cuda:1"…; None takes cuda where there is one.
+        device: Where an annotator named by a string runs: "cpu", "cuda:1"…; None takes cuda where there is one, in each
+            process of a launched run its own.
         dtype: Likewise; "auto" is bfloat16 where the hardware has it.
         name: What trainers call it in their logs.
 
@@ -277,7 +289,7 @@ class SentenceReward:
             from annotators import load_annotator
 
             operating: Any = {"calibration": calibration, "expected_rate": expected_rate}
-            annotator = load_annotator(annotator, device=device, dtype=dtype, **operating)
+            annotator = load_annotator(annotator, device=device or own_device(), dtype=dtype, **operating)
         elif calibration is not None or expected_rate is not None:
             raise ValueError(
                 f"calibration: expected an annotator named by a string, got {annotator.name!r}, already loaded; give "

@@ -183,15 +183,15 @@ def owners(anchors_T: np.ndarray, offsets_S2: Sequence[tuple[int, int]]) -> np.n
     return np.where((owners_T >= 0) & (anchors_T < ends_S[owners_T]), owners_T, -1)
 
 
-def locate(text: str, decoded: str, segments: Sequence[Segment]) -> list[tuple[int, int]]:
-    """Offsets of the segments of `text` inside the decoded completion.
+def locate(text: str, decoded: str, segments: Sequence[Segment]) -> list[tuple[int, int]] | None:
+    """Offsets of the segments of `text` inside the decoded completion; None where it does not contain the text.
 
     The two differ where a response template takes thinking or markers away, strips, or cleans up spaces. They are
     matched on their characters other than white space; where `text` occurs twice, at its last place (the answer
     comes after the thinking).
 
     Raises:
-        ValueError: `decoded` does not contain `text`, or a segment ends after `text`.
+        ValueError: A segment ends after `text`.
     """
     if segments and segments[-1].end > len(text):
         raise ValueError(
@@ -206,10 +206,7 @@ def locate(text: str, decoded: str, segments: Sequence[Segment]) -> list[tuple[i
     place = [i for i, c in enumerate(decoded) if not c.isspace()]
     first = "".join(decoded.split()).rfind("".join(text.split()))
     if first < 0:
-        raise ValueError(
-            "the completion's text is not what its token ids decode to, so its segments cannot be credited: text "
-            f"{text[:80]!r}, decoded {decoded[:80]!r}. Give segments of the text as TRL passes it to reward functions."
-        )
+        return None
     count = np.cumsum([0] + [not c.isspace() for c in text])
     return [
         (place[first + count[s.start]], place[first + count[s.end] - 1] + 1)
@@ -319,8 +316,8 @@ def row_advantages(
     shared: tuple[float, float, float],
     ends: bool,
     credit: Credit,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Advantages of one completion's tokens, and which of them a segment owns.
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Advantages of one completion's tokens, and which of them a segment owns; None where `text` is not in `decoded`.
 
         A_t = A_plain + w_seq A_seg + (1 − w_seq) Σ_a w_a Σ_{k ≥ j(t)} γ^(k−j(t)) r̃_k
 
@@ -339,7 +336,9 @@ def row_advantages(
     out_T = np.full(len(anchors_T), plain + credit.sequence_share * whole)
     inside_T = np.zeros(len(anchors_T), dtype=bool)
     for segments, weight, mean, std in parts:
-        owners_T = owners(anchors_T, locate(text, decoded, segments))
+        if (places := locate(text, decoded, segments)) is None:
+            return None
+        owners_T = owners(anchors_T, places)
         if ends and credit.eos == "last":
             owners_T[-1] = len(segments) - 1
         returns_S = returns(normalise([s.reward for s in segments], mean, std), credit.gamma)

@@ -179,7 +179,7 @@ class SentenceGRPOTrainer(GRPOTrainer):
         aspects, statistics_BA2 = self._statistics(shared_B)
         plain_B, whole_B = self._shared({i for i, _ in aspects}, len(shared_B))
         out_BT = np.zeros(ids_BT.shape)
-        credited = torch.zeros(2, device=shared_B.device)
+        credited = torch.zeros(4, device=shared_B.device)  # tokens in segments, tokens, not located, completions
         for b, shared in enumerate(shared_B.tolist()):
             parts = []
             for a, (i, name) in enumerate(aspects):
@@ -198,11 +198,15 @@ class SentenceGRPOTrainer(GRPOTrainer):
             ends = bool(ids) and ids[-1] in self._eos
             text, anchors_T = completion_text(call.completions[b]), anchors(decoded, spans_T2)
             by_kind = float(plain_B[b]), float(whole_B[b]), shared
-            row_T, inside_T = row_advantages(decoded, anchors_T, text, parts, by_kind, ends, self.credit)
+            found = row_advantages(decoded, anchors_T, text, parts, by_kind, ends, self.credit)
+            # A parser edited the text: its sentences have no tokens, so the completion is credited as a whole.
+            row_T, inside_T = found or (np.full(len(ids), shared), np.zeros(len(ids), dtype=bool))
             out_BT[b, : len(ids)] = row_T
-            credited += torch.tensor([inside_T.sum(), len(ids)], device=credited.device)
-        credited = self.accelerator.gather(credited).view(-1, 2).sum(0)
-        self._metrics[self._mode()]["sentences/credited_tokens"].append((credited[0] / credited[1].clamp(min=1)).item())
+            credited += torch.tensor([inside_T.sum(), len(ids), found is None, 1], device=credited.device)
+        credited = self.accelerator.gather(credited).view(-1, 4).sum(0)
+        shares = (credited[0::2] / credited[1::2].clamp(min=1)).tolist()
+        for name, share in zip(("credited_tokens", "not_located"), shares, strict=True):
+            self._metrics[self._mode()][f"sentences/{name}"].append(share)
         return torch.as_tensor(out_BT, dtype=shared_B.dtype, device=shared_B.device)
 
     def _statistics(self, shared_B: torch.Tensor) -> tuple[list[Aspect], np.ndarray]:

@@ -31,6 +31,7 @@ def judged(text, thinking=THINK, response=None):
     ([{"role": "assistant", "content": "It is red."}], "It is red."),
     ([{"role": "assistant", "content": "First."}, {"role": "tool", "content": "x"},
       {"role": "assistant", "content": "Last."}], "Last."),
+    ([{"role": "assistant", "content": "I look it up."}, {"role": "tool", "content": "x"}], ""),
     ([{"role": "assistant", "content": [{"type": "text", "text": "A."}, {"type": "text", "text": " B."}]}],
      "A. B."),
     ([{"role": "assistant", "content": [{"type": "text", "text": None}, {"text": 3}, {"text": "A."}]}], "A."),
@@ -55,13 +56,13 @@ def test_question_of_a_prompt():
 @pytest.mark.parametrize(("text", "sentences"), [
     ("<think>No.</think> Yes.", ["Yes."]),
     ("No.</think> Yes.", ["Yes."]),  # the prompt opened the block
-    ("Yes. <think>No, no", ["Yes."]),  # never closed
-    ("It is. <think>no</think> So be it. <think>no</think> Yes.", ["It is.", "So be it.", "Yes."]),
+    ("<think>No, no", []),  # never closed
+    ("<think>no</think> <think>no</think> Yes.", ["Yes."]),
+    ("Yes. <think>No.</think> So.", ["Yes.", "<think>No.</think>", "So."]),  # said, not thought: nothing hides there
     ("<think>all</think>", []),
     ("plain", ["plain"]),
     ("", []),
-    ("<think>A. B.</think>\nIt opened in 1931. 它很长。<think>c</think>Done 🎉.",
-     ["It opened in 1931.", "它很长。", "Done 🎉."]),
+    ("<think>A. B.</think>\nIt opened in 1931. 它很长。Done 🎉.", ["It opened in 1931.", "它很长。", "Done 🎉."]),
 ])  # fmt: skip
 def test_thinking_is_left_out(text, sentences):
     assert judged(text) == sentences
@@ -193,5 +194,5 @@ def test_only_a_sentence_at_the_end_is_part():
         return Answer(text, tuple(sentence_spans(text, THINK, None)), True, "r", "q", None, None).last_is_part
 
     assert last_is_part("It is red. It is lo")
-    assert not last_is_part("It is red. <think>and")
+    assert not last_is_part("<think>and")
     assert not last_is_part("")

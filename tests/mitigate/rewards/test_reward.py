@@ -9,7 +9,7 @@ import torch
 from annotators.operating import Calibration, OperatingPoint
 from annotators.records import SentenceAnnotation
 from mitigate.rewards.inputs import Abstention, Columns
-from mitigate.rewards.reward import SentenceReward
+from mitigate.rewards.reward import SentenceReward, own_device
 from tests.helpers.standin import ExactAnnotator
 
 REFERENCE = "The bridge opened in 1931. It is 412 metres long. Ada Finch designed it."
@@ -351,3 +351,12 @@ def test_abstention_is_worth_what_the_question_says():
     assert float(lexical()(completions=[cant], reference=[REFERENCE], question=["Who?"])[0]) == -1.0
     with pytest.raises(ValueError, match=r"expected -1 <= answerable <= unanswerable <= 1, .* got 0\.5 and 0"):
         lexical(abstention=Abstention(answerable=0.5, unanswerable=0.0))
+
+
+def test_every_process_has_its_own_device(monkeypatch):
+    for rank, gpus, device in (("3", 8, "cuda:3"), ("3", 0, None), (None, 8, None)):
+        monkeypatch.setattr(torch.cuda, "device_count", lambda gpus=gpus: gpus)
+        monkeypatch.delenv("LOCAL_RANK", raising=False)
+        if rank:
+            monkeypatch.setenv("LOCAL_RANK", rank)
+        assert own_device() == device

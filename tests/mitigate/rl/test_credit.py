@@ -16,6 +16,7 @@ from mitigate.rl.credit import (
     normalise,
     owners,
     returns,
+    row_advantages,
     segment_advantages,
     sequence_advantages,
     token_spans,
@@ -137,11 +138,12 @@ def test_locate_finds_judged_text_in_decoded_text():
     assert locate("a  b", "a b", [Segment(1, 3), Segment(3, 4)]) == [(0, 0), (2, 3)]
 
 
-def test_locate_refuses_other_texts():
-    for decoded, end, message in (("No.", 4, "not what its token ids decode to"),
-                                  ("Yes.", 9, "ends at character 9 of a completion of 4")):  # fmt: skip
-        with pytest.raises(ValueError, match=message):
-            locate("Yes.", decoded, [Segment(0, end)])
+def test_other_texts_are_not_located():
+    with pytest.raises(ValueError, match="ends at character 9 of a completion of 4"):
+        locate("Yes.", "Yes.", [Segment(0, 9)])
+    assert locate("Yes.", "No.", [Segment(0, 4)]) is None
+    parts = [([Segment(0, 4, None, 1.0)], 1.0, 0.0, 1.0)]
+    assert row_advantages("No.", np.array([0, 2]), "Yes.", parts, (0.0, 0.0, 0.0), False, Credit()) is None
 
 
 def test_group_moments_by_hand():
