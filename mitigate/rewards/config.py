@@ -11,8 +11,7 @@ before it loads a model. The annotator is loaded at the first call.
     aspects: {factuality: 1.0, relevance: 0.3}
     columns: {reference: document}
 
-Every key is an argument of ``SentenceReward``; what only Python can build (``embedder``) is left out. The recipes of
-kinds `rlhf` and `mask-dpo` have ``Reward`` as a section.
+Every key is an argument of ``SentenceReward``. The recipes of kinds `rlhf` and `mask-dpo` have ``Reward`` as a section.
 """
 
 from __future__ import annotations

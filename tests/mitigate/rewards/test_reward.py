@@ -318,15 +318,6 @@ def test_an_unread_language_is_none():
     assert lexical(judge)(**call, language=["de", "de-AT", "en", None]) == [1.0, 1.0, None, None]
 
 
-def test_rewards_leave_random_state_and_graph_alone(embedded):
-    state = torch.get_rng_state()
-    with torch.enable_grad():
-        scores = embedded(completions=["It opened in 1932."], reference=[BRIDGE], question=[QUESTION])
-    assert torch.equal(state, torch.get_rng_state())
-    assert type(float(scores[0])) is float
-    assert torch.tensor(scores, dtype=torch.float32).shape == (1,)
-
-
 def test_abstention_is_worth_what_the_question_says():
     """Pure abstention only; a claim beside it, or a name that nobody asked about within it, is judged as ever."""
     metrics = {}

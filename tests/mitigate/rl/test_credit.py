@@ -206,6 +206,23 @@ def test_sequence_advantages_by_hand():
     assert not sequence_advantages(rewards[:, :0], weights[:0], 2).any()
 
 
+def test_advantages_of_a_row_by_hand():
+    # "Yes. No." in 4 tokens and <eos>; rewards ±1, mean 0, std 2, weight 3: ±1.5; γ = ½ adds ½ · −1.5 to the first.
+    anchors_T = np.array([2, 3, 6, 7, -1])
+    parts = [([Segment(0, 4, None, 1.0), Segment(5, 8, None, -1.0)], 3.0, 0.0, 2.0)]
+    for credit, tokens in (
+        (Credit(), [1.7, 1.7, -1.3, -1.3, 0.2]),  # 0.2: by the functions without segments
+        (Credit(gamma=0.5), [0.95, 0.95, -1.3, -1.3, 0.2]),
+        (Credit(eos="last"), [1.7, 1.7, -1.3, -1.3, -1.3]),
+        (Credit(eos="sequence"), [1.7, 1.7, -1.3, -1.3, 9.0]),
+        (Credit(sequence_share=0.25), [1.825, 1.825, -0.425, -0.425, 0.7]),  # 0.2 + ¼ · 2 ± ¾ · 1.5, 0.2 + ¼ · 2
+    ):
+        found = row_advantages("Yes. No.", anchors_T, "Yes. No.", parts, (0.2, 2.0, 9.0), True, credit)
+        assert found is not None
+        assert found[0].tolist() == pytest.approx(tokens)
+        assert found[1].tolist() == [True] * 4 + [credit.eos == "last"]
+
+
 @pytest.mark.parametrize(("options", "text"), [
     ({"gamma": 1.5}, r"gamma: expected a number in \[0, 1\], got 1.5"),
     ({"sequence_share": 1.5}, "sequence_share: expected"),
