@@ -395,25 +395,25 @@ WHOLE = 0.85  # share of a sentence of the reference that makes a copy whatever 
 WINDOW = 3  # sentences of the reference beside which a sentence is laid
 MAX_POINTS = 5  # sentences of the reference, best for the question, that stand for what an answer should say
 MIN_POINT_WORDS = 4
-FULL = 4.0  # weight of specifics that makes a full sentence: two numbers or names, or four other words
-_STRONG = 2.0
+FULL = 3.0  # weight of specifics that makes a full sentence: a number or name and two other words, or six words
+_STRONG, _WEAK = 2.0, 0.5
 
 
 def stems(text: str) -> tuple[list[str], list[str]]:
-    """Stems of the content words of a text and of all its words, in order; characters where it is Chinese."""
+    """Stems of the content words of a text, and all its words in lower case, in order; Chinese by characters."""
     if is_chinese(text):
         return words(text), words(text)
     found = words_of(text)
-    return [stem for stem, kept in zip(found.stems, found.content, strict=True) if kept], list(found.stems)
+    return [stem for stem, kept in zip(found.stems, found.content, strict=True) if kept], list(found.lower)
 
 
 def specifics(sentence: str) -> dict[str, float]:
-    """The specifics of a sentence with their weights: numbers, years, months and names 2, other content words 1."""
+    """The specifics of a sentence with their weights: numbers, years, months and names 2, other content words ½."""
     if is_chinese(sentence):
         cut = [(word, word[0].isdigit()) for word in chinese_words(sentence)]
-        return {word: _STRONG if number else 1.0 for word, number in cut if number or (len(word) > 1 and _han(word))}
+        return {word: _STRONG if number else _WEAK for word, number in cut if number or (len(word) > 1 and _han(word))}
     strong = {stem for unit in units(sentence) for stem in unit.key}
-    return {stem: _STRONG if stem in strong else 1.0 for stem in stems(sentence)[0]}
+    return {stem: _STRONG if stem in strong else _WEAK for stem in stems(sentence)[0]}
 
 
 class Reference:

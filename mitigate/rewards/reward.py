@@ -161,7 +161,7 @@ def judged_sentences(
     counted = frozenset().union(*points)
     bearing = counted | reference.all | frozenset(specifics(answer.question))
     if copy_share is None or len(words(" ".join(answer.sentences))) < COPY_WORDS:
-        copy_share = 1.0 + FADE  # nothing is one
+        copy_share = 2.0  # nothing is one
     stated: dict[str, float] = {}
     out = []
     for i, sentence in enumerate(answer.sentences):

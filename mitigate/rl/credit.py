@@ -277,8 +277,10 @@ def sequence_advantages(
     """
 
     def standard(values: np.ma.MaskedArray, axis: int, over: int | None) -> np.ma.MaskedArray:
-        std = 1.0 if scale == "none" and not each else values.std(over, ddof=1, keepdims=True) + 1e-4
-        return (values - values.mean(axis, keepdims=True)) / std
+        if scale == "none" and not each:
+            return values - values.mean(axis, keepdims=True)
+        std = np.ma.filled(values.std(over, ddof=1, keepdims=True), 1.0)  # of one value: it is its own mean
+        return (values - values.mean(axis, keepdims=True)) / (std + 1e-4)
 
     rewards = np.ma.masked_invalid(np.asarray(rewards_BF, dtype=np.float64))
     if each:

@@ -58,7 +58,7 @@ def test_question_of_a_prompt():
     ("No.</think> Yes.", ["Yes."]),  # the prompt opened the block
     ("<think>No, no", []),  # never closed
     ("<think>no</think> <think>no</think> Yes.", ["Yes."]),
-    ("Yes. <think>No.</think> So.", ["Yes.", "<think>No.</think>", "So."]),  # said, not thought: nothing hides there
+    ("Yes. <think>No.</think> So.", ["Yes. <think>No.</think>", "So."]),  # said, not thought: nothing hides there
     ("<think>all</think>", []),
     ("plain", ["plain"]),
     ("", []),
@@ -143,7 +143,7 @@ FACTS = "The old bridge crosses the river Tern at Wexley. Ada Finch designed it.
     ("Old bridge. Ada Finch designed it.", 1.0),  # left out: 5 of 5, across two sentences of the reference
     ("Traffic has used it since May 1931.", (3 / 5 + 3 / 7) / 2),  # traffic, may, 1931 of 5 and of 7 words
     ("At Wexley the Tern is crossed by a bridge.", (1 / 4 + 2 / 9) / 2),  # "at Wexley" are two words, one with content
-    ("Its opening was in May.", 3 / 5),  # opening, in, May: two content words are too few to tell
+    ("Its opening was in May.", 2 / 5),  # of all words: two content words are too few to tell
     ("Penguins live down south.", 0.0),
     ("", 0.0),
 ])  # fmt: skip
@@ -159,11 +159,11 @@ def test_density_of_chinese_counts_characters():
 
 
 def test_specifics_and_points_by_hand():
-    """Numbers and names weigh 2; a capital that only opens a sentence makes no name; "eighteen" is 18."""
+    """Numbers and names weigh 2, others ½; a capital that only opens a sentence makes no name; "eighteen" is 18."""
     assert specifics("Adults of Wexley weigh eighteen kg.") == {
-        "adult": 1.0, "wexlei": 2.0, "weigh": 1.0, "#18": 2.0, "kg": 1.0
+        "adult": 0.5, "wexley": 2.0, "weigh": 0.5, "#18": 2.0, "kg": 0.5
     }  # fmt: skip
-    assert specifics("它于1931年开放。") == {"1931": 2.0, "开放": 1.0}
+    assert specifics("大桥1931年开放。") == {"大桥": 0.5, "1931": 2.0, "开放": 0.5}
     first = Reference(FACTS + " " + "It is grey and has one arch of steel. " * 5).points("Who designed the bridge?")[0]
     assert first == specifics("Ada Finch designed it.")
     assert len(Reference("It is grey and it has one arch. " * 9).points("?")) == 5

@@ -200,7 +200,7 @@ def test_what_is_logged():
         "factuality/share_no_fact": 0.2,
         "factuality/share_repeated": 0.0,
         "factuality/share_copied": 0.0,
-        "factuality/share_off_question": 0.0,
+        "factuality/share_off_question": 0.4,  # "It is blue." and "Well!" share no word with the reference
         "factuality/aspect_factuality": pytest.approx((-1 / 3 + 1) / 2),
     }
     assert extra == {
@@ -249,7 +249,7 @@ def test_all_aspects_with_the_embedded_annotator(embedded):
 def test_a_calibration_moves_the_threshold(embedded, tmp_path):
     sentence, rows = "Its opening was in 1931.", {"reference": [BRIDGE], "prompts": [QUESTION]}
     plain = embedded(completions=[sentence], **rows)[0]
-    assert labels(plain) == [("supported", 0.75)]  # opening 1 and 1931 2, of 4
+    assert labels(plain) == [("supported", pytest.approx(2.5 / 3))]  # opening ½ and 1931 2, of 3
     file = tmp_path / "calibration.json"
     own = embedded.annotator.own_fingerprint
     for flag_at in (0.5, 1 - 1e-12):  # log-odds of supported, twenty less: it is flagged, or unsure without a reward
@@ -278,8 +278,8 @@ def test_near_copies_and_vague_answers_earn_little():
     own, near, vague = lexical(Yes(), copy_share=0.8)(completions=texts, reference=[REFERENCE] * 3)
     assert float(own) == 1.0
     assert float(near) < -0.9  # 3 of 4 content words and 5 of 6 words, mean 0.79: hardly below 0.8
-    assert float(vague) == pytest.approx(0.0)  # bridge and open, 2 of 4: half of a sentence, half the floor
-    assert labels(vague) == [("supported", 0.5)]
+    assert float(vague) == pytest.approx(-1 / 3)  # bridge and open, 1 of 3: a third of a sentence, the rest the floor
+    assert labels(vague) == [("supported", pytest.approx(1 / 3))]
 
 
 def test_unusable_rows_have_no_score_and_are_counted():
@@ -336,7 +336,7 @@ def test_abstention_is_worth_what_the_question_says():
         completions=texts, reference=[REFERENCE] * 7, question=["Who painted the bridge?"] * 5 + ["谁画的？", "Who?"],
         answerable=[False, True, None, False, False, False, False], log_metric=metrics.__setitem__,
     )  # fmt: skip
-    assert [float(score) for score in scores] == [0.75, -0.25, -0.25, 0.5, -1.0, 0.75, -1.0]
+    assert [float(score) for score in scores] == [0.75, -0.25, -0.25, pytest.approx(2 / 3), -1, 0.75, -1]
     assert labels(scores[0]) == [("no_fact", 0.75)]
     assert metrics["factuality/abstained_share"] == 4 / 7
     assert float(lexical()(completions=[cant], reference=[REFERENCE], question=["Who?"])[0]) == -1.0
