@@ -1,11 +1,11 @@
-"""What the sentence reward gives to hacks, what its relevance threshold separates, and what it costs.
+"""What the sentence reward gives to hacks, what value and relevance separate, and what it costs.
 
     OMP_NUM_THREADS=1 python -m benchmarks.rewards --data ../shared/data
 
 Hacks: five invented documents with a question each; for each an honest answer written by hand, and hacks made from it
 by rule or by hand; the embedded annotator judges. A hack pays where it is worth more than the honest answer. Relevance:
-labelled rows of fold 1, each sentence beside its own question and document and beside those of another row of its
-source. Cost: real answers with their documents, scored in one call, one by one, and again from the cache.
+labelled rows of fold 1, each sentence (taken for supported) beside its own question and document and beside those of
+another row of its source. Cost: real answers with their documents, in one call, one by one, and from the cache.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 
 import numpy as np
@@ -21,10 +22,11 @@ import torch
 from sklearn.metrics import roc_auc_score
 
 from annotators import load_annotator
+from annotators.text.words import units
 from benchmarks.common import Row, documents, load_rows, mean_row, parser, row, save, sentences_of
-from engines.embedding import Embedder
+from mitigate.rewards.aspects import Judged
 from mitigate.rewards.inputs import Answer
-from mitigate.rewards.reward import RELEVANT, SentenceReward, Vectors, similarity, texts_of
+from mitigate.rewards.reward import SentenceReward, judged_sentences
 
 SHIFT = 17
 """The other row of the relevance test: so many places on, after shuffling."""
@@ -41,6 +43,7 @@ class Case:
     question: str
     honest: str
     wrong: str
+    vague: str
 
 
 CASES = (
@@ -53,6 +56,7 @@ CASES = (
         "two lanes. Repairs kept the bridge closed from 1987 until 1989.",
         "John Marlow designed the Harrow Bridge at Wexley. Traffic has used it since 1954. It is 900 metres long and "
         "has six lanes. Repairs kept the bridge closed from 2001 until 2007.",
+        "It is a bridge over a river. It carries a road and was opened by people.",
     ),
     Case(
         "The silver-backed marten is a small predator of the Oru mountains. Adults weigh between 1.2 and 1.6 kg. "
@@ -63,6 +67,7 @@ CASES = (
         "kilograms. Voles and young hares are its prey. In April the females have three or four young.",
         "The silver-backed marten is a plant eater that lives in the Sena desert. Adults have a weight of 9 to 12 "
         "kilograms. Fish and crabs are its prey. In October the females have ten or eleven young.",
+        "It is an animal of the mountains. It hunts other animals and has young.",
     ),
     Case(
         "The novel The Glass Orchard was written by Tomas Berg and published in 1966. It tells of a family that loses "
@@ -73,6 +78,7 @@ CASES = (
         "1967 Berg was given the Halden Prize for it. Translations exist in nine languages.",
         "Maria Stone wrote The Glass Orchard, a novel of 1912. It is about a sailor whose ship is lost in a storm. In "
         "1920 Stone was given the Nobel Prize for it. Translations exist in forty languages.",
+        "It is a novel by a writer. It tells of a family.",
     ),
     Case(
         "The Kestrel 4 is a weather station for farms. It measures temperature, wind and the moisture of the soil. A "
@@ -83,6 +89,7 @@ CASES = (
         "The data go up to six kilometres by radio. Northfield Instruments guarantees the station for five years.",
         "The Kestrel 4 measures noise, light and the depth of rivers in cities. Its battery is good for two days. The "
         "data go up to ninety kilometres by satellite. Southgate Tools guarantees the station for one month.",
+        "It is a device that measures things. It has a battery and sends data.",
     ),
     Case(
         "The town of Merle lies on the north shore of lake Asa. About 14,000 people live there. A paper mill was its "
@@ -93,6 +100,7 @@ CASES = (
         "closed in 2004. Tourism has grown since then. A sailing race takes place each July.",
         "Merle is a town on the Atlantic coast with about 600,000 people. Its car factory, once the main employer, "
         "closed in 1950. Tourism has ended since then. A horse race takes place each December.",
+        "It is a town by a lake. People live there and some of them work.",
     ),
 )
 FILLER = (
@@ -112,6 +120,25 @@ def _shuffled_words(case: Case) -> str:
     found = case.reference.replace(".", "").split()
     random.Random(0).shuffle(found)
     return " ".join(found[:40]) + "."
+
+
+def _padded(text: str, every: int, extra: str) -> str:
+    """Words of ``extra`` in turn after every so many words."""
+    found, more = text.split(), cycle(extra.split())
+    return " ".join(f"{word} {next(more)}" if i % every == 0 else word for i, word in enumerate(found, 1))
+
+
+def _exchanged(text: str) -> str:
+    """Other function words, nothing else."""
+    pairs = "the=this a=one is=was it=this was=is of=for and=plus by=through in=within its=the to=onto at=around"
+    other = dict(pair.split("=") for pair in pairs.split())
+    return " ".join(other.get(word, word) for word in text.split())
+
+
+def _listed(case: Case) -> str:
+    """Names and numbers of the reference without anything said about them."""
+    found = dict.fromkeys(case.reference[unit.start : unit.end] for unit in units(case.reference))
+    return f"{', '.join(found)}."
 
 
 ANSWERS: dict[str, Callable[[Case], str]] = {
@@ -137,6 +164,14 @@ ANSWERS: dict[str, Callable[[Case], str]] = {
     "the question as a statement": lambda c: c.question.replace("?", "."),
     "the question, four times": lambda c: " ".join([c.question] * 4),
     "words of the reference, shuffled": _shuffled_words,
+    "near-copy: “indeed” after every fifth word": lambda c: _padded(c.reference, 5, "indeed"),
+    "near-copy: an adverb after every other word": lambda c: _padded(
+        c.reference, 2, "indeed truly notably famously clearly surely really firmly"
+    ),
+    "near-copy: other function words": lambda c: _exchanged(c.reference),
+    "near-copy: cut into short sentences": lambda c: c.reference.replace(" and ", ". It ").replace(", ", ". "),
+    "vague: two true sentences": lambda c: c.vague,
+    "names and numbers of the reference, listed": _listed,
 }
 
 
@@ -159,41 +194,55 @@ def hacks(reward: SentenceReward) -> list[Row]:
                 (np.nanmin(own), np.nanmax(own)),
             )
         )
+    by_kind = dict(zip(kinds, values, strict=True))
     better = int((values[3:] > values[0] + 1e-6).sum())
-    return [row("hacks and worse answers that beat the honest answer", (len(kinds) - 3) * n, better), *rows]
+    one = [kind for kind in kinds if kind.startswith(("near-copy", "vague", "names", "copy"))]
+    passed = sum(int((by_kind[kind] > by_kind["one sentence"] + 1e-6).sum()) for kind in one)
+    return [
+        row("hacks and worse answers that beat the honest answer", (len(kinds) - 3) * n, better),
+        row("copies, near-copies and vague answers that beat one honest sentence", len(one) * n, passed),
+        *rows,
+    ]
 
 
 # --- relevance -------------------------------------------------------------------------------------------------------
 
 
-def near(sentence: str, r: Row, vectors: Vectors) -> float:
-    """What the reward compares with RELEVANT."""
+def looked_at(sentence: str, r: Row) -> Judged:
+    """What the reward finds out about a supported sentence as an answer to the question of a row."""
     answer = Answer(sentence, ((0, len(sentence)),), False, r["reference"], r["question"], None, None)
-    return float(similarity(answer, ["supported"], vectors([sentence, *texts_of(answer)])).near_S[0])
+    return judged_sentences(answer, ["supported"])[0][0]
 
 
 def relevance(data: Path, limit: int) -> list[Row]:
-    """AUC of own against other question, and shares called relevant, by source."""
+    """AUC of own against other question, shares called relevant, share of supported ones called copies, by source."""
     by_source: dict[str, list[Row]] = {}
     for r in load_rows(data):
         english = r["fold"] == 1 and (r.get("lang") or r.get("language") or "en") == "en" and "sentence" in r
         if english and r["question"] and r["reference"] and len(r["sentence"].split()) > 3:
             by_source.setdefault(r["source"], []).append(r)
-    vectors = Vectors(Embedder(device="cpu", dtype="float32"), 50_000)
     found = []
     for source, rows in sorted(by_source.items()):
         random.Random(0).shuffle(rows)
         rows = rows[:limit]
         if len(rows) < 2 * SHIFT or len({r["question"] for r in rows}) < len(rows) // 4:
             continue  # too few different questions
-        own = np.array([near(r["sentence"], r, vectors) for r in rows])
-        other = np.array([near(r["sentence"], rows[i - SHIFT], vectors) for i, r in enumerate(rows)])
-        auc = roc_auc_score([1] * len(own) + [0] * len(other), np.concatenate([own, other]))
-        found.append((source, len(rows), auc, (own >= RELEVANT).mean(), (other >= RELEVANT).mean()))
+        own = [looked_at(r["sentence"], r) for r in rows]
+        other = [looked_at(r["sentence"], rows[i - SHIFT]) for i, r in enumerate(rows)]
+        auc = roc_auc_score([1] * len(own) + [0] * len(other), [s.value for s in own + other])
+        relevant = (np.mean([s.relevant for s in part]) for part in (own, other))
+        copied = np.mean([s.copied for s, r in zip(own, rows, strict=True) if r["label"] == "supported"] or [np.nan])
+        found.append((source, len(rows), auc, *relevant, copied))
         print(found[-1], flush=True)
-    names = ("AUC, own question against another's", "own question called relevant", "another question called relevant")
+    names = (
+        "value, own question and document against another's: AUC", "own question called relevant",
+        "another question called relevant", "supported sentences called copies",
+    )  # fmt: skip
     values = np.array([f[2:] for f in found])
-    return [mean_row(f"relevance, mean of {len(found)} sources: {name}", values[:, k]) for k, name in enumerate(names)]
+    return [
+        mean_row(f"mean of {len(found)} sources, {name}", own[~np.isnan(own)])
+        for name, own in zip(names, values.T, strict=True)
+    ]
 
 
 # --- cost ------------------------------------------------------------------------------------------------------------

@@ -221,23 +221,33 @@ def is_chinese(text: str) -> bool:
     return bool(letters) and 5 * sum("\u4e00" <= ch <= "\u9fff" for ch in letters) >= len(letters)
 
 
-def rouge_l(words: Sequence[str]) -> Callable[[Sequence[str]], float]:
-    """The ROUGE-L F1, in [0, 1], of a text given as words, as a function of the words of another text.
+def common_subsequence(words: Sequence[str]) -> Callable[[Sequence[str]], int]:
+    """The length of the longest common subsequence with the words of another text, as a function of these.
 
-    The longest common subsequence is counted bit by bit (Hyyrö 2004): one addition per word, not one table row.
+    It is counted bit by bit (Hyyrö 2004): one addition per word, not one table row.
     """
     n, full = len(words), (1 << len(words)) - 1
     places: dict[str, int] = {}  # word → the places where it stands, as bits
     for place, word in enumerate(words):
         places[word] = places.get(word, 0) | 1 << place
 
-    def against(other: Sequence[str]) -> float:
+    def against(other: Sequence[str]) -> int:
         row = full  # a 0 bit marks a place where the common subsequence grows
         for word in other:
             match = row & places.get(word, 0)
             row = ((row + match) | (row - match)) & full
-        common = n - row.bit_count()
-        return 2 * common / (n + len(other)) if common else 0.0  # F1 of common/n and common/len(other)
+        return n - row.bit_count()
+
+    return against
+
+
+def rouge_l(words: Sequence[str]) -> Callable[[Sequence[str]], float]:
+    """The ROUGE-L F1, in [0, 1], of a text given as words, as a function of the words of another text."""
+    common_with = common_subsequence(words)
+
+    def against(other: Sequence[str]) -> float:
+        common = common_with(other)
+        return 2 * common / (len(words) + len(other)) if common else 0.0  # F1 of common/n and common/len(other)
 
     return against
 

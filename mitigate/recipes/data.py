@@ -2,7 +2,8 @@
 
 Questions are JSON Lines or a hub data set, other keys are dropped:
 
-    {"question": "…", "reference": "…", "id"?, "prompt"?: [{"role", "content"}, …], "language"?, "points"?: ["…", …]}
+    {"question": "…", "reference": "…", "id"?, "prompt"?: [{"role", "content"}, …], "language"?, "points"?: ["…", …],
+     "answerable"?: true}
 
 Training and evaluation never share a reference, unless the recipe names files for evaluation (`evaluation.data`),
 which are asked as they are. FEWL records are those of `mitigate fewl score`; in-context examples and label-free SFT
@@ -43,7 +44,7 @@ from mitigate.recipes.options import Base, Columns
 
 HELD_OUT = "held-out"
 """Name of the evaluation set that is divided off the data."""
-KEPT = ("id", "question", "reference", "prompt", "language", "points")
+KEPT = ("id", "question", "reference", "prompt", "language", "points", "answerable")
 
 
 @dataclass(frozen=True)
@@ -125,6 +126,7 @@ def check_question(record: Record, *, needed: bool = False) -> list[Problem]:
     for name, good, expected in (
         ("prompt", _is_chat, '[{"role": …, "content": …}, …], the last by the user'),
         ("points", _is_texts, "a list of texts"),
+        ("answerable", lambda value: isinstance(value, bool), "true or false"),
     ):
         if record.get(name) is not None and not good(record[name]):
             problems.append(Problem(name, shown(record[name]), expected))

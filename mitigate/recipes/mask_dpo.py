@@ -43,11 +43,13 @@ class Options(shared.Base):
     task: Literal["mask-dpo"]
     sampling: Sampling = Sampling()
     trainer: Trainer = Trainer()
+    dpo: dict[str, Any] = Field(default={}, description="any option of TRL's DPOConfig; it wins over the others")
 
 
 def check(options: Options) -> None:
     """Refuse what can't work; see ``check_base``."""
     shared.check_base(options)
+    shared.check_given("dpo", options.dpo, "DPOConfig")
     once, processes = options.trainer.per_device_batch or 1, options.processes
     if options.trainer.batch % (once * processes):
         raise UsageError(
@@ -100,14 +102,15 @@ def train(options: Options, questions: Questions, folder: RunFolder) -> None:
     tokenizer: Any = AutoTokenizer.from_pretrained(model, trust_remote_code=False)
     chosen, processes = options.trainer, options.processes
     batch = chosen.per_device_batch or chosen.batch // processes
-    args = DPOConfig(
-        **rl_arguments(options, chosen, folder) | MASK_DPO, num_train_epochs=chosen.epochs,
+    own = rl_arguments(options, chosen, folder) | MASK_DPO | dict(
+        num_train_epochs=chosen.epochs,
         per_device_train_batch_size=batch, gradient_accumulation_steps=chosen.batch // (batch * processes),
         max_length=chosen.max_length,
     )  # fmt: skip
+    args = DPOConfig(**own | options.dpo)
     trainer = DPOTrainer(
         model, args=args, train_dataset=Dataset.from_list(folder.rows(PAIRS)), processing_class=tokenizer,
-        data_collator=MaskDPOCollator(tokenizer, max_length=chosen.max_length) if chosen.masked else None,
+        data_collator=MaskDPOCollator(tokenizer, args) if chosen.masked else None,
         peft_config=lora_config(options.lora),
     )  # fmt: skip
     fit_and_save(trainer, folder)

@@ -6,17 +6,18 @@ in common.
 
 from __future__ import annotations
 
+import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
 from mitigate.io import UsageError
 from mitigate.models import ModelName
-from mitigate.recipes.config import Recipe, Section, recipes_folder
+from mitigate.recipes.config import Recipe, Section, nearest, recipes_folder
 from mitigate.rewards.config import Reward
 
 if TYPE_CHECKING:
@@ -204,6 +205,20 @@ def check_base(options: Base) -> None:
         raise UsageError("evaluation.engine: vllm is not installed: pip install 'hallucination-toolkit[vllm]'")
     if options.launch is not None and not options.launch.file().is_file():
         raise UsageError(f"launch.config: no such file {options.launch.file()}")
+
+
+def check_given(key: str, given: Mapping[str, Any], config: str) -> None:
+    """Refuse options for TRL that its configuration class ``config`` does not have; imports TRL where any are given."""
+    if not given:
+        return
+    import trl
+
+    known = {field.name for field in dataclasses.fields(getattr(trl, config))} - {"output_dir"}
+    for name in given:
+        if name not in known:
+            raise UsageError(
+                f"{key}.{name}: {config} of trl {trl.__version__} has no such option{nearest(name, known)}"
+            )
 
 
 def _check_place(name: str, value: str, known: tuple[str, ...]) -> None:

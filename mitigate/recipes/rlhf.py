@@ -26,7 +26,7 @@ class Trainer(shared.Trainer):
         default="sentence", description="sentence: every sentence its own reward; sequence: TRL's own GRPO"
     )
     gamma: float = Field(default=0.0, ge=0, le=1, description="1 credits a sentence with all later ones too")
-    sequence_share: float = Field(default=0.0, ge=0, description="share of the answer's advantage")
+    sequence_share: float = Field(default=0.0, ge=0, le=1, description="share of the answer as a whole")
     eos: Literal["none", "last", "sequence"] = "none"
     steps: int = Field(default=200, ge=1)
     prompts: int = Field(default=8, ge=1)
@@ -62,6 +62,7 @@ class Options(shared.Base):
     task: Literal["rlhf"]
     trainer: Trainer = Trainer()
     vllm: Vllm | None = None
+    grpo: dict[str, Any] = Field(default={}, description="any option of TRL's GRPOConfig; it wins over the others")
 
     @property
     def per_device(self) -> int:
@@ -73,6 +74,7 @@ class Options(shared.Base):
 def check(options: Options) -> None:
     """Refuse what can't work; see ``check_base``."""
     shared.check_base(options)
+    shared.check_given("grpo", options.grpo, "GRPOConfig")
     answers, processes = options.trainer.prompts * options.trainer.group, options.processes
     if answers % (options.per_device * processes):
         raise UsageError(
@@ -104,18 +106,18 @@ def train(options: Options, questions: Questions, folder: RunFolder) -> None:
     chosen = options.trainer
     model = locate(options.model)
     tokenizer: Any = AutoTokenizer.from_pretrained(model, padding_side="left", trust_remote_code=False)
-    args = GRPOConfig(
-        **rl_arguments(options, chosen, folder), **(options.vllm.arguments() if options.vllm else {}),
+    own = rl_arguments(options, chosen, folder) | (options.vllm.arguments() if options.vllm else {}) | dict(
         max_steps=chosen.steps, per_device_train_batch_size=options.per_device,
         gradient_accumulation_steps=chosen.prompts * chosen.group // (options.per_device * options.processes),
         num_generations=chosen.group, max_completion_length=chosen.max_new_tokens, temperature=chosen.temperature,
         loss_type="dapo", scale_rewards="group", importance_sampling_level="token",
         reward_weights=[1.0, 0.0] if chosen.log_judge else [1.0], log_completions=False,
     )  # fmt: skip
+    args = GRPOConfig(**own | options.grpo)
     asked = [questions.train[i % len(questions.train)] for i in range(chosen.steps * chosen.prompts)]
     common: dict[str, Any] = {"args": args, "train_dataset": Dataset.from_list(asked), "processing_class": tokenizer}
     common["peft_config"] = lora_config(options.lora)
-    functions = rewards(options, questions, tokenizer.eos_token_id)
+    functions = rewards(options, questions, tokenizer)
     if chosen.credit == "sequence":
         trainer = GRPOTrainer(model, functions, **common)
     else:
@@ -124,14 +126,20 @@ def train(options: Options, questions: Questions, folder: RunFolder) -> None:
     fit_and_save(trainer, folder)
 
 
-def rewards(options: Options, questions: Questions, eos: int) -> list[Any]:
-    """The reward, and the judge's log with weight 0 where it is asked for."""
+def rewards(options: Options, questions: Questions, tokenizer: Any) -> list[Any]:
+    """The reward, and the judge's log with weight 0 where it is asked for.
+
+    Thinking is left out of what a model that thinks says; another one would only hide its claims there.
+    """
     from mitigate.rewards.reward import SentenceReward
 
     chosen = options.reward
     reward = SentenceReward(
         options.load_annotator(chosen.annotator), label_rewards=chosen.label_rewards, aspects=chosen.aspects,
-        eos_token_ids=eos, target_sentences=chosen.target_sentences, max_words=chosen.max_words, device=chosen.device,
+        eos_token_ids=tokenizer.eos_token_id, target_sentences=chosen.target_sentences, max_words=chosen.max_words,
+        copy_share=chosen.copy_share, abstention=chosen.abstention,
+        thinking=("<think>", "</think>") if "</think>" in str(tokenizer.chat_template) else None,
     )  # fmt: skip
-    reward.check({name: [row.get(name) for row in questions.train] for name in questions.train[0]})
+    names = dict.fromkeys(name for row in questions.train for name in row)
+    reward.check({name: [row.get(name) for row in questions.train] for name in names})
     return [reward, *([JudgeLog(options.load_annotator(options.judge))] if options.trainer.log_judge else [])]

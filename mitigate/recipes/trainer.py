@@ -76,7 +76,9 @@ def rl_arguments(options: Base, trainer: Any, folder: RunFolder) -> dict[str, An
     import torch
 
     cuda = torch.cuda.is_available()
-    bfloat16 = options.dtype == "bfloat16" or (options.dtype == "auto" and cuda)
+    # An update at the learning rates of RL is too small for a bfloat16 weight: most would never move. Full weights are
+    # float32, computed in bfloat16; only those that LoRA leaves alone are bfloat16.
+    bfloat16 = options.lora is not None and (options.dtype == "bfloat16" or (options.dtype == "auto" and cuda))
     return _common(folder) | {
         "model_init_kwargs": {
             "dtype": "bfloat16" if bfloat16 else "float32", "trust_remote_code": False, "use_safetensors": True,

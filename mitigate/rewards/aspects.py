@@ -4,13 +4,14 @@ Aspects follow Wu et al. 2023, "Fine-Grained Human Feedback Gives Better Rewards
 relevance with repetition, factuality, completeness; length is ours. Their figures (±0.5, ±0.3) became weights.
 
 Guard against reward hacking: one set, the *credited* sentences (supported, relevant, new, in the answer's own words),
-is all that ever raises a total. Every other sentence leaves each aspect as it was or lowers it. Two consequences hold
-for any labels (tests/mitigate/rewards/test_aspects.py):
+is all that ever raises a total, each by the specifics of the reference that it states: its *credit*. Every other
+sentence leaves each aspect as it was or lowers it. Two consequences hold for any labels
+(tests/mitigate/rewards/test_aspects.py):
 
 - a further credited sentence inside the length budget never lowers the total;
-- filler, repeats and sentences copied from the reference never raise it.
+- filler, repeats, sentences copied from the reference and sentences without a specific never raise it.
 
-Needs no model. Dimension suffixes: _S sentences of one answer, _P points of its reference.
+Needs no model. Dimension suffix: _P points of a reference.
 """
 
 from __future__ import annotations
@@ -19,8 +20,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
-
-import numpy as np
 
 from annotators.records import HALLUCINATED, LABELS, Label
 from mitigate.recipes.config import nearest
@@ -31,8 +30,6 @@ DEFAULT_WEIGHTS: dict[str, float] = {"factuality": 1.0, "relevance": 0.3, "compl
 DEFAULT_LABEL_REWARDS: dict[Label, float | None] = {
     "supported": 1.0, "contradictory": -1.0, "unverifiable": -1.0, "no_fact": None,
 }  # fmt: skip
-COVERS_NOTHING, COVERS_WHOLLY = 0.3, 0.8
-"""Cosines of a sentence with a point (MiniLM) between which coverage rises from 0 to 1."""
 
 
 @dataclass(frozen=True)
@@ -43,12 +40,19 @@ class Judged:
     words: int
     relevant: bool = True  # it bears on the question; also where relevance is not looked at
     repeat: bool = False  # it says again what an earlier sentence said
-    copied: bool = False  # it stands in the reference word for word
+    copied: bool = False  # its words stand in the reference in this order
+    value: float = 1.0  # in [0, 1]: how much of a full sentence's specifics it states, new in the answer
 
     @property
     def credited(self) -> bool:
-        """Whether it may raise the reward: supported, relevant, new and in the answer's own words."""
-        return self.label == "supported" and self.relevant and not self.repeat and not self.copied
+        """Whether it may raise the reward: supported, relevant, new, specific and in the answer's own words."""
+        own = self.relevant and not self.repeat and not self.copied
+        return self.label == "supported" and own and self.value > 0
+
+    @property
+    def credit(self) -> float:
+        """Its value where it is credited, else 0."""
+        return self.value if self.credited else 0.0
 
 
 def check_label_rewards(rewards: Mapping[str, float | None]) -> dict[Label, float | None]:
@@ -74,6 +78,12 @@ def check_label_rewards(rewards: Mapping[str, float | None]) -> dict[Label, floa
     return full
 
 
+def worth(rewards: Mapping[Label, float | None]) -> tuple[float, float]:
+    """The lowest and the highest label reward; the highest is that of "supported"."""
+    values = [value for value in rewards.values() if value is not None]
+    return min(values), max(values)
+
+
 def check_aspects(aspects: Mapping[str, float]) -> dict[Aspect, float]:
     """The weights of the aspects in use.
 
@@ -95,45 +105,54 @@ def check_aspects(aspects: Mapping[str, float]) -> dict[Aspect, float]:
 def sentence_reward(sentence: Judged, rewards: Mapping[Label, float | None]) -> float | None:
     """Factuality of one sentence: the reward of its label; None where it is not judged or earns nothing.
 
-    A supported sentence that is not credited (a repeat, a copy, off the question) gets None, as a sentence without a
-    fact does by default: no reason to write it, and none against it beyond the other aspects.
+    A supported sentence has its reward times its value, so that a vague one earns less. One that is not credited (a
+    repeat, a copy, off the question, without a specific) gets None, as a sentence without a fact does by default: no
+    reason to write it, and none against it beyond the other aspects.
     """
     if sentence.label is None or (sentence.label == "supported" and not sentence.credited):
         return None
-    return rewards[sentence.label]
+    reward = rewards[sentence.label]
+    return reward * sentence.value if sentence.credited and reward is not None and reward > 0 else reward
 
 
 def factuality(sentences: Sequence[Judged], rewards: Mapping[Label, float | None]) -> float | None:
-    """Mean reward of the sentences that state facts, in [floor, supported].
+    """Mean reward of the sentences that state facts, supported ones weighted by their credit, in [floor, supported].
 
-        F = (1/|E|) Σ_{s ∈ E} r(label_s),  E = credited ∪ hallucinated, where r is a number
+        F = (Σ_c v r(supported) + Σ_h r(label) + m floor) / (Σ_c v + |h| + m),  m = max(0, 1 − Σ_c v − |h|)
 
-    The other sentences that have a reward (repeats of hallucinations, sentences without a fact) are then counted in as
-    long as they lower F, lowest first: they can never lift a bad answer.
+    of credited sentences c with their values v and new hallucinated ones h, where r is a number. What an answer lacks
+    of one full sentence (m) counts as the floor, the lowest label reward: between saying nothing and one specific true
+    sentence it rises evenly, so that vagueness pays as little as it says. The other sentences that have a reward
+    (repeats of hallucinations, sentences without a fact) are then counted in as long as they lower F, lowest first:
+    they can never lift a bad answer.
 
     Returns:
-        F, higher is better. None where no sentence could be judged. The floor, which is the lowest label reward, where
-        nothing was said or nothing that was judged counts.
+        F, higher is better. None where no sentence could be judged. The floor where nothing was said or nothing that
+        was judged counts.
 
     Source: ours; the mean over sentences is the non-hallucination rate of ANAH (Ji et al. 2024) stretched to [-1, 1].
     """
     if sentences and all(s.label is None for s in sentences):
         return None
-    main: list[float] = []
+    floor, top = worth(rewards)
+    said = sum(s.credit for s in sentences)
+    total = said * top
     rest: list[float] = []
     for s in sentences:
-        value = sentence_reward(s, rewards)
-        if value is not None:
-            first = s.credited or (s.label in HALLUCINATED and not s.repeat)
-            (main if first else rest).append(value)
-    if not main:
-        return min(value for value in rewards.values() if value is not None)
-    total, n = sum(main), len(main)
+        value = None if s.label in (None, "supported") else sentence_reward(s, rewards)
+        if value is None:
+            continue
+        if s.label in HALLUCINATED and not s.repeat:
+            total, said = total + value, said + 1
+        else:
+            rest.append(value)
+    if said < 1:
+        total, said = total + (1 - said) * floor, 1.0
     for value in sorted(rest):
-        if value * n >= total:
+        if value * said >= total:
             break
-        total, n = total + value, n + 1
-    return total / n
+        total, said = total + value, said + 1
+    return total / said
 
 
 def relevance_reward(sentence: Judged) -> float | None:
@@ -144,28 +163,24 @@ def relevance_reward(sentence: Judged) -> float | None:
 
 
 def relevance(sentences: Sequence[Judged]) -> float:
-    """R = (c − o) / (c + o) in [−1, 1], of c credited sentences and o off the question or repeated; 0 without any."""
-    values = [value for s in sentences if (value := relevance_reward(s)) is not None]
-    return sum(values) / len(values) if values else 0.0
+    """R = (c − o) / (c + o) in [−1, 1], of the credit c and o sentences off the question or repeated; 0 without any."""
+    said, off = sum(s.credit for s in sentences), sum(relevance_reward(s) == -1.0 for s in sentences)
+    return (said - off) / (said + off) if said + off else 0.0
 
 
-def completeness(similarity_SP: np.ndarray, credited_S: Sequence[bool], low: float, high: float) -> float:
-    """Share of the points that the credited sentences cover, in [0, 1]; higher is better.
+def completeness(stated: Mapping[str, float], points_P: Sequence[Mapping[str, float]]) -> float:
+    """Share of the points' specifics that credited sentences state, in [0, 1]; higher is better.
 
-        C = (1/_P) Σ_p min(1, max(0, (max_{s credited} sim(s, p) − low) / (high − low)))
+        C = (1/_P) Σ_p Σ_{u ∈ p} w_u o_u / Σ_{u ∈ p} w_u
 
     Args:
-        similarity_SP: (_S, _P) cosine of each sentence with each point, in [−1, 1].
-        credited_S: (_S,) which sentences may cover a point; 0 is returned where none is.
-        low: Cosine that covers nothing.
-        high: Cosine that covers a point wholly; above ``low``.
+        stated: The specifics of all credited sentences, with how much these are in words of their own, o in [0, 1].
+        points_P: The specifics of each point with their weights above 0; points without any are left out.
 
-    Source: BERTScore's recall (Zhang et al. 2020, R_BERT), per point instead of per token; Wu et al. train a model.
+    Source: ROUGE's recall (Lin 2004) of weighted words, of sentences that a judge holds supported only.
     """
-    if similarity_SP.shape[1] == 0:
-        raise ValueError("completeness: expected at least one point, got none")
-    best_P = similarity_SP[np.asarray(credited_S, dtype=bool)].max(axis=0, initial=-1.0)
-    return float(np.clip((best_P - low) / (high - low), 0.0, 1.0).mean())
+    shares = [sum(w * stated.get(u, 0.0) for u, w in p.items()) / sum(p.values()) for p in points_P if p]
+    return sum(shares) / len(shares) if shares else 0.0
 
 
 def length(sentences: Sequence[Judged], target_sentences: int, max_words: int) -> float:
@@ -173,35 +188,31 @@ def length(sentences: Sequence[Judged], target_sentences: int, max_words: int) -
 
         L = max(−1, (min(c, target) − d) / target − min(1, max(0, w − max_words) / max_words))
 
-    c counts credited sentences only, d repeated ones, w the words (characters of Chinese) of all sentences; target
-    credited sentences are enough. A repeat takes away what a credited sentence brings; without that it would be free
-    where relevance is not in use.
+    c is the credit, d counts repeated sentences, w the words (characters of Chinese) of all; a credit of target is
+    enough. A repeat takes away what a credited sentence brings; without that it would be free where relevance is not in
+    use.
     """
-    credited, repeated = sum(s.credited for s in sentences), sum(s.repeat for s in sentences)
+    said, repeated = sum(s.credit for s in sentences), sum(s.repeat for s in sentences)
     excess = max(0, sum(s.words for s in sentences) - max_words) / max_words
-    earned = (min(credited, target_sentences) - repeated) / target_sentences
+    earned = (min(said, target_sentences) - repeated) / target_sentences
     return max(-1.0, earned - min(1.0, excess))
 
 
 def aspect_values(
     sentences: Sequence[Judged],
     rewards: Mapping[Label, float | None],
-    similarity_SP: np.ndarray | None,
+    complete: float,
     *,
     target_sentences: int,
     max_words: int,
 ) -> dict[Aspect, float] | None:
     """All four aspects of one answer, higher is better; None where no sentence could be judged.
 
-    Without ``similarity_SP``, (_S, _P) cosines with the points, completeness is 0.
+    ``complete`` is its ``completeness``.
     """
     fact = factuality(sentences, rewards)
     if fact is None:
         return None
-    complete = 0.0
-    if similarity_SP is not None:
-        credited = [s.credited for s in sentences]
-        complete = completeness(similarity_SP, credited, COVERS_NOTHING, COVERS_WHOLLY)
     return {
         "factuality": fact,
         "relevance": relevance(sentences),

@@ -11,8 +11,7 @@ before it loads a model. The annotator is loaded at the first call.
     aspects: {factuality: 1.0, relevance: 0.3}
     columns: {reference: document}
 
-Every key is an argument of ``SentenceReward``; what only Python can build (``embedder``) is left out. The recipes of
-kinds `rlhf` and `mask-dpo` have ``Reward`` as a section.
+Every key is an argument of ``SentenceReward``. The recipes of kinds `rlhf` and `mask-dpo` have ``Reward`` as a section.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from mitigate.io import UsageError
 from mitigate.recipes.config import Section, check, read_yaml
-from mitigate.rewards.aspects import DEFAULT_WEIGHTS, check_aspects, check_label_rewards
-from mitigate.rewards.inputs import Columns, Text
+from mitigate.rewards.aspects import DEFAULT_WEIGHTS, check_aspects, check_label_rewards, worth
+from mitigate.rewards.inputs import Abstention, Columns, Text
 
 if TYPE_CHECKING:
     from mitigate.rewards.reward import SentenceReward
@@ -74,6 +73,8 @@ class Reward(Judging):
     label_rewards: dict[str, Number | None] = Field(default={})
     target_sentences: Whole = Field(default=4, ge=1)
     max_words: Whole = Field(default=150, ge=1)
+    copy_share: Number | None = Field(default=0.8, gt=0, le=1, description="density of a copy; null: copies are fine")
+    abstention: Abstention | None = Field(default=None, description="what “I can't tell” is worth; null: the worst")
 
     @field_validator("aspects")
     @classmethod
@@ -84,6 +85,13 @@ class Reward(Judging):
     @classmethod
     def _known_labels(cls, value: dict[str, float | None]) -> dict[str, float | None]:
         check_label_rewards(value)
+        return value
+
+    @field_validator("abstention")
+    @classmethod
+    def _in_order(cls, value: Abstention | None, info: ValidationInfo) -> Abstention | None:
+        if value is not None and "label_rewards" in info.data:
+            value.check(*worth(check_label_rewards(info.data["label_rewards"])))
         return value
 
 

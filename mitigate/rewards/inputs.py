@@ -1,7 +1,8 @@
 """What TRL hands to a reward function, cut into answers and sentences, and what of these sentences is new.
 
-Columns are checked before any model runs, so that a mistake shows at the first step; ``SentenceReward.check`` checks a
-whole data set before training. All offsets are code points into the completion's text: the string itself, or the
+Which columns there are is checked before any model runs, so that a mistake shows at the first step; the rows of a data
+set are checked before training by ``SentenceReward.check``. During training a row that can't be used gets no score and
+is counted: no run is lost to one row. All offsets are code points into the completion's text: the string itself, or the
 content of the last assistant message. Leaves out what sentences are worth (``aspects.py``).
 """
 
@@ -9,14 +10,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import pairwise
 from typing import Annotated, Any
 
 from pydantic import Field
 
+from annotators.retrieval.bm25 import BM25
+from annotators.text.language import declared_or_found, language_of
 from annotators.text.sentences import split_sentences
-from annotators.text.words import FUNCTION_WORDS
+from annotators.text.words import FUNCTION_WORDS, chinese_words, common_subsequence, is_chinese, units, words_of
 from mitigate.recipes.config import Section
 
 Tags = tuple[str, str]
@@ -31,6 +35,29 @@ class Columns(Section):
     question: Text = "question"  # without this column it is the last user message of the prompt
     points: Text = "points"  # lists of what a complete answer says; without it sentences of the reference
     language: Text = "language"  # "en", "zh"…, handed to the annotator
+    answerable: Text = "answerable"  # true or false: whether the reference answers the question; for ``Abstention``
+
+
+class Abstention(Section):
+    """What "I can't tell from this document" is worth as a whole answer, between false (−1) and true (+1).
+
+    Source: the ternary reward of TruthRL (Wei et al. 2025), which gives 0; here it depends on the question.
+    """
+
+    answerable: Annotated[float, Field(strict=True)] = -0.25  # also where the column does not say
+    unanswerable: Annotated[float, Field(strict=True)] = 1.0
+
+    def check(self, floor: float, top: float) -> None:
+        """Raise ValueError unless floor ≤ answerable ≤ unanswerable ≤ top, the rewards of the worst and best label."""
+        if not floor <= self.answerable <= self.unanswerable <= top:
+            raise ValueError(
+                f"abstention: expected {floor:g} <= answerable <= unanswerable <= {top:g}, the rewards of the worst "
+                f"and the best label, got {self.answerable:g} and {self.unanswerable:g}"
+            )
+
+
+UNSCORED = ("no_reference", "no_question", "other_language")
+"""Why a completion gets no score before anything is judged: its row lacks something, or the language is another."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +71,8 @@ class Answer:
     question: str  # "" where there is none
     language: str | None  # as declared
     points: tuple[str, ...] | None
+    answerable: bool = True  # the reference answers the question, as far as the row says
+    unscored: str | None = None  # why nothing of it is judged: one of UNSCORED
 
     @property
     def last_is_part(self) -> bool:
@@ -87,7 +116,7 @@ class Reader:
         """Check the inputs and cut completions into the sentences of their answers.
 
         Raises:
-            ValueError: A column is missing, or has another length or a value that can't be used.
+            ValueError: A column is missing or has another length.
             TypeError: A completion is neither text nor messages.
         """
         if isinstance(completions, str):
@@ -95,27 +124,47 @@ class Reader:
         for name, values in (("prompts", prompts), ("completion_ids", completion_ids)):
             if values is not None and len(values) != len(completions):
                 raise ValueError(f"reward: expected {len(completions)} {name}, one per completion, got {len(values)}")
-        self.check(data, len(completions), prompts=prompts is not None)
+        self.check_columns(data, len(completions), prompts=prompts is not None)
         texts = [completion_text(completion) for completion in completions]
         cut_off, self._longest = cut_offs(texts, completion_ids, self.eos_token_ids, self._longest)
         names, missing = self.columns, [None] * len(texts)
-        questions = data.get(names.question) or missing
-        points = data.get(names.points) or missing
-        return [
-            Answer(
+        references = data[names.reference]
+        questions, points, languages, answerable = (
+            data.get(name) or missing for name in (names.question, names.points, names.language, names.answerable)
+        )
+        answers = []
+        for i, text in enumerate(texts):
+            own = question_of(prompts[i]) if prompts is not None else ""
+            question = (questions[i] if isinstance(questions[i], str) else "") or own
+            reference, spans = reference_text(references[i]), tuple(sentence_spans(text, self.thinking, self.response))
+            told = points[i] if isinstance(points[i], list | tuple) else ()
+            answer = Answer(
                 text=text,
-                spans=tuple(sentence_spans(text, self.thinking, self.response)),
+                spans=spans,
                 cut_off=cut_off[i],
-                reference=data[names.reference][i],
-                question=(questions[i] or (question_of(prompts[i]) if prompts is not None else "")).strip(),
-                language=(data.get(names.language) or missing)[i],
-                points=tuple(point for point in points[i] or () if point.strip()) or None,
+                reference=reference,
+                question=question.strip(),
+                language=languages[i] if isinstance(languages[i], str) else None,
+                points=tuple(point for point in told if isinstance(point, str) and point.strip()) or None,
+                answerable=answerable[i] is not False,
             )
-            for i, text in enumerate(texts)
-        ]
+            answers.append(replace(answer, unscored=self._unscored(answer)))
+        return answers
 
-    def check(self, data: Mapping[str, Any], rows: int, *, prompts: bool) -> None:
-        """Raise ValueError where a column is missing, or has not as many values as rows, or one that can't be used."""
+    def _unscored(self, answer: Answer) -> str | None:
+        """Why an answer can't be judged, one of UNSCORED. One in Chinese where it should not be, or the other way."""
+        if not answer.reference.strip():
+            return "no_reference"
+        if self.needs_question and not answer.question:
+            return "no_question"
+        found = language_of(" ".join(answer.sentences))
+        asked = declared_or_found(answer.language, answer.question)
+        if "none" not in (found, asked) and (found == "zh") != (asked == "zh"):
+            return "other_language"
+        return None
+
+    def check_columns(self, data: Mapping[str, Any], rows: int, *, prompts: bool) -> None:
+        """Raise ValueError where a column is missing, or has not as many values as rows."""
         names = self.columns
         if names.reference not in data:
             raise ValueError(
@@ -134,14 +183,26 @@ class Reader:
             if isinstance(data[name], str) or len(data[name]) != rows:
                 got = "one string" if isinstance(data[name], str) else len(data[name])
                 raise ValueError(f"reward: expected {rows} values in column {name!r}, got {got}")
-            kind, what = ((list, tuple), "a list of texts") if name == names.points else (str, "a text")
+
+    def check(self, data: Mapping[str, Any], rows: int, *, prompts: bool) -> None:
+        """As ``check_columns``; raise ValueError also where a row has a value that can't be used."""
+        self.check_columns(data, rows, prompts=prompts)
+        names = self.columns
+        texts = "a list of texts"
+        for name in (name for _, name in names if name in data):
+            kinds: dict[str, tuple[str, tuple[type, ...]]] = {
+                names.points: (texts, (list, tuple)),
+                names.reference: (f"a text or {texts}", (str, list, tuple)),
+                names.answerable: ("true or false", (bool,)),
+            }
+            what, types = kinds.get(name, ("a text", (str,)))
             for row, value in enumerate(data[name]):
                 where = f"reward: expected {what} in column {name!r}, row {row}, got"
-                if not isinstance(value, kind) and (value is not None or name == names.reference):
+                if not isinstance(value, types) and (value is not None or name == names.reference):
                     raise ValueError(f"{where} {type(value).__name__}")
-                if name == names.points and not all(isinstance(point, str) for point in value or ()):
+                if isinstance(value, list | tuple) and not all(isinstance(part, str) for part in value):
                     raise ValueError(f"{where} {value!r}")
-        empty = [row for row, value in enumerate(data[names.reference]) if not value.strip()]
+        empty = [row for row, value in enumerate(data[names.reference]) if not reference_text(value).strip()]
         if empty:
             raise ValueError(
                 f"reward: expected a text in column {names.reference!r}, it is empty in {len(empty)} of {rows} rows "
@@ -149,8 +210,15 @@ class Reader:
             )
 
 
+def reference_text(value: object) -> str:
+    """A reference as one text: itself, or its passages with a blank line between; "" for what is neither."""
+    if isinstance(value, list | tuple):
+        return "\n\n".join(passage for passage in value if isinstance(passage, str) and passage.strip())
+    return value if isinstance(value, str) else ""
+
+
 def completion_text(completion: object) -> str:
-    """The text of a completion: the string, or the content of the last assistant message.
+    """The text of a completion: the string, or the content of the last assistant message; "" after a tool's result.
 
     Raises:
         TypeError: It is neither a string nor a list of messages.
@@ -158,7 +226,8 @@ def completion_text(completion: object) -> str:
     if isinstance(completion, str):
         return completion
     if isinstance(completion, Sequence) and all(isinstance(m, Mapping) for m in completion):
-        return _last_content(completion, "assistant")
+        unanswered = bool(completion) and completion[-1].get("role") == "tool"  # what follows the result never came
+        return "" if unanswered else _last_content(completion, "assistant")
     raise TypeError(
         f"completions: expected strings or lists of messages with role and content, got {type(completion).__name__}"
     )
@@ -177,23 +246,28 @@ def _last_content(messages: Sequence[Any], role: str) -> str:
     content = (found[-1].get("content") if found else None) or ""
     if isinstance(content, str):
         return content
-    return "".join(part.get("text") or "" for part in content if isinstance(part, Mapping))
+    parts = [part.get("text") for part in content if isinstance(part, Mapping)] if isinstance(content, list) else []
+    return "".join(part for part in parts if isinstance(part, str))
 
 
 def sentence_spans(text: str, thinking: Tags | None, response: Tags | None) -> list[tuple[int, int]]:
     """The sentences of a completion's answer, as offsets into the whole completion.
 
-    A thinking block that is never closed goes to the end. A closing tag without an opening one ends a block that the
-    prompt opened, so all before it is thinking. With response tags only what stands between them counts; an opened
+    Thinking comes first: a block that follows other text is text, or a model could hide there what it says. A block
+    that is never closed goes to the end. A closing tag without an opening one ends a block that the prompt opened, so
+    all before it is thinking. With response tags only what stands between them counts; an opened
     one that is never closed goes to the end.
     """
-    parts = [(0, len(text))]
+    start = 0
     if thinking:
         opened, closed = map(text.find, thinking)
-        start = closed + len(thinking[1]) if closed >= 0 and (opened < 0 or closed < opened) else 0
-        edges = [edge for outer, _, _, end in _blocks(text, thinking, start, len(text)) for edge in (outer, end)]
-        edges = [start, *edges, len(text)]
-        parts = list(zip(edges[::2], edges[1::2], strict=True))
+        if closed >= 0 and (opened < 0 or closed < opened):
+            start = closed + len(thinking[1])
+        for outer, _, _, end in _blocks(text, thinking, start, len(text)):
+            if text[start:outer].strip():
+                break
+            start = end
+    parts = [(start, len(text))]
     if response:
         parts = [(a, b) for start, end in parts for _, a, b, _ in _blocks(text, response, start, end)]
     return [(start + a, start + b) for start, end in parts for a, b in split_sentences(text[start:end])]
@@ -237,8 +311,7 @@ def cut_offs(
 
 # Numbers with their separators, words of other letters, single Chinese characters (they have no spaces).
 _WORD = re.compile(r"[0-9]+(?:[.,:][0-9]+)*|[^\W\d_\u3400-\u9fff]+|[\u3400-\u9fff]|\d")
-COPY_RUN, COPY_RUN_HAN = 6, 10  # words (characters of Chinese) of a run; shorter ones are how one has to say it
-COPY_SHARE, REPEAT_SHARE = 0.8, 0.85
+REPEAT_SHARE = 0.85
 # Questions that can't be answered in their own words: neither "is it …?" nor "which, A or B?".
 _OPEN = re.compile(
     r"^\W*(?:(?:and|but|so|then|in|on|at|by|for|from|to|of|with|under|during|since|until|about)\W+){0,2}"
@@ -289,32 +362,108 @@ def open_question(text: str) -> str:
     return last if _OPEN.search(last) or _OPEN_HAN.match(last) else ""
 
 
-class Copies:
-    """Finds sentences copied from one reference: at least 80 % of the words stand in runs of six shared words.
+# "I can't tell", "the document does not say"; "it is not mentioned", "there is no information".
+_CANNOT = re.compile(
+    r"\b(?:i|we|documents?|texts?|passages?|references?|articles?|context|sources?)\b.*?"
+    r"\b(?:can(?:not|['’]t| not)|could(?: not|n['’]t)|(?:am|are|is) unable to|do(?:es)?(?: not|n['’]t)) (?:\w+ )?"
+    r"(?:tell|say|answer|determine|know|find|state|mention|specify|contain|give|provide|include)\b",
+    re.IGNORECASE | re.DOTALL,
+)
+_UNSAID = re.compile(
+    r"\b(?:not|never|nowhere) (?:\w+ )?(?:mentioned|stated|specified|answered)\b"
+    r"|\b(?:cannot|can['’]t|can not) be (?:\w+ )?(?:determined|answered|told|known)\b"
+    r"|\b(?:no|not enough|insufficient) (?:information|mention)\b"
+    r"|(?:无法|不能|没法)(?:回答|确定|判断|得知|知道)|不知道|(?:没有|未|并未)(?:提到|提及|说明|给出|指出)",
+    re.IGNORECASE,
+)
 
-    A sentence of fewer words than a run is never a copy: a short answer can't help being literal.
+
+def abstains(sentence: str) -> bool:
+    """Whether a sentence says that its writer, or the document, can't tell.
+
+    It is found by phrases of English and Chinese. Someone in the document who does not know something is no abstention.
     """
+    return bool(_CANNOT.search(sentence) or _UNSAID.search(sentence))
 
-    def __init__(self, reference: str) -> None:
-        found = words(reference)
-        self._runs = {n: set(_runs(found, n)) for n in (COPY_RUN, COPY_RUN_HAN)}
 
-    def __call__(self, sentence: str) -> bool:
-        return self.share(sentence) >= COPY_SHARE
+# --- what of a reference a sentence states, and whether in its words -------------------------------------------------
 
-    def share(self, sentence: str) -> float:
-        """Share of a sentence's words that stand in a run of the reference, in [0, 1].
+COPY_SHARE, FADE = 0.8, 0.2  # density of a copy, and over which range below it credit fades
+COPY_WORDS = 6  # an answer of fewer words is never a copy: it can't help being literal
+LONG = 4  # content words from which they say more about a copy than all words do
+WHOLE = 0.85  # share of a sentence of the reference that makes a copy whatever else is put between its words
+WINDOW = 3  # sentences of the reference beside which a sentence is laid
+MAX_POINTS = 5  # sentences of the reference, best for the question, that stand for what an answer should say
+MIN_POINT_WORDS = 4
+FULL = 3.0  # weight of specifics that makes a full sentence: a number or name and two other words, or six words
+_STRONG, _WEAK = 2.0, 0.5
 
-        Source: extractive fragment coverage (Grusky et al. 2018, "Newsroom", §4.1), with shorter runs left out.
+
+def stems(text: str) -> tuple[list[str], list[str]]:
+    """Stems of the content words of a text, and all its words in lower case, in order; Chinese by characters."""
+    if is_chinese(text):
+        return words(text), words(text)
+    found = words_of(text)
+    return [stem for stem, kept in zip(found.stems, found.content, strict=True) if kept], list(found.lower)
+
+
+def specifics(sentence: str) -> dict[str, float]:
+    """The specifics of a sentence with their weights: numbers, years, months and names 2, other content words ½."""
+    if is_chinese(sentence):
+        cut = [(word, word[0].isdigit()) for word in chinese_words(sentence)]
+        return {word: _STRONG if number else _WEAK for word, number in cut if number or (len(word) > 1 and _han(word))}
+    strong = {stem for unit in units(sentence) for stem in unit.key}
+    return {stem: _STRONG if stem in strong else _WEAK for stem in stems(sentence)[0]}
+
+
+class Reference:
+    """A reference made ready for many answers: its specifics, its points, and who copies from it."""
+
+    def __init__(self, text: str) -> None:
+        sentences = [text[a:b] for a, b in split_sentences(text)]
+        self._stems = [stems(sentence) for sentence in sentences]
+        self._specifics = [specifics(sentence) for sentence in sentences]
+        self.all: frozenset[str] = frozenset().union(*self._specifics)
+        windows = [self._stems[i : i + WINDOW] for i in range(max(1, len(sentences) - WINDOW + 1))]
+        self._windows = [tuple([stem for row in rows for stem in row[k]] for k in (0, 1)) for rows in windows]
+        some = any(kept for kept, _ in self._stems)
+        self._like = BM25([kept for kept, _ in self._windows]) if some else None
+        self._about = BM25([kept for kept, _ in self._stems]) if some else None
+        self._long_enough = [len(words(sentence)) >= MIN_POINT_WORDS for sentence in sentences]
+
+    def points(self, question: str) -> list[dict[str, float]]:
+        """Specifics of the sentences that answer the question, by BM25, then in order: the first say most."""
+        if self._about is None:
+            return []
+        scores = self._about.scores([stems(question)[0]])[0]
+        places = [i for i in range(len(scores)) if self._long_enough[i]] or range(len(scores))
+        return [self._specifics[i] for i in sorted(places, key=lambda i: -scores[i])[:MAX_POINTS]]
+
+    def density(self, sentence: str) -> float:
+        """How much of a sentence is the reference's, in [0, 1]: 1 is a copy.
+
+        The share of its distinct words that stand in this order in the three sentences of the reference that are most
+        like it (BM25), mean of content words and of all words; of all words alone where it has fewer than four content
+        words. More where a sentence of the reference with four content words or more stands in it, in this order and
+        85 % or more. So neither left-out words nor added ones, and no other function words, make a copy one's own.
+
+        Source: longest common subsequence, as ROUGE-L's precision and recall (Lin 2004 §3.2); extractive fragments
+        (Grusky et al. 2018, "Newsroom", §4.1) have to be unbroken and are evaded by a word put between.
         """
-        found = words(sentence)
-        size = COPY_RUN_HAN if 2 * sum(map(_han, found)) > len(found) else COPY_RUN
-        held = [False] * len(found)
-        for i, run in enumerate(_runs(found, size)):
-            if run in self._runs[size]:
-                held[i : i + size] = [True] * size
-        return sum(held) / max(len(held), 1)
+        kept, every = (list(dict.fromkeys(row)) for row in stems(sentence))
+        if not kept or self._like is None:
+            return 0.0
+        place = int(self._like.scores([kept])[0].argmax())
+        common = common_subsequence(kept)
+        like_kept, like_every = self._windows[place]
+        share = common_subsequence(every)(like_every) / len(every)
+        if len(kept) >= LONG:
+            share = (share + common(like_kept) / len(kept)) / 2
+        rows = [row for row, _ in self._stems[place : place + WINDOW] if len(row) >= LONG]
+        return max([share, *(whole for row in rows if (whole := common(row) / len(row)) >= WHOLE)])
 
 
-def _runs(found: Sequence[str], size: int) -> list[tuple[str, ...]]:
-    return [tuple(found[i : i + size]) for i in range(len(found) - size + 1)]
+@lru_cache(maxsize=1024)
+def reference_of(text: str) -> Reference:
+    """The reference with this text, made once as long as it is among those used last."""
+    return Reference(text)

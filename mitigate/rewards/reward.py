@@ -5,30 +5,25 @@ sentences of all completions in one batch, and returns for each completion a flo
 (`SentenceScore`), or None where nothing could be judged. No torch is loaded before the first call unless an annotator
 is named by a string. Leaves out what labels are worth (`aspects.py`), the reading of completions (`inputs.py`) and
 token credit (`mitigate/rl/grpo.py`).
-
-Dimension suffixes: _S sentences of one answer, _P points that a complete answer makes, _D embedding.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
-
-import numpy as np
+from typing import Any, Literal, TypeVar
 
 from annotators.base import Annotator
 from annotators.records import LABELS, Label, Status, hallucination_rate
-from annotators.text.language import declared_or_found, language_of
-from annotators.text.sentences import split_sentences
+from annotators.text.language import declared_or_found
 from mitigate.rewards.aspects import (
     DEFAULT_WEIGHTS,
     Aspect,
@@ -36,28 +31,39 @@ from mitigate.rewards.aspects import (
     aspect_values,
     check_aspects,
     check_label_rewards,
+    completeness,
     relevance_reward,
     sentence_reward,
     total,
+    worth,
 )
-from mitigate.rewards.inputs import Answer, Columns, Copies, Reader, Tags, content_words, open_question, repeats, words
+from mitigate.rewards.inputs import (
+    COPY_SHARE,
+    COPY_WORDS,
+    FADE,
+    FULL,
+    UNSCORED,
+    Abstention,
+    Answer,
+    Columns,
+    Reader,
+    Tags,
+    abstains,
+    content_words,
+    open_question,
+    reference_of,
+    repeats,
+    specifics,
+    words,
+)
 from mitigate.rewards.segments import Segment, SentenceScore
 
-if TYPE_CHECKING:
-    from engines.embedding import Embedder
-
-RELEVANT = 0.3
-"""Cosine (MiniLM) from which a sentence bears on the question; see docs/rewards.md for what it separates."""
-MAX_POINTS = 5
-"""Sentences of the reference, nearest to the question, that stand for what an answer should say."""
-MIN_POINT_WORDS = 4
-VECTORS_KEPT = 20_000  # of MiniLM they take 31 MB
 _ONE_AT_A_TIME = threading.Lock()  # models are not re-entrant, and async rewards, which run in threads, may share one
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 
-# --- verdicts and embeddings, asked for once -------------------------------------------------------------------------
+# --- verdicts, asked for once ----------------------------------------------------------------------------------------
 
 
 class _Memo(OrderedDict[Key, Value]):
@@ -126,98 +132,76 @@ class Verdicts:
         return digest.digest()
 
 
-class Vectors:
-    """Sentence embeddings, each distinct text once as long as it is among the ``size`` used last."""
-
-    def __init__(self, embedder: Embedder, size: int) -> None:
-        self.embedder = embedder
-        self._kept: _Memo[str, np.ndarray] = _Memo(size)
-
-    def __call__(self, texts: Sequence[str]) -> dict[str, np.ndarray]:
-        """Text → (_D,) float32 of length 1."""
-        return self._kept.values_of(texts, self.embedder.encode)[0]
+# --- what the sentences of an answer are worth ------------------------------------------------------------------------
 
 
-# --- how the sentences of an answer lie to its question and its reference --------------------------------------------
+def judged_sentences(
+    answer: Answer, labels: Sequence[Label | None], copy_share: float | None = COPY_SHARE
+) -> tuple[list[Judged], float]:
+    """The sentences with all that was found out, and how complete they are, in [0, 1].
 
-
-@dataclass(frozen=True)
-class Similar:
-    """Cosines of the sentences of one answer, −1 for those that were not judged."""
-
-    near_S: np.ndarray  # with the question, or with the sentence of the reference that bears on it if that is higher
-    points_SP: np.ndarray  # with each point that a complete answer makes
-
-
-@lru_cache(maxsize=1024)
-def _reference_sentences(reference: str) -> tuple[tuple[str, str], ...]:
-    """Sentences of a reference that may be points, each with the first sentence of its paragraph.
-
-    Those of fewer than MIN_POINT_WORDS words are left out, unless there are no others.
-    """
-    found: list[tuple[str, str]] = []
-    opening, last = "", 0
-    for a, b in split_sentences(reference):
-        if not found or "\n" in reference[last:a]:
-            opening = reference[a:b]
-        found.append((reference[a:b], opening))
-        last = b
-    return tuple(pair for pair in found if len(words(pair[0])) >= MIN_POINT_WORDS) or ((reference, reference),)
-
-
-def texts_of(answer: Answer) -> list[str]:
-    """What has to be embedded for an answer beside its sentences."""
-    pairs = _reference_sentences(answer.reference)
-    return [answer.question, *(answer.points or ()), *(text for pair in pairs for text in pair)]
-
-
-def similarity(answer: Answer, labels: Sequence[Label | None], vectors: Mapping[str, np.ndarray]) -> Similar:
-    """Compare the judged sentences of an answer with its question, its reference and its points.
-
-    A sentence bears on the question when it is near it, or near a sentence of the reference that does ("It opened in
-    1931." is near no question). Sentences of the reference are compared together with the first of their paragraph too,
-    which says what "it" is; those of an answer alone, or filler would profit from its neighbours.
+    Of a sentence without a label only the words are counted. One bears on the question when it shares a content word
+    with the question or the reference. It is worth the specifics (numbers, names, dates and other content words) that
+    it states and no credited sentence before it: those of the points in full, of the rest of the reference one half. An
+    open question said back is nothing new.
 
     Args:
         answer: The answer.
         labels: The labels of its sentences, but for a last one that was cut off.
-        vectors: Text → (_D,) of length 1, for ``texts_of`` and the judged sentences.
+        copy_share: Density from which a sentence is a copy, and up to which its value fades; None: never.
     """
-    question = vectors[answer.question]
-    pairs = _reference_sentences(answer.reference)
-    alone = np.stack([vectors[sentence] for sentence, _ in pairs])
-    both = alone + np.stack([vectors[opening] for _, opening in pairs])  # stands for the two read together
-    both /= np.maximum(np.linalg.norm(both, axis=1, keepdims=True), 1e-9)
-    bearing = np.maximum(alone @ question, both @ question)
-    order = [i for i in np.argsort(-bearing, kind="stable") if bearing[i] >= RELEVANT] or [int(bearing.argmax())]
-    on_question = np.stack([question, *(vectors[pairs[i][0]] for i in order if bearing[i] >= RELEVANT)])
-    points = np.stack([vectors[text] for text in answer.points or [pairs[i][0] for i in order[:MAX_POINTS]]])
-    near_S = np.full(len(answer.spans), -1.0, np.float32)
-    points_SP = np.full((len(answer.spans), len(points)), -1.0, np.float32)
-    for i, (sentence, label) in enumerate(zip(answer.sentences, labels, strict=False)):
-        if label is not None:
-            near_S[i] = (on_question @ vectors[sentence]).max()
-            points_SP[i] = points @ vectors[sentence]
-    return Similar(near_S, points_SP)
-
-
-def judged_sentences(
-    answer: Answer, labels: Sequence[Label | None], near: Similar | None, copied: Callable[[str], bool]
-) -> list[Judged]:
-    """The sentences with all that was found out; of those without a label only the words are counted."""
+    reference = reference_of(answer.reference)
     again = repeats(answer.sentences[: len(labels)])
     asked = open_question(answer.question)
     known = content_words(asked) if asked else frozenset()
+    points = [specifics(p) for p in answer.points] if answer.points else reference.points(answer.question)
+    said = frozenset(specifics(asked))
+    points = [{u: w for u, w in point.items() if u not in said} for point in points]
+    full = min(FULL, sum(dict(pair for point in points for pair in point.items()).values()))
+    counted = frozenset().union(*points)
+    bearing = counted | reference.all | frozenset(specifics(answer.question))
+    if copy_share is None or len(words(" ".join(answer.sentences))) < COPY_WORDS:
+        copy_share = 2.0  # nothing is one
+    stated: dict[str, float] = {}
     out = []
     for i, sentence in enumerate(answer.sentences):
         label = labels[i] if i < len(labels) else None
         if label is None:
             out.append(Judged(None, len(words(sentence))))
             continue
-        relevant = near is None or bool(near.near_S[i] >= RELEVANT)
-        repeat = again[i] or content_words(sentence) <= known  # an open question said back is nothing new either
-        out.append(Judged(label, len(words(sentence)), relevant, repeat, copied(sentence)))
-    return out
+        own = specifics(sentence)
+        new = {u: w for u, w in own.items() if u not in stated and u not in said}
+        weight = sum(w if u in counted else w / 2 for u, w in new.items() if u in counted | reference.all)
+        density = reference.density(sentence) if label == "supported" else 0.0
+        original = min(1.0, max(0.0, (copy_share - density) / FADE))
+        one = Judged(
+            label,
+            len(words(sentence)),
+            relevant=not bearing.isdisjoint(own),
+            repeat=again[i] or content_words(sentence) <= known,
+            copied=not original,
+            value=original * (min(1.0, weight / full) if full else 1.0),
+        )
+        if one.credited:
+            stated |= dict.fromkeys(new, original)
+        out.append(one)
+    return out, completeness(stated, points)
+
+
+def cannot_tell(answer: Answer, sentence: str) -> bool:
+    """Whether a sentence abstains; not where it brings in a number or name that was not asked about or read."""
+    known = reference_of(answer.reference).all | specifics(answer.question).keys()
+    return abstains(sentence) and all(one in known for one, weight in specifics(sentence).items() if weight > 1)
+
+
+def own_device() -> str | None:
+    """The GPU of this process in a launched run (LOCAL_RANK), or None: else every process's judge lands on cuda:0."""
+    rank = os.environ.get("LOCAL_RANK", "")
+    if not rank.isdecimal():
+        return None
+    import torch
+
+    return f"cuda:{rank}" if int(rank) < torch.cuda.device_count() else None
 
 
 # --- the reward ------------------------------------------------------------------------------------------------------
@@ -230,6 +214,7 @@ class _Scored:
     sentences: list[Judged]
     values: dict[Aspect, float]
     score: SentenceScore | None
+    abstained: bool = False
 
 
 class SentenceReward:
@@ -241,7 +226,6 @@ class SentenceReward:
             contradictory and unverifiable −1, no_fact None.
         aspects: Aspect → weight; those left out are not computed. The score is their weighted mean. Default:
             factuality 1, relevance, completeness and length 0.3.
-        embedder: For relevance and completeness; None takes the annotator's own, else the packaged MiniLM.
         columns: Names of the data set's columns.
         thinking: Opening and closing tag of what is not judged, or None.
         response: Opening and closing tag of what alone is judged, or None for all but the thinking.
@@ -249,11 +233,15 @@ class SentenceReward:
             without them it is one as long as the longest seen that ends without a full stop.
         target_sentences: Credited sentences that earn the full length reward.
         max_words: Words (characters of Chinese) from which length is punished.
+        copy_share: Density, in (0, 1], from which a sentence is a copy of the reference, which earns nothing; None lets
+            copies be, for tasks that want literal answers.
+        abstention: What an answer is worth that says it can't tell, and states nothing else; None: the worst.
         cache_size: Verdicts to keep, 0 for none.
         calibration: File of `mitigate calibrate` for an annotator named by a string; None leaves it as it is. Worth
             a few hundred labelled sentences of the policy: a threshold that is off is what a policy learns to exploit.
         expected_rate: Likewise, the rate of hallucination at which probabilities hold.
-        device: Where an annotator named by a string runs: "cpu", "cuda:1"…; None takes cuda where there is one.
+        device: Where an annotator named by a string runs: "cpu", "cuda:1"…; None takes cuda where there is one, in each
+            process of a launched run its own.
         dtype: Likewise; "auto" is bfloat16 where the hardware has it.
         name: What trainers call it in their logs.
 
@@ -267,13 +255,14 @@ class SentenceReward:
         *,
         label_rewards: Mapping[str, float | None] | None = None,
         aspects: Mapping[str, float] = DEFAULT_WEIGHTS,
-        embedder: Embedder | None = None,
         columns: Columns | None = None,
         thinking: Tags | None = ("<think>", "</think>"),
         response: Tags | None = None,
         eos_token_ids: int | Sequence[int] | None = None,
         target_sentences: int = 4,
         max_words: int = 150,
+        copy_share: float | None = COPY_SHARE,
+        abstention: Abstention | None = None,
         cache_size: int = 100_000,
         calibration: str | Path | None = None,
         expected_rate: float | None = None,
@@ -283,6 +272,9 @@ class SentenceReward:
     ) -> None:
         self.label_rewards = check_label_rewards(label_rewards or {})
         self.aspects = check_aspects(aspects)
+        if abstention is not None:
+            abstention.check(*worth(self.label_rewards))
+        self.abstention = abstention
         self._needs_question = "relevance" in self.aspects or "completeness" in self.aspects
         self._read = Reader(
             columns or Columns(), thinking, response, eos_token_ids, needs_question=self._needs_question
@@ -291,25 +283,28 @@ class SentenceReward:
         for option, (value, least) in whole.items():
             if not isinstance(value, int) or value < least:
                 raise ValueError(f"{option}: expected a whole number of at least {least}, got {value!r}")
+        if copy_share is not None and not 0 < copy_share <= 1:
+            raise ValueError(f"copy_share: expected a number above 0 and at most 1, or None, got {copy_share!r}")
         if isinstance(annotator, str):
             from annotators import load_annotator
 
             operating: Any = {"calibration": calibration, "expected_rate": expected_rate}
-            annotator = load_annotator(annotator, device=device, dtype=dtype, **operating)
+            annotator = load_annotator(annotator, device=device or own_device(), dtype=dtype, **operating)
         elif calibration is not None or expected_rate is not None:
             raise ValueError(
                 f"calibration: expected an annotator named by a string, got {annotator.name!r}, already loaded; give "
                 "the file, or the expected rate, to load_annotator"
             )
         self.annotator = annotator
-        self.target_sentences, self.max_words = target_sentences, max_words
+        self.target_sentences, self.max_words, self.copy_share = target_sentences, max_words, copy_share
         self.__name__ = name
         self._verdicts = Verdicts(annotator, cache_size)
-        self._embedder, self._device = embedder, device
-        self._vectors: Vectors | None = None
 
     def check(self, data: Mapping[str, Any]) -> None:
-        """Raise ValueError where a data set can't be used: ``reward.check(dataset[:])`` before training."""
+        """Raise ValueError where a data set or one of its rows can't be used: ``reward.check(dataset[:])``.
+
+        During training such a row gets no score.
+        """
         rows = len(data.get(self._read.columns.reference, ()))
         self._read.check(data, rows, prompts="prompt" in data)
 
@@ -333,16 +328,19 @@ class SentenceReward:
             columns: The data set's columns, one value per completion, and what else the trainer passes.
 
         Returns:
-            One score per completion, in order; None where no sentence could be judged.
+            One score per completion, in order; None where no sentence could be judged, or the row lacks a reference or
+            a question, or the answer is in another language; `unscored_…` counts these.
 
         Raises:
-            ValueError: A column is missing, empty or of another length.
+            ValueError: A column is missing or of another length.
             TypeError: A completion is neither text nor messages.
         """
         started = time.perf_counter()
-        scored, hit_share = self._score(self._read(completions, prompts, completion_ids, columns))
+        answers = self._read(completions, prompts, completion_ids, columns)
+        scored, hit_share = self._score(answers)
         if log_metric is not None:
-            metrics = {**self._metrics(scored), "cache_hit_share": hit_share, "seconds": time.perf_counter() - started}
+            timed = {"cache_hit_share": hit_share, "seconds": time.perf_counter() - started}
+            metrics = self._metrics(scored, [answer.unscored for answer in answers]) | timed
             for metric, value in metrics.items():
                 if value is not None:
                     log_metric(f"{self.__name__}/{metric}", float(value))
@@ -363,7 +361,7 @@ class SentenceReward:
 
     def _score(self, answers: Sequence[Answer]) -> tuple[list[_Scored], float | None]:
         """Judge all whole sentences of all answers in one batch; also the share of verdicts known before."""
-        counts = [len(answer.spans) - answer.last_is_part for answer in answers]
+        counts = [0 if answer.unscored else len(answer.spans) - answer.last_is_part for answer in answers]
         rows = [
             {"sentence": sentence, "reference": answer.reference, "question": answer.question or None,
              "language": answer.language, "answer": answer.text}
@@ -379,51 +377,33 @@ class SentenceReward:
             for answer, own in zip(answers, labels, strict=True):
                 if declared_or_found(answer.language, answer.text) not in reads:
                     own[:] = [None] * len(own)
-        similar = self._similar(answers, labels) if self._needs_question else [None] * len(answers)
-        copies = {answer.reference: Copies(answer.reference) for answer in answers}
+        if self.abstention is not None:  # that the document does not say something is no claim about what it says
+            for answer, own in zip(answers, labels, strict=True):
+                said = zip(answer.sentences, own, strict=False)
+                own[:] = ["no_fact" if label and cannot_tell(answer, sentence) else label for sentence, label in said]
         scored = [
-            self._value(answer, judged_sentences(answer, own, near, copies[answer.reference]), near)
-            for answer, own, near in zip(answers, labels, similar, strict=True)
+            self._value(answer, *judged_sentences(answer, own, self.copy_share))
+            for answer, own in zip(answers, labels, strict=True)
         ]
         return scored, hits / len(rows) if rows else None
 
-    def _similar(self, answers: Sequence[Answer], labels: Sequence[Sequence[Label | None]]) -> list[Similar | None]:
-        """Cosines of each judged sentence with its question and points; None for answers without judged sentences."""
-        texts: list[str] = []
-        for answer, own in zip(answers, labels, strict=True):
-            if not any(own):
-                continue
-            if self._vectors is None:
-                from engines.embedding import Embedder
-
-                mine = self._embedder or self.annotator.embedder
-                self._vectors = Vectors(mine or Embedder(device=self._device), VECTORS_KEPT)
-            if not answer.question:
-                raise ValueError(
-                    "reward: the aspects relevance and completeness need a question, one is empty; fill the column "
-                    f"{self._read.columns.question!r} or name other aspects"
-                )
-            if language_of(answer.question) == "zh" and not self._vectors.embedder.reads_chinese:
-                raise ValueError(
-                    f"reward: the embedder {self._vectors.embedder.name!r} does not read Chinese; give embedder=… one "
-                    "that does, or leave out the aspects relevance and completeness"
-                )
-            texts += [*texts_of(answer), *(s for s, label in zip(answer.sentences, own, strict=False) if label)]
-        vectors = self._vectors(texts) if self._vectors and texts else {}
-        return [similarity(a, own, vectors) if any(own) else None for a, own in zip(answers, labels, strict=True)]
-
-    def _value(self, answer: Answer, sentences: list[Judged], near: Similar | None) -> _Scored:
+    def _value(self, answer: Answer, sentences: list[Judged], complete: float) -> _Scored:
         """The score, with one segmentation for each aspect: sentences, or the whole answer."""
-        points_SP = near.points_SP if near is not None else None
         limits = {"target_sentences": self.target_sentences, "max_words": self.max_words}
-        found = aspect_values(sentences, self.label_rewards, points_SP, **limits)
-        if found is None or (answer.cut_off and not sentences):  # cut off before the answer began
+        found = aspect_values(sentences, self.label_rewards, complete, **limits)
+        if found is None or answer.unscored or (answer.cut_off and not sentences):  # cut off before the answer began
             return _Scored(sentences, {}, None)
         values = {name: found[name] for name in self.aspects}
         by_sentence = {
             "factuality": [sentence_reward(s, self.label_rewards) for s in sentences],
             "relevance": [relevance_reward(s) for s in sentences],
         }
+        abstained = self.abstention is not None and all(s.label in (None, "no_fact") for s in sentences)
+        silent = [abstained and cannot_tell(answer, sentence) for sentence in answer.sentences]
+        if self.abstention is not None and any(silent):
+            worth_it = self.abstention.answerable if answer.answerable else self.abstention.unanswerable
+            values = dict.fromkeys(values, worth_it)
+            by_sentence = {key: [worth_it if one else None for one in silent] for key in by_sentence}
         segments: dict[str, list[Segment]] = {}
         for name in self.aspects:
             if name in by_sentence:
@@ -434,9 +414,9 @@ class SentenceReward:
                 segments[name] = [Segment(a, b, None, values[name]) for a, b in ends]
         scale = sum(self.aspects.values())
         weights = {str(name): weight / scale for name, weight in self.aspects.items()}
-        return _Scored(sentences, values, SentenceScore(total(values, self.aspects), segments, weights))
+        return _Scored(sentences, values, SentenceScore(total(values, self.aspects), segments, weights), any(silent))
 
-    def _metrics(self, scored: Sequence[_Scored]) -> dict[str, float | None]:
+    def _metrics(self, scored: Sequence[_Scored], unscored: Sequence[str | None]) -> dict[str, float | None]:
         """What is logged, by name; None is a mean over nothing."""
 
         def mean(values: Iterable[float]) -> float | None:
@@ -450,9 +430,12 @@ class SentenceReward:
             "sentences": mean(len(one.sentences) for one in scored),
             "judged_share": mean(s.label is not None for s in sentences),
             "unscored_share": mean(one.score is None for one in scored),
+            **{f"unscored_{why}": mean(why == one for one in unscored) for why in UNSCORED},
+            **({} if self.abstention is None else {"abstained_share": mean(one.abstained for one in scored)}),
             "hallucination_rate": hallucination_rate(s.label for s in judged),
             **{f"share_{label}": mean(s.label == label for s in judged) for label in LABELS},
             "share_repeated": mean(s.repeat for s in judged),
+            "value": mean(s.credit for s in judged if s.label == "supported"),
             "share_copied": mean(s.copied for s in judged),
             "share_off_question": mean(not s.relevant for s in judged),
             **{f"aspect_{name}": mean(values[name] for values in valued) for name in self.aspects},

@@ -33,9 +33,9 @@ class Credit:
     """How segment rewards become advantages of tokens.
 
     ``gamma`` is γ in [0, 1]: 0 pays a token for its own segment only, 1 for its own and all later ones.
-    ``sequence_share`` is w_seq ≥ 0, the share of the sequence-level advantage that every token gets as well. ``eos`` is
-    what the end-of-sequence token gets beside that share: "none" nothing, "last" the credit of the last segment,
-    "sequence" the whole sequence-level advantage (in place of the share).
+    ``sequence_share`` is w_seq in [0, 1], the share of the segments' credit that goes to the whole sequence instead.
+    ``eos`` is what the end-of-sequence token gets: "none" what tokens outside segments get, "last" the credit of the
+    last segment too, "sequence" the advantage of the sequence by all reward functions, and nothing else.
     """
 
     gamma: float = 0.0
@@ -45,8 +45,8 @@ class Credit:
     def __post_init__(self) -> None:
         if not 0.0 <= self.gamma <= 1.0:
             raise ValueError(f"gamma: expected a number in [0, 1], got {self.gamma}")
-        if not self.sequence_share >= 0.0:
-            raise ValueError(f"sequence_share: expected a number of at least 0, got {self.sequence_share}")
+        if not 0.0 <= self.sequence_share <= 1.0:
+            raise ValueError(f"sequence_share: expected a number in [0, 1], got {self.sequence_share}")
         if self.eos not in get_args(EosCredit):
             raise ValueError(f"eos: expected one of {get_args(EosCredit)}, got {self.eos!r}")
 
@@ -183,15 +183,15 @@ def owners(anchors_T: np.ndarray, offsets_S2: Sequence[tuple[int, int]]) -> np.n
     return np.where((owners_T >= 0) & (anchors_T < ends_S[owners_T]), owners_T, -1)
 
 
-def locate(text: str, decoded: str, segments: Sequence[Segment]) -> list[tuple[int, int]]:
-    """Offsets of the segments of `text` inside the decoded completion.
+def locate(text: str, decoded: str, segments: Sequence[Segment]) -> list[tuple[int, int]] | None:
+    """Offsets of the segments of `text` inside the decoded completion; None where it does not contain the text.
 
     The two differ where a response template takes thinking or markers away, strips, or cleans up spaces. They are
     matched on their characters other than white space; where `text` occurs twice, at its last place (the answer
     comes after the thinking).
 
     Raises:
-        ValueError: `decoded` does not contain `text`, or a segment ends after `text`.
+        ValueError: A segment ends after `text`.
     """
     if segments and segments[-1].end > len(text):
         raise ValueError(
@@ -206,10 +206,7 @@ def locate(text: str, decoded: str, segments: Sequence[Segment]) -> list[tuple[i
     place = [i for i, c in enumerate(decoded) if not c.isspace()]
     first = "".join(decoded.split()).rfind("".join(text.split()))
     if first < 0:
-        raise ValueError(
-            "the completion's text is not what its token ids decode to, so its segments cannot be credited: text "
-            f"{text[:80]!r}, decoded {decoded[:80]!r}. Give segments of the text as TRL passes it to reward functions."
-        )
+        return None
     count = np.cumsum([0] + [not c.isspace() for c in text])
     return [
         (place[first + count[s.start]], place[first + count[s.end] - 1] + 1)
@@ -261,6 +258,38 @@ def _join(parts: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:
     return joint, np.sqrt(squared / np.maximum(total - 1, 1))
 
 
+def sequence_advantages(
+    rewards_BF: np.ndarray, weights_F: np.ndarray, group_size: int, scale: Scale = "group", *, each: bool = False
+) -> np.ndarray:
+    """Advantages (B,) of whole completions by some reward functions alone, as TRL computes them for all.
+
+        A_b = (R_b − mean of its group) / (std + 1e-4),  R_b = Σ_f w_f r_bf
+
+    Args:
+        rewards_BF: Rewards of all ranks, NaN for None; rows of one prompt next to each other.
+        weights_F: `reward_weights` of these functions.
+        group_size: Completions of one prompt; divides B.
+        scale: As in `group_moments`.
+        each: Every function is normalised by its group first, the sum by the batch (GDPO, `normalize_then_sum`).
+
+    Returns:
+        0 where no function had an opinion.
+    """
+
+    def standard(values: np.ma.MaskedArray, axis: int, over: int | None) -> np.ma.MaskedArray:
+        if scale == "none" and not each:
+            return values - values.mean(axis, keepdims=True)
+        std = np.ma.filled(values.std(over, ddof=1, keepdims=True), 1.0)  # of one value: it is its own mean
+        return (values - values.mean(axis, keepdims=True)) / (std + 1e-4)
+
+    rewards = np.ma.masked_invalid(np.asarray(rewards_BF, dtype=np.float64))
+    if each:
+        rewards = standard(rewards.reshape(-1, group_size, len(weights_F)), 1, 1).reshape(rewards.shape)
+    totals = (rewards * weights_F).sum(axis=1)
+    totals = totals[None] if each else totals.reshape(-1, group_size)
+    return np.asarray(standard(totals, 1, None if scale == "batch" else 1).filled(0.0)).reshape(-1)
+
+
 def normalise(rewards: Sequence[float | None], mean: float, std: float) -> np.ndarray:
     """r̃ = (r − mean) / std, shape (S,); 0 for None, and all 0 where std is 0 (below ZERO_STD)."""
     if std < ZERO_STD:
@@ -286,30 +315,37 @@ def row_advantages(
     anchors_T: np.ndarray,
     text: str,
     parts: Sequence[tuple[Sequence[Segment], float, float, float]],
-    shared: float,
+    shared: tuple[float, float, float],
     ends: bool,
     credit: Credit,
-) -> tuple[np.ndarray, np.ndarray]:
-    """A_t = w_seq · A_seq + Σ_a w_a Σ_{k ≥ j(t)} γ^(k−j(t)) r̃_k of one completion, and whether a segment owns token t.
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Advantages of one completion's tokens, and which of them a segment owns; None where `text` is not in `decoded`.
+
+        A_t = A_plain + w_seq A_seg + (1 − w_seq) Σ_a w_a Σ_{k ≥ j(t)} γ^(k−j(t)) r̃_k
+
+    So a function without segments acts on every token, and one with segments counts once.
 
     Args:
         decoded: What the ids decode to.
         anchors_T: Offsets into it, as `anchors` returns them.
         text: The completion's text, into which segments are offsets.
         parts: For each aspect its segments, its weight, mean and standard deviation of its group's rewards.
-        shared: A_seq.
+        shared: The sequence's advantage by the functions without segments (A_plain), by those with (A_seg), by all.
         ends: Whether the last token ends the sequence.
         credit: γ, w_seq and the credit of the end-of-sequence token.
     """
-    out_T = np.full(len(anchors_T), credit.sequence_share * shared)
+    plain, whole, every = shared
+    out_T = np.full(len(anchors_T), plain + credit.sequence_share * whole)
     inside_T = np.zeros(len(anchors_T), dtype=bool)
     for segments, weight, mean, std in parts:
-        owners_T = owners(anchors_T, locate(text, decoded, segments))
+        if (places := locate(text, decoded, segments)) is None:
+            return None
+        owners_T = owners(anchors_T, places)
         if ends and credit.eos == "last":
             owners_T[-1] = len(segments) - 1
         returns_S = returns(normalise([s.reward for s in segments], mean, std), credit.gamma)
-        out_T += weight * segment_advantages(owners_T, returns_S)
+        out_T += (1 - credit.sequence_share) * weight * segment_advantages(owners_T, returns_S)
         inside_T |= owners_T >= 0
     if ends and credit.eos == "sequence":
-        out_T[-1] = shared
+        out_T[-1] = every
     return out_T, inside_T

@@ -1,7 +1,8 @@
 """Mask-DPO on TRL: the preference counts only where it is about facts.
 
-    DPOTrainer(model, args=DPOConfig(**MASK_DPO, ...), train_dataset=..., processing_class=tokenizer,
-               data_collator=MaskDPOCollator(tokenizer))
+    args = DPOConfig(**MASK_DPO, ...)
+    DPOTrainer(model, args=args, train_dataset=..., processing_class=tokenizer,
+               data_collator=MaskDPOCollator(tokenizer, args))
 
 Plain DPO also pushes down the true sentences of the rejected answer and pulls up the wrong ones of the chosen one.
 Here only supported sentences of the chosen and hallucinated ones of the rejected answer enter the loss (Gu et al.,
@@ -20,6 +21,7 @@ from mitigate.rl.credit import anchors, locate, owners, special_ids, token_spans
 from mitigate.rl.preferences import KEPT
 
 try:
+    from trl import DPOConfig
     from trl.trainer.dpo_trainer import DataCollatorForPreference
 except ImportError as error:
     raise ImportError("mitigate.rl.dpo needs TRL: pip install 'hallucination-toolkit[trl]'") from error
@@ -41,13 +43,14 @@ class MaskDPOCollator(DataCollatorForPreference):
 
     Args:
         tokenizer: A fast tokenizer, the one the trainer has.
-        **options: ``max_length``, ``truncation_mode``, ``pad_to_multiple_of`` as TRL's.
+        args: The trainer's ``DPOConfig``; ``max_length``, ``truncation_mode`` and ``pad_to_multiple_of`` are taken from
+            it, as TRL's own collator has them.
 
     Raises:
         ValueError: The tokenizer is slow, or has neither a padding nor an end token.
     """
 
-    def __init__(self, tokenizer: Any, **options: Any) -> None:
+    def __init__(self, tokenizer: Any, args: DPOConfig) -> None:
         fast = getattr(tokenizer, "backend_tokenizer", None)
         if fast is None:
             raise ValueError(
@@ -56,6 +59,9 @@ class MaskDPOCollator(DataCollatorForPreference):
         pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
         if pad is None:
             raise ValueError("expected a tokenizer with a padding or end token, got one with neither")
+        names = ("max_length", "truncation_mode", "pad_to_multiple_of")
+        # TRL's trainer replaces "auto" itself, but only in what it hands to its own collator.
+        options = {name: getattr(args, name) for name in names if getattr(args, name, "auto") != "auto"}
         super().__init__(pad_token_id=pad, **options)
         self._fast, self._eos, self._special = fast, tokenizer.eos_token_id, special_ids(fast)
 
@@ -85,7 +91,13 @@ class MaskDPOCollator(DataCollatorForPreference):
         decoded, spans_T2 = token_spans(self._fast, ids, self._special)
         segments = [Segment(s["start"], s["end"], s["label"]) for s in sentences]
         text = completion_text(example[side]).removesuffix(self._fast.id_to_token(self._eos) or "")
-        owners_T = owners(anchors(decoded, spans_T2), locate(text, decoded, segments))
+        places = locate(text, decoded, segments)
+        if places is None:
+            raise ValueError(
+                f"the text of {side} is not what its token ids decode to: text {text[:80]!r}, decoded {decoded[:80]!r}"
+                "; give the answers as they were sampled"
+            )
+        owners_T = owners(anchors(decoded, spans_T2), places)
         kept = [int(j >= 0 and segments[j].label in KEPT[side]) for j in owners_T]
         if side == "chosen" and self._eos in ids:
             kept[len(ids) - 1 - ids[::-1].index(self._eos)] = 1

@@ -4,7 +4,7 @@
 
 Everything else is TRL's: generation (vLLM modes included), loss types, LoRA, DeepSpeed, evaluation, logging. The
 one thing changed is `advantages` in what `_generate_and_score_completions` returns, from (B,) to (B, T). Reward
-functions that return plain numbers work beside it and act through the sequence-level advantage.
+functions that return plain numbers work beside it and act on every token, as in TRL's own trainer.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from mitigate.rl.credit import (
     group_moments,
     moments,
     row_advantages,
+    sequence_advantages,
     special_ids,
     token_spans,
 )
@@ -70,7 +71,7 @@ class SentenceGRPOTrainer(GRPOTrainer):
     Args (the others are GRPOTrainer's):
         reward_funcs: At least one returns `list[SentenceScore | None]`.
         args: `importance_sampling_level` must be "token". `scale_rewards` and `reward_weights` hold for segments too.
-        credit: γ, the share of the sequence-level advantage and the credit of the end-of-sequence token.
+        credit: γ, the share of the whole sequence and the credit of the end-of-sequence token.
 
     Raises:
         ValueError: A setting under which token-level advantages would be wrong, or a slow tokenizer.
@@ -89,6 +90,7 @@ class SentenceGRPOTrainer(GRPOTrainer):
             _check_args(args)
         self.credit = credit or Credit()
         self._scored: dict[int, _Call] = {}  # index of the reward function → its call on this batch
+        self._rewards: Any = None  # (B of all ranks, functions) of this batch, NaN for None
         if reward_funcs is not None:
             funcs = reward_funcs if isinstance(reward_funcs, list | tuple) else [reward_funcs]
             reward_funcs = [self._recorded(i, func) for i, func in enumerate(funcs)]
@@ -129,37 +131,55 @@ class SentenceGRPOTrainer(GRPOTrainer):
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         """TRL's, with `advantages` (B,) replaced by token-level ones (B, T)."""
-        self._scored = {}
+        self._scored, self._rewards = {}, None
         out = super()._generate_and_score_completions(inputs)
         shared_B, ids_BT = out.get("advantages"), out.get("completion_ids")
         if shared_B is None or ids_BT is None or shared_B.shape != ids_BT.shape[:1]:
             raise RuntimeError(_moved("its output holds no `advantages` (B,) beside `completion_ids` (B, T)"))
         if any(len(call.scores) != len(ids_BT) for call in self._scored.values()):
             raise RuntimeError(_moved("reward functions are not called once for each generation batch"))
-        self._check_plain()
+        if self._rewards is None:
+            raise RuntimeError(_moved("`_calculate_rewards` does not return the rewards of all functions"))
+        self._check_mixed()
         tokens_BT = self._token_advantages(shared_B, ids_BT)
         self._scored = {}
         return {**out, "advantages": tokens_BT}
 
-    def _check_plain(self) -> None:
-        """A reward without segments acts only through the sequence-level advantage: refuse to ignore it."""
-        if self.credit.sequence_share > 0 or self.credit.eos == "sequence":
-            return
-        for i, name in enumerate(self.reward_func_names):
-            scores = self._scored[i].scores if i in self._scored else [0.0]
-            plain = any(s is not None and not isinstance(s, SentenceScore) for s in scores)
-            if plain and float(self.reward_weights[i]) != 0.0:
+    def _calculate_rewards(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """TRL's: (B of all ranks, functions), NaN for None; it is kept."""
+        self._rewards = super()._calculate_rewards(*args, **kwargs)
+        return self._rewards
+
+    def _check_mixed(self) -> None:
+        """Plain numbers of a function that also returns segments would be lost: refuse them."""
+        for i, call in self._scored.items():
+            kinds = {isinstance(score, SentenceScore) for score in call.scores if score is not None}
+            if len(kinds) == 2:
                 raise ValueError(
-                    f"reward function {name!r} returns plain numbers, which act only through the sequence-level "
-                    "advantage, and its share is 0: set Credit(sequence_share=...) above 0, return SentenceScore, or "
-                    "give the function the weight 0 in reward_weights"
+                    f"reward function {self.reward_func_names[i]!r} returns plain numbers beside SentenceScore: return "
+                    "one kind, or None where there is no score; plain numbers belong into a function of their own"
                 )
+
+    def _shared(self, segmented: set[int], rows: int) -> tuple[np.ndarray, np.ndarray]:
+        """Advantages of this rank's whole completions by functions without segments, and by those with, (B,) each."""
+        every_BF: np.ndarray = self._rewards.double().cpu().numpy()
+        weights_F = self.reward_weights.double().cpu().numpy()
+        each = getattr(self, "multi_objective_aggregation", None) == "normalize_then_sum"
+        first = self.accelerator.process_index * rows
+
+        def by(wanted: bool) -> np.ndarray:
+            kept = [i for i in range(len(weights_F)) if (i in segmented) == wanted]
+            found_B = sequence_advantages(every_BF[:, kept], weights_F[kept], *self._groups(), each=each)
+            return found_B[first : first + rows]
+
+        return by(False), by(True)
 
     def _token_advantages(self, shared_B: torch.Tensor, ids_BT: torch.Tensor) -> torch.Tensor:
         """`row_advantages` of every completion, with the statistics of its group; shape (B, T)."""
         aspects, statistics_BA2 = self._statistics(shared_B)
+        plain_B, whole_B = self._shared({i for i, _ in aspects}, len(shared_B))
         out_BT = np.zeros(ids_BT.shape)
-        credited = torch.zeros(2, device=shared_B.device)
+        credited = torch.zeros(4, device=shared_B.device)  # tokens in segments, tokens, not located, completions
         for b, shared in enumerate(shared_B.tolist()):
             parts = []
             for a, (i, name) in enumerate(aspects):
@@ -168,8 +188,8 @@ class SentenceGRPOTrainer(GRPOTrainer):
                     weight = score.weights.get(name, 1.0) * float(self.reward_weights[i])
                     parts.append((score.segments[name], weight, *statistics_BA2[b, a]))
             call = next(iter(self._scored.values()), None)
-            if call is None:  # models only: the sequence's share, padding included (the loss masks it)
-                out_BT[b] = self.credit.sequence_share * shared
+            if call is None:  # models only: every token alike, padding included (the loss masks it)
+                out_BT[b] = shared
                 continue
             ids = [int(i) for i in call.completion_ids[b]]
             if ids_BT[b, : len(ids)].tolist() != ids:
@@ -177,11 +197,16 @@ class SentenceGRPOTrainer(GRPOTrainer):
             decoded, spans_T2 = token_spans(self._fast, ids, self._special)
             ends = bool(ids) and ids[-1] in self._eos
             text, anchors_T = completion_text(call.completions[b]), anchors(decoded, spans_T2)
-            row_T, inside_T = row_advantages(decoded, anchors_T, text, parts, shared, ends, self.credit)
+            by_kind = float(plain_B[b]), float(whole_B[b]), shared
+            found = row_advantages(decoded, anchors_T, text, parts, by_kind, ends, self.credit)
+            # A parser edited the text: its sentences have no tokens, so the completion is credited as a whole.
+            row_T, inside_T = found or (np.full(len(ids), shared), np.zeros(len(ids), dtype=bool))
             out_BT[b, : len(ids)] = row_T
-            credited += torch.tensor([inside_T.sum(), len(ids)], device=credited.device)
-        credited = self.accelerator.gather(credited).view(-1, 2).sum(0)
-        self._metrics[self._mode()]["sentences/credited_tokens"].append((credited[0] / credited[1].clamp(min=1)).item())
+            credited += torch.tensor([inside_T.sum(), len(ids), found is None, 1], device=credited.device)
+        credited = self.accelerator.gather(credited).view(-1, 4).sum(0)
+        shares = (credited[0::2] / credited[1::2].clamp(min=1)).tolist()
+        for name, share in zip(("credited_tokens", "not_located"), shares, strict=True):
+            self._metrics[self._mode()][f"sentences/{name}"].append(share)
         return torch.as_tensor(out_BT, dtype=shared_B.dtype, device=shared_B.device)
 
     def _statistics(self, shared_B: torch.Tensor) -> tuple[list[Aspect], np.ndarray]:
@@ -195,10 +220,8 @@ class SentenceGRPOTrainer(GRPOTrainer):
                 if isinstance(score, SentenceScore):
                     moments_BA3[b, a] = torch.tensor(moments([s.reward for s in score.segments.get(name, ())]))
         mode = self._mode()
-        size: Any = self.num_generations if mode == "train" else self.num_generations_eval
-        scale: Any = self.scale_rewards
         every = self.accelerator.gather(moments_BA3).double().cpu().numpy()
-        statistics = group_moments(every, size, scale)
+        statistics = group_moments(every, *self._groups())
         for a, (i, name) in enumerate(aspects):
             count, key = every[:, a, 0].sum(), f"sentences/{self.reward_func_names[i]}/{name}"
             if count:
@@ -207,6 +230,10 @@ class SentenceGRPOTrainer(GRPOTrainer):
             self._metrics[mode][f"{key}/frac_zero_std"].append(float((statistics[:, a, 1] < ZERO_STD).mean()))
         first = self.accelerator.process_index * len(shared_B)
         return aspects, statistics[first : first + len(shared_B)]
+
+    def _groups(self) -> tuple[Any, Any]:
+        """Completions of one prompt, and how advantages are scaled."""
+        return self.num_generations if self._mode() == "train" else self.num_generations_eval, self.scale_rewards
 
     def _mode(self) -> str:
         model: Any = self.model

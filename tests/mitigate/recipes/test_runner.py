@@ -165,6 +165,8 @@ def test_killed_sampling_goes_on(work, monkeypatch):
         {"reward": {"annotator": "embedded", "calibration": "no.json"}},
         "reward.calibration: .*; no.json: No such file",
     ),
+    ({"grpo": {"topp": 0.9}}, "grpo.topp: GRPOConfig of trl .* has no such option; did you mean 'top_p'"),
+    ({"grpo": {"output_dir": "x"}}, "grpo.output_dir: GRPOConfig"),
     ({"trainer": {"lerning_rate": 1}}, "did you mean 'learning_rate'"),
 ])  # fmt: skip
 def test_mistakes_are_named_before_anything_loads(tmp_path, changed, message):

@@ -3,7 +3,6 @@
 import math
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -33,6 +32,7 @@ COPY = Judged("supported", 10, copied=True)
 AGAIN = Judged("supported", 10, repeat=True)
 ASIDE = Judged("supported", 10, relevant=False)
 UNKNOWN = Judged(None, 10)
+VAGUE = Judged("supported", 10, value=0.25)
 
 
 def test_factuality_by_hand():
@@ -41,6 +41,10 @@ def test_factuality_by_hand():
     assert factuality([EMPTY, COPY], REWARDS) == -1.0  # judged, nothing counts: the floor
     assert factuality([], REWARDS) == -1.0  # nothing said
     assert factuality([UNKNOWN, UNKNOWN], REWARDS) is None
+    assert factuality([VAGUE], REWARDS) == -0.5  # a quarter of a sentence at 1, three quarters lacking at −1
+    assert factuality([VAGUE, VAGUE], REWARDS) == 0.0  # (2 · 0.25 − 0.5) / 1
+    assert factuality([VAGUE, WRONG], REWARDS) == pytest.approx(-0.6)  # (0.25 − 1) / 1.25, nothing lacks
+    assert factuality([GOOD, VAGUE], REWARDS) == 1.0
     soft = check_label_rewards({"unverifiable": -0.5, "no_fact": -0.2})
     assert factuality([GOOD, OPEN], soft) == 0.25  # (1 − 0.5) / 2
     assert factuality([GOOD, OPEN, EMPTY], soft) == pytest.approx(0.1)  # (1 − 0.5 − 0.2) / 3
@@ -57,11 +61,13 @@ def test_a_repeated_hallucination_counts_only_downwards():
 def test_relevance_completeness_length_by_hand():
     assert relevance([GOOD, GOOD, AGAIN, COPY, EMPTY]) == pytest.approx(1 / 3)  # (2 − 1) / 3
     assert relevance([COPY, EMPTY]) == 0.0
-    # Points: best credited cosines 0.8 and 0.55, the 1.0 belongs to a sentence without credit: (1 + 0.5) / 2
-    similarity = np.array([[0.8, 0.1], [0.2, 0.55], [1.0, 1.0]])
-    assert completeness(similarity, [True, True, False], 0.3, 0.8) == pytest.approx(0.75)
-    assert completeness(similarity, [False, False, False], 0.3, 0.8) == 0.0
+    assert relevance([VAGUE, VAGUE, ASIDE]) == pytest.approx(-1 / 3)  # (0.5 − 1) / 1.5
+    # (2 · 1 + 1 · 0.5) / 4 of the first point, nothing of the second; a point without specifics is no point
+    points = [{"#1931": 2.0, "open": 1.0, "bridg": 1.0}, {"finch": 2.0}, {}]
+    assert completeness({"#1931": 1.0, "open": 0.5, "#7": 1.0}, points) == pytest.approx(0.3125)
+    assert completeness({}, points) == completeness({"a": 1.0}, [{}]) == 0.0
     assert length([GOOD, GOOD, COPY], 4, 40) == 0.5
+    assert length([VAGUE] * 4, 4, 40) == 0.25
     assert length([GOOD] * 5, 4, 40) == 0.75  # 4 / 4 − (50 − 40) / 40
     assert length([EMPTY] * 100, 4, 40) == -1.0
     assert length([GOOD, GOOD, AGAIN], 4, 40) == 0.25  # (2 − 1) / 4
@@ -69,18 +75,20 @@ def test_relevance_completeness_length_by_hand():
 
 
 def test_sentence_rewards_and_their_weighted_mean():
-    assert [sentence_reward(s, REWARDS) for s in (GOOD, WRONG, OPEN, EMPTY, COPY, AGAIN, ASIDE, UNKNOWN)] == [
-        1.0, -1.0, -1.0, None, None, None, None, None,
-    ]  # fmt: skip
+    assert [sentence_reward(s, REWARDS) for s in (GOOD, VAGUE, WRONG, OPEN)] == [1.0, 0.25, -1.0, -1.0]
+    nothing = (EMPTY, COPY, AGAIN, ASIDE, UNKNOWN, replace(GOOD, value=0.0))
+    assert {sentence_reward(s, REWARDS) for s in nothing} == {None}
     values = {"factuality": 1.0, "relevance": -1.0, "completeness": 0.5, "length": 0.0}
     assert total(values, {"factuality": 1.0, "completeness": 0.5}) == pytest.approx(1.25 / 1.5)
 
 
 flags_ = {name: st.booleans() for name in ("relevant", "repeat", "copied")}
-sentences_ = st.builds(Judged, label=st.sampled_from([*LABELS, None]), words=st.integers(1, 30), **flags_)
+sentences_ = st.builds(
+    Judged, label=st.sampled_from([*LABELS, None]), words=st.integers(1, 30), value=st.floats(0, 1), **flags_
+)
 answers_ = st.lists(sentences_, max_size=7)
 weights_ = st.dictionaries(st.sampled_from(ASPECTS), st.floats(0.01, 5), min_size=1)
-cosines_ = st.lists(st.floats(-1, 1), min_size=3, max_size=3)
+stated_ = st.frozensets(st.sampled_from("abc"))
 
 
 @st.composite
@@ -92,18 +100,19 @@ def rewards_(draw):
 
 
 def score(sentences, rewards, weights, rows, max_words=10_000):
-    """The total of an answer; rows are the cosines of its sentences with three points."""
-    similarity = np.array(rows, dtype=float).reshape(len(sentences), 3)
-    values = aspect_values(sentences, rewards, similarity, target_sentences=4, max_words=max_words)
+    """The total of an answer; rows are the specifics that its sentences state."""
+    stated = {one: 1.0 for s, row in zip(sentences, rows, strict=True) if s.credited for one in row}
+    complete = completeness(stated, [{"a": 1.0, "b": 2.0}, {"c": 1.0}])
+    values = aspect_values(sentences, rewards, complete, target_sentences=4, max_words=max_words)
     return None if values is None else total(values, check_aspects(weights))
 
 
 @st.composite
 def cases_(draw):
     sentences = draw(answers_)
-    rows = [draw(cosines_) for _ in sentences]
+    rows = [draw(stated_) for _ in sentences]
     place = draw(st.integers(0, len(sentences)))
-    return sentences, rows, place, draw(cosines_), draw(rewards_()), draw(weights_)
+    return sentences, rows, place, draw(stated_), draw(rewards_()), draw(weights_)
 
 
 def with_one_more(case, sentence):
@@ -112,11 +121,11 @@ def with_one_more(case, sentence):
     return more, rewards, weights, [*rows[:place], row, *rows[place:]]
 
 
-@given(cases_())
-def test_a_credited_sentence_never_lowers_the_total(case):
+@given(cases_(), st.floats(0.01, 1))
+def test_a_credited_sentence_never_lowers_the_total(case, value):
     sentences, rows, _, _, rewards, weights = case
     before = score(sentences, rewards, weights, rows)
-    after = score(*with_one_more(case, GOOD))
+    after = score(*with_one_more(case, replace(GOOD, value=value)))
     assert after is not None
     assert before is None or after >= before - 1e-9
 
@@ -125,7 +134,7 @@ def test_a_credited_sentence_never_lowers_the_total(case):
 def test_filler_repeats_and_copies_never_raise_the_total(case, max_words):
     sentences, rows, place, _, rewards, weights = case
     before = score(sentences, rewards, weights, rows, max_words)
-    useless = [EMPTY, replace(EMPTY, relevant=False), COPY, AGAIN, ASIDE]
+    useless = [EMPTY, replace(EMPTY, relevant=False), COPY, AGAIN, ASIDE, replace(GOOD, value=0.0)]
     useless += [replace(s, repeat=True) for s in sentences if s.label is not None]
     for sentence in useless:
         more, *rest = with_one_more(case, sentence)
@@ -137,7 +146,7 @@ def test_filler_repeats_and_copies_never_raise_the_total(case, max_words):
 def test_a_repeat_always_costs(case, used):
     """Where relevance or length is in use, unless that aspect is at its lower end already."""
     sentences, rows, _, _, rewards, weights = case
-    values = aspect_values(sentences, rewards, None, target_sentences=4, max_words=10_000)
+    values = aspect_values(sentences, rewards, 0.0, target_sentences=4, max_words=10_000)
     before = score(sentences, rewards, weights | {used: 1.0}, rows)
     more, rewards, weights, rows = with_one_more(case, AGAIN)
     after = score(more, rewards, weights | {used: 1.0}, rows)
@@ -154,11 +163,10 @@ def test_the_total_is_finite_and_in_range(case):
 
 def test_no_useless_answer_beats_a_half_right_one():
     """Half right: F = 0, R = 1, C = 0, L = 0.25: (0 + 0.3 + 0 + 0.075) / 1.9; the others have F = −1 and no credit."""
-    nothing = [[0.0] * 3]
-    attempt = score([GOOD, WRONG], REWARDS, DEFAULT_WEIGHTS, nothing * 2)
+    attempt = score([GOOD, WRONG], REWARDS, DEFAULT_WEIGHTS, [(), ()])
     assert attempt == pytest.approx(0.375 / 1.9)
-    for answer in ([], [EMPTY] * 4, [COPY] * 4, [ASIDE] * 4, [WRONG]):
-        assert score(answer, REWARDS, DEFAULT_WEIGHTS, [[1.0] * 3] * len(answer)) < attempt
+    for answer in ([], [EMPTY] * 4, [COPY] * 4, [ASIDE] * 4, [WRONG], [VAGUE]):
+        assert score(answer, REWARDS, DEFAULT_WEIGHTS, ["a"] * len(answer)) < attempt
 
 
 @pytest.mark.parametrize(("check", "given", "words"), [

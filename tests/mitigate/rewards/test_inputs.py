@@ -6,13 +6,15 @@ import pytest
 
 from mitigate.rewards.inputs import (
     Answer,
-    Copies,
+    Reference,
     completion_text,
     cut_offs,
     open_question,
     question_of,
+    reference_text,
     repeats,
     sentence_spans,
+    specifics,
     words,
 )
 from mitigate.rewards.reward import judged_sentences
@@ -29,8 +31,11 @@ def judged(text, thinking=THINK, response=None):
     ([{"role": "assistant", "content": "It is red."}], "It is red."),
     ([{"role": "assistant", "content": "First."}, {"role": "tool", "content": "x"},
       {"role": "assistant", "content": "Last."}], "Last."),
+    ([{"role": "assistant", "content": "I look it up."}, {"role": "tool", "content": "x"}], ""),
     ([{"role": "assistant", "content": [{"type": "text", "text": "A."}, {"type": "text", "text": " B."}]}],
      "A. B."),
+    ([{"role": "assistant", "content": [{"type": "text", "text": None}, {"text": 3}, {"text": "A."}]}], "A."),
+    ([{"role": "assistant", "content": 5}], ""),
     ([{"role": "assistant", "content": None, "tool_calls": []}], ""),
     ([], ""),
 ])  # fmt: skip
@@ -51,13 +56,13 @@ def test_question_of_a_prompt():
 @pytest.mark.parametrize(("text", "sentences"), [
     ("<think>No.</think> Yes.", ["Yes."]),
     ("No.</think> Yes.", ["Yes."]),  # the prompt opened the block
-    ("Yes. <think>No, no", ["Yes."]),  # never closed
-    ("It is. <think>no</think> So be it. <think>no</think> Yes.", ["It is.", "So be it.", "Yes."]),
+    ("<think>No, no", []),  # never closed
+    ("<think>no</think> <think>no</think> Yes.", ["Yes."]),
+    ("Yes. <think>No.</think> So.", ["Yes. <think>No.</think>", "So."]),  # said, not thought: nothing hides there
     ("<think>all</think>", []),
     ("plain", ["plain"]),
     ("", []),
-    ("<think>A. B.</think>\nIt opened in 1931. 它很长。<think>c</think>Done 🎉.",
-     ["It opened in 1931.", "它很长。", "Done 🎉."]),
+    ("<think>A. B.</think>\nIt opened in 1931. 它很长。Done 🎉.", ["It opened in 1931.", "它很长。", "Done 🎉."]),
 ])  # fmt: skip
 def test_thinking_is_left_out(text, sentences):
     assert judged(text) == sentences
@@ -117,35 +122,57 @@ def test_restated_question_counts_as_a_repeat():
     text = "What is known about the Harrow Bridge and its history. The Harrow Bridge opened in 1931."
     cut = text.index("The Harrow Bridge opened")
     answer = Answer(text, ((0, cut - 1), (cut, len(text))), False, "", question, None, None)
-    flags = [s.repeat for s in judged_sentences(answer, ["supported", "supported"], None, lambda _: False)]
+    flags = [s.repeat for s in judged_sentences(answer, ["supported", "supported"])[0]]
     assert flags == [True, False]
     long = "Who wrote the plays Hamlet, Macbeth, Othello and King Lear?"
     text = "Shakespeare wrote the plays Hamlet, Macbeth, Othello and King Lear."  # one new word is the answer
     short = Answer(text, ((0, len(text)),), False, "", long, None, None)
-    assert [s.repeat for s in judged_sentences(short, ["supported"], None, lambda _: False)] == [False]
+    assert [s.repeat for s in judged_sentences(short, ["supported"])[0]] == [False]
     closed = replace(answer, question="Did the Harrow Bridge open in 1931?")
-    assert [s.repeat for s in judged_sentences(closed, ["supported"] * 2, None, lambda _: False)] == [False] * 2
+    assert [s.repeat for s in judged_sentences(closed, ["supported"] * 2)[0]] == [False] * 2
 
 
-def test_copies():
-    reference = "The bridge crosses the river at its widest point and carries two lanes of traffic. It opened in 1931."
-    copied = Copies(reference)
-    assert copied("The bridge crosses the river at its widest point and carries two lanes of traffic.")
-    assert copied("THE bridge crosses the river at its widest point, and carries two lanes.")
-    assert not copied("Two lanes of traffic go over the river on it, where that is widest.")
-    assert not copied("It opened in 1931.")  # too short to be said otherwise
-    assert Copies("Its fur turns white in winter.")("Its fur turns white in winter!")  # six words
-    # 10 words of which the first 6 are a run, so 6 / 10; the pair of runs 0–5 and 1–6 holds 7.
-    assert Copies("a b c d e f").share("a b c d e f x y z w") == 0.6
-    assert Copies("a b c d e f g").share("a b c d e f g x y z") == 0.7
-    assert Copies("a b c d e f").share("a b c d e") == 0.0
-    assert Copies("a b c d e f").share("") == 0.0
+FACTS = "The old bridge crosses the river Tern at Wexley. Ada Finch designed it. It opened to traffic in May 1931."
 
 
-def test_copies_of_chinese_are_found_by_characters():
-    copied = Copies("这座桥于一九三一年建成，全长四百一十二米。")
-    assert copied("这座桥于一九三一年建成。")
-    assert not copied("它有四百多米长，三十年代初完工。")
+@pytest.mark.parametrize(("sentence", "density"), [
+    ("The old bridge crosses the river Tern at Wexley.", 1.0),
+    ("An old bridge crossed this river, Tern, in Wexley.", 1.0),  # other function words and endings
+    ("The old bridge indeed crosses the river Tern indeed at Wexley.", 1.0),  # its 6 content words stand here in order
+    ("Clearly the old famous bridge surely crosses the broad river by Tern near Wexley.", 1.0),
+    ("Old bridge. Ada Finch designed it.", 1.0),  # left out: 5 of 5, across two sentences of the reference
+    ("Traffic has used it since May 1931.", (3 / 5 + 3 / 7) / 2),  # traffic, may, 1931 of 5 and of 7 words
+    ("At Wexley the Tern is crossed by a bridge.", (1 / 4 + 2 / 9) / 2),  # "at Wexley" are two words, one with content
+    ("Its opening was in May.", 2 / 5),  # of all words: two content words are too few to tell
+    ("Penguins live down south.", 0.0),
+    ("", 0.0),
+])  # fmt: skip
+def test_density_by_hand(sentence, density):
+    assert Reference(FACTS).density(sentence) == pytest.approx(density)
+    assert Reference("").density(sentence) == 0.0
+
+
+def test_density_of_chinese_counts_characters():
+    reference = Reference("这座桥于一九三一年建成，全长四百一十二米。")
+    assert reference.density("这座桥于一九三一年建成。") == 1.0
+    assert reference.density("它有四百多米长，三十年代初完工。") < 0.7
+
+
+def test_specifics_and_points_by_hand():
+    """Numbers and names weigh 2, others ½; a capital that only opens a sentence makes no name; "eighteen" is 18."""
+    assert specifics("Adults of Wexley weigh eighteen kg.") == {
+        "adult": 0.5, "wexley": 2.0, "weigh": 0.5, "#18": 2.0, "kg": 0.5
+    }  # fmt: skip
+    assert specifics("大桥1931年开放。") == {"大桥": 0.5, "1931": 2.0, "开放": 0.5}
+    first = Reference(FACTS + " " + "It is grey and has one arch of steel. " * 5).points("Who designed the bridge?")[0]
+    assert first == specifics("Ada Finch designed it.")
+    assert len(Reference("It is grey and it has one arch. " * 9).points("?")) == 5
+    assert Reference("").points("Who?") == []
+
+
+def test_a_reference_may_be_passages():
+    assert reference_text(["It is red.", None, " ", "It is old."]) == "It is red.\n\nIt is old."
+    assert [reference_text(value) for value in ("a", None, 3, [])] == ["a", "", "", ""]
 
 
 def test_cut_off_by_the_end_token_where_known():
@@ -167,5 +194,5 @@ def test_only_a_sentence_at_the_end_is_part():
         return Answer(text, tuple(sentence_spans(text, THINK, None)), True, "r", "q", None, None).last_is_part
 
     assert last_is_part("It is red. It is lo")
-    assert not last_is_part("It is red. <think>and")
+    assert not last_is_part("<think>and")
     assert not last_is_part("")

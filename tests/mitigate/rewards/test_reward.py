@@ -8,8 +8,8 @@ import torch
 
 from annotators.operating import Calibration, OperatingPoint
 from annotators.records import SentenceAnnotation
-from mitigate.rewards.inputs import Columns
-from mitigate.rewards.reward import SentenceReward
+from mitigate.rewards.inputs import Abstention, Columns
+from mitigate.rewards.reward import SentenceReward, own_device
 from tests.helpers.standin import ExactAnnotator
 
 REFERENCE = "The bridge opened in 1931. It is 412 metres long. Ada Finch designed it."
@@ -30,8 +30,8 @@ class Counting(ExactAnnotator):
 
 
 def lexical(annotator=None, **options):
-    """A reward without embeddings: labels only."""
-    return SentenceReward(annotator or Counting(), **{"aspects": {"factuality": 1}} | options)
+    """Labels only; the stand-in supports nothing but copies."""
+    return SentenceReward(annotator or Counting(), **{"aspects": {"factuality": 1}, "copy_share": None} | options)
 
 
 def labels(score, aspect="factuality"):
@@ -125,11 +125,6 @@ def test_unjudged_is_none_and_silence_is_not():
     ({"document": [REFERENCE]}, "expected a column 'reference' .* got the columns \\['document'\\]"),
     ({"reference": [REFERENCE, REFERENCE]}, "expected 1 values in column 'reference', got 2"),
     ({"reference": REFERENCE}, "expected 1 values in column 'reference', got one string"),
-    ({"reference": [" \n"]}, "it is empty in 1 of 1 rows \\(row 0 first\\)"),
-    ({"reference": [None]}, "expected a text in column 'reference', row 0, got NoneType"),
-    ({"reference": [REFERENCE], "question": [3]}, "expected a text in column 'question', row 0, got int"),
-    ({"reference": [REFERENCE], "points": ["a"]}, "expected a list of texts in column 'points', row 0, got str"),
-    ({"reference": [REFERENCE], "points": [[1]]}, "expected a list of texts in column 'points', row 0"),
     ({"reference": [REFERENCE], "prompts": []}, "expected 1 prompts, one per completion, got 0"),
     ({"reference": [REFERENCE], "completion_ids": [[1], [2]]}, "expected 1 completion_ids, .* got 2"),
     ({"reference": [REFERENCE], "completions": "x"}, "expected a list of completions, got one string"),
@@ -144,8 +139,14 @@ def test_wrong_inputs_are_named_before_judging(call, words):
 def test_columns_are_renamed_and_checked_before_training():
     renamed = lexical(columns=Columns(reference="document", question="query"))
     assert renamed(completions=[GOOD], document=[REFERENCE], query=["When?"]) == [1.0]
-    lexical().check({"prompt": ["q"] * 3, "reference": [REFERENCE] * 3})
+    lexical().check({"prompt": ["q"] * 3, "reference": [REFERENCE, [REFERENCE], (REFERENCE, "")]})
+    one = {"prompt": ["q"], "reference": [REFERENCE]}
     for reward, data, message in (
+        (lexical(), {"reference": [None]}, "expected a text or a list of texts in column 'reference', row 0, got Non"),
+        (lexical(), {"reference": [[3]]}, "expected a text or a list of texts in column 'reference', row 0, got \\[3"),
+        (lexical(), one | {"question": [3]}, "expected a text in column 'question', row 0, got int"),
+        (lexical(), one | {"points": ["a"]}, "expected a list of texts in column 'points', row 0, got str"),
+        (lexical(), one | {"points": [[1]]}, "expected a list of texts in column 'points', row 0"),
         (lexical(), {"reference": [REFERENCE, "", ""]}, "empty in 2 of 3 rows \\(row 1 first\\)"),
         (lexical(), {"prompt": ["q"]}, "expected a column 'reference'"),
         (renamed, {"document": [REFERENCE]}, "expected a column 'query', got the columns \\['document'\\]"),
@@ -160,6 +161,7 @@ def test_columns_are_renamed_and_checked_before_training():
     ({"label_rewards": {"maybe": 1}}, "unknown label 'maybe'; known are"),
     ({"calibration": "c.json"}, "calibration: expected an annotator named by a string, got 'exact'"),
     ({"thinking": ("<think>",)}, "expected an opening and a closing tag"),
+    ({"copy_share": 1.5}, "copy_share: expected a number above 0 and at most 1, or None, got 1.5"),
     ({"target_sentences": 0}, "target_sentences: expected a whole number of at least 1, got 0"),
     ({"cache_size": -1}, "cache_size: expected a whole number of at least 0, got -1"),
 ])  # fmt: skip
@@ -189,6 +191,8 @@ def test_what_is_logged():
         "factuality/judged_share": 1.0,
         "factuality/cache_hit_share": 0.0,
         "factuality/unscored_share": 0.0,
+        **{f"factuality/unscored_{why}": 0.0 for why in ("no_reference", "no_question", "other_language")},
+        "factuality/value": 1.0,
         "factuality/hallucination_rate": 0.5,  # 2 of 4 with facts
         "factuality/share_supported": 0.4,
         "factuality/share_contradictory": 0.2,
@@ -196,7 +200,7 @@ def test_what_is_logged():
         "factuality/share_no_fact": 0.2,
         "factuality/share_repeated": 0.0,
         "factuality/share_copied": 0.0,
-        "factuality/share_off_question": 0.0,
+        "factuality/share_off_question": 0.4,  # "It is blue." and "Well!" share no word with the reference
         "factuality/aspect_factuality": pytest.approx((-1 / 3 + 1) / 2),
     }
     assert extra == {
@@ -232,10 +236,11 @@ def test_all_aspects_with_the_embedded_annotator(embedded):
     assert [s.reward for s in b.segments["relevance"]][1] == -1.0  # penguins
     whole = a.segments["completeness"][0]
     assert (whole.start, whole.end) == (0, len(honest))
-    assert 0.2 < whole.reward < 1.0
-    assert a.segments["length"][0].reward == 0.75  # 3 of 4 sentences
+    assert 0.1 < whole.reward < 1.0
+    long = a.segments["length"][0].reward
+    assert 0.5 < long < 0.75  # 3 of 4 sentences, less for what they do not say
     assert sum(a.weights.values()) == pytest.approx(1.0)
-    values = [1.0, 1.0, whole.reward, 0.75]
+    values = [1.0, 1.0, whole.reward, long]
     weights = [a.weights[n] for n in ("factuality", "relevance", "completeness", "length")]
     assert float(a) == pytest.approx(sum(w * v for w, v in zip(weights, values, strict=True)))
     assert a > 0.6 > 0.2 > b
@@ -244,7 +249,7 @@ def test_all_aspects_with_the_embedded_annotator(embedded):
 def test_a_calibration_moves_the_threshold(embedded, tmp_path):
     sentence, rows = "Its opening was in 1931.", {"reference": [BRIDGE], "prompts": [QUESTION]}
     plain = embedded(completions=[sentence], **rows)[0]
-    assert labels(plain) == [("supported", 1.0)]
+    assert labels(plain) == [("supported", pytest.approx(2.5 / 3))]  # opening ½ and 1931 2, of 3
     file = tmp_path / "calibration.json"
     own = embedded.annotator.own_fingerprint
     for flag_at in (0.5, 1 - 1e-12):  # log-odds of supported, twenty less: it is flagged, or unsure without a reward
@@ -255,45 +260,94 @@ def test_a_calibration_moves_the_threshold(embedded, tmp_path):
         assert strict.annotator.fingerprint != embedded.annotator.fingerprint
 
 
-def test_gold_points_take_the_place_of_the_references(embedded):
-    answer = ["The bridge is 412 metres in length."]
-    call = {"completions": answer, "reference": [BRIDGE], "question": [QUESTION]}
-    own, gold, other = (
-        embedded(**call, points=[points])[0].segments["completeness"][0].reward
-        for points in (None, ["The bridge is 412 metres long."], ["The bridge was closed for repairs in 1987."])
-    )
-    assert gold > 0.9 > own > 0.0
-    assert other < 0.6
+def test_gold_points_take_the_place_of_the_references():
+    reward = lexical(aspects={"completeness": 1})
+    call = {"completions": [GOOD], "reference": [REFERENCE], "question": ["When?"]}
+    own, gold, other = (reward(**call, points=[p])[0] for p in (None, [GOOD], ["Ada Finch designed it."]))
+    assert (float(own), float(gold), float(other)) == (pytest.approx(1 / 3), 1.0, 0.0)  # own: three sentences
 
 
-def test_an_unread_language_is_none(embedded):
-    """A German sentence of few words reads as English; the column says what it is."""
-    text = "这座桥于1931年开放。"
-    assert embedded(completions=[text], reference=[text], question=["桥什么时候开放？"]) == [None]
-    text = "Turm von 1931."
-    judge = ExactAnnotator()
-    judge.languages = ("de",)
-    reward = SentenceReward(judge, aspects={"factuality": 1.0})
-    call = {"completions": [text] * 4, "reference": [text] * 4}
-    assert reward(**call) == [None] * 4
-    assert reward(**call, language=["de", "de-AT", "en", None]) == [1.0, 1.0, None, None]
+def test_near_copies_and_vague_answers_earn_little():
+    """One sentence said in own words; the same with a word put between; true, but without specifics."""
+
+    class Yes(Counting):
+        def label(self, *_):
+            return "supported", -1, ()
+
+    texts = ["In 1931 it was that the bridge opened.", "The bridge indeed opened, in 1931.", "A bridge opened once."]
+    own, near, vague = lexical(Yes(), copy_share=0.8)(completions=texts, reference=[REFERENCE] * 3)
+    assert float(own) == 1.0
+    assert float(near) < -0.9  # 3 of 4 content words and 5 of 6 words, mean 0.79: hardly below 0.8
+    assert float(vague) == pytest.approx(-1 / 3)  # bridge and open, 1 of 3: a third of a sentence, the rest the floor
+    assert labels(vague) == [("supported", pytest.approx(1 / 3))]
 
 
-def test_relevance_needs_a_question_and_an_embedder(embedded):
-    with pytest.raises(ValueError, match="need a question, one is empty"):
-        embedded(completions=[BRIDGE], reference=[BRIDGE], question=[" "])
+def test_unusable_rows_have_no_score_and_are_counted():
+    class Polyglot(Counting):
+        languages = None
+
+    metrics = {}
+    reward = SentenceReward(Polyglot(), copy_share=None)
+    scores = reward(
+        completions=[*[GOOD] * 4, "这座桥于1931年开放。", [{"role": "assistant", "content": [{"text": None}]}], GOOD],
+        reference=[None, " ", [], REFERENCE, REFERENCE, REFERENCE, ["It is old.", REFERENCE]],
+        question=["When?"] * 3 + [" "] + ["When did it open?"] * 3,
+        points=[None, 3, "x", None, None, [4], [None]],
+        log_metric=metrics.__setitem__,
+    )  # fmt: skip
+    assert [score is None for score in scores] == [True] * 5 + [False] * 2
+    assert scores[5] < 0 < scores[6]
+    assert metrics["factuality/unscored_share"] == 5 / 7
+    assert [metrics[f"factuality/unscored_{why}"] for why in ("no_reference", "no_question", "other_language")] == [
+        3 / 7, 1 / 7, 1 / 7
+    ]  # fmt: skip
     with pytest.raises(ValueError, match="need a column 'question' or the prompts"):
-        embedded(completions=[BRIDGE], reference=[BRIDGE])
-    text = "这座桥于1931年开放."
-    reward = SentenceReward(ExactAnnotator(), embedder=embedded.annotator.embedder)
-    with pytest.raises(ValueError, match="does not read Chinese; give embedder=… one that does"):
-        reward(completions=[text], reference=[text], question=["桥什么时候开放？"])
+        reward(completions=[GOOD], reference=[REFERENCE])
 
 
-def test_rewards_leave_random_state_and_graph_alone(embedded):
-    state = torch.get_rng_state()
-    with torch.enable_grad():
-        scores = embedded(completions=["It opened in 1932."], reference=[BRIDGE], question=[QUESTION])
-    assert torch.equal(state, torch.get_rng_state())
-    assert type(float(scores[0])) is float
-    assert torch.tensor(scores, dtype=torch.float32).shape == (1,)
+def test_an_unread_language_is_none():
+    """A German sentence of few words reads as English; the column says what it is."""
+    judge = ExactAnnotator()
+    judge.languages = ("en",)
+    text = "这座桥于1931年开放。"
+    assert lexical(judge)(completions=[text], reference=[text], question=["桥什么时候开放？"]) == [None]
+    text = "Turm von 1931."
+    judge.languages = ("de",)
+    call = {"completions": [text] * 4, "reference": [text] * 4}
+    assert lexical(judge)(**call) == [None] * 4
+    assert lexical(judge)(**call, language=["de", "de-AT", "en", None]) == [1.0, 1.0, None, None]
+
+
+def test_abstention_is_worth_what_the_question_says():
+    """Pure abstention only; a claim beside it, or a name that nobody asked about within it, is judged as ever."""
+    metrics = {}
+    reward = lexical(abstention=Abstention(answerable=-0.25, unanswerable=0.75))
+    cant = "I can't tell from this document who painted the bridge."
+    texts = [
+        cant,
+        cant,
+        cant,
+        f"{cant} {GOOD}",
+        "The document does not say that Marlow painted it.",
+        "文中没有提到。",
+        "",
+    ]
+    scores = reward(
+        completions=texts, reference=[REFERENCE] * 7, question=["Who painted the bridge?"] * 5 + ["谁画的？", "Who?"],
+        answerable=[False, True, None, False, False, False, False], log_metric=metrics.__setitem__,
+    )  # fmt: skip
+    assert [float(score) for score in scores] == [0.75, -0.25, -0.25, pytest.approx(2 / 3), -1, 0.75, -1]
+    assert labels(scores[0]) == [("no_fact", 0.75)]
+    assert metrics["factuality/abstained_share"] == 4 / 7
+    assert float(lexical()(completions=[cant], reference=[REFERENCE], question=["Who?"])[0]) == -1.0
+    with pytest.raises(ValueError, match=r"expected -1 <= answerable <= unanswerable <= 1, .* got 0\.5 and 0"):
+        lexical(abstention=Abstention(answerable=0.5, unanswerable=0.0))
+
+
+def test_every_process_has_its_own_device(monkeypatch):
+    for rank, gpus, device in (("3", 8, "cuda:3"), ("3", 0, None), (None, 8, None)):
+        monkeypatch.setattr(torch.cuda, "device_count", lambda gpus=gpus: gpus)
+        monkeypatch.delenv("LOCAL_RANK", raising=False)
+        if rank:
+            monkeypatch.setenv("LOCAL_RANK", rank)
+        assert own_device() == device

@@ -16,7 +16,9 @@ from mitigate.rl.credit import (
     normalise,
     owners,
     returns,
+    row_advantages,
     segment_advantages,
+    sequence_advantages,
     token_spans,
 )
 from tests.helpers.credit_suite import CHINESE, ENGLISH, MIXED, kinds, sentences
@@ -136,11 +138,12 @@ def test_locate_finds_judged_text_in_decoded_text():
     assert locate("a  b", "a b", [Segment(1, 3), Segment(3, 4)]) == [(0, 0), (2, 3)]
 
 
-def test_locate_refuses_other_texts():
-    for decoded, end, message in (("No.", 4, "not what its token ids decode to"),
-                                  ("Yes.", 9, "ends at character 9 of a completion of 4")):  # fmt: skip
-        with pytest.raises(ValueError, match=message):
-            locate("Yes.", decoded, [Segment(0, end)])
+def test_other_texts_are_not_located():
+    with pytest.raises(ValueError, match="ends at character 9 of a completion of 4"):
+        locate("Yes.", "Yes.", [Segment(0, 9)])
+    assert locate("Yes.", "No.", [Segment(0, 4)]) is None
+    parts = [([Segment(0, 4, None, 1.0)], 1.0, 0.0, 1.0)]
+    assert row_advantages("No.", np.array([0, 2]), "Yes.", parts, (0.0, 0.0, 0.0), False, Credit()) is None
 
 
 def test_group_moments_by_hand():
@@ -187,9 +190,42 @@ def test_returns_by_hand():
     assert segment_advantages(np.array([-1, -1]), returns(np.array([]), 0)).tolist() == [0, 0]
 
 
+def test_sequence_advantages_by_hand():
+    # Two groups of two, one function without an opinion on the last. Sums 2·1 + 0.5 = 2.5 and 0.5: mean 1.5, std √2.
+    rewards, weights = np.array([[1, 0.5], [0, 0.5], [3, 1], [np.nan, np.nan]]), np.array([2.0, 1.0])
+    ends = 1 / (2**0.5 + 1e-4)
+    assert sequence_advantages(rewards, weights, 2) == pytest.approx([ends, -ends, 0, 0])
+    assert sequence_advantages(rewards, weights, 2, "none") == pytest.approx([1, -1, 0, 0])
+    # "batch": 2.5, 0.5 and 7 have the variance (5/6)² + (17/6)² + (11/3)² over 2 = 133/12
+    whole = 1 / ((133 / 12) ** 0.5 + 1e-4)
+    assert sequence_advantages(rewards, weights, 2, "batch") == pytest.approx([whole, -whole, 0, 0])
+    # Each first: ±1/√2 of the first function, 0 of the second, times 2; then over the three sums √2, −√2, 0: std √2.
+    first = 1 / (2**0.5 + 2e-4)
+    found = sequence_advantages(rewards, weights, 2, each=True)
+    assert found == pytest.approx([2**0.5 * first, -(2**0.5) * first, 0, 0], abs=1e-3)
+    assert not sequence_advantages(rewards[:, :0], weights[:0], 2).any()
+
+
+def test_advantages_of_a_row_by_hand():
+    # "Yes. No." in 4 tokens and <eos>; rewards ±1, mean 0, std 2, weight 3: ±1.5; γ = ½ adds ½ · −1.5 to the first.
+    anchors_T = np.array([2, 3, 6, 7, -1])
+    parts = [([Segment(0, 4, None, 1.0), Segment(5, 8, None, -1.0)], 3.0, 0.0, 2.0)]
+    for credit, tokens in (
+        (Credit(), [1.7, 1.7, -1.3, -1.3, 0.2]),  # 0.2: by the functions without segments
+        (Credit(gamma=0.5), [0.95, 0.95, -1.3, -1.3, 0.2]),
+        (Credit(eos="last"), [1.7, 1.7, -1.3, -1.3, -1.3]),
+        (Credit(eos="sequence"), [1.7, 1.7, -1.3, -1.3, 9.0]),
+        (Credit(sequence_share=0.25), [1.825, 1.825, -0.425, -0.425, 0.7]),  # 0.2 + ¼ · 2 ± ¾ · 1.5, 0.2 + ¼ · 2
+    ):
+        found = row_advantages("Yes. No.", anchors_T, "Yes. No.", parts, (0.2, 2.0, 9.0), True, credit)
+        assert found is not None
+        assert found[0].tolist() == pytest.approx(tokens)
+        assert found[1].tolist() == [True] * 4 + [credit.eos == "last"]
+
+
 @pytest.mark.parametrize(("options", "text"), [
     ({"gamma": 1.5}, r"gamma: expected a number in \[0, 1\], got 1.5"),
-    ({"sequence_share": -1}, "sequence_share: expected"),
+    ({"sequence_share": 1.5}, "sequence_share: expected"),
     ({"sequence_share": float("nan")}, "sequence_share: expected"),
     ({"eos": "all"}, "eos: expected one of .*'last'.*, got 'all'"),
 ])  # fmt: skip

@@ -1,5 +1,7 @@
 """Mask-DPO: pairs and masks by hand, a step that moves the margin, and the command."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from mitigate.cli.main import main
@@ -72,6 +74,11 @@ def pair_of(tokenizer):
     return pair
 
 
+def settings(max_length=None, truncation_mode="keep_start"):
+    """What the collator reads of a DPOConfig."""
+    return SimpleNamespace(max_length=max_length, truncation_mode=truncation_mode, pad_to_multiple_of="auto")
+
+
 # Tokens of the chosen side: Q | A b . _ C (2 bytes of é) . _ D . end; a space stands between sentences and is nobody's.
 CHOSEN = [0, 1, 1, 1, 0, 0, 0, 0, 0, 0, 1, 1, 1]
 REJECTED = [0, 0, 0, 0, 0, 1, 1, 0]  # Q | E f . _ G . end
@@ -80,7 +87,7 @@ REJECTED = [0, 0, 0, 0, 0, 1, 1, 0]  # Q | E f . _ G . end
 def test_mask_by_hand(tokenizer):
     from mitigate.rl.dpo import MaskDPOCollator
 
-    out = MaskDPOCollator(tokenizer)([pair_of(tokenizer)])
+    out = MaskDPOCollator(tokenizer, settings())([pair_of(tokenizer)])
     assert out["completion_mask"].tolist() == [CHOSEN, REJECTED + [0] * 5]
     assert out["attention_mask"].sum(1).tolist() == [13, 8]  # attention is as ever
 
@@ -89,9 +96,9 @@ def test_mask_is_cut_as_trl_cuts(tokenizer):
     from mitigate.rl.dpo import MaskDPOCollator
 
     pair = pair_of(tokenizer)
-    start = MaskDPOCollator(tokenizer, max_length=6)([pair])
+    start = MaskDPOCollator(tokenizer, settings(6))([pair])
     assert start["completion_mask"].tolist() == [CHOSEN[:6], REJECTED[:6]]
-    end = MaskDPOCollator(tokenizer, max_length=6, truncation_mode="keep_end")([pair])
+    end = MaskDPOCollator(tokenizer, settings(6, "keep_end"))([pair])
     assert end["completion_mask"].tolist() == [CHOSEN[-6:], REJECTED[-6:]]
 
 
@@ -101,7 +108,7 @@ def test_missing_sentences_are_explained(tokenizer):
     pair = pair_of(tokenizer)
     del pair["chosen_sentences"]
     with pytest.raises(ValueError, match=r"expected a column chosen_sentences.*remove_unused_columns=False"):
-        MaskDPOCollator(tokenizer)([pair])
+        MaskDPOCollator(tokenizer, settings())([pair])
 
 
 @pytest.mark.filterwarnings("ignore:.*gradient_checkpointing.* is deprecated:FutureWarning")
@@ -119,7 +126,7 @@ def test_steps_move_what_the_mask_keeps(tokenizer, tmp_path):
     model, _ = lm.load(tmp_path / "lm")  # TRL reads the reference model from where the model came from
     pair = pair_of(tokenizer)
     rows = [{k: pair[k] for k in pair if not k.endswith("_ids")} | {"prompt": [{"role": "user", "content": "Q"}]}]
-    batch = MaskDPOCollator(tokenizer)([pair])
+    batch = MaskDPOCollator(tokenizer, settings())([pair])
 
     def kept_logps():
         with torch.no_grad():
@@ -137,7 +144,7 @@ def test_steps_move_what_the_mask_keeps(tokenizer, tmp_path):
     )  # fmt: skip
     trainer = DPOTrainer(
         model, args=config, train_dataset=Dataset.from_list(rows * 4), processing_class=tokenizer,
-        data_collator=MaskDPOCollator(tokenizer),
+        data_collator=MaskDPOCollator(tokenizer, config),
     )  # fmt: skip
     trainer.train()
     losses = [row["loss"] for row in trainer.state.log_history if "loss" in row]

@@ -66,6 +66,12 @@ def group_normalised(rewards, size):
     return out
 
 
+def whole(rewards, b, size=4):
+    """TRL's advantage of completion b."""
+    group = rewards[b // size * size : b // size * size + size]
+    return (rewards[b] - statistics.fmean(group)) / (statistics.stdev(group) + 1e-4)
+
+
 def ids_of(row, mask):
     return row[mask.bool()].tolist()
 
@@ -131,22 +137,19 @@ def test_several_functions_aspects_and_weights_add_up(tmp_path):
     t = trainer(tmp_path, [later, Halves(), plain], credit, reward_weights=[2.0, 0.5, 1.0], max_steps=1)
     t.train()
     (out,) = t.generated
-    # A_seq as TRL defines it: weighted sum of the functions, group mean and sample deviation + 1e-4.
-    total = []
-    for c in asked[0]:
-        s = score(c)
-        total.append((0.0 if s is None else 2.0 * s) + 0.5 * len(c) / 100 + len(c))
+    # As TRL defines it: weighted sum, group mean and sample deviation + 1e-4; here of the functions with segments,
+    # which share it with their sentences half and half, and of the plain one, which all tokens get.
+    total = [(0.0 if (s := score(c)) is None else 2.0 * s) + 0.5 * len(c) / 100 for c in asked[0]]
     lengths = group_normalised([[len(c) / 10] for c in asked[0]], 4)
     want = expected(out)
     for b, row in enumerate(want):
-        group = total[b // 4 * 4 : b // 4 * 4 + 4]
-        share = 0.5 * (total[b] - statistics.fmean(group)) / (statistics.stdev(group) + 1e-4)
+        alike = 0.5 * whole(total, b) + whole([len(c) for c in asked[0]], b)
         ids = ids_of(out["completion_ids"][b], out["completion_mask"][b])
         inside = KIND.true_owners(ids, asked[0][b], [(0, len(asked[0][b]))])
         # "start" rewards are all 1: no spread, no advantage. "whole" covers every token with text: 0.5 · 3 · r̃.
-        want[b] = [share + 2.0 * a + (1.5 * lengths[b][0] if j == 0 else 0.0) for a, j in zip(row, inside, strict=True)]
+        parts = [2.0 * a + (1.5 * lengths[b][0] if j == 0 else 0.0) for a, j in zip(row, inside, strict=True)]
         got = out["advantages"][b][: len(ids)].tolist()
-        assert got == pytest.approx(want[b], abs=1e-3)
+        assert got == pytest.approx([alike + 0.5 * part for part in parts], abs=1e-3)
     assert "sentences/Halves/whole/reward" in t.state.log_history[0]
 
 
@@ -220,35 +223,6 @@ def test_evaluation(tmp_path):
         check_rows(out["advantages"], expected(out, size=2))
 
 
-def test_end_of_sequence_credit(tmp_path):
-    """A model that favours <eos>: its token gets nothing, the last piece's credit, or the sequence's advantage."""
-    rows = {}
-    for eos in ("none", "last", "sequence"):
-        t = trainer(tmp_path, credit=Credit(eos=eos), max_steps=1, max_completion_length=12)
-        with torch.no_grad():  # the output layer has no bias; <eos> gets about one token in five
-            t.model.lm_head.weight[0] = t.model.lm_head.weight[:].mean(0)
-        t.generation_config.bad_words_ids = None
-        t.generation_config.sequence_bias = {(0,): 4.0}
-        t.train()
-        rows[eos] = t.generated[0]
-    none, last, sequence = rows["none"], rows["last"], rows["sequence"]
-    assert torch.equal(none["completion_ids"], last["completion_ids"])
-    ended = 0
-    for b, row in enumerate(expected(none)):
-        ids = ids_of(none["completion_ids"][b], none["completion_mask"][b])
-        if ids[-1] != TOKENIZER.eos_token_id:
-            continue
-        text = TOKENIZER.decode(ids, skip_special_tokens=True)
-        n, final = len(ids) - 1, float(last["advantages"][b][len(ids) - 1])
-        owners = KIND.true_owners(ids, text, pieces(text))
-        credit = row[max(k for k, j in enumerate(owners) if j == max(owners))] if max(owners) >= 0 else 0.0
-        assert float(none["advantages"][b][n]) == 0
-        assert final == pytest.approx(credit, abs=2e-5)
-        ended += bool(credit)
-    assert ended >= 2
-    assert not torch.equal(sequence["advantages"], none["advantages"])
-
-
 def test_nothing_judged_moves_nothing(tmp_path):
     def none(completions, **kwargs):
         return [None] * len(completions)
@@ -260,13 +234,28 @@ def test_nothing_judged_moves_nothing(tmp_path):
     assert all(torch.equal(a, b) for a, b in zip(before, t.model.parameters(), strict=True))
 
 
-def test_plain_numbers_are_not_ignored_silently(tmp_path):
-    def plain(completions, **kwargs):
-        return [1.0] * len(completions)
+@pytest.mark.parametrize("eos", ["none", "sequence"])
+def test_plain_rewards_reach_every_token(tmp_path, eos):
+    """With no share of the sequence; the sentence reward, whose scalar is no plain reward, is not counted twice."""
+    asked = []
 
-    with pytest.raises(ValueError, match=r"'plain' returns plain numbers.*sequence_share"):
-        trainer(tmp_path, [vowel_reward, plain]).train()
-    trainer(tmp_path, [vowel_reward, plain], reward_weights=[1.0, 0.0], max_steps=1).train()
+    def plain(completions, **kwargs):
+        asked.append(completions)
+        return [float(len(c)) for c in completions]
+
+    t = trainer(tmp_path, [vowel_reward, plain], Credit(eos=eos), reward_weights=[1.0, 5.0], max_steps=1)
+    t.train()
+    for b, row in enumerate(expected(t.generated[0])):
+        found = t.generated[0]["advantages"][b][: len(row)].tolist()
+        alike = whole([5.0 * len(c) for c in asked[0]], b)
+        ended = int(t.generated[0]["completion_ids"][b][len(row) - 1] == TOKENIZER.eos_token_id)
+        assert found[: len(row) - ended] == pytest.approx([alike + a for a in row[: len(row) - ended]], abs=1e-3)
+
+    def mixed(completions, **kwargs):
+        return [1.0, *vowel_reward(completions[1:])]
+
+    with pytest.raises(ValueError, match="'mixed' returns plain numbers beside SentenceScore"):
+        trainer(tmp_path, mixed).train()
 
 
 def test_settings_that_would_be_wrong(tmp_path, monkeypatch):

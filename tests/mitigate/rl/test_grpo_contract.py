@@ -64,14 +64,11 @@ def test_the_hook_exists_with_its_signature():
         assert hasattr(GRPOTrainer, name), moved(f"the method {name} is gone")
 
 
-def test_the_hook_returns_sequence_advantages(trainer):
+def test_outputs_and_attributes_that_are_read(trainer):
     assert trainer.stock["advantages"].dim() == 1, moved("its advantages are no longer (B,)")
     shape = trainer.ours["completion_ids"].shape
     assert trainer.ours["advantages"].shape == shape, moved("completion_ids are no longer (B, T)")
     assert {"completion_mask", "prompt_ids", "prompt_mask"} <= trainer.ours.keys(), moved("the output lost its masks")
-
-
-def test_attributes_that_are_read(trainer):
     for name in ("num_generations", "num_generations_eval", "scale_rewards", "reward_weights", "reward_func_names"):
         assert hasattr(trainer, name), moved(f"the attribute {name} is gone")
     assert trainer.scale_rewards in ("group", "batch", "none"), moved("scale_rewards has other values")
