@@ -15,33 +15,53 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from engines.types import ChatResult, Engine, Sampling
+from annotators.text.sentences import split_sentences
+from engines.types import ChatResult, Engine, OnResult, Sample, Sampling
 from fewl.records import FewlRecord, read_record
 from fewl.similarity import Similarity, compare
 
 PAIRS = 25
 ROUNDS = 3
+TOKENS = 256
+THINKING = re.compile(r"\A.*</think>|<think>.*", re.S)  # up to its last end, or from where it never ends
 TAG = re.compile(r"^[ \t*_#>-]*(\d+)[.)][ \t*_]*(Non-Wrong|Wrong)[ ]Answer[ \t*_]*:[ \t*_]*", re.I | re.M)
 YES = re.compile(r"^\W*(yes|是)\b|^\W*是", re.I)
 NO = re.compile(r"^\W*(no|not)\b|^\W*(否|不)", re.I)
 
 
-def reference_answers(engine: Engine, questions: Sequence[str], *, samples: int = 1, seed: int = 0) -> list[list[str]]:
-    """Ask a reference LLM the questions, for answers of at most 256 tokens.
+def reference_answers(
+    engine: Engine,
+    questions: Sequence[str],
+    *,
+    samples: int = 1,
+    seed: int = 0,
+    tokens: int = TOKENS,
+    on_result: OnResult | None = None,
+) -> list[list[str]]:
+    """Ask an LLM the questions, for answers of at most so many ``tokens``.
 
     One sample is the greedy answer; more are drawn at temperature 1, each by a request with its own seed (a server that
-    ignores ``n`` then does no harm). Returns the answers of each question that hold text, ``samples`` of them unless a
-    request failed.
+    ignores ``n`` then does no harm). ``on_result`` is told of each result. Returns the answers of each question,
+    ``samples`` of them unless a request failed or its reply holds no :func:`whole_answer`.
     """
     chats = [[{"role": "user", "content": f"Answer the question briefly.\n\n{question}"}] for question in questions]
     answers: list[list[str]] = [[] for _ in questions]
     for sample in range(samples):
-        drawn = Sampling(max_tokens=256, temperature=1.0, seed=seed + sample)
-        results = engine.chat(chats, Sampling(max_tokens=256) if samples == 1 else drawn)
-        for texts, result in zip(answers, results, strict=True):
-            if result.text is not None and result.text.strip():
-                texts.append(result.text.strip())
+        drawn = Sampling(max_tokens=tokens, temperature=1.0, seed=seed + sample)
+        how = Sampling(max_tokens=tokens) if samples == 1 else drawn
+        for texts, result in zip(answers, engine.chat(chats, how, on_result=on_result), strict=True):
+            if result.samples and (text := whole_answer(result.samples[0])):
+                texts.append(text)
     return answers
+
+
+def whole_answer(sample: Sample) -> str:
+    """A reply without its thinking (``<think>…</think>``) and the sentence it was cut off in; "" if nothing is left."""
+    text = THINKING.sub("", sample.text).strip()
+    if sample.finish_reason == "length" and not text.endswith((".", "!", "?", "。", "！", "？")):
+        whole = split_sentences(text)[:-1]
+        text = text[: whole[-1][1]] if whole else ""
+    return text
 
 
 @dataclass
@@ -59,7 +79,8 @@ class Pairs:
         if answer.text is None:
             self.problems["failed"] += 1
             return
-        new, problems = parse_pairs(answer.text, truncated=answer.samples[0].finish_reason == "length")
+        text = THINKING.sub("", answer.text)
+        new, problems = parse_pairs(text, truncated=answer.samples[0].finish_reason == "length")
         self.problems.update(problems)
         known = {folded(text) for text in self.iw}
         for wrong, corrected in new:

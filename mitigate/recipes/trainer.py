@@ -21,7 +21,7 @@ from types import FrameType
 from typing import Any, Literal
 
 from engines.checkpoint import locate
-from mitigate.io import progress
+from mitigate.io import UsageError, progress
 from mitigate.recipes.folder import RunFolder
 from mitigate.recipes.options import Base, Lora, Training
 
@@ -114,14 +114,21 @@ def lora_config(lora: Lora | None, task: Literal["TOKEN_CLS", "CAUSAL_LM"] = "CA
 
 
 def load_lm(name: str) -> tuple[Any, Any]:
-    """A causal LM in float32 and its tokenizer, which gets a padding token where it has none."""
+    """A causal LM in float32 and its tokenizer, which gets a padding token where it has none.
+
+    Raises UsageError: there is no such model, or it has no safetensors weights.
+    """
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    name = locate(name)
-    tokenizer = AutoTokenizer.from_pretrained(name)
+    try:
+        where = locate(name)
+        tokenizer = AutoTokenizer.from_pretrained(where)
+        model = AutoModelForCausalLM.from_pretrained(where, dtype="float32", use_safetensors=True)
+    except OSError as error:
+        raise UsageError(f"model {name}: {error}") from error
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
-    return AutoModelForCausalLM.from_pretrained(name, dtype="float32", use_safetensors=True), tokenizer
+    return model, tokenizer
 
 
 def checkpoint_activations(model: Any) -> None:
