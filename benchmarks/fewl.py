@@ -26,7 +26,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.common import DATA, RESULTS, Row, fewl_rows, mean_row, parser, row, save, sentences_of
+from benchmarks.common import DATA, RESULTS, Row, fewl_rows, line, mean_row, parser, row, save, sentences_of
+from benchmarks.common import shown as figure
 from engines.cache import kept_vectors
 from engines.embedding import Embedder
 from fewl.ranking import rank_models
@@ -213,7 +214,7 @@ def picks(scored: Sequence[Row], committed: bool = False) -> Values:
 
 MEASURES: dict[str, Callable[[Sequence[Row]], Values]] = {
     "true above false": labelled_pairs,
-    "the same, like length": partial(labelled_pairs, alike=LIKE),
+    "true above false, like length": partial(labelled_pairs, alike=LIKE),
     "true picks": picks,
     "picks that commit themselves": partial(picks, committed=True),
 }
@@ -343,7 +344,7 @@ def main() -> None:
         encode = chinese_encoder(records) if chinese else english
         similarity = looked_up(encode, records) if chinese else cosine(encode)
         measured_rows, chosen_on[name] = on_set(called, records, similarity, encode, SETTINGS)
-        words = {"new-words": NO_PENALTY, "new-words, discovered": SETTINGS["discovered, no penalty"]}
+        words = {f"new-words, {called}": SETTINGS[called] for called in ("Eq. 6", "Eq. 6, no penalty")}
         found[name] = measured_rows + on_set(called, records, new_words, encode, words)[0]
         for length, sign in LENGTHS.items():
             found[name] += measured(f"{called}, {length}", [r for r in by_length(records, sign) if half(r)])
@@ -363,16 +364,28 @@ def main() -> None:
     print("chosen on one half:", best, mean)
     rows = [row(f"true above false at like length, half that chose, {called}", len(chosen_on), 100 * value, unit="%")
             for called, value in mean.items()]  # fmt: skip
-    rows += [one for some in found.values() for one in some if shown(one["what"], best)]
+    rows += [one for some in found.values() for one in beside(some, best)]
     save("fewl", "fewl", rows, tables={"chosen_on": chosen_on, **found}, packages=["sentence-transformers"])
 
 
-def shown(what: str, best: str) -> bool:
-    """Whether a row is on the page; the JSON file has all."""
-    setting, _, measure = what.partition(": ")
-    kinds = (*(f", {name}" for name in (*dict.fromkeys(("Eq. 4", best, "discovered, contrast")), *LENGTHS)), "triples")
-    plain = setting.removesuffix(f", {SHUFFLED}").removesuffix(f", {NOTHING}")
-    return (plain.endswith(kinds) or "triples" in plain) and measure != "true above false"
+def beside(table: Sequence[Row], best: str) -> list[Row]:
+    """Rows of the page: each figure in one row with its controls; the JSON file has all of them by themselves.
+
+    All settings show pairs of like length; the chosen one and Eq. 4 also pick and rank.
+    """
+    value = {one["what"]: one for one in table}
+    rows = []
+    for what, one in value.items():
+        where, _, measure = what.rpartition(": ")
+        if where.endswith((SHUFFLED, NOTHING, *LENGTHS)) or measure == "true above false":
+            continue
+        if where.endswith((best, "Eq. 4")) or "like length" in measure or "triples" in where:
+            name = where.partition(", ")[0]
+            controls = (f"{where}, {SHUFFLED}", f"{where}, {NOTHING}", *(f"{name}, {length}" for length in LENGTHS))
+            found = [value.get(f"{control}: {measure}", {"value": None}) for control in controls]
+            others = ", ".join(figure(other["value"], one.get("unit", "")) for other in found)
+            rows.append({"what": what, "n": one["n"], "value": f"{line(one).rpartition(' | ')[2]}; {others}"})
+    return rows
 
 
 if __name__ == "__main__":

@@ -93,7 +93,13 @@ class Pairs:
 
 
 def generate_pairs(
-    engine: Engine, questions: Sequence[str], *, n: int = PAIRS, rounds: int = ROUNDS, seed: int = 0
+    engine: Engine,
+    questions: Sequence[str],
+    *,
+    n: int = PAIRS,
+    rounds: int = ROUNDS,
+    seed: int = 0,
+    on_result: OnResult | None = None,
 ) -> list[Pairs]:
     """Ask an LLM for n pairs per question, and again for what is missing, in at most so many rounds.
 
@@ -107,7 +113,7 @@ def generate_pairs(
             break
         chats = [_pairs_chat(questions[q], n - len(results[q].iw), results[q].iw) for q in open_]
         sampling = Sampling(max_tokens=100 * n, temperature=0.7, seed=seed + turn)
-        for q, answer in zip(open_, engine.chat(chats, sampling), strict=True):
+        for q, answer in zip(open_, engine.chat(chats, sampling, on_result=on_result), strict=True):
             results[q].add(answer, n)
     return results
 
@@ -181,7 +187,9 @@ def report(results: Sequence[Pairs], n: int = PAIRS) -> dict[str, Any]:
     }
 
 
-def prompted_expertise(engine: Engine, name: str, records: Sequence[FewlRecord]) -> list[float | None]:
+def prompted_expertise(
+    engine: Engine, name: str, records: Sequence[FewlRecord], *, on_result: OnResult | None = None
+) -> list[float | None]:
     """r of one LLM by asking it: (CO answers it calls its own − IW answers it calls its own) / K_pairs.
 
     Its reference answers are those under ``name``. Returns r in [−1, 1] per record, higher is better: the share of CO
@@ -204,7 +212,9 @@ def prompted_expertise(engine: Engine, name: str, records: Sequence[FewlRecord])
         )
         chats.append([{"role": "user", "content": content}])
     verdicts: Mapping[str, list[list[bool]]] = {kind: [[] for _ in records] for kind in ("co", "iw")}
-    for (q, kind, _), result in zip(asked, engine.chat(chats, Sampling(max_tokens=8)), strict=True):
+    for (q, kind, _), result in zip(
+        asked, engine.chat(chats, Sampling(max_tokens=8), on_result=on_result), strict=True
+    ):
         verdict = yes_or_no(result.text or "")
         if verdict is not None:
             verdicts[kind][q].append(verdict)

@@ -206,12 +206,10 @@ def score_records(
     weights_QN = _weights(of_pairs, layout, options, prompted, report)
     weights_AN = weights_QN[layout.question_A]
     laziness_AN = _laziness(of_pairs, layout, neighbours_QK, options) if options.penalty else None
-    score_A, equal_A = (
-        core.aggregate(s_AN, w_AN, laziness_AN, aggregation=options.aggregation, divergence=options.divergence)
-        for w_AN in (weights_AN, np.ones_like(weights_AN))
-    )
+    how: dict[str, Any] = {"aggregation": options.aggregation, "divergence": options.divergence}
+    score_A = core.aggregate(s_AN, weights_AN, laziness_AN, **how)
     if options.contrast:
-        score_A = score_A - equal_A
+        score_A = score_A - core.aggregate(s_AN, np.where(np.isnan(weights_AN), np.nan, 1.0), laziness_AN, **how)
     if options.weak:
         against_A = core.nan_mean(core.VARIATIONAL[options.divergence].g(s_AN[:, layout.weak_N]))
         score_A = score_A - np.where(np.isnan(against_A), 0.0, against_A)

@@ -74,11 +74,12 @@ def named_engine(text: str) -> tuple[str, str]:
 
 
 def open_named(
-    stack: ExitStack, specs: Sequence[str], option: str, cache: Path | None, **options: Any
+    specs: Sequence[str], option: str, stack: ExitStack, opened: dict[str, Engine], cache: Path | None, concurrency: int
 ) -> dict[str, Engine]:
-    """The engines of :func:`named_engine` strings by name, closed by the ``stack``.
+    """The engines of :func:`named_engine` strings by name: those ``opened`` by their string, and new ones, which join.
 
-    Raises UsageError: a name is given twice, or see :func:`open_engine`; the strings are all read before one is opened.
+    The ``stack`` closes them. Raises UsageError: a name is given twice, or see :func:`open_engine`; all strings are
+    read before an engine is opened.
     """
     named = [named_engine(spec) for spec in specs]
     if twice := [name for name, n in Counter(name for name, _ in named).items() if n > 1]:
@@ -87,12 +88,11 @@ def open_named(
         kinds = [parse_engine(engine).kind for _, engine in named]
     except ValueError as error:
         raise UsageError(f"{option}: {error}") from error
-    return {
-        name: stack.enter_context(
-            closing(open_engine(engine, f"{option} {engine}", cache, **(options if kind == "openai" else {})))
-        )
-        for (name, engine), kind in zip(named, kinds, strict=True)
-    }
+    for (_, engine), kind in zip(named, kinds, strict=True):
+        if engine not in opened:
+            options = {"concurrency": concurrency} if kind == "openai" else {}
+            opened[engine] = stack.enter_context(closing(open_engine(engine, f"{option} {engine}", cache, **options)))
+    return {name: opened[engine] for name, engine in named}
 
 
 def failures(engines: Iterable[Engine]) -> str | None:
@@ -250,6 +250,9 @@ def fill(
     """
     asked = [Asked() for _ in records]
 
+    def models_of(record: Record) -> list[object]:
+        return [answer.get("model") for answer in record["answers"]]
+
     def answered(engines: Mapping[str, Engine], lacks: Callable[[Record, str], bool], n: int) -> Iterable[Any]:
         """(name, record, texts) of what each LLM was asked, all of them at once."""
         lacking = {name: [record for record in records if lacks(record, name)] for name in engines}
@@ -269,21 +272,25 @@ def fill(
     for name, record, texts in answered(references, lambda r, name: not read_record(r).references.get(name), samples):
         if texts:
             record["reference_answers"] = {**(record.get("reference_answers") or {}), name: texts}
-    known = [{answer.get("model") for answer in record["answers"]} for record in records]
-    models = {id(record): names for record, names in zip(records, known, strict=True)}
-    for name, record, texts in answered(answers or {}, lambda r, name: name not in models[id(r)], 1):
+    for name, record, texts in answered(answers or {}, lambda r, name: name not in models_of(r), 1):
         record["answers"] = [*record["answers"], *({"text": text, "model": name} for text in texts)]
     if references and wants_pairs(expertise):
         name, engine = next(iter(references.items()))
         bare = [place for place, record in enumerate(records) if not (record.get("iw") and record.get("co"))]
         tell(f"{name}: makes wrong and corrected answers to {counted(len(bare), 'question')}")
-        made = generate_pairs(engine, [records[place]["question"] for place in bare], n=pairs, seed=seed)
+        texts, progress = [records[place]["question"] for place in bare], _progress(name, len(bare), tell)
+        made = generate_pairs(engine, texts, n=pairs, seed=seed, on_result=progress)
         for place, one in zip(bare, made, strict=True):
             records[place]["iw"], records[place]["co"] = one.iw, one.co
             asked[place].pairs = one
     if expertise == "prompted":
         read = [read_record(record) for record in records]
-        for name, r_Q in at_once(references, lambda name, engine: prompted_expertise(engine, name, read)).items():
+
+        def rated(name: str, engine: Engine) -> list[float | None]:
+            total = sum(len(one.iw) + len(one.co) for one in read if one.references.get(name))
+            return prompted_expertise(engine, name, read, on_result=_progress(name, total, tell))
+
+        for name, r_Q in at_once(references, rated).items():
             for row, r in zip(asked, r_Q, strict=True):
                 if r is not None:
                     row.prompted[name] = r

@@ -184,13 +184,12 @@ def run_score(args: argparse.Namespace) -> int:
             cache = None if args.cache is None and pool.address is not None else cache_of(args)
             records, asked = scale.fill(args.input, args.output, llms, how, cache, pool, say)
         else:
-            cache = cache_of(args)
-            opened = {
-                role: models.open_named(stack, specs, option, cache, concurrency=args.concurrency)
-                for (role, specs), option in zip(llms.items(), ("--reference-llm", "--answer-llm"), strict=True)
-            }
-            engines = [engine for role in opened.values() for engine in role.values()]
-            asked = models.fill(records, opened["references"], answers=opened["answers"], **how, tell=say)
+            opened: dict[str, Engine] = {}
+            where = (stack, opened, cache_of(args), args.concurrency)
+            references = models.open_named(args.reference_llm, "--reference-llm", *where)
+            answers = models.open_named(args.answer_llm, "--answer-llm", *where)
+            engines = list(opened.values())
+            asked = models.fill(records, references, answers=answers, **how, tell=say)
         summary = _score(args, records, asked, setting)
         write_lines(args.output, summary.pop("records"))
         summary["rejected_lines"] = rejected

@@ -202,6 +202,11 @@ def test_lambda_of_prompted_expertise_and_of_samples():
     sampled, _ = score([one(reference_answers={"m": ["ab", "b", "c"], "n": "b"})])  # three of four equal weights
     for scored in (prompted, sampled):
         assert scored[0]["lambda"] == {"m": pytest.approx(0.75), "n": pytest.approx(0.25)}
+    how["options"] = FewlOptions(expertise="prompted", penalty=False, contrast=True)
+    contrast, _ = score_records(records, prompted=[{"m": math.log(3), "n": 0.0}], **how)
+    # (0.75 − 0.5) ½ tanh s("ab", "ab") + (0.25 − 0.5) ½ tanh s("ab", "b")
+    want = 0.125 * (math.tanh(1) - math.tanh(math.sqrt(0.5)))
+    assert contrast[0]["answers"][0]["score"] == pytest.approx(want, abs=1e-6)
     with pytest.raises(ValueError, match="one mapping of LLM name to r per record"):
         score_records(records, **how)
 

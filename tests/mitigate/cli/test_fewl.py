@@ -126,7 +126,7 @@ def test_bad_lines_are_named_and_kept(tmp_path, capsys):
     (["--reference-samples", "5"], "only with --reference-llm"),
     (["--reference-llm", "gpt"], "expected KIND:MODEL"),
     (["--reference-llm", "a=openai:b@http://h/v1", "--reference-llm", "a=openai:c@http://h/v1"], "got 'a' twice"),
-    (["--expertise", "ideal"], "expected answers labelled true and false"),
+    (["--weak-llm", "z"], "--weak: expected one of one, two, got 'z'"),
     ([], "no record has reference_answers; add some, or give --reference-llm"),
 ])  # fmt: skip
 def test_wrong_options_are_one_line(tmp_path, capsys, options, message):
