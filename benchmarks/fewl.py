@@ -55,6 +55,8 @@ SETTINGS = {
 }
 SHUFFLED, NOTHING = "with another question's references", "without references"
 LENGTHS = {"the longest": 1.0, "the shortest": -1.0}
+COMPARED = ("Eq. 4", "discovered", "discovered, contrast", "new-words, Eq. 6, no penalty")
+"""Settings whose pairs are on the page, beside the default and the chosen one."""
 CHALE_KINDS = ("non_hallu", "half_hallu", "hallu")
 SILENT = re.compile(
     r"no comment|n't know|not know|not sure|unsure|no idea|can't say|cannot say|不知道|不清楚|不确定|无法", re.I
@@ -361,17 +363,16 @@ def main() -> None:
                 found[name] += on_set(f"{called}, annotator, three references", three, judge, encode, only)[0]
     mean = {called: float(np.mean([some[called] for some in chosen_on.values()])) for called in SETTINGS}
     best = max(mean, key=lambda called: mean[called])
-    print("chosen on one half:", best, mean)
-    rows = [row(f"true above false at like length, half that chose, {called}", len(chosen_on), 100 * value, unit="%")
-            for called, value in mean.items()]  # fmt: skip
+    tried = ", ".join(f"{called} {figure(100 * value, '%')}" for called, value in mean.items())
+    rows = [row("true above false, like length, mean of the half that chooses", f"{len(chosen_on)} sets", tried)]
     rows += [one for some in found.values() for one in beside(some, best)]
     save("fewl", "fewl", rows, tables={"chosen_on": chosen_on, **found}, packages=["sentence-transformers"])
 
 
 def beside(table: Sequence[Row], best: str) -> list[Row]:
-    """Rows of the page: each figure in one row with its controls; the JSON file has all of them by themselves.
+    """Rows of the page: each figure in one row with its controls; the JSON file has all settings, row by row.
 
-    All settings show pairs of like length; the chosen one and Eq. 4 also pick and rank.
+    The default, Eq. 6, and the setting that was chosen also pick and rank.
     """
     value = {one["what"]: one for one in table}
     rows = []
@@ -379,8 +380,8 @@ def beside(table: Sequence[Row], best: str) -> list[Row]:
         where, _, measure = what.rpartition(": ")
         if where.endswith((SHUFFLED, NOTHING, *LENGTHS)) or measure == "true above false":
             continue
-        if where.endswith((best, "Eq. 4")) or "like length" in measure or "triples" in where:
-            name = where.partition(", ")[0]
+        name, _, setting = where.partition(", ")
+        if setting in ("Eq. 6", best) or ("like length" in measure and setting in COMPARED) or "references" in setting:
             controls = (f"{where}, {SHUFFLED}", f"{where}, {NOTHING}", *(f"{name}, {length}" for length in LENGTHS))
             found = [value.get(f"{control}: {measure}", {"value": None}) for control in controls]
             others = ", ".join(figure(other["value"], one.get("unit", "")) for other in found)
