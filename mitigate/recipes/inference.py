@@ -125,7 +125,9 @@ def _written(options: Options, folder: RunFolder, rows: Rows) -> list[Record]:
     """The results of an earlier start, whole chunks only: one that was cut off while it was written begins again."""
     written = folder.rows(RESULTS)
     for i, found in enumerate(written):
-        if i >= len(rows) or any(found.get(k) != rows[i].get(k) for k in ("id", "question", "reference")):
+        if i >= len(rows) or any(
+            (found.get(k) or "") != (rows[i].get(k) or "") for k in ("id", "question", "reference")
+        ):
             raise UsageError(
                 f"cannot go on in {folder.path}: row {i + 1} of {RESULTS} is not of question {i + 1} of "
                 f"{options.data}, which has changed; choose another folder with --output"
