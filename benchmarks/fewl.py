@@ -55,8 +55,6 @@ SETTINGS = {
 }
 SHUFFLED, NOTHING = "with another question's references", "without references"
 LENGTHS = {"the longest": 1.0, "the shortest": -1.0}
-COMPARED = ("Eq. 4", "discovered", "discovered, contrast", "new-words, Eq. 6, no penalty")
-"""Settings whose pairs are on the page, beside the default and the chosen one."""
 CHALE_KINDS = ("non_hallu", "half_hallu", "hallu")
 SILENT = re.compile(
     r"no comment|n't know|not know|not sure|unsure|no idea|can't say|cannot say|不知道|不清楚|不确定|无法", re.I
@@ -372,7 +370,7 @@ def main() -> None:
 def beside(table: Sequence[Row], best: str) -> list[Row]:
     """Rows of the page: each figure in one row with its controls; the JSON file has all settings, row by row.
 
-    The default, Eq. 6, and the setting that was chosen also pick and rank.
+    Only the setting that was chosen also picks and ranks.
     """
     value = {one["what"]: one for one in table}
     rows = []
@@ -381,7 +379,8 @@ def beside(table: Sequence[Row], best: str) -> list[Row]:
         if where.endswith((SHUFFLED, NOTHING, *LENGTHS)) or measure == "true above false":
             continue
         name, _, setting = where.partition(", ")
-        if setting in ("Eq. 6", best) or ("like length" in measure and setting in COMPARED) or "references" in setting:
+        brief = setting in ("Eq. 4", "Eq. 6") and "like length" in measure
+        if setting == best or brief or "references" in setting:
             controls = (f"{where}, {SHUFFLED}", f"{where}, {NOTHING}", *(f"{name}, {length}" for length in LENGTHS))
             found = [value.get(f"{control}: {measure}", {"value": None}) for control in controls]
             others = ", ".join(figure(other["value"], one.get("unit", "")) for other in found)
