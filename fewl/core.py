@@ -81,6 +81,39 @@ def dataset_expertise(r_QN: Float) -> Float:
     return nan_mean(r_QN.T)
 
 
+def discovered_expertise(agreement_QNN: Float, *, temperature: float = 0.1, rounds: int = 1000) -> Float:
+    """Expertise from the agreement of the LLMs alone (an extension): the fixed point, from uniform w, of
+
+        R_i = mean over x of Σ_{j≠i} w_j z_ij(x) / Σ_{j≠i} w_j          w_i = exp(R_i / T) / Σ_k exp(R_k / T)
+
+    with z_ij(x) the similarity of h_i(x) and h_j(x), standardised over the pairs of one question. Half steps keep the
+    rounds from alternating. LLMs that agree equally, two LLMs, and pairs all alike have equal r; a majority that errs
+    alike is taken for reliable, which nothing here can see.
+
+    Args:
+        agreement_QNN: s(h_i(x), h_j(x)) by question; NaN where one did not answer and for i = j.
+        temperature: T > 0; a small one trusts few LLMs.
+        rounds: At most so many.
+
+    Returns:
+        r_N = R_i / T, of which :func:`expertise_weights` makes λ; NaN where an LLM shares no question with another.
+        Source of the idea: peer prediction (Miller et al. 2005), spectral aggregation (Parisi et al. 2014).
+    """
+    q, n, _ = agreement_QNN.shape
+    centred_QNN = agreement_QNN - nan_mean(agreement_QNN.reshape(q, n * n))[:, None, None]
+    spread_Q = np.sqrt(nan_mean(centred_QNN.reshape(q, n * n) ** 2))
+    z_QNN = centred_QNN / np.maximum(spread_Q, 1e-9)[:, None, None]
+    r_N = np.where(np.isnan(z_QNN).all(axis=(0, 2)), np.nan, 0.0)
+    for _ in range(rounds):
+        weights_N = np.nan_to_num(expertise_weights(r_N))
+        R_N = nan_mean(nan_sum(renormalise(weights_N, z_QNN) * z_QNN).T)
+        step_N = (R_N / temperature - r_N) / 2
+        r_N = r_N + step_N
+        if not np.nan_to_num(np.abs(step_N)).max(initial=0.0) > 1e-9:
+            break
+    return r_N
+
+
 def truthfulness(s_AN: Float, weights_AN: Float) -> Float:
     """Σ_i λ_i s(y, h_i(x)), Eq. 1; references without a similarity are left out and λ renormalised.
 

@@ -15,33 +15,53 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from engines.types import ChatResult, Engine, Sampling
+from annotators.text.sentences import split_sentences
+from engines.types import ChatResult, Engine, OnResult, Sample, Sampling
 from fewl.records import FewlRecord, read_record
 from fewl.similarity import Similarity, compare
 
 PAIRS = 25
 ROUNDS = 3
+TOKENS = 256
+THINKING = re.compile(r"\A.*</think>|<think>.*", re.S)  # up to its last end, or from where it never ends
 TAG = re.compile(r"^[ \t*_#>-]*(\d+)[.)][ \t*_]*(Non-Wrong|Wrong)[ ]Answer[ \t*_]*:[ \t*_]*", re.I | re.M)
 YES = re.compile(r"^\W*(yes|是)\b|^\W*是", re.I)
 NO = re.compile(r"^\W*(no|not)\b|^\W*(否|不)", re.I)
 
 
-def reference_answers(engine: Engine, questions: Sequence[str], *, samples: int = 1, seed: int = 0) -> list[list[str]]:
-    """Ask a reference LLM the questions, for answers of at most 256 tokens.
+def reference_answers(
+    engine: Engine,
+    questions: Sequence[str],
+    *,
+    samples: int = 1,
+    seed: int = 0,
+    tokens: int = TOKENS,
+    on_result: OnResult | None = None,
+) -> list[list[str]]:
+    """Ask an LLM the questions, for answers of at most so many ``tokens``.
 
     One sample is the greedy answer; more are drawn at temperature 1, each by a request with its own seed (a server that
-    ignores ``n`` then does no harm). Returns the answers of each question that hold text, ``samples`` of them unless a
-    request failed.
+    ignores ``n`` then does no harm). ``on_result`` is told of each result. Returns the answers of each question,
+    ``samples`` of them unless a request failed or its reply holds no :func:`whole_answer`.
     """
     chats = [[{"role": "user", "content": f"Answer the question briefly.\n\n{question}"}] for question in questions]
     answers: list[list[str]] = [[] for _ in questions]
     for sample in range(samples):
-        drawn = Sampling(max_tokens=256, temperature=1.0, seed=seed + sample)
-        results = engine.chat(chats, Sampling(max_tokens=256) if samples == 1 else drawn)
-        for texts, result in zip(answers, results, strict=True):
-            if result.text is not None and result.text.strip():
-                texts.append(result.text.strip())
+        drawn = Sampling(max_tokens=tokens, temperature=1.0, seed=seed + sample)
+        how = Sampling(max_tokens=tokens) if samples == 1 else drawn
+        for texts, result in zip(answers, engine.chat(chats, how, on_result=on_result), strict=True):
+            if result.samples and (text := whole_answer(result.samples[0])):
+                texts.append(text)
     return answers
+
+
+def whole_answer(sample: Sample) -> str:
+    """A reply without its thinking (``<think>…</think>``) and the sentence it was cut off in; "" if nothing is left."""
+    text = THINKING.sub("", sample.text).strip()
+    if sample.finish_reason == "length" and not text.endswith((".", "!", "?", "。", "！", "？")):
+        whole = split_sentences(text)[:-1]
+        text = text[: whole[-1][1]] if whole else ""
+    return text
 
 
 @dataclass
@@ -59,7 +79,8 @@ class Pairs:
         if answer.text is None:
             self.problems["failed"] += 1
             return
-        new, problems = parse_pairs(answer.text, truncated=answer.samples[0].finish_reason == "length")
+        text = THINKING.sub("", answer.text)
+        new, problems = parse_pairs(text, truncated=answer.samples[0].finish_reason == "length")
         self.problems.update(problems)
         known = {folded(text) for text in self.iw}
         for wrong, corrected in new:
@@ -72,7 +93,13 @@ class Pairs:
 
 
 def generate_pairs(
-    engine: Engine, questions: Sequence[str], *, n: int = PAIRS, rounds: int = ROUNDS, seed: int = 0
+    engine: Engine,
+    questions: Sequence[str],
+    *,
+    n: int = PAIRS,
+    rounds: int = ROUNDS,
+    seed: int = 0,
+    on_result: OnResult | None = None,
 ) -> list[Pairs]:
     """Ask an LLM for n pairs per question, and again for what is missing, in at most so many rounds.
 
@@ -86,7 +113,7 @@ def generate_pairs(
             break
         chats = [_pairs_chat(questions[q], n - len(results[q].iw), results[q].iw) for q in open_]
         sampling = Sampling(max_tokens=100 * n, temperature=0.7, seed=seed + turn)
-        for q, answer in zip(open_, engine.chat(chats, sampling), strict=True):
+        for q, answer in zip(open_, engine.chat(chats, sampling, on_result=on_result), strict=True):
             results[q].add(answer, n)
     return results
 
@@ -160,7 +187,9 @@ def report(results: Sequence[Pairs], n: int = PAIRS) -> dict[str, Any]:
     }
 
 
-def prompted_expertise(engine: Engine, name: str, records: Sequence[FewlRecord]) -> list[float | None]:
+def prompted_expertise(
+    engine: Engine, name: str, records: Sequence[FewlRecord], *, on_result: OnResult | None = None
+) -> list[float | None]:
     """r of one LLM by asking it: (CO answers it calls its own − IW answers it calls its own) / K_pairs.
 
     Its reference answers are those under ``name``. Returns r in [−1, 1] per record, higher is better: the share of CO
@@ -183,7 +212,9 @@ def prompted_expertise(engine: Engine, name: str, records: Sequence[FewlRecord])
         )
         chats.append([{"role": "user", "content": content}])
     verdicts: Mapping[str, list[list[bool]]] = {kind: [[] for _ in records] for kind in ("co", "iw")}
-    for (q, kind, _), result in zip(asked, engine.chat(chats, Sampling(max_tokens=8)), strict=True):
+    for (q, kind, _), result in zip(
+        asked, engine.chat(chats, Sampling(max_tokens=8), on_result=on_result), strict=True
+    ):
         verdict = yes_or_no(result.text or "")
         if verdict is not None:
             verdicts[kind][q].append(verdict)

@@ -30,7 +30,7 @@ from fewl.records import FewlRecord, read_record
 from fewl.similarity import Encode, OfPairs, Similarity, checked
 
 Ints = NDArray[np.int64]
-Expertise = Literal["similarity", "prompted", "uniform", "ideal"]
+Expertise = Literal["similarity", "prompted", "discovered", "uniform", "ideal"]
 CHOICES: dict[str, tuple[str, ...]] = {
     "aggregation": core.AGGREGATIONS, "divergence": core.DIVERGENCES, "expertise": get_args(Expertise),
     "expertise_scope": ("question", "dataset"), "neighbour_choice": ("nearest", "random"),
@@ -39,16 +39,18 @@ CHOICES: dict[str, tuple[str, ...]] = {
 DEFAULT_NEIGHBOURS = {"nearest": 10, "random": 25}
 BLOCK_PAIRS = 1_000_000
 """Pairs compared at once."""
+AGREEMENT_QUESTIONS = 1000
+"""Reliability is discovered on at most so many questions: their mean is known well then."""
 
 
 @dataclass(frozen=True)
 class FewlOptions:
-    """How to score; the defaults are the paper's."""
+    """How to score; the defaults did best on questions that they were not chosen on (docs/results/fewl.md)."""
 
-    aggregation: Aggregation = "paper"  # Eq. 4; "eq6" is Eq. 6
+    aggregation: Aggregation = "eq6"  # Eq. 6; "paper" is Eq. 4, whose penalty outweighs the rest with several LLMs
     divergence: Divergence = "tv"  # which g* and f*
-    # Where r comes from: similarity to the record's IW/CO pairs; prompted (handed in as ``prompted``); uniform; ideal
-    # (the record's labelled answers stand in for IW and CO).
+    # Where r comes from: similarity to the record's IW/CO pairs; prompted (handed in as ``prompted``); discovered (the
+    # LLMs' agreement with each other); uniform; ideal (the record's labelled answers stand in for IW and CO).
     expertise: Expertise = "uniform"
     expertise_scope: Literal["question", "dataset"] = "question"  # "dataset": its mean over them (Assumption 3.1)
     neighbours: int | None = None  # K; None takes 10 nearest or 25 random ones
@@ -57,11 +59,14 @@ class FewlOptions:
     # Whether the answer (Eq. 3) or the reference answer itself (prose of section 2.2) is compared with the reference
     # answers to neighbour questions. The second is the same for all answers of a question: it can't change their order.
     penalty_of: Literal["answer", "reference"] = "answer"
+    # Whether the score under equal weights is taken off: the LLMs weighted less than the mean then count against an
+    # answer (an extension; Σ (λ_i − 1/N) in place of Σ λ_i).
+    contrast: bool = False
     references: str = "all"  # or "single:NAME"
     # LLMs whose answers count against an answer (an extension): the mean of g*(s(y, h_j(x))) over them is taken off the
     # score, as if their answers were intentionally wrong ones. They are no references.
     weak: tuple[str, ...] = ()
-    seed: int = 0  # of the random neighbours
+    seed: int = 0  # of the random neighbours, and of the questions that reliability is discovered on
 
     def __post_init__(self) -> None:
         for name, choices in CHOICES.items():
@@ -184,7 +189,7 @@ def score_records(
     """
     options = options or FewlOptions()
     read = [read_record(record) for record in records]
-    layout = lay_out(read, _chosen(read, options.references, options.weak), options.weak)
+    layout = lay_out(read, check_options(read, options), options.weak)
     report = FewlReport(questions=len(read), distinct_questions=len(layout.questions), answers=len(layout.answer_A))
     of_pairs = similarity(layout.texts)
     neighbours_QK = _neighbours(layout, encode, options)
@@ -201,9 +206,10 @@ def score_records(
     weights_QN = _weights(of_pairs, layout, options, prompted, report)
     weights_AN = weights_QN[layout.question_A]
     laziness_AN = _laziness(of_pairs, layout, neighbours_QK, options) if options.penalty else None
-    score_A = core.aggregate(
-        s_AN, weights_AN, laziness_AN, aggregation=options.aggregation, divergence=options.divergence
-    )
+    how: dict[str, Any] = {"aggregation": options.aggregation, "divergence": options.divergence}
+    score_A = core.aggregate(s_AN, weights_AN, laziness_AN, **how)
+    if options.contrast:
+        score_A = score_A - core.aggregate(s_AN, np.where(np.isnan(weights_AN), np.nan, 1.0), laziness_AN, **how)
     if options.weak:
         against_A = core.nan_mean(core.VARIATIONAL[options.divergence].g(s_AN[:, layout.weak_N]))
         score_A = score_A - np.where(np.isnan(against_A), 0.0, against_A)
@@ -228,19 +234,29 @@ def score_records(
     return rows, report
 
 
-def _chosen(records: Sequence[FewlRecord], references: str, weak: Sequence[str]) -> list[str]:
-    """Names of the reference LLMs to use, in the order in which they appear; the weak ones are not among them."""
-    names = list(dict.fromkeys(name for record in records for name in record.references))
-    for name in weak:
+def check_options(records: Sequence[FewlRecord], options: FewlOptions, asked: Sequence[str] = ()) -> list[str]:
+    """Names of the reference LLMs to use, in the order in which they appear; the weak ones are not among them.
+
+    ``asked`` are LLMs whose reference answers and IW/CO pairs are still to come. Raises ValueError: an LLM that is not
+    there is named, or the expertise has nothing to come from in any record.
+    """
+    names = list(dict.fromkeys([*(name for record in records for name in record.references), *asked]))
+    for name in options.weak:
         if name not in names:
             raise ValueError(f"weak: expected one of {', '.join(names) or 'none'}, got {name!r}")
-    names = [name for name in names if name not in weak]
-    if references == "all":
+    has_pairs = any(record.iw and record.co for record in records)
+    if records and options.expertise == "similarity" and not has_pairs and not asked:
+        raise ValueError("expertise similarity: no record has iw and co; add them, or take another expertise")
+    labels = {answer.label for record in records for answer in record.answers}
+    if records and options.expertise == "ideal" and not {True, False} <= labels:
+        raise ValueError("expertise ideal: expected answers labelled true and false, found no such labels")
+    names = [name for name in names if name not in options.weak]
+    if options.references == "all":
         return names
-    kind, _, name = references.partition(":")
+    kind, _, name = options.references.partition(":")
     if kind != "single" or name not in names:
-        known = ", ".join(names) or "none"
-        raise ValueError(f"references: expected all or single:NAME with NAME one of {known}, got {references!r}")
+        known, got = ", ".join(names) or "none", options.references
+        raise ValueError(f"references: expected all or single:NAME with NAME one of {known}, got {got!r}")
     return [name]
 
 
@@ -302,6 +318,8 @@ def _weights(
             raise ValueError("prompted: expected one mapping of LLM name to r per record")
         rows = [[row.get(name, np.nan) for name in layout.slots] for row in prompted]
         r_QN = np.array(rows, dtype=np.float64).reshape(there_QN.shape)
+    elif options.expertise == "discovered":
+        r_QN = np.broadcast_to(_discovered(of_pairs, layout, options.seed), there_QN.shape)
     else:
         to_CO, to_IW = (
             _pairs(of_pairs, layout.reference_QN[:, :, None], texts_QK[:, None, :], layout.asked_Q)
@@ -316,6 +334,19 @@ def _weights(
     report.questions_without_expertise = int(unknown_Q.sum())
     mean_Q = np.nan_to_num(core.nan_mean(r_QN))
     return core.expertise_weights(np.where(there_QN & np.isnan(r_QN), mean_Q[:, None], r_QN))
+
+
+def _discovered(of_pairs: OfPairs, layout: Layout, seed: int) -> Float:
+    """r_N from the agreement of the LLMs' answers to the distinct questions; one LLM's samples are not compared."""
+    n = len(layout.questions)
+    some = np.random.default_rng(seed).permutation(n)[:AGREEMENT_QUESTIONS]
+    asked_P = np.empty(n, dtype=np.int64)
+    asked_P[layout.distinct_Q] = layout.asked_Q
+    given_PN = layout.pool_PN[some]
+    agreement_PNN = _pairs(of_pairs, given_PN[:, :, None], given_PN[:, None, :], asked_P[some])
+    same_NN = np.array([[a == b for b in layout.slots] for a in layout.slots], dtype=bool)
+    agreement_PNN[:, same_NN.reshape(len(layout.slots), -1)] = np.nan
+    return core.discovered_expertise(agreement_PNN)
 
 
 def _count(report: FewlReport, layout: Layout, score_A: Float, weights_QN: Float) -> None:

@@ -81,6 +81,25 @@ def new_words(texts: Sequence[str]) -> OfPairs:
     return of_pairs
 
 
+def by_question(fits: Callable[[str], bool], these: Similarity, others: Similarity) -> Similarity:
+    """``these`` for the pairs whose question ``fits``, and ``others`` for the rest, such as one for each language."""
+
+    def prepare(texts: Sequence[str]) -> OfPairs:
+        fits_T = np.array([fits(text) for text in texts], dtype=bool)
+        sides = ((True, these(texts)), (False, others(texts)))
+
+        def of_pairs(pairs_P3: NDArray[np.int64]) -> NDArray[np.float64]:
+            values_P = np.empty(len(pairs_P3))
+            for side, function in sides:
+                there_P = fits_T[pairs_P3[:, 2]] == side
+                values_P[there_P] = function(pairs_P3[there_P])
+            return values_P
+
+        return of_pairs
+
+    return prepare
+
+
 def from_function(function: Judge) -> Similarity:
     """Make a similarity of a function of aligned candidates, references and questions, such as a judge.
 

@@ -6,12 +6,16 @@ in a cache (`engines/cache.py`), so that whatever runs again asks only what has 
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
+import numpy as np
 from pydantic import AfterValidator, Field
 
 from annotators.base import Annotator
@@ -19,13 +23,23 @@ from annotators.records import SentenceAnnotation
 from annotators.text.sentences import split_sentences
 from annotators.text.words import is_chinese
 from engines import packaged
-from engines.cache import CachedEngine
+from engines.cache import CachedEngine, kept_vectors
 from engines.chat import load_engine, parse_engine
-from engines.types import Engine
-from fewl.expertise import Pairs, generate_pairs, prompted_expertise, reference_answers
+from engines.types import Engine, OnResult
+from fewl.expertise import PAIRS, TOKENS, Pairs, generate_pairs, prompted_expertise, reference_answers
 from fewl.records import read_record
 from fewl.score import Expertise
-from fewl.similarity import Encode, Similarity, char_tfidf, cosine, each_once, from_function, new_words, rouge_l
+from fewl.similarity import (
+    Encode,
+    Similarity,
+    by_question,
+    char_tfidf,
+    cosine,
+    each_once,
+    from_function,
+    new_words,
+    rouge_l,
+)
 from mitigate.io import Record, UsageError, counted
 
 EngineName = Annotated[str, AfterValidator(lambda text: str(parse_engine(text)))]
@@ -33,6 +47,8 @@ EngineName = Annotated[str, AfterValidator(lambda text: str(parse_engine(text)))
 ModelName = Annotated[str, Field(min_length=1), AfterValidator(lambda text: packaged.checked(text))]
 """An option of a recipe: a folder, a hub id or packaged:NAME."""
 TFIDF = "character TF-IDF"
+EVERY = 10.0  # seconds between two lines about one engine
+T = TypeVar("T")
 Tell = Callable[[str], None]
 
 
@@ -49,6 +65,34 @@ def open_engine(name: str, option: str, cache: Path | None = None, **options: An
         return load_engine(name, cache=cache, **options)
     except (ValueError, ImportError, OSError) as error:
         raise UsageError(f"{option}: {error}") from error
+
+
+def named_engine(text: str) -> tuple[str, str]:
+    """The name and the engine of ``[NAME=]KIND:MODEL[@BASE_URL]``; the engine's string where it has no other name."""
+    name, sign, engine = text.partition("=")
+    return (name.strip(), engine) if sign and name.strip() and ":" not in name else (text, text)
+
+
+def open_named(
+    specs: Sequence[str], option: str, stack: ExitStack, opened: dict[str, Engine], cache: Path | None, concurrency: int
+) -> dict[str, Engine]:
+    """The engines of :func:`named_engine` strings by name: those ``opened`` by their string, and new ones, which join.
+
+    The ``stack`` closes them. Raises UsageError: a name is given twice, or see :func:`open_engine`; all strings are
+    read before an engine is opened.
+    """
+    named = [named_engine(spec) for spec in specs]
+    if twice := [name for name, n in Counter(name for name, _ in named).items() if n > 1]:
+        raise UsageError(f"{option}: expected a name of its own for each language model, got {twice[0]!r} twice")
+    try:
+        kinds = [parse_engine(engine).kind for _, engine in named]
+    except ValueError as error:
+        raise UsageError(f"{option}: {error}") from error
+    for (_, engine), kind in zip(named, kinds, strict=True):
+        if engine not in opened:
+            options = {"concurrency": concurrency} if kind == "openai" else {}
+            opened[engine] = stack.enter_context(closing(open_engine(engine, f"{option} {engine}", cache, **options)))
+    return {name: opened[engine] for name, engine in named}
 
 
 def failures(engines: Iterable[Engine]) -> str | None:
@@ -89,14 +133,34 @@ def load_similarity(name: str, encode: Encode, options: Mapping[str, Any] | None
     if name.startswith("annotator:"):
         annotator = open_annotator(name.partition(":")[2], options, "--similarity annotator:")
         return f"annotator {annotator.name} {annotator.fingerprint[:12]}", annotator_similarity(annotator)
+    if name == "cosine" and isinstance(encode, ByLanguage):
+        return name, by_question(is_chinese, cosine(encode.chinese), cosine(encode.others))
     return name, {"cosine": cosine(encode), "rouge-l": rouge_l, "new-words": new_words}[name]
 
 
-def load_encoder(name: str, texts: Sequence[str]) -> tuple[str, Encode]:
+@dataclass(frozen=True)
+class ByLanguage:
+    """An encoder of questions of two languages: a Chinese one and one in another language have the cosine 0."""
+
+    chinese: Encode
+    others: Encode
+
+    def __call__(self, texts: Sequence[str]) -> np.ndarray:
+        zh_T = np.array([is_chinese(text) for text in texts], dtype=bool)
+        parts = []
+        for encode, there_T in ((self.chinese, zh_T), (self.others, ~zh_T)):
+            some = encode([text for text, there in zip(texts, there_T, strict=True) if there])
+            parts.append(np.zeros((len(texts), some.shape[1]), np.float32))
+            parts[-1][there_T] = some
+        return np.concatenate(parts, axis=1)
+
+
+def load_encoder(name: str, texts: Sequence[str], cache: Path | None = None) -> tuple[str, Encode]:
     """What the encoder of that name is called, and the encoder, which encodes each text once.
 
-    ``auto`` and ``tfidf`` are known names, others a folder or hub id of a sentence-transformers model. ``texts`` show
-    whether the questions are Chinese. Raises UsageError: there is no such model.
+    ``auto`` and ``tfidf`` are known names, others a folder or hub id of a sentence-transformers model. ``texts`` are
+    the questions: with ``auto``, Chinese ones and their answers are compared by TF-IDF where the model cannot read
+    them. A ``cache`` file keeps the model's vectors for later runs. Raises UsageError: there is no such model.
     """
     if name == "tfidf":
         return TFIDF, char_tfidf()
@@ -106,9 +170,14 @@ def load_encoder(name: str, texts: Sequence[str]) -> tuple[str, Encode]:
         embedder = Embedder(None if name == "auto" else name, dtype="float32")
     except (OSError, ValueError) as error:
         raise UsageError(f"--embedding {name}: {error}") from error
-    if name == "auto" and any(is_chinese(text) for text in texts) and not embedder.reads_chinese:
+    called = f"{embedder.name} {embedder.fingerprint[:12]}"
+    encode = each_once(embedder.encode if cache is None else kept_vectors(embedder.encode, cache, embedder.fingerprint))
+    chinese = {is_chinese(text) for text in texts}
+    if name != "auto" or True not in chinese or embedder.reads_chinese:
+        return called, encode
+    if False not in chinese:
         return f"{TFIDF} ({embedder.name} cannot read Chinese)", char_tfidf()
-    return f"{embedder.name} {embedder.fingerprint[:12]}", each_once(embedder.encode)
+    return f"{called}, and {TFIDF} for Chinese questions, which it cannot read", ByLanguage(char_tfidf(), encode)
 
 
 def annotator_similarity(annotator: Annotator) -> Similarity:
@@ -162,37 +231,90 @@ def wants_pairs(expertise: Expertise | None) -> bool:
 
 def fill(
     records: Sequence[Record],
-    engines: Sequence[Engine],
+    references: Mapping[str, Engine],
     *,
-    samples: int,
-    seed: int,
-    expertise: Expertise | None,
+    answers: Mapping[str, Engine] | None = None,
+    samples: int = 1,
+    tokens: int = TOKENS,
+    pairs: int = PAIRS,
+    seed: int = 0,
+    expertise: Expertise | None = None,
     tell: Tell = lambda _: None,
 ) -> list[Asked]:
-    """Ask reference LLMs what FEWL records lack, put their answers in, and return what the expertise needs.
+    """Ask LLMs what FEWL records lack, put their answers in, and return what the expertise needs.
 
-    Each LLM gives ``samples`` answers; the first one makes IW/CO pairs. ``expertise`` says where λ is to come from
-    (None: similarity, if there are pairs). ``tell`` is called with a line about each thing asked.
+    ``references`` are the reference LLMs by name: each gives ``samples`` answers of at most ``tokens`` tokens, and the
+    first one makes ``pairs`` IW/CO pairs. ``answers`` are the LLMs to be scored: each gives one answer. ``expertise``
+    says where λ is to come from (None: similarity, if there are pairs). ``tell`` is called with a line about each
+    thing asked, and with the progress.
     """
     asked = [Asked() for _ in records]
-    for engine in engines:
-        lacking = [record for record in records if not read_record(record).references.get(engine.name)]
-        tell(f"{engine.name}: answers {len(lacking):,} of {len(records):,} questions")
-        found = reference_answers(engine, [record["question"] for record in lacking], samples=samples, seed=seed)
-        for record, texts in zip(lacking, found, strict=True):
-            if texts:
-                record["reference_answers"] = {**(record.get("reference_answers") or {}), engine.name: texts}
-    if engines and wants_pairs(expertise):
+
+    def models_of(record: Record) -> list[object]:
+        return [answer.get("model") for answer in record["answers"]]
+
+    def answered(engines: Mapping[str, Engine], lacks: Callable[[Record, str], bool], n: int) -> Iterable[Any]:
+        """(name, record, texts) of what each LLM was asked, all of them at once."""
+        lacking = {name: [record for record in records if lacks(record, name)] for name in engines}
+
+        def work(name: str, engine: Engine) -> list[list[str]]:
+            rows = lacking[name]
+            tell(f"{name}: answers {len(rows):,} of {counted(len(records), 'question')}")
+            progress = _progress(name, n * len(rows), tell)
+            texts = [row["question"] for row in rows]
+            return reference_answers(engine, texts, samples=n, seed=seed, tokens=tokens, on_result=progress)
+
+        for name, found in at_once(engines, work).items():
+            if lost := n * len(found) - sum(map(len, found)):
+                tell(f"{name}: {counted(lost, 'reply')} failed, or held no whole sentence within {tokens} tokens")
+            yield from ((name, *pair) for pair in zip(lacking[name], found, strict=True))
+
+    for name, record, texts in answered(references, lambda r, name: not read_record(r).references.get(name), samples):
+        if texts:
+            record["reference_answers"] = {**(record.get("reference_answers") or {}), name: texts}
+    for name, record, texts in answered(answers or {}, lambda r, name: name not in models_of(r), 1):
+        record["answers"] = [*record["answers"], *({"text": text, "model": name} for text in texts)]
+    if references and wants_pairs(expertise):
+        name, engine = next(iter(references.items()))
         bare = [place for place, record in enumerate(records) if not (record.get("iw") and record.get("co"))]
-        tell(f"{engines[0].name}: makes wrong and corrected answers to {counted(len(bare), 'question')}")
-        made = generate_pairs(engines[0], [records[place]["question"] for place in bare], seed=seed)
-        for place, pairs in zip(bare, made, strict=True):
-            records[place]["iw"], records[place]["co"] = pairs.iw, pairs.co
-            asked[place].pairs = pairs
+        tell(f"{name}: makes wrong and corrected answers to {counted(len(bare), 'question')}")
+        texts, progress = [records[place]["question"] for place in bare], _progress(name, len(bare), tell)
+        made = generate_pairs(engine, texts, n=pairs, seed=seed, on_result=progress)
+        for place, one in zip(bare, made, strict=True):
+            records[place]["iw"], records[place]["co"] = one.iw, one.co
+            asked[place].pairs = one
     if expertise == "prompted":
         read = [read_record(record) for record in records]
-        for engine in engines:
-            for one, r in zip(asked, prompted_expertise(engine, engine.name, read), strict=True):
+
+        def rated(name: str, engine: Engine) -> list[float | None]:
+            total = sum(len(one.iw) + len(one.co) for one in read if one.references.get(name))
+            return prompted_expertise(engine, name, read, on_result=_progress(name, total, tell))
+
+        for name, r_Q in at_once(references, rated).items():
+            for row, r in zip(asked, r_Q, strict=True):
                 if r is not None:
-                    one.prompted[engine.name] = r
+                    row.prompted[name] = r
     return asked
+
+
+def at_once(engines: Mapping[str, Engine], work: Callable[[str, Engine], T]) -> dict[str, T]:
+    """``work`` for each engine by name: servers side by side, models in this process one after another."""
+    servers = [name for name, engine in engines.items() if engine.identity.get("engine") == "openai"]
+    with ThreadPoolExecutor(max(1, len(servers))) as pool:
+        begun = {name: pool.submit(work, name, engines[name]) for name in servers}
+        here = {name: work(name, engine) for name, engine in engines.items() if name not in begun}
+        return {name: begun[name].result() if name in begun else here[name] for name in engines}
+
+
+def _progress(name: str, total: int, tell: Tell) -> OnResult:
+    """Tells now and then how many of ``total`` replies are there."""
+    done, last = 0, time.monotonic()
+
+    def on_result(place: int, result: object) -> None:
+        nonlocal done, last
+        done += 1
+        if time.monotonic() - last >= EVERY:
+            last = time.monotonic()
+            tell(f"{name}: {done:,} of {total:,} replies")
+
+    return on_result

@@ -324,9 +324,17 @@ def _fingerprints(task: Task, parts: Sequence[Part]) -> set[str]:
 
 
 def fill(
-    source: Path, output: Path, llms: Sequence[str], how: Mapping[str, Any], cache: Path | None, pool: Pool, tell: Tell
+    source: Path,
+    output: Path,
+    llms: Mapping[str, Sequence[str]],
+    how: Mapping[str, Any],
+    cache: Path | None,
+    pool: Pool,
+    tell: Tell,
 ) -> tuple[list[Record], list[Asked]]:
-    """Ask reference LLMs what the FEWL records of a file lack; returns what `mitigate.models.fill` makes of them.
+    """Ask LLMs what the FEWL records of a file lack; returns what `mitigate.models.fill` makes of them.
+
+    ``llms`` holds ``references`` and ``answers``, each a list of ``[NAME=]KIND:MODEL[@BASE_URL]``.
 
     The files of the parts, in the folder named after ``output``, stay, so that the same records are scored in another
     way without asking again. ``cache`` holds the replies for all workers; None has each worker remember its own.
@@ -340,17 +348,23 @@ def fill(
     return [row["record"] for row in rows], [Asked.from_dict(row["asked"]) for row in rows]
 
 
-def _filler(llms: Sequence[str], how: Mapping[str, Any], cache: Path | None) -> Process:
+def _filler(llms: Mapping[str, Sequence[str]], how: Mapping[str, Any], cache: Path | None) -> Process:
     from engines.cache import CachedEngine
     from engines.chat import load_engine
-    from mitigate.models import failures, fill
+    from mitigate.models import failures, fill, named_engine
 
-    engines = [CachedEngine(load_engine(spec), cache or ":memory:") for spec in llms]
+    opened = {
+        role: {
+            name: CachedEngine(load_engine(engine), cache or ":memory:") for name, engine in map(named_engine, specs)
+        }
+        for role, specs in llms.items()
+    }
+    engines = [engine for role in opened.values() for engine in role.values()]
 
     def process(records: list[Record]) -> list[Record]:
         for engine in engines:
             engine.failed = 0
-        asked = fill(records, engines, **how)
+        asked = fill(records, opened["references"], answers=opened["answers"], **how)
         if failed := failures(engines):
             raise RuntimeError(failed)
         return [{"record": r, "asked": a.to_dict()} for r, a in zip(records, asked, strict=True)]

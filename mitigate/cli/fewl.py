@@ -15,17 +15,18 @@ import argparse
 import json
 import math
 from collections.abc import Sequence
-from contextlib import ExitStack, closing
-from dataclasses import asdict
+from contextlib import ExitStack
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fewl.chale import build_benchmark
-from fewl.expertise import agreement_counts
+from fewl.expertise import PAIRS, TOKENS, agreement_counts
 from fewl.expertise import report as pairs_report
 from fewl.ranking import Ranking, pick_answers, plot_agreement, plot_ranking, rank_models
 from fewl.records import read_record
-from fewl.score import Expertise, FewlOptions, FewlReport, score_records
+from fewl.score import CHOICES, Expertise, FewlOptions, FewlReport, check_options, score_records
+from fewl.similarity import Encode, Similarity
 from mitigate import models, scale
 from mitigate.cli.options import (
     ENGINE,
@@ -88,9 +89,9 @@ def add_parser(subparsers: Subparsers) -> None:
 SCORE = "Score every answer by reference answers of language models."
 SCORE_MORE = (
     'Records are {"id", "question", "answers": [{"text", "model"?, "label"?}], "reference_answers": {"llm": text or '
-    '[text, …]}, "iw"?: […], "co"?: […]}, one JSON object a line. What is missing is asked from --reference-llm; every '
-    "reply is kept in OUTPUT.cache.sqlite, so that the same command goes on after it was killed. The neighbours of a "
-    "question are the other questions of the input."
+    '[text, …]}, "iw"?: […], "co"?: […]}, one JSON object a line. What is missing is asked from --reference-llm and '
+    "--answer-llm; every reply is kept in OUTPUT.cache.sqlite, so that the same command goes on after it was killed. "
+    "The neighbours of a question are the other questions of the input."
 )
 RANK = "Rank the models of scored records by mean score, with 95 % bootstrap intervals over questions."
 BUILD = "Make CHALE-style answers with controlled hallucinations."
@@ -106,17 +107,15 @@ BUILD_MORE = (
 def _score_options(parser: Parser) -> None:
     with parser.group("how to score"):
         text = "The penalty is weighted as in Eq. 4 of the paper, or by λ as in its Eq. 6 (%(default)s)."
-        parser.option("--aggregation", text, choices=("paper", "eq6"), default="paper")
-        kinds = ("tv", "kl", "reverse-kl", "pearson", "hellinger", "js")
-        parser.option(
-            "--divergence", "This f-divergence is used (%(default)s, total variation).", choices=kinds, default="tv"
-        )
+        parser.option("--aggregation", text, choices=CHOICES["aggregation"], default=FewlOptions.aggregation)
+        text = "This f-divergence is used (%(default)s, total variation)."
+        parser.option("--divergence", text, choices=CHOICES["divergence"], default=FewlOptions.divergence)
         text = (
             "The weights λ come from the similarity to IW/CO answers (the default where the input has them or an LLM "
-            "can make them), from asking the LLMs about these, from nowhere (uniform, the default otherwise), or from "
-            "labelled answers."
+            "can make them), from asking the LLMs about these, from the LLMs' agreement with each other (discovered), "
+            "from nowhere (uniform, the default otherwise), or from labelled answers (ideal)."
         )
-        parser.option("--expertise", text, choices=("similarity", "prompted", "uniform", "ideal"))
+        parser.option("--expertise", text, choices=CHOICES["expertise"])
         text = "Expertise is measured per question, or as the mean over all (%(default)s)."
         parser.option("--expertise-scope", text, choices=("question", "dataset"), default="question")
         text = (
@@ -135,6 +134,7 @@ def _score_options(parser: Parser) -> None:
         text = "Neighbours are the nearest questions, or random ones with a similarity of at most 0.8 (%(default)s)."
         parser.option("--neighbour-choice", text, choices=("nearest", "random"), default="nearest")
         parser.flag("--no-penalty", "The laziness penalty is left out.")
+        parser.flag("--contrast", "LLMs that weigh less than the mean count against an answer (an extension).")
         text = "Reference answers of all LLMs count, or single:NAME takes those of one (%(default)s)."
         parser.option("--references", text, "WHICH", default="all")
         text = (
@@ -145,12 +145,20 @@ def _score_options(parser: Parser) -> None:
         parser.seed("Random neighbours and sampled answers")
     with parser.group("what the input lacks"):
         text = (
-            "This LLM answers the questions that lack an answer of that name, and the first one makes missing IW/CO "
-            "pairs. KIND is transformers, vllm or openai."
+            "This LLM answers the questions that lack a reference answer of that name (the engine's string, if none is "
+            "given), and the first one makes missing IW/CO pairs. Answers whose model has that name are not compared "
+            "with it. KIND is transformers, vllm or openai; servers are asked side by side."
         )
-        parser.repeated("--reference-llm", text, ENGINE)
+        parser.repeated("--reference-llm", text, f"[NAME=]{ENGINE}")
+        text = "This LLM answers the questions that lack an answer of that model, to be scored and ranked."
+        parser.repeated("--answer-llm", text, f"[NAME=]{ENGINE}")
         parser.count("--reference-samples", "Each LLM gives N answers (1, greedy; more are sampled).", 1)
-        parser.cache()
+        text = "An answer has at most N tokens (%(default)s); what is cut off ends with its last whole sentence."
+        parser.count("--max-tokens", text, TOKENS)
+        parser.count("--pairs", "N IW/CO pairs are made for each question (%(default)s).", PAIRS)
+        parser.count("--concurrency", "So many requests to each server are in flight (%(default)s).", 16)
+        text = "Replies of language models are kept in this file (OUTPUT.cache.sqlite); if it is named, embeddings too."
+        parser.file("--cache", text)
         parser.file("--agreement-png", "A plot shows with how many IW and CO answers each LLM agrees.")
     parser.pool("the reference LLMs")
 
@@ -159,25 +167,30 @@ def run_score(args: argparse.Namespace) -> int:
     """Score a file; returns the exit code."""
     calibration = _check_score(args)
     pool = scale.pool_of(args)
-    if pool is not None and not args.reference_llm:
+    llms = {"references": args.reference_llm, "answers": args.answer_llm}
+    if pool is not None and not any(llms.values()):
         say("--distributed: there is no --reference-llm to ask, and one process computes the scores: this one does")
         pool = None
-    how = {"samples": args.reference_samples, "seed": args.seed, "expertise": args.expertise}
+    how = {"samples": args.reference_samples, "tokens": args.max_tokens, "pairs": args.pairs}
+    how |= {"seed": args.seed, "expertise": args.expertise}
     records, rejected = read_whole(args.input, check_record, args.output)
     if not records:
         raise UsageError(f"{args.input}: expected FEWL records, found no good line")
+    setting = _setting(args, records, calibration)  # all that can be wrong is found before anything is asked
     with ExitStack() as stack:
         engines: list[Engine] = []
         if pool is not None:
             # The machines of a cluster cannot share an SQLite file, unless one is named that they can.
             cache = None if args.cache is None and pool.address is not None else cache_of(args)
-            records, asked = scale.fill(args.input, args.output, args.reference_llm, how, cache, pool, say)
+            records, asked = scale.fill(args.input, args.output, llms, how, cache, pool, say)
         else:
-            for spec in args.reference_llm:
-                engine = models.open_engine(spec, f"--reference-llm {spec}", cache_of(args))
-                engines.append(stack.enter_context(closing(engine)))
-            asked = models.fill(records, engines, **how, tell=say)
-        summary = _score(args, records, asked, calibration)
+            opened: dict[str, Engine] = {}
+            where = (stack, opened, cache_of(args), args.concurrency)
+            references = models.open_named(args.reference_llm, "--reference-llm", *where)
+            answers = models.open_named(args.answer_llm, "--answer-llm", *where)
+            engines = list(opened.values())
+            asked = models.fill(records, references, answers=answers, **how, tell=say)
+        summary = _score(args, records, asked, setting)
         write_lines(args.output, summary.pop("records"))
         summary["rejected_lines"] = rejected
         write_json(Path(f"{args.output}.run.json"), {**provenance(args), **summary})
@@ -211,25 +224,48 @@ def _check_score(args: argparse.Namespace) -> dict[str, Any]:
     return calibration
 
 
+class _Setting(NamedTuple):
+    """What scores are made with."""
+
+    options: FewlOptions
+    embedding: str  # its name
+    encode: Encode
+    called: str  # the similarity's name
+    similarity: Similarity
+
+
+def _setting(args: argparse.Namespace, records: Sequence[Record], calibration: dict[str, Any]) -> _Setting:
+    """Check how these records are to be scored, and load the embedding and the similarity."""
+    read = [read_record(record) for record in records]
+    if not args.reference_llm and not any(record.references for record in read):
+        raise UsageError(f"{args.input}: no record has reference_answers; add some, or give --reference-llm")
+    has_pairs = any(record.iw and record.co for record in read)
+    expertise: Expertise = args.expertise or ("similarity" if has_pairs or args.reference_llm else "uniform")
+    same = ("aggregation", "divergence", "expertise_scope", "neighbours", "neighbour_choice", "references", "seed")
+    given: dict[str, Any] = {name: getattr(args, name) for name in (*same, "contrast")}
+    options = FewlOptions(expertise=expertise, penalty=not args.no_penalty, weak=tuple(args.weak_llm), **given)
+    try:
+        check_options(read, options, [models.named_engine(spec)[0] for spec in args.reference_llm])
+    except ValueError as error:
+        raise UsageError(f"--{error}") from error
+    texts = [record["question"] for record in records]
+    embedding, encode = models.load_encoder(args.embedding, texts, args.cache and cache_of(args))
+    return _Setting(options, embedding, encode, *models.load_similarity(args.similarity, encode, calibration))
+
+
 def _score(
-    args: argparse.Namespace, records: list[Record], asked: Sequence[models.Asked], calibration: dict[str, Any]
+    args: argparse.Namespace, records: list[Record], asked: Sequence[models.Asked], setting: _Setting
 ) -> dict[str, Any]:
     """Everything between filling and writing."""
-    if not any(read_record(record).references for record in records):
-        raise UsageError(f"{args.input}: no record has reference_answers; add some, or give --reference-llm")
+    options, embedding, encode, called, similarity = setting
     pairs = None
     if args.reference_llm and models.wants_pairs(args.expertise):
-        pairs = pairs_report([one.pairs for one in asked if one.pairs is not None])
+        pairs = pairs_report([one.pairs for one in asked if one.pairs is not None], args.pairs)
     has_pairs = any(record.get("iw") and record.get("co") for record in records)
-    expertise: Expertise = args.expertise or ("similarity" if has_pairs else "uniform")
-    if expertise == "similarity" and not has_pairs:
-        raise UsageError("--expertise similarity: no record has iw and co; add them, or give --reference-llm")
-    embedding, encode = models.load_encoder(args.embedding, [record["question"] for record in records])
-    called, similarity = models.load_similarity(args.similarity, encode, calibration)
-    same = ("aggregation", "divergence", "expertise_scope", "neighbours", "neighbour_choice", "references", "seed")
-    given: dict[str, Any] = {name: getattr(args, name) for name in same}
-    options = FewlOptions(expertise=expertise, penalty=not args.no_penalty, weak=tuple(args.weak_llm), **given)
-    prompted = [one.prompted for one in asked] if expertise == "prompted" else None
+    if options.expertise == "similarity" and not has_pairs and args.expertise is None:
+        say("no reply held an IW/CO pair that can be read: the reference LLMs weigh the same")
+        options = replace(options, expertise="uniform")
+    prompted = [one.prompted for one in asked] if options.expertise == "prompted" else None
     try:
         scored, report = score_records(
             records, similarity=similarity, encode=encode, options=options, prompted=prompted

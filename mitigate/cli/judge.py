@@ -54,7 +54,9 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def check_pair(record: Record) -> list[Problem]:
     """Problems of a pair."""
-    problems = [p for name in ("question", "baseline", "method") for p in check_text(record, name, required=True)]
+    problems = check_text(record, "question", required=True)
+    for name in ("baseline", "method"):  # an empty answer loses
+        problems += check_text(record, name, required=True, empty=True)
     problems += check_text(record, "reference", required=False, empty=True)
     for name in ("correct", "incorrect"):
         texts = record.get(name)
@@ -109,11 +111,13 @@ def _judge(args: argparse.Namespace, options: dict[str, Any], pairs: list[Record
         missing = sum(not pair.get("reference") for pair in pairs)
         if missing:
             raise UsageError(f"--annotator: {missing} of {len(pairs)} pairs have no reference to judge against")
-        return judge.by_annotator(pairs, open_annotator(args.annotator, options))
+        annotator = open_annotator(args.annotator, options)
+        return judge.with_silence(pairs, lambda some: judge.by_annotator(some, annotator))
     if args.similarity not in ("cosine", "rouge-l"):
         raise UsageError(f"--similarity: expected cosine or rouge-l, got {args.similarity!r}")
     encode = load_encoder("auto", [pair["question"] for pair in pairs])[1]
-    return judge.by_similarity(pairs, load_similarity(args.similarity, encode)[1])
+    similarity = load_similarity(args.similarity, encode)[1]
+    return judge.with_silence(pairs, lambda some: judge.by_similarity(some, similarity))
 
 
 def _agreed(args: argparse.Namespace, pairs: list[Record]) -> bool:
@@ -133,11 +137,11 @@ def _agreed(args: argparse.Namespace, pairs: list[Record]) -> bool:
 
 def _by_engine(args: argparse.Namespace, pairs: list[Record]) -> tuple[list[Any], str | None]:
     """Outcomes, and which requests failed."""
-    from mitigate.inference.judge import by_engine
+    from mitigate.inference.judge import by_engine, with_silence
 
     cache = cache_of(args)
     with closing(open_engine(args.engine, "--engine", cache)) as engine:
         try:
-            return by_engine(pairs, engine), failures([engine])
+            return with_silence(pairs, lambda some: by_engine(some, engine)), failures([engine])
         except EngineError as error:
             raise EngineError(f"{error}; the same command continues from {cache}") from error

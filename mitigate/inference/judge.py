@@ -4,14 +4,15 @@
 
 An LLM sees a pair twice, the answers in either order, so that a liking for the first place cancels out. A pair is won
 where both orders name the same answer; "none" twice is a tie; anything else (a change of mind, a reply that can't be
-read, a failed request) is unsure. Reported both ways: shares of all pairs with unsure ones as ties (FEWL, Table 6), and
-the win rate over the pairs that were decided (Table 7). Leaves out scores on a scale.
+read, a failed request) is unsure. An empty answer loses without being shown. Reported both ways: shares of all pairs
+with unsure ones as ties (FEWL, Table 6), and the win rate over the pairs that were decided (Table 7). Leaves out scores
+on a scale.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -100,8 +101,27 @@ def combine(forward: str | None, backward: str | None) -> Outcome:
     return "tie" if forward == backward == "none" else "unsure"
 
 
+def with_silence(pairs: Sequence[Pair], judge: Callable[[Sequence[Pair]], list[Judged]]) -> list[Judged]:
+    """Judge the pairs in which both answers say something; an empty answer loses against any other, and two tie."""
+    judged = iter(judge(spoken(pairs)))
+    out: list[Judged] = []
+    for pair in pairs:
+        said = {name: bool(pair[name].strip()) for name in ("baseline", "method")}
+        if all(said.values()):
+            out.append(next(judged))
+        else:
+            out.append(("method" if said["method"] else "baseline" if said["baseline"] else "tie", {"silent": True}))
+    return out
+
+
+def spoken(pairs: Sequence[Pair]) -> list[Pair]:
+    """The pairs in which neither answer is empty."""
+    return [pair for pair in pairs if pair["baseline"].strip() and pair["method"].strip()]
+
+
 def estimate(pairs: Sequence[Pair]) -> dict[str, int]:
     """What judging with an LLM will take: requests, about how many prompt tokens, at most how many reply tokens."""
+    pairs = spoken(pairs)
     return {
         "requests": 2 * len(pairs),
         "prompt_tokens": sum(about_tokens(chat[0]["content"]) for chat in chats(pairs)),
@@ -155,19 +175,20 @@ def by_similarity(pairs: Sequence[Pair], similarity: Similarity) -> list[Judged]
 
     texts: dict[str, int] = {}  # text → its place
     for pair in pairs:
-        for text in (pair["baseline"], pair["method"], *(pair.get("correct") or ()), *(pair.get("incorrect") or ())):
+        known = [*(pair.get("correct") or ()), *(pair.get("incorrect") or ())]
+        for text in (pair["question"], pair["baseline"], pair["method"], *known):
             texts.setdefault(text, len(texts))
     of_pairs = similarity(list(texts))
 
-    def nearest(answer: str, others: Sequence[str]) -> float:
-        triples = np.array([(texts[answer], texts[other], 0) for other in others], dtype=np.int64)
+    def nearest(answer: str, others: Sequence[str], question: str) -> float:
+        triples = np.array([(texts[answer], texts[other], texts[question]) for other in others], dtype=np.int64)
         return float(np.max(of_pairs(triples)))
 
     scores: list[float | None] = []
     for pair in pairs:
-        right, wrong = pair.get("correct"), pair.get("incorrect")
+        right, wrong, asked = pair.get("correct"), pair.get("incorrect"), pair["question"]
         for text in (pair["baseline"], pair["method"]):
-            scores.append(nearest(text, right) - nearest(text, wrong) if right and wrong else None)
+            scores.append(nearest(text, right, asked) - nearest(text, wrong, asked) if right and wrong else None)
     return _compared("scores", scores, lower_is_better=False)
 
 

@@ -23,7 +23,8 @@ from pydantic import Field
 
 from engines.types import check_chats
 from fewl.core import Aggregation, Divergence
-from fewl.score import FewlOptions, score_records
+from fewl.records import read_record
+from fewl.score import FewlOptions, check_options, score_records
 from fewl.similarity import Encode, Similarity
 from mitigate.io import (
     Check,
@@ -118,10 +119,10 @@ def _read(options: Base, name: str, bad: list[Record]) -> list[Record]:
     return rows
 
 
-def check_question(record: Record, *, needed: bool = False) -> list[Problem]:
-    """Problems of one line of question data; a question may be ``needed`` even beside a prompt."""
+def check_question(record: Record, *, needed: bool = False, reference: bool = True) -> list[Problem]:
+    """Problems of one line of question data; a question may be ``needed`` even beside a prompt, a reference not."""
     problems = check_text(record, "question", required=needed or "prompt" not in record)
-    problems += check_text(record, "reference", required=True)
+    problems += check_text(record, "reference", required=reference)
     problems += check_text(record, "language", required=False)
     for name, good, expected in (
         ("prompt", _is_chat, '[{"role": …, "content": …}, …], the last by the user'),
@@ -179,11 +180,12 @@ class Scoring(Section):
 
     similarity: str = Field(default="cosine", description="cosine, rouge-l, new-words or annotator:NAME")
     embedding: ModelName = Field(default="auto", description="auto, tfidf, or a folder, hub id or packaged:NAME")
-    aggregation: Aggregation = "paper"
-    divergence: Divergence = "tv"
-    expertise: Literal["similarity", "uniform"] = "uniform"
+    aggregation: Aggregation = FewlOptions.aggregation
+    divergence: Divergence = FewlOptions.divergence
+    expertise: Literal["similarity", "discovered", "uniform"] = "uniform"
     neighbours: int | None = Field(default=None, ge=1)
-    penalty: bool = True
+    penalty: bool = FewlOptions.penalty
+    contrast: bool = False
     weak: tuple[str, ...] = ()
 
     def options(self) -> FewlOptions:
@@ -216,10 +218,15 @@ def read_good(
     return good, len(bad)
 
 
-def read_records(path: Path, baseline: str, folder: RunFolder) -> tuple[list[Record], int]:
-    """FEWL records, see :func:`read_good`, with answers of the baseline among the reference answers."""
+def read_records(path: Path, baseline: str, scoring: Scoring, folder: RunFolder) -> tuple[list[Record], int]:
+    """FEWL records, see :func:`read_good`, that can be scored so, with the baseline among the reference LLMs."""
     records, bad = read_good(path, check_record, folder, "FEWL records (question, answers, reference_answers)")
-    names = sorted({llm for record in records for llm in record["reference_answers"]})
+    read = [read_record(record) for record in records]
+    try:
+        check_options(read, scoring.options())
+    except ValueError as error:
+        raise UsageError(f"scoring: {error}") from error
+    names = sorted({llm for record in read for llm in record.references})
     if baseline not in names:
         raise UsageError(f"baseline: expected one of the reference LLMs {', '.join(names)}, got {baseline!r}")
     return records, bad

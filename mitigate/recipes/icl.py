@@ -54,7 +54,7 @@ def run(options: Options, folder: RunFolder) -> int:
     from mitigate.icl import candidate_pool, chat, demonstrations
     from mitigate.inference.judge import about_tokens
 
-    records, bad = read_records(options.pool, options.baseline, folder)
+    records, bad = read_records(options.pool, options.baseline, options.scoring, folder)
     tests = records
     if options.questions is not None:
         check_line = partial(check_text, name="question", required=True)
@@ -98,14 +98,14 @@ def _ask(name: str, tokens: int, folder: RunFolder, prompts: list[Record]) -> di
     for i, (prompt, result) in enumerate(zip(prompts, results, strict=True)):
         if i % len(VARIANTS) == 0:  # by place: two questions may have one id
             answers.append({"id": prompt["id"], "question": prompt["question"]})
-        answers[-1][prompt["variant"]] = (result.text or "").strip() or None
+        answers[-1][prompt["variant"]] = None if result.text is None else result.text.strip()  # silence is an answer
     folder.write_rows("answers.jsonl", answers)
     counts = {}
     for variant in ("fewl", "baseline"):
         pairs = [
             {"id": row["id"], "question": row["question"], "baseline": row["none"], "method": row[variant]}
             for row in answers
-            if row["none"] and row[variant]
+            if None not in (row["none"], row[variant])
         ]
         file = f"pairs-{variant}.jsonl"
         folder.write_rows(file, pairs)

@@ -24,14 +24,16 @@ from pydantic import Field
 from annotators.evaluation.metrics import Statistic, paired_difference
 from annotators.text.words import stem_set, words_of
 from engines.types import Engine, EngineError, Sampling, check_asked
+from fewl.score import check_options
 from mitigate.io import Record, UsageError
-from mitigate.models import EngineName, failures, open_engine
+from mitigate.models import EngineName, at_once, failures, open_engine
 from mitigate.recipes.config import Recipe
 from mitigate.recipes.data import Scoring, best_scored, check_question, read_good
 from mitigate.recipes.folder import RunFolder
 from mitigate.rewards.config import Judging
 
 RESULTS = "results.jsonl"
+CONTEXT = ("question", "reference", "language")
 STAGES = ("first", "chosen", "given")
 HEADINGS = ("answers", "n", "hallucinated", "supported", "not sure", "hallucinated of factual", "words in document",
             "words")  # fmt: skip
@@ -43,7 +45,10 @@ Texts = Sequence[Sequence[str]]  # the candidates of each row
 class Options(Recipe, Judging):
     task: Literal["inference"]
     engine: EngineName = Field(description="KIND:MODEL[@BASE_URL] that answers")
-    data: Path = Field(description='questions, JSON Lines: {"question", "reference", "prompt"?: chat, "id"?}')
+    data: Path = Field(
+        description='questions, JSON Lines: {"question", "reference", "prompt"?: chat, "id"?}; they need a reference '
+        "unless FEWL selects, it is not in the prompt, and nothing is corrected"
+    )
     reference_in_prompt: bool = Field(default=True, description="show the model the reference with the question")
     answers: int = Field(default=4, ge=1, description="drawn for each question")
     temperature: float = Field(default=0.8, ge=0, le=2)
@@ -74,6 +79,13 @@ def check(options: Options) -> None:
     if options.answers > 1 and options.temperature == 0:
         raise UsageError("temperature: expected more than 0 with several answers, which would be equal; got 0")
     check_similarity(options.scoring.similarity)
+    if options.select == "fewl":
+        if options.scoring.expertise == "similarity":
+            raise UsageError("scoring.expertise: nothing makes IW/CO pairs here; expected uniform or discovered")
+        try:
+            check_options([], options.scoring.options(), list(options.reference_llms))
+        except ValueError as error:
+            raise UsageError(f"scoring: {error}") from error
     options.check_calibration()
 
 
@@ -83,7 +95,9 @@ def run(options: Options, folder: RunFolder) -> int:
     from mitigate.report.html import write_page, write_run_page
     from mitigate.report.totals import Totals
 
-    rows, bad = read_good(options.data, partial(check_question, needed=True), folder, '{"question", "reference"}')
+    needs = options.select == "annotator" or options.reference_in_prompt or options.correct
+    check_line = partial(check_question, needed=True, reference=needs)
+    rows, bad = read_good(options.data, check_line, folder, '{"question", "reference"}' if needs else '{"question"}')
     results = _written(options, folder, rows)
     annotator = open_annotator(options.annotator, options.operating)
     with ExitStack() as stack:
@@ -126,7 +140,9 @@ def _written(options: Options, folder: RunFolder, rows: Rows) -> list[Record]:
     """The results of an earlier start, whole chunks only: one that was cut off while it was written begins again."""
     written = folder.rows(RESULTS)
     for i, found in enumerate(written):
-        if i >= len(rows) or any(found.get(k) != rows[i][k] for k in ("id", "question", "reference")):
+        if i >= len(rows) or any(
+            (found.get(k) or "") != (rows[i].get(k) or "") for k in ("id", "question", "reference")
+        ):
             raise UsageError(
                 f"cannot go on in {folder.path}: row {i + 1} of {RESULTS} is not of question {i + 1} of "
                 f"{options.data}, which has changed; choose another folder with --output"
@@ -170,7 +186,7 @@ def _finish(options: Options, engines: Engines, rows: Rows, candidates: Texts, a
     from mitigate.inference.correct import best_of, correct
     from mitigate.inference.regenerate import with_engine
 
-    contexts = [{k: row[k] for k in ("question", "reference", "language") if k in row} for row in rows]
+    contexts = [{"reference": "", **{k: row[k] for k in CONTEXT if row.get(k) is not None}} for row in rows]
     asked = [{**context, "answer": text} for context, texts in zip(contexts, candidates, strict=True) for text in texts]
     judged = iter(annotator.annotate_batch(asked))
     annotations = [[next(judged) for _ in texts] for texts in candidates]
@@ -209,12 +225,14 @@ def _by_fewl(options: Options, engines: Engines, rows: Rows, candidates: Texts) 
     from fewl.score import score_records
 
     questions, llms = [row["question"] for row in rows], options.reference_llms
-    references = {name: reference_answers(engines[engine], questions) for name, engine in llms.items()}
+    asked = {name: engines[engine] for name, engine in llms.items()}
+    references = at_once(asked, lambda _, engine: reference_answers(engine, questions))
+    own = next((name for name, engine in llms.items() if engine == options.engine), None)  # is no reference for itself
     records = {
         q: {
             "id": row["id"],
             "question": row["question"],
-            "answers": [{"text": text} for text in texts],
+            "answers": [{"text": text, "model": own} for text in texts],
             "reference_answers": {name: texts_Q[q][0] for name, texts_Q in references.items() if texts_Q[q]},
         }
         for q, (row, texts) in enumerate(zip(rows, candidates, strict=True))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
+from engines.checkpoint import locate
 from mitigate.io import UsageError
 from mitigate.models import ModelName
 from mitigate.recipes.config import Recipe, Section, nearest, recipes_folder
@@ -167,6 +168,11 @@ def check_training(task: str, sources: Sequence[str], training: Training, lora: 
         looks_local = source.startswith((".", "/", "~")) or path.suffix in {".parquet", ".json", ".jsonl"}
         if looks_local and not path.exists():
             raise UsageError(f"{source}: no such file or folder")
+        if path.is_dir():
+            try:
+                locate(source)
+            except OSError as error:
+                raise UsageError(str(error)) from error
     for key, file in (("deepspeed", training.deepspeed), ("fsdp_config", training.fsdp_config)):
         if file is not None and not Path(file).is_file():
             raise UsageError(f"training.{key}: expected a JSON file, there is none at {file}")

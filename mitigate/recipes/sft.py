@@ -57,7 +57,7 @@ def run(options: Options, folder: RunFolder) -> int:
     """Pick, train, answer the held-out questions before and after."""
     from mitigate.sft import pairs
 
-    records, bad = read_records(options.data, options.baseline, folder)
+    records, bad = read_records(options.data, options.baseline, options.scoring, folder)
     train, test = _rows(options, folder, records)
     before, after = _train(options, folder, train, test)
     rows = [

@@ -116,21 +116,21 @@ def lora_config(lora: Lora | None, task: Literal["TOKEN_CLS", "CAUSAL_LM"] = "CA
 
 
 def load_lm(name: str, training: LmTraining) -> tuple[Any, Any]:
-    """A causal LM and its tokenizer, which gets a padding token where it has none; UsageError where it can't be loaded
-    for its own code.
+    """A causal LM and its tokenizer, which gets a padding token where it has none; UsageError where it can't be loaded:
+    there is no such model, it has no safetensors weights, or it needs its own code.
     """
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     trust_remote_code = training.trust_remote_code
-    where = locate(name)
     try:
+        where = locate(name)
         with own_code(name):
             tokenizer = AutoTokenizer.from_pretrained(where, trust_remote_code=trust_remote_code)
             model = AutoModelForCausalLM.from_pretrained(
                 where, dtype=training.dtype, trust_remote_code=trust_remote_code, use_safetensors=True
             )
-    except (ImportError, ValueError) as error:
-        raise UsageError(str(error)) from error
+    except (ImportError, OSError, ValueError) as error:
+        raise UsageError(f"model {name}: {error}") from error
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
     return model, tokenizer

@@ -13,10 +13,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from engines import CachedEngine, CacheError, ChatResult, ResponseCache, Sample, Sampling, load_engine
-from engines.cache import request_key
+from engines.cache import kept_vectors, request_key
 from tests.helpers.engines_server import completion, serving, user
 
 ROOT = Path(__file__).parents[2]
@@ -47,6 +48,22 @@ class Counting:
 @pytest.fixture
 def path(tmp_path):
     return tmp_path / "sub" / "cache.sqlite"
+
+
+def test_vectors_are_kept_by_text_and_encoder(path):
+    seen = []
+
+    def encode(texts):
+        seen.extend(texts)
+        return np.array([[len(text), 1] for text in texts], dtype=np.float32).reshape(-1, 2)
+
+    with closing(ResponseCache(path)):
+        for texts, new in ((["a", "bb", "a"], ["a", "bb"]), (["bb", "ccc"], ["ccc"]), ([], [])):
+            del seen[:]
+            assert kept_vectors(encode, path, "one")(texts).tolist() == [[len(text), 1] for text in texts]
+            assert seen == new
+    kept_vectors(encode, path, "two")(["a"])
+    assert seen == ["a"]  # another encoder has other vectors
 
 
 def test_rerun_asks_nothing(path):

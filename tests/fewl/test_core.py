@@ -164,3 +164,41 @@ def test_laziness_lowers_and_similarity_raises_the_score(aggregation, divergence
         return core.aggregate(s, weights, lazy, aggregation=aggregation, divergence=divergence)[0]
 
     assert score(s + 0.1, lazy) > score(s, lazy) > score(s, lazy + 0.1)
+
+
+def loop_agreement(agreement, weights):
+    """R_i of discovered expertise: for each question the weighted mean of standardised agreement, then their mean."""
+    rows = [[] for _ in weights]
+    for table in agreement:
+        pairs = [value for row in table for value in row if not math.isnan(value)]
+        mean = sum(pairs) / len(pairs) if pairs else 0.0
+        spread = math.sqrt(sum((value - mean) ** 2 for value in pairs) / len(pairs)) if pairs else 1.0
+        for i, row in enumerate(table):
+            there = [j for j, value in enumerate(row) if not math.isnan(value)]
+            total = sum(weights[j] for j in there)
+            if there:
+                rows[i].append(sum(weights[j] * (row[j] - mean) / max(spread, 1e-9) for j in there) / total)
+    return [sum(row) / len(row) if row else NAN for row in rows]
+
+
+def test_discovered_expertise_is_the_fixed_point():
+    generator = np.random.default_rng(0)
+    agreement = generator.random((12, 5, 5)) * 0.3
+    agreement[:, :3, :3] += 0.4  # three that agree with each other
+    agreement[generator.random((12, 5, 5)) < 0.1] = NAN
+    agreement[:, range(5), range(5)] = NAN
+    r = core.discovered_expertise(agreement)
+    weights = core.expertise_weights(r)
+    assert r == pytest.approx([value / 0.1 for value in loop_agreement(agreement.tolist(), weights.tolist())], abs=1e-6)
+    assert weights[:3].sum() > 0.99
+
+
+def test_discovered_expertise_without_any_difference():
+    two = np.array([[[NAN, 0.7], [0.7, NAN]], [[NAN, 0.1], [0.1, NAN]]])
+    assert core.discovered_expertise(two) == pytest.approx([0, 0])  # two LLMs agree equally with each other
+    alike = np.where(np.eye(3, dtype=bool), NAN, 0.5)[None]
+    assert core.discovered_expertise(alike) == pytest.approx([0, 0, 0])
+    alone = np.full((2, 3, 3), NAN)
+    alone[0, 0, 1] = alone[0, 1, 0] = 0.5
+    np.testing.assert_allclose(core.discovered_expertise(alone), [0, 0, NAN])  # nobody to agree with
+    assert core.discovered_expertise(np.empty((0, 0, 0))).shape == (0,)

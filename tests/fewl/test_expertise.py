@@ -12,6 +12,7 @@ from fewl.expertise import (
     prompted_expertise,
     reference_answers,
     report,
+    whole_answer,
     yes_or_no,
 )
 from fewl.records import read_record
@@ -129,3 +130,16 @@ def test_reference_answers_are_greedy_or_drawn():
     assert drawn == [["answer 3", "answer 4", "answer 5"]]
     assert [sampling.seed for _, sampling in engine.asked[2:]] == [7, 8, 9]
     assert reference_answers(Scripted(lambda text, call: None), ["a"]) == [[]]
+
+
+@pytest.mark.parametrize(("reply", "whole", "cut"), [
+    (" It is so. ", "It is so.", "It is so."),
+    ("It is so. And then", "It is so. And then", "It is so."),
+    ("It is because", "It is because", ""),
+    ("<think>It is not.\nOr?</think>\nIt is.", "It is.", "It is."),
+    ("not so?</think>It is.", "It is.", "It is."),
+    ("<think>It is not. Or", "", ""),
+    ("是的。因为它", "是的。因为它", "是的。"),
+])  # fmt: skip
+def test_replies_lose_thinking_and_cut_sentences(reply, whole, cut):
+    assert [whole_answer(Sample(reply, reason)) for reason in ("stop", "length")] == [whole, cut]

@@ -136,7 +136,7 @@ def test_score_with_pairs_and_neighbour_by_hand():
         one(question="d", reference_answers={"one": "a", "two": "b"}, iw=["b"], co=["a"]),
         one(question="e", reference_answers={"one": "ab", "two": "c"}),
     ]
-    scored, _ = score(records, expertise="similarity")
+    scored, _ = score(records, expertise="similarity", aggregation="paper")
     assert scored[0]["lambda"]["one"] == pytest.approx(0.880797, abs=1e-6)
     found = [scored[0]["answers"][0][name] for name in ("score", "truthfulness", "laziness")]
     assert found == pytest.approx([-0.031104, math.sqrt(0.5), 0.5], abs=2e-6)
@@ -202,6 +202,11 @@ def test_lambda_of_prompted_expertise_and_of_samples():
     sampled, _ = score([one(reference_answers={"m": ["ab", "b", "c"], "n": "b"})])  # three of four equal weights
     for scored in (prompted, sampled):
         assert scored[0]["lambda"] == {"m": pytest.approx(0.75), "n": pytest.approx(0.25)}
+    how["options"] = FewlOptions(expertise="prompted", penalty=False, contrast=True)
+    contrast, _ = score_records(records, prompted=[{"m": math.log(3), "n": 0.0}], **how)
+    # (0.75 − 0.5) ½ tanh s("ab", "ab") + (0.25 − 0.5) ½ tanh s("ab", "b")
+    want = 0.125 * (math.tanh(1) - math.tanh(math.sqrt(0.5)))
+    assert contrast[0]["answers"][0]["score"] == pytest.approx(want, abs=1e-6)
     with pytest.raises(ValueError, match="one mapping of LLM name to r per record"):
         score_records(records, **how)
 
@@ -238,6 +243,20 @@ def test_weak_llms_count_against_an_answer():
         score(rows, weak=("x",))
 
 
+def test_llms_that_agree_are_discovered():
+    """Two of three say the same; the third repeats itself, also over its samples, and misses one question."""
+    asked = [("a", "ab", "cd"), ("b", "bc", "de"), ("c", "cd", "ef")]
+    rows = [one(question=q, reference_answers={"m": own, "n": own, "o": [other] * 2}) for q, own, other in asked]
+    del rows[1]["reference_answers"]["o"]
+    scored, report = score(rows, expertise="discovered")
+    assert report.mean_lambda["m"] == pytest.approx(report.mean_lambda["n"])
+    assert scored[0]["lambda"]["m"] > 0.49 > 0.02 > scored[0]["lambda"]["o"]
+    assert scored[1]["lambda"] == {"m": pytest.approx(0.5), "n": pytest.approx(0.5)}
+    for row in rows:
+        del row["reference_answers"]["n"]
+    assert score(rows, expertise="discovered")[0][0]["lambda"]["m"] == pytest.approx(1 / 3)  # one of three equal texts
+
+
 def test_random_neighbours_are_seeded():
     records = random_records(3, questions=60)
     first = score(records, neighbour_choice="random", neighbours=3, seed=1)[0]
@@ -250,3 +269,7 @@ def test_wrong_options_are_named():
         FewlOptions(aggregation="eq4")
     with pytest.raises(ValueError, match="expected an encoder"):
         score_records([one()], similarity=cosine(encode))
+    with pytest.raises(ValueError, match="expertise similarity: no record has iw and co"):
+        score([one(), one(iw=["a"]), one(co=["b"])], expertise="similarity")
+    with pytest.raises(ValueError, match="expertise ideal: expected answers labelled true and false"):
+        score([one(answers=[{"text": "a", "label": True}])], expertise="ideal")

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from fewl.similarity import char_tfidf, compare, cosine, each_once, from_function, new_words, rouge_l
+from fewl.similarity import by_question, char_tfidf, compare, cosine, each_once, from_function, new_words, rouge_l
 
 
 def test_rouge_l_of_numbered_texts_by_hand():
@@ -31,6 +31,12 @@ def test_cosine_encodes_each_text_once():
     found = [remembered(texts) for texts in (["a", "b", "a"], ["ac", "b"])]
     assert seen == ["a", "b", "ac"]  # over several calls, too
     np.testing.assert_allclose(np.concatenate(found), encode(["a", "b", "a", "ac", "b"]))
+
+
+def test_the_question_chooses_the_similarity():
+    sides = [from_function(lambda c, r, q, value=value: [value] * len(c)) for value in (1.0, 2.0)]
+    chosen = by_question(lambda text: text == "x", *sides)
+    assert compare(chosen, ["a", "x", "a"], ["b", "b", "x"], ["x", "q", "x"]).tolist() == [1, 2, 1]
 
 
 def test_function_is_asked_once_per_triple():

@@ -1,6 +1,7 @@
 """Similarities and encoders by name: where FEWL meets the annotators."""
 
 import numpy as np
+import pytest
 
 from annotators.records import LABELS, SentenceAnnotation
 from fewl.similarity import compare
@@ -25,7 +26,19 @@ def test_annotator_similarity_weighs_factual_sentences():
     np.testing.assert_allclose(values, [0.8, 0.9 / 1.1, 0.8 / 1.5, np.nan, 0.0])
 
 
-def test_chinese_goes_to_an_encoder_that_reads():
-    name, encode = models.load_encoder("auto", ["你是哪国人？"])
+def test_chinese_goes_to_an_encoder_that_reads(tmp_path):
+    zh, en = "你是哪国人？", "Where are you from?"
+    name, encode = models.load_encoder("auto", [zh])
     assert "cannot read Chinese" in name
-    assert encode(["你是哪国人？"]).shape == (1, 4096)
+    assert encode([zh]).shape == (1, 4096)
+    name, both = models.load_encoder("auto", [en, zh], tmp_path / "cache")  # one Chinese question among others
+    assert name.startswith("all-MiniLM")
+    english = models.load_encoder("auto", [en], tmp_path / "cache")[1]
+    np.testing.assert_allclose(both([en, zh]) @ both([en, zh]).T, np.eye(2), atol=1e-5)
+    values = [  # "1949" is compared as its question is
+        compare(models.load_similarity("cosine", one)[1], ["1949"], ["in 1949"], [question])[0]
+        for one, question in ((both, en), (english, en), (both, zh), (encode, zh))
+    ]
+    assert values[0] == pytest.approx(values[1])
+    assert values[2] == pytest.approx(values[3], abs=0.1)  # the document frequencies are of other texts
+    assert abs(values[0] - values[2]) > 0.1

@@ -48,8 +48,10 @@ def test_rows_by_score_and_pairs_by_hand():
         drawn_by_score([1.0], 0, 0)
     answers = [{"text": "yes", "label": True}, {"text": "no", "label": 0}, {"text": "perhaps"}]
     records = [{"id": "1", "question": "Q", "answers": answers}, {"id": "2", "question": "R", "answers": []}]
-    pair = {"id": "1", "question": "Q", "baseline": "a", "method": "b", "correct": ["yes"], "incorrect": ["no"]}
-    assert pairs(records, ["a", ""], ["b", "c"]) == [pair]
+    assert pairs(records, ["a", ""], ["b", "c"]) == [
+        {"id": "1", "question": "Q", "baseline": "a", "method": "b", "correct": ["yes"], "incorrect": ["no"]},
+        {"id": "2", "question": "R", "baseline": "", "method": "c"},  # silence loses; it does not vanish
+    ]
 
 
 def records():
@@ -134,11 +136,16 @@ def test_drawn_questions_are_counted_once(tmp_path, base):
 @pytest.mark.parametrize(("more", "message"), [
     ({"pick": "labels", "weight_temperature": 1.0}, "labels have no score"),
     ({"model": "./nowhere"}, "./nowhere: no such file"),
+    ({"model": "PICKLED"}, "pytorch_model.bin only.*: expected safetensors"),
+    ({"scoring": {"expertise": "similarity"}}, "scoring: expertise similarity: no record has iw and co"),
     ({"baseline": "four"}, "expected one of the reference LLMs one, three, two, got 'four'"),
     ({"test_share": 1e-9}, "leave 30 to train on and 0 held out"),
     ({"training": {"epochs": 0}}, "training.epochs: .*greater than 0"),
 ])  # fmt: skip
 def test_wrong_recipes_are_refused_first(tmp_path, base, capsys, more, message):
+    (pickled := tmp_path / "pickled").mkdir()
+    (pickled / "pytorch_model.bin").write_bytes(b"")
+    more = {name: str(pickled) if value == "PICKLED" else value for name, value in more.items()}
     path = recipe(tmp_path, base, **more)
     assert main(["run", str(path), "--output", str(tmp_path / "run")]) == 2
     assert re.search(message, capsys.readouterr().err)

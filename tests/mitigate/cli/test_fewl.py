@@ -29,7 +29,7 @@ def letters(texts):
 @pytest.fixture(autouse=True)
 def light_encoder(monkeypatch):
     """No model is loaded in this process; the real one has its own tests and is used by the killed run below."""
-    monkeypatch.setattr("mitigate.models.load_encoder", lambda name, texts: ("letters", letters))
+    monkeypatch.setattr("mitigate.models.load_encoder", lambda name, texts, cache=None: ("letters", letters))
 
 
 def questions(n=4, **more):
@@ -56,7 +56,7 @@ def test_score_rank_pick(tmp_path, capsys):
     assert summary["report"]["scored"] == 8
     assert summary["fewl_options"]["expertise"] == "uniform"  # nothing to weigh by
     made = json.loads((tmp_path / "s.jsonl.run.json").read_text())
-    assert made["options"]["aggregation"] == "paper"
+    assert made["options"]["aggregation"] == "eq6"
     assert not {"program", "annotators", "run"} & made["options"].keys()
     assert len(made["input_sha256"]) == 64
 
@@ -87,16 +87,16 @@ def test_prompted_expertise_asks_the_reference_llm(tmp_path, monkeypatch):
             self.name, self.identity = name, {}
 
         def chat(self, chats, sampling=None, *, on_result=None):
-            own = "right" if self.name == "one" else "wrong"
+            own = "right" if self.name == "openai:one" else "wrong"
             said = ["Yes" if f"Another answer: {own}" in chat[-1]["content"] else "No" for chat in chats]
             return [ChatResult((Sample(text, "stop"),)) for text in said]
 
         def close(self):
             pass
 
-    monkeypatch.setattr("mitigate.models.open_engine", lambda spec, option, cache: Agreeable(spec))
+    monkeypatch.setattr("mitigate.models.open_engine", lambda spec, option, cache, **_: Agreeable(spec))
     source, scored = write(tmp_path / "q.jsonl", questions(2, iw=["wrong"], co=["right"])), tmp_path / "s.jsonl"
-    options = ["--expertise", "prompted", "--reference-llm", "one", "--reference-llm", "two"]
+    options = ["--expertise", "prompted", "--reference-llm", "one=openai:one", "--reference-llm", "two=openai:two"]
     assert fewl("score", "--input", source, "--output", scored, *options) == 0
     # r = 1 − 0 and 0 − 1: λ = e/(e + 1/e)
     assert read(scored)[0]["lambda"]["one"] == pytest.approx(0.880797, abs=1e-6)
@@ -125,6 +125,8 @@ def test_bad_lines_are_named_and_kept(tmp_path, capsys):
     (["--expertise", "prompted"], "give each as --reference-llm"),
     (["--reference-samples", "5"], "only with --reference-llm"),
     (["--reference-llm", "gpt"], "expected KIND:MODEL"),
+    (["--reference-llm", "a=openai:b@http://h/v1", "--reference-llm", "a=openai:c@http://h/v1"], "got 'a' twice"),
+    (["--weak-llm", "z"], "--weak: expected one of one, two, got 'z'"),
     ([], "no record has reference_answers; add some, or give --reference-llm"),
 ])  # fmt: skip
 def test_wrong_options_are_one_line(tmp_path, capsys, options, message):
@@ -158,6 +160,38 @@ def test_failed_requests_are_asked_again(tmp_path, capsys, monkeypatch):
         assert fewl(*argv, "--overwrite") == 0
         assert len(server.requests) == before + 2
     assert all(row["reference_answers"] for row in read(scored))
+
+
+def test_named_llms_answer_and_are_no_reference_for_themselves(tmp_path, capsys, monkeypatch):
+    """Two servers' models, asked side by side, are references and candidates; replies are thought over or cut off."""
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    monkeypatch.setattr("mitigate.models.EVERY", 0.0)
+    source, scored = write(tmp_path / "q.jsonl", [{**row, "answers": []} for row in bare(2)]), tmp_path / "s.jsonl"
+    together = threading.Barrier(2)
+
+    def script(body):
+        try:  # nobody is answered before the other LLM is asked
+            together.wait(60)
+        except threading.BrokenBarrierError:
+            return error(400, "alone")
+        return completion("<think>abc</think>abc." if body["model"] == "slow" else "abc. hij", finish="length")
+
+    with serving(script) as server:
+        llms = [f"{name}=openai:{name}@{server.url}" for name in ("slow", "cut")]
+        argv = ["score", "--input", source, "--output", scored, "--expertise", "uniform", "--concurrency", "1"]
+        options = [part for role in ("--reference-llm", "--answer-llm") for llm in llms for part in (role, llm)]
+        assert fewl(*argv, *options, "--references", "single:z") == 2  # found before anything is asked
+        assert "NAME one of slow, cut, got 'single:z'" in capsys.readouterr().err
+        assert not server.requests
+        assert fewl(*argv, *options, "--no-penalty", "--max-tokens", "9", "--json") == 0
+    said = capsys.readouterr()
+    assert "slow: 2 of 2 replies" in said.err
+    assert {body["max_tokens"] for body in server.requests} == {9}
+    assert len(server.requests) == 4  # an answer to score is the reference answer, from the cache
+    for row in read(scored):
+        assert row["reference_answers"] == {"slow": ["abc."], "cut": ["abc."]}
+        assert [(a["model"], a["text"]) for a in row["answers"]] == [("slow", "abc."), ("cut", "abc.")]
+    assert json.loads(said.out)["report"]["own_references_left_out"] == 4
 
 
 def test_a_killed_run_asks_nothing_twice(tmp_path, capsys):

@@ -9,7 +9,17 @@ import numpy as np
 import pytest
 
 from mitigate.cli.main import main
-from mitigate.inference.judge import by_annotator, by_similarity, chats, combine, estimate, prompt, read_verdict, tally
+from mitigate.inference.judge import (
+    by_annotator,
+    by_similarity,
+    chats,
+    combine,
+    estimate,
+    prompt,
+    read_verdict,
+    tally,
+    with_silence,
+)
 from tests.helpers.engines_server import completion, error, serving
 from tests.helpers.jsonl import read_rows, write_rows
 from tests.helpers.rule_annotator import LOST, REFERENCE, RIGHT, WRONG, RuleAnnotator
@@ -76,6 +86,15 @@ def test_the_annotator_judges_by_rates():
     assert [outcome for outcome, _ in found] == ["method", "baseline", "tie", "unsure"]
     assert found[1][1] == {"rates": {"baseline": 0.0, "method": 0.5}}
     assert found[3][1] == {"rates": {"baseline": None, "method": 0.0}}
+
+
+def test_silence_loses_without_being_asked():
+    texts = [("", RIGHT), (RIGHT, " "), ("", ""), (LOST, RIGHT)]
+    pairs = [{"question": "q", "baseline": b, "method": m, "reference": REFERENCE} for b, m in texts]
+    found = with_silence(pairs, lambda some: by_annotator(some, RuleAnnotator()))
+    assert [outcome for outcome, _ in found] == ["method", "baseline", "tie", "method"]
+    assert (found[2][1], "rates" in found[3][1]) == ({"silent": True}, True)
+    assert estimate(pairs)["requests"] == 2
 
 
 def test_similarity_judges_by_the_nearest_answers():

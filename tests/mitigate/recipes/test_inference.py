@@ -17,6 +17,7 @@ from tests.helpers.jsonl import write_rows
 from tests.helpers.rule_annotator import LOST, REFERENCE, RIGHT, WRONG, RuleAnnotator
 
 OTHER = "Anna drew it in 1899."
+FEWL: dict[str, Any] = {"select": "fewl", "reference_llms": {"llm": "openai:llm@http://127.0.0.1:9/v1"}}
 
 
 @pytest.fixture(autouse=True)
@@ -121,6 +122,24 @@ def test_failed_requests_are_kept_and_asked_again(tmp_path, capsys, who, failed)
     assert (done["failed"], done) == (0, json.loads((tmp_path / "whole/done.json").read_text()))
 
 
+def test_questions_alone_are_enough_for_fewl(tmp_path):
+    """No reference, and the engine that answers is a reference LLM too: its own answers are not compared with it."""
+    out, data = tmp_path / "run", write_rows(tmp_path / "q.jsonl", [{"question": "q0?"}, {"question": "q1?"}])
+
+    def reply(body: dict[str, Any]) -> Reply:
+        return completion(*(["red", "blue"] if body.get("n") == 2 else ["red" if body["model"] == "m" else "blue"]))
+
+    with serving(reply) as server:
+        llms = {name: f"openai:{name}@{server.url}" for name in ("m", "other")}
+        more = {"select": "fewl", "reference_llms": llms, "reference_in_prompt": False, "correct": False}
+        more["scoring"] = {"similarity": "rouge-l", "penalty": False, "embedding": "tfidf"}
+        for asked in (6, 6):  # the second time it goes on
+            assert main(["run", str(recipe(tmp_path, server.url, **more, data=str(data))), "--output", str(out)]) == 0
+            (out / "done.json").unlink()
+            assert len(server.requests) == asked
+    assert [row["answer"] for row in read(out / "results.jsonl")] == ["blue", "blue"]
+
+
 def test_dying_engine_loses_no_reply(tmp_path, capsys):
     """The key expires within the first chunk: that is done again, and what was said is not asked again."""
     out, path = tmp_path / "run", Path()
@@ -182,6 +201,8 @@ def test_bad_lines_stop_no_other(tmp_path):
 
 @pytest.mark.parametrize(("more", "message"), [
     ({"select": "fewl"}, "reference_llms: expected the engines"),
+    (FEWL | {"scoring": {"expertise": "similarity"}}, "scoring.expertise: nothing makes IW/CO pairs here"),
+    (FEWL | {"scoring": {"weak": ["x"]}}, "scoring: weak: expected one of llm, got 'x'"),
     ({"reference_llms": {"a": "openai:m"}}, "reference_llms: expected the engines"),
     ({"correct": False, "delete": True}, "for correct: true only"),
     ({"temperature": 0}, "temperature: expected more than 0"),
