@@ -5,8 +5,7 @@
 
 Demonstrations are the answers that FEWL and the single-reference baseline pick where the two differ; the control is the
 same with another question's references. Labels judge choices only. Selection is measured by benchmarks/fewl.py,
-fine-tuning on picks by benchmarks/label_free_sft.py. A run of recipes/inference/example.yaml has SmolLM2's first, chosen
-and given answers.
+fine-tuning on picks by benchmarks/label_free_sft.py. A run of recipes/inference/example.yaml has SmolLM2's answers.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -40,6 +40,7 @@ CUES = {EVIDENCE: "Evidence:", QUESTION: "\nQuestion:", SENTENCE: "\nStatement:"
 VERDICT = "\nVerdict:"
 """What a language model reads before each part and at the end; an encoder has separator tokens."""
 _HAN = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
+Precision = Literal["auto", "float32", "bfloat16"]
 Text = tuple[str, str, Sequence[str]]
 """(question or "", sentence, passages of evidence in document order), all clean."""
 
@@ -200,7 +201,7 @@ class Verifier:
 
     def __init__(
         self, base: str = MINILM, weights: dict[str, torch.Tensor] | None = None, *, layers: int | None = None,
-        lora: int | None = None, device: str | None = None, dtype: str = "auto",
+        lora: int | None = None, device: str | None = None, dtype: Precision = "auto",
     ) -> None:  # fmt: skip
         from transformers import (
             MODEL_FOR_CAUSAL_LM_MAPPING,
@@ -254,7 +255,8 @@ class Verifier:
         self.network.eval().to(self.device)
         self.limit = min(int(getattr(config, "max_position_embeddings", MAX_TOKENS)), MAX_TOKENS)
         t = self.tokenizer
-        self._start, self._between = ([t.cls_token_id], [t.sep_token_id]) if not causal else ([], self._ids("\n"))
+        self._start: list[int] = [] if causal else [t.cls_token_id]
+        self._between: list[int] = self._ids("\n") if causal else [t.sep_token_id]
         self._cues = {part: self._ids(cue) if causal else [] for part, cue in CUES.items()}
         self._end = self._ids(VERDICT) if causal else self._between
         self._order = (EVIDENCE, QUESTION, SENTENCE) if causal else (QUESTION, SENTENCE, EVIDENCE)
@@ -339,7 +341,8 @@ class Verifier:
         ids, kinds = np.full(shape, self.tokenizer.pad_token_id or 0), np.zeros(shape, np.int64)
         position, owner = np.zeros(shape, np.int64), np.full(shape, -2)  # of the pack's inputs; −1 shared, −2 padding
         sentence = np.zeros((sum(map(len, packs)), shape[1]), bool)
-        rows, last = [], []
+        rows: list[int] = []
+        last: list[int] = []
         for b, pack in enumerate(packs):
             at = 0
             for n, read in enumerate(pack):

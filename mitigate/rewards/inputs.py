@@ -137,7 +137,8 @@ class Reader:
             own = question_of(prompts[i]) if prompts is not None else ""
             question = (questions[i] if isinstance(questions[i], str) else "") or own
             reference, spans = reference_text(references[i]), tuple(sentence_spans(text, self.thinking, self.response))
-            told = points[i] if isinstance(points[i], list | tuple) else ()
+            given = points[i]
+            told = given if isinstance(given, list | tuple) else ()
             answer = Answer(
                 text=text,
                 spans=spans,
