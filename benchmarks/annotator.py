@@ -39,7 +39,7 @@ from mitigate.cli.calibrate import FIGURES
 
 WHOLE = ("cliff", "lfqa_verification", "expertqa")
 """Sources with whole answers of models."""
-PARTS = (("other documents of the source trained on", True), ("source never seen", False))
+PARTS = (("sources trained on", True), ("sources never seen", False))
 CURVE = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5)
 """Shares of true sentences flagged at which the curve is told."""
 Judged = tuple[Floats, list["str | None"]]
@@ -143,7 +143,6 @@ def trained_and_unseen(
             for key, name in (
                 ("auc", "AUC"),
                 ("balanced_accuracy", "balanced accuracy"),
-                ("accuracy", "accuracy, four labels"),
             )
         ]
         known = [i for i in at if not np.isnan(truth[i]) and not np.isnan(support[i])]

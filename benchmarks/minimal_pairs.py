@@ -252,6 +252,8 @@ def language_rows(annotator: Annotator) -> list[Row]:
     for language in sorted({r["lang"] for r in asked}):
         at = [i for i, r in enumerate(asked) if r["lang"] == language]
         gold, groups = [asked[i]["label"] for i in at], [asked[i]["group"] for i in at]
+        if np.isnan(support[at]).all():  # the annotator does not read it
+            continue
         shown += [auc_row(f"language {language}: AUC", gold, support[at], groups),
                   auc_row(f"language {language}: AUC of word overlap", gold, lexical[at], groups)]  # fmt: skip
     return shown

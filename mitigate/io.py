@@ -341,7 +341,7 @@ def set_aside(bad: Sequence[tuple[Path, Line]], output: Path | None) -> None:
 
 def rejected_path(output: Path) -> Path:
     """Where the bad lines of an output's input go."""
-    return output.with_name(output.name + ".rejected.jsonl")
+    return output.parent / (output.name + ".rejected.jsonl")  # "." has no name
 
 
 def make_parent(path: Path) -> None:

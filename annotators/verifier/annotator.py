@@ -40,7 +40,7 @@ MAX_WORDS = 150
 """Sentences of more words are not judged ("too_long"): the windows they need were never seen in training."""
 CHUNK = 4096  # sentences that are judged at once; it bounds what is held in memory
 MARKED = 0.5  # P(unsupported) from which a token of a hallucinated sentence is marked
-MAX_FRAGMENTS, FIRST_GAIN, NEXT_GAIN = 3, 0.34, 0.12
+MAX_FRAGMENTS, FIRST_GAIN, NEXT_GAIN = 3, 0.25, 0.12
 """Passages shown as evidence, and which share of the sentence's words the first and each further one has to match."""
 NO_FACT_SCORES: dict[Label, float] = {label: float(label == "no_fact") for label in LABELS}
 UNVERIFIABLE = LABELS.index("unverifiable")

@@ -42,17 +42,18 @@ class Judged:
     repeat: bool = False  # it says again what an earlier sentence said
     copied: bool = False  # its words stand in the reference in this order
     value: float = 1.0  # in [0, 1]: how much of a full sentence's specifics it states, new in the answer
+    support: float | None = None  # P(supported) of a sentence without a label, of which the annotator is unsure
 
     @property
     def credited(self) -> bool:
         """Whether it may raise the reward: supported, relevant, new, specific and in the answer's own words."""
         own = self.relevant and not self.repeat and not self.copied
-        return self.label == "supported" and own and self.value > 0
+        return (self.label == "supported" or bool(self.support)) and own and self.value > 0
 
     @property
     def credit(self) -> float:
-        """Its value where it is credited, else 0."""
-        return self.value if self.credited else 0.0
+        """Its value where it is credited, times P(supported) where that is unsure; else 0."""
+        return self.value * (1.0 if self.support is None else self.support) if self.credited else 0.0
 
 
 def check_label_rewards(rewards: Mapping[str, float | None]) -> dict[Label, float | None]:
@@ -107,8 +108,12 @@ def sentence_reward(sentence: Judged, rewards: Mapping[Label, float | None]) -> 
 
     A supported sentence has its reward times its value, so that a vague one earns less. One that is not credited (a
     repeat, a copy, off the question, without a specific) gets None, as a sentence without a fact does by default: no
-    reason to write it, and none against it beyond the other aspects.
+    reason to write it, and none against it beyond the other aspects. One of which the annotator is unsure has what is to
+    be expected: P(supported) of the one reward, and the rest of an unverifiable one's.
     """
+    if sentence.support is not None:
+        wrong = (1 - sentence.support) * (rewards["unverifiable"] or 0.0)
+        return sentence.credit * worth(rewards)[1] + wrong
     if sentence.label is None or (sentence.label == "supported" and not sentence.credited):
         return None
     reward = rewards[sentence.label]
@@ -124,7 +129,8 @@ def factuality(sentences: Sequence[Judged], rewards: Mapping[Label, float | None
     of one full sentence (m) counts as the floor, the lowest label reward: between saying nothing and one specific true
     sentence it rises evenly, so that vagueness pays as little as it says. The other sentences that have a reward
     (repeats of hallucinations, sentences without a fact) are then counted in as long as they lower F, lowest first:
-    they can never lift a bad answer.
+    they can never lift a bad answer. An unsure sentence is in part a credited and in part an unverifiable one, by its
+    P(supported).
 
     Returns:
         F, higher is better. None where no sentence could be judged. The floor where nothing was said or nothing that
@@ -132,13 +138,16 @@ def factuality(sentences: Sequence[Judged], rewards: Mapping[Label, float | None
 
     Source: ours; the mean over sentences is the non-hallucination rate of ANAH (Ji et al. 2024) stretched to [-1, 1].
     """
-    if sentences and all(s.label is None for s in sentences):
+    if sentences and all(s.label is None and s.support is None for s in sentences):
         return None
     floor, top = worth(rewards)
     said = sum(s.credit for s in sentences)
     total = said * top
     rest: list[float] = []
     for s in sentences:
+        if s.support is not None and not s.repeat:  # the part of it that is to be feared
+            wrong = rewards["unverifiable"]
+            total, said = (total, said) if wrong is None else (total + (1 - s.support) * wrong, said + 1 - s.support)
         value = None if s.label in (None, "supported") else sentence_reward(s, rewards)
         if value is None:
             continue

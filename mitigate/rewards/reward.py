@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from annotators.base import Annotator
-from annotators.records import LABELS, Label, Status, hallucination_rate
+from annotators.records import LABELS, Label, SentenceAnnotation, Status, hallucination_rate
 from annotators.text.language import declared_or_found
 from mitigate.rewards.aspects import (
     DEFAULT_WEIGHTS,
@@ -89,6 +89,16 @@ class _Memo(OrderedDict[Key, Value]):
         return found, hits
 
 
+Verdict = Label | float | None
+"""A label; or P(supported) of a sentence of which the annotator is unsure; or None where it was not judged."""
+
+
+def _verdict(sentence: SentenceAnnotation) -> Verdict:
+    if sentence.status != "unsure" or sentence.scores is None:
+        return sentence.label
+    return sentence.scores["supported"] / max(1 - sentence.scores["no_fact"], 1e-9)
+
+
 class Verdicts:
     """Judges sentences in one batch, each distinct one once; keeps ``size`` verdicts, but no failed ones.
 
@@ -98,14 +108,14 @@ class Verdicts:
 
     def __init__(self, annotator: Annotator, size: int) -> None:
         self.annotator = annotator
-        self._kept: _Memo[bytes, tuple[Label | None, Status]] = _Memo(size)
+        self._kept: _Memo[bytes, tuple[Verdict, Status]] = _Memo(size)
 
-    def __call__(self, rows: Sequence[Mapping[str, Any]]) -> tuple[list[Label | None], int]:
-        """The labels of rows, in order, by one call of the annotator, and how many were known before."""
+    def __call__(self, rows: Sequence[Mapping[str, Any]]) -> tuple[list[Verdict], int]:
+        """The verdicts on rows, in order, by one call of the annotator, and how many were known before."""
         keys = [self._key(row) for row in rows]
         by_key = dict(zip(keys, rows, strict=True))
 
-        def judge(new: list[bytes]) -> list[tuple[Label | None, Status]]:
+        def judge(new: list[bytes]) -> list[tuple[Verdict, Status]]:
             fields = [
                 {f: by_key[key][f] for f in self.annotator.reads if by_key[key].get(f) is not None} for key in new
             ]
@@ -114,7 +124,7 @@ class Verdicts:
                 raise ValueError(
                     f"annotator {self.annotator.name!r}: expected {len(new)} judgements, got {len(judged)}"
                 )
-            return [(sentence.label, sentence.status) for sentence in judged]
+            return [(_verdict(sentence), sentence.status) for sentence in judged]
 
         found, hits = self._kept.values_of(keys, judge)
         for key, (_, status) in found.items():
@@ -136,7 +146,7 @@ class Verdicts:
 
 
 def judged_sentences(
-    answer: Answer, labels: Sequence[Label | None], copy_share: float | None = COPY_SHARE
+    answer: Answer, labels: Sequence[Verdict], copy_share: float | None = COPY_SHARE
 ) -> tuple[list[Judged], float]:
     """The sentences with all that was found out, and how complete they are, in [0, 1].
 
@@ -147,7 +157,7 @@ def judged_sentences(
 
     Args:
         answer: The answer.
-        labels: The labels of its sentences, but for a last one that was cut off.
+        labels: The verdicts on its sentences, but for a last one that was cut off.
         copy_share: Density from which a sentence is a copy, and up to which its value fades; None: never.
     """
     reference = reference_of(answer.reference)
@@ -172,18 +182,20 @@ def judged_sentences(
         own = specifics(sentence)
         new = {u: w for u, w in own.items() if u not in stated and u not in said}
         weight = sum(w if u in counted else w / 2 for u, w in new.items() if u in counted | reference.all)
-        density = reference.density(sentence) if label == "supported" else 0.0
+        support = label if isinstance(label, float) else None
+        density = 0.0 if support is None and label != "supported" else reference.density(sentence)
         original = min(1.0, max(0.0, (copy_share - density) / FADE))
         one = Judged(
-            label,
+            None if isinstance(label, float) else label,
             len(words(sentence)),
             relevant=not bearing.isdisjoint(own),
             repeat=again[i] or content_words(sentence) <= known,
             copied=not original,
             value=original * (min(1.0, weight / full) if full else 1.0),
+            support=support,
         )
         if one.credited:
-            stated |= dict.fromkeys(new, original)
+            stated |= dict.fromkeys(new, original if support is None else original * support)
         out.append(one)
     return out, completeness(stated, points)
 
@@ -380,7 +392,10 @@ class SentenceReward:
         if self.abstention is not None:  # that the document does not say something is no claim about what it says
             for answer, own in zip(answers, labels, strict=True):
                 said = zip(answer.sentences, own, strict=False)
-                own[:] = ["no_fact" if label and cannot_tell(answer, sentence) else label for sentence, label in said]
+                own[:] = [
+                    "no_fact" if label is not None and cannot_tell(answer, sentence) else label
+                    for sentence, label in said
+                ]
         scored = [
             self._value(answer, *judged_sentences(answer, own, self.copy_share))
             for answer, own in zip(answers, labels, strict=True)
@@ -398,7 +413,8 @@ class SentenceReward:
             "factuality": [sentence_reward(s, self.label_rewards) for s in sentences],
             "relevance": [relevance_reward(s) for s in sentences],
         }
-        abstained = self.abstention is not None and all(s.label in (None, "no_fact") for s in sentences)
+        sure = [s for s in sentences if s.label != "no_fact"]
+        abstained = self.abstention is not None and all(s.label is None and s.support is None for s in sure)
         silent = [abstained and cannot_tell(answer, sentence) for sentence in answer.sentences]
         if self.abstention is not None and any(silent):
             worth_it = self.abstention.answerable if answer.answerable else self.abstention.unanswerable

@@ -215,6 +215,6 @@ def test_shipped_verdicts_and_evidence(embedded: Any) -> None:
 
 def test_shipped_weights_are_small_and_measured(embedded: Any) -> None:
     page = Path(__file__).parents[3] / "docs" / "results" / "annotator.md"
-    assert f"annotator fingerprint {embedded.fingerprint}" in page.read_text(encoding="utf-8")
+    assert f"fingerprint {embedded.fingerprint}" in page.read_text(encoding="utf-8")
     assert sum(p.stat().st_size for p in EMBEDDED.iterdir()) < 25_000_000
     assert {p.suffix for p in EMBEDDED.iterdir()} == {".json", ".md", ".safetensors"}

@@ -45,7 +45,12 @@ def test_factuality_by_hand():
     assert factuality([VAGUE, VAGUE], REWARDS) == 0.0  # (2 · 0.25 − 0.5) / 1
     assert factuality([VAGUE, WRONG], REWARDS) == pytest.approx(-0.6)  # (0.25 − 1) / 1.25, nothing lacks
     assert factuality([GOOD, VAGUE], REWARDS) == 1.0
+    unsure = Judged(None, 10, support=0.75)  # three quarters of a supported sentence, one of an unverifiable one
+    assert factuality([unsure], REWARDS) == sentence_reward(unsure, REWARDS) == 0.5
+    assert factuality([unsure, WRONG], REWARDS) == pytest.approx(-0.25)  # (0.75 − 0.25 − 1) / 2
+    assert factuality([replace(unsure, copied=True)], REWARDS) == -1.0  # (−0.25 − 0.75) / 1: the rest lacks
     soft = check_label_rewards({"unverifiable": -0.5, "no_fact": -0.2})
+    assert sentence_reward(replace(unsure, value=0.5), soft) == 0.25  # 0.75 · 0.5 − 0.25 · 0.5
     assert factuality([GOOD, OPEN], soft) == 0.25  # (1 − 0.5) / 2
     assert factuality([GOOD, OPEN, EMPTY], soft) == pytest.approx(0.1)  # (1 − 0.5 − 0.2) / 3
     assert factuality([WRONG, EMPTY], soft) == -1.0  # −0.2 would lift it, so it is left out
