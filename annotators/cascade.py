@@ -52,6 +52,12 @@ class CascadeAnnotator(Annotator):
         self.second.close()
 
 
+def engine_in(name: str) -> str | None:
+    """The engine of ``generative:ENGINE``, also where that is the second of a cascade; None of other annotators."""
+    own = name.partition("+")[2] if name.startswith("cascade:") else name
+    return own.strip().removeprefix("generative:") if own.strip().startswith("generative:") else None
+
+
 def parts_of(name: str) -> tuple[str, str]:
     """The two names in ``cascade:FIRST+SECOND``; ValueError where there are not two."""
     first, plus, second = name.removeprefix("cascade:").partition("+")

@@ -140,10 +140,7 @@ def trained_and_unseen(
         ]
         out += [
             row(f"{called}: {name}", len(at), means[key]["value"], means[key]["interval"])
-            for key, name in (
-                ("auc", "AUC"),
-                ("balanced_accuracy", "balanced accuracy"),
-            )
+            for key, name in (("auc", "AUC"), ("balanced_accuracy", "balanced accuracy"))
         ]
         known = [i for i in at if not np.isnan(truth[i]) and not np.isnan(support[i])]
         out.append(row(f"{called}: calibration error (ECE)", len(known), ece(support[known], truth[known])))

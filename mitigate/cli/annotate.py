@@ -22,6 +22,7 @@ from time import perf_counter
 from typing import Any
 
 from annotators.base import Annotator
+from annotators.cascade import engine_in
 from mitigate import scale
 from mitigate.cli.options import (
     Subparsers,
@@ -160,7 +161,7 @@ def run_file(args: argparse.Namespace, settings: Mapping[str, Any]) -> int:
 
     with continued(args, check_annotation_input, ADDED) as (job, fingerprints):
         # Replies survive whatever stops this run; the machines of a cluster cannot share an SQLite file.
-        if job.valid and args.annotator.startswith("generative:") and (pool is None or pool.address is None):
+        if job.valid and engine_in(args.annotator) is not None and (pool is None or pool.address is None):
             settings = {"cache": cache_of(args), **settings}
         if job.valid and pool is not None:
             parts = scale.folder_of(job.output)

@@ -22,6 +22,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from annotators.cascade import engine_in
 from annotators.records import failed_share
 from mitigate.cli.options import (
     GENERATIVE,
@@ -113,7 +114,7 @@ def run(args: argparse.Namespace) -> int:
             prompt = prompt_options(name, args.disturbed_prompts, args.protocol or "tagged") | asking
         except ValueError as error:
             raise UsageError(f"--annotator {name}: {error}") from error
-        annotator = open_annotator(name, {**options, **(prompt if name.startswith("generative:") else {})})
+        annotator = open_annotator(name, {**options, **(prompt if engine_in(name) is not None else {})})
         with ExitStack() as stack:
             stack.callback(annotator.close)
             with progress("judging", len(rows)) as tell:
@@ -172,7 +173,7 @@ def _checked(args: argparse.Namespace) -> tuple[tuple[int, ...] | None, list[Pat
             raise UsageError(f"{path} is one of the input files and would be written over")
         make_parent(path)
     paths = list({path.resolve(): path for path in args.input}.values())
-    if any(name.startswith("generative:") for name in names) and (args.cache or args.output):
+    if any(engine_in(name) is not None for name in names) and (args.cache or args.output):
         asking["cache"] = cache_of(args)  # replies survive whatever stops this run
     return folds, paths, calibration_option(args, args.annotator), asking
 

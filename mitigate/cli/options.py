@@ -34,7 +34,7 @@ EXIT_CODES = (
 ENGINE = "KIND:MODEL[@BASE_URL]"
 ANNOTATORS = (
     f"This annotator judges: embedded, a folder, a hub id, generative:{ENGINE}, or a published detector, a hub id or "
-    "folder after nli:, minicheck:, hhem: or lettucedetect:"
+    "folder after nli:, minicheck:, hhem: or lettucedetect:; cascade:A+B asks B where A is unsure"
 )
 GENERATIVE = (
     "protocol", "prompt", "templates", "window", "max_retries", "max_tokens", "concurrency", "without_evidence",
@@ -206,7 +206,9 @@ def generative_options(args: argparse.Namespace, names: Sequence[str] = ()) -> d
     checked here. ``names`` are the annotators, by default that of ``--annotator``.
     """
     given = {name: value for name in GENERATIVE if (value := getattr(args, name)) is not None}
-    asked = [name for name in names or [args.annotator] if name.startswith("generative:")]
+    from annotators.cascade import engine_in
+
+    asked = {name: engine for name in names or [args.annotator] if (engine := engine_in(name)) is not None}
     if not asked:
         if wrong := [name for name in given if name != "seed" or not names]:
             said = ", ".join("--" + name.replace("_", "-") for name in wrong)
@@ -215,9 +217,9 @@ def generative_options(args: argparse.Namespace, names: Sequence[str] = ()) -> d
     from annotators.generative.protocols import Options
     from engines.chat import parse_engine
 
-    for name in asked:
+    for name, engine in asked.items():
         try:
-            spec = parse_engine(name.removeprefix("generative:"))
+            spec = parse_engine(engine)
             Options(**{k: v for k, v in given.items() if k not in ("cache", "concurrency", "trust_remote_code")})
         except ValueError as error:
             raise UsageError(f"--annotator {name}: {error}") from error

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from annotators.base import Annotator
+from annotators.cascade import engine_in
 from mitigate.dataset import questions, review, sources
 from mitigate.dataset.export import counted, draw_topics, export, label_counts, page, topic_counts
 from mitigate.dataset.options import Asked, Options
@@ -158,7 +159,7 @@ def _annotator(run: Build) -> Annotator:
     from annotators import load_annotator
 
     name = run.options.annotator
-    generative = name.startswith("generative:")  # its replies belong to those of the run
+    generative = engine_in(name) is not None  # its replies belong to those of the run
     more = {"cache": run.folder / CACHE, **run.options.annotator_options} if generative else {}
     try:
         return load_annotator(name, **more)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
+from annotators.cascade import engine_in
 from engines.chat import parse_engine
 from mitigate.dataset.options import Options
 from mitigate.io import UsageError
@@ -33,14 +34,14 @@ def check(options: Options) -> None:
 
 
 def _check_annotator(options: Options) -> None:
-    if not options.annotator.startswith("generative:"):
+    if (engine := engine_in(options.annotator)) is None:
         if options.annotator_options:
             raise UsageError(f"annotator_options: for generative:KIND:MODEL[@BASE_URL] only, not {options.annotator}")
         return
     from annotators.generative.protocols import Options as Generative
 
     try:
-        parse_engine(options.annotator.removeprefix("generative:"))
+        parse_engine(engine)
         Generative(**options.annotator_options)
     except (ValueError, TypeError, OSError) as error:
         raise UsageError(f"annotator_options: {error}") from error

@@ -108,8 +108,8 @@ def sentence_reward(sentence: Judged, rewards: Mapping[Label, float | None]) -> 
 
     A supported sentence has its reward times its value, so that a vague one earns less. One that is not credited (a
     repeat, a copy, off the question, without a specific) gets None, as a sentence without a fact does by default: no
-    reason to write it, and none against it beyond the other aspects. One of which the annotator is unsure has what is to
-    be expected: P(supported) of the one reward, and the rest of an unverifiable one's.
+    reason to write it, and none against it beyond the other aspects. An unsure one has what is to be expected:
+    P(supported) of the one reward, and the rest of an unverifiable one's.
     """
     if sentence.support is not None:
         wrong = (1 - sentence.support) * (rewards["unverifiable"] or 0.0)

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from annotators import load_annotator
-from annotators.cascade import CascadeAnnotator, parts_of
+from annotators.cascade import CascadeAnnotator, engine_in, parts_of
 from annotators.operating import Calibration, OperatingPoint
 from annotators.records import SentenceAnnotation
 from tests.helpers.standin import ExactAnnotator
@@ -65,6 +65,12 @@ def test_names_hold_two_annotators(name):
     with pytest.raises(ValueError, match=r"expected cascade:FIRST\+SECOND"):
         load_annotator(name)
     assert parts_of("cascade:embedded+nli:a/b") == ("embedded", "nli:a/b")
+
+
+def test_the_engine_of_a_name() -> None:
+    asked = "openai:m@http://127.0.0.1:1/v1"
+    assert engine_in(f"generative:{asked}") == engine_in(f"cascade:embedded+generative:{asked}") == asked
+    assert engine_in("embedded") is engine_in("cascade:embedded+nli:a/b") is None
 
 
 def test_a_first_judge_without_point_is_refused():
