@@ -26,7 +26,8 @@ pytestmark = [pytest.mark.filterwarnings("ignore:.*_checkpointing.* is deprecate
 SETS = {"trained on": "world/trained_on.jsonl", "others": "world/held_out.jsonl"}
 TINY = {
     "about": "a tiny pocket run", "hardware": "any", "model": "world/model", "data": "world/train.jsonl",
-    "dtype": "float32", "reward": {"annotator": "oracle", "aspects": {"factuality": 1.0}, "copy_share": None},
+    "dtype": "float32",
+    "reward": {"annotator": "oracle", "aspects": {"factuality": 1.0, "relevance": 1.0}, "copy_share": None},
     "evaluation": {"data": SETS, "annotator": "oracle", "questions": 4, "max_new_tokens": 24},
 }  # fmt: skip
 GRPO = {**TINY, "task": "rlhf", "trainer": {
