@@ -556,7 +556,8 @@ def write_run_page(
     Args:
         path: The page.
         about: Lines below the title.
-        comparison: {"set", "rate", "interval", "answers", "factual"} of each set, before and after in turn.
+        comparison: {"set", "rate", "interval", "answers", "factual"} of each set, before and after in turn; with
+            "hallucinated" and "unsure" too, numbers stand in the place of rates where most sentences are unsure.
         head: Headings of the table of figures.
         rows: Its rows, as text.
         note: What stands below it.
@@ -569,8 +570,11 @@ def write_run_page(
         ends = after["interval"]
         detail = f"{after['answers']:,} answers, {after['factual']:,} factual sentences"
         detail += f"<br>95 % interval: {percent(ends[0])} to {percent(ends[1])}" if ends else ""
-        change = f"{percent(before['rate'])} → {percent(after['rate'])}"
-        tiles.append(tile(change, f"hallucinated, questions {escape(before['set'])}", detail, "main"))
+        change, what = f"{percent(before['rate'])} → {percent(after['rate'])}", "hallucinated"
+        if any(one.get("unsure", 0) > one["factual"] for one in (before, after)):  # a share of few says too much
+            change = f"{before['hallucinated']:,} → {after['hallucinated']:,}"
+            what, detail = "sentences flagged", f"not sure: {before['unsure']:,} → {after['unsure']:,}<br>{detail}"
+        tiles.append(tile(change, f"{what}, questions {escape(before['set'])}", detail, "main"))
     by_set: dict[str, list[tuple[Record, Record]]] = defaultdict(list)
     for first, second in pairs_of(samples):
         if first and second:

@@ -225,3 +225,18 @@ def test_curves_hold_finite_numbers_and_few_points() -> None:
     assert (curves["loss"][0], curves["loss"][-1]) == ((0, 0), (999, 999))
     assert html.figures(curves).startswith("<details open><summary>Other curves, 1</summary>")
     assert html.figures({}) == ""
+
+
+def test_no_rate_where_most_is_unsure(tmp_path: Path) -> None:
+    base = {"set": "asked", "interval": None, "answers": 3, "factual": 4}
+    first = {**base, "rate": 0.75, "hallucinated": 3, "unsure": 9}
+    page = tmp_path / "run.html"
+    for more, shown in (({"unsure": 4}, "3 → 0"), ({"unsure": 2}, "3 → 0"), (None, "75 % → 0 %")):
+        after = {**base, "rate": 0.0, "hallucinated": 0, **(more or {"unsure": 1})}
+        before = first if more else {**first, "unsure": 1}
+        html.write_run_page(
+            page, about=[], comparison=[before, after], head=[], rows=[], note="", metrics=[], samples=[], pairs=1
+        )
+        text = page.read_text(encoding="utf-8")
+        assert shown in text
+        assert ("not sure: 9 → " in text) == bool(more)
