@@ -62,6 +62,9 @@ def run(args: argparse.Namespace) -> int:
     from annotators.operating import fit_calibration
     from mitigate.labels import read_gold
 
+    if args.annotator.startswith("cascade:"):
+        raise UsageError(f"--annotator: expected one annotator, got {args.annotator}; calibrate its first one alone, and "
+                         "give the file to the cascade")  # fmt: skip
     check_files(args)
     gold = read_gold(args.input)
     set_aside(gold.rejected, args.output)
