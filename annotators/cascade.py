@@ -6,11 +6,11 @@ annotator = load_annotator("cascade:embedded+generative:openai:MODEL@http://127.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from annotators.base import Annotator, Sentence
-from annotators.records import SentenceAnnotation
+from annotators.records import Annotation, SentenceAnnotation
 
 OPEN = frozenset({"unsure", "language_unsupported", "too_long"})
 """Statuses with which a sentence goes on to the second judge."""
@@ -19,7 +19,7 @@ OPEN = frozenset({"unsure", "language_unsupported", "too_long"})
 class CascadeAnnotator(Annotator):
     """Judges by ``first``, and by ``second`` what that leaves without a verdict.
 
-    Where the second can't judge a sentence either, the first one's annotation stands, with the second's problems.
+    Where the second fails, the sentence has failed; where it can't judge it either, the first one's annotation stands.
     ValueError where the first has no operating point: it would decide everything.
     """
 
@@ -43,8 +43,14 @@ class CascadeAnnotator(Annotator):
         left = [i for i, found in enumerate(out) if found.status in OPEN]
         for i, other in zip(left, self.second.verdicts_of([sentences[i] for i in left]), strict=True):
             decided = other.label is not None or (other.status == "unsure" and out[i].status != "unsure")
-            out[i] = other if decided else replace(out[i], problems=(*out[i].problems, *other.problems))
+            # A failure is told, or a dead second judge would look like an unsure first one.
+            out[i] = other if decided or other.status == "failed" else out[i]
         return out
+
+    def annotation(self, record: Mapping[str, Any], judged: Iterable[SentenceAnnotation]) -> Annotation:
+        """The annotation of a record, with the first one's operating point."""
+        point = None if self.first.calibration is None else self.first.calibration.point.to_dict()
+        return Annotation(dict(record), tuple(judged), self.who, point)
 
     def close(self) -> None:
         """Close both."""
@@ -54,8 +60,9 @@ class CascadeAnnotator(Annotator):
 
 def engine_in(name: str) -> str | None:
     """The engine of ``generative:ENGINE``, also where that is the second of a cascade; None of other annotators."""
-    own = name.partition("+")[2] if name.startswith("cascade:") else name
-    return own.strip().removeprefix("generative:") if own.strip().startswith("generative:") else None
+    if name.startswith("cascade:"):
+        return engine_in(name.partition("+")[2].strip())
+    return name.removeprefix("generative:") if name.startswith("generative:") else None
 
 
 def parts_of(name: str) -> tuple[str, str]:

@@ -63,8 +63,10 @@ def run(args: argparse.Namespace) -> int:
     from mitigate.labels import read_gold
 
     if args.annotator.startswith("cascade:"):
-        raise UsageError(f"--annotator: expected one annotator, got {args.annotator}; calibrate its first one alone, and "
-                         "give the file to the cascade")  # fmt: skip
+        raise UsageError(
+            f"--annotator: expected one annotator, got {args.annotator}; calibrate its first one alone, and give the "
+            "file to the cascade"
+        )
     check_files(args)
     gold = read_gold(args.input)
     set_aside(gold.rejected, args.output)

@@ -165,7 +165,7 @@ def _checked(args: argparse.Namespace) -> tuple[tuple[int, ...] | None, list[Pat
     if args.disturbed_prompts and (args.prompt or args.templates):
         raise UsageError("--disturbed-prompts chooses the wording: leave out --prompt and --templates")
     for name in names:
-        if args.disturbed_prompts and not name.startswith("generative:"):
+        if args.disturbed_prompts and engine_in(name) is None:
             raise UsageError(f"--disturbed-prompts: {name} is asked in no words; expected generative:KIND:MODEL")
     check_files(args)
     for path in filter(None, (args.confusion, args.judgements)):
@@ -207,12 +207,12 @@ def prompt_options(name: str, disturbed: bool, protocol: Protocol = "tagged") ->
         disturbed: Whether to take a wording and an order that are new to it.
         protocol: The protocol that it is asked in.
     """
-    if not name.startswith("generative:"):
+    if (engine := engine_in(name)) is None:
         return {}
     from annotators.generative.prompts import names_of
     from engines.chat import parse_engine
 
-    settings = Path(parse_engine(name.removeprefix("generative:")).model) / "annotator.json"
+    settings = Path(parse_engine(engine).model) / "annotator.json"
     trained: list[str] = []
     if settings.is_file():
         trained = json.loads(settings.read_text(encoding="utf-8")).get("prompts") or []
@@ -226,8 +226,10 @@ def _provenance(args: argparse.Namespace, name: str, annotator: Annotator, paths
     """What would be needed to run it again, and on what it ran."""
     command = ["mitigate", "evaluate", "--input", *map(str, args.input)]
     command += ["--annotator", name, "--fold", args.fold, "--seed", str(args.seed or 0)]
-    given = ((o, getattr(args, o)) for o in GENERATIVE if o != "seed") if name.startswith("generative:") else ()
-    command += [word for o, v in given if v is not None for word in (f"--{o.replace('_', '-')}", str(v))]
+    given = ((o, getattr(args, o)) for o in GENERATIVE if o != "seed") if engine_in(name) is not None else ()
+    for option, value in given:
+        if value is not None:
+            command += [f"--{option.replace('_', '-')}", *([] if value is True else [str(value)])]
     command += ["--calibration", str(args.calibration)] if args.calibration is not None else []
     command += ["--expected-rate", str(args.expected_rate)] if args.expected_rate is not None else []
     command += ["--limit", str(args.limit)] if args.limit is not None else []

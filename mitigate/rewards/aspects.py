@@ -8,7 +8,7 @@ is all that ever raises a total, each by the specifics of the reference that it 
 sentence leaves each aspect as it was or lowers it. Two consequences hold for any labels
 (tests/mitigate/rewards/test_aspects.py):
 
-- a further credited sentence inside the length budget never lowers the total;
+- a further supported sentence that is credited, inside the length budget, never lowers the total;
 - filler, repeats, sentences copied from the reference and sentences without a specific never raise it.
 
 Needs no model. Dimension suffix: _P points of a reference.
@@ -85,6 +85,11 @@ def worth(rewards: Mapping[Label, float | None]) -> tuple[float, float]:
     return min(values), max(values)
 
 
+def feared(rewards: Mapping[Label, float | None]) -> float:
+    """The lower reward of the two kinds of hallucination, of which one at least has a number."""
+    return min(value for label, value in rewards.items() if label in HALLUCINATED and value is not None)
+
+
 def check_aspects(aspects: Mapping[str, float]) -> dict[Aspect, float]:
     """The weights of the aspects in use.
 
@@ -109,11 +114,10 @@ def sentence_reward(sentence: Judged, rewards: Mapping[Label, float | None]) -> 
     A supported sentence has its reward times its value, so that a vague one earns less. One that is not credited (a
     repeat, a copy, off the question, without a specific) gets None, as a sentence without a fact does by default: no
     reason to write it, and none against it beyond the other aspects. An unsure one has what is to be expected:
-    P(supported) of the one reward, and the rest of an unverifiable one's.
+    P(supported) of the one reward, and the rest of the worse kind of hallucination's.
     """
     if sentence.support is not None:
-        wrong = (1 - sentence.support) * (rewards["unverifiable"] or 0.0)
-        return sentence.credit * worth(rewards)[1] + wrong
+        return sentence.credit * worth(rewards)[1] + (1 - sentence.support) * feared(rewards)
     if sentence.label is None or (sentence.label == "supported" and not sentence.credited):
         return None
     reward = rewards[sentence.label]
@@ -129,8 +133,8 @@ def factuality(sentences: Sequence[Judged], rewards: Mapping[Label, float | None
     of one full sentence (m) counts as the floor, the lowest label reward: between saying nothing and one specific true
     sentence it rises evenly, so that vagueness pays as little as it says. The other sentences that have a reward
     (repeats of hallucinations, sentences without a fact) are then counted in as long as they lower F, lowest first:
-    they can never lift a bad answer. An unsure sentence is in part a credited and in part an unverifiable one, by its
-    P(supported).
+    they can never lift a bad answer. An unsure sentence is in part a credited one and in part a hallucination of the
+    worse kind, by its P(supported).
 
     Returns:
         F, higher is better. None where no sentence could be judged. The floor where nothing was said or nothing that
@@ -146,8 +150,7 @@ def factuality(sentences: Sequence[Judged], rewards: Mapping[Label, float | None
     rest: list[float] = []
     for s in sentences:
         if s.support is not None and not s.repeat:  # the part of it that is to be feared
-            wrong = rewards["unverifiable"]
-            total, said = (total, said) if wrong is None else (total + (1 - s.support) * wrong, said + 1 - s.support)
+            total, said = total + (1 - s.support) * feared(rewards), said + 1 - s.support
         value = None if s.label in (None, "supported") else sentence_reward(s, rewards)
         if value is None:
             continue

@@ -118,8 +118,11 @@ def check_calibration(key: str, path: str | Path | float, annotator: str) -> Non
     Raises:
         ValueError: The annotator has no scores to calibrate, there is no such file, or it is no calibration.
     """
+    from annotators.cascade import parts_of
     from annotators.operating import Calibration
 
+    if annotator.startswith("cascade:"):
+        annotator = parts_of(annotator)[0]  # which it is for
     if annotator.startswith("generative:"):
         raise ValueError(f"{key}: {annotator!r} has no scores to calibrate; expected null")
     if isinstance(path, float):

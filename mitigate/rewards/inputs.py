@@ -379,6 +379,18 @@ _UNSAID = re.compile(
 )
 
 
+CLAUSE = re.compile(
+    r"[,;:—–，；：]|\b(?:and|but|although|though|because|while|whereas|yet|however|so|since|as)\b|但|因为|虽然|而且",
+    re.IGNORECASE,
+)
+"""Where a clause ends."""
+STOCK = frozenset(
+    "based according given unfortunately sorry document text passage article reference source context provided i "
+    "information".split()
+)
+"""Words that a clause beside an abstention may have beyond those of the question."""
+
+
 def abstains(sentence: str) -> bool:
     """Whether a sentence says that its writer, or the document, can't tell.
 

@@ -38,10 +38,12 @@ from mitigate.rewards.aspects import (
     worth,
 )
 from mitigate.rewards.inputs import (
+    CLAUSE,
     COPY_SHARE,
     COPY_WORDS,
     FADE,
     FULL,
+    STOCK,
     UNSCORED,
     Abstention,
     Answer,
@@ -96,7 +98,12 @@ Verdict = Label | float | None
 def _verdict(sentence: SentenceAnnotation) -> Verdict:
     if sentence.status != "unsure" or sentence.scores is None:
         return sentence.label
-    return sentence.scores["supported"] / max(1 - sentence.scores["no_fact"], 1e-9)
+    factual = 1.0 - sentence.scores["no_fact"]
+    return min(1.0, max(0.0, float(sentence.scores["supported"] / factual))) if factual > 1e-6 else None
+
+
+def _shown(sentence: Judged) -> str:
+    return sentence.label or ("?" if sentence.support is None else f"unsure:{sentence.support:.2f}")
 
 
 class Verdicts:
@@ -173,6 +180,7 @@ def judged_sentences(
     if copy_share is None or len(words(" ".join(answer.sentences))) < COPY_WORDS:
         copy_share = 2.0  # nothing is one
     stated: dict[str, float] = {}
+    doubted: dict[str, float] = {}  # by unsure sentences, with P(supported)
     out = []
     for i, sentence in enumerate(answer.sentences):
         label = labels[i] if i < len(labels) else None
@@ -181,6 +189,8 @@ def judged_sentences(
             continue
         own = specifics(sentence)
         new = {u: w for u, w in own.items() if u not in stated and u not in said}
+        # What an unsure sentence may have said is left to a later one by as much as the annotator doubts it.
+        new = {u: w * (1 - doubted.get(u, 0.0)) for u, w in new.items()}
         weight = sum(w if u in counted else w / 2 for u, w in new.items() if u in counted | reference.all)
         support = label if isinstance(label, float) else None
         density = 0.0 if support is None and label != "supported" else reference.density(sentence)
@@ -195,15 +205,25 @@ def judged_sentences(
             support=support,
         )
         if one.credited:
-            stated |= dict.fromkeys(new, original if support is None else original * support)
+            if support is None:
+                stated |= {u: original + (1 - original) * doubted.pop(u, 0.0) for u in new}
+            else:
+                doubted |= {u: (share := doubted.get(u, 0.0)) + (1 - share) * original * support for u in new}
         out.append(one)
-    return out, completeness(stated, points)
+    return out, completeness(doubted | stated, points)
 
 
 def cannot_tell(answer: Answer, sentence: str) -> bool:
     """Whether a sentence abstains; not where it brings in a number or name that was not asked about or read."""
     known = reference_of(answer.reference).all | specifics(answer.question).keys()
-    return abstains(sentence) and all(one in known for one, weight in specifics(sentence).items() if weight > 1)
+    free = content_words(answer.question) | STOCK
+    # Each clause by itself: a claim must not ride on "…, although the document does not mention it".
+    clauses = [clause for clause in CLAUSE.split(sentence) if clause.strip(" .!?。！？")]
+    return (
+        abstains(sentence)
+        and all(abstains(clause) or content_words(clause) <= free for clause in clauses)
+        and all(one in known for one, weight in specifics(sentence).items() if weight > 1)
+    )
 
 
 def own_device() -> str | None:
@@ -357,7 +377,7 @@ class SentenceReward:
                 if value is not None:
                     log_metric(f"{self.__name__}/{metric}", float(value))
         if log_extra is not None:
-            log_extra(f"{self.__name__}/labels", [" ".join(s.label or "?" for s in one.sentences) for one in scored])
+            log_extra(f"{self.__name__}/labels", [" ".join(map(_shown, one.sentences)) for one in scored])
             shown = [" ".join(f"{name}={value:.2f}" for name, value in one.values.items()) for one in scored]
             log_extra(f"{self.__name__}/aspects", shown)
         return [one.score for one in scored]
@@ -413,8 +433,8 @@ class SentenceReward:
             "factuality": [sentence_reward(s, self.label_rewards) for s in sentences],
             "relevance": [relevance_reward(s) for s in sentences],
         }
-        sure = [s for s in sentences if s.label != "no_fact"]
-        abstained = self.abstention is not None and all(s.label is None and s.support is None for s in sure)
+        # Not with anything unjudged beside it, or a claim could hide behind the limit of tokens or of words.
+        abstained = self.abstention is not None and all(s.label == "no_fact" for s in sentences)
         silent = [abstained and cannot_tell(answer, sentence) for sentence in answer.sentences]
         if self.abstention is not None and any(silent):
             worth_it = self.abstention.answerable if answer.answerable else self.abstention.unanswerable
@@ -440,18 +460,19 @@ class SentenceReward:
             return sum(values) / len(values) if values else None
 
         sentences = [s for one in scored for s in one.sentences]
-        judged = [s for s in sentences if s.label is not None]
+        judged = [s for s in sentences if s.label is not None or s.support is not None]
         valued = [one.values for one in scored if one.score is not None]
         return {
             "sentences": mean(len(one.sentences) for one in scored),
-            "judged_share": mean(s.label is not None for s in sentences),
+            "judged_share": len(judged) / len(sentences) if sentences else None,
+            "share_unsure": mean(s.support is not None for s in judged),
             "unscored_share": mean(one.score is None for one in scored),
             **{f"unscored_{why}": mean(why == one for one in unscored) for why in UNSCORED},
             **({} if self.abstention is None else {"abstained_share": mean(one.abstained for one in scored)}),
             "hallucination_rate": hallucination_rate(s.label for s in judged),
             **{f"share_{label}": mean(s.label == label for s in judged) for label in LABELS},
             "share_repeated": mean(s.repeat for s in judged),
-            "value": mean(s.credit for s in judged if s.label == "supported"),
+            "value": mean(s.credit for s in judged if s.label == "supported" or s.support is not None),
             "share_copied": mean(s.copied for s in judged),
             "share_off_question": mean(not s.relevant for s in judged),
             **{f"aspect_{name}": mean(values[name] for values in valued) for name in self.aspects},

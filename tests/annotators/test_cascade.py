@@ -46,12 +46,18 @@ def test_only_unsure_sentences_go_on():
     assert annotation.sentences[0].scores["supported"] == pytest.approx(0.8)  # the first judge's own
     assert annotation.sentences[1].scores["unverifiable"] == 1.0
     assert annotation.annotator["name"] == "cascade:doubtful+exact"
+    assert annotation.to_dict()["operating_point"]["name"] == "test"
     assert math.isclose(annotation.hallucination_rate, 0.5)
 
 
-def test_the_first_verdict_stands_where_the_second_fails():
+def test_a_failed_second_judge_is_told():
     found = CascadeAnnotator(doubtful(), Failing()).annotate(**RECORD).sentences[1]
-    assert (found.status, found.label, found.problems) == ("unsure", None, ("no reply",))
+    assert (found.status, found.label, found.problems) == ("failed", None, ("no reply",))
+
+
+def test_the_first_doubt_stands_beside_a_second() -> None:
+    found = CascadeAnnotator(doubtful(), doubtful()).annotate(**RECORD).sentences[1]
+    assert (found.status, found.label) == ("unsure", None)
     assert found.scores["supported"] == pytest.approx(0.4)
 
 

@@ -50,7 +50,9 @@ def test_factuality_by_hand():
     assert factuality([unsure, WRONG], REWARDS) == pytest.approx(-0.25)  # (0.75 − 0.25 − 1) / 2
     assert factuality([replace(unsure, copied=True)], REWARDS) == -1.0  # (−0.25 − 0.75) / 1: the rest lacks
     soft = check_label_rewards({"unverifiable": -0.5, "no_fact": -0.2})
-    assert sentence_reward(replace(unsure, value=0.5), soft) == 0.25  # 0.75 · 0.5 − 0.25 · 0.5
+    assert sentence_reward(replace(unsure, value=0.5), soft) == 0.125  # 0.75 · 0.5 − 0.25 · 1, the worse kind
+    lenient = check_label_rewards({"unverifiable": None})
+    assert factuality([replace(unsure, support=0.01)] * 9, lenient) < -0.9  # doubt is not free
     assert factuality([GOOD, OPEN], soft) == 0.25  # (1 − 0.5) / 2
     assert factuality([GOOD, OPEN, EMPTY], soft) == pytest.approx(0.1)  # (1 − 0.5 − 0.2) / 3
     assert factuality([WRONG, EMPTY], soft) == -1.0  # −0.2 would lift it, so it is left out

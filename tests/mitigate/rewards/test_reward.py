@@ -189,6 +189,7 @@ def test_what_is_logged():
     assert metrics == {
         "factuality/sentences": 2.5,  # 5 sentences in 2 completions
         "factuality/judged_share": 1.0,
+        "factuality/share_unsure": 0.0,
         "factuality/cache_hit_share": 0.0,
         "factuality/unscored_share": 0.0,
         **{f"factuality/unscored_{why}": 0.0 for why in ("no_reference", "no_question", "other_language")},
@@ -335,14 +336,18 @@ def test_abstention_is_worth_what_the_question_says():
         "The document does not say that Marlow painted it.",
         "文中没有提到。",
         "",
+        "The bridge was painted by prisoners of war, although the document does not mention it.",
+        "The crew had no information and painted the whole bridge blue with stolen paint.",
+        f"{cant} It was painted in 1999 by Karl Huber of Vienna and his forty sons who",
     ]
     scores = reward(
-        completions=texts, reference=[REFERENCE] * 7, question=["Who painted the bridge?"] * 5 + ["谁画的？", "Who?"],
-        answerable=[False, True, None, False, False, False, False], log_metric=metrics.__setitem__,
+        completions=texts, reference=[REFERENCE] * 10, log_metric=metrics.__setitem__,
+        question=["Who painted the bridge?"] * 5 + ["谁画的？", "Who?"] + ["Who painted the bridge?"] * 3,
+        answerable=[False, True, None, *[False] * 7], completion_ids=[*[[1, 2]] * 9, [1] * 99],
     )  # fmt: skip
-    assert [float(score) for score in scores] == [0.75, -0.25, -0.25, pytest.approx(2 / 3), -1, 0.75, -1]
+    assert [float(score) for score in scores] == [0.75, -0.25, -0.25, pytest.approx(2 / 3), -1, 0.75, -1, -1, -1, -1]
     assert labels(scores[0]) == [("no_fact", 0.75)]
-    assert metrics["factuality/abstained_share"] == 4 / 7
+    assert metrics["factuality/abstained_share"] == 0.4
     assert float(lexical()(completions=[cant], reference=[REFERENCE], question=["Who?"])[0]) == -1.0
     with pytest.raises(ValueError, match=r"expected -1 <= answerable <= unanswerable <= 1, .* got 0\.5 and 0"):
         lexical(abstention=Abstention(answerable=0.5, unanswerable=0.0))
