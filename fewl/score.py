@@ -251,6 +251,15 @@ def check_options(records: Sequence[FewlRecord], options: FewlOptions, asked: Se
     if records and options.expertise == "ideal" and not {True, False} <= labels:
         raise ValueError("expertise ideal: expected answers labelled true and false, found no such labels")
     names = [name for name in names if name not in options.weak]
+    if (
+        records
+        and options.contrast
+        and (options.expertise == "uniform" or options.references != "all" or len(names) < 2)
+    ):
+        raise ValueError(
+            "contrast: expected at least two reference LLMs of unequal weight; with uniform expertise, or one "
+            "reference, every score would be 0"
+        )
     if options.references == "all":
         return names
     kind, _, name = options.references.partition(":")

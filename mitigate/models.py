@@ -84,6 +84,8 @@ def open_named(
     named = [named_engine(spec) for spec in specs]
     if twice := [name for name, n in Counter(name for name, _ in named).items() if n > 1]:
         raise UsageError(f"{option}: expected a name of its own for each language model, got {twice[0]!r} twice")
+    if twice := [engine for engine, n in Counter(engine for _, engine in named).items() if n > 1]:
+        raise UsageError(f"{option}: expected each language model once, got {twice[0]!r} twice")
     try:
         kinds = [parse_engine(engine).kind for _, engine in named]
     except ValueError as error:
@@ -300,7 +302,9 @@ def fill(
 def at_once(engines: Mapping[str, Engine], work: Callable[[str, Engine], T]) -> dict[str, T]:
     """``work`` for each engine by name: servers side by side, models in this process one after another."""
     servers = [name for name, engine in engines.items() if engine.identity.get("engine") == "openai"]
-    with ThreadPoolExecutor(max(1, len(servers))) as pool:
+    if len(servers) < 2:  # in this thread Ctrl-C stops the requests that are left
+        return {name: work(name, engine) for name, engine in engines.items()}
+    with ThreadPoolExecutor(len(servers)) as pool:
         begun = {name: pool.submit(work, name, engines[name]) for name in servers}
         here = {name: work(name, engine) for name, engine in engines.items() if name not in begun}
         return {name: begun[name].result() if name in begun else here[name] for name in engines}

@@ -116,7 +116,7 @@ class DiscriminativeAnnotator(Annotator):
             if found != value:
                 raise ValueError(
                     f"{path}: expected {key} to be {value!r}, got {str(found)[:60]!r}; train it again with `mitigate "
-                    "train annotator`"
+                    "train annotators/embedded`"
                 )
         try:
             weights = load_file(folder / "verifier.safetensors")

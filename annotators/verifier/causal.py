@@ -496,7 +496,7 @@ def label_order(id2label: Mapping[Any, str], where: str) -> list[int]:
         raise ValueError(
             f"{where}: expected four classes named {', '.join(LABELS)} (or by ANAH's tags), got "
             f"{', '.join(names[n] for n in sorted(names))[:200]}; name them in id2label of its config.json, or train a "
-            "head with `mitigate train annotator`"
+            "head with `mitigate train annotators/discriminative-lora`"
         )
     return [found[label] for label in LABELS]
 
@@ -564,7 +564,7 @@ def load_classifier(folder: str, *, dtype: Any) -> PreTrainedModel:
         missing = ", ".join(sorted(map(str, loading["missing_keys"] or loading["mismatched_keys"]))[:3])
         raise ValueError(
             f"{folder}: expected a trained head of {len(LABELS)} classes, but these weights are missing: {missing}; "
-            "train one with `mitigate train annotator`"
+            "train one with `mitigate train annotators/discriminative-lora`"
         )
     classifier: PreTrainedModel = model.eval()
     return classifier

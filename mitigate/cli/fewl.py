@@ -126,8 +126,8 @@ def _score_options(parser: Parser) -> None:
         parser.option("--similarity", text, "NAME", default="cosine")
         parser.calibration("The annotator of --similarity")
         text = (
-            "Sentence embeddings come from auto (the packaged model; tfidf where the input has Chinese, which it "
-            "cannot read), tfidf (characters), or a folder or hub id (%(default)s)."
+            "Sentence embeddings come from auto (the packaged model; tfidf for Chinese questions and their "
+            "answers, which it cannot read), tfidf (characters), or a folder or hub id (%(default)s)."
         )
         parser.option("--embedding", text, "NAME", default="auto")
         parser.count("--neighbours", "A question has K neighbours (10; 25 when random).", metavar="K")

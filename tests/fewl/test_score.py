@@ -269,6 +269,8 @@ def test_wrong_options_are_named():
         FewlOptions(aggregation="eq4")
     with pytest.raises(ValueError, match="expected an encoder"):
         score_records([one()], similarity=cosine(encode))
+    with pytest.raises(ValueError, match="contrast: expected at least two reference LLMs of unequal weight"):
+        score([one()], expertise="uniform", contrast=True)
     with pytest.raises(ValueError, match="expertise similarity: no record has iw and co"):
         score([one(), one(iw=["a"]), one(co=["b"])], expertise="similarity")
     with pytest.raises(ValueError, match="expertise ideal: expected answers labelled true and false"):

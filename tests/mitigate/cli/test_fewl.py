@@ -126,6 +126,7 @@ def test_bad_lines_are_named_and_kept(tmp_path, capsys):
     (["--reference-samples", "5"], "only with --reference-llm"),
     (["--reference-llm", "gpt"], "expected KIND:MODEL"),
     (["--reference-llm", "a=openai:b@http://h/v1", "--reference-llm", "a=openai:c@http://h/v1"], "got 'a' twice"),
+    (["--reference-llm", "a=openai:b@http://h/v1", "--reference-llm", "b=openai:b@http://h/v1"], "model once, got"),
     (["--weak-llm", "z"], "--weak: expected one of one, two, got 'z'"),
     ([], "no record has reference_answers; add some, or give --reference-llm"),
 ])  # fmt: skip
