@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 EMBEDDED = Path(__file__).with_name("embedded")
 VERSION = 1  # raised whenever what is read, or what is made of it, changes: records depend on it
-EVIDENCE_TOKENS = 256
-FURTHER = 3  # windows of that many tokens that the second look reads at most
+EVIDENCE_TOKENS = 128
+FURTHER = 6  # windows of that many tokens that the second look reads at most
 MAX_WORDS = 150
 """Sentences of more words are not judged ("too_long"): the windows they need were never seen in training."""
 CHUNK = 4096  # sentences that are judged at once; it bounds what is held in memory

@@ -60,7 +60,7 @@ TOKEN_WEIGHT, POSITIVE_TOKEN = 0.5, 3.0
 RANK_WEIGHT, MARGIN = 0.5, 1.0
 LARGEST, POOL = 4, 2000  # rows of a case that stay together; groups that are sorted by length at once
 MAX_PASSAGES = 150  # passages of a document that edited sentences are made from
-EDIT_TOKENS = 160  # evidence beside an edited sentence
+EDIT_TOKENS = 128  # evidence beside an edited sentence, as much as judging reads
 CHECKPOINT_STEPS = 100
 
 
