@@ -49,7 +49,7 @@ def load_annotator(
     if not name.strip():
         raise ValueError("annotator: expected 'embedded', a folder or a hub id, got an empty name")
     if name.startswith("cascade:"):
-        from annotators.cascade import CascadeAnnotator, parts_of
+        from annotators.base import CascadeAnnotator, parts_of
 
         one, other = parts_of(name)
         first = load_annotator(one, device=device, dtype=dtype, calibration=calibration, expected_rate=expected_rate)

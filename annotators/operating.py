@@ -204,32 +204,21 @@ def fit_sigmoid(share: Floats, supported: Bools, weights: Floats | None = None) 
     occur; ``weights`` (n,) have mean 1. ValueError where higher shares do not go with supported rows. Source: Platt
     1999; Lin, Lin & Weng 2007.
     """
+    from sklearn.linear_model import LogisticRegression
+
     v = np.ones(len(share)) if weights is None else weights
-    x = np.column_stack([logit(share), np.ones(len(share))])
     target = np.where(supported, (v[supported].sum() + 1) / (v[supported].sum() + 2), 1 / (v[~supported].sum() + 2))
-    w = np.array([1.0, 0.0])
-
-    def loss(w: Floats) -> float:
-        z = x @ w
-        return float((v * (np.logaddexp(0, z) - target * z)).sum())
-
-    for _ in range(100):  # Newton's method with backtracking; a handful of steps is usual
-        p = 1 / (1 + np.exp(-x @ w))
-        gradient = x.T @ (v * (p - target))
-        hessian = (x.T * (v * p * (1 - p))) @ x + 1e-9 * np.eye(2)
-        step = np.linalg.solve(hessian, gradient)
-        size = 1.0
-        while size > 1e-8 and loss(w - size * step) > loss(w):
-            size /= 2
-        w = w - size * step
-        if np.abs(size * step).max() < 1e-9:
-            break
-    if w[0] <= 0:
+    # A row with a target between 0 and 1 stands for one of each class, with its weight shared between them.
+    both, classes = np.tile(logit(share), 2)[:, None], np.repeat([1, 0], len(share))
+    fit = LogisticRegression(C=1e9, tol=1e-9)  # next to no regularisation
+    fit.fit(both, classes, sample_weight=np.concatenate([v * target, v * (1 - target)]))
+    slope, intercept = float(fit.coef_[0, 0]), float(fit.intercept_[0])
+    if slope <= 0:
         raise ValueError(
             "calibration: on these rows a higher score does not mean supported (slope "
-            f"{w[0]:.3f}); check the labels, or take another annotator"
+            f"{slope:.3f}); check the labels, or take another annotator"
         )
-    return float(w[0]), float(w[1])
+    return slope, intercept
 
 
 def thresholds(

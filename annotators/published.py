@@ -29,8 +29,7 @@ import numpy as np
 
 from annotators.base import Annotator, Sentence
 from annotators.records import LABELS, Fragment, Label, SentenceAnnotation, Span
-from annotators.retrieval.bm25 import words
-from annotators.retrieval.passages import ReferenceIndex, index_references
+from annotators.retrieval.passages import ReferenceIndex, index_references, words
 from annotators.retrieval.window import Window, second_pass
 from annotators.text.normalise import clean_text
 from annotators.text.words import words_of

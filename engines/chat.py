@@ -22,6 +22,7 @@ from engines.cache import CachedEngine, ResponseCache
 from engines.types import Engine
 
 KINDS = ("transformers", "vllm", "openai")
+EXAMPLE_URL = "a base URL like http://127.0.0.1:8000/v1"
 FORM = "KIND:MODEL[@BASE_URL] with KIND one of " + ", ".join(KINDS)
 
 
@@ -57,16 +58,22 @@ def parse_engine(text: str) -> EngineSpec:
         return EngineSpec(kind, model)
     if kind != "openai":
         raise ValueError(f"engine {text!r}: {kind} runs in this process and takes no base URL ({url})")
+    check_base_url(url, "engine")
+    return EngineSpec(kind, model, url.rstrip("/"))
+
+
+def check_base_url(url: str, what: str) -> None:
+    """Refuse what is no base URL of a server; ValueError, whose message begins with ``what`` the URL was given as."""
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port  # .port raises where it is not a number in 0 … 65535
     except ValueError as error:
-        raise ValueError(f"engine {text!r}: {url!r} is not a URL ({error})") from None
-    if parts.username is not None:  # the message leaves the string out: it holds the password
-        raise ValueError("engine: leave user and password out of the base URL; keys go into OPENAI_API_KEY")
-    if not host or parts.query or parts.fragment or re.search(r"\s", url):
-        raise ValueError(f"engine {text!r}: expected a base URL like http://127.0.0.1:8000/v1, got {url!r}")
-    return EngineSpec(kind, model, url.rstrip("/"))
+        raise ValueError(f"{what}: expected {EXAMPLE_URL}, {url!r} is not a URL ({error})") from None
+    if parts.username is not None:  # the message leaves the URL out: it holds the password
+        keys = "keys go into OPENAI_API_KEY, those of `mitigate serve` into MITIGATE_UPSTREAM_KEY"
+        raise ValueError(f"{what}: leave user and password out of the base URL; {keys}")
+    if parts.scheme not in ("http", "https") or not host or parts.query or parts.fragment or re.search(r"\s", url):
+        raise ValueError(f"{what}: expected {EXAMPLE_URL}, got {url!r}")
 
 
 def load_engine(spec: str, *, cache: str | Path | None = None, **options: Any) -> Engine:

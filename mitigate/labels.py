@@ -25,7 +25,17 @@ from annotators.evaluation.metrics import GOLD_LABELS, UNSUPPORTED
 from annotators.evaluation.splits import FOLD_NAMES, GROUP_FIELDS, N_FOLDS, fold_of, group_rows
 from annotators.evaluation.splits import plain as folded
 from annotators.records import HALLUCINATED, LABELS
-from mitigate.io import Check, Line, Problem, Record, check_text, read_lines, shown, tell_rejected
+from mitigate.io import (
+    Check,
+    Line,
+    Problem,
+    Record,
+    check_annotation_input,
+    check_text,
+    read_lines,
+    shown,
+    tell_rejected,
+)
 
 FOLDERS = ("sentences", "binary", "spans")
 
@@ -147,10 +157,7 @@ def check_gold(record: Record) -> list[Problem]:
     """Problems of a line of either form; a line with "sentences" is an annotated record."""
     if "sentences" not in record:
         return check_labelled(record)
-    problems = check_text(record, "reference", required=True, empty=True)
-    problems += check_text(record, "answer", required=True)
-    problems += check_text(record, "question", required=False, empty=True)
-    problems += check_text(record, "language", required=False)
+    problems = check_annotation_input(record)
     sentences = record["sentences"]
     if not (isinstance(sentences, list) and all(isinstance(s, dict) for s in sentences)):
         return [*problems, Problem("sentences", shown(sentences), "a list of objects")]

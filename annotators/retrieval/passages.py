@@ -1,4 +1,4 @@
-"""A reference cut into passages and made ready to be searched, once for all sentences to judge.
+"""A reference cut into passages and made ready to be searched, once for all sentences to judge; BM25 over passages.
 
 A passage is a sentence of the reference; one over 128 tokens is cut at word boundaries. Passages are embedded only
 where the reference does not fit into one window. Chinese references are left to BM25 alone unless the embedder reads
@@ -7,6 +7,7 @@ Chinese. The search itself is in ``window.py``.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,12 +17,15 @@ from typing import Protocol
 
 import numpy as np
 
-from annotators.retrieval.bm25 import BM25, words
 from annotators.text.language import language_of
 from annotators.text.sentences import split_sentences, trimmed
+from annotators.text.words import chinese_words
 
 PASSAGE_TOKENS = 128
 _BREAKS = frozenset(" \t\n\r\u3000,;，；、")
+_HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003134f"
+_WORD = re.compile(rf"(?P<han>[{_HAN}]+)|\d+(?:[.,]\d+)*|[^\W{_HAN}]+(?:['’][^\W{_HAN}]+)?")
+_SUFFIXES = ("ing", "edly", "ed", "es", "s", "ly")
 
 Tokenize = Callable[[Sequence[str]], list[tuple[np.ndarray, np.ndarray]]]
 """Token ids (T,) and code-point offsets (T, 2) of each text, no special tokens (``Embedder.tokenize``)."""
@@ -36,6 +40,61 @@ class Encoder(Protocol):
     def encode(self, texts: Sequence[str]) -> np.ndarray:
         """(n, D) float32, each of length 1."""
         ...
+
+
+def words(text: str) -> list[str]:
+    """The words to compare: Chinese by jieba, others in lower case without suffixes, "1,000" as "1000"."""
+    found = []
+    for match in _WORD.finditer(text):
+        word = match.group()
+        if match["han"]:
+            found += chinese_words(word)
+        elif word[0].isdigit():
+            found.append(word.replace(",", "").lower())
+        else:
+            word = word.lower().removesuffix("'s").removesuffix("’s")
+            # "release", "released" and "releases" become one; what is left need be no word
+            suffix = next((s for s in _SUFFIXES if word.endswith(s) and len(word) - len(s) >= 3), "")
+            word = word.removesuffix(suffix)
+            found.append(word.removesuffix("e") if len(word) > 4 else word)
+    return found
+
+
+class BM25:
+    """BM25 (k1 = 1.5, b = 0.75) over P ≥ 1 passages of one reference, given as lists of words; many queries at once.
+
+    Counts and inverse document frequencies are those of ``rank_bm25.BM25Plus``: its idf is positive for every word,
+    while Okapi's is negative or flattened for a word that more than half of the passages have, which in a reference of
+    a few sentences is the topic itself. What BM25Plus adds to every passage alike is left out, so that 0 means: no word
+    in common. Scoring goes through postings, since ``get_scores`` looks every word up in every passage.
+    """
+
+    def __init__(self, passages: Sequence[Sequence[str]]) -> None:
+        from rank_bm25 import BM25Plus
+
+        counts = BM25Plus(passages)
+        length_P = np.asarray(counts.doc_len, dtype=np.float32) / (counts.avgdl or 1.0)
+        norm_P = counts.k1 * (1 - counts.b + counts.b * length_P)
+        rows: dict[str, list[tuple[int, int]]] = {}
+        for place, frequencies in enumerate(counts.doc_freqs):
+            for word, frequency in frequencies.items():
+                rows.setdefault(word, []).append((place, frequency))
+        self._size = len(passages)
+        self._postings: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+        for word, row in rows.items():
+            place, tf = np.asarray(row, dtype=np.int64).T
+            # idf · tf (k1 + 1) / (tf + k1 (1 − b + b |d| / avgdl)); Robertson & Zaragoza 2009, Eq. 3.15
+            self._postings[word] = place, counts.idf[word] * tf * (counts.k1 + 1) / (tf + norm_P[place])
+
+    def scores(self, queries: Sequence[Sequence[str]]) -> np.ndarray:
+        """(Q, P) float32, higher is better, 0 = no word in common; a repeated word counts repeatedly."""
+        scores_QP = np.zeros((len(queries), self._size), np.float32)
+        for row, query in zip(scores_QP, queries, strict=True):
+            for word in query:
+                if word in self._postings:
+                    place, weight = self._postings[word]
+                    row[place] += weight
+        return scores_QP
 
 
 @dataclass(frozen=True, slots=True)

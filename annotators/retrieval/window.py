@@ -13,8 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from annotators.retrieval.bm25 import words
-from annotators.retrieval.passages import Passage, ReferenceIndex
+from annotators.retrieval.passages import Passage, ReferenceIndex, words
 
 # Chosen on fold 1, see docs/results/evidence.md.
 RANK_OFFSET = 5
@@ -90,16 +89,11 @@ def fuse(scores: Sequence[np.ndarray]) -> np.ndarray:
 
     Source: Cormack, Clarke & Büttcher 2009: Σ 1 / (k + rank), rank from 1; here k = ``RANK_OFFSET``.
     """
+    from scipy.stats import rankdata
+
     total_QP = np.zeros(scores[0].shape, np.float32)
     for scores_QP in scores:
-        order_QP = np.argsort(-scores_QP, axis=1, kind="stable")
-        sorted_QP = np.take_along_axis(scores_QP, order_QP, axis=1)
-        place_P = np.arange(sorted_QP.shape[1])
-        first_QP = np.zeros(sorted_QP.shape, np.int64)  # where the run of equal scores begins
-        first_QP[:, 1:] = np.where(sorted_QP[:, 1:] != sorted_QP[:, :-1], place_P[1:], 0)
-        rank_QP = np.empty(sorted_QP.shape, np.int64)
-        np.put_along_axis(rank_QP, order_QP, np.maximum.accumulate(first_QP, axis=1), axis=1)
-        total_QP += 1 / (RANK_OFFSET + 1 + rank_QP)
+        total_QP += 1 / (RANK_OFFSET + rankdata(-scores_QP, method="min", axis=1))
     return total_QP
 
 

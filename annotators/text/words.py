@@ -12,7 +12,7 @@ import re
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -222,23 +222,10 @@ def is_chinese(text: str) -> bool:
 
 
 def common_subsequence(words: Sequence[str]) -> Callable[[Sequence[str]], int]:
-    """The length of the longest common subsequence with the words of another text, as a function of these.
+    """The length of the longest common subsequence with the words of another text, as a function of these."""
+    from rapidfuzz.distance import LCSseq
 
-    It is counted bit by bit (Hyyrö 2004): one addition per word, not one table row.
-    """
-    n, full = len(words), (1 << len(words)) - 1
-    places: dict[str, int] = {}  # word → the places where it stands, as bits
-    for place, word in enumerate(words):
-        places[word] = places.get(word, 0) | 1 << place
-
-    def against(other: Sequence[str]) -> int:
-        row = full  # a 0 bit marks a place where the common subsequence grows
-        for word in other:
-            match = row & places.get(word, 0)
-            row = ((row + match) | (row - match)) & full
-        return n - row.bit_count()
-
-    return against
+    return partial(LCSseq.similarity, words)
 
 
 def rouge_l(words: Sequence[str]) -> Callable[[Sequence[str]], float]:

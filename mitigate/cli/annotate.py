@@ -21,8 +21,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from annotators.base import Annotator
-from annotators.cascade import engine_in
+from annotators.base import Annotator, engine_in
 from mitigate import scale
 from mitigate.cli.options import (
     Subparsers,

@@ -16,7 +16,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from annotators.operating import BASE_RATES, EXPECTED_RATE, FALSE_FLAGS, FALSE_PASSES
-from mitigate.cli.options import Subparsers, add_command, check_files, figure, print_json, sha256, versions
+from engines.packaged import sha256
+from mitigate.cli.options import Subparsers, add_command, check_files, figure, print_json, versions
 from mitigate.io import REJECTED, OutputError, UsageError, progress, set_aside, whole_file
 from mitigate.models import open_annotator
 from mitigate.report.totals import point_of

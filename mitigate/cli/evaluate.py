@@ -22,7 +22,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from annotators.cascade import engine_in
+from annotators.base import engine_in
 from annotators.records import failed_share
 from mitigate.cli.options import (
     GENERATIVE,

@@ -8,7 +8,6 @@ one JSON object. Leaves out what only one command takes.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import math
 import platform
@@ -20,6 +19,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from engines.packaged import sha256
 from mitigate.io import REJECTED, UsageError, check_paths, make_parent, say
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ def generative_options(args: argparse.Namespace, names: Sequence[str] = ()) -> d
     checked here. ``names`` are the annotators, by default that of ``--annotator``.
     """
     given = {name: value for name in GENERATIVE if (value := getattr(args, name)) is not None}
-    from annotators.cascade import engine_in
+    from annotators.base import engine_in
 
     asked = {name: engine for name in names or [args.annotator] if (engine := engine_in(name)) is not None}
     if not asked:
@@ -321,12 +321,6 @@ def versions(*packages: str) -> dict[str, str | None]:
         except PackageNotFoundError:
             found[package] = None
     return found
-
-
-def sha256(path: Path) -> str:
-    """The digest of a file's bytes."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def provenance(args: argparse.Namespace) -> dict[str, Any]:

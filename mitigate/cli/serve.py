@@ -12,8 +12,8 @@ import argparse
 import os
 from contextlib import ExitStack, closing
 from socket import socket
-from urllib.parse import urlsplit
 
+from engines.chat import check_base_url
 from mitigate.cli.options import Subparsers, add_command, calibration_option, check_cache
 from mitigate.io import FAILED, UsageError
 from mitigate.models import open_annotator, open_engine
@@ -46,8 +46,10 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Serve until interrupted."""
-    if not _is_base_url(args.upstream):
-        raise UsageError(f"--upstream: expected a base URL like http://127.0.0.1:8000/v1, got {args.upstream!r}")
+    try:
+        check_base_url(args.upstream, "--upstream")
+    except ValueError as error:
+        raise UsageError(str(error)) from error
     check_cache(args)
     options = calibration_option(args, args.annotator)
     try:
@@ -98,13 +100,3 @@ def run(args: argparse.Namespace) -> int:
         except KeyboardInterrupt:
             pass
         return 0 if server.started else FAILED
-
-
-def _is_base_url(text: str) -> bool:
-    try:
-        parts = urlsplit(text)
-        host, _ = parts.hostname, parts.port  # .port raises where it is none
-    except ValueError:
-        return False
-    extra = parts.query or parts.fragment or parts.username
-    return parts.scheme in ("http", "https") and bool(host) and not extra and not any(map(str.isspace, text))

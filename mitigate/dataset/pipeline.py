@@ -17,8 +17,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from annotators.base import Annotator
-from annotators.cascade import engine_in
+from annotators.base import Annotator, engine_in
 from mitigate.dataset import questions, review, sources
 from mitigate.dataset.export import counted, draw_topics, export, label_counts, page, topic_counts
 from mitigate.dataset.options import Asked, Options

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-from annotators.cascade import engine_in
+from annotators.base import engine_in
 from engines.chat import parse_engine
 from mitigate.dataset.options import Options
 from mitigate.io import UsageError

@@ -118,7 +118,7 @@ def check_calibration(key: str, path: str | Path | float, annotator: str) -> Non
     Raises:
         ValueError: The annotator has no scores to calibrate, there is no such file, or it is no calibration.
     """
-    from annotators.cascade import parts_of
+    from annotators.base import parts_of
     from annotators.operating import Calibration
 
     if annotator.startswith("cascade:"):

@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from annotators.retrieval.bm25 import BM25, words
-from annotators.retrieval.passages import ReferenceIndex, index_references
+from annotators.retrieval.passages import BM25, ReferenceIndex, index_references, words
 from annotators.retrieval.window import Window, fuse, second_pass, select, with_neighbours
 
 
@@ -96,7 +95,7 @@ def test_words_of_both_languages() -> None:
 
 
 def test_jieba_is_silent_and_writes_nothing(tmp_path: Path) -> None:
-    code = "from annotators.retrieval.bm25 import words; print(words('北京大学'))"
+    code = "from annotators.retrieval.passages import words; print(words('北京大学'))"
     env = {**os.environ, "TMPDIR": str(tmp_path), "HOME": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run([sys.executable, "-W", "error", "-c", code], env=env, capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("['北京大学']\n", "")

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from annotators import load_annotator
-from annotators.cascade import CascadeAnnotator, engine_in, parts_of
+from annotators.base import CascadeAnnotator, engine_in, parts_of
 from annotators.operating import Calibration, OperatingPoint
 from annotators.records import SentenceAnnotation
 from tests.helpers.standin import ExactAnnotator
