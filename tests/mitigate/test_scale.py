@@ -1,7 +1,7 @@
 """`--distributed`: the bytes of one process, each record once, whatever dies on the way.
 
 Most tests work in this process (`--workers 0`). Those that start Ray are skipped where it is not installed;
-`.ci/extras` runs them in an environment of its own.
+`.ci/run` runs them in an environment of its own.
 """
 
 import hashlib

@@ -1,6 +1,6 @@
 """The files of recipes/accelerate/: accelerate reads them, DeepSpeed takes them, processes really start with them.
 
-What needs DeepSpeed is skipped where it is not installed; `.ci/extras` runs it in an environment of its own.
+What needs DeepSpeed is skipped where it is not installed; `.ci/run` runs it in an environment of its own.
 """
 
 import importlib.util
