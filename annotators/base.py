@@ -234,7 +234,7 @@ class CascadeAnnotator(Annotator):
         left = [i for i, found in enumerate(out) if found.status in OPEN]
         for i, other in zip(left, self.second.verdicts_of([sentences[i] for i in left]), strict=True):
             decided = other.label is not None or (other.status == "unsure" and out[i].status != "unsure")
-            # A failure is told, or a dead second judge would look like an unsure first one.
+            # A failure is reported; else a second annotator that is down would look like an unsure first one.
             out[i] = other if decided or other.status == "failed" else out[i]
         return out
 

@@ -36,7 +36,7 @@ VERSION = 2
 FILE = "operating.json"  # in an annotator's folder: the operating point that it comes with
 CLIP = 1e-6  # shares are kept this far from 0 and 1, where log-odds are infinite
 EXPECTED_RATE, FALSE_FLAGS, FALSE_PASSES = 0.15, 0.1, 0.1
-BASE_RATES = (0.05, 0.15, 0.3)  # shares of hallucinated sentences at which a precision is told
+BASE_RATES = (0.05, 0.15, 0.3)  # shares of hallucinated sentences at which the precision is reported
 UNSURE = -1
 SUPPORTED, CONTRADICTORY, UNVERIFIABLE, NO_FACT = range(len(LABELS))
 MIN_ROWS = 50  # checked factual rows to fit on, with at least MIN_CLASS supported and as many hallucinated ones
@@ -307,7 +307,7 @@ def fit_calibration(
 ) -> Calibration:  # fmt: skip
     """Fit on (n,) rows as an annotator without calibration judges them; rows without scores are left out.
 
-    ``gold`` is of LABELS or "unsupported", "no_fact" is left out; rows that the annotator calls "no_fact" get no
+    ``gold`` is of LABELS or "unsupported"; rows with gold "no_fact" are left out; rows that the annotator calls "no_fact" get no
     verdict and enter the sigmoid only. ``groups`` are those of ``annotators/evaluation/splits.group_rows``; ``weights``
     have mean 1. The report's figures are cross-fitted: each group is judged by what the others gave. ValueError where
     rows are too few or their scores run against the labels.

@@ -334,7 +334,7 @@ def load_published(
 
 @contextmanager
 def _explained(name: str) -> Iterator[None]:
-    """What loading lacks, as one OSError that names the annotator."""
+    """Turn an error of loading inside this block into one OSError that names the annotator."""
     from safetensors import SafetensorError
 
     try:

@@ -41,7 +41,7 @@ WHOLE = ("cliff", "lfqa_verification", "expertqa")
 """Sources with whole answers of models."""
 PARTS = (("sources trained on", True), ("sources never seen", False))
 CURVE = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5)
-"""Shares of true sentences flagged at which the curve is told."""
+"""Shares of true sentences flagged at which the curve is reported."""
 Judged = tuple[Floats, list["str | None"]]
 """Support (n,), higher means more supported; labels, where "unsupported" means hallucinated, of whichever kind."""
 

@@ -24,7 +24,7 @@ from mitigate.cli.calibrate import FIGURES
 
 HALVES = 40
 Outcome = Mapping[str, float]
-"""Of one cut: calibration error before and after, and the figures of the operating point on the other half."""
+"""The figures of one cut: calibration error before and after, and the operating point's, on the other half."""
 
 
 def drawn(rows: Sequence[Row], limit: int) -> list[Row]:

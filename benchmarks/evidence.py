@@ -49,7 +49,7 @@ class Row:
     embedding: np.ndarray
 
     def recall(self, places: Iterable[int]) -> tuple[float, float, float]:
-        """What of the fragments is in these passages: share of characters; whether all, or any, is found."""
+        """How much of the fragments is in these passages: share of characters; whether all, or any, is found."""
         text = self.index.reference
         chosen = {self.index.passages[place].text for place in places}
         inside = np.zeros(len(text), dtype=bool)
@@ -184,7 +184,7 @@ def chosen(everything: Sequence[Mapping[str, Any]], per_source: int) -> dict[str
 def judge(
     annotator: Annotator, rows: Sequence[Mapping[str, Any]], others: Sequence[str]
 ) -> list[dict[str, SentenceAnnotation]]:
-    """Of each row its judgement in every surrounding."""
+    """The judgement of each row in every surrounding."""
     asked = [
         (i, name, {"reference": reference, "sentence": row["sentence"], "question": row["question"] or ""})
         for i, row in enumerate(rows)

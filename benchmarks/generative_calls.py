@@ -118,7 +118,7 @@ def computed(tokens: Sequence[int], seen: set[bytes]) -> int:
 
 @dataclass
 class Cost:
-    """Of one answer."""
+    """What one answer costs: calls, prompt tokens, and those that no cache holds."""
 
     sentences: int
     calls: int = 0
@@ -127,7 +127,7 @@ class Cost:
 
 
 def measure(groups: Sequence[Sequence[Mapping[str, Any]]], embedder: Embedder, **options: Any) -> list[Cost]:
-    """What each answer costs."""
+    """The cost of each answer."""
     labels = {neutral(row["sentence"]).strip(): row["label"] for group in groups for row in group}
     costs: list[Cost] = []
     seen: set[bytes] = set()
@@ -177,11 +177,7 @@ def main() -> None:
                 for window in ("sentence", "answer", "whole"):
                     costs = measure(groups, embedder, protocol=protocol, prompt=f"plain/{order}", window=window)
                     where = f"{source}, {protocol}, {order}, window of the {window}"
-                    for name, called in (
-                        ("calls", "calls"),
-                        ("total", "prompt tokens"),
-                        ("computed", "computed prompt tokens"),
-                    ):
+                    for name, called in COUNTED.items():
                         rows.append(per_sentence(f"{where}: {called} a sentence", costs, name))
                     print(rows[-1], flush=True)
     shown = [

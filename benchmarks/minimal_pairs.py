@@ -191,7 +191,7 @@ def overlap(sentence: str, passage: str, language: str) -> float:
 
 
 def judged(annotator: Annotator, asked: Sequence[Row]) -> tuple[Floats, list[str | None], Floats]:
-    """Of rows with sentence, reference and lang: support by the annotator, its label, and the overlap of words."""
+    """The annotator's support and label, and the overlap of words, of rows with sentence, reference and lang."""
     answers = predictions(annotator, asked)
     words = [overlap(r["sentence"], r["reference"], r["lang"]) for r in asked]
     return supported_score([a.scores for a in answers]), [a.label for a in answers], np.array(words)
@@ -204,7 +204,7 @@ def auc_row(what: str, gold: Sequence[str], support: Floats, groups: Sequence[st
 
 
 def figures(called: str, value: np.ndarray, groups: Sequence[str]) -> list[Row]:
-    """What is measured on n pairs, of (figure, sentence, n): support, flagged and overlap of true, false and kept."""
+    """Rows of n pairs; ``value`` (figure, sentence, n) holds support, flagged and overlap of true, false and kept."""
     gold = ["supported"] * len(groups) + ["contradictory"] * len(groups)
     (true, false, kept), (true_flagged, false_flagged, _), words = value
     above = np.where(np.isnan(true + false), np.nan, (true > false) + 0.5 * (true == false))

@@ -41,14 +41,14 @@ BETA = 0.2
 T_95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}
 """Student's t, two-sided 95 %, n − 1 degrees of freedom."""
 SMOOTHED = 5
-SETS = ("trained on", "kept apart")
+SETS = ("trained on", "held-out")
 
 
 def run(folder: Path, recipe: str, *changes: str) -> Path:
     """The folder of a run, made or gone on with where it is not done."""
     if not (folder / "done.json").is_file():
         command = [*RUN, f"examples/pocket/{recipe}.yaml", *changes, "--output", str(folder)]
-        subprocess.run([*command, *(["--resume"] if folder.exists() else [])], cwd=ROOT, check=True)
+        subprocess.run(command, cwd=ROOT, check=True)
     return folder
 
 
@@ -64,7 +64,7 @@ def calibration(work: Path) -> Path:
             for s in r["sentences"]
         ]
         labelled.write_text("".join(json.dumps(r) + "\n" for r in rows), encoding="utf-8")
-        command = [sys.executable, "-m", "mitigate.cli", "calibrate", "--data", str(labelled), "--output", str(file)]
+        command = [sys.executable, "-m", "mitigate.cli", "calibrate", "--input", str(labelled), "--output", str(file)]
         subprocess.run(command, cwd=ROOT, check=True)
     return file
 

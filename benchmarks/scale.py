@@ -5,7 +5,7 @@
 Records are real answers with their documents. Each run is `mitigate annotate` in a process of its own; CPU-seconds and
 the peak of its resident memory come from the kernel, and every output is read through: each record once and in order.
 Costs are slopes between the smallest and the largest run, so that loading is left out. Workers: the same command with
-`--distributed` and one or two workers, in turns. Nodes that die: tests/test_distributed_faults.py.
+`--distributed` and one or two workers, in turns. tests/mitigate/test_scale.py kills nodes.
 """
 
 from __future__ import annotations

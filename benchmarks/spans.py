@@ -77,7 +77,7 @@ def sentences(rows: Sequence[Mapping[str, Any]], limit: int) -> list[Sentence]:
 
 
 def predicted(annotator: DiscriminativeAnnotator, items: Sequence[Sentence]) -> list[tuple[str, dict[str, Spans]]]:
-    """Of each sentence its label, and what each method would mark in it."""
+    """Each sentence's label, and what each method would mark in it."""
     out: list[tuple[str, dict[str, Spans]]] = []
     for first in range(0, len(items), CHUNK):
         chunk = items[first : first + CHUNK]

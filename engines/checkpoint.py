@@ -52,7 +52,7 @@ def quiet_loading() -> Iterator[None]:
 
 @contextmanager
 def own_code(model: str) -> Iterator[None]:
-    """Say inside this block, in which ``model`` is loaded, why one that brings code of its own could not be.
+    """Explain why ``model``, loaded inside this block, could not be loaded where it brings code of its own.
 
     Raises ValueError: the code may not be run; ImportError: it needs a package, which the message names.
     """

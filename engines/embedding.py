@@ -186,7 +186,7 @@ class Embedder:
 
 
 def cpu_has_bfloat16() -> bool:
-    """Whether the CPU multiplies bfloat16 in hardware (Linux tells by its flags; elsewhere: no)."""
+    """Whether the CPU multiplies bfloat16 in hardware (known by its flags on Linux; False elsewhere)."""
     try:
         flags = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:

