@@ -204,7 +204,7 @@ def checked(
 # --- two annotators in turn: load_annotator("cascade:embedded+generative:openai:MODEL@http://127.0.0.1:8000/v1") ------
 
 OPEN = frozenset({"unsure", "language_unsupported", "too_long"})
-"""Statuses with which a sentence goes on to the second judge."""
+"""Statuses with which a sentence goes on to the second annotator."""
 
 
 class CascadeAnnotator(Annotator):
@@ -229,7 +229,7 @@ class CascadeAnnotator(Annotator):
         self.embedder = first.embedder
 
     def judge(self, sentences: Sequence[Sentence]) -> list[SentenceAnnotation]:
-        """One verdict per sentence, in order, each with its own judge's operating point."""
+        """One verdict per sentence, in order, each at the operating point of the annotator that gave it."""
         out = self.first.verdicts_of(sentences)
         left = [i for i, found in enumerate(out) if found.status in OPEN]
         for i, other in zip(left, self.second.verdicts_of([sentences[i] for i in left]), strict=True):
@@ -240,8 +240,7 @@ class CascadeAnnotator(Annotator):
 
     def annotation(self, record: Mapping[str, Any], judged: Iterable[SentenceAnnotation]) -> Annotation:
         """The annotation of a record, with the first one's operating point."""
-        point = None if self.first.calibration is None else self.first.calibration.point.to_dict()
-        return Annotation(dict(record), tuple(judged), self.who, point)
+        return replace(self.first.annotation(record, judged), annotator=self.who)
 
     def close(self) -> None:
         """Close both."""

@@ -307,10 +307,10 @@ def fit_calibration(
 ) -> Calibration:  # fmt: skip
     """Fit on (n,) rows as an annotator without calibration judges them; rows without scores are left out.
 
-    ``gold`` is of LABELS or "unsupported"; rows with gold "no_fact" are left out; rows that the annotator calls "no_fact" get no
-    verdict and enter the sigmoid only. ``groups`` are those of ``annotators/evaluation/splits.group_rows``; ``weights``
-    have mean 1. The report's figures are cross-fitted: each group is judged by what the others gave. ValueError where
-    rows are too few or their scores run against the labels.
+    ``gold`` is of LABELS or "unsupported"; rows with gold "no_fact" are left out, and rows that the annotator calls
+    "no_fact" get no verdict and enter the sigmoid only. ``groups`` are those of
+    ``annotators/evaluation/splits.group_rows``; ``weights`` have mean 1. The report's figures are cross-fitted: each
+    group is judged by what the others gave. ValueError where rows are too few or their scores run against the labels.
     """
     share, truth = supported_score(scores), two_way_gold(gold)
     kept = np.flatnonzero(~np.isnan(share) & ~np.isnan(truth))

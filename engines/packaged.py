@@ -300,14 +300,11 @@ def _from_e5s1(source: Path, folder: Path) -> None:
     # The class of no model: transformers would build XLM-RoBERTa's tokenizer from the pieces, without the rest.
     settings = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": positions}
     _write(folder / "tokenizer_config.json", settings | {f"{key}_token": token for key, token in special.items()})
-    module, paths = (
-        "sentence_transformers.models.",
-        {"Transformer": "", "Pooling": "1_Pooling", "Normalize": "2_Normalize"},
-    )
-    _write(
-        folder / "modules.json",
-        [{"idx": n, "name": str(n), "path": p, "type": module + t} for n, (t, p) in enumerate(paths.items())],
-    )
+    modules = [
+        {"idx": n, "name": str(n), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for n, (kind, path) in enumerate([("Transformer", ""), ("Pooling", "1_Pooling"), ("Normalize", "2_Normalize")])
+    ]
+    _write(folder / "modules.json", modules)
     _write(folder / "sentence_bert_config.json", {"max_seq_length": positions, "do_lower_case": False})
     (folder / "1_Pooling").mkdir()
     pooling = {"word_embedding_dimension": hidden, "pooling_mode_mean_tokens": True}

@@ -25,17 +25,7 @@ from annotators.evaluation.metrics import GOLD_LABELS, UNSUPPORTED
 from annotators.evaluation.splits import FOLD_NAMES, GROUP_FIELDS, N_FOLDS, fold_of, group_rows
 from annotators.evaluation.splits import plain as folded
 from annotators.records import HALLUCINATED, LABELS
-from mitigate.io import (
-    Check,
-    Line,
-    Problem,
-    Record,
-    check_annotation_input,
-    check_text,
-    read_lines,
-    shown,
-    tell_rejected,
-)
+from mitigate.io import Check, Line, Problem, Record, check_annotation_input, check_text, read_lines, set_aside, shown
 
 FOLDERS = ("sentences", "binary", "spans")
 
@@ -271,9 +261,7 @@ def read_answers(paths: Sequence[Path]) -> tuple[list[JudgedAnswer], int]:
     for path, line in good:
         add = _add_record if "sentences" in (line.record or {}) else _add_row
         add(answers, line.record or {}, path, line.number)
-    for path in paths:
-        lines = [line for place, line in bad if place == path]
-        tell_rejected(path, lines[:10], len(lines), None)
+    set_aside(bad, None)
     found = [answer for copies in answers.values() for answer in copies]
     for answer in found:
         answer.sentences.sort(key=lambda s: s.start)

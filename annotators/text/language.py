@@ -1,7 +1,7 @@
 """Which language a text is in, as far as an annotator must know: English, Chinese, another one, or none.
 
 The script decides first, then, for Latin letters, the share of English function words and, where these are few,
-py3langid. Short Latin texts and names count as English, since no method tells.
+py3langid. Short Latin texts and names count as English, since no method can tell.
 """
 
 from __future__ import annotations

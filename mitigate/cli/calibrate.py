@@ -75,11 +75,10 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("--input: expected labelled rows, found none; see `mitigate calibrate --help` for their form")
     annotator = open_annotator(args.annotator).calibrated(None)  # its own scores
     judged = _judge(annotator, gold.rows)
-    checked = [s if s.status == "checked" else None for s in judged]
     try:
         calibration = fit_calibration(
-            [s.scores if s else None for s in checked],
-            [s.label if s else None for s in checked],
+            [s.scores for s in judged],
+            [s.label for s in judged],
             [row["label"] for row in gold.rows],
             gold.groups,
             annotator=annotator.fingerprint,

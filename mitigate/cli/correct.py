@@ -13,9 +13,10 @@ import argparse
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from annotators.records import Annotation, failed_share
+from annotators.records import HALLUCINATED, failed_share
 from mitigate.cli.annotate import annotator_for, continued
 from mitigate.cli.options import (
     Subparsers,
@@ -101,8 +102,8 @@ def run_correct(args: argparse.Namespace) -> int:
         from mitigate.inference.correct import correct
 
         rows = [{k: v for k, v in record.items() if k == "answer" or k not in CORRECTED} for record in records]
-        mended = correct(rows, annotator, regenerate=regenerate, delete=args.delete, abstain_above=args.abstain_above)
-        return [{**one.to_dict(), "correction_options": asked} for one in mended]
+        results = correct(rows, annotator, regenerate=regenerate, delete=args.delete, abstain_above=args.abstain_above)
+        return [{**one.to_dict(), "correction_options": asked} for one in results]
 
     with ExitStack() as stack:
         regenerate: Regenerate | None = None
@@ -181,24 +182,17 @@ def choose(records: Sequence[Record], annotator: Annotator) -> list[Record]:
     """
     from mitigate.inference.correct import best_of
 
-    rests: list[dict[str, Any]] = [{k: v for k, v in r.items() if k not in (*CHOSEN, "answers")} for r in records]
-    asked = [
-        {**rest, "answer": answer["text"]} for rest, r in zip(rests, records, strict=True) for answer in r["answers"]
-    ]
-    judged = iter(annotator.annotate_batch(asked))
+    kept: list[Record] = [{k: v for k, v in record.items() if k not in CHOSEN} for record in records]
+    judged = iter(annotator.annotate_batch({**row, "answer": a["text"]} for row in kept for a in row["answers"]))
     rows: list[Record] = []
-    for record in records:
-        annotations = [next(judged) for _ in record["answers"]]
+    for row in kept:
+        annotations = [next(judged) for _ in row["answers"]]
         best = best_of(annotations)
-        kept = {k: v for k, v in record.items() if k not in CHOSEN}
+        none = replace(annotations[0], record={**row, "answer": None}, sentences=())
+        chosen = none if best is None else annotations[best]
+        model = None if best is None else row["answers"][best].get("model")
         rates = [a.hallucination_rate for a in annotations]
-        if best is None:
-            none = Annotation({}, (), annotations[0].annotator, annotations[0].operating_point).to_dict()
-            rows.append({**kept, "answer": None, "model": None, "index": None, **none, "rates": rates})
-            continue
-        chosen = annotations[best].to_dict()
-        model = record["answers"][best].get("model")
-        rows.append({**kept, **chosen, "answers": record["answers"], "model": model, "index": best, "rates": rates})
+        rows.append({**chosen.to_dict(), "model": model, "index": best, "rates": rates})
     return rows
 
 
@@ -207,13 +201,10 @@ def summary_of_corrected(rows: Sequence[Record]) -> tuple[Record, str]:
     shares = {}
     for when, key in (("before", "original_sentences"), ("after", "sentences")):
         labels = [s["label"] for row in rows for s in row[key] if s["label"] not in (None, "no_fact")]
-        bad = sum(label in ("contradictory", "unverifiable") for label in labels)
+        bad = sum(label in HALLUCINATED for label in labels)
         shares[when] = {"hallucinated": bad, "factual": len(labels), "rate": bad / len(labels) if labels else None}
     actions = {name: sum(row["action"] == name for row in rows) for name in ("unchanged", "corrected", "abstained")}
-    by: dict[str, int] = {}
-    for row in rows:
-        for change in row["changes"] if row["action"] == "corrected" else []:
-            by[change["by"]] = by.get(change["by"], 0) + 1
+    by = Counter(change["by"] for row in rows if row["action"] == "corrected" for change in row["changes"])
     how = ", ".join(f"{n} by {name}" if name != "deleted" else f"{n} deleted" for name, n in by.items())
     parts = [f"{one['hallucinated']} of {one['factual']} ({percent(one['rate'])}) {w}" for w, one in shares.items()]
     text = (

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from annotators.base import Annotator
 from annotators.records import HALLUCINATED, JUDGED, Annotation, Edit, SentenceAnnotation
+from annotators.text.words import is_chinese
 from mitigate.inference.regenerate import Request, Unanswered
 
 Regenerate = Callable[[Sequence[Request]], Sequence["str | Unanswered | None"]]
@@ -38,7 +39,7 @@ class Change(Edit):
 
 
 @dataclass
-class Mended:
+class Corrected:
     """An answer while and after it is corrected."""
 
     before: Annotation  # as it came
@@ -111,7 +112,7 @@ def correct(
     regenerate: Regenerate | None = None,
     delete: bool = False,
     abstain_above: float | None = None,
-) -> list[Mended]:
+) -> list[Corrected]:
     """Correct answers: the corrections that the annotator gives, then regenerated sentences, then deletion.
 
     Args:
@@ -130,30 +131,30 @@ def correct(
     """
     if abstain_above is not None and not 0 <= abstain_above < 1:
         raise ValueError(f"abstain_above: expected a rate in [0, 1) or None, got {abstain_above!r}")
-    mended = [Mended(annotation, annotation) for annotation in annotator.annotate_batch(records)]
-    for one in mended:
+    corrected = [Corrected(annotation, annotation) for annotation in annotator.annotate_batch(records)]
+    for one in corrected:
         for i in hallucinated(one.before):
             if given := one.before.sentences[i].correction:
                 one.proposals[i] = [[Change(e.source, e.target, e.start, e.end, "annotator") for e in given]]
     if regenerate is not None:
-        _propose_regenerated(mended, regenerate)
-    while waiting := [one for one in mended if one.proposals]:
+        _propose_regenerated(corrected, regenerate)
+    while waiting := [one for one in corrected if one.proposals]:
         _try_next(waiting, annotator)
     if delete:  # first the sentences without a kept change; where that does not help, all that were flagged
-        _delete(mended, annotator, rest_only=True)
-        _delete(mended, annotator, rest_only=False)
-    for one in mended:
+        _delete(corrected, annotator, rest_only=True)
+        _delete(corrected, annotator, rest_only=False)
+    for one in corrected:
         rate = one.after.hallucination_rate
         nothing_left = bool(one.changes) and not one.answer.strip()
         if abstain_above is not None and (nothing_left or (rate is not None and rate > abstain_above)):
             _abstain(one)
         elif one.changes:
             one.action = "corrected"
-    return mended
+    return corrected
 
 
-def _propose_regenerated(mended: Sequence[Mended], regenerate: Regenerate) -> None:
-    asked = [(one, i) for one in mended for i in hallucinated(one.before)]
+def _propose_regenerated(corrected: Sequence[Corrected], regenerate: Regenerate) -> None:
+    asked = [(one, i) for one in corrected for i in hallucinated(one.before)]
     texts = regenerate([Request.of(one.before, i) for one, i in asked])
     for (one, i), text in zip(asked, texts, strict=True):
         sentence = one.before.sentences[i]
@@ -164,7 +165,7 @@ def _propose_regenerated(mended: Sequence[Mended], regenerate: Regenerate) -> No
             one.proposals.setdefault(i, []).append([change])
 
 
-Trial = tuple[Mended, tuple[Change, ...], list[int]]
+Trial = tuple[Corrected, tuple[Change, ...], list[int]]
 """An answer, the changes to try on it, and the sentences whose proposals are among them."""
 
 
@@ -174,14 +175,14 @@ def _judged(trials: Sequence[Trial], annotator: Annotator) -> Iterator[tuple[Tri
     return zip(trials, annotator.annotate_batch(edited), strict=True)
 
 
-def _try_next(mended: Sequence[Mended], annotator: Annotator) -> None:
+def _try_next(corrected: Sequence[Corrected], annotator: Annotator) -> None:
     """Try the first proposal for every sentence of every answer at once; keep those that are judged better.
 
     Most annotators judge sentences one by one, so proposals are tried together. Where some left their sentence flagged,
     the others are tried again without them; where the answer as a whole got no better, it stays as it was.
     """
     trials: list[Trial] = []
-    for one in mended:
+    for one in corrected:
         new = [change for proposals in one.proposals.values() for change in proposals[0]]
         trials.append((one, (*one.changes, *new), list(one.proposals)))
         one.proposals = {i: proposals[1:] for i, proposals in one.proposals.items() if len(proposals) > 1}
@@ -197,7 +198,7 @@ def _try_next(mended: Sequence[Mended], annotator: Annotator) -> None:
         one.keep(changes, annotation, numbers)
 
 
-def _still_flagged(one: Mended, changes: Sequence[Change], after: Annotation) -> set[int]:
+def _still_flagged(one: Corrected, changes: Sequence[Change], after: Annotation) -> set[int]:
     """The sentences of the original whose replacement overlaps a sentence that is flagged, unsure or unchecked now."""
     flagged = [s for s in after.sentences if s.label in HALLUCINATED or s.status != "checked"]
     found, shift = set(), 0
@@ -210,13 +211,13 @@ def _still_flagged(one: Mended, changes: Sequence[Change], after: Annotation) ->
     return found
 
 
-def _delete(mended: Sequence[Mended], annotator: Annotator, *, rest_only: bool) -> None:
+def _delete(corrected: Sequence[Corrected], annotator: Annotator, *, rest_only: bool) -> None:
     """Take out flagged sentences.
 
     White space around them stays, so that what stands beside is unchanged; only a new start of the answer has none.
     """
     trials: list[Trial] = []
-    for one in mended:
+    for one in corrected:
         if hallucinated(one.after):
             kept = one.changes if rest_only else ()
             changed = {one.owner(change) for change in kept}
@@ -238,9 +239,9 @@ def _without_leading_blanks(answer: str, changes: Sequence[Change]) -> tuple[Cha
     return tuple(out)
 
 
-def _abstain(one: Mended) -> None:
+def _abstain(one: Corrected) -> None:
     answer = str(one.before.record["answer"])
-    text = ABSTENTION["zh" if any("\u4e00" <= c <= "\u9fff" for c in answer) else "en"]
+    text = ABSTENTION["zh" if is_chinese(answer) else "en"]
     sentence = SentenceAnnotation(text, 0, len(text), "checked", "no_fact")
     one.after = replace(one.after, record={**one.before.record, "answer": text}, sentences=(sentence,))
     one.action, one.changes = "abstained", (Change(answer, text, 0, len(answer), "deleted"),)

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from annotators.base import Annotator
+from annotators.text.words import is_chinese
 from engines.types import Chat, Engine, Sampling, check_asked
 from fewl.similarity import Similarity
 from mitigate.inference.regenerate import fenced
@@ -130,9 +131,8 @@ def estimate(pairs: Sequence[Pair]) -> dict[str, int]:
 
 
 def about_tokens(text: str) -> int:
-    """About how many tokens a text has: 4 characters each, 1.5 where more than a fifth of them are Chinese."""
-    chinese = sum("\u4e00" <= c <= "\u9fff" for c in text) > len(text) / 5
-    return round(len(text) / (1.5 if chinese else 4.0))
+    """About how many tokens a text has: 4 characters each, 1.5 where the text is Chinese."""
+    return round(len(text) / (1.5 if is_chinese(text) else 4.0))
 
 
 def by_engine(pairs: Sequence[Pair], engine: Engine) -> list[Judged]:

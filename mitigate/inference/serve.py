@@ -102,8 +102,7 @@ class Proxy:
 
     async def health(self, _: Request) -> Response:
         """Says that the proxy is up, and with which annotator."""
-        who = {"name": self.annotator.name, "fingerprint": self.annotator.fingerprint}
-        return JSONResponse({"status": "ok", "annotator": who})
+        return JSONResponse({"status": "ok", "annotator": self.annotator.who})
 
     async def handle(self, request: Request) -> Response:
         """Check a request and pass it on; of a chat completion the field of this proxy is read."""

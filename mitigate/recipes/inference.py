@@ -200,12 +200,12 @@ def _finish(options: Options, engines: Engines, rows: Rows, candidates: Texts, a
     chosen = {i: annotations[i][p] for i, p in enumerate(places) if p is not None}
     given = {i: annotation.to_dict() for i, annotation in chosen.items()}
     if options.correct:
-        mended = correct(
+        corrected = correct(
             [annotation.record for annotation in chosen.values()], annotator,
             regenerate=with_engine(engines[options.regenerate]) if options.regenerate else None,
             delete=options.delete, abstain_above=options.abstain_above,
         )  # fmt: skip
-        given = {i: one.to_dict() for i, one in zip(chosen, mended, strict=True)}
+        given = {i: one.to_dict() for i, one in zip(chosen, corrected, strict=True)}
     rates = ("hallucination_rate", "coverage", "operating_point")
     nothing: Record = {"answer": None, "sentences": [], "annotator": {}, **dict.fromkeys(rates)}
     results = []

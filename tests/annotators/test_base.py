@@ -50,7 +50,7 @@ def test_only_unsure_sentences_go_on():
     assert math.isclose(annotation.hallucination_rate, 0.5)
 
 
-def test_a_failed_second_judge_is_told():
+def test_a_failed_second_annotator_is_reported():
     found = CascadeAnnotator(doubtful(), Failing()).annotate(**RECORD).sentences[1]
     assert (found.status, found.label, found.problems) == ("failed", None, ("no reply",))
 

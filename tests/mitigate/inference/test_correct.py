@@ -22,38 +22,38 @@ def flagged(annotation):
     return sum(s.label in HALLUCINATED for s in annotation.sentences)
 
 
-def check(mended):
+def check(corrected):
     """The promises: counts never rise, changes lie in flagged sentences and lead from the old to the new answer."""
-    old = str(mended.before.record["answer"])
-    assert flagged(mended.after) <= flagged(mended.before)
-    assert apply(old, mended.changes) == mended.answer
-    if mended.action != "abstained":
-        sentences = [mended.before.sentences[i] for i in hallucinated(mended.before)]
-        for change in mended.changes:
+    old = str(corrected.before.record["answer"])
+    assert flagged(corrected.after) <= flagged(corrected.before)
+    assert apply(old, corrected.changes) == corrected.answer
+    if corrected.action != "abstained":
+        sentences = [corrected.before.sentences[i] for i in hallucinated(corrected.before)]
+        for change in corrected.changes:
             end = change.start + len(change.source.rstrip())  # a deletion at the start of the answer takes blanks too
             assert any(s.start <= change.start and end <= s.end for s in sentences)
-    assert (mended.action == "unchanged") == (mended.changes == ())
+    assert (corrected.action == "unchanged") == (corrected.changes == ())
 
 
 def test_a_correction_is_applied_and_the_rest_stays():
     answer = f"Well,  indeed\t. {WRONG}  \n\n{LOST} It opened in May 1901."
-    (mended,) = correct([record(answer, id=7)], RuleAnnotator())
-    assert mended.answer == answer.replace("14", "12")
-    assert mended.changes == (Change("14 floors", "12 floors", 25 - 3 + 8, 25 - 3 + 17, "annotator"),)
-    assert (mended.before.hallucination_rate, mended.after.hallucination_rate) == (2 / 3, 1 / 3)
-    row = mended.to_dict()
-    assert (row["id"], row["original_answer"], row["answer"]) == (7, answer, mended.answer)
+    (corrected,) = correct([record(answer, id=7)], RuleAnnotator())
+    assert corrected.answer == answer.replace("14", "12")
+    assert corrected.changes == (Change("14 floors", "12 floors", 25 - 3 + 8, 25 - 3 + 17, "annotator"),)
+    assert (corrected.before.hallucination_rate, corrected.after.hallucination_rate) == (2 / 3, 1 / 3)
+    row = corrected.to_dict()
+    assert (row["id"], row["original_answer"], row["answer"]) == (7, answer, corrected.answer)
     assert (row["original_hallucination_rate"], row["hallucination_rate"]) == (2 / 3, 1 / 3)
     assert (row["action"], row["changes"][0]["by"]) == ("corrected", "annotator")
-    check(mended)
+    check(corrected)
 
 
 def test_deletion_takes_only_what_stays_flagged():
-    (mended,) = correct([record(f"{WRONG} {LOST} {RIGHT}")], RuleAnnotator(), delete=True)
-    assert mended.answer == f"{RIGHT}  {RIGHT}"
-    assert [change.by for change in mended.changes] == ["annotator", "deleted"]
-    assert mended.after.hallucination_rate == 0
-    check(mended)
+    (corrected,) = correct([record(f"{WRONG} {LOST} {RIGHT}")], RuleAnnotator(), delete=True)
+    assert corrected.answer == f"{RIGHT}  {RIGHT}"
+    assert [change.by for change in corrected.changes] == ["annotator", "deleted"]
+    assert corrected.after.hallucination_rate == 0
+    check(corrected)
     (opening,) = correct([record(f"{LOST}  {RIGHT}")], RuleAnnotator(), delete=True)
     assert opening.answer == RIGHT  # a new start of the answer has no blanks
     check(opening)
@@ -62,10 +62,10 @@ def test_deletion_takes_only_what_stays_flagged():
 def test_edit_without_gain_is_taken_back_alone():
     """Paul → Anna leaves a sentence that the reference does not hold, so it stays unverifiable: no gain, no edit."""
     answer = f"Paul built it in 1899. {WRONG}"
-    (mended,) = correct([record(answer)], RuleAnnotator())
-    assert mended.answer == f"Paul built it in 1899. {RIGHT}"
-    assert len(mended.changes) == 1
-    check(mended)
+    (corrected,) = correct([record(answer)], RuleAnnotator())
+    assert corrected.answer == f"Paul built it in 1899. {RIGHT}"
+    assert len(corrected.changes) == 1
+    check(corrected)
 
 
 def test_a_writer_sees_flagged_sentences_only():
@@ -75,11 +75,11 @@ def test_a_writer_sees_flagged_sentences_only():
         asked.extend(requests)
         return ["It opened in May 1901." if "cost" in r.sentence else None for r in requests]
 
-    (mended,) = correct([record(f"{RIGHT} {LOST} Paul built it in 1899.")], RuleAnnotator(), regenerate=write)
-    assert mended.answer == f"{RIGHT} It opened in May 1901. Paul built it in 1899."
+    (corrected,) = correct([record(f"{RIGHT} {LOST} Paul built it in 1899.")], RuleAnnotator(), regenerate=write)
+    assert corrected.answer == f"{RIGHT} It opened in May 1901. Paul built it in 1899."
     assert [r.sentence for r in asked] == [LOST, "Paul built it in 1899."]
     assert asked[0] == Request(LOST, "unverifiable", REFERENCE, "How high?", RIGHT)
-    check(mended)
+    check(corrected)
 
 
 def test_an_unjudged_edit_is_taken_back():
@@ -89,18 +89,18 @@ def test_an_unjudged_edit_is_taken_back():
         def judge(self, sentences):
             return [replace(s, status="failed", label=None) if "?" in s.text else s for s in super().judge(sentences)]
 
-    (mended,) = correct([record(f"{LOST} {WRONG}")], Fails(), regenerate=lambda asked: ["Is it 9 Marks?"] * len(asked))
-    assert mended.answer == f"{LOST} {RIGHT}"
-    check(mended)
+    (corrected,) = correct([record(f"{LOST} {WRONG}")], Fails(), regenerate=lambda some: ["Is it 9 Marks?"] * len(some))
+    assert corrected.answer == f"{LOST} {RIGHT}"
+    check(corrected)
 
 
 def test_unflagged_and_unchecked_answers_stay():
     annotator = RuleAnnotator()
     rows = [record(RIGHT), record("hello there, friend"), {"reference": "", "answer": WRONG}, record("")]
-    for mended, row in zip(correct(rows, annotator, delete=True, abstain_above=0.0), rows, strict=True):
-        assert mended.action == "unchanged"
-        assert mended.answer == row["answer"]
-        assert mended.after is mended.before
+    for corrected, row in zip(correct(rows, annotator, delete=True, abstain_above=0.0), rows, strict=True):
+        assert corrected.action == "unchanged"
+        assert corrected.answer == row["answer"]
+        assert corrected.after is corrected.before
 
 
 def test_abstention_above_the_threshold_only():
@@ -131,14 +131,14 @@ def test_promises_hold_for_any_answer_and_writer(pieces, seed, delete):
         return [draw.choice(texts) for _ in requests]
 
     answers = [" ".join(pieces), "".join(pieces)]
-    for mended, answer in zip(
+    for corrected, answer in zip(
         correct([record(a) for a in answers], RuleAnnotator(), regenerate=write, delete=delete), answers, strict=True
     ):
-        assert mended.before.record["answer"] == answer
-        check(mended)
+        assert corrected.before.record["answer"] == answer
+        check(corrected)
         whole = answer == " ".join(pieces) and set(pieces) <= set(SENTENCES)  # no piece runs on into the next
         if delete and whole:
-            assert flagged(mended.after) == 0
+            assert flagged(corrected.after) == 0
 
 
 def test_apply_refuses_changes_that_do_not_fit():
