@@ -27,6 +27,7 @@ from mitigate.rewards.inputs import completion_text
 
 Row = Mapping[str, Any]
 BEFORE, AFTER = "before", "after"
+OWN_JUDGE = "The judge is the reward's own annotator, whose mistakes a policy learns to exploit: these do not show here."
 CHUNK = 64  # questions asked at once
 HEADINGS = ("questions", "when", "answers", "hallucinated", "95 % interval", "supported", "sentences", "silent")
 WIDTH = 100  # columns where the output is no terminal
@@ -114,12 +115,13 @@ def compare(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 class JudgeLog:
-    """A GRPO reward function of weight 0: it logs what a judge (often a better annotator) says of sampled answers."""
+    """A GRPO reward function that scores nothing: every so often it logs what a held-out judge says of the answers."""
 
     __name__ = "judge"
 
-    def __init__(self, judge: Annotator) -> None:
-        self.judge = judge
+    def __init__(self, judge: Annotator, every: int = 1) -> None:
+        self.judge, self.every = judge, every
+        self.calls = 0
 
     def __call__(
         self,
@@ -128,8 +130,11 @@ class JudgeLog:
         reference: Sequence[str],
         log_metric: Callable[[str, float], None] | None = None,
         **_: Any,
-    ) -> list[float]:
-        """Log the figures of all completions together; return zeros."""
+    ) -> list[None]:
+        """Log the figures of all completions together; a number here would make unscored answers count as 0."""
+        self.calls += 1
+        if (self.calls - 1) % self.every:
+            return [None] * len(completions)
         texts = map(completion_text, completions)
         judged = self.judge.annotate_batch(
             {"question": q, "reference": r, "answer": a} for q, r, a in zip(question, reference, texts, strict=True)
@@ -137,7 +142,7 @@ class JudgeLog:
         for name, value in measure(judged).items():
             if log_metric is not None and value is not None:
                 log_metric(f"judge/{name}", value)
-        return [0.0] * len(completions)
+        return [None] * len(completions)
 
 
 def measure(annotations: Sequence[Annotation]) -> dict[str, float | None]:
@@ -179,11 +184,11 @@ def judges(samples: Sequence[Row]) -> list[str]:
 
 
 def by_reward(table: Sequence[Row]) -> str:
-    """What the reward's annotator says where it is not the judge, "" where it is."""
+    """What the reward's annotator says where it is not the judge, a warning where it is."""
     rates = [
         f"{row['set']}, {row['when']}: {percent(row['by_reward'])}" for row in table if row["by_reward"] is not None
     ]
-    return f"Hallucinated by the annotator of the reward: {'; '.join(rates)}." if rates else ""
+    return f"Hallucinated by the annotator of the reward: {'; '.join(rates)}." if rates else OWN_JUDGE
 
 
 def print_table(table: Sequence[Row], judged_by: Sequence[str]) -> None:
