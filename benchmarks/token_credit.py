@@ -137,7 +137,7 @@ def measure(what: str, core: Any, cases: list[Case]) -> list[Row]:
 # --- the toys --------------------------------------------------------------------------------------------------------
 
 ACTIONS = ("careful", "bold", "talk", "end")
-SEEDS, STEPS, PROMPTS, GROUP, PLACES, RATE = 3, 80, 4, 8, 8, 0.7
+SEEDS, STEPS, PROMPTS, GROUP, PLACES, RATE = 3, 60, 2, 8, 8, 1.0
 FACTS = {"factuality": 1.0}
 Odds = Callable[[int, bool], tuple[float, float]]
 TOYS: dict[str, tuple[str, dict[str, float], Odds]] = {
@@ -175,7 +175,7 @@ def learn(toy: str, credit: Credit, seed: int) -> dict[str, float]:
     plan, aspects, right = TOYS[toy]
     rng, logits = np.random.default_rng(seed), defaultdict(lambda: np.zeros(len(ACTIONS)))
     kept: list[tuple[float, int, bool]] = []  # score, claims, plan
-    for step in range(STEPS):
+    for _ in range(STEPS):
         paths, scored, texts = [], [], []
         for _ in range(PROMPTS * GROUP):
             path, said, good = [], [], True
@@ -237,7 +237,13 @@ def main() -> None:
     args = made.parse_args()
     if args.toys:
         found = toys()
-        save("rewards", "token_credit", [r for r in found if "score" not in r["what"]], tables={"all": found}, part="toys")
+        save(
+            "rewards",
+            "token_credit",
+            [r for r in found if "score" not in r["what"]],
+            tables={"all": found},
+            part="toys",
+        )
         return
     rows = []
     for language, texts in real_answers(args.data).items():

@@ -17,7 +17,7 @@ from mitigate.io import UsageError
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Add the command to the list; TRL's parser reads its options, so it runs here without any: that prints its help."""
+    """Add the command to the list; TRL's parser reads its options. Without any it prints TRL's help."""
     more = (
         "All options are those of `trl grpo`, with --gamma, --sequence_share, --eos, --thinking, --baseline and --clip "
         "for the credit of sentences; `mitigate grpo --help` lists them where TRL is installed."

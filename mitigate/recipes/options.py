@@ -214,10 +214,14 @@ def check_base(options: Base) -> None:
     if options.reward.annotator in own:
         for name in options.reward.operating:
             raise UsageError(f"reward.{name}: expected null, since {options.reward.annotator!r} is used as handed in")
-    elif options.reward.calibration is None and not options.uncalibrated and "generative:" not in options.reward.annotator:
+    elif (
+        options.reward.calibration is None
+        and not options.uncalibrated
+        and "generative:" not in options.reward.annotator
+    ):
         raise UsageError(
-            f"reward.calibration: expected a file of `mitigate calibrate` for {options.reward.annotator!r}, got null: a "
-            "policy learns to exploit thresholds that are wrong on its answers. Give a file, or uncalibrated=true"
+            f"reward.calibration: expected a file of `mitigate calibrate` for {options.reward.annotator!r}, got null: "
+            "a policy learns to exploit thresholds that are wrong on its answers. Give a file, or uncalibrated=true"
         )
     options.reward.check_calibration("reward.")
     if options.judge == options.reward.annotator and not options.evaluation.same_judge:

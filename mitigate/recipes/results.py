@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from annotators.base import Annotator
-from annotators.records import Annotation, hallucination_rate
+from annotators.records import hallucination_rate
 from mitigate.io import progress
 from mitigate.recipes.data import Questions
 from mitigate.recipes.folder import SAMPLES, RunFolder
@@ -27,7 +27,9 @@ from mitigate.rewards.inputs import completion_text
 
 Row = Mapping[str, Any]
 BEFORE, AFTER = "before", "after"
-OWN_JUDGE = "The judge is the reward's own annotator, whose mistakes a policy learns to exploit: these do not show here."
+OWN_JUDGE = (
+    "The judge is the reward's own annotator, whose mistakes a policy learns to exploit: these do not show here."
+)
 CHUNK = 64  # questions asked at once
 HEADINGS = ("questions", "when", "answers", "hallucinated", "95 % interval", "supported", "sentences", "silent")
 WIDTH = 100  # columns where the output is no terminal
@@ -139,28 +141,11 @@ class JudgeLog:
         judged = self.judge.annotate_batch(
             {"question": q, "reference": r, "answer": a} for q, r, a in zip(question, reference, texts, strict=True)
         )
-        for name, value in measure(judged).items():
-            if log_metric is not None and value is not None:
-                log_metric(f"judge/{name}", value)
+        found = figures(one.to_dict() for one in judged)
+        for name in ("rate", "supported", "sentences", "silent"):
+            if log_metric is not None and found[name] is not None:
+                log_metric("judge/hallucination_rate" if name == "rate" else f"judge/{name}", found[name])
         return [None] * len(completions)
-
-
-def measure(annotations: Sequence[Annotation]) -> dict[str, float | None]:
-    """Figures over all sentences of some answers, cheap enough for every training step.
-
-    ``hallucination_rate`` is hallucinated / factual sentences, lower is better; ``supported`` (repeats of one counted
-    once) and ``sentences`` are per answer; ``no_fact`` is the share of sentences that claim nothing. None where there
-    are no such answers or sentences.
-    """
-    labels = [sentence.label for one in annotations for sentence in one.sentences]
-    distinct = sum(len({s.text for s in one.sentences if s.label == "supported"}) for one in annotations)
-    n = len(annotations)
-    return {
-        "hallucination_rate": hallucination_rate(labels),
-        "supported": distinct / n if n else None,
-        "sentences": len(labels) / n if n else None,
-        "no_fact": labels.count("no_fact") / len(labels) if labels else None,
-    }
 
 
 def cells(row: Row) -> list[str]:

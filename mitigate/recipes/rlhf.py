@@ -46,7 +46,9 @@ class Trainer(shared.Trainer):
     judge_every: int | None = Field(
         default=None, ge=1, description="steps between two readings of the evaluation's judge; null: never"
     )
-    on_gap: OnGap = Field(default="warn", description="what follows when the reward rises and the judge's rate does not fall")
+    on_gap: OnGap = Field(
+        default="warn", description="what follows when the reward rises and the judge's rate does not fall"
+    )
     gap_readings: int = Field(default=20, ge=4, description="that are compared, the last ones")
 
 

@@ -230,10 +230,7 @@ def locate(text: str, decoded: str, segments: Sequence[Segment]) -> list[tuple[i
 
 
 def standardised(
-    rewards: Sequence[Sequence[float | None]],
-    group_size: int,
-    scale: Scale = "group",
-    baseline: Baseline = "group",
+    rewards: Sequence[Sequence[float | None]], group_size: int, scale: Scale = "group", baseline: Baseline = "group"
 ) -> tuple[np.ndarray, np.ndarray]:
     """Segment rewards of one aspect, standardised over all judged segments of their prompt's group.
 

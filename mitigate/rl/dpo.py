@@ -5,9 +5,10 @@
                data_collator=MaskDPOCollator(tokenizer, args))
 
 Plain DPO also pushes down the true sentences of the rejected answer and pulls up the wrong ones of the chosen one.
-Gu et al. (ICLR 2025) leave the hallucinated sentences of the chosen and the supported ones of the rejected answer out of
-the loss. Our variant also leaves out what is neither, and the end of the rejected answer. Pairs come from ``preferences.py``, or `mitigate build-preferences`. Tokens are matched with sentences by
-exact character offsets of the ids (``credit.py``); nothing is tokenised twice.
+Gu et al. (ICLR 2025) leave the hallucinated sentences of the chosen and the supported ones of the rejected answer out
+of the loss. Our variant also leaves out what is neither, and the end of the rejected answer. Pairs come from
+``preferences.py``, or `mitigate build-preferences`. Tokens are matched with sentences by exact character offsets of the
+ids (``credit.py``); nothing is tokenised twice.
 """
 
 from __future__ import annotations

@@ -215,7 +215,7 @@ class SentenceGRPOTrainer(GRPOTrainer):
         return torch.as_tensor(out_BT, dtype=shared_B.dtype, device=shared_B.device)
 
     def _standardised(self, rows: int) -> tuple[list[Aspect], list[np.ndarray]]:
-        """Aspects of all ranks, and for each the standardised rewards of this rank's rows, over groups that span ranks."""
+        """Aspects of all ranks, and for each the standardised rewards of this rank's rows; groups span ranks."""
         mine: list[dict[Aspect, list[float | None]]] = [{} for _ in range(rows)]
         for i, call in self._scored.items():
             for row, score in zip(mine, call.scores, strict=True):
@@ -246,7 +246,11 @@ class SentenceGRPOTrainer(GRPOTrainer):
 
 
 def _sentences(
-    decoded: str, anchors_T: np.ndarray, text: str, parts: Sequence[tuple[Sequence[Segment], Any, Any]], row_T: np.ndarray
+    decoded: str,
+    anchors_T: np.ndarray,
+    text: str,
+    parts: Sequence[tuple[Sequence[Segment], Any, Any]],
+    row_T: np.ndarray,
 ) -> str:
     """The segments of a completion, of the aspect with the most, each with the mean advantage of its tokens."""
     segments = max((part[0] for part in parts), key=len, default=())

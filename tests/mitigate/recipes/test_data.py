@@ -56,7 +56,9 @@ def test_given_prompt_is_asked_as_it_is():
 
 
 def test_template_and_system_message():
-    row = as_row({"question": "Who? {reference}", "reference": "R {question}"}, "{reference} | {question} {x}", "Be brief.")
+    row = as_row(
+        {"question": "Who? {reference}", "reference": "R {question}"}, "{reference} | {question} {x}", "Be brief."
+    )
     assert row["prompt"] == [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": "R {question} | Who? {reference} {x}"},  # texts are data, not templates
@@ -79,7 +81,9 @@ def test_template_and_system_message():
 def test_nested_fields_are_found(columns, record):
     found = named(record, Columns(**columns))
     assert (found["question"], found["reference"]) == ("Who?", "One. Two.\n\nThree.")
-    broken = named({"question": "Who?", "context": {"sentences": [["One."], [2]]}}, Columns(reference="context.sentences"))
+    broken = named(
+        {"question": "Who?", "context": {"sentences": [["One."], [2]]}}, Columns(reference="context.sentences")
+    )
     assert "reference" in str(check_question(broken)[0])
 
 

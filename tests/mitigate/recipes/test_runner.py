@@ -77,7 +77,9 @@ def whole(work: Path) -> Path:
 def test_run_leaves_everything_that_it_promises(whole, work):
     assert [row["step"] for row in read_rows(whole / "metrics.jsonl")] == [1, 2, 3, 4]
     metrics = next(read_rows(whole / "metrics.jsonl"))
-    assert {"reward", "judge/hallucination_rate", "factuality/hallucination_rate", "cpu_seconds", "beta"} <= set(metrics)
+    assert {"reward", "judge/hallucination_rate", "factuality/hallucination_rate", "cpu_seconds", "beta"} <= set(
+        metrics
+    )
     assert metrics["rewards/soft_overlong_punishment_reward/mean"] <= 0
     samples = list(read_rows(whole / "samples.jsonl"))
     assert {(row["when"], row["set"]) for row in samples} == {
@@ -87,7 +89,6 @@ def test_run_leaves_everything_that_it_promises(whole, work):
     assert all(row["answer"][s["start"] : s["end"]] == s["text"] for row in samples for s in row["sentences"])
     before, after = weights(work / "world" / "model"), weights(whole / "model")
     assert any(not before[name].equal(after[name]) for name in before)
-    assert (whole / "curves.png").read_bytes()[:4] == b"\x89PNG"
     page = (whole / "report.html").read_text(encoding="utf-8")
     assert page.count("<article") == 8
     assert "Before" in page
@@ -167,7 +168,7 @@ def test_killed_sampling_goes_on(work, monkeypatch):
         {"reward": {"annotator": "embedded", "calibration": "no.json"}},
         "reward.calibration: .*; no.json: No such file",
     ),
-    ({"reward": {}}, "reward.calibration: expected a file of `mitigate calibrate` for 'embedded', got null.*uncalibrated=true"),
+    ({"reward": {}}, "reward.calibration: expected a file .* for 'embedded', got null.*uncalibrated=true"),
     ({"evaluation": {}}, "evaluation.annotator: expected another judge than the reward's 'oracle'.*same_judge=true"),
     ({"reward": {"annotator": "ensemble:most:a/b+c/d"}}, "reward.annotator: .*expected ensemble:HOW:FIRST"),
     ({"reward": {"annotator": "ensemble:min:embedded+no where"}}, "reward.annotator: no such folder 'no where'"),

@@ -21,7 +21,9 @@ def test_controller_and_gap_by_hand():
     assert not gap([0.0, 1.0], [0.3, 0.3])  # too few to tell
 
 
-@pytest.mark.parametrize(("on_gap", "beta", "stops"), [("warn", 0.2, False), ("stop", 0.2, True), ("raise-kl", 0.4, False)])
+@pytest.mark.parametrize(
+    ("on_gap", "beta", "stops"), [("warn", 0.2, False), ("stop", 0.2, True), ("raise-kl", 0.4, False)]
+)
 def test_alarm_acts_once_and_survives_resuming(on_gap, beta, stops, caplog):
     rows = [{"reward": r, "judge/hallucination_rate": 0.3} for r in [*RISING, *RISING[:4]]]
     trainer, flow = SimpleNamespace(beta=0.2), SimpleNamespace(should_training_stop=False)

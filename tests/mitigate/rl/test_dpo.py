@@ -90,7 +90,7 @@ def test_mask_by_hand(tokenizer):
     out = MaskDPOCollator(tokenizer, settings())([pair_of(tokenizer)])
     assert out["completion_mask"].tolist() == [CHOSEN, REJECTED + [0] * 5]
     assert out["attention_mask"].sum(1).tolist() == [13, 8]  # attention is as ever
-    # The paper: without the contradictory "Cé." (and its é of two tokens), without the supported "Ef."; ends and spaces stay.
+    # The paper leaves out the contradictory "Cé." (4 tokens) and the supported "Ef."; ends and spaces stay.
     paper = MaskDPOCollator(tokenizer, settings(), "paper")([pair_of(tokenizer)])["completion_mask"].tolist()
     assert paper == [[0, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, 1, 1], [0, 0, 0, 0, 1, 1, 1, 1] + [0] * 5]
 
