@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from unittest import mock
 
 from mitigate.cli.options import Subparsers, add_command
 from mitigate.io import UsageError
@@ -28,6 +27,8 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def run(words: Sequence[str]) -> int:
     """Train as the options say; returns the exit code."""
+    from unittest import mock
+
     try:
         import trl
         from trl.scripts import grpo

@@ -15,7 +15,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from annotators.base import Annotator
 from annotators.records import hallucination_rate
 from mitigate.io import progress
 from mitigate.recipes.data import Questions
@@ -23,7 +22,6 @@ from mitigate.recipes.folder import SAMPLES, RunFolder
 from mitigate.recipes.options import Base
 from mitigate.report.html import write_run_page
 from mitigate.report.totals import Totals, percent, printable
-from mitigate.rewards.inputs import completion_text
 
 Row = Mapping[str, Any]
 BEFORE, AFTER = "before", "after"
@@ -117,34 +115,20 @@ def compare(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 class JudgeLog:
-    """A GRPO reward function that scores nothing: every so often it logs what a held-out judge says of the answers."""
+    """A reward function that scores nothing: at every so many batches a held-out judge logs what it finds in them."""
 
     __name__ = "judge"
 
-    def __init__(self, judge: Annotator, every: int = 1) -> None:
-        self.judge, self.every = judge, every
-        self.calls = 0
+    def __init__(self, judge: Callable[..., Any], every: int) -> None:
+        self.judge, self.every, self.calls = judge, every, 0
 
-    def __call__(
-        self,
-        completions: Sequence[Any],
-        question: Sequence[str],
-        reference: Sequence[str],
-        log_metric: Callable[[str, float], None] | None = None,
-        **_: Any,
-    ) -> list[None]:
-        """Log the figures of all completions together; a number here would make unscored answers count as 0."""
+    def __call__(self, completions: Sequence[Any], **arguments: Any) -> list[None]:
+        """None for each completion: a number, even of weight 0, would make TRL count unscored answers as 0."""
+        if self.calls % self.every == 0:
+            self.judge(
+                completions=completions, **arguments | {"log_extra": None}
+            )  # whose columns every batch must fill
         self.calls += 1
-        if (self.calls - 1) % self.every:
-            return [None] * len(completions)
-        texts = map(completion_text, completions)
-        judged = self.judge.annotate_batch(
-            {"question": q, "reference": r, "answer": a} for q, r, a in zip(question, reference, texts, strict=True)
-        )
-        found = figures(one.to_dict() for one in judged)
-        for name in ("rate", "supported", "sentences", "silent"):
-            if log_metric is not None and found[name] is not None:
-                log_metric("judge/hallucination_rate" if name == "rate" else f"judge/{name}", found[name])
         return [None] * len(completions)
 
 

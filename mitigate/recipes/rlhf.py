@@ -134,18 +134,21 @@ def rewards(options: Options, questions: Questions, tokenizer: Any) -> list[Any]
     """
     from mitigate.rewards.reward import SentenceReward
 
-    chosen = options.reward
-    reward = SentenceReward(
-        options.load_annotator(chosen.annotator), label_rewards=chosen.label_rewards, aspects=chosen.aspects,
-        eos_token_ids=tokenizer.eos_token_id, target_sentences=chosen.target_sentences, max_words=chosen.max_words,
-        copy_share=chosen.copy_share, abstention=chosen.abstention,
-        thinking=thinking_of(str(tokenizer.chat_template)),
-    )  # fmt: skip
+    chosen, every = options.reward, options.trainer.judge_every
+
+    def reward(annotator: str, **named: Any) -> SentenceReward:
+        return SentenceReward(
+            options.load_annotator(annotator), label_rewards=chosen.label_rewards, aspects=chosen.aspects,
+            eos_token_ids=tokenizer.eos_token_id, target_sentences=chosen.target_sentences, max_words=chosen.max_words,
+            copy_share=chosen.copy_share, abstention=chosen.abstention,
+            thinking=thinking_of(str(tokenizer.chat_template)), **named,
+        )  # fmt: skip
+
+    own = reward(chosen.annotator)
     names = dict.fromkeys(name for row in questions.train for name in row)
-    reward.check({name: [row.get(name) for row in questions.train] for name in names})
+    own.check({name: [row.get(name) for row in questions.train] for name in names})
     extra = [form_reward(name, options.trainer.max_new_tokens) for name in options.extra_rewards]
-    every = options.trainer.judge_every
-    return [reward, *extra, *([JudgeLog(options.load_annotator(options.judge), every)] if every else [])]
+    return [own, *extra, *([JudgeLog(reward(options.judge, name="judge"), every)] if every else [])]
 
 
 def thinking_of(template: str) -> tuple[str, str] | None:

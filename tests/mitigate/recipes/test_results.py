@@ -9,6 +9,7 @@ import pytest
 from mitigate.recipes.data import HELD_OUT
 from mitigate.recipes.results import JudgeLog, by_reward, compare, figures, write_page
 from mitigate.report.html import marked
+from mitigate.rewards.reward import SentenceReward
 from tests.helpers.standin import ExactAnnotator
 
 
@@ -41,7 +42,7 @@ def test_figures_by_hand() -> None:
 
 def test_judge_reads_every_so_many_batches() -> None:
     logged: list[tuple[str, float]] = []
-    log = JudgeLog(ExactAnnotator(), every=2)
+    log = JudgeLog(SentenceReward(ExactAnnotator(), aspects={"factuality": 1}, name="judge"), every=2)
     for _ in range(3):
         asked = {
             "question": ["Q?"],

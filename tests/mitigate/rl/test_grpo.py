@@ -6,9 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from mitigate.cli.main import main
 from mitigate.rewards.segments import Segment, SentenceScore
-from mitigate.rl.credit import Credit
 from mitigate.rl.grpo import SentenceGRPOTrainer, check_trl
 from tests.helpers.credit_suite import Kind
 from tests.helpers.grpo_common import (
@@ -23,7 +21,6 @@ from tests.helpers.grpo_common import (
     tiny_tokenizer,
     vowel_reward,
 )
-from tests.helpers.jsonl import write_rows
 
 pytestmark = [pytest.mark.filterwarnings("ignore:.*gradient_checkpointing.* is deprecated:FutureWarning")]
 TOKENIZER = tiny_tokenizer()
@@ -263,25 +260,6 @@ def test_plain_rewards_reach_every_token(tmp_path, eos):
 
     with pytest.raises(ValueError, match="'mixed' returns plain numbers beside SentenceScore"):
         trainer(tmp_path, mixed).train()
-
-
-def test_command_is_trls_with_credit(tmp_path, monkeypatch):
-    """One step by `mitigate grpo`, which has the options of `trl grpo` and those of Credit."""
-    tiny_model(len(TOKENIZER)).save_pretrained(tmp_path / "lm")
-    TOKENIZER.save_pretrained(tmp_path / "lm")
-    write_rows(tmp_path / "data" / "train.jsonl", [{"prompt": p} for p in PROMPTS * 2])
-    (tmp_path / "grpo.yaml").write_text("gamma: 0.25\nmax_steps: 1\nper_device_train_batch_size: 4\n")
-    seen = []
-    monkeypatch.setattr(SentenceGRPOTrainer, "_check_mixed", lambda self: seen.append(self.credit))
-    words = (
-        f"grpo --config {tmp_path}/grpo.yaml --model_name_or_path {tmp_path}/lm --dataset_name {tmp_path}/data "
-        f"--output_dir {tmp_path}/out --reward_funcs tests.helpers.grpo_common.vowel_reward --use_cpu --bf16 false "
-        "--num_generations 4 --max_completion_length 8 --report_to none --gradient_checkpointing false --eos last "
-        "--disable_tqdm true --save_strategy no --dtype float32"
-    )
-    assert main(words.split()) == 0
-    assert seen == [Credit(gamma=0.25, eos="last")]
-    assert (tmp_path / "out" / "model.safetensors").is_file()
 
 
 def test_settings_that_would_be_wrong(tmp_path, monkeypatch):
