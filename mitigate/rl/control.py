@@ -40,7 +40,7 @@ def gap(rewards: Sequence[float], rates: Sequence[float]) -> bool:
     return rose and statistics.fmean(rates[-half:]) >= statistics.fmean(rates[:half])
 
 
-class Control(TrainerCallback):  # type: ignore[misc]  # transformers has no types
+class Control(TrainerCallback):
     """Sets the trainer's ``beta`` after every logged step, and looks for a gap after every reading of the judge.
 
     Args:

@@ -207,7 +207,8 @@ class SentenceGRPOTrainer(GRPOTrainer):
             shown.append(_sentences(decoded, anchors_T, text, parts, row_T) if found else "")
             credited += torch.tensor([inside_T.sum(), len(ids), found is None, 1], device=credited.device)
         if self.log_completions and self._scored:
-            self._logs["extra"]["sentences"].extend(gather_object(shown))
+            logs: Any = self._logs
+            logs["extra"]["sentences"].extend(gather_object(shown))
         credited = self.accelerator.gather(credited).view(-1, 4).sum(0)
         shares = (credited[0::2] / credited[1::2].clamp(min=1)).tolist()
         for name, share in zip(("credited_tokens", "not_located"), shares, strict=True):
@@ -255,7 +256,7 @@ def _sentences(
     """The segments of a completion, of the aspect with the most, each with the mean advantage of its tokens."""
     segments = max((part[0] for part in parts), key=len, default=())
     owners_T = owners(anchors_T, locate(text, decoded, segments) or [])
-    lines = [(row_T[owners_T == j], text[s.start : s.end]) for j, s in enumerate(segments)]
+    lines = [(row_T[owners_T == j], " ".join(text[s.start : s.end].split())) for j, s in enumerate(segments)]
     return "\n".join(f"{own.mean():+.2f} {sentence}" for own, sentence in lines if len(own))
 
 
