@@ -45,7 +45,7 @@ class Credit:
     """
 
     gamma: float = 0.0
-    sequence_share: float = 0.5
+    sequence_share: float = 0.2
     eos: EosCredit = "sequence"
     thinking: Literal["none", "sequence"] = "sequence"
     baseline: Baseline = "position"
