@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 from mitigate.cli.options import Subparsers, add_command
 from mitigate.io import UsageError
@@ -38,7 +39,7 @@ def run(words: Sequence[str]) -> int:
         raise UsageError(f"grpo needs TRL: pip install 'hallucination-toolkit[trl]' ({error})") from error
     from mitigate.rl.credit import Credit
 
-    kinds = (grpo.GRPOScriptArguments, trl.GRPOConfig, trl.ModelConfig, trl.DatasetMixtureConfig, Credit)
+    kinds: Any = (grpo.GRPOScriptArguments, trl.GRPOConfig, trl.ModelConfig, trl.DatasetMixtureConfig, Credit)
     parser = trl.TrlParser(kinds, prog="mitigate grpo")
     try:
         *given, credit = parser.parse_args_and_config(list(words))

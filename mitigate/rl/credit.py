@@ -41,7 +41,7 @@ class Credit:
     ``baseline`` is what a segment is compared with, all of its group or those in its place (`standardised`).
     ``clip`` bounds every advantage by ±clip: one false sentence among 128 has −11 otherwise. None: no bound.
 
-    The defaults are those that learned best on the toys of `benchmarks/token_credit.py`.
+    The toys of `benchmarks/token_credit.py` chose the defaults (docs/LOG.md).
     """
 
     gamma: float = 0.0
