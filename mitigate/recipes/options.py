@@ -214,21 +214,7 @@ def check_base(options: Base) -> None:
     if options.reward.annotator in own:
         for name in options.reward.operating:
             raise UsageError(f"reward.{name}: expected null, since {options.reward.annotator!r} is used as handed in")
-    elif (
-        options.reward.calibration is None
-        and not options.uncalibrated
-        and "generative:" not in options.reward.annotator
-    ):
-        raise UsageError(
-            f"reward.calibration: expected a file of `mitigate calibrate` for {options.reward.annotator!r}, got null: "
-            "a policy learns to exploit thresholds that are wrong on its answers. Give a file, or uncalibrated=true"
-        )
     options.reward.check_calibration("reward.")
-    if options.judge == options.reward.annotator and not options.evaluation.same_judge:
-        raise UsageError(
-            f"evaluation.annotator: expected another judge than the reward's {options.judge!r}, whose mistakes the "
-            "policy learns to exploit. Give one, or evaluation.same_judge=true"
-        )
     data = Path(options.data)
     if not data.is_file() and (not HUB_ID.fullmatch(options.data) or data.suffix in {".jsonl", ".json", ".csv"}):
         raise UsageError(f"data: no such file {options.data!r}; expected JSON Lines, CSV or a hub id")
@@ -240,6 +226,17 @@ def check_base(options: Base) -> None:
         raise UsageError("evaluation.engine: vllm is not installed: pip install 'hallucination-toolkit[vllm]'")
     if options.launch is not None and not options.launch.file().is_file():
         raise UsageError(f"launch.config: no such file {options.launch.file()}")
+    reward = options.reward
+    if not (reward.calibration or options.uncalibrated or reward.annotator in own or "generative:" in reward.annotator):
+        raise UsageError(
+            f"reward.calibration: expected a file of `mitigate calibrate` for {options.reward.annotator!r}, got null: "
+            "a policy learns to exploit thresholds that are wrong on its answers. Give a file, or uncalibrated=true"
+        )
+    if options.judge == options.reward.annotator and not options.evaluation.same_judge:
+        raise UsageError(
+            f"evaluation.annotator: expected another judge than the reward's {options.judge!r}, whose mistakes the "
+            "policy learns to exploit. Give one, or evaluation.same_judge=true"
+        )
 
 
 def check_given(key: str, given: Mapping[str, Any], config: str) -> None:
