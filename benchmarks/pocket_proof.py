@@ -78,6 +78,7 @@ def one(work: Path, arm: str, reward: str, seed: int) -> dict[str, Any]:
     """Final table and curve of one arm with one reward and seed."""
     recipe, changed = ARMS[arm]
     asked = [f"reward.annotator={'oracle' if reward == 'oracle' else 'embedded'}", f"seed={seed}", *changed]
+    asked += ["uncalibrated=true"] if reward == "embedded" else []
     if reward == "calibrated":
         asked += [f"reward.calibration={calibration(work)}"]
         asked += [f"trainer.beta={BETA}"] if recipe == "rlhf" else []

@@ -1,26 +1,43 @@
-"""Token credit beside ways that re-tokenise: tokens that they give to another sentence, and their time.
+"""Token credit beside ways that re-tokenise: tokens that they give to another sentence, and their time; and the toys.
 
     python -m benchmarks.token_credit --data ../shared/data
+    python -m benchmarks.token_credit --toys
 
 Real answers of models in English and Chinese, joined to completions of about 512 tokens; three tokenizers trained here
 on other answers. "Sampled" ids are another way to write the same text (BPE dropout 0.1), as a model that samples may
 choose. The one pass is what the others are compared with: that it gives every token to its sentence is shown against
 the vocabularies' bytes by tests/mitigate/rl/test_credit.py. CPU seconds of one thread, the ways taking turns.
+
+The toys chose the defaults of `Credit`: a table of logits learns what to write next, by policy gradient with the
+package's own aspects and advantages. A sentence is one token: a careful claim, a bold one, small talk, or the end.
 """
 
 from __future__ import annotations
 
 import random
+from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import replace
 from statistics import median
 from time import process_time
 from typing import Any
 
+import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from annotators.text.sentences import split_sentences
 from benchmarks.common import Row, parser, real_answers, row, save
-from mitigate.rl.credit import anchors, owners, token_spans
+from mitigate.rewards.aspects import (
+    DEFAULT_LABEL_REWARDS,
+    DEFAULT_WEIGHTS,
+    Judged,
+    aspect_values,
+    relevance_reward,
+    sentence_reward,
+    total,
+)
+from mitigate.rewards.segments import Segment
+from mitigate.rl.credit import Credit, anchors, owners, row_advantages, sequence_advantages, standardised, token_spans
 
 COMPLETIONS, TOKENS, VOCABULARY, ROUNDS = 16, 512, 4000, 3
 Cuts = list[tuple[int, int]]
@@ -117,9 +134,118 @@ def measure(what: str, core: Any, cases: list[Case]) -> list[Row]:
     return rows
 
 
+# --- the toys --------------------------------------------------------------------------------------------------------
+
+ACTIONS = ("careful", "bold", "talk", "end")
+SEEDS, STEPS, PROMPTS, GROUP, PLACES, RATE = 3, 60, 2, 8, 8, 1.0
+FACTS = {"factuality": 1.0}
+Odds = Callable[[int, bool], tuple[float, float]]
+TOYS: dict[str, tuple[str, dict[str, float], Odds]] = {
+    # name → where a plan comes first; aspects; by place and plan, how often a careful and a bold claim are right
+    "hard questions": ("", DEFAULT_WEIGHTS, lambda place, good: (0.35, 0.15)),
+    "late sentences harder": ("", DEFAULT_WEIGHTS, lambda place, good: (0.95 - 0.05 * place, 0.3)),
+    "a plan thought first": ("thought", DEFAULT_WEIGHTS, lambda place, good: (0.9, 0.5) if good else (0.4, 0.2)),
+    "a plan said first, facts only": ("said", FACTS, lambda place, good: (0.9, 0.5) if good else (0.4, 0.2)),
+}
+OLD = Credit(0.0, 0.0, eos="none", thinking="none", baseline="group", clip=None)
+NEW = Credit(0.0, 0.0)
+CREDITS = {
+    "before": OLD, "… and eos": replace(OLD, eos="sequence"), "… and place, thinking": NEW,
+    "… and a fifth shared": replace(NEW, sequence_share=0.2), "… and half shared": replace(NEW, sequence_share=0.5),
+    "… and γ = 1": replace(NEW, gamma=1.0),
+    "one number (stock)": replace(OLD, sequence_share=1.0),
+}  # fmt: skip
+
+
+def rewarded(said: list[Judged], aspects: dict[str, float], floor: bool) -> tuple[float, dict[str, list[float | None]]]:
+    """The score of an answer and the rewards of its segments, by aspect, as ``SentenceReward`` has them."""
+    share = min(1.0, sum(s.credit for s in said) / 4)
+    values = aspect_values(said, DEFAULT_LABEL_REWARDS, share, target_sentences=4, max_words=10**6) or {}
+    facts = [sentence_reward(s, DEFAULT_LABEL_REWARDS) for s in said]
+    if floor and said and all(reward is None for reward in facts):
+        facts = [values["factuality"]]
+    parts = {name: [values[name]] * bool(said) for name in aspects} | {"factuality": facts}
+    if "relevance" in aspects:
+        parts["relevance"] = [relevance_reward(s) for s in said]
+    return total(values, aspects), parts
+
+
+def learn(toy: str, credit: Credit, seed: int) -> dict[str, float]:
+    """What a policy writes in the last tenth of its training."""
+    plan, aspects, right = TOYS[toy]
+    rng, logits = np.random.default_rng(seed), defaultdict(lambda: np.zeros(len(ACTIONS)))
+    kept: list[tuple[float, int, bool]] = []  # score, claims, plan
+    for _ in range(STEPS):
+        paths, scored, texts = [], [], []
+        for _ in range(PROMPTS * GROUP):
+            path, said, good = [], [], True
+            for place in range(-bool(plan), PLACES):
+                odds = np.exp(logits[place, good] - logits[place, good].max())
+                odds[2:] *= place >= 0  # a plan is one of two
+                action = int((rng.random() * odds.sum() >= odds.cumsum()).sum())
+                path.append(((place, good), action, odds / odds.sum()))
+                if place < 0:
+                    good = action == 0
+                    said += [Judged("no_fact", 5)] * (plan == "said")
+                elif action == 3:
+                    break
+                else:
+                    true = rng.random() < right(place, good)[min(action, 1)]
+                    said.append(Judged("no_fact" if action == 2 else "supported" if true else "contradictory", 5))
+            paths.append(path)
+            scored.append(rewarded(said, aspects, credit is not OLD))
+            texts.append(("?" * (plan == "thought"), "." * len(said)))
+            kept.append((scored[-1][0], sum(s.label != "no_fact" for s in said), good))
+        whole_B = sequence_advantages(np.array([[score] for score, _ in scored]), np.ones(1), GROUP)
+        tables = {a: standardised([p[a] for _, p in scored], GROUP, baseline=credit.baseline)[0] for a in aspects}
+        for b, (path, (lead, text)) in enumerate(zip(paths, texts, strict=True)):
+            parts = []
+            for a, weight in aspects.items():
+                n = len(scored[b][1][a])
+                cuts = [(0, len(text))] if n == 1 else [(j, j + 1) for j in range(n)]
+                own = [Segment(len(lead) + i, len(lead) + j) for i, j in cuts]
+                parts.append((own, weight / sum(aspects.values()), tables[a][b]))
+            ends = path[-1][1] == 3
+            places_T = np.array([*range(len(lead + text)), *[-1] * ends])
+            alike = (0.0, whole_B[b], whole_B[b])
+            found = row_advantages(lead + text, places_T, lead + text, parts, alike, ends, credit)
+            for (state, action, odds), advantage in zip(path, found[0] if found else [], strict=True):
+                logits[state] += RATE / len(paths) * advantage * (np.eye(len(ACTIONS))[action] - odds)
+    scores, claims, plans = zip(*kept[-len(kept) // 10 :], strict=True)
+    return {
+        "score": float(np.mean(scores)), "claims": float(np.mean(claims)),
+        "silent, share": float(np.mean([not n for n in claims])), "good plan, share": float(np.mean(plans)),
+    }  # fmt: skip
+
+
+def toys() -> list[Row]:
+    """Mean over the seeds of what each credit learns on each toy."""
+    rows = []
+    for toy, (plan, *_) in TOYS.items():
+        for name, credit in CREDITS.items():
+            found = [learn(toy, credit, seed) for seed in range(SEEDS)]
+            for what in ("score", "good plan, share") if plan else ("score", "claims", "silent, share"):
+                rows.append(row(f"toy “{toy}”, {name}: {what}", SEEDS, float(np.mean([one[what] for one in found]))))
+                print(rows[-1], flush=True)
+    return rows
+
+
+def on_page(one: Row) -> bool:
+    """Whether a row is what its toy is about, of the credit before and of the defaults."""
+    about = {"hard q": "silent", "late": "claims", "plan": "good plan"}
+    shown = any(key in one["what"].split(", ")[0] and f": {name}" in one["what"] for key, name in about.items())
+    return shown and any(f", {name}:" in one["what"] for name in ("before", "… and a fifth shared"))
+
+
 def main() -> None:
     """Measure and write the page."""
-    args = parser(__doc__).parse_args()
+    made = parser(__doc__)
+    made.add_argument("--toys", action="store_true", help="only the toys that chose the defaults")
+    args = made.parse_args()
+    if args.toys:
+        found = toys()
+        save("rewards", "token_credit", list(filter(on_page, found)), tables={"all": found}, part="toys")
+        return
     rows = []
     for language, texts in real_answers(args.data).items():
         for name, core in tokenizers(texts[::2][:500]).items():

@@ -22,6 +22,7 @@ from mitigate.cli import (
     demo,
     evaluate,
     fewl,
+    grpo,
     judge,
     models,
     run,
@@ -35,7 +36,7 @@ from mitigate.scale import PartsError
 if TYPE_CHECKING:
     from annotators.base import Annotator
 
-COMMANDS = (annotate, build_preferences, calibrate, correct, demo, evaluate, fewl, judge, models, serve, stats)
+COMMANDS = (annotate, build_preferences, calibrate, correct, demo, evaluate, fewl, grpo, judge, models, serve, stats)
 
 
 def build_parser(program: str = "mitigate", annotators: Mapping[str, Annotator] | None = None) -> Parser:
@@ -68,8 +69,11 @@ def main(
     """
     if not sys.stderr.isatty():  # bars of loading and downloading, each step a line of a log
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    words = list(sys.argv[1:] if argv is None else argv)
     try:
-        args = build_parser(program, annotators).parse_args(argv)
+        if words[:1] == ["grpo"] and words[1:]:  # TRL's own parser reads the rest
+            return grpo.run(words[1:])
+        args = build_parser(program, annotators).parse_args(words)
         return int(args.run(args))
     except UsageError as error:
         say(f"error: {error}")

@@ -38,6 +38,13 @@ COMMANDS: dict[str, tuple[str, tuple[str, ...]]] = {  # name → what it does, a
 }
 
 
+FLAGS: dict[str, tuple[str, str, str]] = {  # flag → command, what it does, the key that it sets
+    "--review": ("build-dataset", "The command stops for a person to correct what was made.", "review=true"),
+    "--uncalibrated": ("run", "The reward's annotator was not fitted to such answers.", "uncalibrated=true"),
+    "--same-judge": ("run", "The reward's annotator may also judge the answers.", "evaluation.same_judge=true"),
+}
+
+
 def add_parser(subparsers: Subparsers, annotators: Mapping[str, Annotator]) -> None:
     """Add `run`, `train`, `build-dataset` and `recipes`; recipes may use these annotators by name."""
     for name, (text, tasks) in COMMANDS.items():
@@ -48,8 +55,9 @@ def add_parser(subparsers: Subparsers, annotators: Mapping[str, Annotator]) -> N
         parser.option("overrides", text, "KEY=VALUE", nargs="*", default=[])
         parser.output(continued=True, required=False, folder="out/runs/RECIPE")
         parser.flag("--check", "The recipe is only checked and printed resolved.")
-        if name == "build-dataset":
-            parser.flag("--review", "The command stops for a person to correct what was made (review=true).")
+        for flag, (command, text, key) in FLAGS.items():
+            if command == name:
+                parser.flag(flag, f"{text[:-1]} ({key}).")
         parser.set_defaults(run=partial(run, program=parser.prog, tasks=tasks, annotators=annotators))
     recipes = add_command(subparsers, "recipes", "List the recipes that come with the toolkit.", exit_codes="")
     recipes.json()
@@ -62,7 +70,8 @@ def run(args: argparse.Namespace, *, program: str, tasks: tuple[str, ...], annot
     from mitigate.recipes.folder import open_run
 
     path = find_recipe(args.recipe)
-    overrides = [*args.overrides, *(["review=true"] if getattr(args, "review", False) else [])]
+    given = vars(args)
+    overrides = [*args.overrides, *(key for f, (*_, key) in FLAGS.items() if given.get(f[2:].replace("-", "_")))]
     options, module = load_recipe(path, overrides, annotators)
     if tasks and options.task not in tasks:
         raise UsageError(

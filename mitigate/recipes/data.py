@@ -1,6 +1,6 @@
 """What recipes read: questions with their references, and FEWL records with the answers that FEWL picks.
 
-Questions are JSON Lines or a hub data set, other keys are dropped:
+Questions are JSON Lines, a CSV file or a hub data set, other keys are dropped:
 
     {"question": "…", "reference": "…", "id"?, "prompt"?: [{"role", "content"}, …], "language"?, "points"?: ["…", …],
      "answerable"?: true}
@@ -13,7 +13,9 @@ run folder's rejected.jsonl and stop no other.
 
 from __future__ import annotations
 
+import csv
 import random
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,8 +84,10 @@ def read_questions(options: Base, folder: RunFolder | None) -> Questions:
                 "reference stay together): ask fewer, or give more data"
             )
 
+    template = options.template or ("{reference}\n\n{question}" if options.reference_in_prompt else "{question}")
+
     def chats(rows: Iterable[Record]) -> list[Record]:
-        return [as_row(row, options.reference_in_prompt) for row in rows]
+        return [as_row(row, template, options.system) for row in rows]
 
     return Questions(chats(train), {name: chats(rows) for name, rows in sets.items()}, len(bad))
 
@@ -95,21 +99,28 @@ def keep_rejected(folder: RunFolder, rows: Sequence[Record], name: str = REJECTE
 
 
 def _read(options: Base, name: str, bad: list[Record]) -> list[Record]:
-    """The good rows of a JSON Lines file, or else of a hub data set, which is downloaded; bad ones join ``bad``."""
+    """The good rows of a JSON Lines or CSV file, or of a hub data set, which is downloaded; bad ones join ``bad``."""
     rows: list[Record] = []
-    if Path(name).is_file():
+    local = Path(name).is_file()
+    if local and Path(name).suffix.lower() != ".csv":
         for line in read_lines(Path(name), lambda record: check_question(named(record, options.columns))):
             if line.record is None:
                 bad.append(rejected_row(Path(name), line))
             else:
                 rows.append(named(line.record, options.columns))
         return rows
-    from datasets import load_dataset
-
     try:
-        found: Iterable[Any] = load_dataset(name, split=options.split)
+        if local:
+            csv.field_size_limit(2**31 - 1)  # references are long
+            with open(name, encoding="utf-8-sig", newline="") as file:
+                found: Iterable[Any] = list(csv.DictReader(file))
+        else:
+            from datasets import load_dataset
+
+            found = load_dataset(name, options.configuration, split=options.split)
     except Exception as error:  # the library raises many kinds
-        raise UsageError(f"data: cannot load {name!r}, split {options.split!r}: {error}") from error
+        what = "" if local else f", configuration {options.configuration!r}, split {options.split!r}"
+        raise UsageError(f"data: cannot load {name!r}{what}: {error}") from error
     for number, record in enumerate(found):
         row = named(record, options.columns)
         if problems := check_question(row):
@@ -147,9 +158,24 @@ def _is_texts(value: object) -> bool:
 
 
 def named(record: Mapping[str, Any], columns: Columns) -> Record:
-    """A record under the names used here, without empty fields."""
+    """A record under the names used here, without empty fields; passages of a reference become one text."""
     own = columns.model_dump()
-    return {k: v for k in KEPT if (v := record.get(own.get(k, k))) is not None}
+    found = {k: v for k in KEPT if (v := _at(record, own.get(k, k))) is not None}
+    passages = found.get("reference")
+    if isinstance(passages, list):  # of texts, or of lists of sentences
+        texts = [" ".join(s.strip() for s in p) if _is_texts(p) else p for p in passages]
+        found["reference"] = "\n\n".join(texts) if _is_texts(texts) else passages
+    return found
+
+
+def _at(value: Any, path: str) -> Any:
+    """The field of that name, or at that path (`passages.passage_text`), of each part of a list; None without one."""
+    if isinstance(value, list):
+        return [_at(part, path) for part in value]
+    if not isinstance(value, Mapping) or path in value:
+        return value[path] if isinstance(value, Mapping) else None
+    head, _, rest = path.partition(".")
+    return _at(value.get(head), rest) if rest else None
 
 
 def divide(rows: Sequence[Record], n: int, seed: int) -> tuple[list[Record], list[Record]]:
@@ -165,11 +191,12 @@ def divide(rows: Sequence[Record], n: int, seed: int) -> tuple[list[Record], lis
     return train, [row for row in rows if row["reference"] in out][:n]
 
 
-def as_row(row: Record, with_reference: bool) -> Record:
-    """A row with its chat: the given one, or the question, with the reference before it where that is asked for."""
-    question = row.get("question") or row["prompt"][-1]["content"]
-    text = f"{row['reference']}\n\n{question}" if with_reference else question
-    return {**row, "question": question, "prompt": row.get("prompt") or [{"role": "user", "content": text}]}
+def as_row(row: Record, template: str, system: str | None) -> Record:
+    """A row with its chat: the given one, or the template with the row's texts in it, after the system's message."""
+    row = {**row, "question": row.get("question") or row["prompt"][-1]["content"]}
+    text = re.sub(r"\{(question|reference)\}", lambda found: row[found[1]], template)  # once: texts are data
+    chat = [{"role": "system", "content": system}] * (system is not None) + [{"role": "user", "content": text}]
+    return {**row, "prompt": row.get("prompt") or chat}
 
 
 By = Literal["fewl", "baseline", "labels"]

@@ -8,7 +8,7 @@
 
 A folder belongs to one resolved recipe: a second run of it goes on where the first one stopped, a run of another
 recipe is refused. A lock keeps a second process away and dies with its process. Of several processes that a launcher
-started (RANK), the first one writes and the others only read. Leaves out what a task adds (checkpoints/, curves.png).
+started (RANK), the first one writes and the others only read. Leaves out what a task adds (checkpoints/, model/).
 """
 
 from __future__ import annotations

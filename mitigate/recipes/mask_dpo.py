@@ -30,9 +30,11 @@ class Sampling(Section):
 
 
 class Trainer(shared.Trainer):
-    """DPO. ``masked`` false is plain DPO with the same losses."""
+    """DPO over sentences, or of whole answers with the losses of our variant ("plain")."""
 
-    masked: bool = True
+    loss: Literal["variant", "paper", "plain"] = Field(
+        default="variant", description="paper: masks and loss of Gu et al. 2025, whose beta is 0.1"
+    )
     epochs: float = Field(default=1.0, gt=0)
     batch: int = Field(default=16, ge=1, description="pairs per step, on all devices")
     beta: float = Field(default=0.1, gt=0)
@@ -96,13 +98,14 @@ def train(options: Options, questions: Questions, folder: RunFolder) -> None:
     from trl import DPOConfig, DPOTrainer
 
     from mitigate.recipes.trainer import fit_and_save, lora_config, rl_arguments
-    from mitigate.rl.dpo import MASK_DPO, MaskDPOCollator
+    from mitigate.rl.dpo import MASK_DPO, PAPER_MASK_DPO, MaskDPOCollator
 
     model = locate(options.model)
     tokenizer: Any = AutoTokenizer.from_pretrained(model, trust_remote_code=False)
     chosen, processes = options.trainer, options.processes
     batch = chosen.per_device_batch or chosen.batch // processes
-    own = rl_arguments(options, chosen, folder) | MASK_DPO | dict(
+    settings = PAPER_MASK_DPO if chosen.loss == "paper" else MASK_DPO
+    own = settings | rl_arguments(options, chosen, folder) | dict(
         num_train_epochs=chosen.epochs,
         per_device_train_batch_size=batch, gradient_accumulation_steps=chosen.batch // (batch * processes),
         max_length=chosen.max_length,
@@ -110,7 +113,7 @@ def train(options: Options, questions: Questions, folder: RunFolder) -> None:
     args = DPOConfig(**own | options.dpo)
     trainer = DPOTrainer(
         model, args=args, train_dataset=Dataset.from_list(folder.rows(PAIRS)), processing_class=tokenizer,
-        data_collator=MaskDPOCollator(tokenizer, args) if chosen.masked else None,
+        data_collator=None if chosen.loss == "plain" else MaskDPOCollator(tokenizer, args, chosen.loss),
         peft_config=lora_config(options.lora),
     )  # fmt: skip
     fit_and_save(trainer, folder)

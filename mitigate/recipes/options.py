@@ -70,7 +70,7 @@ class Lora(Section):
 
 
 class Columns(Section):
-    """Names of the fields of a data set."""
+    """Names of the fields of a data set, or paths to nested ones: `context.sentences`, `passages.passage_text`."""
 
     question: str = "question"
     reference: str = "reference"
@@ -84,7 +84,8 @@ class Evaluation(Section):
     )
     questions: int = Field(default=64, ge=2, description="of each set")
     engine: Literal["transformers", "vllm"] = "transformers"
-    annotator: str | None = Field(default=None, description="null: the reward's")
+    annotator: str | None = Field(default=None, description="null: the reward's, which needs same_judge")
+    same_judge: bool = Field(default=False, description="the reward's annotator may judge what it was optimised for")
     temperature: float = Field(default=1.0, ge=0, le=2)
     max_new_tokens: int = Field(default=512, ge=1)
 
@@ -118,15 +119,21 @@ class Base(Recipe):
     """The options of both tasks."""
 
     model: ModelName = Field(description="folder, hub id or packaged:NAME of a chat model")
-    data: str = Field(min_length=1, description="JSON Lines file or hub id")
+    data: str = Field(min_length=1, description="JSON Lines file, CSV file or hub id")
+    configuration: str | None = Field(default=None, description="of a hub data set that has several: distractor, v2.1")
     split: str = Field(default="train", description="of a hub data set")
     columns: Columns = Columns()
     reference_in_prompt: bool = Field(default=False, description="show the model the reference with the question")
+    template: str | None = Field(
+        default=None, pattern=r"\{question\}", description="the user's message, with {question} and {reference} in it"
+    )
+    system: str | None = Field(default=None, pattern=r"\S", description="the system's message")
     max_questions: int | None = Field(default=None, ge=4, description="null: all")
     seed: int = Field(default=0, ge=0, lt=2**31)
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     lora: Lora | None = None
     reward: Reward = Reward()
+    uncalibrated: bool = Field(default=False, description="train on an annotator that nobody fitted to such answers")
     evaluation: Evaluation = Evaluation()
     launch: Launch | None = None
     report_pairs: int = Field(default=24, ge=1, description="questions shown in report.html, the first ones")
@@ -144,11 +151,13 @@ class Base(Recipe):
         """The annotator of that name: one that the program handed in, or what ``load_annotator`` finds."""
         if name in self._annotators:
             return self._annotators[name]
-        from annotators import load_annotator
+        from mitigate.rewards.ensemble import load_judge
+        from mitigate.rewards.reward import own_device
 
         operating = self.reward.operating if name == self.reward.annotator else {}
         try:
-            return load_annotator(name, device=self.reward.device, dtype=self.reward.dtype, **operating)
+            device = self.reward.device or own_device()
+            return load_judge(name, device=device, dtype=self.reward.dtype, **operating)
         except (OSError, ValueError, ImportError) as error:
             raise UsageError(f"annotator {name}: {error}") from error
 
@@ -185,6 +194,7 @@ def check_training(task: str, sources: Sequence[str], training: Training, lora: 
 def check_base(options: Base) -> None:
     """Refuse what types can't say; loads nothing."""
     from annotators.published import KINDS
+    from mitigate.rewards.ensemble import parts_of
 
     check_packages(options.task, options.lora)
     own = options._annotators
@@ -194,15 +204,20 @@ def check_base(options: Base) -> None:
                 f"{name}: {annotator!r} exists in this process only; expected launch: null, or an annotator that "
                 "every process can load"
             )
-        kind, _, model = annotator.partition(":")
-        _check_place(name, model if kind in KINDS else annotator, ("embedded", "generative:", *own))
+        try:
+            parts = parts_of(annotator)[1:] if annotator.startswith("ensemble:") else [annotator]
+        except ValueError as error:
+            raise UsageError(f"{name}: {error}") from error
+        for part in parts:
+            kind, _, model = part.partition(":")
+            _check_place(name, model if kind in KINDS else part, ("embedded", "generative:", "cascade:", *own))
     if options.reward.annotator in own:
         for name in options.reward.operating:
             raise UsageError(f"reward.{name}: expected null, since {options.reward.annotator!r} is used as handed in")
     options.reward.check_calibration("reward.")
     data = Path(options.data)
-    if not data.is_file() and (not HUB_ID.fullmatch(options.data) or data.suffix in {".jsonl", ".json"}):
-        raise UsageError(f"data: no such file {options.data!r}; expected JSON Lines or a hub id")
+    if not data.is_file() and (not HUB_ID.fullmatch(options.data) or data.suffix in {".jsonl", ".json", ".csv"}):
+        raise UsageError(f"data: no such file {options.data!r}; expected JSON Lines, CSV or a hub id")
     for name, path in (options.evaluation.data or {}).items():
         if not Path(path).is_file():
             raise UsageError(f"evaluation.data: {name}: no such file {path!r}; expected JSON Lines")
@@ -211,6 +226,17 @@ def check_base(options: Base) -> None:
         raise UsageError("evaluation.engine: vllm is not installed: pip install 'hallucination-toolkit[vllm]'")
     if options.launch is not None and not options.launch.file().is_file():
         raise UsageError(f"launch.config: no such file {options.launch.file()}")
+    reward = options.reward
+    if not (reward.calibration or options.uncalibrated or reward.annotator in own or "generative:" in reward.annotator):
+        raise UsageError(
+            f"reward.calibration: expected a file of `mitigate calibrate` for {options.reward.annotator!r}, got null: "
+            "a policy learns to exploit thresholds that are wrong on its answers. Give a file, or uncalibrated=true"
+        )
+    if options.judge == options.reward.annotator and not options.evaluation.same_judge:
+        raise UsageError(
+            f"evaluation.annotator: expected another judge than the reward's {options.judge!r}, whose mistakes the "
+            "policy learns to exploit. Give one, or evaluation.same_judge=true"
+        )
 
 
 def check_given(key: str, given: Mapping[str, Any], config: str) -> None:

@@ -15,18 +15,19 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from annotators.base import Annotator
-from annotators.records import Annotation, hallucination_rate
+from annotators.records import hallucination_rate
 from mitigate.io import progress
 from mitigate.recipes.data import Questions
 from mitigate.recipes.folder import SAMPLES, RunFolder
 from mitigate.recipes.options import Base
 from mitigate.report.html import write_run_page
 from mitigate.report.totals import Totals, percent, printable
-from mitigate.rewards.inputs import completion_text
 
 Row = Mapping[str, Any]
 BEFORE, AFTER = "before", "after"
+OWN_JUDGE = (
+    "The judge is the reward's own annotator, whose mistakes a policy learns to exploit: these do not show here."
+)
 CHUNK = 64  # questions asked at once
 HEADINGS = ("questions", "when", "answers", "hallucinated", "95 % interval", "supported", "sentences", "silent")
 WIDTH = 100  # columns where the output is no terminal
@@ -114,48 +115,21 @@ def compare(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 class JudgeLog:
-    """A GRPO reward function of weight 0: it logs what a judge (often a better annotator) says of sampled answers."""
+    """A reward function that scores nothing: at every so many batches a held-out judge logs what it finds in them."""
 
     __name__ = "judge"
 
-    def __init__(self, judge: Annotator) -> None:
-        self.judge = judge
+    def __init__(self, judge: Callable[..., Any], every: int) -> None:
+        self.judge, self.every, self.calls = judge, every, 0
 
-    def __call__(
-        self,
-        completions: Sequence[Any],
-        question: Sequence[str],
-        reference: Sequence[str],
-        log_metric: Callable[[str, float], None] | None = None,
-        **_: Any,
-    ) -> list[float]:
-        """Log the figures of all completions together; return zeros."""
-        texts = map(completion_text, completions)
-        judged = self.judge.annotate_batch(
-            {"question": q, "reference": r, "answer": a} for q, r, a in zip(question, reference, texts, strict=True)
-        )
-        for name, value in measure(judged).items():
-            if log_metric is not None and value is not None:
-                log_metric(f"judge/{name}", value)
-        return [0.0] * len(completions)
-
-
-def measure(annotations: Sequence[Annotation]) -> dict[str, float | None]:
-    """Figures over all sentences of some answers, cheap enough for every training step.
-
-    ``hallucination_rate`` is hallucinated / factual sentences, lower is better; ``supported`` (repeats of one counted
-    once) and ``sentences`` are per answer; ``no_fact`` is the share of sentences that claim nothing. None where there
-    are no such answers or sentences.
-    """
-    labels = [sentence.label for one in annotations for sentence in one.sentences]
-    distinct = sum(len({s.text for s in one.sentences if s.label == "supported"}) for one in annotations)
-    n = len(annotations)
-    return {
-        "hallucination_rate": hallucination_rate(labels),
-        "supported": distinct / n if n else None,
-        "sentences": len(labels) / n if n else None,
-        "no_fact": labels.count("no_fact") / len(labels) if labels else None,
-    }
+    def __call__(self, completions: Sequence[Any], **arguments: Any) -> list[None]:
+        """None for each completion: a number, even of weight 0, would make TRL count unscored answers as 0."""
+        if self.calls % self.every == 0:
+            self.judge(
+                completions=completions, **arguments | {"log_extra": None}
+            )  # whose columns every batch must fill
+        self.calls += 1
+        return [None] * len(completions)
 
 
 def cells(row: Row) -> list[str]:
@@ -179,11 +153,11 @@ def judges(samples: Sequence[Row]) -> list[str]:
 
 
 def by_reward(table: Sequence[Row]) -> str:
-    """What the reward's annotator says where it is not the judge, "" where it is."""
+    """What the reward's annotator says where it is not the judge, a warning where it is."""
     rates = [
         f"{row['set']}, {row['when']}: {percent(row['by_reward'])}" for row in table if row["by_reward"] is not None
     ]
-    return f"Hallucinated by the annotator of the reward: {'; '.join(rates)}." if rates else ""
+    return f"Hallucinated by the annotator of the reward: {'; '.join(rates)}." if rates else OWN_JUDGE
 
 
 def print_table(table: Sequence[Row], judged_by: Sequence[str]) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from importlib.util import find_spec
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -11,12 +12,16 @@ from engines.checkpoint import locate
 from mitigate.io import UsageError
 from mitigate.recipes import options as shared
 from mitigate.recipes import runner
-from mitigate.recipes.config import Section
 from mitigate.recipes.data import Questions
 from mitigate.recipes.folder import RunFolder
 from mitigate.recipes.results import JudgeLog
+from mitigate.rl.credit import Credit
 
 show = runner.show
+Extra = Literal["think_format", "soft_overlong", "repetition"]
+OnGap = Literal["warn", "stop", "raise-kl"]
+THINKING = (("<think>", "</think>"), ("<thinking>", "</thinking>"), ("analysis", "assistantfinal"))
+"""Tags of thinking; the last are what is left of channels without their special tokens."""
 
 
 class Trainer(shared.Trainer):
@@ -25,43 +30,34 @@ class Trainer(shared.Trainer):
     credit: Literal["sentence", "sequence"] = Field(
         default="sentence", description="sentence: every sentence its own reward; sequence: TRL's own GRPO"
     )
-    gamma: float = Field(default=0.0, ge=0, le=1, description="1 credits a sentence with all later ones too")
-    sequence_share: float = Field(default=0.0, ge=0, le=1, description="share of the answer as a whole")
-    eos: Literal["none", "last", "sequence"] = "none"
+    gamma: float = Field(default=Credit.gamma, ge=0, le=1, description="1 credits a sentence with all later ones too")
+    sequence_share: float = Field(default=Credit.sequence_share, ge=0, le=1, description="share of the whole answer")
+    eos: Literal["none", "last", "sequence"] = Credit.eos
+    thinking: Literal["none", "sequence"] = Credit.thinking
+    baseline: Literal["group", "position"] = Credit.baseline
+    clip: float | None = Field(default=Credit.clip, gt=0, description="of the advantage of a token")
     steps: int = Field(default=200, ge=1)
     prompts: int = Field(default=8, ge=1)
     group: int = Field(default=8, ge=2)
     max_new_tokens: int = Field(default=512, ge=1)
     temperature: float = Field(default=1.0, gt=0, le=2)
     beta: float = Field(default=0.0, ge=0, description="weight of the KL to the starting model")
-    log_judge: bool = Field(
-        default=False, description="also log what the judge of the evaluation says of the sampled answers"
+    kl_target: float | None = Field(default=None, gt=0, description="that beta is steered to; null: beta stays")
+    judge_every: int | None = Field(
+        default=None, ge=1, description="steps between two readings of the evaluation's judge; null: never"
     )
-
-
-class Vllm(Section):
-    """Generation with vLLM; null in a recipe: with transformers."""
-
-    mode: Literal["colocate", "server"] = "colocate"
-    memory: float = Field(default=0.3, gt=0, lt=1, description="share of the GPU, colocate only")
-    tensor_parallel: int = Field(default=1, ge=1, description="colocate only")
-    sleep: bool = Field(default=False, description="give the memory back while training, colocate only")
-    url: str | None = Field(default=None, description="of `trl vllm-serve`, server only")
-
-    def arguments(self) -> dict[str, Any]:
-        """Keyword arguments for ``GRPOConfig``."""
-        if self.mode == "server":
-            return {"use_vllm": True, "vllm_mode": "server", "vllm_server_base_url": self.url}
-        return {
-            "use_vllm": True, "vllm_mode": "colocate", "vllm_gpu_memory_utilization": self.memory,
-            "vllm_tensor_parallel_size": self.tensor_parallel, "vllm_enable_sleep_mode": self.sleep,
-        }  # fmt: skip
+    on_gap: OnGap = Field(
+        default="warn", description="what follows when the reward rises and the judge's rate does not fall"
+    )
+    gap_readings: int = Field(default=20, ge=4, description="that are compared, the last ones")
 
 
 class Options(shared.Base):
     task: Literal["rlhf"]
     trainer: Trainer = Trainer()
-    vllm: Vllm | None = None
+    extra_rewards: dict[Extra, Annotated[float, Field(gt=0)]] = Field(
+        default={}, description="TRL's rewards for form → weight, beside the sentence reward's 1"
+    )
     grpo: dict[str, Any] = Field(default={}, description="any option of TRL's GRPOConfig; it wins over the others")
 
     @property
@@ -75,17 +71,17 @@ def check(options: Options) -> None:
     """Refuse what can't work; see ``check_base``."""
     shared.check_base(options)
     shared.check_given("grpo", options.grpo, "GRPOConfig")
+    chosen = options.trainer
+    if (chosen.kl_target is not None or chosen.on_gap == "raise-kl") and not options.grpo.get("beta", chosen.beta):
+        raise UsageError("trainer.beta: expected a number above 0 to start from, since KL is to be controlled, got 0")
     answers, processes = options.trainer.prompts * options.trainer.group, options.processes
     if answers % (options.per_device * processes):
         raise UsageError(
             f"trainer.per_device_batch: expected a divisor of prompts × group / processes = {answers} / {processes}, "
             f"got {options.trainer.per_device_batch}"
         )
-    if options.vllm is not None:
-        if find_spec("vllm") is None:
-            raise UsageError("vllm: not installed: pip install 'hallucination-toolkit[vllm]', or leave the section out")
-        if options.vllm.mode == "server" and options.vllm.url is None:
-            raise UsageError("vllm.url: expected the address of `trl vllm-serve`, such as http://127.0.0.1:8000")
+    if options.grpo.get("use_vllm") and find_spec("vllm") is None:
+        raise UsageError("grpo.use_vllm: vllm is not installed: pip install 'hallucination-toolkit[vllm]'")
 
 
 def run(options: Options, folder: RunFolder) -> int:
@@ -100,18 +96,19 @@ def train(options: Options, questions: Questions, folder: RunFolder) -> None:
     from trl import GRPOConfig, GRPOTrainer
 
     from mitigate.recipes.trainer import fit_and_save, lora_config, rl_arguments
-    from mitigate.rl.credit import Credit
+    from mitigate.rl.control import Control
     from mitigate.rl.grpo import SentenceGRPOTrainer
 
     chosen = options.trainer
     model = locate(options.model)
     tokenizer: Any = AutoTokenizer.from_pretrained(model, padding_side="left", trust_remote_code=False)
-    own = rl_arguments(options, chosen, folder) | (options.vllm.arguments() if options.vllm else {}) | dict(
+    own = rl_arguments(options, chosen, folder) | dict(
         max_steps=chosen.steps, per_device_train_batch_size=options.per_device,
         gradient_accumulation_steps=chosen.prompts * chosen.group // (options.per_device * options.processes),
         num_generations=chosen.group, max_completion_length=chosen.max_new_tokens, temperature=chosen.temperature,
         loss_type="dapo", scale_rewards="group", importance_sampling_level="token",
-        reward_weights=[1.0, 0.0] if chosen.log_judge else [1.0], log_completions=False,
+        reward_weights=[1.0, *options.extra_rewards.values(), *([0.0] if chosen.judge_every else [])],
+        log_completions=False,
     )  # fmt: skip
     args = GRPOConfig(**own | options.grpo)
     asked = [questions.train[i % len(questions.train)] for i in range(chosen.steps * chosen.prompts)]
@@ -121,25 +118,52 @@ def train(options: Options, questions: Questions, folder: RunFolder) -> None:
     if chosen.credit == "sequence":
         trainer = GRPOTrainer(model, functions, **common)
     else:
-        credit = Credit(gamma=chosen.gamma, sequence_share=chosen.sequence_share, eos=chosen.eos)
+        credit = Credit(**{field.name: getattr(chosen, field.name) for field in fields(Credit)})
         trainer = SentenceGRPOTrainer(model, functions, credit=credit, **common)
+    if chosen.kl_target or chosen.judge_every:
+        trainer.add_callback(
+            Control(trainer, kl_target=chosen.kl_target, on_gap=chosen.on_gap, readings=chosen.gap_readings)
+        )
     fit_and_save(trainer, folder)
 
 
 def rewards(options: Options, questions: Questions, tokenizer: Any) -> list[Any]:
-    """The reward, and the judge's log with weight 0 where it is asked for.
+    """The reward, TRL's own that are asked for, and the judge's log with weight 0.
 
     Thinking is left out of what a model that thinks says; another one would only hide its claims there.
     """
     from mitigate.rewards.reward import SentenceReward
 
-    chosen = options.reward
-    reward = SentenceReward(
-        options.load_annotator(chosen.annotator), label_rewards=chosen.label_rewards, aspects=chosen.aspects,
-        eos_token_ids=tokenizer.eos_token_id, target_sentences=chosen.target_sentences, max_words=chosen.max_words,
-        copy_share=chosen.copy_share, abstention=chosen.abstention,
-        thinking=("<think>", "</think>") if "</think>" in str(tokenizer.chat_template) else None,
-    )  # fmt: skip
+    chosen, every = options.reward, options.trainer.judge_every
+
+    def reward(annotator: str, **named: Any) -> SentenceReward:
+        return SentenceReward(
+            options.load_annotator(annotator), label_rewards=chosen.label_rewards, aspects=chosen.aspects,
+            eos_token_ids=tokenizer.eos_token_id, target_sentences=chosen.target_sentences, max_words=chosen.max_words,
+            copy_share=chosen.copy_share, abstention=chosen.abstention,
+            thinking=thinking_of(str(tokenizer.chat_template)), **named,
+        )  # fmt: skip
+
+    own = reward(chosen.annotator)
     names = dict.fromkeys(name for row in questions.train for name in row)
-    reward.check({name: [row.get(name) for row in questions.train] for name in names})
-    return [reward, *([JudgeLog(options.load_annotator(options.judge))] if options.trainer.log_judge else [])]
+    own.check({name: [row.get(name) for row in questions.train] for name in names})
+    extra = [form_reward(name, options.trainer.max_new_tokens) for name in options.extra_rewards]
+    return [own, *extra, *([JudgeLog(reward(options.judge, name="judge"), every)] if every else [])]
+
+
+def thinking_of(template: str) -> tuple[str, str] | None:
+    """The tags between which a model with this chat template thinks, None where it doesn't."""
+    if "<|channel|>" in template:
+        return THINKING[-1]
+    return next((tags for tags in THINKING if tags[1] in template), None)
+
+
+def form_reward(name: Extra, max_new_tokens: int) -> Any:
+    """One of TRL's reward functions that needs no column of its own."""
+    from trl import rewards
+
+    if name == "think_format":
+        return rewards.think_format_reward
+    if name == "repetition":
+        return rewards.get_repetition_penalty_reward()
+    return rewards.get_soft_overlong_punishment(max_new_tokens, max_new_tokens // 5)

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from mitigate.io import UsageError, whole_file
+from mitigate.io import UsageError
 from mitigate.recipes.config import load_recipe
 from mitigate.recipes.data import Questions, read_questions
 from mitigate.recipes.folder import CONFIG, METRICS, REJECTED, SAMPLES, RunFolder
@@ -22,17 +22,6 @@ from mitigate.recipes.results import AFTER, BEFORE, answer_and_judge, compare, j
 from mitigate.recipes.trainer import MODEL
 
 Part = Callable[[Any, Questions, RunFolder], None]
-HALLUCINATED = "hallucinated, training samples"
-JUDGED = {"factuality/hallucination_rate": "by the reward's annotator", "judge/hallucination_rate": "by the judge"}
-PANELS: dict[str, dict[str, str]] = {
-    "reward": {"reward": "mean reward", "rewards/margins": "preference margin"},
-    HALLUCINATED: JUDGED,
-    "sentences per answer": {"factuality/sentences": "all", "judge/supported": "supported and distinct, by the judge"},
-    "KL to the starting model": {"kl": "estimate"},
-    "loss": {"loss": "loss"},
-}
-"""Title → metric → its name in the legend; a panel without any of its metrics is left out."""
-SMOOTHED = 5  # steps of the running mean that is drawn over the points
 
 
 def run(options: Base, folder: RunFolder, train: Part, prepare: Part | None = None) -> int:
@@ -55,9 +44,7 @@ def run(options: Base, folder: RunFolder, train: Part, prepare: Part | None = No
     answer_and_judge(AFTER, str(folder / MODEL), questions, options, folder)
     samples = folder.rows(SAMPLES)
     table = compare(samples)
-    metrics = folder.rows(METRICS)
-    plot(metrics, folder / "curves.png")
-    write_page(folder / "report.html", options.about, samples, table, metrics, options.report_pairs)
+    write_page(folder / "report.html", options.about, samples, table, folder.rows(METRICS), options.report_pairs)
     folder.finish({"table": table, "judges": judges(samples)})
     show(folder)
     return 3 if questions.rejected else 0
@@ -80,37 +67,8 @@ def show(folder: RunFolder) -> None:
     if (done := folder.done) is None:
         return
     print_table(done["table"], done["judges"])
-    for name in ("report.html", "curves.png", SAMPLES, METRICS, CONFIG, MODEL):
+    for name in ("report.html", SAMPLES, METRICS, CONFIG, MODEL):
         print(f"{name.split('.')[0]}: {folder / name}")
-
-
-def plot(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Draw what the trainer logged in metrics.jsonl, step by step: the panels that have something to show."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    known = [
-        (title, {m: n for m, n in metrics.items() if any(row.get(m) is not None for row in rows)})
-        for title, metrics in PANELS.items()
-    ]
-    panels = [(title, metrics) for title, metrics in known if metrics]
-    figure = Figure(figsize=(3.4 * max(len(panels), 1), 3.0), layout="constrained")
-    FigureCanvasAgg(figure)
-    for place, (title, metrics) in enumerate(panels, 1):
-        axes = figure.add_subplot(1, len(panels), place)
-        for metric, name in metrics.items():
-            steps, values = zip(*((r["step"], r[metric]) for r in rows if r.get(metric) is not None), strict=True)
-            (line,) = axes.plot(steps, values, ".", alpha=0.35, markersize=4)
-            windows = [values[max(0, i - SMOOTHED + 1) : i + 1] for i in range(len(values))]
-            axes.plot(steps, [sum(w) / len(w) for w in windows], color=line.get_color(), label=name)
-        axes.set_title(title, fontsize=10)
-        axes.set_xlabel("step")
-        if title == HALLUCINATED:
-            axes.set_ylim(0, 1)
-        if len(metrics) > 1:
-            axes.legend(fontsize=8)
-    with whole_file(path) as part:
-        figure.savefig(part, dpi=130, format="png")
 
 
 def quiet() -> None:

@@ -45,7 +45,9 @@ Number = Annotated[float, Field(strict=True)]
 class Judging(Section):
     """Who judges sentences, and at which operating point."""
 
-    annotator: str = Field(default="embedded", pattern=r"\S", description="embedded, folder, hub id, nli:ID, …")
+    annotator: str = Field(
+        default="embedded", pattern=r"\S", description="embedded, folder, hub id, nli:ID, ensemble:min:FIRST+SECOND, …"
+    )
     calibration: str | None = Field(default=None, description="of the annotator, made by `mitigate calibrate`")
     expected_rate: float | None = Field(default=None, gt=0, lt=1, description="of hallucination; null: as fitted")
 
@@ -120,9 +122,12 @@ def check_calibration(key: str, path: str | Path | float, annotator: str) -> Non
     """
     from annotators.base import parts_of
     from annotators.operating import Calibration
+    from mitigate.rewards import ensemble
 
     if annotator.startswith("cascade:"):
         annotator = parts_of(annotator)[0]  # which it is for
+    elif annotator.startswith("ensemble:"):
+        annotator = ensemble.parts_of(annotator)[1]
     if annotator.startswith("generative:"):
         raise ValueError(f"{key}: {annotator!r} has no scores to calibrate; expected null")
     if isinstance(path, float):

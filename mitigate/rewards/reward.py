@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from annotators.base import Annotator
-from annotators.records import LABELS, Label, SentenceAnnotation, Status, hallucination_rate
+from annotators.records import LABELS, Status, hallucination_rate
 from annotators.text.language import declared_or_found
 from mitigate.rewards.aspects import (
     DEFAULT_WEIGHTS,
@@ -37,6 +37,7 @@ from mitigate.rewards.aspects import (
     total,
     worth,
 )
+from mitigate.rewards.ensemble import Verdict, load_judge, verdict_of
 from mitigate.rewards.inputs import (
     CLAUSE,
     COPY_SHARE,
@@ -91,17 +92,6 @@ class _Memo(OrderedDict[Key, Value]):
         return found, hits
 
 
-Verdict = Label | float | None
-"""A label; or P(supported) of a sentence of which the annotator is unsure; or None where it was not judged."""
-
-
-def _verdict(sentence: SentenceAnnotation) -> Verdict:
-    if sentence.status != "unsure" or sentence.scores is None:
-        return sentence.label
-    factual = 1.0 - sentence.scores["no_fact"]
-    return min(1.0, max(0.0, float(sentence.scores["supported"] / factual))) if factual > 1e-6 else None
-
-
 def _shown(sentence: Judged) -> str:
     return sentence.label or ("?" if sentence.support is None else f"unsure:{sentence.support:.2f}")
 
@@ -131,7 +121,7 @@ class Verdicts:
                 raise ValueError(
                     f"annotator {self.annotator.name!r}: expected {len(new)} judgements, got {len(judged)}"
                 )
-            return [(_verdict(sentence), sentence.status) for sentence in judged]
+            return [(verdict_of(sentence), sentence.status) for sentence in judged]
 
         found, hits = self._kept.values_of(keys, judge)
         for key, (_, status) in found.items():
@@ -253,7 +243,8 @@ class SentenceReward:
     """A reward function: completions in, scores with sentences out.
 
     Args:
-        annotator: Judges sentences; a string is loaded by ``load_annotator`` ("embedded", a hub id, "nli:ID", …).
+        annotator: Judges sentences; a string is loaded by ``load_annotator`` ("embedded", a hub id, "nli:ID", …), and
+            "ensemble:min:embedded+nli:ID" (or mean, vote) asks several (``ensemble.py``).
         label_rewards: Label → reward or None (no opinion); "supported" must be worth the most. Default: supported 1,
             contradictory and unverifiable −1, no_fact None.
         aspects: Aspect → weight; those left out are not computed. The score is their weighted mean. Default:
@@ -318,10 +309,8 @@ class SentenceReward:
         if copy_share is not None and not 0 < copy_share <= 1:
             raise ValueError(f"copy_share: expected a number above 0 and at most 1, or None, got {copy_share!r}")
         if isinstance(annotator, str):
-            from annotators import load_annotator
-
             operating: Any = {"calibration": calibration, "expected_rate": expected_rate}
-            annotator = load_annotator(annotator, device=device or own_device(), dtype=dtype, **operating)
+            annotator = load_judge(annotator, device=device or own_device(), dtype=dtype, **operating)
         elif calibration is not None or expected_rate is not None:
             raise ValueError(
                 f"calibration: expected an annotator named by a string, got {annotator.name!r}, already loaded; give "
@@ -426,7 +415,10 @@ class SentenceReward:
         """The score, with one segmentation for each aspect: sentences, or the whole answer."""
         limits = {"target_sentences": self.target_sentences, "max_words": self.max_words}
         found = aspect_values(sentences, self.label_rewards, complete, **limits)
-        if found is None or answer.unscored or (answer.cut_off and not sentences):  # cut off before the answer began
+        drifted = answer.unscored == "other_language" and answer.language is not None
+        if drifted:  # the row says which language it wants: the worst of every aspect, or drifting would be free
+            found = dict.fromkeys(self.aspects, worth(self.label_rewards)[0])
+        elif found is None or answer.unscored or (answer.cut_off and not sentences):  # cut off before the answer began
             return _Scored(sentences, {}, None)
         values = {name: found[name] for name in self.aspects}
         by_sentence = {
@@ -442,7 +434,9 @@ class SentenceReward:
             by_sentence = {key: [worth_it if one else None for one in silent] for key in by_sentence}
         segments: dict[str, list[Segment]] = {}
         for name in self.aspects:
-            if name in by_sentence:
+            # Where no sentence counts either way, the answer as a whole does: else small talk would cost no token.
+            silence = name == "factuality" and all(reward is None for reward in by_sentence[name])
+            if name in by_sentence and not silence and not drifted:
                 rows = zip(answer.spans, sentences, by_sentence[name], strict=True)
                 segments[name] = [Segment(a, b, s.label, reward) for (a, b), s, reward in rows]
             else:

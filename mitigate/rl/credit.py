@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 EosCredit = Literal["none", "last", "sequence"]
+Baseline = Literal["group", "position"]
 Scale = Literal["group", "batch", "none"]
 _IS_SPACE = np.array([chr(i).isspace() for i in range(0x3002)])  # the last white space is U+3000
 ZERO_STD = 1e-6  # rewards that differ by rounding only are equal
@@ -36,19 +37,31 @@ class Credit:
     ``sequence_share`` is w_seq in [0, 1], the share of the segments' credit that goes to the whole sequence instead.
     ``eos`` is what the end-of-sequence token gets: "none" what tokens outside segments get, "last" the credit of the
     last segment too, "sequence" the advantage of the sequence by all reward functions, and nothing else.
+    ``thinking`` is what the tokens before the first segment get, likewise "none" or "sequence".
+    ``baseline`` is what a segment is compared with, all of its group or those in its place (`standardised`).
+    ``clip`` bounds every advantage by ±clip: one false sentence among 128 has −11 otherwise. None: no bound.
+
+    The toys of `benchmarks/token_credit.py` chose the defaults (docs/LOG.md).
     """
 
     gamma: float = 0.0
-    sequence_share: float = 0.0
-    eos: EosCredit = "none"
+    sequence_share: float = 0.2
+    eos: EosCredit = "sequence"
+    thinking: Literal["none", "sequence"] = "sequence"
+    baseline: Baseline = "position"
+    clip: float | None = 5.0
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.gamma <= 1.0:
-            raise ValueError(f"gamma: expected a number in [0, 1], got {self.gamma}")
-        if not 0.0 <= self.sequence_share <= 1.0:
-            raise ValueError(f"sequence_share: expected a number in [0, 1], got {self.sequence_share}")
-        if self.eos not in get_args(EosCredit):
-            raise ValueError(f"eos: expected one of {get_args(EosCredit)}, got {self.eos!r}")
+        for name in ("gamma", "sequence_share"):
+            if not 0.0 <= getattr(self, name) <= 1.0:
+                raise ValueError(f"{name}: expected a number in [0, 1], got {getattr(self, name)}")
+        for name, known in (
+            ("eos", get_args(EosCredit)), ("thinking", ("none", "sequence")), ("baseline", get_args(Baseline)),
+        ):  # fmt: skip
+            if getattr(self, name) not in known:
+                raise ValueError(f"{name}: expected one of {known}, got {getattr(self, name)!r}")
+        if self.clip is not None and not self.clip > 0:
+            raise ValueError(f"clip: expected a number above 0, or None, got {self.clip}")
 
 
 def special_ids(tokenizer: Tokenizer) -> frozenset[int]:
@@ -216,46 +229,49 @@ def locate(text: str, decoded: str, segments: Sequence[Segment]) -> list[tuple[i
     ]
 
 
-def moments(rewards: Sequence[float | None]) -> tuple[float, float, float]:
-    """(n, mean, Σ(r − mean)²) of the rewards that are not None; (0, 0, 0) without any."""
-    judged = [r for r in rewards if r is not None]
-    if not judged:
-        return 0.0, 0.0, 0.0
-    mean = float(np.mean(judged))
-    return float(len(judged)), mean, float(np.sum((np.array(judged) - mean) ** 2))
+def standardised(
+    rewards: Sequence[Sequence[float | None]], group_size: int, scale: Scale = "group", baseline: Baseline = "group"
+) -> tuple[np.ndarray, np.ndarray]:
+    """Segment rewards of one aspect, standardised over all judged segments of their prompt's group.
 
+        r̃_j = (r_j − b_j) / std,  b_j = mean ("group") or (Σ r_j + mean) / (n_j + 1) ("position")
 
-def group_moments(moments_BA3: np.ndarray, group_size: int, scale: Scale = "group") -> np.ndarray:
-    """Mean and standard deviation of the segment rewards over all judged segments of each prompt group.
-
-    Sums of squares are joined about the joint mean (Chan et al. 1979), so nothing cancels in float32.
+    where Σ r_j runs over the n_j judged j-th segments of the group. Later sentences are harder: measured against the
+    mean of all, they look bad however good they are for their place, and answers shrink. The mean counts as one reward
+    of each place, so that a segment that only one answer has is not its own baseline.
 
     Args:
-        moments_BA3: `moments` of each completion and aspect, all ranks, rows of one prompt next to each other.
-        group_size: Completions of one prompt; divides B.
+        rewards: Rewards of each completion's segments, in order; all ranks, rows of one prompt next to each other.
+        group_size: Completions of one prompt; divides their number.
         scale: Standard deviation of the "group", of all segments of the "batch", or "none" = 1 (as `scale_rewards`).
+        baseline: What is subtracted.
 
     Returns:
-        (B, A, 2): mean and sample standard deviation (n − 1, as TRL's); std is 0 where fewer than two were judged.
+        r̃_BS, 0 for what was not judged and where std is 0 (below ZERO_STD), and std_B, the sample deviation (n − 1, as
+        TRL's), 0 where fewer than two were judged.
 
-    Source: Shao et al. 2024 §4.1.3 (mean and std over all step rewards of the group).
+    Source: Shao et al. 2024 §4.1.3 (mean and std over all step rewards of the group); the baseline by place is ours.
     """
-    B, A, _ = moments_BA3.shape
-    groups = moments_BA3.astype(np.float64).reshape(B // group_size, group_size, A, 3)
-    mean, std = _join(groups, axis=1)
+    width = max([1, *map(len, rewards)])
+    table_BS = np.full((len(rewards), width), np.nan)
+    for row, own in zip(table_BS, rewards, strict=True):
+        row[: len(own)] = [np.nan if r is None else r for r in own]
+    groups_GNS = np.ma.masked_invalid(table_BS).reshape(-1, group_size, width)
+    flat = groups_GNS.reshape(len(groups_GNS), -1)
+    mean_G11 = flat.mean(axis=1).reshape(-1, 1, 1)
+    base = mean_G11
+    if baseline == "position":
+        base = (groups_GNS.sum(axis=1, keepdims=True).filled(0.0) + mean_G11) / (
+            groups_GNS.count(axis=1, keepdims=True) + 1
+        )
+    std_G = np.ma.filled(flat.std(axis=1, ddof=1), 0.0)
     if scale == "batch":
-        std = np.broadcast_to(_join(moments_BA3.astype(np.float64), axis=0)[1], std.shape)
+        std_G = np.full_like(std_G, np.ma.filled(flat.std(ddof=1), 0.0))
     elif scale == "none":
-        std = np.ones_like(std)
-    return np.repeat(np.stack([mean, std], axis=-1), group_size, axis=0)
-
-
-def _join(parts: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:
-    n, mean, squares = parts[..., 0], parts[..., 1], parts[..., 2]
-    total = n.sum(axis)
-    joint = (n * mean).sum(axis) / np.maximum(total, 1)
-    squared = (squares + n * (mean - np.expand_dims(joint, axis)) ** 2).sum(axis)
-    return joint, np.sqrt(squared / np.maximum(total - 1, 1))
+        std_G = np.ones_like(std_G)
+    std_B = np.repeat(std_G, group_size)
+    out = np.ma.filled(groups_GNS - base, 0.0).reshape(table_BS.shape) / np.maximum(std_B, ZERO_STD)[:, None]
+    return np.where(std_B[:, None] < ZERO_STD, 0.0, out), std_B
 
 
 def sequence_advantages(
@@ -269,7 +285,7 @@ def sequence_advantages(
         rewards_BF: Rewards of all ranks, NaN for None; rows of one prompt next to each other.
         weights_F: `reward_weights` of these functions.
         group_size: Completions of one prompt; divides B.
-        scale: As in `group_moments`.
+        scale: As in `standardised`.
         each: Every function is normalised by its group first, the sum by the batch (GDPO, `normalize_then_sum`).
 
     Returns:
@@ -290,13 +306,6 @@ def sequence_advantages(
     return np.asarray(standard(totals, 1, None if scale == "batch" else 1).filled(0.0)).reshape(-1)
 
 
-def normalise(rewards: Sequence[float | None], mean: float, std: float) -> np.ndarray:
-    """r̃ = (r − mean) / std, shape (S,); 0 for None, and all 0 where std is 0 (below ZERO_STD)."""
-    if std < ZERO_STD:
-        return np.zeros(len(rewards))
-    return np.array([0.0 if r is None else (r - mean) / std for r in rewards])
-
-
 def returns(rewards_S: np.ndarray, gamma: float) -> np.ndarray:
     """G_j = Σ_{k ≥ j} γ^(k−j) r̃_k, shape (S,)."""
     out, later = np.zeros(len(rewards_S)), 0.0
@@ -314,7 +323,7 @@ def row_advantages(
     decoded: str,
     anchors_T: np.ndarray,
     text: str,
-    parts: Sequence[tuple[Sequence[Segment], float, float, float]],
+    parts: Sequence[tuple[Sequence[Segment], float, np.ndarray]],
     shared: tuple[float, float, float],
     ends: bool,
     credit: Credit,
@@ -329,23 +338,25 @@ def row_advantages(
         decoded: What the ids decode to.
         anchors_T: Offsets into it, as `anchors` returns them.
         text: The completion's text, into which segments are offsets.
-        parts: For each aspect its segments, its weight, mean and standard deviation of its group's rewards.
+        parts: For each aspect its segments, its weight and their standardised rewards r̃.
         shared: The sequence's advantage by the functions without segments (A_plain), by those with (A_seg), by all.
         ends: Whether the last token ends the sequence.
-        credit: γ, w_seq and the credit of the end-of-sequence token.
+        credit: γ, w_seq, the credit of the end-of-sequence token and of the tokens before the first segment, the bound.
     """
     plain, whole, every = shared
     out_T = np.full(len(anchors_T), plain + credit.sequence_share * whole)
     inside_T = np.zeros(len(anchors_T), dtype=bool)
-    for segments, weight, mean, std in parts:
+    for segments, weight, rewards_S in parts:
         if (places := locate(text, decoded, segments)) is None:
             return None
         owners_T = owners(anchors_T, places)
         if ends and credit.eos == "last":
             owners_T[-1] = len(segments) - 1
-        returns_S = returns(normalise([s.reward for s in segments], mean, std), credit.gamma)
+        returns_S = returns(rewards_S[: len(segments)], credit.gamma)
         out_T += (1 - credit.sequence_share) * weight * segment_advantages(owners_T, returns_S)
         inside_T |= owners_T >= 0
+    if parts and credit.thinking == "sequence":
+        out_T[: inside_T.argmax() if inside_T.any() else len(out_T) - ends] = every
     if ends and credit.eos == "sequence":
         out_T[-1] = every
-    return out_T, inside_T
+    return np.clip(out_T, -(credit.clip or np.inf), credit.clip), inside_T

@@ -1,24 +1,25 @@
 """Mask-DPO on TRL: the preference counts only where it is about facts.
 
-    args = DPOConfig(**MASK_DPO, ...)
+    args = DPOConfig(**MASK_DPO, ...)  # our variant; or **PAPER_MASK_DPO, and loss="paper" for the collator
     DPOTrainer(model, args=args, train_dataset=..., processing_class=tokenizer,
                data_collator=MaskDPOCollator(tokenizer, args))
 
 Plain DPO also pushes down the true sentences of the rejected answer and pulls up the wrong ones of the chosen one.
-Here only supported sentences of the chosen and hallucinated ones of the rejected answer enter the loss (Gu et al.,
-ICLR 2025). Pairs come from ``preferences.py``, or `mitigate build-preferences`. Tokens are matched with sentences by
-exact character offsets of the ids (``credit.py``); nothing is tokenised twice.
+Gu et al. (ICLR 2025) leave the hallucinated sentences of the chosen and the supported ones of the rejected answer out
+of the loss. Our variant also leaves out what is neither, and the end of the rejected answer. Pairs come from
+``preferences.py``, or `mitigate build-preferences`. Tokens are matched with sentences by exact character offsets of the
+ids (``credit.py``); nothing is tokenised twice.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from mitigate.rewards.inputs import completion_text
 from mitigate.rewards.segments import Segment
 from mitigate.rl.credit import anchors, locate, owners, special_ids, token_spans
-from mitigate.rl.preferences import KEPT
+from mitigate.rl.preferences import KEPT, LEFT_OUT
 
 try:
     from trl import DPOConfig
@@ -31,26 +32,31 @@ MASK_DPO: dict[str, Any] = {
     "loss_weights": [1.0, 1.0],
     "remove_unused_columns": False,
 }
-"""Settings of ``DPOConfig`` that Mask-DPO needs. The mask leaves many more tokens of the rejected than of the chosen
+"""Settings of ``DPOConfig`` for our variant. The mask leaves many more tokens of the rejected than of the chosen
 side, under which the summed log-ratios of plain "sigmoid" collapse: "sigmoid_norm" takes means, and "sft" holds the
 chosen sentences up. With ``remove_unused_columns`` the sentences would never reach the collator."""
 
+PAPER_MASK_DPO: dict[str, Any] = {"loss_type": ["sigmoid"], "beta": 0.1, "remove_unused_columns": False}
+"""Those of the paper: DPO's sigmoid of summed log-ratios over the tokens that its masks leave."""
+
 
 class MaskDPOCollator(DataCollatorForPreference):
-    """TRL's collator with ``completion_mask`` zeroed outside the sentences that count.
+    """TRL's collator with ``completion_mask`` zeroed for the tokens that do not count.
 
-    The end-of-sequence token of the chosen answer counts too.
+    The variant keeps the supported sentences of the chosen answer with its end, and the hallucinated ones of the
+    rejected answer; the paper keeps all but the hallucinated, and all but the supported ones, both ends included.
 
     Args:
         tokenizer: A fast tokenizer, the one the trainer has.
         args: The trainer's ``DPOConfig``; ``max_length``, ``truncation_mode`` and ``pad_to_multiple_of`` are taken from
             it, as TRL's own collator has them.
+        loss: "variant" or "paper"; the settings of the same name go with it.
 
     Raises:
         ValueError: The tokenizer is slow, or has neither a padding nor an end token.
     """
 
-    def __init__(self, tokenizer: Any, args: DPOConfig) -> None:
+    def __init__(self, tokenizer: Any, args: DPOConfig, loss: Literal["variant", "paper"] = "variant") -> None:
         fast = getattr(tokenizer, "backend_tokenizer", None)
         if fast is None:
             raise ValueError(
@@ -63,6 +69,7 @@ class MaskDPOCollator(DataCollatorForPreference):
         # TRL's trainer replaces "auto" itself, but only in what it hands to its own collator.
         options = {name: getattr(args, name) for name in names if getattr(args, name, "auto") != "auto"}
         super().__init__(pad_token_id=pad, **options)
+        self._paper = loss == "paper"
         self._fast, self._eos, self._special = fast, tokenizer.eos_token_id, special_ids(fast)
 
     def torch_call(self, examples: list[dict[str, Any]]) -> dict[str, Any]:
@@ -98,6 +105,8 @@ class MaskDPOCollator(DataCollatorForPreference):
                 "; give the answers as they were sampled"
             )
         owners_T = owners(anchors(decoded, spans_T2), places)
+        if self._paper:
+            return [int(j < 0 or segments[j].label not in LEFT_OUT[side]) for j in owners_T]
         kept = [int(j >= 0 and segments[j].label in KEPT[side]) for j in owners_T]
         if side == "chosen" and self._eos in ids:
             kept[len(ids) - 1 - ids[::-1].index(self._eos)] = 1

@@ -19,16 +19,17 @@ import torch
 from accelerate.utils import gather_object  # type: ignore[import-untyped]
 
 from mitigate.rewards.inputs import completion_text
-from mitigate.rewards.segments import SentenceScore
+from mitigate.rewards.segments import Segment, SentenceScore
 from mitigate.rl.credit import (
     ZERO_STD,
     Credit,
     anchors,
-    group_moments,
-    moments,
+    locate,
+    owners,
     row_advantages,
     sequence_advantages,
     special_ids,
+    standardised,
     token_spans,
 )
 
@@ -71,7 +72,7 @@ class SentenceGRPOTrainer(GRPOTrainer):
     Args (the others are GRPOTrainer's):
         reward_funcs: At least one returns `list[SentenceScore | None]`.
         args: `importance_sampling_level` must be "token". `scale_rewards` and `reward_weights` hold for segments too.
-        credit: γ, the share of the whole sequence and the credit of the end-of-sequence token.
+        credit: How rewards of sentences become advantages of tokens.
 
     Raises:
         ValueError: A setting under which token-level advantages would be wrong, or a slow tokenizer.
@@ -176,9 +177,10 @@ class SentenceGRPOTrainer(GRPOTrainer):
 
     def _token_advantages(self, shared_B: torch.Tensor, ids_BT: torch.Tensor) -> torch.Tensor:
         """`row_advantages` of every completion, with the statistics of its group; shape (B, T)."""
-        aspects, statistics_BA2 = self._statistics(shared_B)
+        aspects, rewards_ABS = self._standardised(len(shared_B))
         plain_B, whole_B = self._shared({i for i, _ in aspects}, len(shared_B))
         out_BT = np.zeros(ids_BT.shape)
+        shown: list[str] = []
         credited = torch.zeros(4, device=shared_B.device)  # tokens in segments, tokens, not located, completions
         for b, shared in enumerate(shared_B.tolist()):
             parts = []
@@ -186,7 +188,7 @@ class SentenceGRPOTrainer(GRPOTrainer):
                 score = self._scored[i].scores[b] if i in self._scored else None
                 if isinstance(score, SentenceScore) and name in score.segments:
                     weight = score.weights.get(name, 1.0) * float(self.reward_weights[i])
-                    parts.append((score.segments[name], weight, *statistics_BA2[b, a]))
+                    parts.append((score.segments[name], weight, rewards_ABS[a][b]))
             call = next(iter(self._scored.values()), None)
             if call is None:  # models only: every token alike, padding included (the loss masks it)
                 out_BT[b] = shared
@@ -202,34 +204,38 @@ class SentenceGRPOTrainer(GRPOTrainer):
             # A parser edited the text: its sentences have no tokens, so the completion is credited as a whole.
             row_T, inside_T = found or (np.full(len(ids), shared), np.zeros(len(ids), dtype=bool))
             out_BT[b, : len(ids)] = row_T
+            shown.append(_sentences(decoded, anchors_T, text, parts, row_T) if found else "")
             credited += torch.tensor([inside_T.sum(), len(ids), found is None, 1], device=credited.device)
+        if self.log_completions and self._scored:
+            logs: Any = self._logs
+            logs["extra"]["sentences"].extend(gather_object(shown))
         credited = self.accelerator.gather(credited).view(-1, 4).sum(0)
         shares = (credited[0::2] / credited[1::2].clamp(min=1)).tolist()
         for name, share in zip(("credited_tokens", "not_located"), shares, strict=True):
             self._metrics[self._mode()][f"sentences/{name}"].append(share)
         return torch.as_tensor(out_BT, dtype=shared_B.dtype, device=shared_B.device)
 
-    def _statistics(self, shared_B: torch.Tensor) -> tuple[list[Aspect], np.ndarray]:
-        """Aspects of all ranks, and mean and std of this rank's rows, (B, A, 2), over groups that span ranks."""
-        calls = {i: [s for s in call.scores if isinstance(s, SentenceScore)] for i, call in self._scored.items()}
-        mine = {(i, name) for i, scores in calls.items() for score in scores for name in score.segments}
-        aspects = sorted(set(gather_object(sorted(mine))))  # the same order on every rank
-        moments_BA3 = torch.zeros(len(shared_B), len(aspects), 3, device=shared_B.device)
-        for a, (i, name) in enumerate(aspects):
-            for b, score in enumerate(self._scored[i].scores if i in self._scored else []):
+    def _standardised(self, rows: int) -> tuple[list[Aspect], list[np.ndarray]]:
+        """Aspects of all ranks, and for each the standardised rewards of this rank's rows; groups span ranks."""
+        mine: list[dict[Aspect, list[float | None]]] = [{} for _ in range(rows)]
+        for i, call in self._scored.items():
+            for row, score in zip(mine, call.scores, strict=True):
                 if isinstance(score, SentenceScore):
-                    moments_BA3[b, a] = torch.tensor(moments([s.reward for s in score.segments.get(name, ())]))
-        mode = self._mode()
-        every = self.accelerator.gather(moments_BA3).double().cpu().numpy()
-        statistics = group_moments(every, *self._groups())
-        for a, (i, name) in enumerate(aspects):
-            count, key = every[:, a, 0].sum(), f"sentences/{self.reward_func_names[i]}/{name}"
-            if count:
-                self._metrics[mode][f"{key}/reward"].append(float((every[:, a, 0] * every[:, a, 1]).sum() / count))
-            self._metrics[mode][f"{key}/judged"].append(float(count / len(every)))
-            self._metrics[mode][f"{key}/frac_zero_std"].append(float((statistics[:, a, 1] < ZERO_STD).mean()))
-        first = self.accelerator.process_index * len(shared_B)
-        return aspects, statistics[first : first + len(shared_B)]
+                    row |= {(i, name): [s.reward for s in parts] for name, parts in score.segments.items()}
+        every = gather_object(mine)  # of all ranks, in their order
+        aspects = sorted({aspect for row in every for aspect in row})
+        first, found = self.accelerator.process_index * rows, []
+        for i, name in aspects:
+            rewards = [row.get((i, name), []) for row in every]
+            table_BS, std_B = standardised(rewards, *self._groups(), self.credit.baseline)
+            found.append(table_BS[first : first + rows])
+            judged, key = [r for row in rewards for r in row if r is not None], f"sentences/{self.reward_func_names[i]}"
+            log = self._metrics[self._mode()]
+            if judged:
+                log[f"{key}/{name}/reward"].append(float(np.mean(judged)))
+            log[f"{key}/{name}/judged"].append(len(judged) / len(every))
+            log[f"{key}/{name}/frac_zero_std"].append(float((std_B < ZERO_STD).mean()))
+        return aspects, found
 
     def _groups(self) -> tuple[Any, Any]:
         """Completions of one prompt, and how advantages are scaled."""
@@ -238,6 +244,20 @@ class SentenceGRPOTrainer(GRPOTrainer):
     def _mode(self) -> str:
         model: Any = self.model
         return "train" if model.training else "eval"
+
+
+def _sentences(
+    decoded: str,
+    anchors_T: np.ndarray,
+    text: str,
+    parts: Sequence[tuple[Sequence[Segment], Any, Any]],
+    row_T: np.ndarray,
+) -> str:
+    """The segments of a completion, of the aspect with the most, each with the mean advantage of its tokens."""
+    segments = max((part[0] for part in parts), key=len, default=())
+    owners_T = owners(anchors_T, locate(text, decoded, segments) or [])
+    lines = [(row_T[owners_T == j], " ".join(text[s.start : s.end].split())) for j, s in enumerate(segments)]
+    return "\n".join(f"{own.mean():+.2f} {sentence}" for own, sentence in lines if len(own))
 
 
 def _check_args(args: GRPOConfig) -> None:

@@ -12,7 +12,9 @@ from typing import Any
 from annotators.records import HALLUCINATED, hallucination_rate
 
 KEPT = {"chosen": frozenset({"supported"}), "rejected": HALLUCINATED}
-"""Labels of the sentences that count on each side (Mask-DPO, Gu et al. 2025)."""
+"""Labels of the sentences that count on each side in our variant of Mask-DPO."""
+LEFT_OUT = {"chosen": HALLUCINATED, "rejected": frozenset({"supported"})}
+"""Labels of the sentences that the paper leaves out on each side (Gu et al. 2025); all else counts."""
 
 
 def best_against_worst(samples: Sequence[Mapping[str, Any]], *, min_gap: float = 0.0) -> dict[str, Any] | None:

@@ -5,9 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from mitigate.rewards.segments import Segment, SentenceScore
+from mitigate.rl.credit import Credit
 from tests.helpers.tiny_models import decoder
 
 WORDS = "the a river hill town is was old new red tall in of built near stone bridge north".split()
+OWN = Credit(0.0, 0.0, eos="none", thinking="none", baseline="group", clip=None)
+"""A token has the credit of its own sentence, and nothing else."""
 PROMPTS = ["Tell of the river.", "Tell of the hill.", "Tell of the town.", "Tell of the bridge."]
 
 

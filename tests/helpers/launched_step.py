@@ -17,7 +17,7 @@ from transformers import TrainerCallback
 
 from mitigate.rewards.segments import Segment, SentenceScore
 from mitigate.rl.grpo import SentenceGRPOTrainer
-from tests.helpers.grpo_common import config, dataset, pieces, tiny_model, tiny_tokenizer
+from tests.helpers.grpo_common import OWN, config, dataset, pieces, tiny_model, tiny_tokenizer
 
 
 def mixed_reward(completions: list[str], **kwargs: Any) -> list[SentenceScore | None]:
@@ -50,7 +50,7 @@ def main(directory: str, rows: int, deepspeed: str | None) -> None:
     plain = args.deepspeed_plugin is None  # DeepSpeed keeps gradients to itself
     trainer = SentenceGRPOTrainer(
         tiny_model(len(tokenizer)), mixed_reward, args, train_dataset=dataset(), processing_class=tokenizer,
-        callbacks=[gradients] if plain else None,
+        callbacks=[gradients] if plain else None, credit=OWN,
     )  # fmt: skip
     trainer.train()
     logged = {"losses": "loss", "norms": "grad_norm", "rewards": "reward"}

@@ -8,8 +8,9 @@ import pytest
 from mitigate.io import UsageError
 from mitigate.recipes import rlhf
 from mitigate.recipes.config import check
-from mitigate.recipes.data import as_row, divide, read_questions
+from mitigate.recipes.data import as_row, check_question, divide, named, read_questions
 from mitigate.recipes.folder import RunFolder, read_rows
+from mitigate.recipes.options import Columns
 
 BASE: dict[str, Any] = {"task": "rlhf", "about": "a test", "hardware": "any", "model": "a/b"}
 
@@ -50,8 +51,52 @@ def test_given_evaluation_files_are_asked_whole(tmp_path):
 
 def test_given_prompt_is_asked_as_it_is():
     chat = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Who?"}]
-    row = as_row({"prompt": chat, "reference": "R"}, with_reference=False)
+    row = as_row({"prompt": chat, "reference": "R"}, "{question}", "Be long.")
     assert (row["prompt"], row["question"]) == (chat, "Who?")
+
+
+def test_template_and_system_message():
+    row = as_row(
+        {"question": "Who? {reference}", "reference": "R {question}"}, "{reference} | {question} {x}", "Be brief."
+    )
+    assert row["prompt"] == [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "R {question} | Who? {reference} {x}"},  # texts are data, not templates
+    ]
+
+
+@pytest.mark.parametrize(("columns", "record"), [
+    # the shapes of HotpotQA, MS MARCO and SQuAD
+    (
+        {"reference": "context.sentences"},
+        {"question": "Who?", "context": {"title": ["A", "B"], "sentences": [["One.", " Two."], ["Three."]]}},
+    ),
+    (
+        {"question": "query", "reference": "passages.passage_text"},
+        {"query": "Who?", "passages": {"is_selected": [0, 1], "passage_text": ["One. Two.", "Three."]}},
+    ),
+    ({"reference": "passages.text"}, {"question": "Who?", "passages": [{"text": "One. Two."}, {"text": "Three."}]}),
+    ({"reference": "a.b"}, {"question": "Who?", "a.b": "One. Two.\n\nThree."}),
+])  # fmt: skip
+def test_nested_fields_are_found(columns, record):
+    found = named(record, Columns(**columns))
+    assert (found["question"], found["reference"]) == ("Who?", "One. Two.\n\nThree.")
+    broken = named(
+        {"question": "Who?", "context": {"sentences": [["One."], [2]]}}, Columns(reference="context.sentences")
+    )
+    assert "reference" in str(check_question(broken)[0])
+
+
+def test_csv_is_read(tmp_path):
+    text = 'question,context\n"Who, then?","A ""b""\nc."\nWhat?,\nWhen?,1945\n'
+    (tmp_path / "own.csv").write_text(text, encoding="utf-8-sig")
+    options = check(rlhf.Options, {
+        **BASE, "data": str(tmp_path / "own.csv"), "columns": {"reference": "context"},
+        "evaluation": {"data": {"dev": str(tmp_path / "own.csv")}},
+    }, "x")  # fmt: skip
+    found = read_questions(options, RunFolder(tmp_path))
+    assert [(r["question"], r["reference"]) for r in found.train] == [("Who, then?", 'A "b"\nc.'), ("When?", "1945")]
+    assert [r["row"] for r in read_rows(tmp_path / "rejected.jsonl")] == [1, 1]
 
 
 def test_division_is_by_reference_and_seed():

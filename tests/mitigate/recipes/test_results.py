@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from mitigate.recipes.data import HELD_OUT
-from mitigate.recipes.results import compare, figures, write_page
+from mitigate.recipes.results import JudgeLog, by_reward, compare, figures, write_page
 from mitigate.report.html import marked
+from mitigate.rewards.reward import SentenceReward
+from tests.helpers.standin import ExactAnnotator
 
 
 def sample(answer: str, labels: list[str], when: str = "before", **more: Any) -> dict[str, Any]:
@@ -34,6 +36,21 @@ def test_figures_by_hand() -> None:
     assert found["silent"] == 0.5
     assert found["by_reward"] == 0.25  # 1 of 4
     assert figures([])["rate"] is None
+    assert "held-out, before: 25 %" in by_reward(compare(rows))
+    assert by_reward(compare([sample("A.", ["supported"])])).startswith("The judge is the reward's own annotator")
+
+
+def test_judge_reads_every_so_many_batches() -> None:
+    logged: list[tuple[str, float]] = []
+    log = JudgeLog(SentenceReward(ExactAnnotator(), aspects={"factuality": 1}, name="judge"), every=2)
+    for _ in range(3):
+        asked = {
+            "question": ["Q?"],
+            "reference": ["It is old. It is big."],
+            "log_metric": lambda *pair: logged.append(pair),
+        }
+        assert log(["It is old. It is new."], **asked) == [None]  # no number, or unscored answers would count as 0
+    assert [pair for pair in logged if pair[0] == "judge/sentences"] == [("judge/sentences", 2.0)] * 2
 
 
 def test_page_shows_answers_side_by_side_escaped(tmp_path: Path) -> None:

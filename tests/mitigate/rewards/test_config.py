@@ -3,18 +3,20 @@
 import inspect
 import json
 import pickle
-import runpy
 import subprocess
 import sys
 
 import pytest
 
 import mitigate.rewards.config as plugins
+from mitigate.cli.main import main
 from mitigate.io import UsageError
 from mitigate.rewards.aspects import DEFAULT_WEIGHTS
 from mitigate.rewards.config import RewardFile, read_config
 from mitigate.rewards.inputs import Columns
 from mitigate.rewards.reward import SentenceReward
+from mitigate.rl.credit import Credit
+from mitigate.rl.grpo import SentenceGRPOTrainer
 from tests.helpers.standin import ExactAnnotator
 from tests.helpers.tiny_chat import build_tiny_chat
 
@@ -104,7 +106,7 @@ def test_the_trainer_gets_the_reward_s_numbers(model, tmp_path):
 
 
 def test_the_command_line_takes_the_plugin(plugin, model, tmp_path, monkeypatch, capsys):
-    """`trl grpo` in this process: what it imports is imported already."""
+    """`mitigate grpo`, which is TRL's script with our trainer, its options and those of `Credit`."""
     data = tmp_path / "data"
     data.mkdir()
     (data / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows()), encoding="utf-8")
@@ -118,8 +120,10 @@ def test_the_command_line_takes_the_plugin(plugin, model, tmp_path, monkeypatch,
     """
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "hf")
     monkeypatch.setenv(plugins.CONFIG_VARIABLE, str(config))
-    monkeypatch.setattr(sys, "argv", ["grpo", *arguments.split()])
-    runpy.run_module("trl.scripts.grpo", run_name="__main__")
+    seen = []
+    monkeypatch.setattr(SentenceGRPOTrainer, "_check_mixed", lambda self: seen.append(self.credit))
+    assert main(["grpo", *arguments.split(), "--gamma", "0.25", "--eos", "last", "--clip", "3"]) == 0
+    assert seen == [Credit(gamma=0.25, eos="last", clip=3.0)]
     shown = capsys.readouterr().out
     assert "rewards/factuality/mean" in shown
     assert "factuality/aspect_length" in shown

@@ -119,6 +119,9 @@ def test_unjudged_is_none_and_silence_is_not():
     scores = reward(completions=completions, completion_ids=ids, reference=[REFERENCE] * 7)
     assert scores == [1.0, 1.0, None, None, -1.0, -1.0, -1.0]
     assert labels(scores[1]) == [("supported", 1.0), (None, None)]  # the part at the end
+    assert [(s.start, s.end, s.reward) for s in scores[5].segments["factuality"]] == [
+        (0, 5, -1.0)
+    ]  # silence costs tokens
 
 
 @pytest.mark.parametrize(("call", "words"), [
@@ -308,6 +311,10 @@ def test_unusable_rows_have_no_score_and_are_counted():
     ]  # fmt: skip
     with pytest.raises(ValueError, match="need a column 'question' or the prompts"):
         reward(completions=[GOOD], reference=[REFERENCE])
+    # Where the row itself says which language it wants, drifting is no way out of being judged.
+    (drifted,) = reward(completions=["好的。"], reference=[REFERENCE], question=["When?"], language=["en"])
+    assert float(drifted) == -1.0
+    assert [[s.reward for s in parts] for parts in drifted.segments.values()] == [[-1.0]] * 4
 
 
 def test_an_unread_language_is_none():

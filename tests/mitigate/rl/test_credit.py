@@ -1,6 +1,9 @@
 """Token credit: offsets against vocabularies read by hand, and the equations against worked values."""
 
 import random
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,18 +13,17 @@ from mitigate.rewards.segments import Segment
 from mitigate.rl.credit import (
     Credit,
     anchors,
-    group_moments,
     locate,
-    moments,
-    normalise,
     owners,
     returns,
     row_advantages,
     segment_advantages,
     sequence_advantages,
+    standardised,
     token_spans,
 )
 from tests.helpers.credit_suite import CHINESE, ENGLISH, MIXED, kinds, sentences
+from tests.helpers.grpo_common import OWN
 
 KINDS = {kind.name: kind for kind in kinds()}
 
@@ -142,42 +144,30 @@ def test_other_texts_are_not_located():
     with pytest.raises(ValueError, match="ends at character 9 of a completion of 4"):
         locate("Yes.", "Yes.", [Segment(0, 9)])
     assert locate("Yes.", "No.", [Segment(0, 4)]) is None
-    parts = [([Segment(0, 4, None, 1.0)], 1.0, 0.0, 1.0)]
+    parts = [([Segment(0, 4, None, 1.0)], 1.0, np.array([1.0]))]
     assert row_advantages("No.", np.array([0, 2]), "Yes.", parts, (0.0, 0.0, 0.0), False, Credit()) is None
 
 
-def test_group_moments_by_hand():
-    # Group 1: completions with rewards (1, −1, None) and (1): n 3, mean 1/3, squares 4/9 + 16/9 + 4/9 = 24/9,
-    # sample variance 24/18 = 4/3. Group 2: one judged segment: std 0. Second aspect: (2, 4) and (6), all in
-    # group 1: mean 4, squares 4 + 0 + 4 = 8, variance 4, std 2; none in group 2.
-    rows = [[(1, -1, None), (2, 4)], [(1,), (6,)], [(0.5,), ()], [(None,), (None,)]]
-    table = np.array([[moments(aspect) for aspect in row] for row in rows], dtype=np.float32)
-    got = group_moments(table, 2)
-    assert got.shape == (4, 2, 2)
-    assert got[0, 0] == pytest.approx([1 / 3, (4 / 3) ** 0.5], rel=1e-6)
-    assert got[1, 0] == pytest.approx(got[0, 0])
-    assert got[0, 1] == pytest.approx([4, 2])
-    assert got[2, 0] == pytest.approx([0.5, 0])
-    assert got[3, 1] == pytest.approx([0, 0])
+def test_standardised_by_hand():
+    # Group 1: completions with rewards (1, −1, None) and (1): n 3, mean 1/3, squares 4/9 + 16/9 + 4/9 = 24/9, sample
+    # variance 24/18 = 4/3. Group 2: one judged segment: std 0.
+    rows = [[1, -1, None], [1], [0.5], [None]]
+    found, std = standardised(rows, 2)
+    assert std == pytest.approx([(4 / 3) ** 0.5] * 2 + [0, 0])
+    assert found[:2] == pytest.approx(np.array([[2 / 3, -4 / 3, 0], [2 / 3, 0, 0]]) / (4 / 3) ** 0.5)
+    assert not found[2:].any()
+    # By place: first (1 + 1 + 1/3) / 3 = 7/9, second (−1 + 1/3) / 2 = −1/3, of which the mean of all is a part.
+    found, _ = standardised(rows, 2, baseline="position")
+    assert found[:2] == pytest.approx(np.array([[2 / 9, -2 / 3, 0], [2 / 9, 0, 0]]) / (4 / 3) ** 0.5)
     # "none" divides by 1. "batch": 1, −1, 1, 0.5 have mean 0.375, squares .390625·2 + 1.890625 + .015625 = 2.6875,
     # variance 2.6875/3; means stay the groups' own.
-    assert group_moments(table, 2, "none")[0, 0] == pytest.approx([1 / 3, 1])
-    assert group_moments(table, 2, "batch")[2, 0] == pytest.approx([0.5, (2.6875 / 3) ** 0.5])
-
-
-def test_moments_do_not_cancel_in_single_precision():
-    # Around 1000 with a spread of 0.01: Σr² − (Σr)²/n in float32 would be rounding noise.
-    rows = np.array([[moments((1000.00, 1000.01))], [moments((1000.02,))]], dtype=np.float64)
-    rows[..., 1] -= 1000  # the spread is what is tested; float32 holds 1000.005 to 6e-5 only
-    assert group_moments(rows.astype(np.float32), 2)[0, 0, 1] == pytest.approx(0.01, rel=1e-4)
-
-
-def test_normalise_by_hand():
-    assert normalise([1, None, -1], 0.5, 2.0).tolist() == [0.25, 0.0, -0.75]
-    assert normalise([1, None, 1], 1.0, 0.0).tolist() == [0, 0, 0]
+    assert standardised(rows, 2, "none")[0][0].tolist() == pytest.approx([2 / 3, -4 / 3, 0])
+    found, std = standardised(rows, 2, "batch")
+    assert std == pytest.approx([(2.6875 / 3) ** 0.5] * 4)
+    assert found[2].tolist() == [0, 0, 0]
     # 0.1 + 0.2 differs from 0.3 by rounding: equal rewards, no advantage.
-    _, mean, squares = moments((0.1 + 0.2, 0.3))
-    assert normalise((0.1 + 0.2, 0.3), mean, squares**0.5).tolist() == [0, 0]
+    assert not standardised([[0.1 + 0.2], [0.3]], 2)[0].any()
+    assert standardised([[], []], 2)[1].tolist() == [0, 0]
 
 
 def test_returns_by_hand():
@@ -209,13 +199,15 @@ def test_sequence_advantages_by_hand():
 def test_advantages_of_a_row_by_hand():
     # "Yes. No." in 4 tokens and <eos>; rewards ±1, mean 0, std 2, weight 3: ±1.5; γ = ½ adds ½ · −1.5 to the first.
     anchors_T = np.array([2, 3, 6, 7, -1])
-    parts = [([Segment(0, 4, None, 1.0), Segment(5, 8, None, -1.0)], 3.0, 0.0, 2.0)]
+    parts = [([Segment(0, 4, None, 1.0), Segment(5, 8, None, -1.0)], 3.0, np.array([0.5, -0.5]))]
     for credit, tokens in (
-        (Credit(), [1.7, 1.7, -1.3, -1.3, 0.2]),  # 0.2: by the functions without segments
-        (Credit(gamma=0.5), [0.95, 0.95, -1.3, -1.3, 0.2]),
-        (Credit(eos="last"), [1.7, 1.7, -1.3, -1.3, -1.3]),
-        (Credit(eos="sequence"), [1.7, 1.7, -1.3, -1.3, 9.0]),
-        (Credit(sequence_share=0.25), [1.825, 1.825, -0.425, -0.425, 0.7]),  # 0.2 + ¼ · 2 ± ¾ · 1.5, 0.2 + ¼ · 2
+        (OWN, [1.7, 1.7, -1.3, -1.3, 0.2]),  # 0.2: by the functions without segments
+        (replace(OWN, gamma=0.5), [0.95, 0.95, -1.3, -1.3, 0.2]),
+        (replace(OWN, eos="last"), [1.7, 1.7, -1.3, -1.3, -1.3]),
+        (replace(OWN, eos="sequence"), [1.7, 1.7, -1.3, -1.3, 9.0]),
+        (replace(OWN, eos="sequence", clip=1.5), [1.5, 1.5, -1.3, -1.3, 1.5]),
+        # 0.2 + ¼ · 2 ± ¾ · 1.5, 0.2 + ¼ · 2
+        (replace(OWN, sequence_share=0.25), [1.825, 1.825, -0.425, -0.425, 0.7]),
     ):
         found = row_advantages("Yes. No.", anchors_T, "Yes. No.", parts, (0.2, 2.0, 9.0), True, credit)
         assert found is not None
@@ -223,22 +215,59 @@ def test_advantages_of_a_row_by_hand():
         assert found[1].tolist() == [True] * 4 + [credit.eos == "last"]
 
 
+def test_thinking_gets_the_sequence():
+    # A token of thinking, two of "No.", the end; without any sentence all but the end is thinking.
+    parts = [([Segment(2, 5, None, 1.0)], 1.0, np.array([0.5]))]
+    thinks = replace(OWN, thinking="sequence")
+    for text_parts, tokens in (parts, [9.0, 0.7, 0.7, 0.2]), ([([], 1.0, np.array([0.0]))], [9.0, 9.0, 9.0, 0.2]):
+        found = row_advantages("… No.", np.array([0, 3, 4, -1]), "… No.", text_parts, (0.2, 2.0, 9.0), True, thinks)
+        assert found is not None
+        assert found[0].tolist() == pytest.approx(tokens)
+    unjudged = row_advantages("… No.", np.array([0, 3, 4, -1]), "… No.", [], (0.2, 2.0, 9.0), True, thinks)
+    assert unjudged is not None
+    assert unjudged[0].tolist() == [0.2] * 4  # there is no score to credit
+
+
 @pytest.mark.parametrize(("options", "text"), [
     ({"gamma": 1.5}, r"gamma: expected a number in \[0, 1\], got 1.5"),
     ({"sequence_share": 1.5}, "sequence_share: expected"),
     ({"sequence_share": float("nan")}, "sequence_share: expected"),
     ({"eos": "all"}, "eos: expected one of .*'last'.*, got 'all'"),
+    ({"thinking": "last"}, "thinking: expected one of .*'sequence'.*, got 'last'"),
+    ({"baseline": "mean"}, "baseline: expected one of .*'position'.*, got 'mean'"),
+    ({"clip": 0.0}, "clip: expected a number above 0, or None, got 0.0"),
 ])  # fmt: skip
 def test_credit_checks_its_values(options, text):
     with pytest.raises(ValueError, match=text):
         Credit(**options)
 
 
-def test_import_stays_light():
-    import subprocess
-    import sys
-
-    code = "import sys, mitigate.rl.credit; print([m for m in ('torch', 'trl', 'transformers') if m in sys.modules])"
+def test_core_needs_numpy_and_tokenizers_only():
+    """Scores, segments, offsets and credit work where nothing else can be imported."""
+    code = """
+import sys
+class Block:
+    def find_spec(self, name, path=None, target=None):
+        top = name.partition(".")[0]
+        if top not in {*sys.stdlib_module_names, "numpy", "tokenizers", "mitigate"}:
+            raise ImportError(f"blocked: {name}")
+sys.meta_path.insert(0, Block())
+from mitigate.rewards.segments import Segment, SentenceScore
+from mitigate.rl.credit import Credit, anchors, row_advantages, sequence_advantages, standardised, token_spans
+from tokenizers import Tokenizer, models
+import numpy as np
+core = Tokenizer(models.WordLevel({"?": 0, "Yes.": 1, "No.": 2}, unk_token="?"))
+rows = [[1, 2], [2, 2]]
+scores = [SentenceScore(0.0, {"fact": [Segment(0, 4, None, 1.0), Segment(5, 8, None, -1.0)]}),
+          SentenceScore(-1.0, {"fact": [Segment(0, 3, None, -1.0), Segment(4, 7, None, -1.0)]})]
+table, _ = standardised([[s.reward for s in score.segments["fact"]] for score in scores], 2)
+whole = sequence_advantages(np.array(scores)[:, None], np.ones(1), 2)
+for ids, score, own, a in zip(rows, scores, table, whole):
+    text, spans = token_spans(core, ids)
+    print(*row_advantages(text, anchors(text, spans), text, [(score.segments["fact"], 1.0, own)],
+                          (0.0, a, a), False, Credit(0.0, 0.0, baseline="group"))[0].round(6))
+"""
     root = Path(__file__).parents[3]
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=root, check=True)
-    assert done.stdout.strip() == "[]"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=root, check=False)
+    # Rewards 1, −1, −1, −1: mean −½, squares 2¼ + 3 · ¼ = 3, std 1.
+    assert done.stdout == "1.5 -0.5\n-0.5 -0.5\n", done.stderr

@@ -90,6 +90,9 @@ def test_mask_by_hand(tokenizer):
     out = MaskDPOCollator(tokenizer, settings())([pair_of(tokenizer)])
     assert out["completion_mask"].tolist() == [CHOSEN, REJECTED + [0] * 5]
     assert out["attention_mask"].sum(1).tolist() == [13, 8]  # attention is as ever
+    # The paper leaves out the contradictory "Cé." (4 tokens) and the supported "Ef."; ends and spaces stay.
+    paper = MaskDPOCollator(tokenizer, settings(), "paper")([pair_of(tokenizer)])["completion_mask"].tolist()
+    assert paper == [[0, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, 1, 1], [0, 0, 0, 0, 1, 1, 1, 1] + [0] * 5]
 
 
 def test_mask_is_cut_as_trl_cuts(tokenizer):
@@ -111,22 +114,23 @@ def test_missing_sentences_are_explained(tokenizer):
         MaskDPOCollator(tokenizer, settings())([pair])
 
 
+@pytest.mark.parametrize("loss", ["variant", "paper"])
 @pytest.mark.filterwarnings("ignore:.*gradient_checkpointing.* is deprecated:FutureWarning")
-def test_steps_move_what_the_mask_keeps(tokenizer, tmp_path):
+def test_steps_move_what_the_mask_keeps(tokenizer, tmp_path, loss):
     """A few DPO steps raise the kept chosen tokens above the kept rejected ones, and the loss is finite."""
     import torch
     from datasets import Dataset
     from trl import DPOConfig, DPOTrainer
 
     from examples.pocket import lm
-    from mitigate.rl.dpo import MASK_DPO, MaskDPOCollator
+    from mitigate.rl.dpo import MASK_DPO, PAPER_MASK_DPO, MaskDPOCollator
 
     torch.set_num_threads(1)
     lm.save(lm.build_model(tokenizer, width=32, layers=2, heads=2), tokenizer, tmp_path / "lm")
     model, _ = lm.load(tmp_path / "lm")  # TRL reads the reference model from where the model came from
     pair = pair_of(tokenizer)
     rows = [{k: pair[k] for k in pair if not k.endswith("_ids")} | {"prompt": [{"role": "user", "content": "Q"}]}]
-    batch = MaskDPOCollator(tokenizer, settings())([pair])
+    batch = MaskDPOCollator(tokenizer, settings(), loss)([pair])
 
     def kept_logps():
         with torch.no_grad():
@@ -138,19 +142,23 @@ def test_steps_move_what_the_mask_keeps(tokenizer, tmp_path):
     before = [p.detach().clone() for p in model.parameters()]
     chosen, rejected = kept_logps()
     config = DPOConfig(
-        output_dir=str(tmp_path), max_steps=8, per_device_train_batch_size=2, learning_rate=3e-3, beta=1.0,
+        output_dir=str(tmp_path), max_steps=8, per_device_train_batch_size=2, learning_rate=3e-3,
         use_cpu=True, bf16=False, gradient_checkpointing=False, report_to="none", save_strategy="no",
-        disable_tqdm=True, dataloader_pin_memory=False, logging_steps=1, max_length=None, **MASK_DPO,
+        disable_tqdm=True, dataloader_pin_memory=False, logging_steps=1, max_length=None,
+        **(PAPER_MASK_DPO if loss == "paper" else MASK_DPO | {"beta": 1.0}),
     )  # fmt: skip
     trainer = DPOTrainer(
         model, args=config, train_dataset=Dataset.from_list(rows * 4), processing_class=tokenizer,
-        data_collator=MaskDPOCollator(tokenizer, config),
+        data_collator=MaskDPOCollator(tokenizer, config, loss),
     )  # fmt: skip
     trainer.train()
     losses = [row["loss"] for row in trainer.state.log_history if "loss" in row]
     assert losses[-1] < losses[0]
     after = kept_logps()
-    assert after[0] > chosen
+    if loss == "paper":  # at first nothing differs from the reference model: −log σ(0)
+        assert losses[0] == pytest.approx(0.6931, abs=1e-3)
+    else:
+        assert after[0] > chosen
     assert after[0] - after[1] > chosen - rejected
     assert any(not torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
 

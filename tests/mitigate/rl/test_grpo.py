@@ -1,15 +1,16 @@
 """SentenceGRPOTrainer on a tiny model: the equations' advantages, training in every mode, clear errors."""
 
 import statistics
+from dataclasses import replace
 
 import pytest
 import torch
 
 from mitigate.rewards.segments import Segment, SentenceScore
-from mitigate.rl.credit import Credit
 from mitigate.rl.grpo import SentenceGRPOTrainer, check_trl
 from tests.helpers.credit_suite import Kind
 from tests.helpers.grpo_common import (
+    OWN,
     PROMPTS,
     config,
     dataset,
@@ -43,7 +44,7 @@ class Watched(SentenceGRPOTrainer):
         return super()._compute_loss(model, inputs)
 
 
-def trainer(tmp_path, rewards=vowel_reward, credit=None, **options):
+def trainer(tmp_path, rewards=vowel_reward, credit=OWN, **options):
     extra = {k: options.pop(k) for k in ("peft_config", "eval_dataset") if k in options}
     data, tokenizer = dataset(options.pop("prompts", None)), options.pop("tokenizer", TOKENIZER)
     model = tiny_model(len(TOKENIZER))
@@ -99,7 +100,7 @@ def check_rows(advantages, want):
 
 @pytest.mark.parametrize("gamma", [0.0, 1.0])
 def test_advantages_are_the_equations(tmp_path, gamma):
-    t = trainer(tmp_path, credit=Credit(gamma=gamma))
+    t = trainer(tmp_path, credit=replace(OWN, gamma=gamma), log_completions=True)
     before = [p.detach().clone() for p in t.model.parameters()]
     t.train()
     assert len(t.generated) == 2
@@ -108,6 +109,9 @@ def test_advantages_are_the_equations(tmp_path, gamma):
         check_rows(out["advantages"], expected(out, gamma))
         assert len(set(out["advantages"].flatten().tolist())) > 4
     assert any(not torch.equal(a, b) for a, b in zip(before, t.model.parameters(), strict=True))
+    first = t._logs["extra"]["sentences"][0].splitlines()  # the completions table: sentences with their advantages
+    rows = [[f"{a:+.2f}" for a in dict.fromkeys(row) if a] for row in expected(t.generated[-1], gamma)]
+    assert {line.split()[0] for line in first} - {"+0.00", "-0.00"} <= set(rows[0]), (first, rows[0])
     log = t.state.log_history[0]
     assert 0.5 < log["sentences/credited_tokens"] <= 1
     assert -1 <= log["sentences/vowel_reward/vowels/reward"] <= 1
@@ -133,7 +137,7 @@ def test_several_functions_aspects_and_weights_add_up(tmp_path):
     def plain(completions, **kwargs):
         return [float(len(c)) for c in completions]
 
-    credit = Credit(sequence_share=0.5)
+    credit = replace(OWN, sequence_share=0.5)
     t = trainer(tmp_path, [later, Halves(), plain], credit, reward_weights=[2.0, 0.5, 1.0], max_steps=1)
     t.train()
     (out,) = t.generated
@@ -243,7 +247,7 @@ def test_plain_rewards_reach_every_token(tmp_path, eos):
         asked.append(completions)
         return [float(len(c)) for c in completions]
 
-    t = trainer(tmp_path, [vowel_reward, plain], Credit(eos=eos), reward_weights=[1.0, 5.0], max_steps=1)
+    t = trainer(tmp_path, [vowel_reward, plain], replace(OWN, eos=eos), reward_weights=[1.0, 5.0], max_steps=1)
     t.train()
     for b, row in enumerate(expected(t.generated[0])):
         found = t.generated[0]["advantages"][b][: len(row)].tolist()

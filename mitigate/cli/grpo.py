@@ -1,0 +1,50 @@
+"""`mitigate grpo`: `trl grpo`, its options and its YAML, with the trainer that credits sentences.
+
+    mitigate grpo --model_name_or_path … --dataset_name … --reward_funcs mitigate.factuality --gamma 0.5 --output_dir …
+    accelerate launch --config_file recipes/accelerate/zero2.yaml -m mitigate.cli grpo …
+
+The fields of ``Credit`` (mitigate/rl/credit.py) are options too. TRL's own script runs, with another trainer in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from mitigate.cli.options import Subparsers, add_command
+from mitigate.io import UsageError
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Add the command to the list; TRL's parser reads its options. Without any it prints TRL's help."""
+    more = (
+        "All options are those of `trl grpo`, with --gamma, --sequence_share, --eos, --thinking, --baseline and --clip "
+        "for the credit of sentences; `mitigate grpo --help` lists them where TRL is installed."
+    )
+    parser = add_command(subparsers, "grpo", "Run TRL's GRPO script with token credit from sentences.", more, "")
+    parser.set_defaults(run=lambda args: run(["--help"]))
+
+
+def run(words: Sequence[str]) -> int:
+    """Train as the options say; returns the exit code."""
+    from unittest import mock
+
+    try:
+        import trl
+        from trl.scripts import grpo
+
+        from mitigate.rl.grpo import SentenceGRPOTrainer
+    except ImportError as error:
+        raise UsageError(f"grpo needs TRL: pip install 'hallucination-toolkit[trl]' ({error})") from error
+    from mitigate.rl.credit import Credit
+
+    kinds: Any = (grpo.GRPOScriptArguments, trl.GRPOConfig, trl.ModelConfig, trl.DatasetMixtureConfig, Credit)
+    parser = trl.TrlParser(kinds, prog="mitigate grpo")
+    try:
+        *given, credit = parser.parse_args_and_config(list(words))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"grpo: {error}") from error
+    with mock.patch.object(trl, "GRPOTrainer", partial(SentenceGRPOTrainer, credit=credit)):
+        grpo.main(*given)
+    return 0

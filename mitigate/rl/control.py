@@ -1,0 +1,91 @@
+"""Guards of a run against its own reward: an adaptive weight of the KL, and an alarm when a held-out judge disagrees.
+
+    trainer.add_callback(Control(trainer, kl_target=0.05, on_gap="raise-kl"))
+
+Both read what the trainer logs, so they go on where a resumed run stopped. Needs GRPO's `beta` above 0 (TRL keeps no
+reference model without it). The judge's readings come from a reward function of weight 0 that logs them.
+"""
+
+from __future__ import annotations
+
+import logging
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from transformers import TrainerCallback
+
+logger = logging.getLogger(__name__)
+OnGap = Literal["warn", "stop", "raise-kl"]
+JUDGED = "judge/hallucination_rate"
+
+
+def adapted(beta: float, kl: float, target: float, rate: float = 0.1) -> float:
+    """β (1 + rate · clip(KL / target − 1, −0.2, 0.2)) (Ziegler et al. 2019, "Fine-Tuning … from Human Preferences")."""
+    return beta * (1 + rate * min(0.2, max(-0.2, kl / target - 1)))
+
+
+def gap(rewards: Sequence[float], rates: Sequence[float]) -> bool:
+    """Whether the reward rose from the first to the second half while the judge's hallucination rate did not fall.
+
+    Both have one value for each reading, at least two a half. The reward rose where the means differ by more than two
+    standard errors (Welch).
+    """
+    half = len(rewards) // 2
+    if half < 2:
+        return False
+    early, late = rewards[:half], rewards[-half:]
+    error = ((statistics.variance(early) + statistics.variance(late)) / half) ** 0.5
+    rose = statistics.fmean(late) - statistics.fmean(early) > 2 * error
+    return rose and statistics.fmean(rates[-half:]) >= statistics.fmean(rates[:half])
+
+
+class Control(TrainerCallback):
+    """Sets the trainer's ``beta`` after every logged step, and looks for a gap after every reading of the judge.
+
+    Args:
+        trainer: A GRPO trainer.
+        kl_target: KL to the starting model that β is steered to, as the trainer logs it; None: β stays.
+        on_gap: What follows a gap: a warning, the end of training after it, or one with β doubled after it.
+        readings: Of the judge, the last ones, that are compared; after an alarm as many new ones are waited for.
+
+    Raises:
+        ValueError: β is 0 where it should be changed.
+    """
+
+    def __init__(
+        self, trainer: Any, *, kl_target: float | None = None, on_gap: OnGap = "warn", readings: int = 20
+    ) -> None:
+        if trainer.beta == 0 and (kl_target is not None or on_gap == "raise-kl"):
+            raise ValueError("beta: expected a number above 0 to start from, since KL is to be controlled, got 0")
+        self.trainer, self.kl_target, self.on_gap, self.readings = trainer, kl_target, on_gap, readings
+        self._seen: list[tuple[float, float]] = []
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Take up what an interrupted run had logged."""
+        for row in state.log_history:
+            self._step(row)
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
+        """One logged step; β joins what is logged."""
+        if self._step(logs or {}):
+            logger.warning(
+                "step %d: the reward rises and the judge's hallucination rate does not fall (%s)",
+                state.global_step, self.on_gap,
+            )  # fmt: skip
+            control.should_training_stop |= self.on_gap == "stop"
+        if logs is not None and self.trainer.beta:
+            logs["beta"] = self.trainer.beta
+
+    def _step(self, row: Mapping[str, float]) -> bool:
+        """Whether these figures complete a gap."""
+        if self.kl_target is not None and "kl" in row:
+            self.trainer.beta = adapted(self.trainer.beta, row["kl"], self.kl_target)
+        if not {"reward", JUDGED} <= row.keys():
+            return False
+        self._seen = [*self._seen[1 - self.readings :], (row["reward"], row[JUDGED])]
+        found = len(self._seen) == self.readings and gap(*zip(*self._seen, strict=True))
+        if found:
+            self._seen = []
+            self.trainer.beta *= 2 if self.on_gap == "raise-kl" else 1
+        return found

@@ -1,0 +1,56 @@
+"""Several judges as one: each rule by hand, and what an ensemble reads and is called."""
+
+import pytest
+
+from annotators.records import SentenceAnnotation
+from mitigate.rewards.ensemble import EnsembleAnnotator, joined, parts_of, verdict_of
+from mitigate.rewards.reward import SentenceReward
+from tests.helpers.standin import ExactAnnotator
+
+LABELS = {"s": "supported", "c": "contradictory", "u": "unverifiable", "n": "no_fact"}
+
+
+def found(one):
+    """A letter is a label, a number a doubt, "?" no judgement, "!" a failure."""
+    if isinstance(one, float):
+        scores = {"supported": one, "contradictory": 0.0, "unverifiable": 1 - one, "no_fact": 0.0}
+        return SentenceAnnotation("x", 0, 1, "unsure", None, scores)
+    status = {"?": "too_long", "!": "failed"}.get(one, "checked")
+    return SentenceAnnotation("x", 0, 1, status, LABELS.get(one))
+
+
+@pytest.mark.parametrize(("judges", "lowest", "voted", "mean"), [
+    ("ssc", "c", "s", 2 / 3),
+    (["s", 0.4, "s"], 0.4, "s", 0.8),  # (1 + 0.4 + 1) / 3
+    ("scn", "c", "c", 0.5),  # one each: the lowest; the mean is over those that find a fact
+    ("uc", "u", "u", "u"),
+    ("s?", "s", "s", "s"),  # what one can't judge is left to the other
+    ("nns", "n", "n", "n"),
+    ([0.2, 0.6], 0.2, 0.2, 0.4),
+    ("s!", None, None, None),
+    ("??", None, None, None),
+])  # fmt: skip
+def test_rules_by_hand(judges, lowest, voted, mean):
+    for how, want in (("min", lowest), ("vote", voted), ("mean", mean)):
+        got = verdict_of(joined([found(one) for one in judges], how))
+        assert got == (pytest.approx(want) if isinstance(want, float) else LABELS.get(want))
+
+
+def test_ensemble_is_an_annotator():
+    class Kind(ExactAnnotator):
+        def label(self, *_):
+            return "supported", -1, ()
+
+    both = EnsembleAnnotator([Kind(), ExactAnnotator()], "min")
+    score = {}
+    for judge in (Kind(), both):
+        reward = SentenceReward(judge, aspects={"factuality": 1}, copy_share=None)
+        score[judge.name] = float(reward(completions=["It opened in 1955."], reference=["It opened in 1931."])[0])
+    assert score == {"exact": pytest.approx(-0.6), "ensemble:min:exact+exact": -1.0}
+    assert both.fingerprint != EnsembleAnnotator(both.annotators, "vote").fingerprint
+    assert parts_of("ensemble:vote:embedded + nli:a/b") == ["vote", "embedded", "nli:a/b"]
+    for wrong in ("ensemble:embedded+a/b", "ensemble:min:embedded", "ensemble:min:embedded+cascade:a+b"):
+        with pytest.raises(ValueError, match="expected ensemble:HOW:FIRST"):
+            parts_of(wrong)
+    with pytest.raises(ValueError, match="expected two annotators or more, joined by min, mean, vote, got 1 by 'min'"):
+        EnsembleAnnotator([Kind()], "min")
