@@ -33,8 +33,8 @@ from mitigate.demo.service import (
     heard,
 )
 from mitigate.io import check_record, counted, dump_line, rejected_row, without_results
-from mitigate.report.html import bar, bars, escape, table, write_page
-from mitigate.report.totals import KINDS, STATES, Totals, kind_of, one_line, read_annotated
+from mitigate.report.html import bar, escape, table, write_page
+from mitigate.report.totals import KINDS, STATES, Totals, kind_of, one_line, read_annotated, verdict
 
 TITLE = "Hallucination toolkit"
 HEAD = (
@@ -53,15 +53,12 @@ COLUMNS = ("record", "question", *(STATES[kind] for kind in KINDS))
 SHOWN_REJECTED = 20
 
 Record = dict[str, Any]
-LLMS = 3  # reference LLMs that have boxes
+MAX_ANSWERS = 5
 NO_PAIR = parts.empty(
-    "Two answers, side by side, appear here.",
-    "Pick an example, or give two answers and what one or more LLMs answer to the same question.",
+    "Answers, ranked, appear here.",
+    "Pick an example, or give two to five answers and what one or more LLMs answer to the same question.",
 )
-SCORE_PARTS = {
-    "truthfulness": "Σ λ·s, agreement with the reference answers; higher is better",
-    "laziness": "agreement with the answers to other questions; taken off the score",
-}
+SCORE_PARTS = ("truthfulness", "laziness")
 
 Update = dict[Any, Any]  # component → its new value
 Shown = tuple[Record, Sequence[tuple[int, int]], str, str]  # record, what is not judged, name, HTML below the verdict
@@ -414,28 +411,26 @@ def batch_view(batch: Batch, *, stopped: bool = False) -> str:
     return f'<div class="stack">{progress}{parts.summary(batch.totals, more)}{rejected}</div>'
 
 
-# --- the tab that compares two answers ------------------------------------------------------------------------------
+# --- the tab that compares answers ----------------------------------------------------------------------------------
 
 
 def compare_tab(service: Service) -> None:
-    """Build the tab that compares two answers, inside a Blocks context."""
+    """Build the tab that compares answers, inside a Blocks context."""
     found = parts.examples("compare")
     with gr.Row(equal_height=True):
         question = gr.Textbox(label="Question", max_lines=3, scale=3, min_width=260, elem_id="compare-question")
         annotator = parts.annotator_box(service.shelf)
-    names, texts, llms, replies = [], [], [], []
-    with gr.Row():
-        for side in "AB":
-            with gr.Column(min_width=290):
-                names.append(gr.Textbox(f"model {side}", label=f"Model {side}", max_lines=1))
-                texts.append(gr.Textbox(label=f"Answer {side}", lines=4, max_lines=10))
-    with gr.Accordion("Reference answers: what other LLMs answer", open=True):
-        for number in range(1, LLMS + 1):
-            with gr.Row(equal_height=True):
-                llms.append(gr.Textbox(f"llm-{number}", label="LLM", max_lines=1, scale=1, min_width=110))
-                replies.append(gr.Textbox(label="Its answer", max_lines=4, scale=5))
+    answers, replies = (
+        gr.Dataframe(
+            headers=[name, "text"], datatype="str", type="array", row_count=rows, column_count=(2, "fixed"), wrap=True,
+            interactive=True, label=label, column_widths=["22%", "78%"], elem_id=f"compare-{name}",
+        )
+        for name, rows, label in (
+            ("model", 2, f"Two to {MAX_ANSWERS} answers"), ("llm", 2, "Reference answers: what other LLMs answer")
+        )
+    )  # fmt: skip
     with gr.Accordion("More: reference document, known wrong and right answers, how to score", open=False):
-        reference = gr.Textbox(label="Reference document (both answers are then annotated)", lines=3, max_lines=8)
+        reference = gr.Textbox(label="Reference document (the answers are then annotated)", lines=3, max_lines=8)
         with gr.Row():
             iw = gr.Textbox(label="Intentionally wrong answers, one a line", lines=3, max_lines=6)
             co = gr.Textbox(label="Corrected answers, one a line", lines=3, max_lines=6)
@@ -447,30 +442,36 @@ def compare_tab(service: Service) -> None:
     with gr.Row(elem_classes="mt-chips"):
         chips = [gr.Button(e["label"], size="sm", scale=0) for e in found]
     with gr.Row(elem_classes="mt-actions"):
-        run = gr.Button("Compare", variant="primary", elem_id="compare", scale=0)
+        run = gr.Button("Compare", variant="primary", elem_id="compare", elem_classes="mt-run", scale=0)
         stop = gr.Button("Stop", scale=0)
         load = gr.UploadButton("Load FEWL records", file_types=[".jsonl"], scale=0)
         picker = parts.picker_box()
     result = parts.views(NO_PAIR, "compared")
-    boxes = [question, *names, *texts, *llms, *replies, reference, iw, co, others]
+    boxes = [question, answers, replies, reference, iw, co, others]
 
-    def compare(*values: Any) -> Iterator[str]:
+    def compare(*values: Any) -> Iterator[Any]:
         *inputs, name, how, like = values
         record, document, neighbours = _read(inputs)
-        token, shown = secrets.token_hex(4), ["", ""]
+        token, shown = secrets.token_hex(4), [""] * len(record["answers"])
+        judged = [Totals() for _ in record["answers"]]
         try:
+            if not 2 <= len(record["answers"]) <= MAX_ANSWERS:
+                raise Refusal(f"Give two to {MAX_ANSWERS} answers, one a row; there are {len(record['answers'])}.")
             scored = None
             if record["reference_answers"]:
                 scored = service.fewl(record, neighbours=neighbours, aggregation=how, similarity=like)
             elif not document.strip():
                 raise Refusal("Give at least one reference answer, or a reference document, to compare by.")
-            yield compare_view(scored, shown, record["answers"])
-            for side, answer in enumerate(record["answers"]):
-                if not document.strip() or not answer["text"].strip():
-                    continue
-                for judged, waiting in service.annotate_stepwise(record["question"], document, answer["text"], name):
-                    shown[side] = parts.annotated_view(judged, waiting, run=f"{token}{side}", with_reference=False)
-                    yield compare_view(scored, shown, record["answers"])
+            yield compare_view(scored, shown, judged, record["answers"])
+            for i, answer in enumerate(record["answers"] if document.strip() else ()):
+                for step in service.annotate_stepwise(record["question"], document, answer["text"], name):
+                    if step is None:
+                        yield gr.update()
+                        continue
+                    shown[i] = parts.annotated_view(*step, run=f"{token}{i}", with_reference=False)
+                    judged[i] = Totals()
+                    judged[i].add(step[0])
+                    yield compare_view(scored, shown, judged, record["answers"])
         except Refusal as error:
             yield parts.notice(str(error))
 
@@ -478,6 +479,7 @@ def compare_tab(service: Service) -> None:
         chip.click(lambda e=example: _filled(e, e["others"]), None, boxes, **parts.QUICK)
     running = run.click(compare, [*boxes, annotator, aggregation, similarity], result, **parts.judging(service.limits))
     stop.click(None, cancels=[running], api_visibility="private")
+    parts.marks_stale([*boxes[:-1], annotator, aggregation, similarity], "compared")
     parts.fill_from_file(
         load, picker, result, boxes, limits=service.limits, check=check_record, nothing=NO_PAIR,
         title=lambda record: record["question"],
@@ -486,16 +488,16 @@ def compare_tab(service: Service) -> None:
 
 
 def _filled(record: Record, others: list[Record]) -> list[Any]:
-    """The boxes of a FEWL record: its first two answers and its first reference LLMs; ``others`` are neighbours."""
-    answers = [*record["answers"], {"text": ""}, {"text": ""}][:2]
+    """The boxes of a FEWL record; ``others`` are neighbours."""
     given = record.get("reference_answers") or {}
-    llms = [*((name, _first(texts)) for name, texts in given.items()), *[("", "")] * LLMS][:LLMS]
     return [
         record["question"],
-        *(answer.get("model") or f"answer {i}" for i, answer in enumerate(answers, start=1)),
-        *(answer["text"] for answer in answers),
-        *(name for name, _ in llms),
-        *(text for _, text in llms),
+        [[a.get("model") or f"answer {i}", a["text"]] for i, a in enumerate(record["answers"], start=1)],
+        [
+            [name, text]
+            for name, texts in given.items()
+            for text in ([texts] if isinstance(texts, str) else texts or [])
+        ],
         record.get("reference") or "",
         "\n".join(record.get("iw") or []),
         "\n".join(record.get("co") or []),
@@ -503,28 +505,22 @@ def _filled(record: Record, others: list[Record]) -> list[Any]:
     ]
 
 
-def _first(texts: str | Sequence[str] | None) -> str:
-    """The first reference answer of an LLM."""
-    return texts if isinstance(texts, str) else next((text for text in texts or [] if text), "")
-
-
 def _read(values: Sequence[Any]) -> tuple[Record, str, list[Record]]:
     """A FEWL record of the boxes, the reference document, the other questions."""
-    question, *rest = values
-    names, texts, rest = rest[:2], rest[2:4], rest[4:]
-    llms, replies, (reference, iw, co, others) = rest[:LLMS], rest[LLMS : 2 * LLMS], rest[2 * LLMS :]
+    question, answers, replies, reference, iw, co, others = values
+    filled, given = ([[str(cell or "") for cell in row] for row in rows or []] for rows in (answers, replies))
     references: dict[str, list[str]] = {}
-    for number, (name, text) in enumerate(zip(llms, replies, strict=True), start=1):
-        if (text or "").strip():
-            references.setdefault((name or "").strip() or f"llm-{number}", []).append(text)
+    for number, (name, text) in enumerate(given, start=1):
+        if text.strip():
+            references.setdefault(name.strip() or f"llm-{number}", []).append(text)
     record: Record = {
         "question": question or "",
         "answers": [
-            {"text": text or "", "model": (name or "").strip() or f"answer {side}"}
-            for name, text, side in zip(names, texts, "AB", strict=True)
+            {"text": text, "model": name.strip() or f"answer {i}"}
+            for i, (name, text) in enumerate(filled, start=1) if text.strip()
         ],
         "reference_answers": references,
-    }
+    }  # fmt: skip
     pairs = [[line.strip() for line in (box or "").splitlines() if line.strip()] for box in (iw, co)]
     record |= {"iw": pairs[0], "co": pairs[1]} if all(pairs) else {}
     return record, reference or "", others or []
@@ -536,46 +532,45 @@ def number(value: float | None) -> str:
 
 
 def compare_view(
-    scored: Mapping[str, Any] | None, annotated: Sequence[str], answers: Sequence[Mapping[str, Any]]
+    scored: Mapping[str, Any] | None, annotated: Sequence[str], judged: Sequence[Totals], answers: Sequence[Record]
 ) -> str:
-    """Both answers with their scores, then the references.
+    """A table of the answers, the best first, the references, and each answer as it was annotated.
 
     Args:
         scored: Made by ``Service.fewl``; None without reference answers.
         annotated: A view of each answer; "" where it was not judged.
+        judged: The counts of each.
         answers: {"text", "model"} of each answer.
     """
     rows = scored["answers"] if scored else [{} for _ in answers]
-    known = sorted(row["score"] for row in rows if row.get("score") is not None)
-    best = known[-1] if len(known) > 1 and known[-1] > known[-2] else None  # None where both score the same
-    columns = []
-    for answer, row, view in zip(answers, rows, annotated, strict=True):
-        head = f"<h2><bdi>{escape(answer['model'])}</bdi></h2>"
-        if scored:
-            crown = '<span class="best">higher FEWL score</span>' if best is not None and row["score"] == best else ""
-            head += f'<div class="score"><b>{number(row["score"])}</b><span>FEWL score</span>{crown}</div>{_parts(row)}'
-        text = view or f'<section class="pane"><div class="answer" dir="auto">{escape(answer["text"])}</div></section>'
-        columns.append(f'<div class="stack"><section class="pane">{head}</section>{text}</div>')
+
+    def rank(i: int) -> tuple[float, ...]:
+        """By score, and without one by what was flagged and supported."""
+        score = rows[i].get("score")
+        return (-score if score is not None else 9.0, judged[i].hallucinated, -judged[i].kinds["supported"])
+
+    head = ["answer", "FEWL score", *SCORE_PARTS] if scored else ["answer"]
+    lines = []
+    for i in sorted(range(len(rows)), key=rank):
+        name = f"<b><bdi>{escape(answers[i]['model'])}</bdi></b>"
+        text = f'{name}<div class="text" dir="auto">{escape(one_line(answers[i]["text"], 300))}</div>'
+        figures = [number(rows[i].get(key)) for key in ("score", *SCORE_PARTS)] if scored else []
+        lines.append([text, *figures, *([verdict(judged[i])] if any(annotated) else [])])
+    ranked = parts.pane("Answers, the best first", table([*head, *(["verdict"] if any(annotated) else [])], lines))
+    views = "".join(
+        f'<div class="stack"><h2><bdi>{escape(answer["model"])}</bdi></h2>{view}</div>'
+        for answer, view in zip(answers, annotated, strict=True) if view
+    )  # fmt: skip
     below = _references(scored) if scored else ""
-    return f'<div class="stack"><div class="columns">{"".join(columns)}</div>{below}</div>'
-
-
-def _parts(row: Mapping[str, Any]) -> str:
-    drawn = bars(
-        (f'<span title="{told}">{name}</span>', "plain", min(max(row[name] or 0.0, 0.0), 1.0), number(row[name]))
-        for name, told in SCORE_PARTS.items()
-    )
-    if row["laziness"] is not None:
-        return drawn
-    return f"{drawn}<p><small>No laziness penalty: there are no other questions to compare with.</small></p>"
+    return f'<div class="stack">{ranked}<div class="columns">{views}</div>{below}</div>'
 
 
 def _references(scored: Mapping[str, Any]) -> str:
     names = [escape(a.get("model") or f"answer {i}") for i, a in enumerate(scored["answers"], start=1)]
     rows = []
     for name, weight in scored["lambda"].items():
-        text = _first(scored["reference_answers"][name])
-        text = text if len(text) <= 300 else text[:299] + "…"
+        texts = scored["reference_answers"][name]
+        text = one_line(texts if isinstance(texts, str) else next(iter(texts), ""), 300)
         rows.append(
             (
                 f'<b><bdi>{escape(name)}</bdi></b><div class="text" dir="auto">{escape(text)}</div>',
@@ -589,10 +584,11 @@ def _references(scored: Mapping[str, Any]) -> str:
         if how["expertise"] == "similarity"
         else "All λ are equal: without intentionally wrong and corrected answers nothing tells who is the expert."
     )
+    meaning = "Truthfulness is Σ λ·s, laziness the agreement with answers to other questions, which is taken off."
     head = ("reference LLM", "expertise λ", *(f"s(<bdi>{name}</bdi>, reference)" for name in names))
     return parts.pane(
         "Reference answers",
-        f"{table(head, rows)}<p><small>{weights} Aggregation {escape(how['aggregation'])}, similarity "
+        f"{table(head, rows)}<p><small>{meaning} {weights} Aggregation {escape(how['aggregation'])}, similarity "
         f"{escape(how['similarity'])}, embeddings {escape(how['embedding'])}, {how['neighbours']} other questions."
         "</small></p>",
     )

@@ -9,7 +9,7 @@ FRAGMENT = [{"text": "x", "start": 0, "end": 1}]
 
 
 @pytest.mark.parametrize(("claim", "passage", "ours", "theirs"), [
-    ("Goods can be returned within 60 days of delivery.", "Goods can be returned within 30 days.", ["60", "delivery"], ["30"]),
+    ("Goods go back within 60 days of delivery.", "Goods go back within 30 days.", ["60", "delivery"], ["30"]),
     ("The shop is open on Sundays.", "The shop is not open on Sundays.", [], ["not"]),
     ("Prices rose by 5 percent in May.", "In May prices fell by 5 percent.", ["rose"], ["fell"]),
     ("The tower, built by Douglass, is 94 metres high.", "Douglass built the tower, 49 metres high.", ["94"], ["49"]),

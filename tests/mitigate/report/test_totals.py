@@ -19,7 +19,8 @@ def test_totals_count_judged_and_unchecked_sentences() -> None:
     assert totals.rate == 0.4  # (1 c + 1 u) / (3 s + 1 c + 1 u)
     assert totals.coverage == 0.5  # 5 of 11 less 1 n
     assert verdict(totals) == (
-        "1 sentence contradicts the source, 1 is not in it, 3 are supported, 2 are too close to call, 3 were not checked."
+        "1 sentence contradicts the source, 1 is not in it, 3 are supported, 2 are too close to call, "
+        "3 were not checked."
     )
     assert verdict(totals_of([record_of("uun")])) == "2 sentences are not in the source."
     assert verdict(totals_of([record_of("n")])) == "Nothing in it states a fact that could be checked."
