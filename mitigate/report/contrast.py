@@ -92,7 +92,7 @@ def _aligned(a: Words, b: Words) -> tuple[dict[int, range], set[int]]:
     if len(a) + len(b) <= MAX_WORDS:
         matcher = SequenceMatcher(None, a.stems, b.stems, autojunk=False)
         for kind, i0, i1, j0, j1 in matcher.get_opcodes():
-            if kind == "replace" and max(i1 - i0, j1 - j0) <= NEAR:
+            if kind == "replace" and i1 - i0 <= NEAR and abs((i1 - i0) - (j1 - j0)) < 2:
                 place.update(dict.fromkeys(range(i0, i1), range(j0, j1)))
             if i0 > 0 and i1 < len(a) and j1 - j0 <= NEAR:
                 inside.update(range(j0, j1))

@@ -340,7 +340,7 @@ def corrected(record: Record) -> str:
     left = f" {counted(open_, 'marked sentence has', 'marked sentences have')} no correction." if open_ else ""
     return (
         f'<div class="corrected"><h3>Corrected answer <small>struck through: taken out; underlined: put in.{left}'
-        f'</small></h3><div class="fixed text" dir="auto">{difference(record["answer"], edits)}</div></div>'
+        f'</small></h3><p class="fixed text" dir="auto">{difference(record["answer"], edits)}</p></div>'
     )
 
 
@@ -476,7 +476,7 @@ def _write(path: Path, title: str, body: Iterable[str]) -> None:
 
 
 FILTER = (
-    '<div class="filter" hidden><input type="search" placeholder="Search" aria-label="Search the records">'
+    '<div class="filter" hidden><input type="search" placeholder="Search" aria-label="Search the records"/>'
     '<select aria-label="Show"><option value="">All records</option>'
     '<option value="contradictory">Contradicted</option><option value="unverifiable">Not found</option>'
     '<option value="unsure">Not sure</option><option value="not_checked">Not checked</option></select>'

@@ -72,13 +72,10 @@ def likelihood(sentence: Record) -> str:
     return f"{word} supported ({percent(min(p, 1.0))})"
 
 
-def unsure_note(sentence: Record) -> str:
-    """What is known of an unsure sentence, in words; "" for all others."""
-    if kind_of(sentence) != UNSURE:
-        return ""
-    scores = sentence.get("scores") or {}
-    told = f"; supported with probability {percent(scores['supported'])}" if "supported" in scores else ""
-    return f"between the two thresholds: neither called supported nor hallucinated{told}"
+def rival_of(sentence: Record) -> str:
+    """The likeliest label that a sentence was not given, with its probability; "" where there is none."""
+    others = [(p, label) for label, p in (sentence["scores"] or {}).items() if label != sentence["label"]]
+    return f"{WORDS[max(others)[1]]} {percent(max(others)[0])}" if others else ""
 
 
 def point_of(record: Record) -> str:
