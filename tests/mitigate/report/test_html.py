@@ -104,7 +104,7 @@ def test_every_label_has_mark_word_and_style(tmp_path: Path) -> None:
 def test_evidence_correction_and_totals_are_shown(tmp_path: Path) -> None:
     record = annotated(REFERENCE, ANSWER, id=7)
     page, _ = page_of(tmp_path, record, annotated("", "Nobody knows."), rejected=3)
-    assert (page.named("del"), page.named("ins")) == (["300"], ["330"])
+    assert (page.named("del"), page.named("ins")) == (["300"] * 2, ["330"] * 2)  # of the answer, and of its sentence
     assert "The tower is 300330 metres high." in page.texts("text", "p")
     assert page.named("footer") == ["characters 30–49 of 49", "characters 0–29 of 49"]
     marks = [(attrs["data-e"], text) for tag, attrs, text in page.elements if tag == "mark"]
