@@ -145,14 +145,17 @@ def _read_pdf(path: Path, most: int) -> str:
 
 def _read_docx(path: Path, most: int) -> str:
     from docx import Document
+    from docx.text.paragraph import Paragraph
 
     with zipfile.ZipFile(path) as archive:
         if (size := sum(part.file_size for part in archive.infolist())) > max(40 * most, 2**26):
             raise ValueError(f"it unpacks to {size:,} bytes")
     lines = list[str]()
     for part in Document(str(path)).iter_inner_content():
-        rows = getattr(part, "rows", None)  # a table's, else it is a paragraph
-        lines += [part.text] if rows is None else [" | ".join(cell.text for cell in row.cells) for row in rows]
+        if isinstance(part, Paragraph):
+            lines.append(part.text)
+        else:
+            lines += [" | ".join(cell.text for cell in row.cells) for row in part.rows]
     return "\n".join(lines)
 
 

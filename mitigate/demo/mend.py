@@ -45,7 +45,7 @@ def chat_of(question: str, document: str) -> Chat:
     return [{"role": "user", "content": f"{told}\n\n{fenced(document, 'document')}\n\nQuestion: {question}"}]
 
 
-def stream(engine: Engine, chat: Chat, stop: Event) -> Iterator[str]:
+def stream(engine: Any, chat: Chat, stop: Event) -> Iterator[str]:
     """The pieces of a greedy answer as they are written, until ``stop`` is set; a vllm engine gives it whole.
 
     Raises:
@@ -54,11 +54,12 @@ def stream(engine: Engine, chat: Chat, stop: Event) -> Iterator[str]:
     if engine.name.startswith("openai:"):
         from openai import OpenAI
 
-        client = OpenAI(base_url=engine.base_url, api_key=os.environ.get("OPENAI_API_KEY") or "none")  # type: ignore[attr-defined]
-        sent = client.chat.completions.create(model=engine.model, messages=chat, max_tokens=TOKENS, stream=True)  # type: ignore
+        client: Any = OpenAI(base_url=engine.base_url, api_key=os.environ.get("OPENAI_API_KEY") or "none")
+        sent = client.chat.completions.create(model=engine.model, messages=chat, max_tokens=TOKENS, stream=True)
         for chunk in sent:
             if stop.is_set():
-                return sent.close()
+                sent.close()
+                return
             if chunk.choices and (piece := chunk.choices[0].delta.content):
                 yield piece
     elif engine.name.startswith("transformers:"):

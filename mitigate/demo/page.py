@@ -215,7 +215,7 @@ def annotate_tab(service: Service) -> None:
         if kept is None or event.label not in LABELS:
             return {kept_labels: before}
         record, sentence = kept[0], kept[0]["sentences"][int(event.sentence) - 1]
-        row = {k: record[k] for k in ("question", "reference") if k in record}
+        row: Record = {name: record[name] for name in ("question", "reference") if name in record}
         row |= {"sentence": sentence["text"], "label": event.label}
         return {kept_labels: [*(one for one in before if {**one, "label": event.label} != row), row]}
 
@@ -344,7 +344,7 @@ def batch_tab(service: Service) -> None:
         ]
     result = gr.HTML(NO_FILE, apply_default_css=False, elem_id="batched", elem_classes="mt")
     records = gr.Dataframe(
-        headers=list(COLUMNS), datatype=["number", "str", *["number"] * len(KINDS)], interactive=False, visible=False,
+        headers=list(COLUMNS), datatype=["number", "str", *("number" for _ in KINDS)], interactive=False, visible=False,
         show_search="search", max_height=420, wrap=True, label="Records; a click opens one", elem_id="batch-records",
     )  # fmt: skip
     opened = parts.views("", "batch-opened")
@@ -422,7 +422,7 @@ def compare_tab(service: Service) -> None:
         annotator = parts.annotator_box(service.shelf)
     answers, replies = (
         gr.Dataframe(
-            headers=[name, "text"], datatype="str", type="array", row_count=rows, column_count=(2, "fixed"), wrap=True,
+            headers=[name, "text"], datatype="str", type="array", row_count=rows, column_count=2, wrap=True,
             interactive=True, label=label, column_widths=["22%", "78%"], elem_id=f"compare-{name}",
         )
         for name, rows, label in (

@@ -174,10 +174,10 @@ def reliability(calibration: Calibration | None) -> str:
     """How often such verdicts were right where they were measured; HTML, "" where it is not known."""
     table = calibration.report.get("table", {}) if calibration else {}
     rate = calibration.point.expected_rate if calibration else 0.0
-    found = {name: (table.get(name) or {}).get("value") for name in (f"precision_at_{rate:g}", *MEASURED)}
-    if calibration is None or None in found.values():
+    shares = [(table.get(name) or {}).get("value") for name in (f"precision_at_{rate:g}", *MEASURED)]
+    if calibration is None or None in shares:
         return ""
-    wrong, caught, passed, right = (f"{10 * value:.0f} of 10" for value in found.values())
+    wrong, caught, passed, right = (f"{10 * float(share):.0f} of 10" for share in shares)
     return (
         f'<details class="measured"><summary>How far to trust this: {wrong} sentences marked as contradicted or not '
         f"found were wrong in our tests</summary><p>That is where {percent(rate)} of all sentences are wrong; where "
