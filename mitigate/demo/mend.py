@@ -226,10 +226,10 @@ def mend_tab(service: Service) -> None:
     """Build the tab, inside a Blocks context."""
     shelf = service.shelf
     with gr.Row(equal_height=True):
-        question = gr.Textbox(label="Question", max_lines=3, scale=3, min_width=260, elem_id="ask-question")
+        question = gr.Textbox(label="Question", max_lines=3, scale=3, min_width=220, elem_id="ask-question")
         engine = gr.Dropdown(
             list(shelf.engines), value=shelf.engines[0], allow_custom_value=shelf.open_choice, label="Model", scale=2,
-            info="KIND:MODEL[@BASE_URL]" if shelf.open_choice else None, min_width=260, elem_id="ask-engine",
+            info="KIND:MODEL[@BASE_URL]" if shelf.open_choice else None, min_width=220, elem_id="ask-engine",
         )  # fmt: skip
         annotator = parts.annotator_box(shelf)
     document = gr.Textbox(label="Document (none: nothing can be checked)", lines=6, max_lines=9, elem_id="ask-document")

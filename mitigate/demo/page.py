@@ -133,11 +133,11 @@ def annotate_tab(service: Service) -> None:
     found = parts.examples("annotate")
     with gr.Accordion("Source and answer", open=True, elem_id="inputs") as inputs:
         with gr.Row(equal_height=True):
-            question = gr.Textbox(label="Question (optional)", max_lines=3, scale=3, min_width=260, elem_id="question")
+            question = gr.Textbox(label="Question (optional)", max_lines=3, scale=3, min_width=220, elem_id="question")
             annotator = parts.annotator_box(service.shelf)
         with gr.Row():
             reference, answer = (
-                gr.Textbox(label=label, lines=9, max_lines=9, min_width=290, placeholder=told, elem_id=label.lower())
+                gr.Textbox(label=label, lines=9, max_lines=9, min_width=220, placeholder=told, elem_id=label.lower())
                 for label, told in (
                     ("Reference", "The text to check against, or documents by the button below"),
                     ("Answer", "The text to judge, sentence by sentence"),
@@ -418,7 +418,7 @@ def compare_tab(service: Service) -> None:
     """Build the tab that compares answers, inside a Blocks context."""
     found = parts.examples("compare")
     with gr.Row(equal_height=True):
-        question = gr.Textbox(label="Question", max_lines=3, scale=3, min_width=260, elem_id="compare-question")
+        question = gr.Textbox(label="Question", max_lines=3, scale=3, min_width=220, elem_id="compare-question")
         annotator = parts.annotator_box(service.shelf)
     answers, replies = (
         gr.Dataframe(

@@ -58,7 +58,7 @@ def annotator_box(shelf: Shelf) -> gr.Dropdown:
         label="Annotator",
         info="embedded, a folder, a hub id, generative:KIND:MODEL[@URL], nli:ID, …" if shelf.open_choice else None,
         scale=2,
-        min_width=260,
+        min_width=220,
         elem_classes="mt-annotator",
     )
 
