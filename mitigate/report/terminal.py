@@ -31,6 +31,7 @@ from mitigate.report.totals import (
     percent,
     printable,
     probability_of,
+    reason_of,
     rival_of,
     spans_of,
 )
@@ -67,7 +68,9 @@ def _sentence(sentence: Record, reference_length: int) -> RenderableType:
     probability = probability_of(sentence)
     head = f"{MARKS[kind]} {WORDS[kind]}{'' if probability is None else f' {percent(probability)}'}"
     body: list[RenderableType] = [_text(sentence, STYLES[kind].replace("reverse ", ""), UNDERLINED.get(kind, ""))]
-    if kind not in ("supported", "no_fact"):
+    if kind == NOT_CHECKED:
+        body.append(_note("because", reason_of(sentence)))
+    elif kind not in ("supported", "no_fact"):
         found = contrast(sentence["text"], tuple(fragment["text"] for fragment in sentence["fragments"]))
         rival = rival_of(sentence)
         body.append(_note("why:", reason(sentence, found), f" (or {rival})" if rival else ""))
