@@ -12,7 +12,7 @@ import argparse
 import os
 
 from annotators.base import Annotator
-from mitigate.cli.options import ANNOTATORS, Subparsers, add_command, calibration_option
+from mitigate.cli.options import ANNOTATORS, ENGINE, Subparsers, add_command, calibration_option
 from mitigate.io import UsageError, say
 
 AUTH = "MITIGATE_DEMO_AUTH"
@@ -21,8 +21,8 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 def add_parser(subparsers: Subparsers) -> None:
     """Add the command and its options."""
-    more = "The page also compares answers with FEWL and works through files. See docs/demo.md."
-    text = "Annotate, compare and look at training runs in a browser."
+    more = "A model answers and its answer is mended, answers are compared, files annotated. See docs/demo.md."
+    text = "Annotate, mend and compare answers in a browser."
     parser = add_command(subparsers, "demo", text, more, "")
     parser.option("--host", "The page listens on this address (%(default)s).", default="127.0.0.1")
     text = "The page listens on this port (a free one from 7860 on)."
@@ -33,8 +33,10 @@ def add_parser(subparsers: Subparsers) -> None:
     text = f"{ANNOTATORS}. The page offers each; the first is its default (embedded)."
     parser.repeated("--annotator", text, "NAME")
     parser.calibration("The first annotator")
-    parser.option("--runs", "The Training tab shows the run folders in DIR (%(default)s).", "DIR", default="runs")
-    parser.count("--max-characters", "A text has at most N characters (%(default)s).", 50_000)
+    text = "The page offers this language model; the first is its default (packaged SmolLM2)."
+    parser.repeated("--engine", text, ENGINE)
+    parser.count("--max-characters", "A question or an answer has at most N characters (%(default)s).", 50_000)
+    parser.count("--max-reference", "A reference has at most N characters (%(default)s).", 500_000)
     parser.count("--max-records", "An uploaded file has at most N records (%(default)s).", 1_000)
     parser.set_defaults(run=run)
 
@@ -51,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
     from mitigate.demo.launch import launch
     from mitigate.demo.limits import Limits
     from mitigate.demo.page import build
-    from mitigate.demo.service import Service, Shelf
+    from mitigate.demo.service import SMOLLM2, Service, Shelf
 
     def load(name: str) -> Annotator:
         from annotators import load_annotator
@@ -61,10 +63,10 @@ def run(args: argparse.Namespace) -> int:
     private = args.host in LOOPBACK and not args.share
     if not private and not people:
         say(f"others can reach this page and there is no --auth or {AUTH}")
-    limits = Limits(characters=args.max_characters, records=args.max_records)
-    shelf = Shelf(names, open_choice=private, load=load)
+    limits = Limits(args.max_characters, args.max_reference, args.max_records)
+    shelf = Shelf(names, open_choice=private, load=load, engines=args.engine or [SMOLLM2])
     shelf.warm()
-    page = build(Service(shelf, limits), runs=args.runs, any_folder=private)
+    page = build(Service(shelf, limits))
     try:
         launch(page, limits, host=args.host, port=args.port, auth=people, share=args.share)
     except OSError as error:

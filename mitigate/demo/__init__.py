@@ -1,4 +1,4 @@
-"""The Gradio page: annotate, compare, batch, training. `mitigate demo` or `python app.py`; see docs/demo.md."""
+"""The Gradio page: annotate, mitigate, compare, batch. `mitigate demo` or `python app.py`; see docs/demo.md."""
 
 import os
 

@@ -6,19 +6,27 @@ Every refusal is a :class:`Refusal`: the page shows it as a notice, the endpoint
 from __future__ import annotations
 
 import atexit
+import csv
 import os
 import shutil
 import tempfile
+import zipfile
 from dataclasses import dataclass
 from functools import lru_cache
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-from mitigate.io import Check, Line, Problem, Record, UsageError, check_annotation_input, read_lines
+from mitigate.io import Check, Line, Problem, Record, UsageError, check_annotation_input, dump_line, read_lines
 
 
 class Refusal(Exception):
     """Input that the page does not take; the message says what to change."""
+
+
+def detail(error: Exception) -> str:
+    """What an error says, in one line."""
+    return " ".join(str(error).split())[:400] or type(error).__name__
 
 
 @dataclass(frozen=True)
@@ -26,13 +34,15 @@ class Limits:
     """Sizes above which input is refused.
 
     Args:
-        characters: The most that one text may have: question, reference or answer.
+        characters: The most that one text may have: question or answer.
+        reference: The most that a reference may have.
         records: The most that one uploaded file may have.
         queue: Calls that may wait.
         at_once: Calls that are worked on at the same time; they take turns at the model.
     """
 
     characters: int = 50_000
+    reference: int = 500_000
     records: int = 1_000
     queue: int = 32
     at_once: int = 8
@@ -40,12 +50,16 @@ class Limits:
     @property
     def file_bytes(self) -> int:
         """Bytes that an uploaded file may have: four a character, three texts a record, and never over 64 MiB."""
-        return min(12 * self.characters * self.records, 64 * 2**20)
+        return min(max(12 * self.characters * self.records, 16 * self.reference), 64 * 2**20)
 
     @property
     def request_bytes(self) -> int:
         """Bytes that a request other than a file may have: a few texts whose characters are all escaped."""
-        return max(120 * self.characters, 2**20)
+        return max(120 * self.characters, 12 * self.reference, 2**20)
+
+    def most(self, name: str) -> int:
+        """The most characters that the text of that name may have."""
+        return self.reference if name == "reference" else self.characters
 
     def check(self, **texts: str | None) -> None:
         """Refuse texts that are too long or hold half a character.
@@ -55,9 +69,9 @@ class Limits:
         """
         for name, text in texts.items():
             words = name.replace("_", " ")
-            if text is not None and len(text) > self.characters:
+            if text is not None and len(text) > (most := self.most(name)):
                 raise Refusal(
-                    f"The {words} has {len(text):,} characters; this page takes {self.characters:,}. "
+                    f"The {words} has {len(text):,} characters; this page takes {most:,}. "
                     "Shorten it, or start the page with a larger --max-characters."
                 )
             if text is not None and (half := _half_character(text)) is not None:
@@ -70,8 +84,8 @@ class Limits:
             text = record.get(name)
             if not isinstance(text, str):
                 continue
-            if len(text) > self.characters:
-                problems.append(Problem(name, f"{len(text):,} characters", f"at most {self.characters:,} characters"))
+            if len(text) > (most := self.most(name)):
+                problems.append(Problem(name, f"{len(text):,} characters", f"at most {most:,} characters"))
             if _half_character(text) is not None:
                 problems.append(Problem(name, "half a character (a lone surrogate)", "whole characters"))
         return problems
@@ -86,8 +100,110 @@ def _half_character(text: str) -> int | None:
     return None
 
 
+DOCUMENTS = (".pdf", ".docx", ".html", ".htm", ".txt", ".md")
+
+
+def read_document(path: Path, limits: Limits) -> str:
+    """The text of a document; nothing in it is run, fetched or followed.
+
+    Raises:
+        Refusal: It is too large, of another kind, broken, or holds no text (a scan).
+    """
+    kind = path.suffix.lower()
+    if kind not in DOCUMENTS:
+        raise Refusal(f"{path.name}: expected a document of {', '.join(DOCUMENTS)}, got {kind or 'no ending'}.")
+    if (size := path.stat().st_size) > limits.file_bytes:
+        raise Refusal(f"{path.name} has {size:,} bytes; this page takes {limits.file_bytes:,}.")
+    try:
+        text = _READERS.get(kind, _read_text)(path, limits.reference)
+    except ImportError as error:
+        raise Refusal(f"{kind} files need more: pip install 'hallucination-toolkit[demo]' ({error}).") from error
+    except Exception as error:  # whatever a broken or hostile file makes of its reader
+        raise Refusal(f"{path.name} can't be read: {detail(error)}.") from error
+    text = text.replace("\0", "").encode("utf-8", "replace").decode().strip()
+    if not text:
+        raise Refusal(f"{path.name} holds no text; a scanned document has to go through text recognition first.")
+    limits.check(reference=text)
+    return text
+
+
+def _read_text(path: Path, most: int) -> str:
+    return path.read_bytes().decode("utf-8-sig", "replace")
+
+
+def _read_pdf(path: Path, most: int) -> str:
+    from pypdf import PdfReader
+
+    pages, length = list[str](), 0
+    for page in PdfReader(path).pages:
+        pages.append(page.extract_text())
+        length += len(pages[-1])
+        if length > most:
+            break  # it will be refused; a file of few bytes can hold very many pages
+    return "\n\n".join(pages)
+
+
+def _read_docx(path: Path, most: int) -> str:
+    from docx import Document
+    from docx.text.paragraph import Paragraph
+
+    with zipfile.ZipFile(path) as archive:
+        if (size := sum(part.file_size for part in archive.infolist())) > max(40 * most, 2**26):
+            raise ValueError(f"it unpacks to {size:,} bytes")
+    lines = list[str]()
+    for part in Document(str(path)).iter_inner_content():
+        if isinstance(part, Paragraph):
+            lines.append(part.text)
+        else:
+            lines += [" | ".join(cell.text for cell in row.cells) for row in part.rows]
+    return "\n".join(lines)
+
+
+class _Text(HTMLParser):
+    """The text of a page that a reader sees, a line for each block."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.parts, self.hidden = list[str](), 0
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        self.hidden += tag in _UNSEEN
+        self.parts += [] if tag in _INLINE else ["\n"]
+
+    def handle_endtag(self, tag: str) -> None:
+        self.hidden -= tag in _UNSEEN and self.hidden > 0
+        self.parts += [] if tag in _INLINE else ["\n"]
+
+    def handle_data(self, data: str) -> None:
+        self.parts += [] if self.hidden else [data]
+
+
+_UNSEEN = frozenset("script style head template noscript".split())
+_INLINE = frozenset("a abbr b bdi bdo cite code em i kbd mark q s small span strong sub sup u var wbr".split())
+
+
+def _read_html(path: Path, most: int) -> str:
+    text = "".join(_Text(_read_text(path, most)).parts)
+    return "\n".join(line for line in (" ".join(line.split()) for line in text.splitlines()) if line)
+
+
+_READERS = {".pdf": _read_pdf, ".docx": _read_docx, ".html": _read_html, ".htm": _read_html}
+
+
+def _from_csv(path: Path) -> Path:
+    """The same records as JSON Lines, in a file beside it; an empty cell is no value."""
+    csv.field_size_limit(2**24)
+    target = work_folder() / f"{path.stem}.jsonl"
+    with path.open(encoding="utf-8-sig", newline="") as source, target.open("wb") as file:
+        for row in csv.DictReader(source, restkey="more"):
+            file.write(dump_line({name: value for name, value in row.items() if value}))
+    return target
+
+
 def read_uploaded(path: Path, limits: Limits, check: Check) -> tuple[list[dict[str, Any]], list[Line]]:
-    """The good records and the bad lines of a file of JSON Lines.
+    """The good records and the bad lines of a file of JSON Lines or of CSV with a line of names.
 
     Raises:
         Refusal: It is too large, can't be read, or has no good record.
@@ -98,6 +214,8 @@ def read_uploaded(path: Path, limits: Limits, check: Check) -> tuple[list[dict[s
     records: list[dict[str, Any]] = []
     bad: list[Line] = []
     try:
+        if path.suffix.lower() == ".csv":
+            path = _from_csv(path)
         for line in read_lines(path, check):
             if line.record is None:
                 bad.append(line)
@@ -108,7 +226,7 @@ def read_uploaded(path: Path, limits: Limits, check: Check) -> tuple[list[dict[s
                     f"The file has more than {limits.records:,} records, which is what this page takes. {instead} "
                     "number."
                 )
-    except UsageError as error:
+    except (UsageError, ValueError, csv.Error) as error:
         raise Refusal(str(error)) from error
     if not records:
         detail = f" The first bad line: {problems_of(bad[0])}." if bad else ""

@@ -1,5 +1,6 @@
 // Runs once per component of views: `element` holds them, `watch` tells when their HTML was written anew.
-// Choosing a sentence of a view shows its card and marks its evidence. Nothing here reads text of a record.
+// Choosing a sentence of a view shows its card and marks its evidence; choosing evidence goes the other way.
+// Nothing here reads text of a record.
 const chosen = new Map(); // place of a view -> {run, index}; index "" = the reader closed the card
 const views = () => Array.from(element.querySelectorAll('.mt-view'));
 
@@ -28,7 +29,14 @@ function choose(view, index, byReader) {
   show(view, index, byReader);
 }
 
+let run = null; // of the first view: a new one is not stale, and comes into sight
 function refresh() {
+  const now = views()[0]?.dataset.run;
+  if (now && now !== run) {
+    element.closest('.mt').classList.remove('stale');
+    element.scrollIntoView({ block: 'start', behavior: 'smooth' });
+  }
+  run = now;
   views().forEach((view, place) => {
     const kept = chosen.get(place);
     if (kept && kept.run === view.dataset.run) show(view, kept.index, false);
@@ -48,8 +56,11 @@ element.addEventListener('click', (event) => {
   const view = event.target.closest('.mt-view');
   const sentence = event.target.closest('.s[data-s]');
   const button = event.target.closest('[data-step]');
+  const evidence = event.target.closest('mark[data-e]');
   if (view && sentence) choose(view, sentence.classList.contains('on') ? '' : sentence.dataset.s, true);
   else if (view && button) step(view, Number(button.dataset.step));
+  else if (view && event.target.dataset.label) trigger('select', { sentence: chosen.get(views().indexOf(view)).index, label: event.target.dataset.label });
+  else if (view && evidence) choose(view, evidence.dataset.e.split(' ')[0], true);
 });
 
 element.addEventListener('keydown', (event) => {
@@ -61,6 +72,16 @@ element.addEventListener('keydown', (event) => {
   else return;
   event.preventDefault();
 });
+
+// Ctrl+Enter presses the tab's main button, Esc its Stop button or closes the card.
+if (!document.body.dataset.mtKeys) {
+  document.body.dataset.mtKeys = 'on';
+  document.addEventListener('keydown', (event) => {
+    const seen = (name) => Array.from(document.querySelectorAll(name)).find((e) => e.offsetParent && !e.disabled);
+    if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) seen('.mt-run')?.click();
+    else if (event.key === 'Escape') (seen('.mt-stop') ?? seen('.mt-view .s.on'))?.click();
+  });
+}
 
 watch('value', refresh);
 refresh();

@@ -1,27 +1,40 @@
 """The page as one Gradio Blocks: four tabs and two named endpoints, `/annotate` and `/fewl`.
 
-The tab of training runs is in ``training.py``.
+The tab that asks a model and mends what it answers is in ``mend.py``.
 """
 
 from __future__ import annotations
 
 import secrets
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import gradio as gr
 
+from annotators.base import Annotator
+from annotators.records import LABELS
 from mitigate.demo import parts
 from mitigate.demo.limits import Refusal, private_folder, problems_of, read_uploaded, work_folder
-from mitigate.demo.service import AGGREGATIONS, MAX_NEIGHBOURS, SIMILARITIES, STEP_SECONDS, Service
-from mitigate.demo.training import training_tab
+from mitigate.demo.mend import mend_tab
+from mitigate.demo.service import (
+    AGGREGATIONS,
+    MAX_NEIGHBOURS,
+    SIMILARITIES,
+    STEP_SECONDS,
+    Service,
+    at_thresholds,
+    heard,
+)
 from mitigate.io import check_record, counted, dump_line, rejected_row, without_results
-from mitigate.report.html import bar, bars, escape, rate, strip, table, write_page
-from mitigate.report.totals import Totals, interval_text, kind_of, one_line, read_annotated
+from mitigate.report.html import bar, escape, table, write_page
+from mitigate.report.totals import KINDS, STATES, Totals, kind_of, one_line, read_annotated, verdict
 
 TITLE = "Hallucination toolkit"
 HEAD = (
@@ -33,45 +46,53 @@ NO_ANSWER = parts.empty(
 )
 NO_FILE = parts.empty(
     "Results of the file appear here.",
-    'JSON Lines, one object a line: <code>{"id"?, "question"?, "reference", "answer", "language"?}</code>; other keys '
-    "pass through.",
+    'JSON Lines, or CSV with such columns: <code>{"id"?, "question"?, "reference", "answer", "language"?}</code>; '
+    "other keys pass through.",
 )
-ROWS = 200  # records in the table of a file; all are in the files to download
+COLUMNS = ("record", "question", *(STATES[kind] for kind in KINDS))
 SHOWN_REJECTED = 20
 
 Record = dict[str, Any]
-LLMS = 3  # reference LLMs that have boxes
+MAX_ANSWERS = 5
 NO_PAIR = parts.empty(
-    "Two answers, side by side, appear here.",
-    "Pick an example, or give two answers and what one or more LLMs answer to the same question.",
+    "Answers, ranked, appear here.",
+    "Pick an example, or give two to five answers and what one or more LLMs answer to the same question.",
 )
-SCORE_PARTS = {
-    "truthfulness": "Σ λ·s, agreement with the reference answers; higher is better",
-    "laziness": "agreement with the answers to other questions; taken off the score",
-}
+SCORE_PARTS = ("truthfulness", "laziness")
 
 Update = dict[Any, Any]  # component → its new value
+Shown = tuple[Record, Sequence[tuple[int, int]], str, str]  # record, what is not judged, name, HTML below the verdict
+CALIBRATED = "as measured"
+THRESHOLDS = {CALIBRATED: None, "decide all": (0.5, 0.5), "only where sure": (0.8, 0.95)}  # flag_at, support_at
+KEPT, KEPT_CHARACTERS = 10, 20_000  # inputs that the browser remembers, and the longest of them
+# A link holds the texts behind "#", which a browser sends to nobody.
+TO_LINK = """(...texts) => {
+  const bytes = new TextEncoder().encode(JSON.stringify(texts));
+  location.hash = btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join(''));
+  navigator.clipboard?.writeText(location.href);
+}"""
+FROM_LINK = """() => {
+  try {
+    const bytes = Uint8Array.from(atob(location.hash.slice(1)), (char) => char.charCodeAt(0));
+    const texts = JSON.parse(new TextDecoder().decode(bytes));
+    return [0, 1, 2].map((place) => String(texts[place] ?? ''));
+  } catch { return ['', '', '']; }
+}"""
 
 
-def build(service: Service, *, runs: str = "runs", any_folder: bool = False) -> gr.Blocks:
-    """The page.
-
-    Args:
-        service: What it calls.
-        runs: Folder whose run folders the Training tab offers.
-        any_folder: Whether other folders may be named there; for a page that only its owner reaches.
-    """
+def build(service: Service) -> gr.Blocks:
+    """The page; ``service`` is what it calls."""
     private_folder()
     with gr.Blocks(title=TITLE, analytics_enabled=False, delete_cache=(600, 7200)) as page:
         gr.HTML(HEAD, apply_default_css=False, elem_classes="mt")
         with gr.Tab("Annotate", id="annotate"):
             annotate_tab(service)
+        with gr.Tab("Mitigate", id="mitigate"):
+            mend_tab(service)
         with gr.Tab("Compare", id="compare"):
             compare_tab(service)
         with gr.Tab("Batch", id="batch"):
             batch_tab(service)
-        with gr.Tab("Training", id="training"):
-            training_tab(runs, any_folder)
         _endpoints(service)
     page.queue(max_size=service.limits.queue, default_concurrency_limit=service.limits.at_once)
     return page
@@ -110,63 +131,121 @@ def _endpoints(service: Service) -> None:
 def annotate_tab(service: Service) -> None:
     """Build the tab that annotates one answer, inside a Blocks context."""
     found = parts.examples("annotate")
-    with gr.Row(equal_height=True):
-        question = gr.Textbox(label="Question (optional)", max_lines=3, scale=3, min_width=260, elem_id="question")
-        annotator = parts.annotator_box(service.shelf)
-    with gr.Row():
-        reference, answer = (
-            gr.Textbox(label=label, lines=9, max_lines=9, min_width=290, placeholder=told, elem_id=label.lower())
-            for label, told in (
-                ("Reference", "The text to check against"),
-                ("Answer", "The text to judge, sentence by sentence"),
+    with gr.Accordion("Source and answer", open=True, elem_id="inputs") as inputs:
+        with gr.Row(equal_height=True):
+            question = gr.Textbox(label="Question (optional)", max_lines=3, scale=3, min_width=220, elem_id="question")
+            annotator = parts.annotator_box(service.shelf)
+        with gr.Row():
+            reference, answer = (
+                gr.Textbox(label=label, lines=9, max_lines=9, min_width=220, placeholder=told, elem_id=label.lower())
+                for label, told in (
+                    ("Reference", "The text to check against, or documents by the button below"),
+                    ("Answer", "The text to judge, sentence by sentence"),
+                )
             )
+        boxes = [question, reference, answer]
+        gr.Examples(
+            [[e["question"], e["reference"], e["answer"]] for e in found],
+            boxes,
+            example_labels=[e["label"] for e in found],
+            label="Examples",
+            cache_examples=False,
+            api_visibility="private",
         )
-    boxes = [question, reference, answer]
-    gr.Examples(
-        [[e["question"], e["reference"], e["answer"]] for e in found],
-        boxes,
-        example_labels=[e["label"] for e in found],
-        label="Examples",
-        cache_examples=False,
-        api_visibility="private",
-    )
     with gr.Row(elem_classes="mt-actions"):
-        run = gr.Button("Annotate", variant="primary", elem_id="annotate", scale=0)
-        stop = gr.Button("Stop", elem_id="stop", scale=0, interactive=False)
-        load = gr.UploadButton("Load a JSONL file", file_types=[".jsonl"], scale=0, elem_id="load")
+        run = gr.Button("Annotate", variant="primary", elem_id="annotate", elem_classes="mt-run", scale=0)
+        stop = gr.Button("Stop", elem_id="stop", elem_classes="mt-stop", scale=0, interactive=False)
+        documents = parts.documents_button()
+        load = gr.UploadButton("Load JSONL or CSV", file_types=[".jsonl", ".csv"], scale=0, elem_id="load")
         save = gr.DownloadButton("Download JSON", scale=0, interactive=False, elem_id="save")
+        link = gr.Button("Copy a link", scale=0, elem_id="link")
+        labels = gr.DownloadButton("My labels", scale=0, visible=False, elem_id="labels")
         picker = parts.picker_box()
+    told = gr.HTML("", apply_default_css=False, elem_id="told", elem_classes="mt")
     result = parts.views(NO_ANSWER, "annotated")
-    shown = gr.State(None, time_to_live=parts.KEPT_SECONDS)  # record, sentences not judged, name of the annotation
+    how = gr.Radio(
+        list(THRESHOLDS), value=CALIBRATED, label="Verdicts", info="fewer not sure, or fewer mistakes", elem_id="how"
+    )
+    shown = gr.State(None, time_to_live=parts.KEPT_SECONDS)  # Shown
+    kept_labels = gr.BrowserState([], storage_key="mitigate-labels", secret="hallucination-toolkit")
+    history = gr.BrowserState([], storage_key="mitigate-history", secret="hallucination-toolkit")
+    told_earlier = "Earlier, kept in this browser only"
+    earlier = gr.Dropdown([], label=told_earlier, type="index", visible=False, elem_id="earlier")
 
-    off: Update = {stop: gr.update(interactive=False)}
+    off: Update = {stop: gr.update(interactive=False), save: gr.update(value=None, interactive=False)}
 
-    def judge(q: str, r: str, a: str, name: str) -> Iterator[Update]:
-        token = secrets.token_hex(4)
+    def finished(record: dict[str, Any], token: str, below: str, chosen: str) -> Update:
+        decided = at_thresholds(record, THRESHOLDS[chosen])
+        path = work_folder() / "annotated.json"
+        path.write_bytes(dump_line(decided))
+        view = parts.annotated_view(decided, run=token, below=below)
+        return {**off, result: view, save: gr.update(value=str(path), interactive=True)}
+
+    def judge(q: str, r: str, a: str, name: str, chosen: str, before: list[list[str]]) -> Iterator[Update]:
+        token, below = secrets.token_hex(4), ""
+        yield {inputs: gr.update(open=False), stop: gr.update(interactive=True), save: off[save]}
         try:
-            for record, waiting in service.annotate_stepwise(q, r, a, name):
-                yield {
-                    result: parts.annotated_view(record, waiting, run=token),
-                    shown: (record, waiting, token),
-                    stop: gr.update(interactive=bool(waiting)),
-                    save: gr.update(interactive=False),
-                }
-            path = work_folder() / "annotated.json"
-            path.write_bytes(dump_line(record))
-            yield {save: gr.update(value=str(path), interactive=True)}
+            for step in service.annotate_stepwise(q, r, a, name):
+                if step is None:
+                    yield {stop: gr.update()}
+                    continue
+                record, waiting = step
+                if waiting:
+                    view = parts.annotated_view(record, waiting, run=token)
+                    yield {result: view, shown: (record, waiting, token, below)}
+            below = parts.reliability(service.shelf.annotator(name).calibration)
+            short = len(q + r + a) < KEPT_CHARACTERS
+            now = [[q, r, a], *(one for one in before if one != [q, r, a])] if short else before
+            yield {**finished(record, token, below, chosen), shown: (record, (), token, below), history: now[:KEPT]}
         except Refusal as error:
-            yield {result: parts.notice(str(error)), shown: None, **off}
+            yield {**off, result: parts.notice(str(error)), shown: None, inputs: gr.update(open=True)}
 
-    def stopped(kept: tuple[dict[str, Any], Sequence[tuple[int, int]], str] | None) -> Update:
+    def stopped(kept: Shown | None) -> Update:
         if kept is None or not kept[1]:
             return off
-        record, waiting, token = kept
-        return {result: parts.annotated_view(record, waiting, run=token, stopped=True), **off}
+        record, waiting, token, _ = kept
+        return {**off, result: parts.annotated_view(record, waiting, run=token, stopped=True)}
 
-    running = run.click(judge, [*boxes, annotator], [result, shown, stop, save], **parts.judging(service.limits))
+    def decide(kept: Shown | None, chosen: str) -> Update:
+        if kept is None or kept[1]:
+            return {stop: gr.update()}
+        return finished(kept[0], kept[2], kept[3], chosen)
+
+    def disagree(kept: Shown | None, before: list[dict[str, Any]], event: gr.EventData) -> Update:
+        if kept is None or event.label not in LABELS:
+            return {kept_labels: before}
+        record, sentence = kept[0], kept[0]["sentences"][int(event.sentence) - 1]
+        row: Record = {name: record[name] for name in ("question", "reference") if name in record}
+        row |= {"sentence": sentence["text"], "label": event.label}
+        return {kept_labels: [*(one for one in before if {**one, "label": event.label} != row), row]}
+
+    def offered(rows: list[dict[str, Any]]) -> Any:
+        path = work_folder() / "labels.jsonl"
+        path.write_bytes(b"".join(map(dump_line, rows)))
+        return gr.update(label=f"My labels ({len(rows)})", value=str(path), visible=bool(rows))
+
+    def remembered(rows: list[list[str]]) -> Any:
+        return gr.update(choices=[one_line(a or q, 80) for q, _, a in rows], value=None, visible=bool(rows))
+
+    settings = parts.judging(service.limits)
+    running = run.click(
+        judge, [*boxes, annotator, how, history], [inputs, result, shown, stop, save, history], **settings
+    )
     # Cancelled first, then shown: a part under way would be written over what is shown.
     stop.click(None, cancels=[running], api_visibility="private")
-    running.failure(stopped, shown, [result, stop], **parts.QUICK)
+    running.failure(stopped, shown, [result, stop, save], **parts.QUICK)
+    how.input(decide, [shown, how], [result, stop, save], **parts.QUICK)
+    result.select(disagree, [shown, kept_labels], [kept_labels], **parts.QUICK)
+    gr.on(None, offered, kept_labels, labels, **parts.QUICK)  # at the start, too
+    gr.on(None, remembered, history, earlier, **parts.QUICK)
+    gr.on(None, None, None, boxes, js=FROM_LINK, **parts.QUICK)
+    link.click(None, boxes, None, js=TO_LINK, **parts.QUICK)
+    earlier.input(
+        lambda number, rows: rows[number] if number is not None and number < len(rows) else [gr.skip()] * 3,
+        [earlier, history], boxes, **parts.QUICK,
+    )  # fmt: skip
+    parts.marks_stale([*boxes, annotator], "annotated")
+    parts.fill_from_documents(documents, reference, told, service.limits)
     parts.fill_from_file(
         load, picker, result, boxes, limits=service.limits, check=service.limits.check_record, nothing=NO_ANSWER,
         title=lambda record: str(record.get("id") or record.get("question") or record["answer"]),
@@ -185,7 +264,7 @@ class Batch:
         output: Annotated JSON Lines, as far as it is done.
         total: Good records of the file.
         rejected: Bad lines, in words; ``rejected_file`` holds them whole.
-        rows: Rows of the table, as HTML: number, title, hallucination rate and labels of a record.
+        rows: Rows of the table: number and title of a record, and how many of its sentences are of each kind.
     """
 
     output: Path
@@ -194,7 +273,7 @@ class Batch:
     rejected_file: Path | None
     done: int = 0
     totals: Totals = field(default_factory=Totals)
-    rows: list[tuple[str, str, str, str]] = field(default_factory=list)
+    rows: list[list[Any]] = field(default_factory=list)
 
     def add(self, records: list[dict[str, Any]]) -> None:
         """Write annotated records behind those that are there."""
@@ -203,10 +282,9 @@ class Batch:
         for record in records:
             self.done += 1
             self.totals.add(record)
-            if len(self.rows) < ROWS:
-                title = escape(one_line(str(record.get("question") or record.get("id") or record["answer"]), 90))
-                labels = strip([kind_of(sentence) for sentence in record["sentences"]])
-                self.rows.append((str(self.done), f"<bdi>{title}</bdi>", rate(record["hallucination_rate"]), labels))
+            title = one_line(str(record.get("question") or record.get("id") or record["answer"]), 90)
+            kinds = Counter(kind_of(sentence) for sentence in record["sentences"])
+            self.rows.append([self.done, title, *(kinds[kind] for kind in KINDS)])
 
     def files(self) -> tuple[Path, Path, Path | None]:
         """The annotated records, the HTML report of what is done, and the bad lines."""
@@ -217,8 +295,8 @@ class Batch:
         return self.output, page, self.rejected_file
 
 
-def run_batch(service: Service, path: Path, name: str | None) -> Iterator[Batch]:
-    """Annotate a file; yields the same Batch after every step.
+def run_batch(service: Service, path: Path, name: str | None) -> Iterator[Batch | None]:
+    """Annotate a file; yields the same Batch after every step, and None while it waits.
 
     Raises:
         Refusal: The file is not taken, or the annotator can't be had or fails.
@@ -230,36 +308,52 @@ def run_batch(service: Service, path: Path, name: str | None) -> Iterator[Batch]
         rejected_file.write_bytes(b"".join(dump_line(rejected_row(Path(path.name), line)) for line in bad))
     batch = Batch(folder / "annotated.jsonl", len(records), [problems_of(line) for line in bad], rejected_file)
     yield batch
-    annotator = service.shelf.annotator(name)
     inputs = [without_results(record) for record in records]
-    size = 1
-    while batch.done < batch.total:
-        start = perf_counter()
+    size, pool = 1, ThreadPoolExecutor(1)
+
+    def judged(annotator: Annotator, some: list[Record]) -> list[Record]:
         with service.shelf.turn(annotator):
-            judged = annotator.annotate_batch(inputs[batch.done : batch.done + size])
-        batch.add([annotation.to_dict() for annotation in judged])
-        yield batch
-        seconds = max(perf_counter() - start, 1e-3)
-        size = max(1, min(64, 2 * size, int(size * STEP_SECONDS / seconds)))
+            return [annotation.to_dict() for annotation in annotator.annotate_batch(some)]
+
+    try:
+        annotator = yield from heard(pool.submit(service.shelf.annotator, name))
+        while batch.done < batch.total:
+            start = perf_counter()
+            some = inputs[batch.done : batch.done + size]
+            batch.add((yield from heard(pool.submit(judged, annotator, some))))
+            yield batch
+            seconds = max(perf_counter() - start, 1e-3)
+            size = max(1, min(64, 2 * size, int(size * STEP_SECONDS / seconds)))
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def batch_tab(service: Service) -> None:
     """Build the tab that annotates a file, inside a Blocks context."""
     limits = service.limits
     with gr.Row(equal_height=True):
-        label = f"JSON Lines, up to {limits.records:,} records"
-        file = gr.File(label=label, file_types=[".jsonl"], height=130, scale=3, elem_id="batch-file")
+        label = f"JSON Lines or CSV, up to {limits.records:,} records"
+        file = gr.File(label=label, file_types=[".jsonl", ".csv"], height=130, scale=3, elem_id="batch-file")
         annotator = parts.annotator_box(service.shelf)
     with gr.Row(elem_classes="mt-actions"):
-        run = gr.Button("Annotate the file", variant="primary", scale=0, elem_id="batch-run")
-        stop = gr.Button("Stop", scale=0, interactive=False, elem_id="batch-stop")
+        run = gr.Button("Annotate the file", variant="primary", scale=0, elem_id="batch-run", elem_classes="mt-run")
+        stop = gr.Button("Stop", scale=0, interactive=False, elem_id="batch-stop", elem_classes="mt-stop")
         saves = [
             gr.DownloadButton(name, scale=0, interactive=False, elem_id=f"batch-save-{i}")
             for i, name in enumerate(("Annotated JSONL", "HTML report", "Rejected lines"))
         ]
     result = gr.HTML(NO_FILE, apply_default_css=False, elem_id="batched", elem_classes="mt")
+    records = gr.Dataframe(
+        headers=list(COLUMNS), datatype=["number", "str", *("number" for _ in KINDS)], interactive=False, visible=False,
+        show_search="search", max_height=420, wrap=True, label="Records; a click opens one", elem_id="batch-records",
+    )  # fmt: skip
+    opened = parts.views("", "batch-opened")
     kept = gr.State(None, time_to_live=parts.KEPT_SECONDS)
+    no_saves: Update = {save: gr.update(value=None, interactive=False) for save in saves}
     off: Update = {stop: gr.update(interactive=False)}
+
+    def shown(batch: Batch) -> Update:
+        return {kept: batch, records: gr.update(value=batch.rows, visible=bool(batch.rows))}
 
     def downloads(batch: Batch) -> Update:
         return {
@@ -269,31 +363,42 @@ def batch_tab(service: Service) -> None:
 
     def work(path: str | None, name: str) -> Iterator[Update]:
         if not path:
-            yield {result: parts.notice("Choose a file of JSON Lines first.")}
+            yield {result: parts.notice("Choose a file of JSON Lines or CSV first.")}
             return
-        no_saves = {save: gr.update(interactive=False) for save in saves}
+        yield {stop: gr.update(interactive=True), opened: "", **no_saves}
         try:
-            for batch in run_batch(service, Path(path), name):
-                yield {result: batch_view(batch), kept: batch, stop: gr.update(interactive=True), **no_saves}
-            yield {kept: None, **off, **downloads(batch)}
+            for step in run_batch(service, Path(path), name):
+                if step is not None:
+                    yield {result: batch_view(batch := step), **shown(batch)}
+                else:
+                    yield {stop: gr.update()}
+            yield {**off, **downloads(batch)}
         except Refusal as error:
-            yield {result: parts.notice(str(error)), kept: None, **off}
+            yield {result: parts.notice(str(error)), kept: None, records: gr.update(visible=False), **no_saves, **off}
 
     def stopped(batch: Batch | None) -> Update:
-        if batch is None:
+        if batch is None or batch.done == batch.total:
             return off
         return {result: batch_view(batch, stopped=True), **off, **(downloads(batch) if batch.done else {})}
 
-    running = run.click(work, [file, annotator], [result, kept, stop, *saves], **parts.judging(limits))
+    def open_row(batch: Batch | None, event: gr.SelectData) -> str:
+        if batch is None:
+            return ""
+        number = int(event.row_value[0])
+        return parts.annotated_view(next(islice(read_annotated(batch.output), number - 1, None)), run=f"row {number}")
+
+    outputs = [result, records, opened, kept, stop, *saves]
+    running = run.click(work, [file, annotator], outputs, **parts.judging(limits))
     stop.click(None, cancels=[running], api_visibility="private")  # first, as in the tab of one answer
     running.failure(stopped, kept, [result, stop, *saves], **parts.QUICK)
+    records.select(open_row, kept, opened, **parts.QUICK)
 
 
 def batch_view(batch: Batch, *, stopped: bool = False) -> str:
-    """Progress, totals, rejected lines and the table."""
+    """Progress, totals and rejected lines."""
     state = "stopped" if stopped else "done" if batch.done == batch.total else "working"
     progress = bar([("plain", batch.done / batch.total)], f"{batch.done} of {batch.total} records annotated")
-    more = f" · {batch.done:,} of {batch.total:,} records, {state}{interval_text(batch.totals, ' · ')}"
+    more = f"{batch.done:,} of {batch.total:,} records, {state}"
     rejected = ""
     if batch.rejected:
         left = len(batch.rejected) - SHOWN_REJECTED
@@ -303,35 +408,29 @@ def batch_view(batch: Batch, *, stopped: bool = False) -> str:
             f'<div class="notice"><p><b>{counted(len(batch.rejected), "line was", "lines were")} rejected</b></p>'
             f"<ul>{''.join(f'<li>{line}</li>' for line in lines)}</ul></div>"
         )
-    records = ""
-    if batch.rows:
-        note = f"the first {ROWS}; all are in the files" if batch.done > ROWS else ""
-        records = parts.pane("Records", table(("record", "question", "hallucinated", "sentences"), batch.rows), note)
-    return f'<div class="stack">{progress}{parts.summary(batch.totals, more)}{rejected}{records}</div>'
+    return f'<div class="stack">{progress}{parts.summary(batch.totals, more)}{rejected}</div>'
 
 
-# --- the tab that compares two answers ------------------------------------------------------------------------------
+# --- the tab that compares answers ----------------------------------------------------------------------------------
 
 
 def compare_tab(service: Service) -> None:
-    """Build the tab that compares two answers, inside a Blocks context."""
+    """Build the tab that compares answers, inside a Blocks context."""
     found = parts.examples("compare")
     with gr.Row(equal_height=True):
-        question = gr.Textbox(label="Question", max_lines=3, scale=3, min_width=260, elem_id="compare-question")
+        question = gr.Textbox(label="Question", max_lines=3, scale=3, min_width=220, elem_id="compare-question")
         annotator = parts.annotator_box(service.shelf)
-    names, texts, llms, replies = [], [], [], []
-    with gr.Row():
-        for side in "AB":
-            with gr.Column(min_width=290):
-                names.append(gr.Textbox(f"model {side}", label=f"Model {side}", max_lines=1))
-                texts.append(gr.Textbox(label=f"Answer {side}", lines=4, max_lines=10))
-    with gr.Accordion("Reference answers: what other LLMs answer", open=True):
-        for number in range(1, LLMS + 1):
-            with gr.Row(equal_height=True):
-                llms.append(gr.Textbox(f"llm-{number}", label="LLM", max_lines=1, scale=1, min_width=110))
-                replies.append(gr.Textbox(label="Its answer", max_lines=4, scale=5))
+    answers, replies = (
+        gr.Dataframe(
+            headers=[name, "text"], datatype="str", type="array", row_count=rows, column_count=2, wrap=True,
+            interactive=True, label=label, column_widths=["22%", "78%"], elem_id=f"compare-{name}",
+        )
+        for name, rows, label in (
+            ("model", 2, f"Two to {MAX_ANSWERS} answers"), ("llm", 2, "Reference answers: what other LLMs answer")
+        )
+    )  # fmt: skip
     with gr.Accordion("More: reference document, known wrong and right answers, how to score", open=False):
-        reference = gr.Textbox(label="Reference document (both answers are then annotated)", lines=3, max_lines=8)
+        reference = gr.Textbox(label="Reference document (the answers are then annotated)", lines=3, max_lines=8)
         with gr.Row():
             iw = gr.Textbox(label="Intentionally wrong answers, one a line", lines=3, max_lines=6)
             co = gr.Textbox(label="Corrected answers, one a line", lines=3, max_lines=6)
@@ -343,30 +442,36 @@ def compare_tab(service: Service) -> None:
     with gr.Row(elem_classes="mt-chips"):
         chips = [gr.Button(e["label"], size="sm", scale=0) for e in found]
     with gr.Row(elem_classes="mt-actions"):
-        run = gr.Button("Compare", variant="primary", elem_id="compare", scale=0)
+        run = gr.Button("Compare", variant="primary", elem_id="compare", elem_classes="mt-run", scale=0)
         stop = gr.Button("Stop", scale=0)
         load = gr.UploadButton("Load FEWL records", file_types=[".jsonl"], scale=0)
         picker = parts.picker_box()
     result = parts.views(NO_PAIR, "compared")
-    boxes = [question, *names, *texts, *llms, *replies, reference, iw, co, others]
+    boxes = [question, answers, replies, reference, iw, co, others]
 
-    def compare(*values: Any) -> Iterator[str]:
+    def compare(*values: Any) -> Iterator[Any]:
         *inputs, name, how, like = values
         record, document, neighbours = _read(inputs)
-        token, shown = secrets.token_hex(4), ["", ""]
+        token, shown = secrets.token_hex(4), [""] * len(record["answers"])
+        judged = [Totals() for _ in record["answers"]]
         try:
+            if not 2 <= len(record["answers"]) <= MAX_ANSWERS:
+                raise Refusal(f"Give two to {MAX_ANSWERS} answers, one a row; there are {len(record['answers'])}.")
             scored = None
             if record["reference_answers"]:
                 scored = service.fewl(record, neighbours=neighbours, aggregation=how, similarity=like)
             elif not document.strip():
                 raise Refusal("Give at least one reference answer, or a reference document, to compare by.")
-            yield compare_view(scored, shown, record["answers"])
-            for side, answer in enumerate(record["answers"]):
-                if not document.strip() or not answer["text"].strip():
-                    continue
-                for judged, waiting in service.annotate_stepwise(record["question"], document, answer["text"], name):
-                    shown[side] = parts.annotated_view(judged, waiting, run=f"{token}{side}", with_reference=False)
-                    yield compare_view(scored, shown, record["answers"])
+            yield compare_view(scored, shown, judged, record["answers"])
+            for i, answer in enumerate(record["answers"] if document.strip() else ()):
+                for step in service.annotate_stepwise(record["question"], document, answer["text"], name):
+                    if step is None:
+                        yield gr.update()
+                        continue
+                    shown[i] = parts.annotated_view(*step, run=f"{token}{i}", with_reference=False)
+                    judged[i] = Totals()
+                    judged[i].add(step[0])
+                    yield compare_view(scored, shown, judged, record["answers"])
         except Refusal as error:
             yield parts.notice(str(error))
 
@@ -374,6 +479,7 @@ def compare_tab(service: Service) -> None:
         chip.click(lambda e=example: _filled(e, e["others"]), None, boxes, **parts.QUICK)
     running = run.click(compare, [*boxes, annotator, aggregation, similarity], result, **parts.judging(service.limits))
     stop.click(None, cancels=[running], api_visibility="private")
+    parts.marks_stale([*boxes[:-1], annotator, aggregation, similarity], "compared")
     parts.fill_from_file(
         load, picker, result, boxes, limits=service.limits, check=check_record, nothing=NO_PAIR,
         title=lambda record: record["question"],
@@ -382,16 +488,16 @@ def compare_tab(service: Service) -> None:
 
 
 def _filled(record: Record, others: list[Record]) -> list[Any]:
-    """The boxes of a FEWL record: its first two answers and its first reference LLMs; ``others`` are neighbours."""
-    answers = [*record["answers"], {"text": ""}, {"text": ""}][:2]
+    """The boxes of a FEWL record; ``others`` are neighbours."""
     given = record.get("reference_answers") or {}
-    llms = [*((name, _first(texts)) for name, texts in given.items()), *[("", "")] * LLMS][:LLMS]
     return [
         record["question"],
-        *(answer.get("model") or f"answer {i}" for i, answer in enumerate(answers, start=1)),
-        *(answer["text"] for answer in answers),
-        *(name for name, _ in llms),
-        *(text for _, text in llms),
+        [[a.get("model") or f"answer {i}", a["text"]] for i, a in enumerate(record["answers"], start=1)],
+        [
+            [name, text]
+            for name, texts in given.items()
+            for text in ([texts] if isinstance(texts, str) else texts or [])
+        ],
         record.get("reference") or "",
         "\n".join(record.get("iw") or []),
         "\n".join(record.get("co") or []),
@@ -399,28 +505,22 @@ def _filled(record: Record, others: list[Record]) -> list[Any]:
     ]
 
 
-def _first(texts: str | Sequence[str] | None) -> str:
-    """The first reference answer of an LLM."""
-    return texts if isinstance(texts, str) else next((text for text in texts or [] if text), "")
-
-
 def _read(values: Sequence[Any]) -> tuple[Record, str, list[Record]]:
     """A FEWL record of the boxes, the reference document, the other questions."""
-    question, *rest = values
-    names, texts, rest = rest[:2], rest[2:4], rest[4:]
-    llms, replies, (reference, iw, co, others) = rest[:LLMS], rest[LLMS : 2 * LLMS], rest[2 * LLMS :]
+    question, answers, replies, reference, iw, co, others = values
+    filled, given = ([[str(cell or "") for cell in row] for row in rows or []] for rows in (answers, replies))
     references: dict[str, list[str]] = {}
-    for number, (name, text) in enumerate(zip(llms, replies, strict=True), start=1):
-        if (text or "").strip():
-            references.setdefault((name or "").strip() or f"llm-{number}", []).append(text)
+    for number, (name, text) in enumerate(given, start=1):
+        if text.strip():
+            references.setdefault(name.strip() or f"llm-{number}", []).append(text)
     record: Record = {
         "question": question or "",
         "answers": [
-            {"text": text or "", "model": (name or "").strip() or f"answer {side}"}
-            for name, text, side in zip(names, texts, "AB", strict=True)
+            {"text": text, "model": name.strip() or f"answer {i}"}
+            for i, (name, text) in enumerate(filled, start=1) if text.strip()
         ],
         "reference_answers": references,
-    }
+    }  # fmt: skip
     pairs = [[line.strip() for line in (box or "").splitlines() if line.strip()] for box in (iw, co)]
     record |= {"iw": pairs[0], "co": pairs[1]} if all(pairs) else {}
     return record, reference or "", others or []
@@ -432,46 +532,45 @@ def number(value: float | None) -> str:
 
 
 def compare_view(
-    scored: Mapping[str, Any] | None, annotated: Sequence[str], answers: Sequence[Mapping[str, Any]]
+    scored: Mapping[str, Any] | None, annotated: Sequence[str], judged: Sequence[Totals], answers: Sequence[Record]
 ) -> str:
-    """Both answers with their scores, then the references.
+    """A table of the answers, the best first, the references, and each answer as it was annotated.
 
     Args:
         scored: Made by ``Service.fewl``; None without reference answers.
         annotated: A view of each answer; "" where it was not judged.
+        judged: The counts of each.
         answers: {"text", "model"} of each answer.
     """
     rows = scored["answers"] if scored else [{} for _ in answers]
-    known = sorted(row["score"] for row in rows if row.get("score") is not None)
-    best = known[-1] if len(known) > 1 and known[-1] > known[-2] else None  # None where both score the same
-    columns = []
-    for answer, row, view in zip(answers, rows, annotated, strict=True):
-        head = f"<h2><bdi>{escape(answer['model'])}</bdi></h2>"
-        if scored:
-            crown = '<span class="best">higher FEWL score</span>' if best is not None and row["score"] == best else ""
-            head += f'<div class="score"><b>{number(row["score"])}</b><span>FEWL score</span>{crown}</div>{_parts(row)}'
-        text = view or f'<section class="pane"><div class="answer" dir="auto">{escape(answer["text"])}</div></section>'
-        columns.append(f'<div class="stack"><section class="pane">{head}</section>{text}</div>')
+
+    def rank(i: int) -> tuple[float, ...]:
+        """By score, and without one by what was flagged and supported."""
+        score = rows[i].get("score")
+        return (-score if score is not None else 9.0, judged[i].hallucinated, -judged[i].kinds["supported"])
+
+    head = ["answer", "FEWL score", *SCORE_PARTS] if scored else ["answer"]
+    lines = []
+    for i in sorted(range(len(rows)), key=rank):
+        name = f"<b><bdi>{escape(answers[i]['model'])}</bdi></b>"
+        text = f'{name}<div class="text" dir="auto">{escape(one_line(answers[i]["text"], 300))}</div>'
+        figures = [number(rows[i].get(key)) for key in ("score", *SCORE_PARTS)] if scored else []
+        lines.append([text, *figures, *([verdict(judged[i])] if any(annotated) else [])])
+    ranked = parts.pane("Answers, the best first", table([*head, *(["verdict"] if any(annotated) else [])], lines))
+    views = "".join(
+        f'<div class="stack"><h2><bdi>{escape(answer["model"])}</bdi></h2>{view}</div>'
+        for answer, view in zip(answers, annotated, strict=True) if view
+    )  # fmt: skip
     below = _references(scored) if scored else ""
-    return f'<div class="stack"><div class="columns">{"".join(columns)}</div>{below}</div>'
-
-
-def _parts(row: Mapping[str, Any]) -> str:
-    drawn = bars(
-        (f'<span title="{told}">{name}</span>', "plain", min(max(row[name] or 0.0, 0.0), 1.0), number(row[name]))
-        for name, told in SCORE_PARTS.items()
-    )
-    if row["laziness"] is not None:
-        return drawn
-    return f"{drawn}<p><small>No laziness penalty: there are no other questions to compare with.</small></p>"
+    return f'<div class="stack">{ranked}<div class="columns">{views}</div>{below}</div>'
 
 
 def _references(scored: Mapping[str, Any]) -> str:
     names = [escape(a.get("model") or f"answer {i}") for i, a in enumerate(scored["answers"], start=1)]
     rows = []
     for name, weight in scored["lambda"].items():
-        text = _first(scored["reference_answers"][name])
-        text = text if len(text) <= 300 else text[:299] + "…"
+        texts = scored["reference_answers"][name]
+        text = one_line(texts if isinstance(texts, str) else next(iter(texts), ""), 300)
         rows.append(
             (
                 f'<b><bdi>{escape(name)}</bdi></b><div class="text" dir="auto">{escape(text)}</div>',
@@ -485,10 +584,11 @@ def _references(scored: Mapping[str, Any]) -> str:
         if how["expertise"] == "similarity"
         else "All λ are equal: without intentionally wrong and corrected answers nothing tells who is the expert."
     )
+    meaning = "Truthfulness is Σ λ·s, laziness the agreement with answers to other questions, which is taken off."
     head = ("reference LLM", "expertise λ", *(f"s(<bdi>{name}</bdi>, reference)" for name in names))
     return parts.pane(
         "Reference answers",
-        f"{table(head, rows)}<p><small>{weights} Aggregation {escape(how['aggregation'])}, similarity "
+        f"{table(head, rows)}<p><small>{meaning} {weights} Aggregation {escape(how['aggregation'])}, similarity "
         f"{escape(how['similarity'])}, embeddings {escape(how['embedding'])}, {how['neighbours']} other questions."
         "</small></p>",
     )

@@ -9,21 +9,30 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from mitigate.demo.limits import Limits, Refusal, problems_of, read_uploaded
+from mitigate.demo.limits import DOCUMENTS, Limits, Refusal, problems_of, read_document, read_uploaded
 from mitigate.demo.service import Shelf
 from mitigate.io import Check, counted
 from mitigate.report import html
-from mitigate.report.totals import HALLUCINATED, NOT_CHECKED, WORDS, Record, Totals, kind_of
+from mitigate.report.totals import HALLUCINATED, LABELS, NOT_CHECKED, STATES, Record, Totals, kind_of, percent, verdict
+
+if TYPE_CHECKING:
+    from annotators.operating import Calibration
 
 HERE = Path(__file__).parent
 QUICK: dict[str, Any] = {"api_visibility": "private", "queue": False, "show_progress": "hidden"}  # asks no model
 KEPT_SECONDS = 3600  # of what a visitor has loaded or judged
 MANY = 150  # sentences from which cards come only when all are judged: sending them at every step takes its time
 SHOWN_FRAGMENT = 1_200  # characters of a fragment in a card; the reference beside it shows it whole
+LABELLING = (
+    '<p class="labels">I disagree, it is '
+    + "".join(f'<button type="button" data-label="{label}">{STATES[label]}</button>' for label in LABELS)
+    + "</p>"
+)
+MEASURED = ("false_flagged", "false_supported", "true_supported")
 STEPS = (
     '<nav class="steps"><button type="button" data-step="-1" aria-label="Sentence before">‹</button>'
     '<button type="button" data-step="1" aria-label="Next sentence">›</button></nav>'
@@ -49,7 +58,7 @@ def annotator_box(shelf: Shelf) -> gr.Dropdown:
         label="Annotator",
         info="embedded, a folder, a hub id, generative:KIND:MODEL[@URL], nli:ID, …" if shelf.open_choice else None,
         scale=2,
-        min_width=260,
+        min_width=220,
         elem_classes="mt-annotator",
     )
 
@@ -61,6 +70,12 @@ def views(value: str, name: str) -> gr.HTML:
     """
     script = (HERE / "page.js").read_text(encoding="utf-8")
     return gr.HTML(value, js_on_load=script, apply_default_css=False, elem_id=name, elem_classes="mt")
+
+
+def marks_stale(boxes: Sequence[Any], name: str) -> None:
+    """Show a result as stale once an input of it changes; its script takes that back when another one comes."""
+    script = f"() => {{ document.querySelector('#{name}:has(.mt-view, .stack)')?.classList.add('stale'); }}"
+    gr.on([box.change for box in boxes], None, js=script, api_visibility="private")
 
 
 def picker_box() -> gr.Dropdown:
@@ -112,6 +127,26 @@ def fill_from_file(
     picker.input(picked, [picker, loaded], [*boxes], **QUICK)
 
 
+def documents_button() -> gr.UploadButton:
+    """The button that takes documents as reference."""
+    return gr.UploadButton("Add documents", file_types=[*DOCUMENTS], file_count="multiple", scale=0)
+
+
+def fill_from_documents(button: gr.UploadButton, reference: gr.Textbox, told: gr.HTML, limits: Limits) -> None:
+    """Let uploaded documents join the reference, one behind the other; ``told`` says what is wrong with one."""
+
+    def joined(paths: list[str], before: str) -> dict[Any, Any]:
+        try:
+            texts = [read_document(Path(path), limits) for path in paths]
+            whole = "\n\n".join([*filter(None, [before.strip()]), *texts])
+            limits.check(reference=whole)
+        except Refusal as error:
+            return {told: notice(str(error))}
+        return {reference: whole, told: ""}
+
+    button.upload(joined, [button, reference], [reference, told], **QUICK)
+
+
 def notice(message: str) -> str:
     """A refusal, or what was left out."""
     return f'<div class="notice" role="alert"><p>{html.escape(message)}</p></div>'
@@ -127,10 +162,30 @@ def pane(title: str, body: str, note: str = "") -> str:
     return f'<section class="pane"><h2>{title} <small>{note}</small></h2>{body}</section>'
 
 
-def summary(totals: Totals, more: str = "", none: str = "no factual sentence was judged") -> str:
-    """Rate, bar and legend."""
-    counts = f'<div class="counts">{html.counts(totals)}</div>'
-    return f'<div class="summary">{html.rate_tile(totals, more, none)}{counts}</div>'
+def summary(totals: Totals, more: str = "", below: str = "") -> str:
+    """The verdict in one sentence, and the bar that goes with it; ``more`` and ``below`` are HTML."""
+    return (
+        f'<div class="summary"><p class="verdict" role="status">{verdict(totals)} <small>{more}</small></p>'
+        f'<div class="counts">{html.counts(totals)}</div>{below}</div>'
+    )
+
+
+def reliability(calibration: Calibration | None) -> str:
+    """How often such verdicts were right where they were measured; HTML, "" where it is not known."""
+    table = calibration.report.get("table", {}) if calibration else {}
+    rate = calibration.point.expected_rate if calibration else 0.0
+    shares = [(table.get(name) or {}).get("value") for name in (f"precision_at_{rate:g}", *MEASURED)]
+    if calibration is None or None in shares:
+        return ""
+    wrong, caught, passed, right = (f"{10 * float(share):.0f} of 10" for share in shares)
+    return (
+        f'<details class="measured"><summary>How far to trust this: {wrong} sentences marked as contradicted or not '
+        f"found were wrong in our tests</summary><p>That is where {percent(rate)} of all sentences are wrong; where "
+        f"more are, more of the marks are right. Of the wrong sentences {caught} were marked and {passed} were called "
+        f"supported, of the right ones {right} were called supported; the rest was too close to call. Measured on "
+        f"{calibration.report['n']:,} sentences that people labelled; see docs/results/calibration.md. A mark is a "
+        "reason to compare, no proof.</p></details>"
+    )
 
 
 def annotated_view(
@@ -140,6 +195,7 @@ def annotated_view(
     run: str = "",
     stopped: bool = False,
     with_reference: bool = True,
+    below: str = "",
 ) -> str:
     """Everything about one annotated answer.
 
@@ -149,6 +205,7 @@ def annotated_view(
         run: Names the annotation, so that a new one begins with nothing chosen.
         stopped: Whether the waiting ones will never be judged.
         with_reference: Whether the reference and the corrected answer are shown too.
+        below: HTML that belongs under the verdict.
     """
     judged, text, reference = record["sentences"], record["answer"], record["reference"]
     left = {"status": "it was stopped", "label": None}  # an unknown status is its own reason
@@ -165,7 +222,7 @@ def annotated_view(
             return f'<span class="s {kind}" title="{title}">'
         return (
             f'<span class="s {kind}" role="button" tabindex="{0 if number == 1 else -1}" aria-pressed="false" '
-            f'data-s="{number}" title="{number}: {WORDS[kind]}">'
+            f'data-s="{number}" title="{number}: {STATES[kind]}">'
         )
 
     at_last = 1 if judged and not waiting else ""
@@ -173,19 +230,21 @@ def annotated_view(
     cards = ""
     if not waiting or total <= MANY:
         cards = "".join(_card(s, i, total, len(reference)) for i, s in enumerate(judged, start=1))
-    shown = pane(
-        "Answer",
+    text = (
         '<div class="answer" dir="auto" role="group" aria-label="Answer; arrow keys go from sentence to sentence">'
         f"{html.answer_text(whole, opening)}</div>"
-        f'<div class="cards" hidden>{STEPS}<div aria-live="polite">{cards}</div></div>',
     )
+    beside = f'<div class="cards" hidden>{STEPS}<div aria-live="polite">{cards}</div></div>'
     if with_reference:
-        shown = f'<div class="panes">{shown}{_reference(reference, judged)}</div>{_corrected(record)}'
-    so_far = f" · {len(judged)} of {total} {'judged, then stopped' if stopped else 'judged so far'}" if waiting else ""
+        beside = f'<div class="beside">{beside}{_reference(reference, judged)}</div>'
+        shown = f'<div class="panes">{pane("Answer", text + html.corrected(record))}{beside}</div>'
+    else:
+        shown = pane("Answer", text + beside)
+    so_far = f"{len(judged)} of {total} {'judged, then stopped' if stopped else 'judged so far'}" if waiting else ""
     live = bool(waiting) and not stopped
     return (
         f'<div class="mt-view{" busy" if live else ""}" data-run="{html.escape(run)}" data-first="{first}">'
-        f"{summary(totals, so_far, 'judging') if live else summary(totals, so_far)}{_unchecked(totals)}{shown}</div>"
+        f"{summary(totals, so_far, below)}{_unchecked(totals)}{shown}</div>"
     )
 
 
@@ -208,7 +267,7 @@ def _card(sentence: Record, number: int, total: int, reference_length: int) -> s
     none = "" if sentence["scores"] or kind == NOT_CHECKED else "<p>This annotator gives no probabilities.</p>"
     return (
         f'<article class="card {kind}" data-card="{number}" hidden><header>{html.tag(kind)}<span>sentence {number} of '
-        f"{total}</span></header>{html.findings(sentence, reference_length, SHOWN_FRAGMENT)}{none}</article>"
+        f"{total}</span></header>{html.findings(sentence, reference_length, SHOWN_FRAGMENT)}{none}{LABELLING}</article>"
     )
 
 
@@ -219,17 +278,5 @@ def _reference(reference: str, sentences: Sequence[Record]) -> str:
         "Reference",
         '<div class="reference text" dir="auto" tabindex="0" role="region" aria-label="Reference">'
         f"{html.reference_text(reference, sentences)}</div>",
-        "evidence of the chosen sentence is marked",
+        "evidence is marked; a click on it chooses its sentence",
     )
-
-
-def _corrected(record: Record) -> str:
-    """The answer with its corrections put in; nothing where the annotator gives none."""
-    edits = [edit for s in record["sentences"] for edit in s["correction"]]
-    if not edits:
-        return ""
-    open_ = sum(s["label"] in HALLUCINATED and not s["correction"] for s in record["sentences"])
-    left = f" {counted(open_, 'marked sentence has', 'marked sentences have')} no correction." if open_ else ""
-    body = f'<div class="text" dir="auto">{html.difference(record["answer"], edits)}</div>'
-    note = f"struck through: taken out; underlined: put in.{left}"
-    return f'<div class="corrected">{pane("Corrected answer", body, note)}</div>'

@@ -1,36 +1,47 @@
 """The work behind the page and its endpoints, without Gradio: checked input in, records out.
 
 Models are loaded when first asked for, kept, and used by one call at a time. An annotator is asked in short steps, and
-the lock is given back between them, so that people who use the page at the same time take turns.
+the lock is given back between them, so that people who use the page at the same time take turns. A judge behind a
+server is asked for many sentences at once. Models work in threads, and whoever waits for one is given back control
+every BEAT seconds (None is yielded), so that a visitor who presses Stop is heard at once.
 """
 
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections import OrderedDict, deque
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager, nullcontext
 from functools import cached_property
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
 
 from annotators import load_annotator
 from annotators.base import Annotator
-from annotators.records import Annotation, SentenceAnnotation
+from annotators.operating import SUPPORTED, UNSURE, OperatingPoint
+from annotators.records import HALLUCINATED, Annotation, SentenceAnnotation, coverage, hallucination_rate
 from annotators.text.sentences import split_sentences
 from fewl.records import RecordError, read_record
-from mitigate.demo.limits import Limits, Refusal
+from mitigate.demo.limits import Limits, Refusal, detail
 
 if TYPE_CHECKING:
+    from engines import Engine
     from engines.embedding import Embedder
 
 KEPT = 2  # annotators in memory; the one that was used longest ago goes first
+BEAT = 0.3  # seconds
+ASKED_AT_ONCE = 8  # sentences, of a judge behind a server
+SMOLLM2 = "transformers:packaged:smollm2"
 STEP_SECONDS = 0.7  # of one step: short enough to watch, long enough that starting one does not count
 SIMILARITIES = ("cosine", "new-words", "rouge-l")
 AGGREGATIONS = ("eq6", "paper")
 MAX_ANSWERS = 20
 MAX_TEXTS = 200  # reference answers, IW and CO answers of one question
 MAX_NEIGHBOURS = 200
+T = TypeVar("T")
 Step = tuple[dict[str, Any], Sequence[tuple[int, int]]]
 """A record with the sentences judged so far, and the offsets of those that are not."""
 
@@ -43,6 +54,7 @@ class Shelf:
         open_choice: Whether any other name may be asked for too. A name can be a path of this machine or the address of
             a server that then gets texts and keys, so this is for a page that only its owner reaches.
         load: Makes an annotator of a name.
+        engines: Language models offered; the first is the default. ``open_choice`` holds for them too.
     """
 
     def __init__(
@@ -51,10 +63,13 @@ class Shelf:
         *,
         open_choice: bool = False,
         load: Callable[[str], Annotator] = load_annotator,
+        engines: Sequence[str] = (SMOLLM2,),
     ) -> None:
         self.names = tuple(dict.fromkeys(names))
+        self.engines = tuple(dict.fromkeys(engines))
         self.open_choice = open_choice
         self._load = load
+        self._engine: tuple[str, Engine] | None = None
         self._turns: dict[str, threading.Lock] = {}
         self._loading = threading.Lock()
         self._kept: OrderedDict[str, Annotator] = OrderedDict()
@@ -65,37 +80,60 @@ class Shelf:
         Raises:
             Refusal: It is not offered, or can't be loaded.
         """
-        name = (name or self.names[0]).strip()
-        if name not in self.names and not self.open_choice:
-            raise Refusal(
-                f"The annotator {name!r} is not offered here, only {', '.join(self.names)}. "
-                "Whoever runs the page can add it with --annotator."
-            )
+        name = self._offered("annotator", name, self.names)
         with self._loading:
             if name not in self._kept:
-                try:
-                    self._kept[name] = self._load(name)
-                except ImportError as error:
-                    raise Refusal(f"The annotator {name!r} needs more packages: {error}") from error
-                except Exception as error:  # whatever a checkpoint or a server makes of it, the page goes on
-                    raise Refusal(f"The annotator {name!r} can't be loaded: {_detail(error)}") from error
+                self._kept[name] = self._loaded("annotator", name, self._load)
             self._kept.move_to_end(name)
             while len(self._kept) > KEPT:
                 self._kept.popitem(last=False)
             return self._kept[name]
 
+    def engine(self, name: str | None) -> Engine:
+        """The language model of that name; the one before is let go.
+
+        Raises:
+            Refusal: It is not offered, or can't be loaded.
+        """
+        from engines import load_engine
+
+        name = self._offered("engine", name, self.engines)
+        with self._loading:
+            if self._engine is None or self._engine[0] != name:
+                self._engine = name, self._loaded("engine", name, load_engine)
+            return self._engine[1]
+
+    def _offered(self, what: str, name: str | None, names: Sequence[str]) -> str:
+        name = (name or names[0]).strip()
+        if name not in names and not self.open_choice:
+            raise Refusal(
+                f"The {what} {name!r} is not offered here, only {', '.join(names)}. "
+                f"Whoever runs the page can add it with --{what}."
+            )
+        return name
+
+    def _loaded(self, what: str, name: str, load: Callable[[str], T]) -> T:
+        try:
+            return load(name)
+        except ImportError as error:
+            raise Refusal(f"The {what} {name!r} needs more packages: {error}") from error
+        except Exception as error:  # whatever a checkpoint or a server makes of it, the page goes on
+            raise Refusal(f"The {what} {name!r} can't be loaded: {detail(error)}") from error
+
     @contextmanager
-    def turn(self, annotator: Annotator) -> Iterator[None]:
-        """Hold an annotator while it works.
+    def turn(self, model: Annotator | Engine) -> Iterator[None]:
+        """Hold a model while it works; one behind a server works for several at once.
 
         Raises:
             Refusal: It failed.
         """
-        with self.lock(annotator.name):
+        with nullcontext() if on_server(model) else self.lock(model.name):
             try:
                 yield
+            except Refusal:
+                raise
             except Exception as error:
-                raise Refusal(f"The annotator {annotator.name!r} failed: {_detail(error)}") from error
+                raise Refusal(f"{model.name!r} failed: {detail(error)}") from error
 
     def lock(self, name: str) -> threading.Lock:
         """What to hold while a model works: one lock for each annotator (by its name) and for "embedder"."""
@@ -122,8 +160,44 @@ class Shelf:
         threading.Thread(target=load, daemon=True, name="warm").start()
 
 
-def _detail(error: Exception) -> str:
-    return " ".join(str(error).split())[:400] or type(error).__name__
+def at_thresholds(record: dict[str, Any], limits: tuple[float, float] | None) -> dict[str, Any]:
+    """The record with other verdicts from its probabilities: flagged from the first limit, supported from the second.
+
+    None, or a record without probabilities, changes nothing.
+    """
+    sentences = record["sentences"]
+    known = [s for s in sentences if s["scores"] and s["label"] != "no_fact"]
+    if limits is None or not known:
+        return record
+    point = OperatingPoint("chosen", *limits, (record["operating_point"] or {}).get("expected_rate", 0.5))
+    shares = [s["scores"]["supported"] / max(1 - s["scores"]["no_fact"], 1e-9) for s in known]
+    verdicts = dict(zip(map(id, known), point.verdicts(np.array(shares)).tolist(), strict=True))
+    decided = []
+    for s in sentences:
+        code = verdicts.get(id(s), UNSURE)
+        if id(s) in verdicts:
+            wrong = max(HALLUCINATED, key=lambda label: s["scores"][label])
+            label = None if code == UNSURE else "supported" if code == SUPPORTED else wrong
+            s = {**s, "label": label, "status": "unsure" if label is None else "checked"}
+            s |= {} if label in HALLUCINATED else {"correction": [], "spans": []}
+        decided.append(s)
+    labels = [s["label"] for s in decided]
+    rates = {"hallucination_rate": hallucination_rate(labels), "coverage": coverage(labels)}
+    return {**record, "sentences": decided, **rates, "operating_point": point.to_dict()}
+
+
+def on_server(model: Annotator | Engine) -> bool:
+    """Whether a server works for an annotator or an engine, so that it can be asked many things at once."""
+    return getattr(model, "engine", model).name.startswith("openai:")
+
+
+def heard(future: Future[T]) -> Generator[None, None, T]:
+    """The result of a future, with control given back every BEAT seconds until it is there."""
+    while not future.done():
+        wait([future], BEAT)
+        if not future.done():
+            yield None
+    return future.result()
 
 
 class Service:
@@ -135,11 +209,11 @@ class Service:
 
     def annotate_stepwise(
         self, question: str | None, reference: str | None, answer: str | None, annotator: str | None
-    ) -> Iterator[Step]:
-        """Judge an answer, yielding after every step; the last is the whole annotation.
+    ) -> Iterator[Step | None]:
+        """Judge an answer, yielding after every step, and None while it waits; the last is the whole annotation.
 
-        It judges one sentence, then more at a time as long as a step is quick. Sentences and order are those of
-        ``annotate``.
+        It judges one sentence, then more at a time as long as a step is quick; a server is asked for ASKED_AT_ONCE at
+        once. Sentences and order are those of ``annotate``.
 
         Raises:
             Refusal: The input is not taken, or the annotator can't be had or fails.
@@ -147,16 +221,29 @@ class Service:
         record = self._record(question, reference, answer)
         spans = split_sentences(record["answer"])
         yield Annotation(record, ()).to_dict(), spans  # shown while the annotator loads
-        judge = self.shelf.annotator(annotator)
-        judged: list[SentenceAnnotation] = []
-        size, most = 1, max(8, len(spans) // 8)
-        while len(judged) < len(spans):
-            start = perf_counter()
-            with self.shelf.turn(judge):
-                judged += judge.annotate_spans(record, spans[len(judged) : len(judged) + size])
-            yield judge.annotation(record, judged).to_dict(), spans[len(judged) :]
-            seconds = max(perf_counter() - start, 1e-3)
-            size = max(1, min(most, 4 * size, int(size * STEP_SECONDS / seconds)))
+        pool = ThreadPoolExecutor(ASKED_AT_ONCE)
+        try:
+            judge = yield from heard(pool.submit(self.shelf.annotator, annotator))
+            judged: list[SentenceAnnotation] = []
+            size, most, asked, at = 1, max(8, len(spans) // 8), deque[Future[list[SentenceAnnotation]]](), 0
+            while len(judged) < len(spans):
+                start = perf_counter()
+                while at < len(spans) and len(asked) < (ASKED_AT_ONCE if on_server(judge) else 1):
+                    asked.append(pool.submit(self.judge, judge, record, spans[at : at + size]))
+                    at += size
+                judged += yield from heard(asked.popleft())
+                yield judge.annotation(record, judged).to_dict(), spans[len(judged) :]
+                seconds = max(perf_counter() - start, 1e-3)
+                size = 1 if on_server(judge) else max(1, min(most, 4 * size, int(size * STEP_SECONDS / seconds)))
+        finally:  # also where the visitor stopped: what is not begun is not asked
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    def judge(
+        self, judge: Annotator, record: Mapping[str, Any], spans: Sequence[tuple[int, int]]
+    ) -> list[SentenceAnnotation]:
+        """Judge some sentences of an answer when it is this call's turn; Refusal where the annotator fails."""
+        with self.shelf.turn(judge):
+            return judge.annotate_spans(record, spans)
 
     def annotate(
         self, question: str | None, reference: str | None, answer: str | None, annotator: str | None
@@ -204,7 +291,7 @@ class Service:
         from annotators.text.words import is_chinese
         from fewl.score import FewlOptions, score_records
         from fewl.similarity import char_tfidf, each_once
-        from mitigate.models import load_similarity
+        from mitigate.models import ByLanguage, load_similarity
 
         if aggregation not in AGGREGATIONS or similarity not in SIMILARITIES:
             raise Refusal(
@@ -222,7 +309,9 @@ class Service:
             embedder = self.shelf.embedder
             embedding, encode = embedder.name, each_once(embedder.encode)
             if any(is_chinese(one["question"]) for one in records):
-                embedding, encode = f"character TF-IDF ({embedding} can't read Chinese)", char_tfidf()
+                encode = ByLanguage(char_tfidf(), encode)
+            if is_chinese(record["question"]):
+                embedding = f"character TF-IDF ({embedding} can't read Chinese)"
             chosen = load_similarity(similarity, encode)[1]
             try:
                 scored, _ = score_records(records, similarity=chosen, encode=encode, options=options)
@@ -268,8 +357,6 @@ class Service:
 
 def _similarities(record: Mapping[str, Any], similarity: Any) -> list[dict[str, float | None]]:
     """s(y, h_i) of every answer y and reference LLM i, the mean over its texts; None where there is none."""
-    import numpy as np
-
     from fewl.similarity import compare
 
     read = read_record(record)

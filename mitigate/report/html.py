@@ -1,9 +1,9 @@
 """HTML: the report of `mitigate annotate`, the page of a training run, and every part of them that the demo shows too.
 
 One function draws each thing: the marked-up answer, the reference with its evidence, what is known of a sentence, word
-differences, totals, tables, curves. The two pages are self-contained and without scripts: everything from a record is
-escaped text inside an element that isolates its direction, and a policy in the page forbids scripts, remote content and
-any style but its own. The text content of an element equals the record's text; only NUL and lone surrogates, which HTML
+differences, totals, tables, curves. The two pages are self-contained: everything from a record is escaped text inside
+an element that isolates its direction, and a policy in the page forbids remote content and any style or script but the
+page's own. The text content of an element equals the record's text; only NUL and lone surrogates, which HTML
 cannot hold, appear as the sign of a hidden character. Hidden characters show their code point beside them.
 
 ``style.css`` holds the look of the parts, ``page.css`` that of the two pages. What the demo adds (choosing a sentence,
@@ -25,7 +25,8 @@ from itertools import pairwise, zip_longest
 from pathlib import Path
 from typing import Any, Literal
 
-from mitigate.io import whole_file
+from mitigate.io import counted, whole_file
+from mitigate.report.contrast import contrast, reason
 from mitigate.report.totals import (
     HALLUCINATED,
     HIDDEN,
@@ -35,29 +36,32 @@ from mitigate.report.totals import (
     MEANING,
     NOT_CHECKED,
     REASONS,
+    STATES,
     UNSURE,
     WORDS,
     Record,
     Totals,
     interval_text,
     kind_of,
+    likelihood,
+    merge,
     name_of,
     one_line,
     percent,
     probability_of,
-    reason_of,
     spans_of,
-    unsure_note,
+    verdict,
 )
 
 MAX_RECORDS = 200  # shown in one page
 MAX_CHARACTERS = 12_000_000  # of HTML in one page, so that a browser still opens it
-MAX_REFERENCE = 50_000  # characters shown of a reference; its fragments are shown whole
+MAX_REFERENCE = 50_000  # characters; of a longer reference only the evidence and what stands around it is shown
+AROUND = 1_000  # characters shown on either side of a fragment of a longer one
 SHORT = 1_500  # characters below which a reference stands open beside two answers
 MAX_CELLS = 60  # sentences in the strip of one record
 MAX_WORDS = 400  # longer replacements are shown whole: comparing takes time in the product of the lengths
 MAX_POINTS = 400  # of one curve; more are thinned out evenly
-STYLE, PAGE_STYLE = (Path(__file__).parent / name for name in ("style.css", "page.css"))
+STYLE, PAGE_STYLE, SCRIPT = (Path(__file__).parent / name for name in ("style.css", "page.css", "page.js"))
 
 Mark = tuple[int, int, str]  # start, end, opening tag; closed by its name
 Piece = tuple[Literal["same", "gone", "new"], str]
@@ -109,19 +113,25 @@ def answer_text(record: Record, opening: Callable[[int, Record], str]) -> str:
     return "".join(parts) + escape(text[cursor:])
 
 
-def reference_text(reference: str, sentences: Iterable[Record]) -> str:
-    """The reference, which may be cut off; each piece that is evidence says of which sentences (from 1)."""
-    fragments = [
-        (f["start"], min(f["end"], len(reference)), number)
-        for number, sentence in enumerate(sentences, start=1)
-        for f in sentence["fragments"]
+def reference_text(reference: str, sentences: Iterable[Record], name: str = "") -> str:
+    """The reference; each piece that is evidence says of which sentences (from 1); ``name`` and its place are its id.
+
+    Of a long one it shows the evidence and what stands around it, or its beginning where it has none.
+    """
+    fragments = [(f["start"], f["end"], i) for i, s in enumerate(sentences, start=1) for f in s["fragments"]]
+    marks = []
+    for low, high, numbers in flattened(fragments):
+        owners = [str(number) for number in numbers]
+        id_ = f' id="{name}e{low}"' if name else ""
+        title = f"evidence of {', '.join(owners)}"
+        marks.append((low, high, f'<mark{id_} data-e="{" ".join(owners)}" title="{title}">'))
+    if len(reference) <= MAX_REFERENCE:
+        return marked(reference, marks)
+    around = [(max(a - AROUND, 0), min(b + AROUND, len(reference))) for a, b, _ in marks] or [(0, MAX_REFERENCE)]
+    parts = [
+        marked(reference[a:b], [(x - a, y - a, tag) for x, y, tag in marks if a <= x < b]) for a, b in merge(around)
     ]
-    marks = [
-        (low, high, f'<mark data-e="{" ".join(owners)}" title="evidence of {", ".join(owners)}">')
-        for low, high, numbers in flattened(fragments)
-        for owners in [[str(number) for number in numbers]]
-    ]
-    return marked(reference, marks)
+    return " […] ".join(parts)
 
 
 def flattened(spans: Iterable[tuple[int, int, int]]) -> list[tuple[int, int, tuple[int, ...]]]:
@@ -193,8 +203,8 @@ def difference(text: str, edits: Iterable[Record], start: int = 0) -> str:
 
 
 def tag(kind: str) -> str:
-    """A label's word in its colour."""
-    return f'<span class="tag {kind}">{WORDS[kind]}</span>'
+    """A verdict's word in its colour."""
+    return f'<span class="tag {kind}">{STATES[kind]}</span>'
 
 
 def bar(shares: Sequence[tuple[str, float]], description: str = "") -> str:
@@ -237,14 +247,18 @@ def tile(value: str, name: str, detail: str = "", kind: str = "") -> str:
 
 
 def rate_tile(totals: Totals, more: str = "", none: str = "no factual sentence was judged") -> str:
-    """The hallucination rate and the numbers that it was made of, or ``none``, and then ``more``."""
-    detail = none
+    """The hallucination rate and the numbers that it was made of, or ``none``, and then ``more``.
+
+    Where most is undecided, the numbers stand in the place of the rate.
+    """
+    value, name, detail = rate(totals.rate), "hallucination rate", none
     if totals.factual:
-        s = "s" if totals.factual > 1 else ""
-        detail = f"{totals.hallucinated:,} of {totals.factual:,} judged factual sentence{s}"
+        detail = f"{totals.hallucinated:,} of {counted(totals.factual, 'judged factual sentence')}"
+    if totals.undecided:
+        value, name, more = f"{totals.hallucinated:,}", "flagged; most is undecided, so there is no rate", ""
     if totals.kinds[UNSURE]:
         detail += f"; {totals.kinds[UNSURE]:,} not sure"
-    return tile(rate(totals.rate), "hallucination rate", detail + more, "main")
+    return tile(value, name, detail + more, "main")
 
 
 def rate(share: float | None) -> str:
@@ -275,45 +289,59 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 # --- one sentence ---------------------------------------------------------------------------------------------------
 
 
-def findings(sentence: Record, reference_length: int, most: int | None = None) -> str:
-    """What is known of a sentence: why it was not checked, its correction, its evidence, its probabilities.
+def findings(sentence: Record, reference_length: int, most: int | None = None, name: str = "") -> str:
+    """What is known of a sentence: why the verdict, the claim above its evidence, its correction, its probabilities.
 
-    At most ``most`` characters of a fragment are shown; None shows all.
+    Words that differ are marked on both sides. At most ``most`` characters of a fragment are shown; None shows all.
+    With a ``name``, evidence links to its place in ``reference_text`` of that name.
     """
-    kind, body = kind_of(sentence), []
-    if kind == NOT_CHECKED:
-        body.append(f"<p>Not checked: {html.escape(reason_of(sentence))}.</p>")
-    if note := unsure_note(sentence):
-        body.append(f"<p>Not sure: {html.escape(note)}.</p>")
+    kind, fragments = kind_of(sentence), sentence["fragments"]
+    shown = [f["text"][:most] for f in fragments]
+    found = contrast(sentence["text"], tuple(shown))
+    body = [f'<p class="reason">{escape(reason(sentence, found))}</p>']
+    if likely := likelihood(sentence):
+        body.append(f'<p class="likely">{likely}</p>')
     if problems := sentence.get("problems"):
         body.append(f"<p><small>{escape('; '.join(map(str, problems))[:600])}</small></p>")
+    quotes = []  # (HTML, where it is from, class)
+    for f, text, spans in zip(fragments, shown, found.passages, strict=True):
+        place = f"characters {f['start']:,}–{f['end']:,} of {reference_length:,}"
+        more = " …" if text != f["text"] else ""
+        source = f'<a href="#{name}e{f["start"]}">{place}</a>' if name else place
+        quotes.append((_differing(text, spans) + more, source, "verbatim"))
+    for text in sentence.get("not_verbatim") or ():
+        quotes.append((escape(str(text)[:most]), "written by the annotator, not found in the reference", "foreign"))
+    if quotes and kind != "no_fact":
+        claim = _differing(sentence["text"], found.claim or spans_of(sentence))
+        body.append(f'<h3>Answer</h3><p class="claim text" dir="auto">{claim}</p><h3>Source</h3>')
+    for text, source, class_ in quotes:
+        body.append(
+            f'<blockquote class="{class_}"><div class="text" dir="auto">{text}</div><footer>{source}</footer>'
+            "</blockquote>"
+        )
     if edits := sentence["correction"]:
         changed = difference(sentence["text"], edits, sentence["start"])
         body.append(f'<h3>Correction</h3><p class="text" dir="auto">{changed}</p>')
-    scale, quotes = 1000 / max(reference_length, 1), []  # quotes: (text, where it is from, class)
-    for f in sentence["fragments"]:
-        start, end = f["start"], f["end"]
-        width = max(scale * (end - start), 8)  # visible however long the reference is
-        place = (
-            '<svg class="place" viewBox="0 0 1000 10" preserveAspectRatio="none" aria-hidden="true">'
-            f'<rect x="{min(scale * start, 1000 - width):.1f}" y="0" width="{width:.1f}" height="10"/></svg>'
-        )
-        quotes.append((f["text"], f"{place}characters {start:,}–{end:,} of {reference_length:,}", "verbatim"))
-    for text in sentence.get("not_verbatim") or ():
-        quotes.append((str(text), "written by the annotator, not found in the reference", "foreign"))
-    if quotes:
-        body.append("<h3>Evidence in the reference</h3>")
-    for text, source, found in quotes:
-        more = " …" if most is not None and len(text) > most else ""
-        body.append(
-            f'<blockquote class="{found}"><div class="text" dir="auto">{escape(text[:most])}{more}</div>'
-            f"<footer>{source}</footer></blockquote>"
-        )
-    if not quotes and kind not in (NOT_CHECKED, "no_fact"):
-        body.append("<p>No passage of the reference was given as evidence.</p>")
     if scores := sentence["scores"]:
-        body.append(bars([(WORDS[k], k, scores[k], percent(scores[k])) for k in LABELS]))
+        body.append(bars([(STATES[k], k, scores[k], percent(scores[k])) for k in LABELS]))
     return "".join(body)
+
+
+def _differing(text: str, spans: Iterable[tuple[int, int]]) -> str:
+    return marked(text, [(low, high, '<b class="differs">') for low, high in spans])
+
+
+def corrected(record: Record) -> str:
+    """The answer with its corrections put in, and how many marked sentences have none; "" where there are none."""
+    edits = [edit for s in record["sentences"] for edit in s["correction"]]
+    if not edits:
+        return ""
+    open_ = sum(s["label"] in HALLUCINATED and not s["correction"] for s in record["sentences"])
+    left = f" {counted(open_, 'marked sentence has', 'marked sentences have')} no correction." if open_ else ""
+    return (
+        f'<div class="corrected"><h3>Corrected answer <small>struck through: taken out; underlined: put in.{left}'
+        f'</small></h3><p class="fixed text" dir="auto">{difference(record["answer"], edits)}</p></div>'
+    )
 
 
 def bars(rows: Iterable[tuple[str, str, float, str]]) -> str:
@@ -428,21 +456,33 @@ def write_page(
 
 
 def _write(path: Path, title: str, body: Iterable[str]) -> None:
-    """Write a page whose policy allows its own style and nothing else."""
-    style = STYLE.read_text(encoding="utf-8") + PAGE_STYLE.read_text(encoding="utf-8")
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    """Write a page whose policy allows its own style and its own script, and nothing else."""
+    layout, look, script = (file.read_text(encoding="utf-8") for file in (PAGE_STYLE, STYLE, SCRIPT))
+    style = look + layout
+    hashes = (base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, script))
+    allowed = "style-src 'sha256-{}'; script-src 'sha256-{}'".format(*hashes)
     with whole_file(path) as part, part.open("w", encoding="utf-8", newline="\n") as file:
         file.write(
             '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
             '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
-            f"style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'\">\n"
+            f"{allowed}; base-uri 'none'; form-action 'none'\">\n"
             '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
             '<meta name="color-scheme" content="light dark">\n'
             f"<title>{html.escape(title)}</title>\n<style>{style}</style>\n</head>\n"
             f'<body class="mt">\n<header>\n<h1>{html.escape(title)}</h1>\n'
         )
         file.writelines(body)
-        file.write("</main>\n</body>\n</html>\n")
+        file.write(f"</main>\n<script>{script}</script>\n</body>\n</html>\n")
+
+
+FILTER = (
+    '<div class="filter" hidden><input type="search" placeholder="Search" aria-label="Search the records"/>'
+    '<select aria-label="Show"><option value="">All records</option>'
+    '<option value="contradictory">Contradicted</option><option value="unverifiable">Not found</option>'
+    '<option value="unsure">Not sure</option><option value="not_checked">Not checked</option></select>'
+    '<select aria-label="Order"><option value="">In input order</option><option value="flagged">Most flagged first'
+    '</option><option value="unsure">Most unsure first</option></select><output></output></div>\n'
+)
 
 
 def _report(records: Callable[[], Iterable[Record]], totals: Totals, rejected: int, full_output: str) -> Iterator[str]:
@@ -465,6 +505,7 @@ def _report(records: Callable[[], Iterable[Record]], totals: Totals, rejected: i
         yield f'<p class="by">Judged by <b>{escape(name)}</b> <code>{escape(fingerprint)}</code></p>\n'
     for point in sorted(totals.points):
         yield f'<p class="by">Operating point {escape(point)}</p>\n'
+    yield f'<p class="verdict">{verdict(totals)}</p>\n'
     yield f'<div class="tiles">\n{rate_tile(totals, interval_text(totals, "<br>"))}'
     yield tile(f"{totals.records:,}", "records") + tile(f"{totals.sentences:,}", "sentences")
     yield tile(rate(totals.coverage), "coverage", "checked of all that state something")
@@ -480,7 +521,7 @@ def _report(records: Callable[[], Iterable[Record]], totals: Totals, rejected: i
             f"those with the most hallucinated sentences, in input order. The totals count all.{where}</p>\n"
         )
     if len(cards) > 1:
-        yield '<nav><h2>Records</h2>\n<ol class="overview">\n'
+        yield f'<nav>{FILTER}<h2>Records</h2>\n<ol class="overview">\n'
         yield from rows
         yield "</ol></nav>\n"
     yield "<main>\n"
@@ -491,10 +532,6 @@ def _card(record: Record, number: int) -> str:
     totals = Totals()
     totals.add(record)
     name = f' <code class="id"><bdi>{escape(str(record["id"]))}</bdi></code>' if record.get("id") is not None else ""
-    verdict = "no factual sentence was judged"
-    if totals.factual:
-        verdict = f"{totals.hallucinated} of {totals.factual} factual sentences hallucinated"
-    verdict += "".join(f", {n} {WORDS[kind]}" for kind in (UNSURE, NOT_CHECKED) if (n := totals.kinds[kind]))
 
     def opening(i: int, sentence: Record) -> str:
         kind = kind_of(sentence)
@@ -504,11 +541,14 @@ def _card(record: Record, number: int) -> str:
         _sentence(sentence, i, f"r{number}s{i}", len(record["reference"]))
         for i, sentence in enumerate(record["sentences"], start=1)
     )
+    n_of = {**{kind: totals.kinds[kind] for kind in KINDS}, "flagged": totals.hallucinated}
+    data = " ".join(f'data-{kind}="{n}"' for kind, n in n_of.items())
     return (
-        f'<article id="r{number}">\n<p class="meta"><span class="number">{number}</span>{name}'
-        f"<span>{verdict}</span></p>\n{_question(record)}"
-        f'<div class="answer" dir="auto">{answer_text(record, opening)}</div>\n'
-        f'<div class="sentences">{items}</div>\n{_reference(record["reference"], record["sentences"])}</article>\n'
+        f'<article id="r{number}" {data}>\n<p class="meta"><span class="number">{number}</span>{name}'
+        f"<span>{verdict(totals)}</span></p>\n{_question(record)}"
+        f'<div class="answer" dir="auto">{answer_text(record, opening)}</div>\n{corrected(record)}'
+        f'<div class="sentences">{items}</div>\n{_reference(record["reference"], record["sentences"], f"r{number}")}'
+        "</article>\n"
     )
 
 
@@ -519,23 +559,22 @@ def _question(record: Record) -> str:
 def _sentence(sentence: Record, index: int, name: str, reference_length: int) -> str:
     kind, probability = kind_of(sentence), probability_of(sentence)
     open_ = " open" if kind in HALLUCINATED or kind == NOT_CHECKED else ""
+    told = findings(sentence, reference_length, name=name.partition("s")[0])
     value = f"<small>{percent(probability) if probability is not None else ''}</small>"
     return (
         f'<details class="{kind}"{open_}><summary><span class="index">{index}</span>{tag(kind)}{value}'
         f'<span class="text" dir="auto">{sentence_text(sentence)}</span></summary>'
-        f'<div class="body" id="{name}">{findings(sentence, reference_length)}</div></details>\n'
+        f'<div class="body" id="{name}">{told}</div></details>\n'
     )
 
 
-def _reference(reference: str, sentences: Iterable[Record], open_below: int = 0) -> str:
+def _reference(reference: str, sentences: Iterable[Record], name: str, open_below: int = 0) -> str:
     if not reference.strip():
         return '<p class="note">This record has no reference text.</p>'
-    cut, open_ = "", " open" if len(reference) < open_below else ""
-    if len(reference) > MAX_REFERENCE:
-        cut = f'<p class="note">The first {MAX_REFERENCE:,} of {len(reference):,} characters.</p>'
+    open_ = " open" if len(reference) < open_below else ""
     return (
         f'<details class="reference"{open_}><summary>Reference, {len(reference):,} characters</summary>'
-        f'<div class="text" dir="auto">{reference_text(reference[:MAX_REFERENCE], sentences)}</div>{cut}</details>\n'
+        f'<div class="text" dir="auto">{reference_text(reference, sentences, name)}</div></details>\n'
     )
 
 
@@ -607,7 +646,7 @@ def _pair(number: int, before: Record, after: Record) -> str:
     return (
         f'<article id="q{number}">\n<p class="meta"><span class="number">{number}</span>'
         f"<span>{escape(after.get('done') or 'questions ' + before['set'])}</span></p>\n{_question(before)}"
-        f'<div class="pair">{columns}</div>\n{_reference(before["reference"], (), SHORT)}</article>\n'
+        f'<div class="pair">{columns}</div>\n{_reference(before["reference"], (), "", SHORT)}</article>\n'
     )
 
 

@@ -14,6 +14,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
+from mitigate.report.contrast import contrast, reason
 from mitigate.report.totals import (
     KINDS,
     MARKS,
@@ -31,8 +32,8 @@ from mitigate.report.totals import (
     printable,
     probability_of,
     reason_of,
+    rival_of,
     spans_of,
-    unsure_note,
 )
 
 # Cyan, red and yellow are told apart with every common colour blindness, on dark and on light backgrounds.
@@ -69,8 +70,10 @@ def _sentence(sentence: Record, reference_length: int) -> RenderableType:
     body: list[RenderableType] = [_text(sentence, STYLES[kind].replace("reverse ", ""), UNDERLINED.get(kind, ""))]
     if kind == NOT_CHECKED:
         body.append(_note("because", reason_of(sentence)))
-    if note := unsure_note(sentence):
-        body.append(_note("not sure:", note))
+    elif kind not in ("supported", "no_fact"):
+        found = contrast(sentence["text"], tuple(fragment["text"] for fragment in sentence["fragments"]))
+        rival = rival_of(sentence)
+        body.append(_note("why:", reason(sentence, found), f" (or {rival})" if rival else ""))
     for fragment in sentence["fragments"]:
         place = f" ({fragment['start']}–{fragment['end']} of {reference_length})"
         body.append(_note("evidence", f"“{one_line(fragment['text'], MAX_EVIDENCE)}”", place))
@@ -135,6 +138,8 @@ def rate_line(totals: Totals) -> str:
     if totals.rate is None:
         few = f"the judgement of {percent(totals.failed)} of the sentences failed"
         return f"not known: {few if totals.factual else 'no factual sentence was judged'}"
+    if totals.undecided and totals.factual:
+        return f"{totals.hallucinated:,} of {totals.factual:,} decided sentences are flagged; most are undecided"
     interval = f" ({interval_text(totals)})" if totals.interval else ""
     return f"{percent(totals.rate)} of {totals.factual:,} judged factual sentences{interval}"
 

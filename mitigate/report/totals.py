@@ -17,12 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from annotators.records import HALLUCINATED, LABELS, MOST_FAILED
+from mitigate.io import counted
 
 Record = Mapping[str, Any]
 UNSURE, NOT_CHECKED = "unsure", "not_checked"
 KINDS: tuple[str, ...] = (*LABELS, UNSURE, NOT_CHECKED)  # what a sentence can be in a report
 WORDS = {kind: kind.replace("_", " ") for kind in KINDS} | {UNSURE: "not sure"}
 MARKS = {"supported": "✓", "contradictory": "✗", "unverifiable": "?", "no_fact": "○", UNSURE: "~", NOT_CHECKED: "–"}
+STATES = WORDS | {"contradictory": "contradicted", "unverifiable": "not found", UNSURE: "not sure: compare"}
 MEANING = {
     "supported": "the reference says so",
     "contradictory": "the reference says otherwise",
@@ -57,13 +59,23 @@ def probability_of(sentence: Record) -> float | None:
     return (sentence["scores"] or {}).get(sentence["label"])
 
 
-def unsure_note(sentence: Record) -> str:
-    """What is known of an unsure sentence, in words; "" for all others."""
-    if kind_of(sentence) != UNSURE:
+def likelihood(sentence: Record) -> str:
+    """How probable it is that the source supports a judged sentence, in words; "" where there is no probability."""
+    scores = sentence.get("scores")
+    if not scores or kind_of(sentence) in ("no_fact", NOT_CHECKED):
         return ""
-    scores = sentence.get("scores") or {}
-    told = f"; supported with probability {percent(scores['supported'])}" if "supported" in scores else ""
-    return f"between the two thresholds: neither called supported nor hallucinated{told}"
+    p = scores["supported"] / max(1 - scores["no_fact"], 1e-9)
+    words = ((0.97, "almost certainly"), (0.85, "very probably"), (0.6, "probably"), (0.4, "perhaps"))
+    word = next((word for least, word in words if p >= least), "")
+    if not word:
+        word = next(word for least, word in words if 1 - p >= least) + " not"
+    return f"{word} supported ({percent(min(p, 1.0))})"
+
+
+def rival_of(sentence: Record) -> str:
+    """The likeliest label that a sentence was not given, with its probability; "" where there is none."""
+    others = [(p, label) for label, p in (sentence["scores"] or {}).items() if label != sentence["label"]]
+    return f"{WORDS[max(others)[1]]} {percent(max(others)[0])}" if others else ""
 
 
 def point_of(record: Record) -> str:
@@ -151,6 +163,11 @@ class Totals:
         return self.hallucinated / self.factual if self.factual and self.failed <= MOST_FAILED else None
 
     @property
+    def undecided(self) -> bool:
+        """Whether more sentences are unsure or unchecked than decided: a share of the few decided would mislead."""
+        return self.kinds[UNSURE] + self.kinds[NOT_CHECKED] > self.factual
+
+    @property
     def failed(self) -> float:
         """Share of the sentences whose judgement failed, in [0, 1]."""
         return self.reasons["failed"] / max(1, self.sentences)
@@ -181,6 +198,22 @@ class Totals:
         centre = (rate + z2 / (2 * n_eff)) / (1 + z2 / n_eff)
         half = Z_95 * math.sqrt(rate * (1 - rate) / n_eff + z2 / (4 * n_eff**2)) / (1 + z2 / n_eff)
         return max(0.0, centre - half), min(1.0, centre + half)
+
+
+def verdict(totals: Totals) -> str:
+    """The counts as one sentence: "2 sentences contradict the source, 1 is not in it, 4 are supported." """
+    where = "in it" if totals.kinds["contradictory"] else "in the source"
+    told: list[str] = []
+    for kind, one, many in (
+        ("contradictory", "contradicts the source", "contradict the source"),
+        ("unverifiable", f"is not {where}", f"are not {where}"),
+        ("supported", "is supported", "are supported"),
+        (UNSURE, "is too close to call", "are too close to call"),
+        (NOT_CHECKED, "was not checked", "were not checked"),
+    ):
+        if n := totals.kinds[kind]:
+            told.append(f"{counted(n, 'sentence') if not told else f'{n:,}'} {one if n == 1 else many}")
+    return ", ".join(told) + "." if told else "Nothing in it states a fact that could be checked."
 
 
 def interval_text(totals: Totals, before: str = "") -> str:

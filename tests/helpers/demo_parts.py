@@ -1,10 +1,10 @@
-"""What the tests of the demo share: an answer, a slow annotator, a run folder."""
+"""What the tests of the demo share: an answer, a slow annotator, a language model."""
 
 import time
 from pathlib import Path
 from typing import Any
 
-from tests.helpers.jsonl import write_rows
+from engines.types import ChatResult, Sample
 from tests.helpers.rule_annotator import RuleAnnotator
 
 REFERENCE = "The mill was built in 1804. It has red roofs.\nbaker -> miller"
@@ -34,14 +34,12 @@ class Slow(RuleAnnotator):
         return super().annotate_spans(record, spans)
 
 
-def write_run(folder: Path) -> Path:
-    rows = [{"step": i, "reward": i / 2, "factuality/hallucination_rate": None if i == 1 else 0.5} for i in range(3)]
-    with write_rows(folder / "metrics.jsonl", rows).open("a") as file:
-        file.write('{"step": 3, "rew')
-    (folder / "config.yaml").write_text("task: rlhf\nabout: <b>bold</b>\n")
-    annotator = RuleAnnotator()
-    before = annotator.annotate(question="q?", reference=REFERENCE, answer="Its owner was a baker.").to_dict()
-    after = {"question": "q?", "reference": REFERENCE, "answer": "The mill was <i>built</i> in 1804."}
-    samples = [{"when": "before", "set": "a", **before}, {"when": "after", "set": "a", **after}, {"when": "later"}]
-    write_rows(folder / "samples.jsonl", samples)
-    return folder
+class Stub:
+    """A language model that always writes the same answer, or a sentence anew."""
+
+    name = "stub:one"
+
+    def chat(self, chats: Any, sampling: Any = None, *, on_result: Any = None) -> list[ChatResult]:
+        anew = "Write that sentence again" in chats[0][0]["content"]
+        text = "Its owner was a miller." if anew else "The mill was built in 1804. Its owner was a baker."
+        return [ChatResult((Sample(text),) * (sampling.n if sampling else 1)) for _ in chats]

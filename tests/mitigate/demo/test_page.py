@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.demo_parts import ANSWER, CONTRAST, FILLED, HOSTILE, REFERENCE, Slow, write_run
+from tests.helpers.demo_parts import ANSWER, CONTRAST, FILLED, HOSTILE, REFERENCE, Slow, Stub
 from tests.helpers.jsonl import write_rows
 from tests.helpers.rule_annotator import RuleAnnotator
 
@@ -38,14 +38,13 @@ FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]  # containe
 
 
 class Served:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self) -> None:
         self.slow = Slow()
-        self.runs = folder / "runs"
-        write_run(self.runs / "one")
         limits = Limits()
         self.shelf = Shelf(["rule", "slow", "embedded", "broken"], load=self._load)
+        self.shelf.engine = lambda name: Stub()
         self.service = Service(self.shelf, limits)
-        self.page = build(self.service, runs=str(self.runs))
+        self.page = build(self.service)
         self.url = launch(self.page, limits, block=False)
 
     def _load(self, name: str) -> Any:
@@ -59,7 +58,7 @@ class Served:
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def served() -> Iterator[Served]:
     loops: list[asyncio.AbstractEventLoop] = []  # Gradio makes some while it starts, and leaves them open
     new_loop = asyncio.new_event_loop
 
@@ -72,7 +71,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         patch.setenv("GRADIO_SHARE", "True")  # the page must not listen to this
         patch.setenv("GRADIO_SERVER_NAME", "0.0.0.0")
         patch.setattr("gradio.networking.url_ok", lambda url: True)  # its own look allows three seconds
-        one = Served(tmp_path_factory.mktemp("demo"))
+        one = Served()
     yield one
     one.page.close(verbose=False)
     one.page.server.thread.join(60)  # Gradio itself waits five seconds
@@ -106,7 +105,7 @@ def test_endpoints_on_loopback_annotate_as_annotate(served: Served, client: Any)
 
 
 def test_too_large_request_is_not_read(served: Served) -> None:
-    body = json.dumps({"data": ["", "r", "x" * 7_000_000, "rule"]}).encode()
+    body = json.dumps({"data": ["", "r", "x" * 8_000_000, "rule"]}).encode()
     url, kind = f"{served.url}gradio_api/call/annotate", {"Content-Type": "application/json"}
     asked = urllib.request.Request(url, data=body, headers=kind)
     with pytest.raises(urllib.error.HTTPError) as refused:
@@ -158,6 +157,8 @@ def visit(browser: Any, served: Served) -> Iterator[Any]:
 
 
 def judge(page: Any, answer: str, reference: str = REFERENCE, annotator: str = "rule", wait: bool = True) -> None:
+    if not page.locator("#reference textarea").is_visible():
+        page.click("#inputs button")  # folded away by the annotation before
     page.fill("#reference textarea", reference)
     page.fill("#answer textarea", answer)
     choose(page, ".mt-annotator:visible", annotator)
@@ -173,7 +174,7 @@ def choose(page: Any, box: str, name: str) -> None:
 
 def test_chosen_sentence_shows_its_card_and_evidence(visit: Any) -> None:
     page = visit(viewport={"width": 1280, "height": 900})
-    page.get_by_text("Lighthouse (English)").click()
+    page.get_by_text("Lighthouse", exact=True).first.click()
     page.wait_for_function(FILLED)
     answer, reference = page.input_value("#answer textarea"), page.input_value("#reference textarea")
     choose(page, ".mt-annotator:visible", "embedded")
@@ -190,6 +191,9 @@ def test_chosen_sentence_shows_its_card_and_evidence(visit: Any) -> None:
     assert re.search(r"supported\s+\d+ %", card.inner_text())
     (evidence,) = page.locator("#annotated mark.on").all_text_contents()
     assert "about 14 kilometres off the coast" in evidence
+    page.locator("#annotated mark[data-e='6']").click()  # from the evidence to its sentence
+    assert page.locator("#annotated .s[aria-pressed=true]").text_content().startswith("It has worked without")
+    first.click()
     page.keyboard.press("ArrowRight")
     assert page.locator("#annotated .s[aria-pressed=true]").text_content().startswith("The first lighthouse")
     page.keyboard.press("Enter")  # closes the card
@@ -259,8 +263,9 @@ def test_batch_goes_up_and_comes_down(visit: Any, tmp_path: Path) -> None:
     page.wait_for_selector("#batch-save-0:not([disabled])")
     assert "6 of 6 records, done" in page.inner_text("#batched")
     assert "line 7: expected one JSON object a line" in page.inner_text("#batched .notice")
-    assert page.locator("#batched tbody tr").count() == 6
-    assert "<b>0</b>?" in page.inner_text("#batched tbody tr >> nth=0")
+    page.locator("#batch-records").get_by_text("<b>3</b>?").first.click()
+    page.wait_for_selector("#batch-opened .answer")
+    assert page.text_content("#batch-opened .answer") == ANSWER
     found = []
     for number in range(3):
         with page.expect_download() as download:
@@ -279,7 +284,7 @@ def test_stopped_batch_gives_what_is_done(visit: Any, tmp_path: Path) -> None:
     page.click(".mt-annotator:visible input")
     page.get_by_role("option", name="slow", exact=True).click()
     page.click("#batch-run")
-    page.wait_for_selector("#batched tbody tr")
+    page.wait_for_selector("#batch-records td")
     page.click("#batch-stop")
     page.wait_for_selector("#batch-save-0:not([disabled])")
     done = int(re.search(r"(\d+) of 200 records, stopped", page.inner_text("#batched"))[1])
@@ -288,24 +293,53 @@ def test_stopped_batch_gives_what_is_done(visit: Any, tmp_path: Path) -> None:
     assert len(Path(download.value.path()).read_text().splitlines()) == done > 0
 
 
-def test_compare_and_training(visit: Any) -> None:
+def test_compare_ranks_the_answers(visit: Any) -> None:
     page = visit()
     page.get_by_role("tab", name="Compare").click()
-    page.get_by_text("Do camels store water? (English)").click()
-    page.wait_for_function(FILLED)
+    page.get_by_text("Do camels store water?", exact=True).first.click()
+    page.wait_for_function("document.querySelector('#compare-question textarea').value")
     page.click("#compare")
     page.wait_for_selector("#compared .mt-view:not(.busy) >> nth=1")
-    scores = [float(text) for text in page.locator("#compared .score b").all_text_contents()]
+    ranked, references = page.locator("#compared tbody").all()
+    scores = [float(text) for text in ranked.locator("td:nth-child(2)").all_inner_texts()]
+    assert len(scores) == 2
     assert scores[0] > scores[1]
-    assert page.locator("#compared tbody tr").count() == 3  # one for each reference LLM, with its weight
-    page.get_by_role("tab", name="Training").click()
-    choose(page, "#run-folder", "one")
-    page.click("#run-open")
-    page.wait_for_selector("#trained .curve")
-    assert page.locator("#trained .curve").count() == 2
-    assert page.locator("#trained .answer").all_text_contents() == [
-        "Its owner was a baker.", "The mill was <i>built</i> in 1804.",
-    ]  # fmt: skip
+    assert references.locator("tr").count() == 3  # one for each reference LLM, with its weight
+
+
+def test_mitigate_tab_asks_and_mends(visit: Any) -> None:
+    page = visit()
+    page.get_by_role("tab", name="Mitigate").click()
+    page.fill("#ask-question textarea", "Who owned it?")
+    page.fill("#ask-document textarea", REFERENCE)
+    page.click("#ask")
+    page.wait_for_selector("#mend", state="visible")
+    assert page.inner_text("#asked .verdict").strip() == "1 sentence contradicts the source, 1 is supported."
+    page.click("#mend")
+    page.wait_for_selector("#mended .columns")
+    assert "Flagged sentences: 1 before, 0 after" in page.inner_text("#mended")
+    assert page.input_value("#final textarea") == "The mill was built in 1804. Its owner was a miller."
+    page.locator("#edits input").uncheck()  # the edit is taken back
+    page.wait_for_function("document.querySelector('#final textarea').value.includes('baker')")
+
+
+def test_changed_input_is_stale_and_labels_stay(visit: Any) -> None:
+    page = visit()
+    page.fill("#reference textarea", REFERENCE)
+    page.fill("#answer textarea", ANSWER)
+    page.keyboard.press("Control+Enter")
+    page.wait_for_selector("#annotated .mt-view:not(.busy) .s")
+    assert page.locator("#reference textarea").is_hidden()  # folded: the verdict is in sight
+    page.locator("#annotated .card:visible [data-label=supported]").click()
+    page.wait_for_selector("#labels")
+    page.click("#inputs button")
+    page.fill("#answer textarea", "Other.")
+    page.wait_for_selector("#annotated.stale")
+    page.reload()
+    with page.expect_download() as download:
+        page.click("#labels")
+    row = json.loads(Path(download.value.path()).read_text())
+    assert row == {"reference": REFERENCE, "sentence": "Its owner was a baker.", "label": "supported"}
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -17,7 +17,7 @@ from mitigate.report.totals import KINDS, Totals
 from tests.helpers.report_cases import ANSWER, REFERENCE, Page, annotated, record_of, sentence, totals_of
 
 TAGS = set(
-    "html head meta title style body header h1 p b code div span small svg rect ul li main article h2 a h3 "
+    "html head meta title style script body header h1 p b code div span small svg rect ul li main article h2 a h3 "
     "details summary blockquote footer mark del ins br bdi".split()
 )
 HOSTILE = [
@@ -48,8 +48,9 @@ def test_text_of_a_record_is_shown_exactly(tmp_path: Path, text: str) -> None:
     assert page.texts("text", "div") == [*fragments, record["reference"]]
     assert page.tags <= TAGS
     assert not [name for name, _ in page.attributes if name.startswith("on") or name == "style"]
-    assert {value for name, value in page.attributes if name == "href"} <= {f"#r1s{i}" for i in range(1, 30)}
-    assert "<script" not in raw
+    targets = {f"#{value}" for name, value in page.attributes if name == "id"}
+    assert {value for name, value in page.attributes if name == "href"} <= targets
+    assert page.named("script") == [html.SCRIPT.read_text(encoding="utf-8")]
     assert "\r" not in raw  # a browser would read it as a line feed
 
 
@@ -73,9 +74,10 @@ def test_any_text_is_shown_exactly(text: str) -> None:
 def test_page_allows_nothing_from_outside(tmp_path: Path) -> None:
     page, raw = page_of(tmp_path, annotated(REFERENCE, ANSWER))
     (policy,) = [a["content"] for _, a, _ in page.elements if a.get("http-equiv") == "Content-Security-Policy"]
-    (style,) = page.named("style")
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    assert policy == f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    (style,), (script,) = page.named("style"), page.named("script")
+    look, code = (base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, script))
+    own = f"style-src 'sha256-{look}'; script-src 'sha256-{code}'"
+    assert policy == f"default-src 'none'; {own}; base-uri 'none'; form-action 'none'"
     assert not re.search(r"https?:|url\(|@import|src=", raw)
     assert "color-scheme: light dark" in style
 
@@ -87,10 +89,14 @@ def test_every_label_has_mark_word_and_style(tmp_path: Path) -> None:
         assert f".s.{kind}::before" in style
         assert re.search(rf"\.tag(, .strip i\))?\.{kind} \{{", style)
         assert page.texts(kind, "a") == ["A."]
-    words = ["supported", "contradictory", "unverifiable", "no fact", "not sure", "not checked"]
+    words = ["supported", "contradicted", "not found", "no fact", "not sure: compare", "not checked"]
     assert page.texts("tag")[:6] == words
-    assert "1 not sure, 1 not checked" in page.texts("meta")[0]
-    assert page.texts("body", "div")[4].startswith("Not sure: between the two thresholds: neither called supported")
+    said = (
+        "1 sentence contradicts the source, 1 is not in it, 1 is supported, 1 is too close to call, 1 was not checked."
+    )
+    assert said in page.texts("meta")[0]
+    assert page.texts("verdict") == [said]
+    assert page.texts("body", "div")[4].startswith("Not sure: no passage of the source was found")
     lines = dict(re.findall(r"\.s\.(\w+) \{[^}]*text-decoration: ([\w ]+)", style))
     assert len(set(lines.values())) == len(KINDS)  # underlines differ too, colour is not the only cue
 
@@ -98,7 +104,7 @@ def test_every_label_has_mark_word_and_style(tmp_path: Path) -> None:
 def test_evidence_correction_and_totals_are_shown(tmp_path: Path) -> None:
     record = annotated(REFERENCE, ANSWER, id=7)
     page, _ = page_of(tmp_path, record, annotated("", "Nobody knows."), rejected=3)
-    assert (page.named("del"), page.named("ins")) == (["300"], ["330"])
+    assert (page.named("del"), page.named("ins")) == (["300"] * 2, ["330"] * 2)  # of the answer, and of its sentence
     assert "The tower is 300330 metres high." in page.texts("text", "p")
     assert page.named("footer") == ["characters 30–49 of 49", "characters 0–29 of 49"]
     marks = [(attrs["data-e"], text) for tag, attrs, text in page.elements if tag == "mark"]
@@ -109,6 +115,8 @@ def test_evidence_correction_and_totals_are_shown(tmp_path: Path) -> None:
     ids = [value for name, value in page.attributes if name == "id"]
     assert len(set(ids)) == len(ids)
     assert {f"#{id_}" for id_ in ids} == {value for name, value in page.attributes if name == "href"}
+    assert page.texts("fixed") == ["It stands in Paris. The tower is 300330 metres high. It is grey. Thanks!"]
+    assert page.texts("differs") == ["300", "330"]
     open_ = [attrs["class"] for tag, attrs, _ in page.elements if tag == "details" and "open" in attrs]
     assert sorted(open_, key=str) == ["contradictory", "not_checked", "unverifiable"]
 
@@ -139,9 +147,10 @@ def test_huge_answers_and_references_are_cut(tmp_path: Path, monkeypatch: pytest
     assert page.texts("id") == ["0"]  # twice 40,000 characters for each
     assert "This page shows 1 of 5 records" in raw
     page, raw = page_of(tmp_path, annotated("y" * 60_000 + " It is red.", "It is red."))
-    assert page.texts("text", "div") == ["It is red.", "y" * 50_000]
-    assert "The first 50,000 of 60,011 characters." in raw
+    assert page.texts("text", "div") == ["It is red.", "y" * 999 + " It is red."]  # 1,000 characters around it
     assert page.texts("strip") == []
+    page, raw = page_of(tmp_path, annotated("y" * 60_000, "It is red."))
+    assert page.texts("text", "div") == ["y" * 50_000]
     page, raw = page_of(tmp_path, record_of("s" * 100), record_of("s"))
     assert "and 40 more" in raw
 
@@ -165,7 +174,7 @@ def test_findings_of_generative_annotators_are_escaped() -> None:
     assert page.texts("foreign") == ["<b>made up</b>written by the annotator, not found in the reference"]
     assert page.named("small") == ["no <tag>"]
     one = sentence("Is it?", 0, 6, fragments=[{"text": "abcd", "start": 0, "end": 4}])
-    assert Page(html.findings(one, 10, most=2)).texts("text") == ["ab …"]
+    assert Page(html.findings(one, 10, most=2)).texts("text") == ["Is it?", "ab …"]
 
 
 def test_overlapping_spans_are_cut_by_hand() -> None:
@@ -228,15 +237,19 @@ def test_curves_hold_finite_numbers_and_few_points() -> None:
 
 
 def test_no_rate_where_most_is_unsure(tmp_path: Path) -> None:
+    page, _ = page_of(tmp_path, record_of("s~~"))
+    assert page.texts("tile")[0].startswith("0flagged; most is undecided, so there is no rate0 of 1 judged")
+    page, _ = page_of(tmp_path, record_of("s~"))
+    assert page.texts("tile")[0].startswith("0 %hallucination rate")
     base = {"set": "asked", "interval": None, "answers": 3, "factual": 4}
     first = {**base, "rate": 0.75, "hallucinated": 3, "unsure": 9}
-    page = tmp_path / "run.html"
+    path = tmp_path / "run.html"
     for more, shown in (({"unsure": 4}, "3 → 0"), ({"unsure": 2}, "3 → 0"), (None, "75 % → 0 %")):
         after = {**base, "rate": 0.0, "hallucinated": 0, **(more or {"unsure": 1})}
         before = first if more else {**first, "unsure": 1}
         html.write_run_page(
-            page, about=[], comparison=[before, after], head=[], rows=[], note="", metrics=[], samples=[], pairs=1
+            path, about=[], comparison=[before, after], head=[], rows=[], note="", metrics=[], samples=[], pairs=1
         )
-        text = page.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8")
         assert shown in text
         assert ("not sure: 9 → " in text) == bool(more)

@@ -29,7 +29,8 @@ def folded(*records: dict[str, Any]) -> str:
 def test_label_probability_evidence_and_correction_are_shown() -> None:
     text = folded(annotated(REFERENCE, ANSWER, id="tower", question="How high?"))  # the rest is in the golden outputs
     evidence = "evidence “The tower is 330 metres high.” (0–29 of 49) correction “300” → “330”"
-    assert f"✗ contradictory 100 % The tower is 300 metres high. {evidence}" in text
+    why = "why: The answer says “300”, the source “330”. (or unverifiable 0 %)"
+    assert f"✗ contradictory 100 % The tower is 300 metres high. {why} {evidence}" in text
     assert "rejected lines 2" in text
 
 
@@ -38,9 +39,10 @@ def test_unsure_sentences_show_their_probability() -> None:
     record = record_of("~s", operating_point=point)
     record["sentences"][0]["scores"] = dict(zip(LABELS, (0.6, 0.2, 0.2, 0.0), strict=True))
     text = folded(record)
-    assert "~ not sure A. not sure: between the two thresholds" in text
-    assert "neither called supported nor hallucinated; supported with probability 60 %" in text
+    assert "~ not sure A. why: Not sure: no passage of the source was found" in text
+    assert "speaks of it. (or supported 60 %)" in text
     assert "p: hallucinated from 70 %, supported from 80 %, where 15 % are expected to be hallucinated" in text
+    assert "hallucination rate 0 of 1 decided sentences are flagged; most are undecided" in folded(record_of("~s~"))
     assert "coverage 50 % of the sentences that state something" in text
     # What was not checked says why.
     assert "hallucination rate not known" in folded(annotated("", "Who knows. Nobody."))

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mitigate.report.terminal import rate_line
-from mitigate.report.totals import KINDS, interval_text, merge, one_line, percent, printable, table
+from mitigate.report.totals import KINDS, interval_text, likelihood, merge, one_line, percent, printable, table, verdict
 from tests.helpers.report_cases import record_of, totals_of
 
 
@@ -18,6 +18,13 @@ def test_totals_count_judged_and_unchecked_sentences() -> None:
     assert totals.reasons == {"too_long": 3}
     assert totals.rate == 0.4  # (1 c + 1 u) / (3 s + 1 c + 1 u)
     assert totals.coverage == 0.5  # 5 of 11 less 1 n
+    assert verdict(totals) == (
+        "1 sentence contradicts the source, 1 is not in it, 3 are supported, 2 are too close to call, "
+        "3 were not checked."
+    )
+    assert verdict(totals_of([record_of("uun")])) == "2 sentences are not in the source."
+    assert verdict(totals_of([record_of("n")])) == "Nothing in it states a fact that could be checked."
+    assert [totals_of([record_of(kinds)]).undecided for kinds in ("s~", "s~-", "n~")] == [False, True, True]
     # Nothing judged is not a rate of zero.
     totals = totals_of([record_of("n-"), record_of("")])
     assert (totals.rate, totals.interval, interval_text(totals)) == (None, None, "")
@@ -29,6 +36,17 @@ def test_totals_count_judged_and_unchecked_sentences() -> None:
     totals.add({**one, "sentences": [lost] * 3})  # 4 of 7
     assert (totals.rate, totals.interval) == (None, None)
     assert rate_line(totals) == "not known: the judgement of 57 % of the sentences failed"
+
+
+def test_likelihood_in_words() -> None:
+    def told(supported: float, no_fact: float) -> str:
+        return likelihood({"status": "unsure", "label": None, "scores": {"supported": supported, "no_fact": no_fact}})
+
+    assert told(0.45, 0.1) == "perhaps supported (50 %)"
+    assert told(0.88, 0.12) == "almost certainly supported (100 %)"
+    assert told(0.02, 0.0) == "almost certainly not supported (2 %)"
+    assert told(0.3, 0.0) == "probably not supported (30 %)"
+    assert likelihood({"status": "checked", "label": "supported", "scores": None}) == ""
 
 
 def test_interval_by_hand() -> None:

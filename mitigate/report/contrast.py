@@ -1,0 +1,144 @@
+"""A claim against its evidence: which words differ on either side, and one sentence that says why the verdict fell so.
+
+The words are compared, never the meaning: what is marked is where a reader should look. Nothing here judges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from functools import lru_cache
+from typing import Any
+
+from annotators.text.words import FUNCTION_WORDS, NEGATIONS, OPPOSITES, Words, is_chinese, words_of
+from mitigate.report.totals import NOT_CHECKED, UNSURE, kind_of, merge, one_line, reason_of
+
+Pairs = list[tuple[int, int]]
+NEAR = 4  # words; a longer stretch that differs is another statement, whose words stand for nothing of this one
+MAX_WORDS = 600  # of both texts: aligning takes time in the product of the lengths
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """What differs: offsets into the claim and into each passage, and the words that stand for one another.
+
+    ``pairs`` are (claim's words, passage's words); ``missing`` are the claim's words that no passage has; ``denied``
+    are negations that only a passage has.
+    """
+
+    claim: Pairs
+    passages: tuple[Pairs, ...]
+    pairs: list[tuple[str, str]]
+    missing: list[str]
+    denied: list[str]
+
+
+@lru_cache(maxsize=2048)
+def contrast(claim: str, passages: tuple[str, ...]) -> Contrast:
+    """Align a claim with its passages, word by word.
+
+    A word of the claim that the passages lack is marked. Its counterpart is the opposite of it, the number beside the
+    same word, or a word of its kind at its place in the alignment.
+    """
+    text = "\n".join(passages)
+    a, b = _words(claim), _words(text)
+    known, said = set(b.stems), set(a.stems)
+    ours = [i for i in range(len(a)) if a.content[i] and a.stems[i] not in known]
+    theirs = {j for j in range(len(b)) if b.content[j] and b.stems[j] not in said}
+    place, inside = _aligned(a, b)
+    partner: dict[int, int] = {}
+    for i in ours:
+        free = sorted(theirs - set(partner.values()))
+        opposite = [j for j in free if b.lower[j] == OPPOSITES.get(a.lower[i])]
+        number = [j for j in free if a.numbers[i] and b.numbers[j] and _beside(a, i) & _beside(b, j)]
+        near = [j for j in free if j in place.get(i, ()) and _kind(a, i) == _kind(b, j)]
+        if found := opposite or number or near:
+            partner[i] = found[0]
+    denied = [j for j in sorted(theirs) if b.lower[j] in NEGATIONS and j in inside and j not in partner.values()]
+    marks = _joined(text, [(b.starts[j], b.ends[j]) for j in {*partner.values(), *denied}])
+    starts = [sum(len(p) + 1 for p in passages[:n]) for n in range(len(passages))]
+    split = tuple(
+        [(x - at, y - at) for x, y in marks if at <= x and y <= at + len(p)]
+        for p, at in zip(passages, starts, strict=True)
+    )
+    runs: Pairs = []  # of the claim's words, (first, last), whose partners stand together too
+    for i in partner:
+        together = runs and runs[-1][1] == i - 1 and partner[i] == partner[i - 1] + 1
+        runs.append((runs.pop()[0] if together else i, i))
+    lone = _joined(claim, [(a.starts[i], a.ends[i]) for i in ours if i not in partner])
+    return Contrast(
+        _joined(claim, [(a.starts[i], a.ends[i]) for i in ours]),
+        split,
+        [(claim[a.starts[i] : a.ends[k]], text[b.starts[partner[i]] : b.ends[partner[k]]]) for i, k in runs],
+        [claim[x:y] for x, y in lone],
+        [b.lower[j] for j in denied],
+    )
+
+
+def _words(text: str) -> Words:
+    """English words, or the characters of a Chinese text, which stand for themselves."""
+    if not is_chinese(text):
+        return words_of(text)
+    places = [i for i, char in enumerate(text) if char.isalnum()]
+    chars, no = tuple(text[i] for i in places), (False,) * len(places)
+    content = tuple(char not in "的了是在" for char in chars)
+    return Words(chars, chars, tuple(places), tuple(i + 1 for i in places), (None,) * len(places), content, no)
+
+
+def _aligned(a: Words, b: Words) -> tuple[dict[int, range], set[int]]:
+    """Where each word of ``a`` that has no equal stands in ``b``, and which words of ``b`` lie between equal ones."""
+    place, inside = dict[int, range](), set[int]()
+    if len(a) + len(b) <= MAX_WORDS:
+        matcher = SequenceMatcher(None, a.stems, b.stems, autojunk=False)
+        for kind, i0, i1, j0, j1 in matcher.get_opcodes():
+            if kind == "replace" and i1 - i0 <= NEAR and abs((i1 - i0) - (j1 - j0)) < 2:
+                place.update(dict.fromkeys(range(i0, i1), range(j0, j1)))
+            if i0 > 0 and i1 < len(a) and j1 - j0 <= NEAR:
+                inside.update(range(j0, j1))
+    return place, inside
+
+
+def _beside(words: Words, i: int) -> set[str]:
+    """The content words next to a word."""
+    return {words.stems[j] for j in (i - 1, i + 1) if 0 <= j < len(words) and words.lower[j] not in FUNCTION_WORDS}
+
+
+def _kind(words: Words, i: int) -> str:
+    return "number" if words.numbers[i] else "name" if words.names[i] else "word"
+
+
+def _joined(text: str, spans: Sequence[tuple[int, int]]) -> Pairs:
+    """Spans in order; those with only spaces between are one."""
+    out: Pairs = []
+    for start, end in merge(spans):
+        if out and not text[out[-1][1] : start].strip():
+            start = out.pop()[0]
+        out.append((start, end))
+    return out
+
+
+def reason(sentence: Mapping[str, Any], found: Contrast) -> str:
+    """Why a sentence got its verdict, in one sentence made of what differs."""
+    kind = kind_of(sentence)
+    if kind == NOT_CHECKED:
+        return f"Not checked: {reason_of(sentence)}."
+    if kind == "no_fact":
+        return "It states nothing that a source could confirm or deny."
+    if not sentence["fragments"] and kind in ("supported", "contradictory"):
+        return "The annotator names no passage of the source for it."
+    if not sentence["fragments"]:
+        return f"{'Not sure: n' if kind == UNSURE else 'N'}o passage of the source was found that speaks of it."
+    differs = [f"the answer says “{one_line(x, 60)}”, the source “{one_line(y, 60)}”" for x, y in found.pairs[:2]]
+    differs += [f"the source says “{word}” here, the answer does not" for word in found.denied[:1]]
+    if found.missing and not differs:
+        differs = ["the source does not have " + ", ".join(f"“{one_line(words, 60)}”" for words in found.missing[:3])]
+    told = "; ".join(differs)
+    if kind == "supported":
+        return f"Judged supported, although {told}." if told else "The source has all of its words."
+    if kind == UNSURE:
+        return f"Not sure: {told or 'the words are those of the source, put together otherwise'}. Compare the two."
+    if told:
+        return f"{told[0].upper()}{told[1:]}."
+    says = "says something else with them" if kind == "contradictory" else "does not make this statement"
+    return f"The words stand in the source, but it {says}."
