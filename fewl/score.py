@@ -88,6 +88,7 @@ class FewlReport:
     questions_without_neighbours: int = 0
     questions_without_expertise: int = 0
     questions_without_weak_answers: int = 0
+    reliability_not_settled: int = 0  # 1: the rounds of discovered expertise ended before its fixed point
     own_references_left_out: int = 0
     pairs_not_compared: int = 0
     missing_references: dict[str, int] = field(default_factory=dict)
@@ -328,7 +329,9 @@ def _weights(
         rows = [[row.get(name, np.nan) for name in layout.slots] for row in prompted]
         r_QN = np.array(rows, dtype=np.float64).reshape(there_QN.shape)
     elif options.expertise == "discovered":
-        r_QN = np.broadcast_to(_discovered(of_pairs, layout, options.seed), there_QN.shape)
+        r_N, settled = _discovered(of_pairs, layout, options.seed)
+        r_QN = np.broadcast_to(r_N, there_QN.shape)
+        report.reliability_not_settled = int(not settled)
     else:
         to_CO, to_IW = (
             _pairs(of_pairs, layout.reference_QN[:, :, None], texts_QK[:, None, :], layout.asked_Q)
@@ -345,8 +348,8 @@ def _weights(
     return core.expertise_weights(np.where(there_QN & np.isnan(r_QN), mean_Q[:, None], r_QN))
 
 
-def _discovered(of_pairs: OfPairs, layout: Layout, seed: int) -> Float:
-    """r_N from the agreement of the LLMs' answers to the distinct questions; one LLM's samples are not compared."""
+def _discovered(of_pairs: OfPairs, layout: Layout, seed: int) -> tuple[Float, bool]:
+    """r_N, and whether it settled, from the agreement of the LLMs' answers to the distinct questions; one LLM's samples are not compared."""
     n = len(layout.questions)
     some = np.random.default_rng(seed).permutation(n)[:AGREEMENT_QUESTIONS]
     asked_P = np.empty(n, dtype=np.int64)

@@ -9,10 +9,11 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, wait
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Thread
 from typing import Annotated, Any, TypeVar
 
 import numpy as np
@@ -304,10 +305,21 @@ def at_once(engines: Mapping[str, Engine], work: Callable[[str, Engine], T]) -> 
     servers = [name for name, engine in engines.items() if engine.identity.get("engine") == "openai"]
     if len(servers) < 2:  # in this thread Ctrl-C stops the requests that are left
         return {name: work(name, engine) for name, engine in engines.items()}
-    with ThreadPoolExecutor(len(servers)) as pool:
-        begun = {name: pool.submit(work, name, engines[name]) for name in servers}
-        here = {name: work(name, engine) for name, engine in engines.items() if name not in begun}
-        return {name: begun[name].result() if name in begun else here[name] for name in engines}
+    begun: dict[str, Future[T]] = {name: Future() for name in servers}
+
+    def ask(name: str) -> None:
+        try:
+            begun[name].set_result(work(name, engines[name]))
+        except BaseException as error:
+            begun[name].set_exception(error)
+
+    # Nobody waits for these threads after Ctrl-C, as a pool would. Each ends with its next reply, which finds its
+    # cache closed, or with the program.
+    for name in servers:
+        Thread(target=ask, args=(name,), daemon=True).start()
+    here = {name: work(name, engine) for name, engine in engines.items() if name not in begun}
+    wait(begun.values())  # one that fails takes no replies from the others
+    return {name: begun[name].result() if name in begun else here[name] for name in engines}
 
 
 def _progress(name: str, total: int, tell: Tell) -> OnResult:
