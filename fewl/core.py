@@ -78,16 +78,15 @@ def dataset_expertise(r_QN: Float) -> Float:
     return nan_mean(r_QN.T)
 
 
-def discovered_expertise(
-    agreement_QNN: Float, *, temperature: float = 0.1, rounds: int = 1000
-) -> tuple[Float, bool]:
+def discovered_expertise(agreement_QNN: Float, *, temperature: float = 0.1, rounds: int = 1000) -> tuple[Float, bool]:
     """Expertise from the agreement of the LLMs alone (an extension): the fixed point, from uniform w, of
 
         R_i = mean over x of Σ_{j≠i} w_j z_ij(x) / Σ_{j≠i} w_j          w_i = exp(R_i / T) / Σ_k exp(R_k / T)
 
     with z_ij(x) the similarity of h_i(x) and h_j(x), standardised over the pairs of one question. A step goes half of
-    the way, and less after each one that turned back, since two sides may take turns for ever otherwise. LLMs that agree equally, two LLMs, and pairs all alike have equal r; a majority that errs
-    alike is taken for reliable, which nothing here can see.
+    the way, and less after each one that turned back, since two sides may take turns for ever otherwise. LLMs that
+    agree equally, two LLMs, and pairs all alike have equal r; a majority that errs alike is taken for reliable, which
+    nothing here can see.
 
     Args:
         agreement_QNN: s(h_i(x), h_j(x)) by question; NaN where one did not answer and for i = j.
@@ -96,7 +95,9 @@ def discovered_expertise(
 
     Returns:
         r_N = R_i / T, of which :func:`expertise_weights` makes λ; NaN where an LLM shares no question with another.
-        And whether it is the fixed point, to 1e-9. Source of the idea: peer prediction (Miller et al. 2005), spectral aggregation (Parisi et al. 2014).
+        And whether it is the fixed point, to 1e-9.
+
+    Source of the idea: peer prediction (Miller et al. 2005), spectral aggregation (Parisi et al. 2014).
     """
     q, n, _ = agreement_QNN.shape
     centred_QNN = agreement_QNN - nan_mean(agreement_QNN.reshape(q, n * n))[:, None, None]

@@ -349,7 +349,10 @@ def _weights(
 
 
 def _discovered(of_pairs: OfPairs, layout: Layout, seed: int) -> tuple[Float, bool]:
-    """r_N, and whether it settled, from the agreement of the LLMs' answers to the distinct questions; one LLM's samples are not compared."""
+    """r_N from the agreement of the LLMs' answers to the distinct questions, and whether it settled.
+
+    One LLM's samples are not compared with each other.
+    """
     n = len(layout.questions)
     some = np.random.default_rng(seed).permutation(n)[:AGREEMENT_QUESTIONS]
     asked_P = np.empty(n, dtype=np.int64)
