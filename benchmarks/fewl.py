@@ -221,8 +221,9 @@ def measured(where: str, scored: Sequence[Row]) -> list[Row]:
     if any(a.get("kind") == "best" for r in scored for a in r["answers"]):
         found.append(mean_row(f"{where}: best above first wrong", best_above_first_wrong(scored), unit="%"))
     if any(a.get("model") for r in scored for a in r["answers"]):
-        k = rank_models(scored, truth_from_labels=True, resamples=200).kendall or {"tau": None, "low": 0, "high": 0}
-        found.append(row(f"{where}: Kendall τ of the models", len(scored), k["tau"], (k["low"], k["high"])))
+        k = rank_models(scored, truth_from_labels=True, resamples=200).kendall or {"tau": None}
+        limits = None if k["tau"] is None else (k["low"], k["high"])
+        found.append(row(f"{where}: Kendall τ of the models", len(scored), k["tau"], limits))
     return found
 
 
