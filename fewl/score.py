@@ -66,6 +66,9 @@ class FewlOptions:
     # LLMs whose answers count against an answer (an extension): the mean of g*(s(y, h_j(x))) over them is taken off the
     # score, as if their answers were intentionally wrong ones. They are no references.
     weak: tuple[str, ...] = ()
+    # Reference LLMs whose answers are at least so alike, both ways, mean the same; a record then gets the ``entropy``
+    # of what they mean (an extension), which says when to abstain. None: it is not computed.
+    same_from: float | None = None
     seed: int = 0  # of the random neighbours, and of the questions that reliability is discovered on
 
     def __post_init__(self) -> None:
@@ -216,13 +219,18 @@ def score_records(
         score_A = score_A - np.where(np.isnan(against_A), 0.0, against_A)
         report.questions_without_weak_answers = int((layout.reference_QN[:, layout.weak_N] < 0).all(axis=1).sum())
         s_AN[:, layout.weak_N] = np.nan
+    entropy_Q = np.full(len(read), np.nan)
+    if options.same_from is not None:
+        given_QN = np.where(layout.weak_N, -1, layout.reference_QN)
+        alike_QNN = _pairs(of_pairs, given_QN[:, :, None], given_QN[:, None, :], layout.asked_Q) >= options.same_from
+        entropy_Q = core.meaning_entropy(alike_QNN & alike_QNN.transpose(0, 2, 1), weights_QN)
     lazy_AN = np.full(s_AN.shape, np.nan) if laziness_AN is None else np.where(np.isnan(s_AN), np.nan, laziness_AN)
     _count(report, layout, score_A, weights_QN)
 
     values_A3 = np.stack([score_A, core.truthfulness(s_AN, weights_AN), core.nan_mean(lazy_AN)], axis=1)
     values = ([None if np.isnan(value) else value for value in row] for row in values_A3.tolist())
     rows = []
-    for record, weights_N in zip(records, weights_QN.tolist(), strict=True):
+    for record, weights_N, entropy in zip(records, weights_QN.tolist(), entropy_Q.tolist(), strict=True):
         answers = [
             {**answer, **dict(zip(("score", "truthfulness", "laziness"), next(values), strict=True))}
             for answer in record["answers"]
@@ -231,7 +239,8 @@ def score_records(
         for name, weight in zip(layout.slots, weights_N, strict=True):
             if not np.isnan(weight):
                 shares[name] += weight
-        rows.append({**record, "answers": answers, "lambda": dict(shares)})
+        meant = {} if options.same_from is None else {"entropy": None if np.isnan(entropy) else entropy}
+        rows.append({**record, "answers": answers, "lambda": dict(shares), **meant})
     return rows, report
 
 

@@ -33,6 +33,7 @@ from fewl.score import Expertise
 from fewl.similarity import (
     Encode,
     Similarity,
+    both_ways,
     by_question,
     char_tfidf,
     cosine,
@@ -121,11 +122,18 @@ def open_annotator(name: str, options: Mapping[str, Any] | None = None, option: 
 # --- similarities and encoders ------------------------------------------------------------------------------------
 
 
-def check_similarity(name: str) -> None:
-    """Refuse an unknown name before anything is loaded. Raises UsageError with the names there are."""
-    kind, _, rest = name.partition(":")
-    if name not in ("cosine", "rouge-l", "new-words") and not (kind == "annotator" and rest):
-        raise UsageError(f"--similarity: expected cosine, rouge-l, new-words or annotator:NAME, got {name!r}")
+def check_similarity(name: str) -> str | None:
+    """Refuse an unknown name before anything is loaded; returns the annotator that it asks, if it asks one.
+
+    Raises UsageError with the names there are.
+    """
+    kind, _, annotator = name.partition(":")
+    if kind in ("annotator", "entailment") and annotator:
+        return annotator
+    if name not in ("cosine", "rouge-l", "new-words"):
+        known = "cosine, rouge-l, new-words, annotator:NAME or entailment:NAME"
+        raise UsageError(f"--similarity: expected {known}, got {name!r}")
+    return None
 
 
 def load_similarity(name: str, encode: Encode, options: Mapping[str, Any] | None = None) -> tuple[str, Similarity]:
@@ -133,9 +141,12 @@ def load_similarity(name: str, encode: Encode, options: Mapping[str, Any] | None
 
     Raises UsageError: there is no such annotator.
     """
-    if name.startswith("annotator:"):
-        annotator = open_annotator(name.partition(":")[2], options, "--similarity annotator:")
-        return f"annotator {annotator.name} {annotator.fingerprint[:12]}", annotator_similarity(annotator)
+    kind = name.partition(":")[0]
+    if (asked := check_similarity(name)) is not None:
+        annotator = open_annotator(asked, options, f"--similarity {kind}:")
+        judge = annotator_similarity(annotator)
+        named = f"{kind} {annotator.name} {annotator.fingerprint[:12]}"
+        return named, both_ways(judge) if kind == "entailment" else judge
     if name == "cosine" and isinstance(encode, ByLanguage):
         return name, by_question(is_chinese, cosine(encode.chinese), cosine(encode.others))
     return name, {"cosine": cosine(encode), "rouge-l": rouge_l, "new-words": new_words}[name]
