@@ -1,6 +1,7 @@
 """FEWL against labels: TruthfulQA, HalluQA, ChineseFactEval and CHALE, every figure beside its controls.
 
     python -m benchmarks.fewl --data ../shared/data [--cache FILE]
+    python -m benchmarks.fewl --data ../shared/data --annotator embedded      # entailment between answers, by itself
 
 A figure says nothing without these controls, which are measured with the same setting: the references of another
 question (what that reaches, the references did not bring), no references (the question stands in their place), and
@@ -31,7 +32,7 @@ from engines.cache import kept_vectors
 from engines.embedding import Embedder
 from fewl.ranking import rank_models
 from fewl.score import FewlOptions, score_records
-from fewl.similarity import Encode, OfPairs, Similarity, char_tfidf, cosine, each_once, new_words
+from fewl.similarity import Encode, OfPairs, Similarity, both_ways, char_tfidf, cosine, each_once, new_words
 from mitigate.recipes.data import best_scored
 
 Values = NDArray[np.float64]
@@ -277,7 +278,11 @@ def remembered(similarity: Similarity) -> Similarity:
 
 
 def on_set(
-    name: str, records: Sequence[Row], similarity: Similarity, encode: Encode, settings: Mapping[str, FewlOptions]
+    name: str,
+    records: Sequence[Row],
+    similarity: Similarity,
+    encode: Encode | None,
+    settings: Mapping[str, FewlOptions],
 ) -> tuple[list[Row], dict[str, Values]]:
     """The rows of the half that is reported, and true above false at like length of each setting and question."""
     rows: list[Row] = []
@@ -313,11 +318,36 @@ def triples(records: Sequence[Row], similarity: Similarity) -> list[Row]:
     ]  # fmt: skip
 
 
+def meaning(data: Path, name: str) -> None:
+    """Write the part of the page on entailment, both ways, by an annotator: English only, and three references.
+
+    The half that is reported is measured, and whether the entropy of what the three mean says when to abstain.
+    """
+    from annotators import load_annotator
+    from mitigate.models import annotator_similarity
+
+    annotator, called = load_annotator(name), "entailment, three references"
+    similarity = remembered(both_ways(annotator_similarity(annotator)))
+    records = [r for r in by_model(truthfulqa(data), THREE) if half(r)]
+    scored = score_records(records, similarity=similarity, options=replace(NO_PENALTY, same_from=0.5))[0]
+    true, entropy = picks(scored), np.array([r["entropy"] for r in scored], dtype=float)
+    rows = [
+        mean_row(f"TruthfulQA, {called}: true picks where they {what}", true[there], unit="%")
+        for what, there in (("mean the same", entropy == 0), ("differ in meaning", entropy > 0))
+    ]
+    found = on_set("TruthfulQA", records, similarity, None, {called: NO_PENALTY})[0]
+    about = f"Entailment by {annotator.name} {annotator.fingerprint[:12]}."
+    save("fewl", "fewl", rows + beside(found, called), tables={"found": found}, about=about, part="entailment")
+
+
 def main() -> None:
-    """Measure and write the page."""
+    """Measure and write the page, or its part on entailment."""
     made = parser(__doc__)
+    made.add_argument("--annotator", help="measure entailment by this annotator as similarity instead, on TruthfulQA")
     made.add_argument("--cache", type=Path, help="keeps embeddings for the next time")
     args = made.parse_args()
+    if args.annotator:
+        return meaning(args.data, args.annotator)
     english = english_encoder(args.cache)
     found: dict[str, list[Row]] = {}
     halves: dict[str, Values] = {}  # of the questions of a set
