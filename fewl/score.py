@@ -34,7 +34,6 @@ Expertise = Literal["similarity", "prompted", "discovered", "uniform", "ideal"]
 CHOICES: dict[str, tuple[str, ...]] = {
     "aggregation": core.AGGREGATIONS, "divergence": core.DIVERGENCES, "expertise": get_args(Expertise),
     "expertise_scope": ("question", "dataset"), "neighbour_choice": ("nearest", "random"),
-    "penalty_of": ("answer", "reference"),
 }  # fmt: skip
 DEFAULT_NEIGHBOURS = {"nearest": 10, "random": 25}
 BLOCK_PAIRS = 1_000_000
@@ -56,9 +55,6 @@ class FewlOptions:
     neighbours: int | None = None  # K; None takes 10 nearest or 25 random ones
     neighbour_choice: Literal["nearest", "random"] = "nearest"  # "random": with similarity of at most 0.8
     penalty: bool = True  # whether laziness counts
-    # Whether the answer (Eq. 3) or the reference answer itself (prose of section 2.2) is compared with the reference
-    # answers to neighbour questions. The second is the same for all answers of a question: it can't change their order.
-    penalty_of: Literal["answer", "reference"] = "answer"
     # Whether the score under equal weights is taken off: the LLMs weighted less than the mean then count against an
     # answer (an extension; Σ (λ_i − 1/N) in place of Σ λ_i).
     contrast: bool = False
@@ -209,7 +205,7 @@ def score_records(
 
     weights_QN = _weights(of_pairs, layout, options, prompted, report)
     weights_AN = weights_QN[layout.question_A]
-    laziness_AN = _laziness(of_pairs, layout, neighbours_QK, options) if options.penalty else None
+    laziness_AN = _laziness(of_pairs, layout, neighbours_QK) if options.penalty else None
     how: dict[str, Any] = {"aggregation": options.aggregation, "divergence": options.divergence}
     score_A = core.aggregate(s_AN, weights_AN, laziness_AN, **how)
     if options.contrast:
@@ -302,23 +298,21 @@ def _pairs(of_pairs: OfPairs, left: Ints, right: Ints, asked: Ints) -> Float:
     return values
 
 
-def _laziness(of_pairs: OfPairs, layout: Layout, neighbours_PK: Ints, options: FewlOptions) -> Float:
-    """L_AN (Eq. 3), in blocks of answers (or questions) that keep memory small."""
-    by_answer = options.penalty_of == "answer"
+def _laziness(of_pairs: OfPairs, layout: Layout, neighbours_PK: Ints) -> Float:
+    """L_AN (Eq. 3), in blocks of answers that keep memory small."""
     n = layout.reference_QN.shape[1]
-    total = len(layout.answer_A) if by_answer else len(layout.reference_QN)
+    lazy_AN = np.empty((len(layout.answer_A), n))
     step = max(1, BLOCK_PAIRS // max(1, n * neighbours_PK.shape[1]))
-    lazy = np.empty((total, n))
-    for start in range(0, total, step):
-        block = np.arange(start, min(start + step, total))
-        question_B = layout.question_A[block] if by_answer else block
+    for start in range(0, len(lazy_AN), step):
+        block = slice(start, start + step)
+        question_B = layout.question_A[block]
         near_BK = neighbours_PK[layout.distinct_Q[question_B]]
         reference_BKN = layout.pool_PN[near_BK]
         reference_BKN[near_BK < 0] = -1
-        left = layout.answer_A[block][:, None, None] if by_answer else layout.reference_QN[block][:, :, None]
         right_BNK = np.moveaxis(reference_BKN, -1, -2)
-        lazy[block] = core.laziness(_pairs(of_pairs, left, right_BNK, layout.asked_Q[question_B]))
-    return lazy if by_answer else lazy[layout.question_A]
+        s_BNK = _pairs(of_pairs, layout.answer_A[block][:, None, None], right_BNK, layout.asked_Q[question_B])
+        lazy_AN[block] = core.laziness(s_BNK)
+    return lazy_AN
 
 
 def _weights(

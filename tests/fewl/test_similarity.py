@@ -6,17 +6,8 @@ import math
 import numpy as np
 import pytest
 
-from fewl.similarity import (
-    both_ways,
-    by_question,
-    char_tfidf,
-    compare,
-    cosine,
-    each_once,
-    from_function,
-    new_words,
-    rouge_l,
-)
+from fewl import both_ways, char_tfidf, cosine, each_once, from_function, new_words, rouge_l
+from fewl.similarity import by_question, compare
 
 
 def test_rouge_l_of_numbered_texts_by_hand():
