@@ -1,19 +1,19 @@
 """FEWL against labels: TruthfulQA, HalluQA, ChineseFactEval and CHALE, every figure beside its controls.
 
-    python -m benchmarks.fewl --data ../shared/data [--only truthfulqa halluqa chinesefacteval chale] [--cache FILE]
-    python -m benchmarks.fewl --only truthfulqa --annotator embedded      # the annotator as similarity, too
+    python -m benchmarks.fewl --data ../shared/data [--cache FILE]
+    python -m benchmarks.fewl --data ../shared/data --annotator embedded      # entailment between answers, by itself
 
 A figure says nothing without these controls, which are measured with the same setting: the references of another
 question (what that reaches, the references did not bring), no references (the question stands in their place), and
 length alone. Pairs of "like length" differ by at most 1.2 times; picks also say how many of them commit themselves.
-An LLM is never a reference for itself. Half of the questions, by a hash of the text, choose the default (the best mean
-over the sets of true above false at like length); figures are of the other half. haltt4llm's choices are left out,
-since always taking the first one is always right there.
+An LLM is never a reference for itself. Half of the questions, by a hash of the text, choose a setting (the best mean
+over the sets of true above false at like length); figures are of the other half, and there the setting is compared with
+equal weights, question by question. haltt4llm's choices are left out, since always taking the first one is always right
+there.
 """
 
 from __future__ import annotations
 
-import json
 import re
 import zlib
 from collections import defaultdict
@@ -26,28 +26,28 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.common import DATA, RESULTS, Row, fewl_rows, line, mean_row, parser, row, save, sentences_of
+from benchmarks.common import DATA, Row, fewl_rows, line, mean_row, parser, row, save, sentences_of
 from benchmarks.common import shown as figure
 from engines.cache import kept_vectors
 from engines.embedding import Embedder
 from fewl.ranking import rank_models
 from fewl.score import FewlOptions, score_records
-from fewl.similarity import Encode, OfPairs, Similarity, char_tfidf, cosine, each_once, new_words
+from fewl.similarity import Encode, OfPairs, Similarity, both_ways, char_tfidf, cosine, each_once, new_words
 from mitigate.recipes.data import best_scored
 
 Values = NDArray[np.float64]
 THREE = ("gemma-2-27b-it", "Llama-3.1-70B-Instruct", "Mistral-7B-Instruct-v0.2")
 """Three reference LLMs of TruthfulQA: one of each maker, chosen by size and kind, not by results."""
-SINGLE = THREE[0]
 LIKE = 1.2
 TRIPLES = 20
 """Random triples of reference LLMs that picks on HalluQA are spread over."""
 EQ6, EQ4 = FewlOptions(aggregation="eq6"), FewlOptions(aggregation="paper")
 NO_PENALTY = replace(EQ6, penalty=False)
+EQUAL = "Eq. 6, no penalty"  # the weights are equal
 SETTINGS = {
     "Eq. 4": EQ4,
     "Eq. 6": EQ6,
-    "Eq. 6, no penalty": NO_PENALTY,
+    EQUAL: NO_PENALTY,
     "discovered": replace(EQ6, expertise="discovered"),
     "discovered, random neighbours": replace(EQ6, expertise="discovered", neighbour_choice="random", neighbours=10),
     "discovered, no penalty": replace(NO_PENALTY, expertise="discovered"),
@@ -65,7 +65,7 @@ SILENT = re.compile(
 
 
 def truthfulqa(data: Path = DATA) -> list[Row]:
-    """Questions with official answers (``kind``) and human-labelled answers (``label``), and 15 references."""
+    """Questions with two official answers (``kind``) and human-labelled answers (``label``), and 15 references."""
     references: dict[str, dict[str, str]] = defaultdict(dict)
     for r in fewl_rows("truthfulqa_llm_answers", data):
         references[r["question_id"]][r["model"]] = r["answer"]
@@ -75,11 +75,9 @@ def truthfulqa(data: Path = DATA) -> list[Row]:
     records = []
     for r in fewl_rows("truthfulqa", data):
         answers: list[Row] = [{"text": r["best_answer"], "kind": "best"}]
-        answers += [{"text": t, "kind": k} for k in ("correct", "incorrect") for t in r[f"{k}_answers"]]
-        answers += [{"text": t, "kind": "labelled", "label": truth} for t, truth in labelled[r["id"]].items()]
-        ideal = {"co": r["correct_answers"], "iw": r["incorrect_answers"]}
-        known = {"answers": answers, "reference_answers": references[r["id"]], **ideal}
-        records.append({"id": r["id"], "question": r["question"], **known})
+        answers += [{"text": text, "kind": "incorrect"} for text in r["incorrect_answers"][:1]]
+        answers += [{"text": text, "label": truth} for text, truth in labelled[r["id"]].items()]
+        records.append({"question": r["question"], "answers": answers, "reference_answers": references[r["id"]]})
     return records
 
 
@@ -132,6 +130,11 @@ def chale(data: Path = DATA) -> list[Row]:
             gold = {f"gold {i}": text for i, text in enumerate(other)}
             records.append({"question": r["question"], "answers": answers, "reference_answers": gold})
     return records
+
+
+SETS: dict[str, Callable[[Path], list[Row]]] = {
+    "TruthfulQA": truthfulqa, "HalluQA": halluqa, "ChineseFactEval": chinese_fact_eval, "CHALE": chale,
+}  # fmt: skip
 
 
 def shuffled(records: Sequence[Row], seed: int = 0) -> list[Row]:
@@ -219,8 +222,9 @@ def measured(where: str, scored: Sequence[Row]) -> list[Row]:
     if any(a.get("kind") == "best" for r in scored for a in r["answers"]):
         found.append(mean_row(f"{where}: best above first wrong", best_above_first_wrong(scored), unit="%"))
     if any(a.get("model") for r in scored for a in r["answers"]):
-        k = rank_models(scored, truth_from_labels=True, resamples=200).kendall or {"tau": None, "low": 0, "high": 0}
-        found.append(row(f"{where}: Kendall τ of the models", len(scored), k["tau"], (k["low"], k["high"])))
+        k = rank_models(scored, truth_from_labels=True, resamples=200).kendall or {"tau": None}
+        limits = None if k["tau"] is None else (k["low"], k["high"])
+        found.append(row(f"{where}: Kendall τ of the models", len(scored), k["tau"], limits))
     return found
 
 
@@ -274,20 +278,24 @@ def remembered(similarity: Similarity) -> Similarity:
 
 
 def on_set(
-    name: str, records: Sequence[Row], similarity: Similarity, encode: Encode, settings: Mapping[str, FewlOptions]
-) -> tuple[list[Row], dict[str, float]]:
-    """The rows of the half that is reported, and true above false at like length of each setting on the other half."""
+    name: str,
+    records: Sequence[Row],
+    similarity: Similarity,
+    encode: Encode | None,
+    settings: Mapping[str, FewlOptions],
+) -> tuple[list[Row], dict[str, Values]]:
+    """The rows of the half that is reported, and true above false at like length of each setting and question."""
     rows: list[Row] = []
-    chosen_on: dict[str, float] = {}
+    alike: dict[str, Values] = {}
     for control, some in (("", records), (SHUFFLED, shuffled(records)), (NOTHING, asked_only(records))):
         kept = remembered(similarity)
         for called, options in settings.items():
             scored = score_records(some, similarity=kept, encode=encode, options=options)[0]
             rows += measured(", ".join(filter(None, (name, called, control))), [r for r in scored if half(r)])
             if not control:
-                chosen_on[called] = float(np.nanmean(labelled_pairs([r for r in scored if not half(r)], LIKE)))
+                alike[called] = labelled_pairs(scored, LIKE)
         print(name, control, flush=True)
-    return rows, chosen_on
+    return rows, alike
 
 
 def triples(records: Sequence[Row], similarity: Similarity) -> list[Row]:
@@ -310,60 +318,76 @@ def triples(records: Sequence[Row], similarity: Similarity) -> list[Row]:
     ]  # fmt: skip
 
 
+def meaning(data: Path, name: str) -> None:
+    """Write the part of the page on entailment, both ways, by an annotator: English only, and three references.
+
+    The half that is reported is measured, and whether the entropy of what the three mean says when to abstain.
+    """
+    from annotators import load_annotator
+    from mitigate.models import annotator_similarity
+
+    annotator, called = load_annotator(name), "entailment, three references"
+    similarity = remembered(both_ways(annotator_similarity(annotator)))
+    records = [r for r in by_model(truthfulqa(data), THREE) if half(r)]
+    scored = score_records(records, similarity=similarity, options=replace(NO_PENALTY, same_from=0.5))[0]
+    true, entropy = picks(scored), np.array([r["entropy"] for r in scored], dtype=float)
+    rows = [
+        mean_row(f"TruthfulQA, {called}: true picks where they {what}", true[there], unit="%")
+        for what, there in (("mean the same", entropy == 0), ("differ in meaning", entropy > 0))
+    ]
+    found = on_set("TruthfulQA", records, similarity, None, {called: NO_PENALTY})[0]
+    about = f"Entailment by {annotator.name} {annotator.fingerprint[:12]}."
+    save("fewl", "fewl", rows + beside(found, called), tables={"found": found}, about=about, part="entailment")
+
+
 def main() -> None:
-    """Measure and write the page."""
+    """Measure and write the page, or its part on entailment."""
     made = parser(__doc__)
-    names = ("truthfulqa", "halluqa", "chinesefacteval", "chale")
-    made.add_argument("--only", nargs="*", choices=names, default=names)
+    made.add_argument("--annotator", help="measure entailment by this annotator as similarity instead, on TruthfulQA")
     made.add_argument("--cache", type=Path, help="keeps embeddings for the next time")
-    made.add_argument("--annotator", help="measure this annotator as similarity on TruthfulQA, too")
     args = made.parse_args()
-    # Sets that are not measured keep what they had.
-    before = json.loads((RESULTS / "fewl.json").read_text(encoding="utf-8"))["parts"]["fewl"].get("tables", {})
-    chosen_on: dict[str, dict[str, float]] = before.pop("chosen_on", {})
-    found: dict[str, list[Row]] = before if chosen_on else {}
-    if {"truthfulqa", "chale"} & {*args.only}:
-        english = english_encoder(args.cache)
-    for name, called, read in (
-        ("halluqa", "HalluQA", halluqa),
-        ("chinesefacteval", "ChineseFactEval", chinese_fact_eval),
-        ("truthfulqa", "TruthfulQA", truthfulqa),
-        ("chale", "CHALE", chale),
-    ):
-        if name not in args.only:
-            continue
-        records = read(args.data)[:: 3 if name == "chale" else 1]
-        chinese = name in ("halluqa", "chinesefacteval")
+    if args.annotator:
+        return meaning(args.data, args.annotator)
+    english = english_encoder(args.cache)
+    found: dict[str, list[Row]] = {}
+    halves: dict[str, Values] = {}  # of the questions of a set
+    alike: dict[str, dict[str, Values]] = {}
+    for name, read in SETS.items():
+        records = read(args.data)
+        chinese = read in (halluqa, chinese_fact_eval)
         encode = chinese_encoder(records) if chinese else english
         similarity = looked_up(encode, records) if chinese else cosine(encode)
-        measured_rows, chosen_on[name] = on_set(called, records, similarity, encode, SETTINGS)
-        words = {f"new-words, {called}": SETTINGS[called] for called in ("Eq. 6", "Eq. 6, no penalty")}
-        found[name] = measured_rows + on_set(called, records, new_words, encode, words)[0]
+        found[name], alike[name] = on_set(name, records, similarity, encode, SETTINGS)
+        halves[name] = np.array([half(record) for record in records])
+        found[name] += on_set(name, records, new_words, encode, {f"new-words, {EQUAL}": NO_PENALTY})[0]
         for length, sign in LENGTHS.items():
-            found[name] += measured(f"{called}, {length}", [r for r in by_length(records, sign) if half(r)])
-        if name == "halluqa":
+            found[name] += measured(f"{name}, {length}", [r for r in by_length(records, sign) if half(r)])
+        if read is halluqa:
             found[name] += triples(records, similarity)
-        if name == "truthfulqa":
-            three, only = by_model(records, THREE), {"Eq. 6, no penalty": NO_PENALTY}
-            found[name] += on_set(f"{called}, three references", three, similarity, encode, only)[0]
-            if args.annotator:
-                from annotators import load_annotator
-                from mitigate.models import annotator_similarity
-
-                judge = annotator_similarity(load_annotator(args.annotator))
-                found[name] += on_set(f"{called}, annotator, three references", three, judge, encode, only)[0]
-    mean = {called: float(np.mean([some[called] for some in chosen_on.values()])) for called in SETTINGS}
-    best = max(mean, key=lambda called: mean[called])
-    tried = ", ".join(f"{called} {figure(100 * value, '%')}" for called, value in mean.items())
-    rows = [row("true above false, like length, mean of the half that chooses", f"{len(chosen_on)} sets", tried)]
+        if read is truthfulqa:
+            three = by_model(records, THREE)
+            found[name] += on_set(name, three, similarity, encode, {f"three references, {EQUAL}": NO_PENALTY})[0]
+    mean = {
+        side: {c: float(np.mean([np.nanmean(alike[n][c][halves[n] == side]) for n in SETS])) for c in SETTINGS}
+        for side in (0, 1)
+    }
+    best = max(mean[0], key=lambda called: mean[0][called])
+    rows = []
+    for side, which in enumerate(("that chooses", "that is reported")):
+        tried = ", ".join(f"{called} {figure(100 * value, '%')}" for called, value in mean[side].items())
+        rows.append(row(f"true above false, like length, mean over sets of the half {which}", len(SETS), tried))
+    equal = "Eq. 6" if SETTINGS[best].penalty else EQUAL
+    for name in SETS:
+        gain = (alike[name][best] - alike[name][equal])[halves[name] == 1]
+        rows.append(mean_row(f"{name}: {best} − {equal}, like length", gain, unit="%"))
     rows += [one for some in found.values() for one in beside(some, best)]
-    save("fewl", "fewl", rows, tables={"chosen_on": chosen_on, **found}, packages=["sentence-transformers"])
+    save("fewl", "fewl", rows, tables=found, packages=["sentence-transformers"])
 
 
 def beside(table: Sequence[Row], best: str) -> list[Row]:
     """Rows of the page: each figure in one row with its controls; the JSON file has all settings, row by row.
 
-    Only the setting that was chosen also picks and ranks.
+    Only the setting that was chosen also picks and ranks; of the others the page has pairs of like length.
     """
     value = {one["what"]: one for one in table}
     rows = []
@@ -372,8 +396,8 @@ def beside(table: Sequence[Row], best: str) -> list[Row]:
         if where.endswith((SHUFFLED, NOTHING, *LENGTHS)) or measure == "true above false":
             continue
         name, _, setting = where.partition(", ")
-        brief = setting in ("Eq. 4", "Eq. 6") and "like length" in measure
-        if setting == best or brief or "references" in setting:
+        brief = setting in ("Eq. 4", "Eq. 6", EQUAL) or setting.startswith(("new-words", "three references"))
+        if setting == best or (brief and "like length" in measure) or "triples" in setting:
             controls = (f"{where}, {SHUFFLED}", f"{where}, {NOTHING}", *(f"{name}, {length}" for length in LENGTHS))
             found = [value.get(f"{control}: {measure}", {"value": None}) for control in controls]
             others = ", ".join(figure(other["value"], one.get("unit", "")) for other in found)

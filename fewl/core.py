@@ -34,24 +34,21 @@ class Variational(NamedTuple):
 
     g: Callable[[Float], Float]  # output activation g*(v), increasing in v
     penalty: Callable[[Float], Float]  # f*(g*(v)), written out so that nothing overflows or leaves the domain of f*
-    conjugate: Callable[[Float], Float]  # the Fenchel conjugate f*(u), used to check ``penalty``
 
 
 VARIATIONAL: dict[Divergence, Variational] = {
     # total variation: g* = tanh(v)/2, f*(u) = u
-    "tv": Variational(lambda v: 0.5 * np.tanh(v), lambda v: 0.5 * np.tanh(v), lambda u: u),
+    "tv": Variational(lambda v: 0.5 * np.tanh(v), lambda v: 0.5 * np.tanh(v)),
     # Kullback-Leibler: g* = v, f*(u) = exp(u - 1)
-    "kl": Variational(lambda v: v, lambda v: np.exp(v - 1), lambda u: np.exp(u - 1)),
+    "kl": Variational(lambda v: v, lambda v: np.exp(v - 1)),
     # reverse KL: g* = -exp(-v), f*(u) = -1 - log(-u)
-    "reverse-kl": Variational(lambda v: -np.exp(-v), lambda v: v - 1, lambda u: -1 - np.log(-u)),
+    "reverse-kl": Variational(lambda v: -np.exp(-v), lambda v: v - 1),
     # Pearson chi squared: g* = v, f*(u) = u^2/4 + u
-    "pearson": Variational(lambda v: v, lambda v: v * v / 4 + v, lambda u: u * u / 4 + u),
+    "pearson": Variational(lambda v: v, lambda v: v * v / 4 + v),
     # squared Hellinger: g* = 1 - exp(-v), f*(u) = u/(1 - u)
-    "hellinger": Variational(lambda v: -np.expm1(-v), lambda v: np.expm1(v), lambda u: u / (1 - u)),
+    "hellinger": Variational(lambda v: -np.expm1(-v), lambda v: np.expm1(v)),
     # Jensen-Shannon: g* = log 2 - log(1 + exp(-v)), f*(u) = -log(2 - exp(u))
-    "js": Variational(
-        lambda v: np.log(2) - softplus(-v), lambda v: softplus(v) - np.log(2), lambda u: -np.log(2 - np.exp(u))
-    ),
+    "js": Variational(lambda v: np.log(2) - softplus(-v), lambda v: softplus(v) - np.log(2)),
 }
 
 
@@ -81,14 +78,15 @@ def dataset_expertise(r_QN: Float) -> Float:
     return nan_mean(r_QN.T)
 
 
-def discovered_expertise(agreement_QNN: Float, *, temperature: float = 0.1, rounds: int = 1000) -> Float:
+def discovered_expertise(agreement_QNN: Float, *, temperature: float = 0.1, rounds: int = 1000) -> tuple[Float, bool]:
     """Expertise from the agreement of the LLMs alone (an extension): the fixed point, from uniform w, of
 
         R_i = mean over x of Σ_{j≠i} w_j z_ij(x) / Σ_{j≠i} w_j          w_i = exp(R_i / T) / Σ_k exp(R_k / T)
 
-    with z_ij(x) the similarity of h_i(x) and h_j(x), standardised over the pairs of one question. Half steps keep the
-    rounds from alternating. LLMs that agree equally, two LLMs, and pairs all alike have equal r; a majority that errs
-    alike is taken for reliable, which nothing here can see.
+    with z_ij(x) the similarity of h_i(x) and h_j(x), standardised over the pairs of one question. A step goes half of
+    the way, and less after each one that turned back, since two sides may take turns for ever otherwise. LLMs that
+    agree equally, two LLMs, and pairs all alike have equal r; a majority that errs alike is taken for reliable, which
+    nothing here can see.
 
     Args:
         agreement_QNN: s(h_i(x), h_j(x)) by question; NaN where one did not answer and for i = j.
@@ -97,21 +95,42 @@ def discovered_expertise(agreement_QNN: Float, *, temperature: float = 0.1, roun
 
     Returns:
         r_N = R_i / T, of which :func:`expertise_weights` makes λ; NaN where an LLM shares no question with another.
-        Source of the idea: peer prediction (Miller et al. 2005), spectral aggregation (Parisi et al. 2014).
+        And whether it is the fixed point, to 1e-9.
+
+    Source of the idea: peer prediction (Miller et al. 2005), spectral aggregation (Parisi et al. 2014).
     """
     q, n, _ = agreement_QNN.shape
     centred_QNN = agreement_QNN - nan_mean(agreement_QNN.reshape(q, n * n))[:, None, None]
     spread_Q = np.sqrt(nan_mean(centred_QNN.reshape(q, n * n) ** 2))
     z_QNN = centred_QNN / np.maximum(spread_Q, 1e-9)[:, None, None]
     r_N = np.where(np.isnan(z_QNN).all(axis=(0, 2)), np.nan, 0.0)
+    last_N, share = np.zeros(n), 0.5
     for _ in range(rounds):
         weights_N = np.nan_to_num(expertise_weights(r_N))
         R_N = nan_mean(nan_sum(renormalise(weights_N, z_QNN) * z_QNN).T)
-        step_N = (R_N / temperature - r_N) / 2
-        r_N = r_N + step_N
-        if not np.nan_to_num(np.abs(step_N)).max(initial=0.0) > 1e-9:
-            break
-    return r_N
+        gap_N = np.nan_to_num(R_N / temperature - r_N)
+        if np.abs(gap_N).max(initial=0.0) <= 1e-9:
+            return r_N, True
+        share *= 0.9 if gap_N @ last_N < 0 else 1.0
+        r_N, last_N = r_N + share * gap_N, gap_N
+    return r_N, False
+
+
+def meaning_entropy(same_QNN: NDArray[np.bool_], weights_QN: Float) -> Float:
+    """Entropy in nats of what the LLMs mean: −Σ_c p_c log p_c with p_c = Σ_{i in c} λ_i over clusters c of one meaning.
+
+    LLMs are in one cluster where ``same_QNN`` says that they mean the same, or a chain of such pairs joins them. 0
+    where all mean the same, log N where N equal ones all differ, NaN where λ is. Source: semantic entropy (Farquhar et
+    al. 2024), with LLMs in the place of one LLM's samples.
+    """
+    n = same_QNN.shape[-1]
+    joined_QNN = same_QNN | np.eye(n, dtype=bool)
+    for _ in range(n.bit_length()):  # chains of 1, 2, 4, … pairs
+        joined_QNN = joined_QNN @ joined_QNN
+    first_QNN = joined_QNN.argmax(axis=-1)[..., None] == np.arange(n)  # a cluster is known by its first LLM
+    share_QN = (first_QNN * np.nan_to_num(weights_QN)[..., None]).sum(axis=-2)
+    entropy_Q = -(share_QN * np.log(np.where(share_QN > 0, share_QN, 1.0))).sum(axis=-1) + 0.0
+    return np.where(np.isnan(weights_QN).all(axis=-1), np.nan, entropy_Q)
 
 
 def truthfulness(s_AN: Float, weights_AN: Float) -> Float:
@@ -142,7 +161,7 @@ def aggregate(
     there. Where L_i is NaN a reference has no neighbour's answer, and its penalty is left out of the mean of penalties.
     None for L switches the penalty off.
     """
-    g, penalty, _ = VARIATIONAL[divergence]
+    g, penalty = VARIATIONAL[divergence]
     lambda_AN = renormalise(weights_AN, s_AN)
     present_AN = ~np.isnan(lambda_AN)
     count_A1 = present_AN.sum(axis=-1, keepdims=True)

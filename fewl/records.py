@@ -25,14 +25,13 @@ class Candidate:
 
 @dataclass(frozen=True)
 class FewlRecord:
-    """One question with the answers to score and the reference answers; ``raw`` is the record as it came."""
+    """One question with the answers to score and the reference answers."""
 
     question: str
     answers: tuple[Candidate, ...]
     references: Mapping[str, tuple[str, ...]]
     iw: tuple[str, ...]
     co: tuple[str, ...]
-    raw: Mapping[str, Any]
 
 
 class RecordError(ValueError):
@@ -76,7 +75,6 @@ def read_record(raw: Mapping[str, Any]) -> FewlRecord:
         },
         iw=_texts("iw", raw.get("iw")),
         co=_texts("co", raw.get("co")),
-        raw=raw,
     )
 
 

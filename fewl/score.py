@@ -34,7 +34,6 @@ Expertise = Literal["similarity", "prompted", "discovered", "uniform", "ideal"]
 CHOICES: dict[str, tuple[str, ...]] = {
     "aggregation": core.AGGREGATIONS, "divergence": core.DIVERGENCES, "expertise": get_args(Expertise),
     "expertise_scope": ("question", "dataset"), "neighbour_choice": ("nearest", "random"),
-    "penalty_of": ("answer", "reference"),
 }  # fmt: skip
 DEFAULT_NEIGHBOURS = {"nearest": 10, "random": 25}
 BLOCK_PAIRS = 1_000_000
@@ -56,9 +55,6 @@ class FewlOptions:
     neighbours: int | None = None  # K; None takes 10 nearest or 25 random ones
     neighbour_choice: Literal["nearest", "random"] = "nearest"  # "random": with similarity of at most 0.8
     penalty: bool = True  # whether laziness counts
-    # Whether the answer (Eq. 3) or the reference answer itself (prose of section 2.2) is compared with the reference
-    # answers to neighbour questions. The second is the same for all answers of a question: it can't change their order.
-    penalty_of: Literal["answer", "reference"] = "answer"
     # Whether the score under equal weights is taken off: the LLMs weighted less than the mean then count against an
     # answer (an extension; Σ (λ_i − 1/N) in place of Σ λ_i).
     contrast: bool = False
@@ -66,6 +62,9 @@ class FewlOptions:
     # LLMs whose answers count against an answer (an extension): the mean of g*(s(y, h_j(x))) over them is taken off the
     # score, as if their answers were intentionally wrong ones. They are no references.
     weak: tuple[str, ...] = ()
+    # Reference LLMs whose answers are at least so alike, both ways, mean the same; a record then gets the ``entropy``
+    # of what they mean (an extension), which says when to abstain. None: it is not computed.
+    same_from: float | None = None
     seed: int = 0  # of the random neighbours, and of the questions that reliability is discovered on
 
     def __post_init__(self) -> None:
@@ -88,6 +87,7 @@ class FewlReport:
     questions_without_neighbours: int = 0
     questions_without_expertise: int = 0
     questions_without_weak_answers: int = 0
+    reliability_not_settled: int = 0  # 1: the rounds of discovered expertise ended before its fixed point
     own_references_left_out: int = 0
     pairs_not_compared: int = 0
     missing_references: dict[str, int] = field(default_factory=dict)
@@ -205,7 +205,7 @@ def score_records(
 
     weights_QN = _weights(of_pairs, layout, options, prompted, report)
     weights_AN = weights_QN[layout.question_A]
-    laziness_AN = _laziness(of_pairs, layout, neighbours_QK, options) if options.penalty else None
+    laziness_AN = _laziness(of_pairs, layout, neighbours_QK) if options.penalty else None
     how: dict[str, Any] = {"aggregation": options.aggregation, "divergence": options.divergence}
     score_A = core.aggregate(s_AN, weights_AN, laziness_AN, **how)
     if options.contrast:
@@ -215,13 +215,18 @@ def score_records(
         score_A = score_A - np.where(np.isnan(against_A), 0.0, against_A)
         report.questions_without_weak_answers = int((layout.reference_QN[:, layout.weak_N] < 0).all(axis=1).sum())
         s_AN[:, layout.weak_N] = np.nan
+    entropy_Q = np.full(len(read), np.nan)
+    if options.same_from is not None:
+        given_QN = np.where(layout.weak_N, -1, layout.reference_QN)
+        alike_QNN = _pairs(of_pairs, given_QN[:, :, None], given_QN[:, None, :], layout.asked_Q) >= options.same_from
+        entropy_Q = core.meaning_entropy(alike_QNN & alike_QNN.transpose(0, 2, 1), weights_QN)
     lazy_AN = np.full(s_AN.shape, np.nan) if laziness_AN is None else np.where(np.isnan(s_AN), np.nan, laziness_AN)
     _count(report, layout, score_A, weights_QN)
 
     values_A3 = np.stack([score_A, core.truthfulness(s_AN, weights_AN), core.nan_mean(lazy_AN)], axis=1)
     values = ([None if np.isnan(value) else value for value in row] for row in values_A3.tolist())
     rows = []
-    for record, weights_N in zip(records, weights_QN.tolist(), strict=True):
+    for record, weights_N, entropy in zip(records, weights_QN.tolist(), entropy_Q.tolist(), strict=True):
         answers = [
             {**answer, **dict(zip(("score", "truthfulness", "laziness"), next(values), strict=True))}
             for answer in record["answers"]
@@ -230,7 +235,8 @@ def score_records(
         for name, weight in zip(layout.slots, weights_N, strict=True):
             if not np.isnan(weight):
                 shares[name] += weight
-        rows.append({**record, "answers": answers, "lambda": dict(shares)})
+        meant = {} if options.same_from is None else {"entropy": None if np.isnan(entropy) else entropy}
+        rows.append({**record, "answers": answers, "lambda": dict(shares), **meant})
     return rows, report
 
 
@@ -292,23 +298,21 @@ def _pairs(of_pairs: OfPairs, left: Ints, right: Ints, asked: Ints) -> Float:
     return values
 
 
-def _laziness(of_pairs: OfPairs, layout: Layout, neighbours_PK: Ints, options: FewlOptions) -> Float:
-    """L_AN (Eq. 3), in blocks of answers (or questions) that keep memory small."""
-    by_answer = options.penalty_of == "answer"
+def _laziness(of_pairs: OfPairs, layout: Layout, neighbours_PK: Ints) -> Float:
+    """L_AN (Eq. 3), in blocks of answers that keep memory small."""
     n = layout.reference_QN.shape[1]
-    total = len(layout.answer_A) if by_answer else len(layout.reference_QN)
+    lazy_AN = np.empty((len(layout.answer_A), n))
     step = max(1, BLOCK_PAIRS // max(1, n * neighbours_PK.shape[1]))
-    lazy = np.empty((total, n))
-    for start in range(0, total, step):
-        block = np.arange(start, min(start + step, total))
-        question_B = layout.question_A[block] if by_answer else block
+    for start in range(0, len(lazy_AN), step):
+        block = slice(start, start + step)
+        question_B = layout.question_A[block]
         near_BK = neighbours_PK[layout.distinct_Q[question_B]]
         reference_BKN = layout.pool_PN[near_BK]
         reference_BKN[near_BK < 0] = -1
-        left = layout.answer_A[block][:, None, None] if by_answer else layout.reference_QN[block][:, :, None]
         right_BNK = np.moveaxis(reference_BKN, -1, -2)
-        lazy[block] = core.laziness(_pairs(of_pairs, left, right_BNK, layout.asked_Q[question_B]))
-    return lazy if by_answer else lazy[layout.question_A]
+        s_BNK = _pairs(of_pairs, layout.answer_A[block][:, None, None], right_BNK, layout.asked_Q[question_B])
+        lazy_AN[block] = core.laziness(s_BNK)
+    return lazy_AN
 
 
 def _weights(
@@ -328,7 +332,9 @@ def _weights(
         rows = [[row.get(name, np.nan) for name in layout.slots] for row in prompted]
         r_QN = np.array(rows, dtype=np.float64).reshape(there_QN.shape)
     elif options.expertise == "discovered":
-        r_QN = np.broadcast_to(_discovered(of_pairs, layout, options.seed), there_QN.shape)
+        r_N, settled = _discovered(of_pairs, layout, options.seed)
+        r_QN = np.broadcast_to(r_N, there_QN.shape)
+        report.reliability_not_settled = int(not settled)
     else:
         to_CO, to_IW = (
             _pairs(of_pairs, layout.reference_QN[:, :, None], texts_QK[:, None, :], layout.asked_Q)
@@ -345,8 +351,11 @@ def _weights(
     return core.expertise_weights(np.where(there_QN & np.isnan(r_QN), mean_Q[:, None], r_QN))
 
 
-def _discovered(of_pairs: OfPairs, layout: Layout, seed: int) -> Float:
-    """r_N from the agreement of the LLMs' answers to the distinct questions; one LLM's samples are not compared."""
+def _discovered(of_pairs: OfPairs, layout: Layout, seed: int) -> tuple[Float, bool]:
+    """r_N from the agreement of the LLMs' answers to the distinct questions, and whether it settled.
+
+    One LLM's samples are not compared with each other.
+    """
     n = len(layout.questions)
     some = np.random.default_rng(seed).permutation(n)[:AGREEMENT_QUESTIONS]
     asked_P = np.empty(n, dtype=np.int64)

@@ -100,6 +100,16 @@ def by_question(fits: Callable[[str], bool], these: Similarity, others: Similari
     return prepare
 
 
+def both_ways(similarity: Similarity) -> Similarity:
+    """The mean of s(y, h) and s(h, y), for one that runs one way: whether one text supports the other."""
+
+    def prepare(texts: Sequence[str]) -> OfPairs:
+        of_pairs = similarity(texts)
+        return lambda pairs_P3: (checked(of_pairs, pairs_P3) + checked(of_pairs, pairs_P3[:, [1, 0, 2]])) / 2
+
+    return prepare
+
+
 def from_function(function: Judge) -> Similarity:
     """Make a similarity of a function of aligned candidates, references and questions, such as a judge.
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, wait
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Thread
 from typing import Annotated, Any, TypeVar
 
 import numpy as np
@@ -32,6 +33,7 @@ from fewl.score import Expertise
 from fewl.similarity import (
     Encode,
     Similarity,
+    both_ways,
     by_question,
     char_tfidf,
     cosine,
@@ -120,11 +122,18 @@ def open_annotator(name: str, options: Mapping[str, Any] | None = None, option: 
 # --- similarities and encoders ------------------------------------------------------------------------------------
 
 
-def check_similarity(name: str) -> None:
-    """Refuse an unknown name before anything is loaded. Raises UsageError with the names there are."""
-    kind, _, rest = name.partition(":")
-    if name not in ("cosine", "rouge-l", "new-words") and not (kind == "annotator" and rest):
-        raise UsageError(f"--similarity: expected cosine, rouge-l, new-words or annotator:NAME, got {name!r}")
+def check_similarity(name: str) -> str | None:
+    """Refuse an unknown name before anything is loaded; returns the annotator that it asks, if it asks one.
+
+    Raises UsageError with the names there are.
+    """
+    kind, _, annotator = name.partition(":")
+    if kind in ("annotator", "entailment") and annotator:
+        return annotator
+    if name not in ("cosine", "rouge-l", "new-words"):
+        known = "cosine, rouge-l, new-words, annotator:NAME or entailment:NAME"
+        raise UsageError(f"--similarity: expected {known}, got {name!r}")
+    return None
 
 
 def load_similarity(name: str, encode: Encode, options: Mapping[str, Any] | None = None) -> tuple[str, Similarity]:
@@ -132,9 +141,12 @@ def load_similarity(name: str, encode: Encode, options: Mapping[str, Any] | None
 
     Raises UsageError: there is no such annotator.
     """
-    if name.startswith("annotator:"):
-        annotator = open_annotator(name.partition(":")[2], options, "--similarity annotator:")
-        return f"annotator {annotator.name} {annotator.fingerprint[:12]}", annotator_similarity(annotator)
+    kind = name.partition(":")[0]
+    if (asked := check_similarity(name)) is not None:
+        annotator = open_annotator(asked, options, f"--similarity {kind}:")
+        judge = annotator_similarity(annotator)
+        named = f"{kind} {annotator.name} {annotator.fingerprint[:12]}"
+        return named, both_ways(judge) if kind == "entailment" else judge
     if name == "cosine" and isinstance(encode, ByLanguage):
         return name, by_question(is_chinese, cosine(encode.chinese), cosine(encode.others))
     return name, {"cosine": cosine(encode), "rouge-l": rouge_l, "new-words": new_words}[name]
@@ -304,10 +316,21 @@ def at_once(engines: Mapping[str, Engine], work: Callable[[str, Engine], T]) -> 
     servers = [name for name, engine in engines.items() if engine.identity.get("engine") == "openai"]
     if len(servers) < 2:  # in this thread Ctrl-C stops the requests that are left
         return {name: work(name, engine) for name, engine in engines.items()}
-    with ThreadPoolExecutor(len(servers)) as pool:
-        begun = {name: pool.submit(work, name, engines[name]) for name in servers}
-        here = {name: work(name, engine) for name, engine in engines.items() if name not in begun}
-        return {name: begun[name].result() if name in begun else here[name] for name in engines}
+    begun: dict[str, Future[T]] = {name: Future() for name in servers}
+
+    def ask(name: str) -> None:
+        try:
+            begun[name].set_result(work(name, engines[name]))
+        except BaseException as error:
+            begun[name].set_exception(error)
+
+    # Nobody waits for these threads after Ctrl-C, as a pool would. Each ends with its next reply, which finds its
+    # cache closed, or with the program.
+    for name in servers:
+        Thread(target=ask, args=(name,), daemon=True).start()
+    here = {name: work(name, engine) for name, engine in engines.items() if name not in begun}
+    wait(begun.values())  # one that fails takes no replies from the others
+    return {name: begun[name].result() if name in begun else here[name] for name in engines}
 
 
 def _progress(name: str, total: int, tell: Tell) -> OnResult:

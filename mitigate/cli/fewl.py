@@ -74,15 +74,14 @@ def add_parser(subparsers: Subparsers) -> None:
     for name, text, more, rows, add_options, run in (
         ("score", SCORE, SCORE_MORE, "questions with answers", _score_options, run_score),
         ("rank", RANK, "", scored, _rank_options, run_rank),
-        ("pick", "Write the best-scored answer of each record.", "", scored, None, run_pick),
+        ("pick", "Write the best-scored answer of each record.", "", scored, _pick_options, run_pick),
         ("build-benchmark", BUILD, BUILD_MORE, sources, _build_options, run_build),
     ):
         parser = add_command(kinds, name, text, more)
         parser.input(f"This JSON Lines file holds {rows}.")
         parser.output(required=name != "rank")
         parser.json()
-        if add_options is not None:
-            add_options(parser)
+        add_options(parser)
         parser.set_defaults(run=run)
 
 
@@ -120,8 +119,9 @@ def _score_options(parser: Parser) -> None:
         parser.option("--expertise-scope", text, choices=("question", "dataset"), default="question")
         text = (
             "Answers are compared by cosine, rouge-l, new-words (the share of the words which an answer adds to the "
-            "question that stand in the reference answer) or annotator:NAME (the probability that the reference answer "
-            "supports the answer; NAME as for `mitigate annotate --annotator`) (%(default)s)."
+            "question that stand in the reference answer), annotator:NAME (the probability that the reference answer "
+            "supports the answer; NAME as for `mitigate annotate --annotator`) or entailment:NAME (the mean of that "
+            "and of the other way round) (%(default)s)."
         )
         parser.option("--similarity", text, "NAME", default="cosine")
         parser.calibration("The annotator of --similarity")
@@ -142,6 +142,11 @@ def _score_options(parser: Parser) -> None:
             "(an extension); it is then no reference."
         )
         parser.repeated("--weak-llm", text, "NAME")
+        text = (
+            "LLMs whose reference answers are at least so similar, both ways, mean the same, and each record gets the "
+            "entropy of what they mean (for `fewl pick --abstain-above`; an extension)."
+        )
+        parser.share("--same-from", text)
         parser.seed("Random neighbours and sampled answers")
     with parser.group("what the input lacks"):
         text = (
@@ -209,15 +214,14 @@ def run_score(args: argparse.Namespace) -> int:
 
 def _check_score(args: argparse.Namespace) -> dict[str, Any]:
     """Refuse wrong options; returns those of the annotator that compares answers."""
-    models.check_similarity(args.similarity)
+    annotator = models.check_similarity(args.similarity)
     if args.references != "all" and not args.references.startswith("single:"):
         raise UsageError(f"--references: expected all or single:NAME, got {args.references!r}")
     if args.reference_samples > 1 and not args.reference_llm:
         raise UsageError("--reference-samples: only with --reference-llm; samples of the input are all used")
     if args.expertise == "prompted" and not args.reference_llm:
         raise UsageError("--expertise prompted asks the reference LLMs: give each as --reference-llm")
-    kind, _, annotator = args.similarity.partition(":")
-    calibration = calibration_option(args, annotator if kind == "annotator" else None)
+    calibration = calibration_option(args, annotator)
     check_files(args)
     if args.agreement_png is not None:
         make_parent(args.agreement_png)
@@ -242,7 +246,8 @@ def _setting(args: argparse.Namespace, records: Sequence[Record], calibration: d
     has_pairs = any(record.iw and record.co for record in read)
     expertise: Expertise = args.expertise or ("similarity" if has_pairs or args.reference_llm else "uniform")
     same = ("aggregation", "divergence", "expertise_scope", "neighbours", "neighbour_choice", "references", "seed")
-    given: dict[str, Any] = {name: getattr(args, name) for name in (*same, "contrast")}
+    same += ("contrast", "same_from")
+    given: dict[str, Any] = {name: getattr(args, name) for name in same}
     options = FewlOptions(expertise=expertise, penalty=not args.no_penalty, weak=tuple(args.weak_llm), **given)
     try:
         check_options(read, options, [models.named_engine(spec)[0] for spec in args.reference_llm])
@@ -407,11 +412,18 @@ def _print_ranking(ranking: Ranking) -> None:
 # --- pick and build-benchmark -------------------------------------------------------------------------------------
 
 
+def _pick_options(parser: Parser) -> None:
+    text = "Records whose entropy exceeds H (0: the LLMs mean the same) get no answer."
+    parser.number("--abstain-above", text, "0 or more", lambda h: h >= 0, "H")
+
+
 def run_pick(args: argparse.Namespace) -> int:
     """Write the best answer of each record; returns the exit code."""
     check_files(args)
     records, rejected = read_whole(args.input, check_scored, args.output)
-    rows = pick_answers(records)
+    if args.abstain_above is not None and not any("entropy" in record for record in records):
+        raise UsageError(f"--abstain-above: no record of {args.input} has an entropy; run `fewl score --same-from`")
+    rows = pick_answers(records, args.abstain_above)
     write_lines(args.output, rows)
     summary = {
         "records": len(rows),

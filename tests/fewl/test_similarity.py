@@ -6,7 +6,8 @@ import math
 import numpy as np
 import pytest
 
-from fewl.similarity import by_question, char_tfidf, compare, cosine, each_once, from_function, new_words, rouge_l
+from fewl import both_ways, char_tfidf, cosine, each_once, from_function, new_words, rouge_l
+from fewl.similarity import by_question, compare
 
 
 def test_rouge_l_of_numbered_texts_by_hand():
@@ -50,6 +51,15 @@ def test_function_is_asked_once_per_triple():
     np.testing.assert_array_equal(of_pairs(np.array([[0, 2, 3], [0, 2, 3], [1, 2, 3]])), [2, 2, np.nan])
     np.testing.assert_array_equal(of_pairs(np.array([[1, 2, 3], [2, 2, 3]])), [np.nan, 0])  # a later block
     assert asked == [("aaa", "a", "q"), ("?", "a", "q"), ("a", "a", "q")]
+
+
+def test_both_ways_is_the_mean_of_two():
+    longer = from_function(
+        lambda c, r, q: [None if "?" in (a, b) else len(a) / len(b) for a, b in zip(c, r, strict=True)]
+    )
+    # (4/2 + 2/4)/2 for "aaaa" and "aa"; nothing where one way is not known
+    values = compare(both_ways(longer), ["aaaa", "aa", "?"], ["aa", "aaaa", "aa"], ["q"] * 3)
+    np.testing.assert_array_equal(values, [1.25, 1.25, np.nan])
 
 
 def test_wrong_similarities_are_named():

@@ -1,5 +1,9 @@
 """Similarities and encoders by name: where FEWL meets the annotators."""
 
+import signal
+import threading
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -42,3 +46,26 @@ def test_chinese_goes_to_an_encoder_that_reads(tmp_path):
     assert values[0] == pytest.approx(values[1])
     assert values[2] == pytest.approx(values[3], abs=0.1)  # the document frequencies are of other texts
     assert abs(values[0] - values[2]) > 0.1
+
+
+def test_ctrl_c_does_not_wait_for_servers():
+    both, reply, done, threads = threading.Barrier(2), threading.Event(), [], []
+    servers = {name: SimpleNamespace(identity={"engine": "openai"}) for name in ("one", "two")}
+
+    def work(name, engine):
+        threads.append(threading.current_thread())
+        both.wait(60)
+        if name == "one":
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        reply.wait(20)
+        done.append(name)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a runner may ignore it
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            models.at_once(servers, work)
+        assert not done
+        assert all(thread.daemon for thread in threads)  # the interpreter does not wait for them, either
+    finally:
+        reply.set()
+        signal.signal(signal.SIGINT, before)

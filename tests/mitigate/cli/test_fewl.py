@@ -1,6 +1,7 @@
 """`mitigate fewl`: every sub-command, bad input, and a run killed half way."""
 
 import json
+import math
 import re
 import signal
 import subprocess
@@ -68,6 +69,14 @@ def test_score_rank_pick(tmp_path, capsys):
     assert "Kendall" in capsys.readouterr().out
     assert fewl("pick", "--input", scored, "--output", picked) == 0
     assert [row["model"] for row in read(picked)] == ["x"] * 4
+    assert fewl("pick", "--input", scored, "--output", picked, "--overwrite", "--abstain-above", "0") == 2
+    assert "run `fewl score --same-from`" in capsys.readouterr().err
+    # "abc" and "ab" have a cosine of about 0.82: at 0.9 the two LLMs differ, which is an entropy of log 2
+    assert fewl("score", "--input", source, "--output", scored, "--overwrite", "--same-from", "0.9") == 0
+    assert [row["entropy"] for row in read(scored)] == pytest.approx([math.log(2)] * 4)
+    for limit, answers in (("0.7", 4), ("0.6", 0)):
+        assert fewl("pick", "--input", scored, "--output", picked, "--overwrite", "--abstain-above", limit) == 0
+        assert sum(row["answer"] is not None for row in read(picked)) == answers
 
 
 def test_expertise_follows_the_pairs_of_the_input(tmp_path, capsys):
@@ -117,7 +126,7 @@ def test_bad_lines_are_named_and_kept(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(("options", "message"), [
-    (["--similarity", "bleu"], "expected cosine, rouge-l, new-words or annotator:NAME, got 'bleu'"),
+    (["--similarity", "bleu"], "annotator:NAME or entailment:NAME, got 'bleu'"),
     (["--neighbours", "0"], "--neighbours: expected 1 or more, got 0"),
     (["--references", "one"], "--references: expected all or single:NAME"),
     (["--references", "single:z"], "NAME one of one, two, got 'single:z'"),

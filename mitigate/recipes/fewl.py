@@ -1,0 +1,201 @@
+"""Task `fewl`: tables of the FEWL paper on the user's files, each figure beside its controls and the paper's.
+
+Data are CHALE, TruthfulQA (generation), HaluEval (QA), or FEWL records whose answers have a ``kind``, as `mitigate fewl
+build-benchmark` writes them. A figure is a mean over seeds, which choose the questions and the random neighbours. Its
+control is the same method with the reference answers of other questions; what that reaches, the references did not
+bring. Writes records.jsonl, table.json and, with a ``judge``, figure2.json.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import Field
+
+from engines.types import Engine, EngineError, Sampling
+from fewl.core import Aggregation, nan_mean
+from fewl.expertise import PAIRS, yes_or_no
+from fewl.neighbours import nearest
+from fewl.records import read_record
+from fewl.score import FewlOptions, check_options, score_records
+from fewl.similarity import Encode
+from mitigate import models
+from mitigate.io import Record, UsageError, check_record
+from mitigate.recipes.config import Recipe, Section
+from mitigate.recipes.data import read_good
+from mitigate.recipes.folder import RunFolder
+
+LAYOUTS: tuple[dict[str, bool | None], ...] = (
+    {"non_hallu": True, "half_hallu": None, "hallu": False},  # CHALE
+    {"best_answer": True, "correct_answers": True, "incorrect_answers": False},  # TruthfulQA
+    {"right_answer": True, "hallucinated_answer": False},  # HaluEval
+)
+"""The keys of a data set's answers, which become their kinds, and whether these are true."""
+NEIGHBOURS = 10  # of Figure 2
+
+
+class Method(Section):
+    """A row of a table: how FEWL scores, and the paper's figures in the order of those here."""
+
+    aggregation: Aggregation = "paper"
+    expertise: Literal["similarity", "discovered", "uniform", "ideal"] = "uniform"
+    references: str = Field(default="all", description="all, or single:NAME")
+    samples: int | None = Field(default=None, ge=1, description="the first so many answers of each LLM; null: all")
+    penalty: bool = True
+    neighbour_choice: Literal["nearest", "random"] = "nearest"
+    paper: tuple[float, ...] = ()
+
+    def options(self, seed: int) -> FewlOptions:
+        """As FEWL takes them."""
+        return FewlOptions(**self.model_dump(exclude={"samples", "paper"}), seed=seed)
+
+
+class Options(Recipe):
+    task: Literal["fewl"]
+    data: Path = Field(description="CHALE, TruthfulQA, HaluEval or FEWL records, JSON Lines")
+    reference_llms: dict[str, models.EngineName] = Field(default={}, description="asked for what records lack, by name")
+    samples: int = Field(default=1, ge=1, description="answers that each of them gives")
+    pairs: int = Field(default=PAIRS, ge=1, description="IW/CO pairs of a question, where a method needs them")
+    similarity: str = Field(default="cosine", description="as in `mitigate fewl score`")
+    embedding: models.ModelName = "auto"
+    above: tuple[tuple[str, str], ...] = Field(default=(), description="% of questions with kind A above kind B")
+    highest: str | None = Field(default=None, description="the number of questions where this kind scores highest")
+    methods: dict[str, Method] = Field(min_length=1)
+    questions: int | None = Field(default=None, ge=2, description="drawn by each seed; null: all")
+    seeds: int = Field(default=3, ge=1)
+    judge: models.EngineName | None = Field(default=None, description="says which neighbours' answers fit (Figure 2)")
+
+
+def check(options: Options) -> None:
+    """Refuse a missing file, and a run without a figure."""
+    if not options.data.is_file():
+        raise UsageError(f"cannot read {options.data}: no such file")
+    if not options.above and options.highest is None:
+        raise UsageError("above, highest: expected at least one of them, got neither")
+    models.check_similarity(options.similarity)
+
+
+def run(options: Options, folder: RunFolder) -> int:
+    """Read, ask what is missing, score by every method, print the table."""
+    found, bad = read_good(options.data, lambda row: check_record(as_record(row)), folder, "questions with answers")
+    records = [as_record(row) for row in found]
+    for name, method in options.methods.items():
+        try:
+            check_options([read_record(r) for r in records], method.options(0), list(options.reference_llms))
+        except ValueError as error:
+            raise UsageError(f"methods.{name}: {error}") from error
+    kinds = {answer.get("kind") for record in records for answer in record["answers"]}
+    if missing := sorted({*sum(options.above, ()), options.highest} - kinds - {None}):
+        raise UsageError(
+            f"above, highest: no answer has the kind {missing[0]!r}; {options.data} has {sorted(kinds - {None})}"
+        )
+    wanted = [m.expertise for m in options.methods.values() if models.wants_pairs(m.expertise)]
+    with ExitStack() as stack:
+        specs = [f"{name}={engine}" for name, engine in options.reference_llms.items()]
+        opened: dict[str, Engine] = {}
+        cache = folder / "replies.sqlite"
+        llms = models.open_named(specs, "reference_llms", stack, opened, cache, 16)
+        how: Any = {"samples": options.samples, "pairs": options.pairs, "expertise": (*wanted, "uniform")[0]}
+        models.fill(records, llms, **how, tell=partial(print, flush=True))
+        folder.write_rows("records.jsonl", records)
+        named, encode = models.load_encoder(options.embedding, [record["question"] for record in records])
+        called, similarity = models.load_similarity(options.similarity, encode)
+        print(f"# {len(records)} questions, similarity {called}, embedding {named}", flush=True)
+        rows = table(records, options, {"similarity": similarity, "encode": encode})
+        folder.write("table.json", json.dumps(rows, indent=1, ensure_ascii=False) + "\n")
+        print(" | ".join(rows[0]))
+        for row in rows:
+            print(" | ".join(f"{value:.2f}" if isinstance(value, float) else str(value) for value in row.values()))
+        if options.judge is not None:
+            judge = models.open_named([options.judge], "judge", stack, opened, cache, 16)[options.judge]
+            rates = neighbours_fit(judge, records, encode)
+            folder.write("figure2.json", json.dumps(rates) + "\n")
+            print(f"Figure 2: {rates} of the answers to the 1st to {NEIGHBOURS}th neighbour fit the question")
+        if failed := models.failures(opened.values()):
+            raise EngineError(f"{failed}; the same command asks only these again")
+    folder.finish({"table": rows, "rejected_lines": bad})
+    return 3 if bad else 0
+
+
+def as_record(row: Record) -> Record:
+    """A line of one of the data sets of LAYOUTS as a FEWL record; any other line as it is."""
+    labels = next((labels for labels in LAYOUTS if labels.keys() <= row.keys()), None)
+    if labels is None:
+        return row
+    texts = {kind: row[kind] if isinstance(row[kind], list) else [row[kind]] for kind in labels}
+    answers = [{"text": text, "kind": kind, "label": labels[kind]} for kind in labels for text in texts[kind]]
+    return {**{key: value for key, value in row.items() if key not in labels}, "answers": answers}
+
+
+def table(records: Sequence[Record], options: Options, how: Mapping[str, Any]) -> list[Record]:
+    """A row for each method and figure: mean and standard deviation over seeds, the controls, the paper's figure."""
+    found: dict[tuple[str, str], list[tuple[float, ...]]] = {}
+    for seed in range(options.seeds):
+        order = np.random.default_rng(seed).permutation(len(records))[: options.questions]
+        some = [records[place] for place in order]
+        longest = [{**r, "answers": [{**a, "score": len(a["text"])} for a in r["answers"]]} for r in some]
+        for name, method in options.methods.items():
+            said = [
+                {llm: list(texts[: method.samples]) for llm, texts in read_record(record).references.items()}
+                for record in some
+            ]
+            scored = [
+                score_records(
+                    [{**r, "reference_answers": s} for r, s in zip(some, texts, strict=True)],
+                    options=method.options(seed), **how,
+                )[0]
+                for texts in (said, said[1:] + said[:1])
+            ]  # fmt: skip
+            values = [figures(rows, options) for rows in (*scored, longest)]
+            for figure in values[0]:
+                found.setdefault((name, figure), []).append(tuple(v[figure] for v in values))
+    rows = []
+    for place, ((name, figure), values_S3) in enumerate(found.items()):
+        paper = options.methods[name].paper[place % (len(found) // len(options.methods)) :][:1]
+        mean, others, length = np.mean(values_S3, axis=0).tolist()
+        row = {"method": name, "figure": figure, "mean": mean, "sd": float(np.std(values_S3, axis=0)[0])}
+        row |= {"other question's references": others, "longest answer": length, "paper": paper[0] if paper else None}
+        rows.append(row)
+    return rows
+
+
+def figures(scored: Sequence[Record], options: Options) -> dict[str, float]:
+    """The figures of scored records: % of questions where the first answer of a kind is above the first of another
+    (ties half), and the number of questions where no answer is above the first of a kind.
+
+    Raises UsageError: no question has a scored answer of both kinds.
+    """
+    won: dict[str, list[float]] = {f"{a} above {b}, %": [] for a, b in options.above}
+    top = 0
+    for record in scored:
+        known = [answer for answer in record["answers"] if answer["score"] is not None]
+        first = {answer.get("kind"): answer["score"] for answer in reversed(known)}
+        for (a, b), values in zip(options.above, won.values(), strict=True):
+            if a in first and b in first:
+                values.append(100 * ((first[a] > first[b]) + 0.5 * (first[a] == first[b])))
+        top += options.highest in first and first[options.highest] >= max(answer["score"] for answer in known)
+    for name, values in won.items():
+        if not values:
+            raise UsageError(f"above: no question has two answers with a score for {name!r}; are there references?")
+    shares = {name: float(np.mean(values)) for name, values in won.items()}
+    return shares | ({f"{options.highest} highest, number": float(top)} if options.highest else {})
+
+
+def neighbours_fit(judge: Engine, records: Sequence[Record], encode: Encode) -> list[float | None]:
+    """Share of true answers to a question's 1st, 2nd, … neighbour that a judge calls correct for it (Figure 2)."""
+    true = [next((a["text"] for a in record["answers"] if a.get("label")), None) for record in records]
+    near_QK = nearest(encode([record["question"] for record in records]), NEIGHBOURS)
+    places = [(q, k, true[n]) for (q, k), n in np.ndenumerate(near_QK) if n >= 0 and true[n]]
+    ask = "Question: {}\nAnswer: {}\n\nIs this a correct answer to the question? Reply with Yes or No only."
+    chats = [[{"role": "user", "content": ask.format(records[q]["question"], text)}] for q, _, text in places]
+    fits_KQ = np.full(near_QK.T.shape, np.nan)
+    for (q, k, _), result in zip(places, judge.chat(chats, Sampling(max_tokens=8)), strict=True):
+        verdict = yes_or_no(result.text or "")
+        fits_KQ[k, q] = np.nan if verdict is None else verdict
+    return [None if np.isnan(rate) else round(rate, 4) for rate in nan_mean(fits_KQ).tolist()]
