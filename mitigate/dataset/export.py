@@ -5,7 +5,9 @@ sentences.jsonl   one row per checked sentence, as `mitigate evaluate` and the t
 anah.parquet, sentences.parquet and README.md, so that `datasets.load_dataset(FOLDER, "sentences")` reads them
 
 A sentence that was not checked has a null annotation in anah.jsonl and no row in sentences.jsonl; where no sentence of
-an answer was checked, the whole list is null.
+an answer was checked, the whole list is null. `annotated_by` says of each sentence whether it is as a "machine" judged
+it, was "reviewed" (a person changed it) or is "human" (a person judged what no machine could). In anah.jsonl the
+columns `…_ann` hold all annotations, `human_…_ann` those that a person wrote and null for others.
 
 The page counts how much there is (ANAH's Table 2), label shares (Table 4), topics by category and domain (Figure 3).
 Tokens are those of the packaged MiniLM's tokenizer (one per character in Chinese); "with references" counts question,
@@ -28,15 +30,16 @@ from mitigate.recipes.folder import write_file
 from mitigate.report.totals import NOT_CHECKED, UNSURE, WORDS, kind_of, table
 
 WITH, WITHOUT = "GPT3.5_answers_D", "InternLM_answers"
-ANNOTATED = {WITH: "human_GPT3.5_answers_D_ann", WITHOUT: "human_InternLM_answers_ann"}
+ANSWERS = (WITH, WITHOUT)
 """Columns of opencompass/anah, whatever models were asked here."""
+NOTES = tuple(form.format(column) for column in ANSWERS for form in ("{}_ann", "human_{}_ann"))
 ANAH_COLUMNS = (
-    "name", "documents", "selected_questions", "language", "category", "domain", "models",
-    *ANNOTATED, *ANNOTATED.values(),
+    "name", "documents", "selected_questions", "language", "category", "domain", "models", "annotated_by", *ANSWERS,
+    *NOTES,
 )  # fmt: skip
 SENTENCE_COLUMNS = (
-    "id", "source", "lang", "question", "answer", "sentence", "label", "fragments", "correction", "topic", "category",
-    "domain", "model", "reference",
+    "id", "source", "lang", "question", "answer", "sentence", "label", "fragments", "correction", "annotated_by",
+    "topic", "category", "domain", "model", "reference",
 )  # fmt: skip
 
 
@@ -71,7 +74,7 @@ def anah_rows(records: Iterable[Record]) -> list[Record]:
         questions = list(dict.fromkeys(record["question"] for record in found))
         models = {
             column: list(dict.fromkeys(r["model"] for r in found if r["source"] == SOURCES[column == WITH]))
-            for column in ANNOTATED
+            for column in ANSWERS
         }
         for place in range(max(map(len, models.values()))):
             row: Record = {
@@ -82,8 +85,9 @@ def anah_rows(records: Iterable[Record]) -> list[Record]:
                 "category": found[0]["category"],
                 "domain": found[0]["domain"],
                 "models": {column: (*held, None)[min(place, len(held))] for column, held in models.items()},
+                "annotated_by": {},
             }
-            for column, notes in ANNOTATED.items():
+            for column in ANSWERS:
                 by_question = {
                     r["question"]: r
                     for r in found
@@ -91,18 +95,27 @@ def anah_rows(records: Iterable[Record]) -> list[Record]:
                 }
                 answers = [by_question.get(question) for question in questions]
                 row[column] = [answer and answer["answer"] for answer in answers]
-                row[notes] = [answer and _notes(answer) for answer in answers]
+                row[f"{column}_ann"] = [answer and _notes(answer) for answer in answers]
+                row[f"human_{column}_ann"] = [answer and _notes(answer, ("reviewed", "human")) for answer in answers]
+                row["annotated_by"][column] = [
+                    answer and list(map(annotated_by, answer["sentences"])) for answer in answers
+                ]
             rows.append(row)
     return rows
 
 
-def _notes(record: Record) -> list[str | None] | None:
-    """Each sentence as ANAH's tagged text, null where it was not checked; null where nothing was checked."""
+def annotated_by(sentence: Mapping[str, Any]) -> str | None:
+    """Whose judgement a sentence has: "machine", "reviewed" or "human"; None where it has none."""
+    return sentence["label"] and sentence.get("annotated_by", "machine")
+
+
+def _notes(record: Record, by: Sequence[str] = ("machine", "reviewed", "human")) -> list[str | None] | None:
+    """Each sentence as ANAH's tagged text, null where none of ``by`` judged it; null where all would be."""
     notes = [
-        s["label"] and write_tagged(
+        write_tagged(
             s["label"], [f["text"] for f in s["fragments"]], [(e["from"], e["to"]) for e in s["correction"]],
             record["language"],
-        )
+        ) if annotated_by(s) in by else None
         for s in record["sentences"]
     ]  # fmt: skip
     return notes if any(notes) else None
@@ -121,6 +134,7 @@ def sentence_rows(records: Iterable[Record]) -> list[Record]:
             "label": sentence["label"],
             "fragments": [fragment["text"] for fragment in sentence["fragments"]],
             "correction": corrected(sentence) if sentence["correction"] else None,
+            "annotated_by": annotated_by(sentence),
             **{key: record[key] for key in ("topic", "category", "domain", "model", "reference")},
         }
         for record in records
@@ -148,10 +162,12 @@ def write_parquet(rows: Sequence[Record], path: Path, columns: Sequence[str]) ->
 
     text = Value("string")
     kinds: dict[str, Any] = {
-        **{name: List(List(text)) for name in ANNOTATED.values()},
-        **{name: List(text) for name in ("documents", "selected_questions", "fragments", *ANNOTATED)},
-        "models": {name: text for name in ANNOTATED},
+        **{name: List(List(text)) for name in NOTES},
+        **{name: List(text) for name in ("documents", "selected_questions", "fragments", *ANSWERS)},
+        "models": {name: text for name in ANSWERS},
     }
+    if "documents" in columns:  # the rows of topics
+        kinds["annotated_by"] = {name: List(List(text)) for name in ANSWERS}
     disable_progress_bar()
     values = {name: [row[name] for row in rows] for name in columns}
     features = Features({name: kinds.get(name, text) for name in columns})

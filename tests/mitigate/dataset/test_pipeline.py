@@ -61,7 +61,9 @@ def test_data_set_holds_what_was_made(good_run):
     assert by_source["with reference", "unverifiable"] == 0
     for row in anah:
         for column, source in (("GPT3.5_answers_D", "with reference"), ("InternLM_answers", "without reference")):
-            notes = row[f"human_{column}_ann"]
+            notes = row[f"{column}_ann"]
+            assert row[f"human_{column}_ann"] == [None] * 3  # no person has looked at anything
+            assert {who for whose in row["annotated_by"][column] for who in whose} == {"machine"}
             assert len(row[column]) == len(notes) == len(row["selected_questions"]) == 3
             labels = [parse_tagged(note).label for notes_of in notes for note in notes_of]
             assert labels == [s["label"] for s in sentences if (s["topic"], s["source"]) == (row["name"], source)]

@@ -191,7 +191,7 @@ def test_several_edits_and_unchecked_sentences_in_anah_rows():
     assert first["models"] == {"GPT3.5_answers_D": "m", "InternLM_answers": "n"}
     assert second["models"] == {"GPT3.5_answers_D": None, "InternLM_answers": "k"}
     assert first["GPT3.5_answers_D"] == ["x", None]
-    assert first["human_GPT3.5_answers_D_ann"] == [[
+    assert first["GPT3.5_answers_D_ann"] == [[
         '<Reference> It has ‹b› arches\n<Hallucination> Contradictory\n<Correction> "1931" to "1932"\n"5" to "three"',
         None,
     ], None]  # fmt: skip
