@@ -127,7 +127,7 @@ def _template(row: object, where: str) -> Template:
     return Template(row["name"], protocol, row["language"], turns, row.get("system", ""))
 
 
-def _check_fields(turns: Sequence[str], protocol: Protocol, where: str) -> None:
+def _check_fields(turns: Sequence[str], protocol: str, where: str) -> None:
     used = [set(_FIELD.findall(turn)) for turn in turns]
     for name in sorted(set().union(*used)):
         if name not in FIELDS:

@@ -6,6 +6,7 @@ is a :class:`UsageError` and prints one line, never a traceback.
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -69,7 +70,8 @@ def main(
     if not sys.stderr.isatty():  # bars of loading and downloading, each step a line of a log
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     try:
-        args = build_parser(program, annotators).parse_args(argv)
+        words = sys.argv[1:] if argv is None else argv
+        args = build_parser(program, annotators).parse_args(words, argparse.Namespace(words=words))
         return int(args.run(args))
     except UsageError as error:
         say(f"error: {error}")
