@@ -24,8 +24,7 @@ from typing import Any
 from annotators.generative.tagged import write_tagged
 from annotators.records import LABELS
 from mitigate.dataset.questions import SOURCES
-from mitigate.dataset.stage import write_lines
-from mitigate.io import Record, whole_file
+from mitigate.io import Record, whole_file, write_lines
 from mitigate.recipes.folder import write_file
 from mitigate.report.totals import NOT_CHECKED, UNSURE, WORDS, kind_of, table
 
@@ -44,8 +43,6 @@ SENTENCE_COLUMNS = (
 
 
 _NONE = "not given"
-_HAN_FONTS = ("Noto Sans CJK SC", "Noto Sans SC", "Source Han Sans SC", "WenQuanYi Zen Hei", "WenQuanYi Micro Hei",
-              "PingFang SC", "Microsoft YaHei", "SimHei", "Arial Unicode MS")  # fmt: skip
 _CARD = """\
 Answers of language models to questions on documents, each sentence labelled supported, contradictory, unverifiable or
 no_fact against its document, with evidence and correction. Made by `mitigate build-dataset`; the run's `config.yaml`
@@ -227,52 +224,8 @@ def page(
         rows.append([language, source, checked, *shares, counter[UNSURE] + counter[NOT_CHECKED]])
     head = ["language", "answers", "checked", *(WORDS[label] for label in LABELS), "not checked (number)"]
     lines += table(head, rows)
-    lines += ["", "## Topics by category and domain", "", "![topics](topics.png)", ""]
-    numbered = enumerate(kinds.items(), start=1)
-    lines += table(["no.", "category", "domain", "topics"], [[i, *pair, n] for i, (pair, n) in numbered])
+    lines += ["", "## Topics by category and domain", ""]
+    lines += table(["category", "domain", "topics"], [[*pair, n] for pair, n in kinds.items()])
     lines += ["", "## What was left out on the way", ""]
     lines += table(["stage", "lines in its .rejected.jsonl"], [[name, n] for name, n in lost.items() if n])
     return "\n".join(lines) + "\n"
-
-
-def draw_topics(kinds: Mapping[tuple[str, str], int], path: Path) -> None:
-    """Write the ring chart: categories inside, domains outside (PNG, or what the suffix says).
-
-    A name with characters that no installed font has is shown by the numbers of its rows in the page.
-    """
-    from matplotlib import font_manager
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    files = {font.name: font.fname for font in font_manager.fontManager.ttflist}
-    family = ["DejaVu Sans", *[name for name in _HAN_FONTS if name in files][:1]]
-    known = {code for name in family for code in font_manager.get_font(files[name]).get_charmap()}
-
-    def shown(text: str, number: str) -> str:
-        plain = text[:40].replace("$", r"\$")
-        return plain if all(ord(c) in known for c in plain) else f"no. {number}"
-
-    categories: dict[str, list[tuple[int, int]]] = {}  # name → (number of the row, topics) of each of its domains
-    for number, ((category, _), n) in enumerate(kinds.items(), start=1):
-        categories.setdefault(category, []).append((number, n))
-    sizes = {name: sum(n for _, n in rows) for name, rows in categories.items()}
-    inner = [
-        f"{shown(name, ', '.join(str(number) for number, _ in rows))}\n{sizes[name]}"
-        for name, rows in categories.items()
-    ]
-    outer = [f"{shown(domain, str(i))} ({n})" for i, ((_, domain), n) in enumerate(kinds.items(), start=1)]
-    colours = {name: f"C{i % 10}" for i, name in enumerate(categories)}
-    figure = Figure(figsize=(7.2, 6.0), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
-    axes.pie(
-        list(sizes.values()), radius=0.72, labels=inner, labeldistance=0.71,
-        colors=list(colours.values()), wedgeprops={"width": 0.42, "edgecolor": "white"},
-        textprops={"ha": "center", "va": "center", "fontsize": 8, "family": family},
-    )  # fmt: skip
-    axes.pie(
-        list(kinds.values()), radius=1.0, labels=outer, labeldistance=1.05,
-        colors=[colours[category] for category, _ in kinds],
-        wedgeprops={"width": 0.26, "alpha": 0.55, "edgecolor": "white"}, textprops={"fontsize": 8, "family": family},
-    )  # fmt: skip
-    figure.savefig(path, dpi=130)

@@ -22,8 +22,8 @@ from annotators.records import LABELS, coverage, hallucination_rate
 from annotators.retrieval.bm25 import BM25, words
 from annotators.text.sentences import split_sentences
 from mitigate.dataset.export import corrected
-from mitigate.dataset.stage import extended, keep_rejected, read_rows, write_lines
-from mitigate.io import Line, Problem, Record, UsageError, rejected_row, shown
+from mitigate.dataset.stage import extended, keep_rejected, read_rows
+from mitigate.io import Line, Problem, Record, UsageError, rejected_row, shown, write_lines
 from mitigate.recipes.folder import write_file
 
 REFERENCE_COLUMNS = ("topic", "language", "category", "domain", "description", "document", "title", "verdicts",
