@@ -1,6 +1,7 @@
 """Calls and prompt tokens of the generative annotator: both protocols, both orders, three windows, with prefix caching.
 
     OMP_NUM_THREADS=1 python -m benchmarks.generative_calls
+    OMP_NUM_THREADS=1 python -m benchmarks.generative_calls --schema --answers 40    # tags, three turns, JSON objects
 
 The requests are real: answers with documents of more than 400 tokens, asked by `GenerativeAnnotator` as a user would,
 32 answers at a time. The replies are played by gold labels: evidence is the passage of the shown text that shares most
@@ -15,6 +16,7 @@ can't use each other's blocks yet, so a server with many slots computes somewhat
 from __future__ import annotations
 
 import hashlib
+import json
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -44,7 +46,7 @@ class Played:
 
     labels: Mapping[str, str]
     name: str = "played"
-    asked: list[Chat] = field(default_factory=list)
+    asked: list[tuple[Chat, Sampling, str]] = field(default_factory=list)
 
     @property
     def identity(self) -> Mapping[str, Any]:
@@ -53,15 +55,27 @@ class Played:
     def chat(
         self, chats: Sequence[Chat], sampling: Sampling | None = None, *, on_result: OnResult | None = None
     ) -> list[ChatResult]:
-        self.asked += chats
-        return [ChatResult((Sample(self._reply(chat), "stop"),)) for chat in chats]
+        sampling = sampling or Sampling()
+        replies = [self._object(chat) if sampling.json_schema else self._reply(chat) for chat in chats]
+        self.asked += [(chat, sampling, reply) for chat, reply in zip(chats, replies, strict=True)]
+        return [ChatResult((Sample(reply, "stop"),)) for reply in replies]
 
     def close(self) -> None:
         """Nothing is held."""
 
+    def _object(self, chat: Chat) -> str:
+        texts, rows = [chat[0]["content"]], []
+        for line in _between(texts, "sentence").split("\n"):
+            number, _, sentence = line.partition(". ")
+            supported = self.labels[sentence] in ("supported", "contradictory")
+            evidence = [_nearest(sentence, _between(texts, "document"))] if supported else []
+            kind = "supported" if supported else "unverifiable"
+            rows.append({"number": int(number), "evidence": evidence, "type": kind, "corrections": []})
+        return json.dumps({"sentences": rows}, ensure_ascii=False)
+
     def _reply(self, chat: Chat) -> str:
         texts = [message["content"] for message in chat if message["role"] == "user"]
-        sentence = _between(texts, "sentence")
+        sentence = folded(_between(texts, "sentence"))
         supported = self.labels[sentence] in ("supported", "contradictory")
         evidence = _nearest(sentence, _between(texts, "document"))
         if "<Facts Present>" not in texts[0]:
@@ -71,6 +85,11 @@ class Played:
         if len(texts) == 2:
             return evidence if supported else "<No Reference Information>"
         return "<No Hallucination>"
+
+
+def folded(sentence: str) -> str:
+    """A sentence as it is shown, on one line."""
+    return " ".join(neutral(sentence).split())
 
 
 def _between(texts: Sequence[str], mark: str) -> str:
@@ -124,11 +143,14 @@ class Cost:
     calls: int = 0
     total: int = 0
     computed: int = 0
+    written: int = 0
+    again: int = 0
+    failed: int = 0
 
 
 def measure(groups: Sequence[Sequence[Mapping[str, Any]]], embedder: Embedder, **options: Any) -> list[Cost]:
     """The cost of each answer."""
-    labels = {neutral(row["sentence"]).strip(): row["label"] for group in groups for row in group}
+    labels = {folded(row["sentence"]): row["label"] for group in groups for row in group}
     costs: list[Cost] = []
     seen: set[bytes] = set()
     for start in range(0, len(groups), CHUNK):
@@ -137,15 +159,23 @@ def measure(groups: Sequence[Sequence[Mapping[str, Any]]], embedder: Embedder, *
         judged = GenerativeAnnotator(engine, Options(**options), embedder=embedder).predict(
             [row for group in chunk for row in group]
         )
-        assert all(one.status == "checked" for one in judged)
-        texts = ["".join(f"{m['role']}: {m['content']}\n" for m in chat) for chat in engine.asked]
+        texts = ["".join(f"{m['role']}: {m['content']}\n" for m in chat) for chat, _, _ in engine.asked]
         tokens = [ids.tolist() for ids, _ in embedder.tokenize(texts)]
-        owner = {neutral(row["sentence"]).strip(): n for n, group in enumerate(chunk) for row in group}
+        written = embedder.count_tokens([reply for _, _, reply in engine.asked])
+        owner = {folded(row["sentence"]): n for n, group in enumerate(chunk) for row in group}
         of_chunk = [Cost(len(group)) for group in chunk]
-        for chat, ids in zip(engine.asked, tokens, strict=True):
+        places = (n for n, group in enumerate(chunk) for _ in group)
+        for place, one in zip(places, judged, strict=True):
+            of_chunk[place].failed += one.status == "failed"
+        for (chat, sampling, _), ids, size in zip(engine.asked, tokens, written, strict=True):
             users = [m["content"] for m in chat if m["role"] == "user"]
-            cost = of_chunk[owner[_between(users, "sentence")]]
+            named = _between(users, "sentence")
+            if sampling.json_schema:
+                named = named.split("\n")[0].partition(". ")[2]
+            cost = of_chunk[owner[folded(named)]]
             cost.calls += 1
+            cost.written += size
+            cost.again += sampling.temperature > 0
             cost.total += len(ids)
             cost.computed += computed(ids, seen)
         costs += of_chunk
@@ -165,11 +195,25 @@ def main() -> None:
     """Count and write the page."""
     made = parser(__doc__)
     made.add_argument("--answers", type=int, default=120)
+    made.add_argument("--schema", action="store_true", help="compare tags, three turns and several sentences a call")
     args = made.parse_args()
     everything = [r for r in load_rows(args.data) if "label" in r]
     embedder = Embedder(device="cpu")
     embedder.encode = each_once(embedder.encode)  # windows are chosen a dozen times here
     rows = []
+    if args.schema:
+        groups = rows_of([r for r in everything if r["source"] == SOURCES[0]], embedder, args.answers, 0)
+        kinds: dict[str, dict[str, Any]] = {
+            "tags": {}, "three turns": {"protocol": "three-turn"}, "JSON, up to 5 sentences a call": {"schema": 5}
+        }  # fmt: skip
+        for name, options in kinds.items():
+            costs = measure(groups, embedder, window="whole", **options)
+            for figure, what in (("calls", "calls"), ("total", "prompt tokens"), ("written", "reply tokens"),
+                                 ("again", "replies asked for again"), ("failed", "failed")):  # fmt: skip
+                rows.append(per_sentence(f"whole document, {name}: {what} a sentence", costs, figure))
+        shown = [one for one in rows if ": calls" in one["what"] or ": prompt" in one["what"]]
+        save("llm-annotators", "generative_calls", shown, tables={"all": rows}, part="schema")
+        return
     for source in SOURCES:
         groups = rows_of([r for r in everything if r["source"] == source], embedder, args.answers, 0)
         for protocol in ("tagged", "three-turn"):

@@ -111,10 +111,8 @@ def leaks(rows: Sequence[Mapping[str, Any]], splits: Sequence[Split]) -> list[st
     return found
 
 
-MODELS = {
-    "gpt3.5": ("GPT3.5_answers_D", "human_GPT3.5_answers_D_ann"),
-    "internlm": ("InternLM_answers", "human_InternLM_answers_ann"),
-}
+MODELS = {"gpt3.5": "GPT3.5_answers_D", "internlm": "InternLM_answers"}
+"""Columns of answers. Annotations are in ``human_…_ann``, those of `mitigate build-dataset` all in ``…_ann``."""
 COLUMNS = ("name", "documents", "selected_questions", "language")
 LANGUAGES = {"en": "en", "english": "en", "zh": "zh", "chinese": "zh", "cn": "zh"}
 MIN_FOUND = 0.5  # least share of an answer's corrections that must stand in the sentence they are given for
@@ -220,9 +218,9 @@ def _answers(number: int, topic: Mapping[str, Any], report: Report) -> Iterator[
     language = LANGUAGES.get(str(topic["language"]).lower())
     reference = "\n\n".join(str(text) for text in topic["documents"] or [] if text and str(text).strip())
     questions = list(topic["selected_questions"] or [])
-    for model, (answers_name, annotations_name) in MODELS.items():
-        answers = topic.get(answers_name) or []
-        annotated = topic.get(annotations_name) or []
+    for model, column in MODELS.items():
+        answers = topic.get(column) or []
+        annotated = topic.get(f"{column}_ann") or topic.get(f"human_{column}_ann") or []
         for q, answer in enumerate(answers):
             where = f"row {number} ({name[:40]}), {model}, question {q}"
             if q >= len(annotated) or not annotated[q]:

@@ -28,7 +28,8 @@ from annotators.evaluation.metrics import (
 from annotators.evaluation.texts import text_figures
 from annotators.records import HALLUCINATED, JUDGED, SentenceAnnotation
 
-SHOWN_TO_ANNOTATOR = ("id", "question", "reference", "answer", "sentence", "start", "lang", "language")
+SHOWN_TO_ANNOTATOR = ("id", "question", "reference", "answer", "sentence", "start", "lang", "language", "name",
+                      "topic")  # fmt: skip
 CHUNK = 256
 MEANS = ("coverage", "auc", "balanced_accuracy", "balanced_accuracy_checked", "ece", "accuracy", "accuracy_checked",
          "macro_f1", "balanced_accuracy_4way", "ece_4way")  # fmt: skip

@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from engines.embedding import Embedder
 
 
-VERSION = 2  # raised when the prompts' frame, the windows or the readers change: it is part of the fingerprint
+VERSION = 3  # raised when the prompts' frame, the windows or the readers change: it is part of the fingerprint
 MAX_CHARACTERS = 4000  # sentences of more characters are not judged ("too_long")
 NO_DOCUMENT = {"en": "(No document is given. Judge by what you know.)", "zh": "（没有文档，请依据你自己的知识判断。）"}
 """Shown in place of the reference of a record whose ``parametric`` is true, for evaluation without references."""
@@ -62,7 +63,10 @@ class GenerativeAnnotator(Annotator):
         self.engine = engine
         self.options = options = options or Options()
         self.name = f"generative:{engine.name}"
-        if options.window == "answer":
+        prompts = [options.chooser.identity, options.in_tags.chooser.identity]
+        if "{name}" in canonical(prompts):
+            self.reads = (*self.reads, "name", "topic")
+        if options.window == "answer" or options.together:
             self.reads = (*self.reads, "answer")
 
         @lru_cache(maxsize=1)
@@ -71,10 +75,11 @@ class GenerativeAnnotator(Annotator):
 
             return embedder or Embedder(device=device)
 
-        self._windows = Windows(options.window, options.window_tokens, embeddings)
-        made_of: list[Any] = [VERSION, dict(engine.identity), options.chooser.identity, options.protocol]
+        mode = "answer" if options.together and options.window == "sentence" else options.window
+        self._windows = Windows(mode, options.window_tokens, embeddings)
+        made_of: list[Any] = [VERSION, dict(engine.identity), prompts, options.protocol]
         made_of += [TOP, options.window, options.max_retries, options.max_tokens, options.logprobs]
-        made_of.append(options.without_evidence)
+        made_of += [options.without_evidence, options.schema]
         if options.window != "whole":
             from engines.packaged import PACKAGED
 
@@ -100,6 +105,8 @@ class GenerativeAnnotator(Annotator):
 
         chosen = Options(**options)
         spec = name.removeprefix("generative:")
+        if chosen.together and parse_engine(spec).kind == "transformers":
+            raise ValueError("schema: the transformers engine has no JSON schemas; use vllm, openai or three-turn")
         of_kind: dict[str, dict[str, Any]] = {
             "transformers": {"device": device, "dtype": dtype, "trust_remote_code": trust_remote_code},
             "vllm": {"dtype": dtype, "trust_remote_code": trust_remote_code},
@@ -117,24 +124,41 @@ class GenerativeAnnotator(Annotator):
         items = {place: self._item(sentence) for place, sentence in enumerate(sentences)}
         out = {p: found for p, item in items.items() if (found := self._without_asking(sentences[p], item))}
         items = {place: item for place, item in items.items() if place not in out}
+        groups = self._groups(sentences, items)
+        for group in groups if self.options.together else ():
+            peers = tuple(items[place].sentence for place in group)
+            items |= {place: replace(items[place], peers=peers) for place in group}
         known: dict[Request, ChatResult] = {}
         shown = dict(zip(items, self._windows.first(list(items.values())), strict=True))
-        verdicts = self._ask(items, shown, known)
+        verdicts = self._ask(groups, items, shown, known)
         open_ones = [p for p, v in verdicts.items() if v.label == "unverifiable" or v.problems[-1:] == (NO_EVIDENCE,)]
         again = [p for p in open_ones if not shown[p].whole]
         wider = dict(zip(again, self._windows.second([items[p] for p in again]), strict=True))
-        for place, other in self._ask({p: items[p] for p in again}, wider, known).items():
+        open_groups = [left for group in groups if (left := [p for p in group if p in wider])]
+        for place, other in self._ask(open_groups, items, wider, known).items():
             if other.label is not None:  # else the first judgement stands
                 verdicts[place], shown[place] = other, wider[place]
         for place, verdict in verdicts.items():
             out[place] = _annotation(sentences[place], verdict, shown[place])
         return [out[place] for place in range(len(sentences))]
 
+    def _groups(self, sentences: Sequence[Sentence], items: dict[int, Item]) -> list[list[int]]:
+        """The places of sentences that share a call: of one answer, up to ``schema`` of them, else each for itself."""
+        if not self.options.together:
+            return [[place] for place in items]
+        answers: dict[object, list[int]] = {}
+        for place, item in items.items():
+            key = (item.reference, item.question, item.language, item.blind, sentences[place].record.get("answer"))
+            answers.setdefault(key, []).append(place)
+        size = self.options.schema
+        return [places[n : n + size] for places in answers.values() for n in range(0, len(places), size)]
+
     def _ask(
-        self, items: dict[int, Item], shown: dict[int, Shown], known: dict[Request, ChatResult]
+        self, groups: list[list[int]], items: dict[int, Item], shown: dict[int, Shown], known: dict[Request, ChatResult]
     ) -> dict[int, Verdict]:
-        talks = [conversation(item, shown[place], self.options) for place, item in items.items()]
-        return dict(zip(items, converse(self.engine, talks, known), strict=True))
+        talks = [conversation([items[place] for place in group], shown[group[0]], self.options) for group in groups]
+        found = zip(groups, converse(self.engine, talks, known), strict=True)
+        return {place: verdict for group, verdicts in found for place, verdict in zip(group, verdicts, strict=True)}
 
     def _item(self, sentence: Sentence) -> Item:
         language = declared_or_found(sentence.language, sentence.answer)
@@ -147,7 +171,8 @@ class GenerativeAnnotator(Annotator):
         answer = sentence.record.get("answer")
         peers = _sentences(answer) if self.options.window == "answer" and isinstance(answer, str) else ()
         blind = bool(sentence.record.get("parametric"))
-        return Item(sentence.text, reference, sentence.question, language, (*peers, sentence.text), blind)
+        name = next((n for key in ("name", "topic") if isinstance(n := sentence.record.get(key), str)), "")
+        return Item(sentence.text, reference, sentence.question, language, (*peers, sentence.text), name, blind)
 
     def _without_asking(self, sentence: Sentence, item: Item) -> SentenceAnnotation | None:
         """The annotation of a sentence about which nothing need or can be asked."""

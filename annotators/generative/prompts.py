@@ -5,12 +5,15 @@ A template file is YAML, a list of templates (``en.yaml`` and ``zh.yaml`` beside
     - name: mine
       protocol: tagged              # one turn, the key `prompt`; three-turn: the keys `facts`, `points`, `type`
       language: en                  # or zh: which sentences it is for
+      system: You annotate answers. # optional: the message of the role "system" before the first turn
       prompt: |
         Document: {reference}
         Question: {question}
         Sentence: {sentence}
 
-``{inputs}`` stands for all inputs with marks around each, in one of two orders. "reference-first" puts the document
+The protocol ``object`` (one turn, the key `prompt`) is for several sentences at once, numbered, whose reply is JSON.
+``{name}`` is the name of the document or topic, where the record has one under "name" or "topic".
+``{inputs}`` stands for all others with marks around each, in one of two orders. "reference-first" puts the document
 before everything that differs from sentence to sentence, so that an engine with prefix caching reads it once per
 answer. "question-first" puts it behind the question, with three turns into the second turn: sentences without facts
 never pay for it. Inputs go in as data: they hold no angle brackets (``tagged.py: neutral``), so they can end no mark
@@ -37,8 +40,8 @@ Order = Literal["reference-first", "question-first"]
 PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
 ORDERS: tuple[Order, ...] = get_args(Order)
 LANGUAGES = ("en", "zh")
-TURNS: dict[str, tuple[str, ...]] = {"tagged": ("prompt",), "three-turn": ("facts", "points", "type")}
-FIELDS = ("inputs", "reference", "question", "sentence", "points")
+TURNS = {"tagged": ("prompt",), "three-turn": ("facts", "points", "type"), "object": ("prompt",)}
+FIELDS = ("inputs", "reference", "question", "sentence", "points", "name")
 MARKS = {
     "en": {"reference": "document", "question": "question", "sentence": "sentence"},
     "zh": {"reference": "文档", "question": "问题", "sentence": "句子"},
@@ -52,15 +55,21 @@ class Template:
     """One wording: the texts of its turns, one or three, with fields in braces."""
 
     name: str
-    protocol: Protocol
+    protocol: str  # a key of TURNS
     language: str
     turns: tuple[str, ...]
+    system: str = ""
+
+    def chat(self, order: Order, inputs: Mapping[str, str]) -> list[tuple[str, str]]:
+        """The messages of the first turn as (role, content)."""
+        before = [("system", self.system.strip())] if self.system else []
+        return [*before, ("user", self.fill(0, order, inputs))]
 
     def fill(self, turn: int, order: Order, inputs: Mapping[str, str]) -> str:
         """The text of a turn, counted from 0.
 
-        ``inputs`` are ``reference``, ``question`` and ``sentence``, and in the last of three turns ``points`` joined by
-        <SEP>.
+        ``inputs`` are ``reference``, ``question``, ``sentence`` and perhaps ``name``, and in the last of three turns
+        ``points`` joined by <SEP>.
         """
         shown = {name: neutral(text) for name, text in inputs.items()}
         shown["points"] = shown.get("points", "").replace(neutral("<SEP>"), "<SEP>")
@@ -97,13 +106,13 @@ def _template(row: object, where: str) -> Template:
     if not isinstance(row, Mapping):
         raise ValueError(f"{where}: expected keys and values, got {type(row).__name__}")
     protocol = row.get("protocol")
-    if protocol not in PROTOCOLS:
-        raise ValueError(f"{where}: expected protocol to be one of {', '.join(PROTOCOLS)}, got {protocol!r}")
+    if not isinstance(protocol, str) or protocol not in TURNS:
+        raise ValueError(f"{where}: expected protocol to be one of {', '.join(TURNS)}, got {protocol!r}")
     keys = ("name", "protocol", "language", *TURNS[protocol])
     for key in row:
-        if key not in keys:
+        if key not in (*keys, "system"):
             raise ValueError(f"{where}: unknown key {key!r}; a {protocol} template has the keys {', '.join(keys)}")
-    for key in keys:
+    for key in (*keys, *(["system"] if "system" in row else [])):
         if not isinstance(row.get(key), str) or not row[key].strip():
             raise ValueError(
                 f"{where}: expected {key} to be a text, got {row.get(key)!r}; a {protocol} template has the keys "
@@ -115,10 +124,10 @@ def _template(row: object, where: str) -> Template:
         raise ValueError(f"{where}: {row['name']!r} can't be a name; leave out '/', and 'random' is taken")
     turns = tuple(row[key] for key in TURNS[protocol])
     _check_fields(turns, protocol, where)
-    return Template(row["name"], protocol, row["language"], turns)
+    return Template(row["name"], protocol, row["language"], turns, row.get("system", ""))
 
 
-def _check_fields(turns: Sequence[str], protocol: Protocol, where: str) -> None:
+def _check_fields(turns: Sequence[str], protocol: str, where: str) -> None:
     used = [set(_FIELD.findall(turn)) for turn in turns]
     for name in sorted(set().union(*used)):
         if name not in FIELDS:
@@ -128,14 +137,14 @@ def _check_fields(turns: Sequence[str], protocol: Protocol, where: str) -> None:
     if any("points" in fields for fields in used[:2]):
         raise ValueError(f"{where}: {{points}} is known in the turn 'type' only, what the turn 'points' brought")
     early = set().union(*used[:2])
-    if "inputs" in early and (protocol == "tagged" or {"inputs"} <= used[0] & used[1]):
+    if "inputs" in early and (protocol != "three-turn" or {"inputs"} <= used[0] & used[1]):
         early |= {"reference", "question", "sentence"}
     missing = [name for name in ("reference", "question", "sentence") if name not in early]
     if missing or not ({"inputs", "sentence"} & used[0]):
         missing = missing or ["sentence"]
         raise ValueError(
             f"{where}: the field{'s' if len(missing) > 1 else ''} {', '.join('{' + name + '}' for name in missing)} "
-            f"must be in the {'prompt' if protocol == 'tagged' else 'turns facts and points'}; or use {{inputs}}"
+            f"must be in the {'turns facts and points' if protocol == 'three-turn' else 'prompt'}; or use {{inputs}}"
             + (" in both" if protocol == "three-turn" else "")
         )
 
@@ -146,7 +155,7 @@ def built_in() -> tuple[Template, ...]:
     return tuple(t for language in LANGUAGES for t in load_templates(Path(__file__).with_name(f"{language}.yaml")))
 
 
-def names_of(protocol: Protocol, language: str, templates: Iterable[Template] | None = None) -> list[str]:
+def names_of(protocol: str, language: str, templates: Iterable[Template] | None = None) -> list[str]:
     """The names of the wordings for a protocol and a language, in order."""
     known = built_in() if templates is None else templates
     return [t.name for t in known if (t.protocol, t.language) == (protocol, language)]
@@ -161,7 +170,7 @@ class Chooser:
     """
 
     def __init__(
-        self, protocol: Protocol, prompt: str = "plain", templates: Sequence[Template] | None = None, seed: int = 0
+        self, protocol: str, prompt: str = "plain", templates: Sequence[Template] | None = None, seed: int = 0
     ) -> None:
         of_protocol = [t for t in (built_in() if templates is None else templates) if t.protocol == protocol]
         self.seed, self.random = seed, prompt == "random"
@@ -197,5 +206,5 @@ class Chooser:
         return [
             self.seed if self.random else None,
             self.order,
-            [[t.name, t.language, *t.turns] for group in self.by_language.values() for t in group],
+            [[t.name, t.language, t.system, *t.turns] for group in self.by_language.values() for t in group],
         ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar, get_args
 
 from annotators.generative.prompts import PROTOCOLS, Chooser, Protocol, load_templates
 from annotators.generative.tagged import (
+    SCHEMA,
     TYPES,
     ParseFailure,
     Tagged,
@@ -23,6 +25,7 @@ from annotators.generative.tagged import (
     locate_words,
     opening,
     parse_facts,
+    parse_object,
     parse_points,
     parse_tagged,
     parse_type,
@@ -43,6 +46,11 @@ T = TypeVar("T")
 AGAIN_AT = 0.7  # temperature of the second and further requests: a greedy one would bring the same reply
 GAP = "\n[…]\n"  # stands for text left out
 NO_EVIDENCE = "no_evidence"  # a key of FAILURES
+CHOICES = {
+    "en": (("<Facts Present>", "<No Facts>"), ("<No Hallucination>", "<Contradictory>", "<Unverifiable>")),
+    "zh": (("<有事实>", "<无事实>"), ("<无幻觉>", "<矛盾>", "<无法验证>")),
+}
+"""All replies that the first and the last of three turns may have."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +68,9 @@ class Options:
         max_tokens: Limit of a reply; a model that thinks before it answers needs more.
         seed: The seed of random prompts and of further attempts, in 0 … 2³¹ − 1.
         logprobs: Whether to ask for log-probabilities, from which ``scores`` come.
+        schema: Above 0 the engine is told what replies may be. With "tagged", up to so many sentences of an answer are
+            judged in one call, whose reply is JSON without scores; those that it leaves open are asked about in tags.
+            With "three-turn", the first and the last turn are choices.
         without_evidence: What a sentence is whose replies say "supported" and give nothing that stands in the
             reference: "failed", or "unverifiable" without scores; its ``problems`` have "no_evidence".
     """
@@ -73,6 +84,7 @@ class Options:
     max_tokens: int = 768
     seed: int = 0
     logprobs: bool = True
+    schema: int = 0
     without_evidence: WithoutEvidence = "failed"
 
     def __post_init__(self) -> None:
@@ -80,19 +92,31 @@ class Options:
                             ("without_evidence", get_args(WithoutEvidence))):  # fmt: skip
             if (value := getattr(self, name)) not in known:
                 raise ValueError(f"{name}: expected one of {', '.join(known)}, got {value!r}")
-        numbers = {"max_retries": (self.max_retries, 0), "max_tokens": (self.max_tokens, 1), "seed": (self.seed, 0)}
+        numbers = {"max_retries": (self.max_retries, 0), "max_tokens": (self.max_tokens, 1), "seed": (self.seed, 0),
+                   "schema": (self.schema, 0)}  # fmt: skip
         if self.window_tokens is not None:
             numbers["window_tokens"] = (self.window_tokens, 1)
         for name, (number, least) in numbers.items():
             if type(number) is not int or not least <= number < 2**31:
                 raise ValueError(f"{name}: expected a whole number of at least {least}, got {number!r}")
         self.chooser  # noqa: B018  (read and checked now, before any model loads)
+        self.in_tags  # noqa: B018
 
     @cached_property
     def chooser(self) -> Chooser:
         """The prompts."""
         templates = None if self.templates is None else load_templates(self.templates)
-        return Chooser(self.protocol, self.prompt, templates, self.seed)
+        return Chooser("object" if self.together else self.protocol, self.prompt, templates, self.seed)
+
+    @property
+    def together(self) -> bool:
+        """Whether several sentences are judged in one call."""
+        return self.schema > 0 and self.protocol == "tagged"
+
+    @cached_property
+    def in_tags(self) -> Options:
+        """How a sentence is judged for itself."""
+        return replace(self, schema=0) if self.together else self
 
 
 # --- what of a reference is shown ---------------------------------------------------------------------------
@@ -107,6 +131,7 @@ class Item:
     question: str  # "" without one
     language: str  # "en" or "zh": which prompts it gets
     peers: tuple[str, ...]  # the sentences of its answer, itself among them; they share the window "answer"
+    name: str = ""  # of the document
     blind: bool = False  # no document is shown, so that there is no evidence to ask for
 
 
@@ -227,8 +252,28 @@ class Unreadable(Exception):
         self.problems = tuple(reversed(dict.fromkeys(reversed(problems))))  # the last attempt's is the last
 
 
-def conversation(item: Item, shown: Shown, options: Options) -> Turn[Verdict]:
-    """The conversation about one sentence."""
+def conversation(items: Sequence[Item], shown: Shown, options: Options) -> Turn[list[Verdict]]:
+    """The conversation about one sentence, or several of one answer; what a joint call leaves open is asked in tags."""
+    found: dict[int, Tagged] = {}
+    if options.together:
+        first = items[0]
+        template, order = options.chooser(first.language, first.reference, first.question)
+        numbered = "\n".join(f"{n}. {' '.join(item.sentence.split())}" for n, item in enumerate(items, 1))
+        chat = template.chat(order, _inputs(first, shown) | {"sentence": numbered})
+        result = yield Request(tuple(chat), Sampling(options.max_tokens * len(items), json_schema=SCHEMA))
+        with suppress(ParseFailure):
+            found = parse_object(result.text or "")
+    verdicts = []
+    for n, item in enumerate(items, 1):
+        tagged = found.get(n)
+        if tagged is None or (tagged.label == "supported" and not _proves(tagged.fragments, item, shown)):
+            verdicts.append((yield from _alone(item, shown, options.in_tags)))
+        else:
+            verdicts.append(_verdict(tagged, item))
+    return verdicts
+
+
+def _alone(item: Item, shown: Shown, options: Options) -> Turn[Verdict]:
     try:
         if options.protocol == "three-turn":
             return (yield from _three_turns(item, shown, options))
@@ -238,7 +283,9 @@ def conversation(item: Item, shown: Shown, options: Options) -> Turn[Verdict]:
         return Verdict("unverifiable" if unproven else None, problems=failure.problems)
 
 
-def _ask(chat: Sequence[tuple[str, str]], read: Callable[[str, bool], T], options: Options) -> Turn[tuple[T, Sample]]:
+def _ask(
+    chat: Sequence[tuple[str, str]], read: Callable[[str, bool], T], options: Options, choices: tuple[str, ...] = ()
+) -> Turn[tuple[T, Sample]]:
     """Ask until ``read`` (reply, whether it is the last attempt) can read a reply, else raise Unreadable."""
     problems: list[str] = []
     for attempt in range(options.max_retries + 1):
@@ -246,7 +293,10 @@ def _ask(chat: Sequence[tuple[str, str]], read: Callable[[str, bool], T], option
         sampling = Sampling(options.max_tokens, logprobs=options.logprobs, top_logprobs=top)
         if attempt:
             sampling = replace(sampling, temperature=AGAIN_AT, seed=(options.seed + attempt) % 2**31)
-        result = yield Request(tuple(chat), sampling)
+        asked = replace(sampling, choices=choices) if options.schema and not attempt else sampling
+        result = yield Request(tuple(chat), asked)
+        if result.error is not None and asked.choices:  # the server may have no choices
+            result = yield Request(tuple(chat), sampling)
         if result.error is not None or not result.samples:
             raise Unreadable([*problems, "engine_error"])
         sample = result.samples[0]
@@ -273,24 +323,29 @@ def _single_turn(item: Item, shown: Shown, options: Options) -> Turn[Verdict]:
         return tagged
 
     template, order = options.chooser(item.language, item.reference, item.question)
-    chat = [("user", template.fill(0, order, _inputs(item, shown)))]
-    tagged, sample = yield from _ask(chat, read, options)
+    tagged, sample = yield from _ask(template.chat(order, _inputs(item, shown)), read, options)
+    return _verdict(tagged, item, _scores(tagged.label, decision(sample, tagged.type_span, _WORDS)))
+
+
+def _verdict(tagged: Tagged, item: Item, scores: Mapping[Label, float] | None = None) -> Verdict:
+    """What was read, without corrections of words that are not in the sentence."""
     placed = tuple(c for c in tagged.corrections if locate_words(c[0], item.sentence) is not None)
     lost = () if len(placed) == len(tagged.corrections) else ("correction_not_in_sentence",)
-    scores = _scores(tagged.label, decision(sample, tagged.type_span, _WORDS))
     return Verdict(tagged.label, tagged.fragments, placed, scores, tagged.problems[:1] + lost)
 
 
 def _proves(written: Sequence[str], item: Item, shown: Shown) -> bool:
-    """Whether what a model wrote as evidence stands in what it was shown of the reference."""
-    return item.blind or any(map(stands, locate_fragments(written, item.reference, shown.runs)[0]))
+    """Whether some of what a model wrote as evidence stands in what it was shown of the reference."""
+    found = locate_fragments(written, item.reference, shown.runs)[0]
+    return item.blind or any(stands(fragment, item.sentence, item.question) for fragment in found)
 
 
 def _three_turns(item: Item, shown: Shown, options: Options) -> Turn[Verdict]:
     sources, inputs = (item.sentence, item.question, shown.text), _inputs(item, shown)
     template, order = options.chooser(item.language, item.reference, item.question)
-    chat = [("user", template.fill(0, order, inputs))]
-    (states, span), sample = yield from _ask(chat, lambda reply, _: parse_facts(reply, sources), options)
+    chat = template.chat(order, inputs)
+    facts, kinds = CHOICES[template.language]
+    (states, span), sample = yield from _ask(chat, lambda reply, _: parse_facts(reply, sources), options, facts)
     sure = probability(sample, span)
     if not states:
         return Verdict("no_fact", scores=_scores("no_fact", {"no_fact": sure}))
@@ -311,14 +366,14 @@ def _three_turns(item: Item, shown: Shown, options: Options) -> Turn[Verdict]:
         return Verdict("unverifiable", scores=_scores("unverifiable", {"unverifiable": last}, no_fact))
     inputs["points"] = "<SEP>".join(points)
     chat += [_said(sample), ("user", template.fill(2, order, inputs))]
-    (label, span), sample = yield from _ask(chat, lambda reply, _: parse_type(reply, sources), options)
+    (label, span), sample = yield from _ask(chat, lambda reply, _: parse_type(reply, sources), options, kinds)
     if label == "supported" and not _proves(points, item, shown):
         raise Unreadable([NO_EVIDENCE])
     return Verdict(label, points, scores=_scores(label, decision(sample, span, _WORDS), no_fact))
 
 
 def _inputs(item: Item, shown: Shown) -> dict[str, str]:
-    return {"reference": shown.text, "question": item.question, "sentence": item.sentence}
+    return {"reference": shown.text, "question": item.question, "sentence": item.sentence, "name": item.name}
 
 
 def _said(sample: Sample) -> tuple[str, str]:

@@ -17,13 +17,15 @@ import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TypeVar
+from typing import Any, Literal, TypeVar
 
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from rapidfuzz import fuzz
 from rapidfuzz.distance import OSA, Indel
 
-from annotators.records import Fragment, Label
+from annotators.records import HALLUCINATED, Fragment, Label
 from annotators.text.sentences import end_of
+from annotators.text.words import NEGATIONS, chinese_words, words_of
 
 T = TypeVar("T")
 FAILURES = {
@@ -41,6 +43,7 @@ FAILURES = {
     "forged_tag": "a tag with the words around it stands in the text that was to be judged",
     "correction_not_in_sentence": "the words that a correction replaces are not in the sentence",
     "no_evidence": "supported, but nothing that was written as evidence stands in the reference",
+    "no_object": "the reply is not JSON of the schema that was asked for",
     "engine_error": "the engine gave no reply, see the log",
 }  # fmt: skip
 """Names of what can be wrong with a reply."""
@@ -72,6 +75,13 @@ _DOUBT = re.compile(
     r"contradict|unverifi|not (?:supported|verif|mention|found)|矛盾|无法验证|不一致|没有提到|未提及", re.IGNORECASE
 )
 """Words with which a model takes back that a sentence is supported."""
+_DENIED = re.compile(
+    r"(?:\b(?:no|not|nothing|none|never|neither|without)|n['’]t)(?:\s+(?:a|any|direct(?:ly)?|real|signs?|of|in|is|to|it|"
+    r"that|which|this|the|text|document|reference|source|passage)){0,4}\s+contradict\w*"
+    r"|(?:没有?|不|无|未)(?:任何|明显|存在|发现|相)*(?:矛盾|不一致)",
+    re.IGNORECASE,
+)
+"""Words that look like such doubt and say the opposite."""
 _ARROW = re.compile(rf"{_QUOTE}\s*(?:to|with|->|=>|→|改为|改成)\s*{_QUOTE}", re.IGNORECASE)
 _BETWEEN = re.compile(r"(?:[\s.。,，;；、`*•-]|\d{1,2}[.)、]\s|<\s*/?\s*sep\s*>|and\b|以及|并且?)+", re.IGNORECASE)
 _NUMBERED = re.compile(
@@ -203,7 +213,7 @@ def corrections_in(value: str) -> list[tuple[str, str]]:
 
 # --- the single turn ------------------------------------------------------------------------------------
 
-WRITTEN = {
+WRITTEN: dict[Label, tuple[str, str]] = {
     "supported": ("None", "无"),
     "contradictory": ("Contradictory", "矛盾"),
     "unverifiable": ("Unverifiable", "无法验证"),
@@ -252,7 +262,7 @@ def parse_tagged(reply: str, sources: Sequence[str] = ()) -> Tagged:
             problems.append(failure.name)
     if label in ("supported", "no_fact") and (corrections or problems):
         raise ParseFailure("contradicts_itself")
-    if label == "supported" and _DOUBT.search(_beside(reply, start, parts)):
+    if label == "supported" and _DOUBT.search(_DENIED.sub("", _beside(reply, start, parts))):
         raise ParseFailure("contradicts_itself")
     points = tuple(value.strip() for kind, value in values if kind == "point")
     return Tagged(
@@ -319,6 +329,53 @@ def write_tagged(
     return "\n".join(lines)
 
 
+# --- several sentences as an object ------------------------------------------------------------------------
+
+
+class _Object(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class _Change(_Object):
+    old: str = Field(alias="from")
+    to: str
+
+
+class _Judged(_Object):
+    number: int
+    evidence: list[str]
+    type: Literal["supported", "contradictory", "unverifiable", "no_fact"]
+    corrections: list[_Change]
+
+
+class _Reply(_Object):
+    sentences: list[_Judged]
+
+
+SCHEMA: dict[str, Any] = _Reply.model_json_schema()
+"""JSON schema of a reply about several sentences."""
+
+
+def parse_object(reply: str) -> dict[int, Tagged]:
+    """What a JSON reply says of each sentence, by its number; sentences that it contradicts itself about are left out.
+
+    ParseFailure where the reply is not of ``SCHEMA``, or has a number twice.
+    """
+    try:
+        rows = _Reply.model_validate_json(reply[opening(reply) :]).sentences
+    except ValidationError:
+        raise ParseFailure("no_object") from None
+    found = {}
+    for row in rows:
+        changes = tuple((change.old, change.to) for change in row.corrections)
+        evidence = tuple(text for text in row.evidence if plain(text) not in NOTHING)
+        if not changes or row.type in HALLUCINATED:
+            found[row.number] = Tagged(row.type, () if row.type == "no_fact" else evidence, changes)
+    if len({row.number for row in rows}) < len(rows):
+        raise ParseFailure("no_object")
+    return found
+
+
 # --- the three turns; words without brackets count only if they are the whole reply ---------------------------
 
 
@@ -380,7 +437,10 @@ _QUOTES = {**dict.fromkeys("“”„‟〝〞＂「」『』«»", '"'), **dict
 _DASHES = frozenset("‐‑‒–—―−－")
 _BRACKETS = {"‹": "<", "›": ">"}
 
+ALIKE = 0.8  # share of common content words from which on two texts claim the same, or the opposite
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
+_HAN = re.compile("[\u3400-\u9fff]+")
+_NOT = re.compile("[不没未无非否]")
 
 Run = tuple[int, int]
 
@@ -437,9 +497,38 @@ def locate_fragments(written: Sequence[str], reference: str, runs: Sequence[Run]
     return list(dict.fromkeys(found)), list(dict.fromkeys(missing))
 
 
-def stands(fragment: Fragment) -> bool:
-    """Whether a located fragment is evidence: the piece of the reference has the numbers that the model wrote."""
-    return _NUMBER.findall(folded(fragment.written or fragment.text)[0]) == _NUMBER.findall(folded(fragment.text)[0])
+def stands(fragment: Fragment, sentence: str, question: str = "") -> bool:
+    """Whether a located fragment can be evidence that a sentence, the answer to a question, is true.
+
+    The piece of the reference must have the numbers and as many negations as the model wrote, and a content word of
+    sentence or question where all are in one script. It must not be the sentence with a negation more or less: the same
+    words (``ALIKE`` of each side's) and another number of negations.
+    """
+    text, written = folded(fragment.text)[0], folded(fragment.written or fragment.text)[0]
+    if _NUMBER.findall(written) != _NUMBER.findall(text) or _negations(written) != _negations(text):
+        return False
+    words, of_sentence = _content(fragment.text), _content(sentence)
+    claimed = of_sentence | _content(question)
+    if claimed and not words & claimed and bool(_HAN.search(text)) == bool(_HAN.search(sentence)):
+        return False
+    same = len(words & of_sentence) >= ALIKE * max(len(words), len(of_sentence))
+    return not same or _negations(text) == _negations(folded(sentence)[0])
+
+
+def _negations(text: str) -> int:
+    return sum(word in NEGATIONS for word in words_of(text).lower) + len(_NOT.findall(text))
+
+
+def _content(text: str) -> frozenset[str]:
+    """The words of a text that say something: stems of English ones, Chinese ones of two characters or more."""
+    words = words_of(text)
+    kept = (
+        stem for stem, word, content in zip(words.stems, words.lower, words.content, strict=True)
+        if content and word not in NEGATIONS and not _HAN.search(word)
+    )  # fmt: skip
+    return frozenset(kept) | {
+        word for run in _HAN.findall(_NOT.sub(" ", text)) for word in chinese_words(run) if len(word) > 1
+    }
 
 
 def locate_words(words: str, sentence: str) -> Run | None:

@@ -2,10 +2,12 @@
 
     mitigate evaluate --input dev/*.jsonl --annotator embedded --fold test --output metrics.json
     mitigate evaluate --input unseen_*.jsonl --compare out/runs/a/annotator out/runs/b/annotator
+    mitigate evaluate --input test.jsonl --protocol official --annotator generative:openai:MODEL@URL
 
 Prints a table (or JSON with --json) and writes the same as JSON with --output: figures by source, language and split
 (the rows' "split"). Lines that are no labelled sentences are reported, left out and, with --output, written to
-OUTPUT.rejected.jsonl; then the exit code is 3.
+OUTPUT.rejected.jsonl; then the exit code is 3. The protocol "official" scores raw replies as ANAH's published program
+does (annotators/evaluation/official.py); it reads that program's test file or, with --replies, its output.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import json
 import random
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
@@ -25,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 from annotators.base import engine_in
 from annotators.records import failed_share
 from mitigate.cli.options import (
-    GENERATIVE,
+    ENGINE,
     Subparsers,
     add_command,
     cache_of,
@@ -41,8 +43,8 @@ from mitigate.cli.options import (
     table,
     versions,
 )
-from mitigate.io import UsageError, make_parent, progress, say, set_aside, write_json, write_lines
-from mitigate.models import open_annotator
+from mitigate.io import Record, UsageError, make_parent, progress, say, set_aside, write_json, write_lines
+from mitigate.models import open_annotator, open_engine
 
 if TYPE_CHECKING:
     from annotators.base import Annotator
@@ -77,6 +79,7 @@ def add_parser(subparsers: Subparsers) -> None:
     with parser.group():
         parser.annotator(None, calibration=False)
         parser.option("--compare", "Both judge; differences have paired intervals.", ("A", "B"), nargs=2)
+        parser.flag("--replies", "The rows have replies (prompt, reply, golden), for --protocol official.")
     parser.calibration()
     text = "Rows of this fold are judged: test, dev, train, all, or 0 to 4 (%(default)s)."
     parser.option("--fold", text, default="all")
@@ -89,15 +92,22 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.flag("--texts", "Annotations are also compared as texts: ROUGE-L, n-gram precision.")
     text = "With --texts, BERTScore is computed too, by packaged, paper, a hub id or a folder."
     parser.option("--bertscore", text, "MODEL")
-    parser.file("--confusion", "The confusion matrix is drawn here.", "FILE.png")
     parser.file("--judgements", "What was said of each row goes here, as JSON Lines.")
     parser.max_failed()
-    parser.generative(seed=False)
+    parser.generative(seed=False, protocols=("official",))
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Evaluate an annotator, or two; returns the exit code."""
+    if args.judgements:
+        if args.judgements.resolve() in {source.resolve() for source in args.input}:
+            raise UsageError(f"{args.judgements} is one of the input files and would be written over")
+        make_parent(args.judgements)
+    if args.protocol == "official":
+        return run_official(args)
+    if args.replies:
+        raise UsageError("--replies: expected --protocol official beside it; other figures need an --annotator")
     from annotators.evaluation.evaluate import compare, evaluate, predict
     from annotators.evaluation.texts import bert_scores
     from mitigate.labels import read_labelled
@@ -130,7 +140,11 @@ def run(args: argparse.Namespace) -> int:
         figures = evaluate(rows, judged, seed=seed, texts=args.texts, similarity=similarity)
         results.append({"run": made, "n_rejected": len(files.rejected), **figures})
         answers.append(judged)
-    _write_beside(args, rows, names, results, answers)
+    if args.judgements:
+        said = zip(names, answers, strict=True)
+        parts = (judgement_lines(rows, judged, name, args.without_reference) for name, judged in said)
+        write_lines(args.judgements, chain.from_iterable(parts))
+        say(f"judgements: {args.judgements}")
     result: dict[str, Any] = results[0]
     if args.compare:
         result = {"first": results[0], "second": results[1], "difference": compare(rows, *answers, seed=seed)}
@@ -158,8 +172,6 @@ def _checked(args: argparse.Namespace) -> tuple[tuple[int, ...] | None, list[Pat
         raise UsageError("--bertscore: expected --texts beside it")
     if args.bertscore and importlib.util.find_spec("bert_score") is None:
         raise UsageError("--bertscore needs bert-score: pip install 'hallucination-toolkit[bertscore]'")
-    if args.confusion and args.confusion.suffix != ".png":
-        raise UsageError(f"--confusion: expected a name that ends in .png; got {args.confusion}")
     names = args.compare or [args.annotator]
     asking = generative_options(args, names)
     if args.disturbed_prompts and (args.prompt or args.templates):
@@ -168,10 +180,6 @@ def _checked(args: argparse.Namespace) -> tuple[tuple[int, ...] | None, list[Pat
         if args.disturbed_prompts and engine_in(name) is None:
             raise UsageError(f"--disturbed-prompts: {name} is asked in no words; expected generative:KIND:MODEL")
     check_files(args)
-    for path in filter(None, (args.confusion, args.judgements)):
-        if path.resolve() in {source.resolve() for source in args.input}:
-            raise UsageError(f"{path} is one of the input files and would be written over")
-        make_parent(path)
     paths = list({path.resolve(): path for path in args.input}.values())
     if any(engine_in(name) is not None for name in names) and (args.cache or args.output):
         asking["cache"] = cache_of(args)  # replies survive whatever stops this run
@@ -197,15 +205,10 @@ def _chosen(files: LabelledFiles, args: argparse.Namespace) -> list[LabelledSent
 
 
 def prompt_options(name: str, disturbed: bool, protocol: Protocol = "tagged") -> dict[str, Any]:
-    """The wording to ask a generative annotator in: the first it was trained on, or one it was not trained on.
+    """The wording to ask a generative annotator in: the first it was trained on, or, ``disturbed``, one new to it.
 
     What it was trained on is in the annotator.json that training wrote; a model without one gets the default wording,
     and is taken for one that knows no other.
-
-    Args:
-        name: The name of the annotator.
-        disturbed: Whether to take a wording and an order that are new to it.
-        protocol: The protocol that it is asked in.
     """
     if (engine := engine_in(name)) is None:
         return {}
@@ -224,19 +227,8 @@ def prompt_options(name: str, disturbed: bool, protocol: Protocol = "tagged") ->
 
 def _provenance(args: argparse.Namespace, name: str, annotator: Annotator, paths: Sequence[Path]) -> dict[str, Any]:
     """What would be needed to run it again, and on what it ran."""
-    command = ["mitigate", "evaluate", "--input", *map(str, args.input)]
-    command += ["--annotator", name, "--fold", args.fold, "--seed", str(args.seed or 0)]
-    given = ((o, getattr(args, o)) for o in GENERATIVE if o != "seed") if engine_in(name) is not None else ()
-    for option, value in given:
-        if value is not None:
-            command += [f"--{option.replace('_', '-')}", *([] if value is True else [str(value)])]
-    command += ["--calibration", str(args.calibration)] if args.calibration is not None else []
-    command += ["--expected-rate", str(args.expected_rate)] if args.expected_rate is not None else []
-    command += ["--limit", str(args.limit)] if args.limit is not None else []
-    command += ["--without-reference"] if args.without_reference else []
-    command += ["--disturbed-prompts"] if args.disturbed_prompts else []
     return {
-        "command": shlex.join(command),
+        "command": shlex.join(["mitigate", *args.words]),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "annotator": {"name": annotator.name, "fingerprint": annotator.fingerprint},
         "data": [{"file": str(path), "sha256": sha256(path)} for path in paths],
@@ -248,28 +240,79 @@ def _provenance(args: argparse.Namespace, name: str, annotator: Annotator, paths
     }
 
 
-# --- files beside the figures -------------------------------------------------------------------------------------
+# --- ANAH's published scorer --------------------------------------------------------------------------------------
 
 
-def _write_beside(
-    args: argparse.Namespace,
-    rows: Sequence[LabelledSentence],
-    names: Sequence[str],
-    results: Sequence[Mapping[str, Any]],
-    answers: Sequence[Sequence[SentenceAnnotation]],
-) -> None:
-    """Judgements and the picture, where asked for; with --compare the second picture is FILE-2.png."""
+def run_official(args: argparse.Namespace) -> int:
+    """Score raw replies, asked for where there are none, as ANAH's program does; returns the exit code."""
+    from annotators.evaluation.official import scores
+    from engines.types import Sampling, check_asked
+
+    name = None if args.replies else engine_in(args.annotator or "")
+    if name is None and not args.replies:
+        raise UsageError(f"--protocol official: expected --annotator generative:{ENGINE}, or --replies")
+    if args.bertscore not in (None, "paper"):
+        raise UsageError(f"--bertscore: expected `paper` with --protocol official, got {args.bertscore}")
+    check_files(args)
+    rows, rejected = _official_rows(args)
+    failed = 0
+    if name is not None:
+        options = {} if args.concurrency is None else {"concurrency": args.concurrency}
+        cache = cache_of(args) if args.cache or args.output else None
+        with closing(open_engine(name, "--annotator", cache, **options)) as engine:
+            chats = [[{"role": "user", "content": row["prompt"]}] for row in rows]
+            results = engine.chat(chats, Sampling(args.max_tokens or 768))
+        check_asked(results)
+        failed = sum(result.error is not None for result in results)
+        rows = [{**row, "reply": result.text or ""} for row, result in zip(rows, results, strict=True)]
+    figures = scores(rows, bertscore=args.bertscore is not None)
     if args.judgements:
-        said = zip(names, answers, strict=True)
-        parts = (judgement_lines(rows, judged, name, args.without_reference) for name, judged in said)
-        write_lines(args.judgements, chain.from_iterable(parts))
-        say(f"judgements: {args.judgements}")
-    if args.confusion:
-        for number, (name, result) in enumerate(zip(names, results, strict=True), start=1):
-            stem = args.confusion.stem + (f"-{number}" if number > 1 else "")
-            path = args.confusion.with_name(stem + ".png")
-            draw_confusion(result["overall"]["confusion"], f"{name}, {result['overall']['n_four_way']} rows", path)
-            say(f"confusion matrix: {path}")
+        write_lines(args.judgements, rows)
+    if args.output:
+        write_json(args.output, figures)
+    if args.json:
+        print_json(figures)
+    else:
+        shown = {key: value for key, value in figures.items() if isinstance(value, dict)}
+        cells = ([key, *(figure(value[part]) for part in ("all", "zh", "en"))] for key, value in shown.items())
+        title = f"ANAH's published figures, {figures['n']} rows; weighted F1 {figure(figures['f1'])}"
+        console(WIDE).print(table(("percent", "all", "zh", "en"), cells, right=True, title=title))
+    return exit_code(failed / len(rows), args, rejected)
+
+
+def _official_rows(args: argparse.Namespace) -> tuple[list[Record], int]:
+    """The rows of the published program, or of its test file with turns [user, assistant], and how many were bad."""
+    from annotators.evaluation.official import language_of, type_of
+    from mitigate.io import Line, Problem, check_text, parse_line, read_lines
+
+    def row_of(record: Record) -> Record:
+        turns = record.get("turns")
+        if isinstance(turns, list) and len(turns) > 1 and all(isinstance(turn, dict) for turn in turns):
+            return {"prompt": turns[0].get("content"), "golden": turns[1].get("content")}
+        return {key: record[key] for key in ("prompt", "reply", "golden") if key in record}
+
+    def check(record: Record) -> list[Problem]:
+        row = row_of(record)
+        problems = [p for key in ("prompt", "golden") for p in check_text(row, key, required=True)]
+        problems += check_text(row, "reply", required=args.replies, empty=True)
+        if not problems and language_of(row["prompt"]) is None:
+            problems.append(Problem("prompt", None, "words of ANAH's prompts: annotate, Reference, 标注 or 参考文档"))
+        if not problems and type_of(row["golden"]) is None:
+            problems.append(Problem("golden", None, "an annotation with a type, such as <No Fact>"))
+        return problems
+
+    rows, bad = [], []
+    for path, line in ((source, line) for source in args.input for line in read_lines(source, lambda _: [])):
+        raw = b'{"turns":%b}' % line.raw if line.record is None else line.raw  # turns are a list
+        record, problems = parse_line(raw, check)
+        if record is None:
+            bad.append((path, Line(line.number, line.raw, None, problems)))
+        else:
+            rows.append(row_of(record))
+    set_aside(bad, args.output)
+    if not rows:
+        raise UsageError("--input: expected rows of prompt and golden, or of two turns; found none")
+    return rows, len(bad)
 
 
 def judgement_lines(
@@ -285,38 +328,6 @@ def judgement_lines(
         said = {k: v for k, v in found.to_dict().items() if k not in ("text", "start", "end")}
         line = {**asked, "source": row.source, "gold": row.row["label"], "annotator": annotator}
         yield line | ({"parametric": True} if parametric else {}) | said
-
-
-def draw_confusion(confusion: Mapping[str, Mapping[str, int]], title: str, path: Path) -> None:
-    """Draw a confusion matrix as PNG: rows are gold labels, columns predicted ones; shades are shares of the row.
-
-    Args:
-        confusion: Gold label → predicted label → number of rows.
-        title: The line above the picture.
-        path: The file to write.
-    """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    gold = list(confusion)
-    columns = list(next(iter(confusion.values())))
-    counts = [[confusion[g][c] for c in columns] for g in gold]
-    shares = [[n / max(1, sum(row)) for n in row] for row in counts]
-    picture = Figure(figsize=(1.35 * len(columns) + 1.6, 0.95 * len(gold) + 1.6), layout="constrained")
-    FigureCanvasAgg(picture)
-    axes = picture.add_subplot()
-    axes.imshow(shares, cmap="Blues", vmin=0, vmax=1, aspect="auto")
-    axes.set_xticks(range(len(columns)), columns)
-    axes.set_yticks(range(len(gold)), gold)
-    axes.set_xlabel("predicted")
-    axes.set_ylabel("gold")
-    # A dollar sign would start a formula.
-    axes.set_title("".join(c if c.isprintable() else "\ufffd" for c in title).replace("$", r"\$"), fontsize=10)
-    for y, row in enumerate(counts):
-        for x, n in enumerate(row):
-            colour = "white" if shares[y][x] > 0.6 else "black"
-            axes.text(x, y, f"{n}\n{shares[y][x]:.0%}", ha="center", va="center", color=colour, fontsize=9)
-    picture.savefig(path, dpi=110, format="png")
 
 
 # --- tables -------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ is a :class:`UsageError` and prints one line, never a traceback.
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -73,7 +74,7 @@ def main(
     try:
         if words[:1] == ["grpo"] and words[1:]:  # TRL's own parser reads the rest
             return grpo.run(words[1:])
-        args = build_parser(program, annotators).parse_args(words)
+        args = build_parser(program, annotators).parse_args(words, argparse.Namespace(words=words))
         return int(args.run(args))
     except UsageError as error:
         say(f"error: {error}")

@@ -37,8 +37,8 @@ ANNOTATORS = (
     "folder after nli:, minicheck:, hhem: or lettucedetect:; cascade:A+B asks B where A is unsure"
 )
 GENERATIVE = (
-    "protocol", "prompt", "templates", "window", "max_retries", "max_tokens", "concurrency", "without_evidence",
-    "trust_remote_code", "seed", "cache",
+    "protocol", "schema", "prompt", "templates", "window", "max_retries", "max_tokens", "concurrency",
+    "without_evidence", "trust_remote_code", "seed", "cache",
 )  # fmt: skip
 
 
@@ -144,15 +144,17 @@ class Parser(argparse.ArgumentParser):
         """Add `--chunk-size`."""
         self.count("--chunk-size", "So many records are judged at once (%(default)s).", 32)
 
-    def generative(self, *, seed: bool = True) -> None:
+    def generative(self, *, seed: bool = True, protocols: Sequence[str] = ()) -> None:
         """Add the options that say how a language model is asked to annotate; each is None unless given.
 
-        A command that has a ``--seed`` of its own, None unless given, leaves this one out.
+        A command that has a ``--seed`` of its own, None unless given, leaves this one out; ``protocols`` are its own.
         """
         where = "KIND is transformers, vllm or openai (any OpenAI-compatible server; OPENAI_API_KEY holds its key)."
         with self.group(f"with --annotator generative:{ENGINE}", where):
             text = "The model answers in one turn, or in three without corrections (tagged)."
-            self.option("--protocol", text, choices=("tagged", "three-turn"))
+            self.option("--protocol", text, choices=("tagged", "three-turn", *protocols))
+            text = "So many sentences share a call, whose reply is JSON; with three-turn, two turns are choices (0)."
+            self.option("--schema", text, "N", type=int)
             text = "The prompt has this wording and the order reference-first or question-first, or is random (plain)."
             self.option("--prompt", text, "NAME[/ORDER]")
             self.file("--templates", "Prompts come from this file, see docs/annotators.md.")

@@ -5,7 +5,9 @@ sentences.jsonl   one row per checked sentence, as `mitigate evaluate` and the t
 anah.parquet, sentences.parquet and README.md, so that `datasets.load_dataset(FOLDER, "sentences")` reads them
 
 A sentence that was not checked has a null annotation in anah.jsonl and no row in sentences.jsonl; where no sentence of
-an answer was checked, the whole list is null.
+an answer was checked, the whole list is null. `annotated_by` says of each sentence whether it is as a "machine" judged
+it, was "reviewed" (a person changed it) or is "human" (a person judged what no machine could). In anah.jsonl the
+columns `…_ann` hold all annotations, `human_…_ann` those that a person wrote and null for others.
 
 The page counts how much there is (ANAH's Table 2), label shares (Table 4), topics by category and domain (Figure 3).
 Tokens are those of the packaged MiniLM's tokenizer (one per character in Chinese); "with references" counts question,
@@ -22,27 +24,25 @@ from typing import Any
 from annotators.generative.tagged import write_tagged
 from annotators.records import LABELS
 from mitigate.dataset.questions import SOURCES
-from mitigate.dataset.stage import write_lines
-from mitigate.io import Record, whole_file
+from mitigate.io import Record, whole_file, write_lines
 from mitigate.recipes.folder import write_file
 from mitigate.report.totals import NOT_CHECKED, UNSURE, WORDS, kind_of, table
 
 WITH, WITHOUT = "GPT3.5_answers_D", "InternLM_answers"
-ANNOTATED = {WITH: "human_GPT3.5_answers_D_ann", WITHOUT: "human_InternLM_answers_ann"}
+ANSWERS = (WITH, WITHOUT)
 """Columns of opencompass/anah, whatever models were asked here."""
+NOTES = tuple(form.format(column) for column in ANSWERS for form in ("{}_ann", "human_{}_ann"))
 ANAH_COLUMNS = (
-    "name", "documents", "selected_questions", "language", "category", "domain", "models",
-    *ANNOTATED, *ANNOTATED.values(),
+    "name", "documents", "selected_questions", "language", "category", "domain", "models", "annotated_by", *ANSWERS,
+    *NOTES,
 )  # fmt: skip
 SENTENCE_COLUMNS = (
-    "id", "source", "lang", "question", "answer", "sentence", "label", "fragments", "correction", "topic", "category",
-    "domain", "model", "reference",
+    "id", "source", "lang", "question", "answer", "sentence", "label", "fragments", "correction", "annotated_by",
+    "topic", "category", "domain", "model", "reference",
 )  # fmt: skip
 
 
 _NONE = "not given"
-_HAN_FONTS = ("Noto Sans CJK SC", "Noto Sans SC", "Source Han Sans SC", "WenQuanYi Zen Hei", "WenQuanYi Micro Hei",
-              "PingFang SC", "Microsoft YaHei", "SimHei", "Arial Unicode MS")  # fmt: skip
 _CARD = """\
 Answers of language models to questions on documents, each sentence labelled supported, contradictory, unverifiable or
 no_fact against its document, with evidence and correction. Made by `mitigate build-dataset`; the run's `config.yaml`
@@ -71,7 +71,7 @@ def anah_rows(records: Iterable[Record]) -> list[Record]:
         questions = list(dict.fromkeys(record["question"] for record in found))
         models = {
             column: list(dict.fromkeys(r["model"] for r in found if r["source"] == SOURCES[column == WITH]))
-            for column in ANNOTATED
+            for column in ANSWERS
         }
         for place in range(max(map(len, models.values()))):
             row: Record = {
@@ -82,8 +82,9 @@ def anah_rows(records: Iterable[Record]) -> list[Record]:
                 "category": found[0]["category"],
                 "domain": found[0]["domain"],
                 "models": {column: (*held, None)[min(place, len(held))] for column, held in models.items()},
+                "annotated_by": {},
             }
-            for column, notes in ANNOTATED.items():
+            for column in ANSWERS:
                 by_question = {
                     r["question"]: r
                     for r in found
@@ -91,18 +92,27 @@ def anah_rows(records: Iterable[Record]) -> list[Record]:
                 }
                 answers = [by_question.get(question) for question in questions]
                 row[column] = [answer and answer["answer"] for answer in answers]
-                row[notes] = [answer and _notes(answer) for answer in answers]
+                row[f"{column}_ann"] = [answer and _notes(answer) for answer in answers]
+                row[f"human_{column}_ann"] = [answer and _notes(answer, ("reviewed", "human")) for answer in answers]
+                row["annotated_by"][column] = [
+                    answer and list(map(annotated_by, answer["sentences"])) for answer in answers
+                ]
             rows.append(row)
     return rows
 
 
-def _notes(record: Record) -> list[str | None] | None:
-    """Each sentence as ANAH's tagged text, null where it was not checked; null where nothing was checked."""
+def annotated_by(sentence: Mapping[str, Any]) -> str | None:
+    """Whose judgement a sentence has: "machine", "reviewed" or "human"; None where it has none."""
+    return sentence["label"] and sentence.get("annotated_by", "machine")
+
+
+def _notes(record: Record, by: Sequence[str] = ("machine", "reviewed", "human")) -> list[str | None] | None:
+    """Each sentence as ANAH's tagged text, null where none of ``by`` judged it; null where all would be."""
     notes = [
-        s["label"] and write_tagged(
+        write_tagged(
             s["label"], [f["text"] for f in s["fragments"]], [(e["from"], e["to"]) for e in s["correction"]],
             record["language"],
-        )
+        ) if annotated_by(s) in by else None
         for s in record["sentences"]
     ]  # fmt: skip
     return notes if any(notes) else None
@@ -121,6 +131,7 @@ def sentence_rows(records: Iterable[Record]) -> list[Record]:
             "label": sentence["label"],
             "fragments": [fragment["text"] for fragment in sentence["fragments"]],
             "correction": corrected(sentence) if sentence["correction"] else None,
+            "annotated_by": annotated_by(sentence),
             **{key: record[key] for key in ("topic", "category", "domain", "model", "reference")},
         }
         for record in records
@@ -148,10 +159,12 @@ def write_parquet(rows: Sequence[Record], path: Path, columns: Sequence[str]) ->
 
     text = Value("string")
     kinds: dict[str, Any] = {
-        **{name: List(List(text)) for name in ANNOTATED.values()},
-        **{name: List(text) for name in ("documents", "selected_questions", "fragments", *ANNOTATED)},
-        "models": {name: text for name in ANNOTATED},
+        **{name: List(List(text)) for name in NOTES},
+        **{name: List(text) for name in ("documents", "selected_questions", "fragments", *ANSWERS)},
+        "models": {name: text for name in ANSWERS},
     }
+    if "documents" in columns:  # the rows of topics
+        kinds["annotated_by"] = {name: List(List(text)) for name in ANSWERS}
     disable_progress_bar()
     values = {name: [row[name] for row in rows] for name in columns}
     features = Features({name: kinds.get(name, text) for name in columns})
@@ -211,52 +224,8 @@ def page(
         rows.append([language, source, checked, *shares, counter[UNSURE] + counter[NOT_CHECKED]])
     head = ["language", "answers", "checked", *(WORDS[label] for label in LABELS), "not checked (number)"]
     lines += table(head, rows)
-    lines += ["", "## Topics by category and domain", "", "![topics](topics.png)", ""]
-    numbered = enumerate(kinds.items(), start=1)
-    lines += table(["no.", "category", "domain", "topics"], [[i, *pair, n] for i, (pair, n) in numbered])
+    lines += ["", "## Topics by category and domain", ""]
+    lines += table(["category", "domain", "topics"], [[*pair, n] for pair, n in kinds.items()])
     lines += ["", "## What was left out on the way", ""]
     lines += table(["stage", "lines in its .rejected.jsonl"], [[name, n] for name, n in lost.items() if n])
     return "\n".join(lines) + "\n"
-
-
-def draw_topics(kinds: Mapping[tuple[str, str], int], path: Path) -> None:
-    """Write the ring chart: categories inside, domains outside (PNG, or what the suffix says).
-
-    A name with characters that no installed font has is shown by the numbers of its rows in the page.
-    """
-    from matplotlib import font_manager
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    files = {font.name: font.fname for font in font_manager.fontManager.ttflist}
-    family = ["DejaVu Sans", *[name for name in _HAN_FONTS if name in files][:1]]
-    known = {code for name in family for code in font_manager.get_font(files[name]).get_charmap()}
-
-    def shown(text: str, number: str) -> str:
-        plain = text[:40].replace("$", r"\$")
-        return plain if all(ord(c) in known for c in plain) else f"no. {number}"
-
-    categories: dict[str, list[tuple[int, int]]] = {}  # name → (number of the row, topics) of each of its domains
-    for number, ((category, _), n) in enumerate(kinds.items(), start=1):
-        categories.setdefault(category, []).append((number, n))
-    sizes = {name: sum(n for _, n in rows) for name, rows in categories.items()}
-    inner = [
-        f"{shown(name, ', '.join(str(number) for number, _ in rows))}\n{sizes[name]}"
-        for name, rows in categories.items()
-    ]
-    outer = [f"{shown(domain, str(i))} ({n})" for i, ((_, domain), n) in enumerate(kinds.items(), start=1)]
-    colours = {name: f"C{i % 10}" for i, name in enumerate(categories)}
-    figure = Figure(figsize=(7.2, 6.0), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
-    axes.pie(
-        list(sizes.values()), radius=0.72, labels=inner, labeldistance=0.71,
-        colors=list(colours.values()), wedgeprops={"width": 0.42, "edgecolor": "white"},
-        textprops={"ha": "center", "va": "center", "fontsize": 8, "family": family},
-    )  # fmt: skip
-    axes.pie(
-        list(kinds.values()), radius=1.0, labels=outer, labeldistance=1.05,
-        colors=[colours[category] for category, _ in kinds],
-        wedgeprops={"width": 0.26, "alpha": 0.55, "edgecolor": "white"}, textprops={"fontsize": 8, "family": family},
-    )  # fmt: skip
-    figure.savefig(path, dpi=130)

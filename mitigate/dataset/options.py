@@ -81,6 +81,9 @@ class Options(Recipe):
         default=24_000, ge=200, description="of a document that LLMs are shown; the annotator reads all of it"
     )
     chunk_size: int = Field(default=16, ge=1, description="topics, or answers to annotate, at once")
+    max_failed: float = Field(
+        default=0.1, ge=0, le=1, description="share of failed sentences above which the run fails"
+    )
     review: bool = Field(default=False, description="stop for a person after matching and after annotation")
 
     def files(self) -> tuple[Path, list[Path]]:

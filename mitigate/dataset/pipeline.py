@@ -2,7 +2,7 @@
 
     01_topics  02_documents  03_candidates  04_references  05_questions  06_distinct  07_filtered  08_selected
     09_answers_1, 09_answers_2, …  10_records  11_annotated        (.jsonl; what goes no further is in ….rejected.jsonl)
-    review/  dataset/  statistics.md  statistics.json  topics.png  responses.sqlite
+    review/  dataset/  statistics.md  statistics.json   responses.sqlite
 
 A file that is complete is never written again, so it may be read, and corrected by hand before the next stage starts.
 """
@@ -10,6 +10,7 @@ A file that is complete is never written again, so it may be read, and corrected
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from annotators.base import Annotator, engine_in
+from annotators.records import failed_share
 from mitigate.dataset import questions, review, sources
-from mitigate.dataset.export import counted, draw_topics, export, label_counts, page, topic_counts
+from mitigate.dataset.export import counted, export, label_counts, page, topic_counts
 from mitigate.dataset.options import Asked, Options
 from mitigate.dataset.stage import CACHE, LLM, Process, embedder, extended, opened, read_rows, run_stage, say
 from mitigate.io import Check, Record, UsageError, rejected_path
@@ -187,7 +189,7 @@ def _reviewed(
 
 
 def _finish(run: Build, name: str) -> dict[str, Any]:
-    """Export, count and draw."""
+    """Export and count."""
     records = read_rows(run.file(name))
     rows = export(records, run.folder / "dataset")
     held = {record["topic"] for record in records}
@@ -203,10 +205,10 @@ def _finish(run: Build, name: str) -> dict[str, Any]:
     }
     text = json.dumps(figures, ensure_ascii=False, indent=1, allow_nan=False)
     write_file(run.folder / "statistics.json", f"{text}\n".encode())
-    draw_topics(kinds, run.folder / "topics.png")
     return {
         "topics": len(held),
         "answers": len(records),
+        "failed": failed_share(Counter(s["status"] for record in records for s in record["sentences"])),
         **{f"rows of {name}.jsonl": n for name, n in rows.items()},
         "rejected": sum(run.rejected.values()),
     }

@@ -27,9 +27,8 @@ from mitigate.dataset.stage import (
     read_rows,
     text_of,
     vectors_of,
-    write_lines,
 )
-from mitigate.io import Line, Problem, Record, dump_line, rejected_row
+from mitigate.io import Line, Problem, Record, dump_line, rejected_row, write_lines
 
 SOURCES = {True: "with reference", False: "without reference"}
 TURNS = 2

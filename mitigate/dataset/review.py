@@ -22,8 +22,8 @@ from annotators.records import LABELS, coverage, hallucination_rate
 from annotators.retrieval.passages import BM25, words
 from annotators.text.sentences import split_sentences
 from mitigate.dataset.export import corrected
-from mitigate.dataset.stage import extended, keep_rejected, read_rows, write_lines
-from mitigate.io import Line, Problem, Record, UsageError, rejected_row, shown
+from mitigate.dataset.stage import extended, keep_rejected, read_rows
+from mitigate.io import Line, Problem, Record, UsageError, rejected_row, shown, write_lines
 from mitigate.recipes.folder import write_file
 
 REFERENCE_COLUMNS = ("topic", "language", "category", "domain", "description", "document", "title", "verdicts",
@@ -141,7 +141,7 @@ def write_annotations(source: Path, output: Path) -> None:
 def apply_annotations(source: Path, checked: Path, output: Path) -> tuple[int, int]:
     """Put the reviewer's judgements in; returns the numbers of corrections and of rows that could not be used.
 
-    A record that was corrected gets ``reviewed``, the numbers of its sentences that a person has judged.
+    A sentence that a person judged gets ``annotated_by``: "human" where it had no label before, else "reviewed".
     """
     records = {row["id"]: row for row in read_rows(source)}
 
@@ -153,7 +153,6 @@ def apply_annotations(source: Path, checked: Path, output: Path) -> tuple[int, i
         sentence, problems = _judged(record, record["sentences"][int(number)], row)
         if not problems:
             record["sentences"][int(number)] = sentence
-            record["reviewed"] = sorted({*record.get("reviewed", []), int(number)})
             labels = [s["label"] for s in record["sentences"]]
             record |= {"hallucination_rate": hallucination_rate(labels), "coverage": coverage(labels)}
         return problems
@@ -186,7 +185,9 @@ def _judged(record: Record, sentence: Record, row: Mapping[str, str]) -> tuple[R
         correction = []
     if label == "no_fact":
         fragments = []
-    judged = {**sentence, "status": "checked", "label": label, "fragments": fragments, "correction": correction}
+    by = "reviewed" if sentence["label"] else "human"
+    judged = {**sentence, "status": "checked", "label": label, "annotated_by": by}
+    judged |= {"fragments": fragments, "correction": correction}
     if row["new_label"].strip():
         judged["scores"] = None  # they were the annotator's
     return judged, problems

@@ -31,8 +31,8 @@ from annotators.retrieval.window import fuse
 from annotators.text.language import language_of
 from fewl.expertise import yes_or_no
 from mitigate.dataset import prompts
-from mitigate.dataset.stage import LLM, extended, head_of, keep_rejected, reads, text_of, vectors_of, write_lines
-from mitigate.io import Line, Problem, Record, UsageError, check_text, read_lines, rejected_row, shown
+from mitigate.dataset.stage import LLM, extended, head_of, keep_rejected, reads, text_of, vectors_of
+from mitigate.io import Line, Problem, Record, UsageError, check_text, read_lines, rejected_row, shown, write_lines
 
 LANGUAGES = ("en", "zh")
 SUFFIXES = (".md", ".markdown", ".txt")

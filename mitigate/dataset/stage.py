@@ -20,9 +20,8 @@ import numpy as np
 
 from engines.types import Chat, ChatResult, Engine, Sampling, check_asked
 from mitigate.dataset.options import Asked
-from mitigate.io import Check, Problem, Record, UsageError, dump_line, open_job, progress, read_lines, rejected_path
+from mitigate.io import Check, Problem, Record, UsageError, open_job, progress, read_lines, rejected_path, write_lines
 from mitigate.models import open_engine
-from mitigate.recipes.folder import write_file
 
 if TYPE_CHECKING:
     from engines.embedding import Embedder
@@ -136,11 +135,6 @@ def tell_rejected(output: Path) -> int:
 def read_rows(path: Path) -> list[Record]:
     """All rows of a file that this toolkit wrote."""
     return [line.record for line in read_lines(path, lambda _: []) if line.record is not None]
-
-
-def write_lines(path: Path, rows: Sequence[Record]) -> None:
-    """Write a file of rows whole or not at all."""
-    write_file(path, b"".join(map(dump_line, rows)))
 
 
 def say(text: str) -> None:

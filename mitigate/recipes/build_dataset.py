@@ -6,6 +6,7 @@ from importlib.util import find_spec
 
 from annotators.base import engine_in
 from engines.chat import parse_engine
+from engines.types import EngineError
 from mitigate.dataset.options import Options
 from mitigate.io import UsageError
 from mitigate.recipes.folder import RunFolder
@@ -54,6 +55,11 @@ def run(options: Options, folder: RunFolder) -> int:
     figures = build(options, folder.path)
     if figures is None:
         return 0
+    if figures["failed"] > options.max_failed:
+        raise EngineError(
+            f"the judgement of {figures['failed']:.0%} of the sentences failed, more than max_failed "
+            f"{options.max_failed:g}; delete {folder / '11_annotated.jsonl'} to have them judged again"
+        )
     folder.finish(figures)
     print(f"{figures}\nstatistics: {folder / 'statistics.md'}")
     return 3 if figures["rejected"] else 0

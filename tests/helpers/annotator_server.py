@@ -75,6 +75,21 @@ def correct(body: dict[str, Any]) -> str:
     return reference + kind + (tag + "\n".join(form.format(*change) for change in changes) if changes else "")
 
 
+def correct_object(body: dict[str, Any]) -> str:
+    """What ``correct`` says of each numbered sentence, as JSON; ``correct`` itself where no schema was asked for."""
+    if "response_format" not in body:
+        return correct(body)
+    rows = []
+    for line in (input_of(body, "sentence") or "").split("\n"):
+        number, _, sentence = line.partition(". ")
+        label, fragment, changes = verdict(sentence, input_of(body, "document") or "")
+        edits = [{"from": old, "to": new} for old, new in changes]
+        rows.append(
+            {"number": int(number), "evidence": [fragment] * bool(fragment), "type": label, "corrections": edits}
+        )
+    return json.dumps({"sentences": rows})
+
+
 SLIPS: tuple[Callable[[str], str], ...] = (
     lambda text: "Sure, here it is:\n" + text,
     lambda text: f"```\n{text}\n```" if not text.startswith("<No") else text,

@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 from annotators.evaluation.texts import written_fragments
 from annotators.generative.annotator import NO_DOCUMENT, GenerativeAnnotator
 from annotators.generative.prompts import ORDERS, PROTOCOLS, built_in, names_of
+from annotators.generative.protocols import CHOICES
 from engines import EngineError
 from engines.openai_engine import OpenAIEngine
-from tests.helpers.annotator_server import annotating, correct, hostile, input_of, sloppy
+from tests.helpers.annotator_server import annotating, correct, correct_object, hostile, input_of, sloppy
 from tests.helpers.engines_server import Reply, Server, completion, error
 from tests.helpers.generative_cases import LABELS, RECORDS, annotator, check_offsets, labels_of
 
@@ -46,6 +47,52 @@ def test_correct_and_sloppy_models_are_read(protocol: str, play: Callable[[dict[
         assert [fragment.text for fragment in third.fragments] == ["It is 503 metres long."]
         edits = [(edit.source, edit.target) for edit in third.correction]
         assert edits == ([("530", "503")] if protocol == "tagged" else [])
+
+
+def test_sentences_of_an_answer_share_a_call() -> None:
+    with annotating(correct_object) as server:
+        judged = annotator(server, schema=3).annotate_batch(RECORDS)
+        assert labels_of(judged) == LABELS
+        # Two answers of 4 sentences are two calls each, one of 1 sentence is one; nobody is asked in tags.
+        assert ["response_format" in body for body in server.requests] == [True] * 5
+    third = judged[0].sentences[2]
+    assert [(edit.source, edit.target) for edit in third.correction] == [("530", "503")]
+    assert [fragment.text for fragment in third.fragments] == ["It is 503 metres long."]
+    for one in judged:
+        check_offsets(one.to_dict())
+
+
+@pytest.mark.parametrize(("spoil", "in_tags"), [
+    (lambda reply: "I would say so.", 4),
+    (lambda reply: reply[:-9], 4),  # cut off
+    (lambda reply: reply.replace('"number": 1', '"number": 2'), 4),  # which is meant?
+    (lambda reply: reply.replace('"number": 1', '"number": 9'), 1),
+    (lambda reply: reply.replace("The bridge opened in 1931.", ""), 1),  # supported by nothing
+    (lambda reply: reply.replace('"type": "contradictory"', '"type": "supported"'), 1),  # with a correction
+    (lambda reply: error(400, "no schemas here"), 4),
+])  # fmt: skip
+def test_what_an_object_leaves_open_is_asked_in_tags(spoil: Callable[[str], str | Reply], in_tags: int) -> None:
+    def play(body: dict[str, Any]) -> str | Reply:
+        reply = correct_object(body)
+        return spoil(reply) if "response_format" in body else reply
+
+    with annotating(play) as server:
+        assert labels_of(annotator(server, schema=5).annotate_batch(RECORDS[:1])) == LABELS[:1]
+    assert ["response_format" in body for body in server.requests] == [True] + [False] * in_tags
+
+
+@pytest.mark.parametrize("takes", [True, False])
+def test_first_and_last_turn_are_choices(takes: bool) -> None:
+    def play(body: dict[str, Any]) -> str | Reply:
+        return correct(body) if takes or "structured_outputs" not in body else error(400, "structured_outputs?")
+
+    with annotating(play) as server:
+        judged = annotator(server, protocol="three-turn", schema=1).annotate_batch(RECORDS[:2])
+    assert labels_of(judged) == LABELS[:2]
+    given = [body["structured_outputs"]["choice"] for body in server.requests if "structured_outputs" in body]
+    assert {tuple(choice) for choice in given} == {choice for both in CHOICES.values() for choice in both}
+    # 8 first turns; of 6 sentences with facts 4 have evidence: their last turns.
+    assert (len(given), len(server.requests)) == (12, 18 if takes else 30)
 
 
 def test_early_exits_save_calls_and_late_documents() -> None:
@@ -124,12 +171,26 @@ def test_last_attempt_keeps_label_without_wrong_correction(value: str, problem: 
 
 
 TOWER = {"sentence": "It is 331 metres high.", "reference": "The tower of 1889 is 330 metres high. It is made of iron."}
+WOOD = {
+    "sentence": "The tower is made of wood.",
+    "reference": "The tower of 1889 is not of stone. The tower is not made of wood.",
+}
+DAM = {"sentence": "大坝由木头建成。", "reference": "大坝在1959年完工，花费很高。大坝不是由木头建成。"}
 
 
-@pytest.mark.parametrize(
-    "points", ["", "I could not find anything", "It is made of green cheese.", "The tower of 1899 is 331 metres high."]
-)
-def test_supported_needs_evidence_in_the_reference(points: str) -> None:
+@pytest.mark.parametrize(("record", "points"), [
+    (TOWER, ""),
+    (TOWER, "I could not find anything"),
+    (TOWER, "It is made of green cheese."),
+    (TOWER, "The tower of 1899 is 331 metres high."),
+    (TOWER, "It is"),  # stands there, and says nothing about the sentence
+    (TOWER, "It is made of iron."),
+    (WOOD, "The tower is made of wood."),  # a copy that lost its "not"
+    (WOOD, "The tower is not made of wood."),  # says the opposite
+    (DAM, "花费很高"),
+    (DAM, "大坝不是由木头建成。"),
+])  # fmt: skip
+def test_supported_needs_evidence_in_the_reference(record: dict[str, str], points: str) -> None:
     def play(body: dict[str, Any]) -> str:
         turns = {1: "<Facts Present>", 3: points, 5: "<No Hallucination>"}
         return turns[len(body["messages"])] if turned else f"<Reference> {points}\n<Hallucination> None"
@@ -137,13 +198,13 @@ def test_supported_needs_evidence_in_the_reference(points: str) -> None:
     for turned in (False, True) if points else (False,):
         options: dict[str, Any] = {"protocol": PROTOCOLS[turned], "max_retries": 1}
         with annotating(play) as server:
-            failed = annotator(server, **options).predict([TOWER])[0]
+            failed = annotator(server, **options).predict([record])[0]
             assert len(server.requests) == (4 if turned else 2)  # the points, or all, were asked for again
-            by_option = annotator(server, without_evidence="unverifiable", **options).predict([TOWER])[0]
-            blind = annotator(server, **options).predict([{**TOWER, "parametric": True}])[0]
+            by_option = annotator(server, without_evidence="unverifiable", **options).predict([record])[0]
+            blind = annotator(server, **options).predict([{**record, "parametric": True}])[0]
             shown = [message["content"] for body in server.requests[-1:] for message in body["messages"][::2]]
-        assert NO_DOCUMENT["en"] in "".join(shown)
-        assert TOWER["reference"] not in "".join(shown)
+        assert NO_DOCUMENT["zh" if record is DAM else "en"] in "".join(shown)
+        assert record["reference"] not in "".join(shown)
         assert (failed.status, failed.label, failed.problems) == ("failed", None, ("no_evidence",))
         assert (by_option.label, by_option.scores, by_option.problems) == ("unverifiable", None, ("no_evidence",))
         assert blind.label == "supported"
@@ -162,7 +223,7 @@ def test_unreadable_replies_fail_with_every_reason() -> None:
 def test_fragments_missing_in_the_reference_are_marked() -> None:
     reply = "<Reference> The bridge opened 1931<SEP>It was painted green by its owner <Hallucination> None"
     with annotating(lambda body: reply) as server:
-        judged = annotator(server).predict([{"sentence": "x", "reference": "The bridge opened in 1931."}])[0]
+        judged = annotator(server).predict([{"sentence": "It opened.", "reference": "The bridge opened in 1931."}])[0]
     found = judged.to_dict()
     assert [(f["text"], f["written"]) for f in found["fragments"]] == [
         ("The bridge opened in 1931", "The bridge opened 1931")
@@ -208,7 +269,7 @@ def test_fingerprint_covers_all_that_verdicts_depend_on() -> None:
         variants: list[dict[str, Any]] = [
             {}, {"protocol": "three-turn"}, {"prompt": "steps"}, {"prompt": "plain/question-first"}, {"prompt": "random"},
             {"prompt": "random", "seed": 1}, {"window": "answer"}, {"window": "whole"}, {"window_tokens": 300}, {"max_retries": 1},
-            {"max_tokens": 99}, {"logprobs": False},
+            {"max_tokens": 99}, {"logprobs": False}, {"schema": 1},
         ]  # fmt: skip
         prints = [annotator(server, **options).fingerprint for options in variants]
         assert len(set(prints)) == len(variants)

@@ -35,6 +35,18 @@ def test_random_prompts_are_drawn_by_seed_and_answer() -> None:
 GOOD = "- name: mine\n  protocol: tagged\n  language: en\n  prompt: 'D {reference} Q {question} S {sentence}'\n"
 
 
+def test_system_message_and_name_of_the_document(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(GOOD.replace("prompt: 'D", "system: Be strict {sentence}.\n  prompt: '{name} D"))
+    with annotating(lambda body: "<No Fact>") as server:
+        judge = load_annotator(f"generative:openai:m@{server.url}", templates=file, prompt="mine")
+        judge.annotate_batch([{"reference": "r", "answer": "It is.", "topic": "<T>"}])
+    assert server.requests[0]["messages"] == [
+        {"role": "system", "content": "Be strict {sentence}."}, {"role": "user", "content": "‹T› D r Q  S It is."},
+    ]  # fmt: skip
+    assert {"name", "topic"} <= set(judge.reads)
+
+
 def test_own_templates(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text(GOOD)
@@ -63,7 +75,7 @@ THREE = "- name: v2\n  protocol: three-turn\n  language: en\n"
     ("a: 1", "expected a list of templates"),
     ("- [", "expected a YAML file"),
     ("- 3", "number 1: expected keys and values, got int"),
-    (GOOD.replace("tagged", "single"), "expected protocol to be one of tagged, three-turn, got 'single'"),
+    (GOOD.replace("tagged", "single"), "expected protocol to be one of tagged, three-turn, object, got 'single'"),
     (GOOD.replace("language: en", "language: fr"), "expected language to be en or zh, got 'fr'"),
     (GOOD.replace("prompt:", "promt:"), "unknown key 'promt'; a tagged template has the keys name"),
     (GOOD.replace(" {question} ", " "), r"the field \{question\} must be in the prompt"),
@@ -86,6 +98,8 @@ def test_wrong_templates_are_explained(text: str, message: str, tmp_path: Path) 
 
 @pytest.mark.parametrize(("options", "message"), [
     ({"protocol": "two-turn"}, "protocol: expected one of tagged, three-turn, got 'two-turn'"),
+    ({"schema": 5}, "schema: the transformers engine has no JSON schemas"),
+    ({"schema": 5, "prompt": "steps"}, "no such wording; expected plain, or random"),
     ({"window": "page"}, "window: expected one of sentence, answer, whole"),
     ({"prompt": "nice"}, "no such wording; expected plain, inspector, steps, rules, brief, or random"),
     ({"prompt": "plain/backwards"}, "expected NAME/reference-first or NAME/question-first"),

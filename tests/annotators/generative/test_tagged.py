@@ -24,9 +24,10 @@ from annotators.generative.tagged import (
     parse_tagged,
     parse_type,
     restored,
+    stands,
     write_tagged,
 )
-from annotators.records import LABELS
+from annotators.records import LABELS, Fragment
 
 PAPER = Path(__file__).resolve().parents[4] / "shared" / "papers" / "anah.txt"
 
@@ -51,6 +52,8 @@ def read(reply: str, sources: tuple[str, ...] = ()) -> tuple[object, ...] | str:
     ("<Reference>x</Reference><Hallucination>None</Hallucination> bye", ("supported", ("x",), ())),
     ("<Hallucination> None\n\nThe document says the same.", ("supported", (), ())),
     ("Here you are:\n<Hallucination> None", ("supported", (), ())),
+    ("There is no contradiction.\n<Hallucination> None\nIt doesn't contradict it in any way.", ("supported", (), ())),
+    ("<幻觉>无\n两者没有矛盾。", ("supported", (), ())),
     ("<think>is it <Hallucination> None?</think><Hallucination> Contradictory", ("contradictory", (), ())),
     ("<No Fact>", ("no_fact", (), ())),
     ("<NoFact>", ("no_fact", (), ())),
@@ -101,6 +104,8 @@ def test_readable(reply: str, expected: tuple[object, ...]) -> None:
     ('<No Fact> <Correction> "a" to "b"', "contradicts_itself"),
     ("<Hallucination> None <Correction> nothing to mend", "contradicts_itself"),
     ("<Reference> x <Hallucination> None\nHowever, 300 contradicts 330.", "contradicts_itself"),
+    ("<Reference> x <Hallucination> None\nNo doubt it contradicts the document.", "contradicts_itself"),
+    ("<Reference> x <Hallucination> None\nNothing contradicts 330, but 300 contradicts 330.", "contradicts_itself"),
     ("It is not supported.\n<Reference> x\n<Hallucination> None", "contradicts_itself"),
     ("<参考>甲<幻觉>无\n但是与原文矛盾。", "contradicts_itself"),
     ("It would be wrong to write <No Fact>", "within_words"),
@@ -283,6 +288,19 @@ def test_a_loose_copy_has_its_similarity() -> None:
     # 32 of the copy's characters are among the 34 of the reference: 2 · 32 / (32 + 34)
     assert found.match == pytest.approx(64 / 66)
     assert found.to_dict()["match"] == found.match
+
+
+@pytest.mark.parametrize(("piece", "sentence", "question", "holds"), [
+    ("He wrote it in 1070.", "Omar wrote a treatise.", "", True),
+    ("He died in Shanghai.", "Omar wrote a treatise.", "", False),
+    ("It never did.", "That is not so.", "", True),  # a sentence without content words asks for none
+    ("He died there.", "It was in Shanghai.", "Where did he die?", True),  # the question says what it is about
+    ("He did not die in Shanghai.", "He died in Shanghai.", "", False),
+    ("He died, not yet old, in 1070, loved by all the poets of Shanghai.", "He died in Shanghai.", "", True),
+    ("他生于上海", "He was born in Shanghai.", "", True),  # two scripts have no words in common
+])  # fmt: skip
+def test_evidence_shares_words_and_negations(piece: str, sentence: str, question: str, holds: bool) -> None:
+    assert stands(Fragment(piece, 0, len(piece)), sentence, question) is holds
 
 
 def test_only_what_was_shown_is_searched() -> None:

@@ -8,6 +8,7 @@ import pytest
 from annotators.evaluation.splits import assign_folds
 from mitigate.cli.main import main
 from mitigate.labels import read_labelled
+from tests.annotators.evaluation.test_official import ROWS
 from tests.helpers.annotator_server import annotating, correct
 from tests.helpers.engines_server import error
 from tests.helpers.evaluation_cases import FOUR_WAY, TWO_WAY, StandIn, labelled_row, linked_data
@@ -39,7 +40,7 @@ def test_command_prints_a_table_and_writes_the_figures(tmp_path, stand_in, capsy
     run = result["run"]
     assert run["annotator"] == {"name": "stand-in", "fingerprint": "f00d"}
     assert run["data"][0] == {"file": str(one), "sha256": hashlib.sha256(one.read_bytes()).hexdigest()}
-    assert run["command"] == (f"mitigate evaluate --input {one} {two} --annotator any --fold all --seed 3")
+    assert run["command"] == f"mitigate evaluate --input {one} {two} --annotator any --output {output} --seed 3"
     assert set(run["versions"]) == {"python", "torch", "transformers", "hallucination-toolkit"}
     assert (run["fold"], run["seed"], run["limit"]) == ("all", 3, None)
     capsys.readouterr()
@@ -95,12 +96,39 @@ def test_a_paid_run_goes_on_and_tells_failures(tmp_path, capsys):
     assert len(asked) == 7
     result = json.loads((tmp_path / "m.json").read_text())
     assert result["overall"]["accuracy"] == 1
-    assert "--prompt brief --concurrency 1" in result["run"]["command"]
+    assert "--prompt brief" in result["run"]["command"]
     with annotating(lambda body: error(400)) as server:
         assert _run("--input", data, "--annotator", f"generative:openai:m@{server.url}", "--json") == 1
     captured = capsys.readouterr()
     assert json.loads(captured.out.splitlines()[-1])["overall"]["coverage"] == 0
     assert "the judgement of 100% of the sentences failed" in captured.err
+
+
+def test_official_protocol_asks_the_test_file_and_scores_replies(tmp_path, capsys):
+    turns = [
+        [{"role": "user", "content": row["prompt"]}, {"role": "assistant", "content": row["golden"]}] for row in ROWS
+    ]
+    data = write_rows(tmp_path / "test.jsonl", [*turns, [1], {"prompt": "x", "golden": "<No Fact>"}])
+    kept = tmp_path / "replies.jsonl"
+    official = ("--protocol", "official", "--json")
+    with annotating(
+        lambda body: next(r["reply"] for r in ROWS if r["prompt"] == body["messages"][0]["content"])
+    ) as server:
+        name = f"generative:openai:m@{server.url}"
+        assert _run("--input", data, "--annotator", name, "--judgements", kept, *official) == 3
+    captured = capsys.readouterr()
+    first = json.loads(captured.out.splitlines()[-1])
+    assert first["accuracy"]["all"] == 33.33
+    assert f"{data}:4: prompt: expected a string with text in it" in captured.err
+    assert f"{data}:5: prompt: expected words of ANAH's prompts" in captured.err
+    assert [set(row) for row in read_rows(kept)] == [{"prompt", "reply", "golden"}] * 3
+    assert _run("--input", kept, "--replies", *official) == 0
+    assert json.loads(capsys.readouterr().out) == first
+    assert _run("--input", kept, "--replies", *official[:2]) == 0
+    assert "33.33" in capsys.readouterr().out
+    assert _run("--input", data, "--replies", *official) == 2
+    assert _run("--input", kept, "--replies") == 2
+    assert _run("--input", data, "--annotator", "embedded", *official) == 2
 
 
 def test_limit_draws_rows_by_seed(tmp_path, stand_in):

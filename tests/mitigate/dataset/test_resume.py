@@ -22,7 +22,7 @@ KILLS = """
 mitigate.dataset.sources:read_corpus 1, mitigate.dataset.sources:rank 2, judge 2, write 2,
 mitigate.dataset.questions:distinct 3, objective 2, answerable 5, select 2, with 4, without 7,
 tests.helpers.standin:ExactAnnotator.annotate_batch 2, mitigate.dataset.export:write_parquet 2,
-mitigate.dataset.pipeline:draw_topics 1
+mitigate.dataset.pipeline:page 1
 """
 SERVER = multiprocessing.get_context("forkserver")
 SERVER.set_forkserver_preload(["tests.helpers.dataset_runner"])

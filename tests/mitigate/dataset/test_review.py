@@ -4,6 +4,7 @@ import csv
 from pathlib import Path
 from typing import Any
 
+from annotators.generative.tagged import parse_tagged
 from mitigate.cli.main import main
 from mitigate.dataset.review import SENTENCE_COLUMNS
 from tests.helpers.dataset_build import TRUTH, good, recipe, replying, some_topics, stage_of
@@ -70,9 +71,16 @@ def test_review_at_matching_and_at_annotation(tmp_path, capsys):
     assert sentence["correction"] == [{"from": "1702", "to": "1870", "start": start, "end": start + 4}]
     (fragment,) = sentence["fragments"]
     assert after[record]["reference"][fragment["start"] : fragment["end"]] == target["new_fragments"]
-    assert after[record]["reviewed"] == [number]
+    assert [s.get("annotated_by") for s in after[record]["sentences"]].count("reviewed") == 1
+    assert sentence["annotated_by"] == "reviewed"
+    written = [
+        note for row in rows(out / "dataset/anah.jsonl") for column in ("GPT3.5_answers_D", "InternLM_answers")
+        for notes in row[f"human_{column}_ann"] if notes for note in notes if note
+    ]  # fmt: skip
+    assert [parse_tagged(note).corrections for note in written] == [(("1702", "1870"),)]
     exported = {row["id"]: row for row in rows(out / "dataset/sentences.jsonl")}
     assert exported[f"{record}/s{number}"]["correction"] == "It was made in 1870."
+    assert {row["annotated_by"] for name, row in exported.items() if name != f"{record}/s{number}"} == {"machine"}
 
 
 def test_no_cell_is_a_formula(tmp_path):

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mitigate.dataset import prompts
-from mitigate.dataset.export import SENTENCE_COLUMNS, anah_rows, corrected, draw_topics, export, page
+from mitigate.dataset.export import SENTENCE_COLUMNS, anah_rows, corrected, export, page
 from mitigate.dataset.prompts import parse_choice, parse_questions, parse_verdicts
 from mitigate.dataset.questions import distinct
 from mitigate.dataset.review import best_sentences, cell, read_csv, single_edit, uncell
@@ -191,7 +191,7 @@ def test_several_edits_and_unchecked_sentences_in_anah_rows():
     assert first["models"] == {"GPT3.5_answers_D": "m", "InternLM_answers": "n"}
     assert second["models"] == {"GPT3.5_answers_D": None, "InternLM_answers": "k"}
     assert first["GPT3.5_answers_D"] == ["x", None]
-    assert first["human_GPT3.5_answers_D_ann"] == [[
+    assert first["GPT3.5_answers_D_ann"] == [[
         '<Reference> It has ‹b› arches\n<Hallucination> Contradictory\n<Correction> "1931" to "1932"\n"5" to "three"',
         None,
     ], None]  # fmt: skip
@@ -209,10 +209,8 @@ def test_empty_exports_and_stages_of_other_sources(tmp_path):
         run_stage(source, output, lambda: nullcontext(lambda rows: rows))
 
 
-def test_names_do_no_harm_in_page_and_chart(tmp_path):
+def test_names_do_no_harm_in_page():
     kinds = {("<script>|x", "$\\frac{1}$ [a](b)"): 1, ("事物", "ꦱ\u0000"): 2}
     text = page({}, {}, kinds, {"01_topics": 0})
     assert "<script>" not in text
     assert "[a]" not in text
-    draw_topics(kinds, tmp_path / "x.png")
-    assert (tmp_path / "x.png").stat().st_size > 5000
