@@ -6,7 +6,6 @@ English rows of fold 0, on which nothing was trained or chosen: of the trainable
 on, the others were never seen. All baselines choose their thresholds on fold 1 of the trainable sources; the annotator
 is compared by its own labels, without the operating point that it comes with. Then what that point flags, passes and
 leaves unsure, the curve of all such points, and the share of hallucinated sentences beside people's, on whole answers.
-Sources left out of training: benchmarks/left_out.py. About ten minutes on one core.
 """
 
 from __future__ import annotations
@@ -37,8 +36,7 @@ from benchmarks.common import TRAINABLE, Row, load_rows, mean_row, ngram_overlap
 from engines.embedding import Embedder
 from mitigate.cli.calibrate import FIGURES
 
-WHOLE = ("cliff", "lfqa_verification", "expertqa")
-"""Sources with whole answers of models."""
+WHOLE = ("cliff", "lfqa_verification", "expertqa")  # sources with whole answers of models
 PARTS = (("sources trained on", True), ("sources never seen", False))
 CURVE = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5)
 """Shares of true sentences flagged at which the curve is reported."""

@@ -22,7 +22,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import numpy as np
 
-from annotators.records import Annotation
+from annotators.records import Annotation, hallucination_rate
 from benchmarks.common import Row, parser, row, save
 from examples.pocket import Oracle, build_world, lm
 from examples.pocket.texts import COPIES, Question, ask, flawed_answer, questions
@@ -30,7 +30,6 @@ from examples.pocket.world import Entity, World
 from fewl.score import FewlOptions, score_records
 from fewl.similarity import Similarity, cosine, each_once, new_words
 from mitigate.recipes.data import best_scored
-from mitigate.recipes.results import measure
 
 EXPERTS: dict[str, dict[str, float]] = {
     "expert in towns and novels": {"place": 0.97, "work": 0.97},
@@ -55,6 +54,11 @@ def judge(oracle: Oracle, asked: Sequence[Question], answers: Sequence[Sequence[
         for q, texts in zip(asked, answers, strict=True)
         for text in texts
     )
+
+
+def rate(found: Sequence[Annotation]) -> dict[str, float | None]:
+    """The share of hallucinated sentences in all answers together."""
+    return {"hallucination_rate": hallucination_rate([s.label for one in found for s in one.sentences])}
 
 
 def pairs_of(world: World, rounds: int, truth: Callable[[str], float], seed: int) -> list[tuple[str, str]]:
@@ -106,7 +110,7 @@ def one_seed(seed: int, world: World, models: dict[str, Any], work: Path) -> dic
     picks = _picks(asked, drawn, references, rates, seed)
     out: dict[str, Any] = {"base": _asked(base, tokenizer, oracle, inside, apart, seed)}
     out["references"] = {
-        name: measure(judge(oracle, asked, [[text] for text in texts])) for name, texts in references.items()
+        name: rate(judge(oracle, asked, [[text] for text in texts])) for name, texts in references.items()
     }
     for name in PICKS:
         rows = [(q.text, texts[i]) for q, texts, i in zip(asked, drawn, picks[name], strict=True) if i is not None]
@@ -166,7 +170,7 @@ def _asked(
     for name, entities in (("inside", inside), ("held out", apart)):
         asked = questions(entities, 1, held_out=True, seed=1000 + seed)
         answers = lm.answer(model, tokenizer, [q.text for q in asked], seed=seed)
-        out[name] = measure(judge(oracle, asked, answers))
+        out[name] = rate(judge(oracle, asked, answers))
     return out
 
 

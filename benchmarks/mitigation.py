@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.common import Row, mean_row, parser, row, save
-from benchmarks.fewl import EQ4, EQ6, NO_PENALTY, SINGLE, THREE, by_model, chale, english_encoder, shuffled, truthfulqa
+from benchmarks.fewl import EQ4, EQ6, NO_PENALTY, THREE, by_model, chale, english_encoder, shuffled, truthfulqa
 from fewl.score import FewlOptions, score_records
 from fewl.similarity import Encode, Similarity, cosine, new_words
 from mitigate.icl import candidate_pool, demonstrations
@@ -39,7 +39,7 @@ def icl(data: Path, encode: Encode) -> list[Row]:
         official.append({k: v for k, v in r.items() if k not in ("co", "iw")} | {"answers": answers})
     gold = [{**r, "id": str(i)} for i, r in enumerate(chale(data))]
     rows = []
-    for name, records, single in (("CHALE", gold, "gold 0"), ("TruthfulQA", official, SINGLE)):
+    for name, records, single in (("CHALE", gold, "gold 0"), ("TruthfulQA", official, THREE[0])):
         usable = [r for r in records if single in r["reference_answers"]]
         label = {(r["id"], a["text"]): bool(a["label"]) for r in usable for a in reversed(r["answers"])}
         sims = {"cosine": cosine(encode), "new-words": new_words}

@@ -84,7 +84,7 @@ def one(work: Path, arm: str, reward: str, seed: int) -> dict[str, Any]:
         asked += [f"trainer.beta={BETA}"] if recipe == "rlhf" else []
     folder = run(work / f"{arm}-{reward}-{seed}", recipe, *asked)
     table = {(r["set"], r["when"]): r for r in json.loads((folder / "done.json").read_text())["table"]}
-    curve = [r.get("truth/hallucination_rate") for r in read(folder / "metrics.jsonl")]
+    curve = [r.get("judge/hallucination_rate") for r in read(folder / "metrics.jsonl")]
     return {
         "rates": {name: [table[name, when]["rate"] for when in ("before", "after")] for name in SETS},
         "supported": table["trained on", "after"]["supported"],

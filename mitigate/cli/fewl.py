@@ -245,8 +245,8 @@ def _setting(args: argparse.Namespace, records: Sequence[Record], calibration: d
         raise UsageError(f"{args.input}: no record has reference_answers; add some, or give --reference-llm")
     has_pairs = any(record.iw and record.co for record in read)
     expertise: Expertise = args.expertise or ("similarity" if has_pairs or args.reference_llm else "uniform")
-    same = ("aggregation", "divergence", "expertise_scope", "neighbours", "neighbour_choice", "references", "seed")
-    same += ("contrast", "same_from")
+    same: tuple[str, ...] = ("aggregation", "divergence", "expertise_scope", "neighbours", "neighbour_choice")
+    same += ("references", "seed", "contrast", "same_from")
     given: dict[str, Any] = {name: getattr(args, name) for name in same}
     options = FewlOptions(expertise=expertise, penalty=not args.no_penalty, weak=tuple(args.weak_llm), **given)
     try:

@@ -330,7 +330,7 @@ def provenance(args: argparse.Namespace) -> dict[str, Any]:
     options = {
         name: str(value) if isinstance(value, Path) else value
         for name, value in vars(args).items()
-        if not (callable(value) or isinstance(value, partial))
+        if not (name == "words" or callable(value) or isinstance(value, partial))
     }
     return {
         "options": options,

@@ -7,6 +7,23 @@ from typing import Any
 from annotators import LABELS, Annotator, Fragment, SentenceAnnotation
 from tests.helpers.jsonl import write_rows
 
+EN = (
+    "You annotate answers.\nQuestion: When?\nReference: The bridge opened in 1931 and is red."
+    "\nPlease annotate the answer: It opened in 1931."
+)
+ZH = "请标注。\n问题：何时？\n参考文档：大桥建于1931年。\n请标注回答：大桥很长。"
+GOOD = "<Reference> The bridge opened in 1931\n<Hallucination> None"
+OFFICIAL = [
+    {"prompt": EN, "golden": GOOD, "reply": GOOD + "<TOKENS_UNUSED_1>"},
+    {"prompt": EN, "golden": "<No Fact>", "reply": "None of this"},
+    {
+        "prompt": ZH,
+        "golden": "<参考>大桥建于1931年\n<幻觉>无法验证",
+        "reply": "<参考>参考1：“大桥建于1931年。”\n<幻觉>矛盾",
+    },
+]
+"""Prompts, gold and replies in ANAH's form."""
+
 
 class StandIn(Annotator):
     """Reads its answer from the row's id, e.g. "3 supported 0.8" (the rest of the probability spread evenly).

@@ -4,22 +4,7 @@ import pytest
 
 from annotators.evaluation.official import document_of, fragments_of, ngram_precision, scores, type_of
 from annotators.text.words import chinese_words
-
-EN = (
-    "You annotate answers.\nQuestion: When?\nReference: The bridge opened in 1931 and is red."
-    "\nPlease annotate the answer: It opened in 1931."
-)
-ZH = "请标注。\n问题：何时？\n参考文档：大桥建于1931年。\n请标注回答：大桥很长。"
-GOOD = "<Reference> The bridge opened in 1931\n<Hallucination> None"
-ROWS = [
-    {"prompt": EN, "golden": GOOD, "reply": GOOD + "<TOKENS_UNUSED_1>"},
-    {"prompt": EN, "golden": "<No Fact>", "reply": "None of this"},
-    {
-        "prompt": ZH,
-        "golden": "<参考>大桥建于1931年\n<幻觉>无法验证",
-        "reply": "<参考>参考1：“大桥建于1931年。”\n<幻觉>矛盾",
-    },
-]
+from tests.helpers.evaluation_cases import OFFICIAL
 
 
 def longest(a: list[str], b: list[str]) -> int:
@@ -29,7 +14,7 @@ def longest(a: list[str], b: list[str]) -> int:
 
 
 def test_published_figures_by_hand() -> None:
-    found = scores(ROWS)
+    found = scores(OFFICIAL)
     assert found["accuracy"] == {"all": 33.33, "en": 50.0, "zh": 0.0}
     # Gold: supported, no fact, unverifiable. F1 is 1 for supported and 0 for the others, each weighs a third.
     assert found["f1"] == pytest.approx(1 / 3)
@@ -38,7 +23,7 @@ def test_published_figures_by_hand() -> None:
     assert (found["precision_4"]["en"], found["precision_3"]["en"]) == (50.0, 60.0)
     # "大桥建于1931年 <幻觉>矛盾": 16 characters, 13 four-grams; the first 9 characters are in the document: 6 of them.
     assert found["precision_4"]["zh"] == 46.15  # 6 / 13
-    a, b = (" ".join(chinese_words(ROWS[2][key])).split() for key in ("reply", "golden"))
+    a, b = (" ".join(chinese_words(OFFICIAL[2][key])).split() for key in ("reply", "golden"))
     assert found["rouge_l"]["zh"] == round(200 * longest(a, b) / (len(a) + len(b)), 2)
     assert found["rouge_l"]["en"] == 50.0  # 1 and 0
     assert found["bert_score"]["all"] is None
@@ -57,6 +42,6 @@ def test_published_quirks_are_kept() -> None:
         assert type_of(text) == label
     assert fragments_of('<Reference> "A b."<SEP>None\n<Correction> "a" to "b"') == ["A b"]
     assert fragments_of("<Hallucination> None") == []
-    assert document_of(EN, "en") == "The bridge opened in 1931 and is red."
+    assert document_of(OFFICIAL[0]["prompt"], "en") == "The bridge opened in 1931 and is red."
     assert document_of("x\n<document>\nours\n</document>", "en") == "ours"
     assert document_of("x", "en") is None

@@ -8,10 +8,9 @@ import pytest
 from annotators.evaluation.splits import assign_folds
 from mitigate.cli.main import main
 from mitigate.labels import read_labelled
-from tests.annotators.evaluation.test_official import ROWS
 from tests.helpers.annotator_server import annotating, correct
 from tests.helpers.engines_server import error
-from tests.helpers.evaluation_cases import FOUR_WAY, TWO_WAY, StandIn, labelled_row, linked_data
+from tests.helpers.evaluation_cases import FOUR_WAY, OFFICIAL, TWO_WAY, StandIn, labelled_row, linked_data
 from tests.helpers.jsonl import read_rows, write_rows
 
 
@@ -106,13 +105,14 @@ def test_a_paid_run_goes_on_and_tells_failures(tmp_path, capsys):
 
 def test_official_protocol_asks_the_test_file_and_scores_replies(tmp_path, capsys):
     turns = [
-        [{"role": "user", "content": row["prompt"]}, {"role": "assistant", "content": row["golden"]}] for row in ROWS
+        [{"role": "user", "content": row["prompt"]}, {"role": "assistant", "content": row["golden"]}]
+        for row in OFFICIAL
     ]
     data = write_rows(tmp_path / "test.jsonl", [*turns, [1], {"prompt": "x", "golden": "<No Fact>"}])
     kept = tmp_path / "replies.jsonl"
     official = ("--protocol", "official", "--json")
     with annotating(
-        lambda body: next(r["reply"] for r in ROWS if r["prompt"] == body["messages"][0]["content"])
+        lambda body: next(r["reply"] for r in OFFICIAL if r["prompt"] == body["messages"][0]["content"])
     ) as server:
         name = f"generative:openai:m@{server.url}"
         assert _run("--input", data, "--annotator", name, "--judgements", kept, *official) == 3
