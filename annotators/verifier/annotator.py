@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 EMBEDDED = Path(__file__).with_name("embedded")
 VERSION = 1  # raised whenever what is read, or what is made of it, changes: records depend on it
 EVIDENCE_TOKENS = 128
-FURTHER = 6  # windows of that many tokens that the second look reads at most
+FURTHER_TOKENS = 768  # of further windows that the second look reads at most
 MAX_WORDS = 150
 """Sentences of more words are not judged ("too_long"): the windows they need were never seen in training."""
 CHUNK = 4096  # sentences that are judged at once; it bounds what is held in memory
@@ -75,9 +75,10 @@ class DiscriminativeAnnotator(Annotator):
         self.name = name
         self.languages = None if languages is None else tuple(languages)
         self.evidence_tokens = evidence_tokens
+        self.further = FURTHER_TOKENS // evidence_tokens  # windows
         digest = hashlib.sha256(
-            f"{VERSION} {verifier.base} {verifier.layers} {verifier.lora} {self.languages} {evidence_tokens} {FURTHER} "
-            f"{MARKED} {MAX_FRAGMENTS} {FIRST_GAIN} {NEXT_GAIN} {MAX_WORDS}".encode()
+            f"{VERSION} {verifier.base} {verifier.layers} {verifier.lora} {self.languages} {evidence_tokens} "
+            f"{self.further} {MARKED} {MAX_FRAGMENTS} {FIRST_GAIN} {NEXT_GAIN} {MAX_WORDS}".encode()
         )
         digest.update(verifier.fingerprint.encode())
         self.fingerprint = digest.hexdigest()[:16]
@@ -167,7 +168,7 @@ class DiscriminativeAnnotator(Annotator):
             i for i, verdict in enumerate(found)
             if int(verdict.probabilities.argmax()) == UNVERIFIABLE and not verdict.window.whole
         ]  # fmt: skip
-        wider = second_pass([(indexes[i], texts[i]) for i in again], FURTHER)
+        wider = second_pass([(indexes[i], texts[i]) for i in again], self.further)
         further = [(i, window) for i, group in zip(again, wider, strict=True) for window in group]
         numbers = [i for i, _ in further]
         others = self._read([sentences[i] for i in numbers], [texts[i] for i in numbers], [w for _, w in further])

@@ -15,7 +15,6 @@ from annotators.retrieval.passages import index_references
 from annotators.retrieval.window import second_pass, select
 from annotators.verifier.annotator import (
     EMBEDDED,
-    FURTHER,
     DiscriminativeAnnotator,
     fragments_of,
     unjudgeable,
@@ -100,7 +99,7 @@ def test_unverifiable_sentences_get_the_best_window(base: str) -> None:
     text = "Ship 7 left the port of Lisbon in 1507."
     reference = "\n\n".join(f"Ship {n} left the port of Lisbon in {1500 + n} with {n} sailors." for n in range(40))
     (index,) = index_references([reference], verifier.tokenize, (), 30)
-    (further,) = second_pass([(index, text)], FURTHER)
+    (further,) = second_pass([(index, text)], annotator.further)
     windows = [*select([(index, text)]), *further]
     assert len(windows) > 2
     logits, _ = verifier([("", text, [p.text for p in window.passages]) for window in windows])
