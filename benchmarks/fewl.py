@@ -41,9 +41,10 @@ THREE = ("gemma-2-27b-it", "Llama-3.1-70B-Instruct", "Mistral-7B-Instruct-v0.2")
 LIKE = 1.2
 TRIPLES = 20
 """Random triples of reference LLMs that picks on HalluQA are spread over."""
-EQ6, EQ4 = FewlOptions(aggregation="eq6"), FewlOptions(aggregation="paper")
+EQ6, EQ4 = FewlOptions(penalty=True), FewlOptions(aggregation="paper")
 NO_PENALTY = replace(EQ6, penalty=False)
 EQUAL = "Eq. 6, no penalty"  # the weights are equal
+NOT_SHOWN = ("true above false", "picks that commit themselves")  # on the page; the JSON file has all
 SETTINGS = {
     "Eq. 4": EQ4,
     "Eq. 6": EQ6,
@@ -57,7 +58,7 @@ SHUFFLED, NOTHING = "with another question's references", "without references"
 LENGTHS = {"the longest": 1.0, "the shortest": -1.0}
 CHALE_KINDS = ("non_hallu", "half_hallu", "hallu")
 SILENT = re.compile(
-    r"no comment|n't know|not know|not sure|unsure|no idea|can't say|cannot say|不知道|不清楚|不确定|无法", re.I
+    r"no comment|n't know|not know|not sure|unsure|no idea|can(?:'|no)t say|不知道|不清楚|不确定|无法", re.I
 )
 
 
@@ -375,7 +376,7 @@ def main() -> None:
     rows = []
     for side, which in enumerate(("that chooses", "that is reported")):
         tried = ", ".join(f"{called} {figure(100 * value, '%')}" for called, value in mean[side].items())
-        rows.append(row(f"true above false, like length, mean over sets of the half {which}", len(SETS), tried))
+        rows.append(row(f"like length, mean over sets of the half {which}", len(SETS), tried))
     equal = "Eq. 6" if SETTINGS[best].penalty else EQUAL
     for name in SETS:
         gain = (alike[name][best] - alike[name][equal])[halves[name] == 1]
@@ -385,23 +386,21 @@ def main() -> None:
 
 
 def beside(table: Sequence[Row], best: str) -> list[Row]:
-    """Rows of the page: each figure in one row with its controls; the JSON file has all settings, row by row.
-
-    Only the setting that was chosen also picks and ranks; of the others the page has pairs of like length.
-    """
+    """Rows of the page: figures with controls; picks and ranks of the chosen setting only (the JSON file has all)."""
     value = {one["what"]: one for one in table}
     rows = []
     for what, one in value.items():
         where, _, measure = what.rpartition(": ")
-        if where.endswith((SHUFFLED, NOTHING, *LENGTHS)) or measure == "true above false":
+        if where.endswith((SHUFFLED, NOTHING, *LENGTHS)) or measure in NOT_SHOWN:
             continue
         name, _, setting = where.partition(", ")
-        brief = setting in ("Eq. 4", "Eq. 6", EQUAL) or setting.startswith(("new-words", "three references"))
+        brief = setting in ("Eq. 4", "Eq. 6", EQUAL) or setting.startswith("new-words")
         if setting == best or (brief and "like length" in measure) or "triples" in setting:
             controls = (f"{where}, {SHUFFLED}", f"{where}, {NOTHING}", *(f"{name}, {length}" for length in LENGTHS))
             found = [value.get(f"{control}: {measure}", {"value": None}) for control in controls]
             others = ", ".join(figure(other["value"], one.get("unit", "")) for other in found)
-            rows.append({"what": what, "n": one["n"], "value": f"{line(one).rpartition(' | ')[2]}; {others}"})
+            shown = f"{line(one).rpartition(' | ')[2]}; {others}"
+            rows.append({"what": what.replace("true above false, ", ""), "n": one["n"], "value": shown})
     return rows
 
 

@@ -54,7 +54,7 @@ class FewlOptions:
     expertise_scope: Literal["question", "dataset"] = "question"  # "dataset": its mean over them (Assumption 3.1)
     neighbours: int | None = None  # K; None takes 10 nearest or 25 random ones
     neighbour_choice: Literal["nearest", "random"] = "nearest"  # "random": with similarity of at most 0.8
-    penalty: bool = True  # whether laziness counts
+    penalty: bool | None = None  # whether laziness counts; None: with "paper", or where neighbours are asked for
     # Whether the score under equal weights is taken off: the LLMs weighted less than the mean then count against an
     # answer (an extension; Σ (λ_i − 1/N) in place of Σ λ_i).
     contrast: bool = False
@@ -71,6 +71,9 @@ class FewlOptions:
         for name, choices in CHOICES.items():
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name}: expected one of {', '.join(choices)}, got {getattr(self, name)!r}")
+        if self.penalty is None:
+            asked = self.neighbours is not None or self.neighbour_choice == "random"
+            object.__setattr__(self, "penalty", self.aggregation == "paper" or asked)
 
 
 @dataclass

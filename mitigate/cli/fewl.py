@@ -133,7 +133,8 @@ def _score_options(parser: Parser) -> None:
         parser.count("--neighbours", "A question has K neighbours (10; 25 when random).", metavar="K")
         text = "Neighbours are the nearest questions, or random ones with a similarity of at most 0.8 (%(default)s)."
         parser.option("--neighbour-choice", text, choices=("nearest", "random"), default="nearest")
-        parser.flag("--no-penalty", "The laziness penalty is left out.")
+        text = "The laziness penalty counts or not (on with --aggregation paper or where neighbours are asked for)."
+        parser.option("--penalty", text, choices=("on", "off"))
         parser.flag("--contrast", "LLMs that weigh less than the mean count against an answer (an extension).")
         text = "Reference answers of all LLMs count, or single:NAME takes those of one (%(default)s)."
         parser.option("--references", text, "WHICH", default="all")
@@ -248,7 +249,7 @@ def _setting(args: argparse.Namespace, records: Sequence[Record], calibration: d
     same: tuple[str, ...] = ("aggregation", "divergence", "expertise_scope", "neighbours", "neighbour_choice")
     same += ("references", "seed", "contrast", "same_from")
     given: dict[str, Any] = {name: getattr(args, name) for name in same}
-    options = FewlOptions(expertise=expertise, penalty=not args.no_penalty, weak=tuple(args.weak_llm), **given)
+    options = FewlOptions(expertise=expertise, penalty={"on": True, "off": False}.get(args.penalty), weak=tuple(args.weak_llm), **given)
     try:
         check_options(read, options, [models.named_engine(spec)[0] for spec in args.reference_llm])
     except ValueError as error:

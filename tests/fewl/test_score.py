@@ -144,12 +144,12 @@ def test_single_question_has_no_penalty():
     assert score([])[0] == []
     scored, _ = score([one(id=7, answers=[{"text": "a", "extra": True}])])  # extra keys pass through
     assert (scored[0]["id"], scored[0]["answers"][0]["extra"]) == (7, True)
-    scored, report = score([one()])
+    scored, report = score([one()], penalty=True)
     found = {"score": pytest.approx(0.5 * math.tanh(1), abs=1e-6), "truthfulness": pytest.approx(1, abs=1e-6)}
     assert scored[0]["answers"] == [{"text": "ab", **found, "laziness": None}]
     assert scored[0]["lambda"] == {"m": 1.0}
     assert report.questions_without_neighbours == 1
-    _, report = score([one(), one(question=" a ")])  # equal questions are no neighbours
+    _, report = score([one(), one(question=" a ")], penalty=True)  # equal questions are no neighbours
     assert (report.questions_without_neighbours, report.distinct_questions) == (2, 1)
 
 
@@ -266,7 +266,10 @@ def test_wrong_options_are_named():
     with pytest.raises(ValueError, match="aggregation: expected one of paper, eq6, got 'eq4'"):
         FewlOptions(aggregation="eq4")
     with pytest.raises(ValueError, match="expected an encoder"):
-        score_records([one()], similarity=cosine(encode))
+        score_records([one()], similarity=cosine(encode), options=FewlOptions(penalty=True))
+    with pytest.raises(ValueError, match="encode: expected an encoder"):  # the paper has a penalty
+        score_records([one()], similarity=cosine(encode), options=FewlOptions(aggregation="paper"))
+    assert not FewlOptions().penalty and FewlOptions(neighbours=3).penalty
     with pytest.raises(ValueError, match="contrast: expected at least two reference LLMs of unequal weight"):
         score([one()], expertise="uniform", contrast=True)
     with pytest.raises(ValueError, match="expertise similarity: no record has iw and co"):

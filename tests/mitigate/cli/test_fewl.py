@@ -52,7 +52,7 @@ def fewl(*args):
 def test_score_rank_pick(tmp_path, capsys):
     source = write(tmp_path / "q.jsonl", questions())
     scored, picked = tmp_path / "s.jsonl", tmp_path / "p.jsonl"
-    assert fewl("score", "--input", source, "--output", scored, "--no-penalty", "--json") == 0
+    assert fewl("score", "--input", source, "--output", scored, "--json") == 0
     summary = json.loads(capsys.readouterr().out)
     assert summary["report"]["scored"] == 8
     assert summary["fewl_options"]["expertise"] == "uniform"  # nothing to weigh by
@@ -193,7 +193,7 @@ def test_named_llms_answer_and_are_no_reference_for_themselves(tmp_path, capsys,
         assert fewl(*argv, *options, "--references", "single:z") == 2  # found before anything is asked
         assert "NAME one of slow, cut, got 'single:z'" in capsys.readouterr().err
         assert not server.requests
-        assert fewl(*argv, *options, "--no-penalty", "--max-tokens", "9", "--json") == 0
+        assert fewl(*argv, *options, "--max-tokens", "9", "--json") == 0
     said = capsys.readouterr()
     assert "slow: 2 of 2 replies" in said.err
     assert {body["max_tokens"] for body in server.requests} == {9}
