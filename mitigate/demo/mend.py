@@ -27,7 +27,7 @@ from engines.types import check_asked
 from mitigate.demo import parts
 from mitigate.demo.limits import Refusal
 from mitigate.demo.service import BEAT, Service, Step, heard
-from mitigate.inference.correct import Change, Mended, apply, best_of, correct
+from mitigate.inference.correct import Change, Corrected, apply, best_of, correct
 from mitigate.inference.regenerate import fenced, with_engine
 from mitigate.io import counted
 from mitigate.report.totals import one_line
@@ -150,7 +150,7 @@ class Better:
     """What was made of an answer: the chosen one of so many ``answers``, with its edits."""
 
     before: dict[str, Any]
-    mended: Mended
+    mended: Corrected
     answers: int
     chosen: int
 
