@@ -33,10 +33,11 @@ let run = null; // of the first view: a new one is not stale, and comes into sig
 function refresh() {
   const now = views()[0]?.dataset.run;
   if (now && now !== run) {
-    element.closest('.mt').classList.remove('stale');
+    element.closest('.block').classList.remove('stale');
     element.scrollIntoView({ block: 'start', behavior: 'smooth' });
   }
   run = now;
+  for (const box of document.querySelectorAll('.search-input')) box.ariaLabel = box.title; // Gradio gives it no name
   views().forEach((view, place) => {
     const kept = chosen.get(place);
     if (kept && kept.run === view.dataset.run) show(view, kept.index, false);
@@ -48,6 +49,7 @@ function refresh() {
 function step(view, by) {
   const all = view.querySelectorAll('.s[data-s]').length;
   const kept = chosen.get(views().indexOf(view));
+  if (by === 0) return choose(view, '', true);
   const at = kept && kept.index !== '' ? Number(kept.index) : by > 0 ? 0 : 1;
   if (all) choose(view, String(((at - 1 + by + all) % all) + 1), true);
 }
