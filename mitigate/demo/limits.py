@@ -32,21 +32,13 @@ def detail(error: Exception) -> str:
 
 @dataclass(frozen=True)
 class Limits:
-    """Sizes above which input is refused.
+    """Sizes above which input is refused."""
 
-    Args:
-        characters: The most that one text may have: question or answer.
-        reference: The most that a reference may have.
-        records: The most that one uploaded file may have.
-        queue: Calls that may wait.
-        at_once: Calls that are worked on at the same time; they take turns at the model.
-    """
-
-    characters: int = 50_000
-    reference: int = 500_000
-    records: int = 1_000
-    queue: int = 32
-    at_once: int = 8
+    characters: int = 50_000  # of one question or answer
+    reference: int = 500_000  # characters of a reference
+    records: int = 1_000  # of one uploaded file
+    queue: int = 32  # calls that may wait
+    at_once: int = 8  # calls that are worked on at the same time; they take turns at the model
 
     @property
     def file_bytes(self) -> int:

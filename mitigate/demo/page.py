@@ -147,8 +147,7 @@ def annotate_tab(service: Service) -> None:
     shown = gr.State(None, time_to_live=parts.KEPT_SECONDS)  # Shown
     kept_labels = gr.BrowserState([], storage_key="mitigate-labels", secret="hallucination-toolkit")
     history = gr.BrowserState([], storage_key="mitigate-history", secret="hallucination-toolkit")
-    told_earlier = "Earlier, kept in this browser only"
-    earlier = gr.Dropdown([], label=told_earlier, type="index", visible=False, elem_id="earlier")
+    earlier = gr.Dropdown([], label="Earlier, kept in this browser", type="index", visible=False, elem_id="earlier")
 
     off: Update = {stop: gr.update(interactive=False), save: gr.update(value=None, interactive=False)}
 
@@ -318,9 +317,6 @@ def batch_tab(service: Service) -> None:
     no_saves: Update = {save: gr.update(value=None, interactive=False) for save in saves}
     off: Update = {stop: gr.update(interactive=False)}
 
-    def shown(batch: Batch) -> Update:
-        return {kept: batch, records: gr.update(value=batch.rows, visible=bool(batch.rows))}
-
     def downloads(batch: Batch) -> Update:
         return {
             save: gr.update(value=str(path) if path else None, interactive=path is not None)
@@ -334,10 +330,11 @@ def batch_tab(service: Service) -> None:
         yield {stop: gr.update(interactive=True), opened: "", **no_saves}
         try:
             for step in run_batch(service, Path(path), name):
-                if step is not None:
-                    yield {result: batch_view(batch := step), **shown(batch)}
-                else:
+                if step is None:
                     yield {stop: gr.update()}
+                    continue
+                rows = gr.update(value=step.rows, visible=bool(step.rows))
+                yield {result: batch_view(batch := step), kept: batch, records: rows}
             yield {**off, **downloads(batch)}
         except Refusal as error:
             yield {result: parts.notice(str(error)), kept: None, records: gr.update(visible=False), **no_saves, **off}

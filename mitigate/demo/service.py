@@ -25,7 +25,7 @@ from annotators.operating import OperatingPoint
 from annotators.records import HALLUCINATED, Annotation, SentenceAnnotation, coverage, hallucination_rate
 from annotators.text.sentences import split_sentences
 from engines import Engine, load_engine
-from fewl.records import RecordError, read_record
+from fewl.records import Candidate, RecordError, read_record
 from mitigate.demo.limits import Limits, Refusal, detail
 
 if TYPE_CHECKING:
@@ -47,14 +47,10 @@ Step = tuple[dict[str, Any], Sequence[tuple[int, int]]]
 
 
 class Shelf:
-    """Models by name.
+    """Models by name: the annotators of ``names`` and the language models of ``engines``; the first are the defaults.
 
-    Args:
-        names: Annotators offered; the first is the default.
-        open_choice: Whether any other name may be asked for too. A name can be a path of this machine or the address of
-            a server that then gets texts and keys, so this is for a page that only its owner reaches.
-        load: Makes an annotator of a name.
-        engines: Language models offered; the first is the default. ``open_choice`` holds for them too.
+    With ``open_choice`` any other may be asked for too. A name can be a path of this machine or the address of a server
+    that then gets texts and keys, so this is for a page that only its owner reaches. ``load`` makes an annotator.
     """
 
     def __init__(
@@ -330,14 +326,12 @@ def _similarities(record: Mapping[str, Any], similarity: Any) -> list[dict[str, 
     from fewl.similarity import compare
 
     read = read_record(record)
-    pairs = [(a.text, text) for a in read.answers for group in read.references.values() for text in group]
-    values = iter(compare(similarity, [a for a, _ in pairs], [b for _, b in pairs], [read.question] * len(pairs)))
-    rows: list[dict[str, float | None]] = []
-    for answer in read.answers:
-        row: dict[str, float | None] = {}
-        for name, group in read.references.items():
-            found = np.array([next(values) for _ in group])
-            usable = found[~np.isnan(found)] if answer.text.strip() and answer.model != name else []
-            row[name] = float(np.mean(usable)) if len(usable) else None
-        rows.append(row)
-    return rows
+
+    def mean(answer: Candidate, name: str) -> float | None:
+        texts = read.references[name] if answer.text.strip() and answer.model != name else ()
+        n = len(texts)
+        found = compare(similarity, [answer.text] * n, texts, [read.question] * n) if n else np.empty(0)
+        usable = found[~np.isnan(found)]
+        return float(usable.mean()) if len(usable) else None
+
+    return [{name: mean(answer, name) for name in read.references} for answer in read.answers]

@@ -161,14 +161,12 @@ def word_pieces(old: str, new: str) -> list[Piece]:
     Pieces that are not "new" join to the old text, those that are not "gone" to the new one, whatever the texts hold.
     """
     a, b = _WORDS.findall(old), _WORDS.findall(new)
-    if len(a) > MAX_WORDS or len(b) > MAX_WORDS:
-        return [piece for piece in (("gone", old), ("new", new)) if piece[1]]
+    long = max(len(a), len(b)) > MAX_WORDS
+    whole = [("replace", 0, len(a), 0, len(b))]
     pieces: list[Piece] = []
-    for kind, a0, a1, b0, b1 in SequenceMatcher(None, a, b, autojunk=False).get_opcodes():
-        if kind == "equal":
-            pieces.append(("same", "".join(a[a0:a1])))
-        else:
-            pieces += [("gone", "".join(a[a0:a1])), ("new", "".join(b[b0:b1]))]
+    for kind, a0, a1, b0, b1 in whole if long else SequenceMatcher(None, a, b, autojunk=False).get_opcodes():
+        gone, new = "".join(a[a0:a1]), "".join(b[b0:b1])
+        pieces += [("same", gone)] if kind == "equal" else [("gone", gone), ("new", new)]
     return [piece for piece in pieces if piece[1]]
 
 

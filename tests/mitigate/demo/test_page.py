@@ -284,7 +284,7 @@ def test_stopped_batch_gives_what_is_done(visit: Any, tmp_path: Path) -> None:
     page.click(".mt-annotator:visible input")
     page.get_by_role("option", name="slow", exact=True).click()
     page.click("#batch-run")
-    page.wait_for_function("/[1-9]/.test(document.querySelector('#batched .verdict small')?.textContent.split(' of ')[0])")
+    page.get_by_text(re.compile(r"[1-9]\d* of 200")).wait_for()
     page.click("#batch-stop")
     page.wait_for_selector("#batch-save-0:not([disabled])")
     done = int(re.search(r"(\d+) of 200 records, stopped", page.inner_text("#batched"))[1])
