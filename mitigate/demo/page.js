@@ -2,6 +2,7 @@
 // Choosing a sentence of a view shows its card and marks its evidence; choosing evidence goes the other way.
 // Nothing here reads text of a record.
 const chosen = new Map(); // place of a view -> {run, index}; index "" = the reader closed the card
+const narrow = matchMedia('(max-width: 52rem)'); // there the card is a sheet over the page, and waits to be asked for
 const views = () => Array.from(element.querySelectorAll('.mt-view'));
 
 function show(view, index, byReader) {
@@ -41,7 +42,7 @@ function refresh() {
   views().forEach((view, place) => {
     const kept = chosen.get(place);
     if (kept && kept.run === view.dataset.run) show(view, kept.index, false);
-    else if (view.dataset.first) choose(view, view.dataset.first, false);
+    else if (view.dataset.first && !narrow.matches) choose(view, view.dataset.first, false);
     else show(view, '', false);
   });
 }

@@ -462,7 +462,6 @@ def _report(records: Callable[[], Iterable[Record]], totals: Totals, rejected: i
     yield f'<div class="tiles">\n{rate_tile(totals)}'
     yield tile(f"{totals.records:,}", "records") + tile(f"{totals.sentences:,}", "sentences")
     yield tile(percent(totals.coverage), "coverage", "checked of all that state something")
-    yield tile(f"{totals.kinds[NOT_CHECKED]:,}", "not checked")
     yield (tile(f"{rejected:,}", "input lines rejected", kind="bad") if rejected else "") + "</div>\n" + counts(totals)
     if told := reasons(totals):
         yield f'<p class="note">Not checked: {told}.</p>\n'

@@ -363,5 +363,10 @@ def test_page_is_readable_on_phones_light_and_dark(visit: Any, scheme: str) -> N
     assert [pair for pair in ratios if pair[1] < 4.5] == []
     dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (dark == "rgb(20, 23, 27)") == (scheme == "dark")
+    page.locator("#annotated .s.contradictory").click()
+    sheet = page.locator("#annotated .cards").bounding_box()
+    assert (sheet["width"], sheet["y"] + sheet["height"]) == (390, 844)
     sizes = page.eval_on_selector_all(".mt .steps button", "all => all.map(e => e.getBoundingClientRect().width)")
-    assert all(width == 0 or width >= 24 for width in sizes)  # WCAG 2.2, target size
+    assert all(width >= 24 for width in sizes)  # WCAG 2.2, target size
+    page.locator("#annotated [aria-label=Close]").click()
+    assert page.locator("#annotated .cards").is_hidden()
