@@ -14,7 +14,7 @@ from functools import partial, wraps
 from itertools import islice
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, Literal
 
 import gradio as gr
 
@@ -308,8 +308,9 @@ def batch_tab(service: Service) -> None:
             for i, name in enumerate(("Annotated JSONL", "HTML report", "Rejected lines"))
         ]
     result = gr.HTML(NO_FILE, apply_default_css=False, elem_id="batched", elem_classes="mt")
+    numbers: list[Literal["number"]] = ["number"] * len(KINDS)
     records = gr.Dataframe(
-        headers=list(COLUMNS), datatype=["number", "str", *("number" for _ in KINDS)], interactive=False, visible=False,
+        headers=list(COLUMNS), datatype=["number", "str", *numbers], interactive=False, visible=False,
         show_search="search", max_height=420, wrap=True, label="Records; a click opens one", elem_id="batch-records",
     )  # fmt: skip
     opened = parts.views("", "batch-opened")

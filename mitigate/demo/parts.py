@@ -138,7 +138,7 @@ def reliability(calibration: Calibration | None) -> str:
     shares = [(table.get(name) or {}).get("value") for name in (f"precision_at_{rate:g}", *MEASURED)]
     if calibration is None or None in shares:
         return ""
-    wrong, caught, passed, right = (f"{10 * float(share):.0f} of 10" for share in shares)
+    wrong, caught, passed, right = (f"{10 * float(share or 0):.0f} of 10" for share in shares)
     return (
         f'<details class="measured"><summary>How far to trust this: {wrong} sentences marked as contradicted or not '
         f"found were wrong in our tests</summary><p>That is where {percent(rate)} of all sentences are wrong; where "
