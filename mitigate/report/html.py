@@ -258,7 +258,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table that scrolls where it is too wide; the cells are HTML."""
     top = "".join(f'<th scope="col">{cell}</th>' for cell in head)
     body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>\n" for row in rows)
-    return f'<div class="wide"><table><thead><tr>{top}</tr></thead>\n<tbody>{body}</tbody></table></div>\n'
+    return f'<div class="wide" tabindex="0"><table><thead><tr>{top}</tr></thead>\n<tbody>{body}</tbody></table></div>\n'
 
 
 # --- one sentence ---------------------------------------------------------------------------------------------------
