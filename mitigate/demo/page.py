@@ -1,7 +1,4 @@
-"""The page as one Gradio Blocks: four tabs and two named endpoints, `/annotate` and `/fewl`.
-
-The tab that asks a model and mends what it answers is in ``mend.py``.
-"""
+"""The page as one Gradio Blocks: four tabs (Mitigate is in ``mend.py``) and two endpoints, `/annotate` and `/fewl`."""
 
 from __future__ import annotations
 
@@ -70,10 +67,11 @@ TO_LINK = """(...texts) => {
   location.hash = encodeURIComponent(JSON.stringify(texts));
   navigator.clipboard?.writeText(location.href).catch(() => {});
 }"""
-FROM_LINK = """() => {
-  let texts = [];
-  try { texts = JSON.parse(decodeURIComponent(location.hash.slice(1))); } catch {}
-  return [0, 1, 2].map((place) => String(texts?.[place] ?? ''));
+FROM_LINK = """(...texts) => {
+  try {
+    const linked = JSON.parse(decodeURIComponent(location.hash.slice(1)));
+    return texts.map((text, place) => String(linked[place] ?? text));
+  } catch { return texts; }
 }"""
 
 
@@ -215,7 +213,7 @@ def annotate_tab(service: Service) -> None:
     result.select(disagree, [shown, kept_labels], [kept_labels], **parts.QUICK)
     gr.on(None, offered, kept_labels, labels, **parts.QUICK)  # at the start, too
     gr.on(None, remembered, history, earlier, **parts.QUICK)
-    gr.on(None, None, None, boxes, js=FROM_LINK, **parts.QUICK)
+    gr.on(None, None, boxes, boxes, js=FROM_LINK, **parts.QUICK)
     link.click(None, boxes, None, js=TO_LINK, **parts.QUICK)
     earlier.input(
         lambda number, rows: rows[number] if number is not None and number < len(rows) else [gr.skip()] * 3,
