@@ -98,6 +98,7 @@ def pictures(browser: Any, url: str, output: Path) -> None:
         keep(tab, output / f"demo-{scheme}.png")
     phone = opened(browser, url, (390, 844), scale=2)
     annotate(phone, "Lighthouse")
+    phone.locator("#annotated .s.contradictory").first.click()
     phone.evaluate("document.querySelector('#annotated').scrollIntoView()")
     keep(phone, output / "demo-mobile.png", full=False)
     tab = opened(browser, url)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import gradio as gr
+from starlette.datastructures import Headers
 from starlette.middleware import Middleware
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mitigate.demo.limits import Limits
 from mitigate.report.html import STYLE
@@ -34,8 +35,6 @@ def theme() -> gr.themes.Base:
     )
 
 
-Message = MutableMapping[str, Any]
-App = Callable[[Message, Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]], Awaitable[None]]
 DRAINED = 64 * 2**20  # bytes read and dropped so that a client that only reads its answer afterwards gets one
 
 
@@ -45,32 +44,29 @@ class BodyLimit:
     Uploads pass: they have a limit of their own.
     """
 
-    def __init__(self, app: App, most: int) -> None:
+    def __init__(self, app: ASGIApp, most: int) -> None:
         self.app = app
         self.most = most
 
-    async def __call__(self, scope: Message, receive: Any, send: Any) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        app = self.app
         if scope["type"] == "http" and scope["method"] == "POST" and not scope["path"].endswith("/upload"):
-            headers = dict(scope["headers"])
-            length = headers.get(b"content-length", b"")
-            if not length.isdigit() and b"transfer-encoding" in headers:
-                return await _refuse(send, 411, "The request does not say how long it is.")
-            if length.isdigit() and int(length) > self.most:
-                told = f"The request has {int(length):,} bytes; this page takes {self.most:,}. Shorten the texts."
+            headers = Headers(scope=scope)
+            length = headers.get("content-length", "")
+            if not length.isdigit() and "transfer-encoding" in headers:
+                app = _refusal(411, "The request does not say how long it is.")
+            elif length.isdigit() and int(length) > self.most:
+                app = _refusal(413, f"The request has {int(length):,} bytes; this page takes {self.most:,}.")
                 dropped, more = 0, True
                 while more and dropped < DRAINED:
                     message = await receive()
                     dropped += len(message.get("body", b""))
                     more = message.get("more_body", False)
-                return await _refuse(send, 413, told)
-        await self.app(scope, receive, send)
+        await app(scope, receive, send)
 
 
-async def _refuse(send: Any, status: int, message: str) -> None:
-    body = json.dumps({"detail": message, "error": message}).encode()
-    headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+def _refusal(status: int, message: str) -> JSONResponse:
+    return JSONResponse({"detail": message, "error": message}, status, {"connection": "close"})
 
 
 def launch(
@@ -83,19 +79,10 @@ def launch(
     share: bool = False,
     block: bool = True,
 ) -> str:
-    """Serve a page.
+    """Serve a page made by ``page.build``; returns its address, with ``block`` only when interrupted.
 
-    Args:
-        page: Made by ``page.build``.
-        limits: What bounds the size of a request and of a file.
-        host: Address to listen on.
-        port: Port; None takes a free one from 7860 on.
-        auth: Names and passwords; none lets everybody in who reaches it.
-        share: Whether Gradio tunnels the page to a public address.
-        block: Whether to return only when interrupted.
-
-    Returns:
-        The address.
+    Without a port it takes a free one from 7860 on. ``auth`` are names and passwords; none lets everybody in who
+    reaches it. With ``share`` Gradio tunnels the page to a public address. OSError where it can't listen there.
     """
     _, local, public = page.launch(
         server_name=host,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import csv
 import os
+import re
 import shutil
 import tempfile
 import zipfile
@@ -31,21 +32,13 @@ def detail(error: Exception) -> str:
 
 @dataclass(frozen=True)
 class Limits:
-    """Sizes above which input is refused.
+    """Sizes above which input is refused."""
 
-    Args:
-        characters: The most that one text may have: question or answer.
-        reference: The most that a reference may have.
-        records: The most that one uploaded file may have.
-        queue: Calls that may wait.
-        at_once: Calls that are worked on at the same time; they take turns at the model.
-    """
-
-    characters: int = 50_000
-    reference: int = 500_000
-    records: int = 1_000
-    queue: int = 32
-    at_once: int = 8
+    characters: int = 50_000  # of one question or answer
+    reference: int = 500_000  # characters of a reference
+    records: int = 1_000  # of one uploaded file
+    queue: int = 32  # calls that may wait
+    at_once: int = 8  # calls that are worked on at the same time; they take turns at the model
 
     @property
     def file_bytes(self) -> int:
@@ -57,47 +50,34 @@ class Limits:
         """Bytes that a request other than a file may have: a few texts whose characters are all escaped."""
         return max(120 * self.characters, 12 * self.reference, 2**20)
 
-    def most(self, name: str) -> int:
-        """The most characters that the text of that name may have."""
-        return self.reference if name == "reference" else self.characters
+    def problems(self, **texts: Any) -> list[Problem]:
+        """Which of the texts are too long or hold half a character; what is no text is no matter of this."""
+        found = []
+        for name, text in texts.items():
+            most = self.reference if name == "reference" else self.characters
+            if isinstance(text, str) and len(text) > most:
+                found.append(Problem(name, f"{len(text):,} characters", f"at most {most:,} characters"))
+            elif isinstance(text, str) and (half := re.search("[\ud800-\udfff]", text)):
+                got = f"half a character (a lone surrogate) at place {half.start() + 1:,}"
+                found.append(Problem(name, got, "whole characters"))
+        return found
 
     def check(self, **texts: str | None) -> None:
-        """Refuse texts that are too long or hold half a character.
+        """Refuse such texts.
 
         Raises:
-            Refusal: Naming the text.
+            Refusal: Naming the first.
         """
-        for name, text in texts.items():
-            words = name.replace("_", " ")
-            if text is not None and len(text) > (most := self.most(name)):
-                raise Refusal(
-                    f"The {words} has {len(text):,} characters; this page takes {most:,}. "
-                    "Shorten it, or start the page with a larger --max-characters."
-                )
-            if text is not None and (half := _half_character(text)) is not None:
-                raise Refusal(f"The {words} holds half a character (a lone surrogate) at place {half + 1:,}.")
+        for found in self.problems(**texts):
+            option = "--max-reference" if found.field == "reference" else "--max-characters"
+            advice = f"Shorten it, or start the page with a larger {option}." if "most" in found.expected else ""
+            name = found.field.replace("_", " ")
+            raise Refusal(f"The {name} has {found.value}; this page takes {found.expected}. {advice}".strip())
 
     def check_record(self, record: Record) -> list[Problem]:
         """Problems of one record of an uploaded file."""
-        problems = check_annotation_input(record)
-        for name in ("question", "reference", "answer"):
-            text = record.get(name)
-            if not isinstance(text, str):
-                continue
-            if len(text) > (most := self.most(name)):
-                problems.append(Problem(name, f"{len(text):,} characters", f"at most {most:,} characters"))
-            if _half_character(text) is not None:
-                problems.append(Problem(name, "half a character (a lone surrogate)", "whole characters"))
-        return problems
-
-
-def _half_character(text: str) -> int | None:
-    """Place of the first lone surrogate."""
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        return error.start
-    return None
+        texts = {name: record.get(name) for name in ("question", "reference", "answer")}
+        return [*check_annotation_input(record), *self.problems(**texts)]
 
 
 DOCUMENTS = (".pdf", ".docx", ".html", ".htm", ".txt", ".md")
@@ -219,13 +199,10 @@ def read_uploaded(path: Path, limits: Limits, check: Check) -> tuple[list[dict[s
         for line in read_lines(path, check):
             if line.record is None:
                 bad.append(line)
+            elif len(records) == limits.records:
+                raise Refusal(f"The file has more records than the {limits.records:,} of this page. {instead} number.")
             else:
                 records.append(line.record)
-            if len(records) > limits.records:
-                raise Refusal(
-                    f"The file has more than {limits.records:,} records, which is what this page takes. {instead} "
-                    "number."
-                )
     except (UsageError, ValueError, csv.Error) as error:
         raise Refusal(str(error)) from error
     if not records:

@@ -233,11 +233,8 @@ def mend_tab(service: Service) -> None:
         )  # fmt: skip
         annotator = parts.annotator_box(shelf)
     document = gr.Textbox(label="Document (none: nothing can be checked)", lines=6, max_lines=9, elem_id="ask-document")
-    boxes, found = [question, document], parts.examples("annotate")[:3]
-    gr.Examples(
-        [[e["question"], e["reference"]] for e in found], boxes, example_labels=[e["label"] for e in found],
-        label="Examples", cache_examples=False, api_visibility="private",
-    )  # fmt: skip
+    boxes = [question, document]
+    parts.offer_examples(boxes, "question", "reference")
     with gr.Row(elem_classes="mt-actions"):
         ask = gr.Button("Ask", variant="primary", scale=0, elem_id="ask", elem_classes="mt-run")
         stop = gr.Button("Stop", scale=0, interactive=False, elem_id="ask-stop", elem_classes="mt-stop")

@@ -2,6 +2,7 @@
 // Choosing a sentence of a view shows its card and marks its evidence; choosing evidence goes the other way.
 // Nothing here reads text of a record.
 const chosen = new Map(); // place of a view -> {run, index}; index "" = the reader closed the card
+const narrow = matchMedia('(max-width: 52rem)'); // there the card is a sheet over the page, and waits to be asked for
 const views = () => Array.from(element.querySelectorAll('.mt-view'));
 
 function show(view, index, byReader) {
@@ -33,14 +34,15 @@ let run = null; // of the first view: a new one is not stale, and comes into sig
 function refresh() {
   const now = views()[0]?.dataset.run;
   if (now && now !== run) {
-    element.closest('.mt').classList.remove('stale');
+    element.closest('.block').classList.remove('stale');
     element.scrollIntoView({ block: 'start', behavior: 'smooth' });
   }
   run = now;
+  for (const box of document.querySelectorAll('.search-input')) box.ariaLabel = box.title; // Gradio gives it no name
   views().forEach((view, place) => {
     const kept = chosen.get(place);
     if (kept && kept.run === view.dataset.run) show(view, kept.index, false);
-    else if (view.dataset.first) choose(view, view.dataset.first, false);
+    else if (view.dataset.first && !narrow.matches) choose(view, view.dataset.first, false);
     else show(view, '', false);
   });
 }
@@ -48,6 +50,7 @@ function refresh() {
 function step(view, by) {
   const all = view.querySelectorAll('.s[data-s]').length;
   const kept = chosen.get(views().indexOf(view));
+  if (by === 0) return choose(view, '', true);
   const at = kept && kept.index !== '' ? Number(kept.index) : by > 0 ? 0 : 1;
   if (all) choose(view, String(((at - 1 + by + all) % all) + 1), true);
 }

@@ -1,20 +1,17 @@
-"""The page as one Gradio Blocks: four tabs and two named endpoints, `/annotate` and `/fewl`.
-
-The tab that asks a model and mends what it answers is in ``mend.py``.
-"""
+"""The page as one Gradio Blocks: four tabs (Mitigate is in ``mend.py``) and two endpoints, `/annotate` and `/fewl`."""
 
 from __future__ import annotations
 
 import secrets
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
+from functools import partial, wraps
 from itertools import islice
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, Literal
 
 import gradio as gr
 
@@ -67,16 +64,14 @@ THRESHOLDS = {CALIBRATED: None, "decide all": (0.5, 0.5), "only where sure": (0.
 KEPT, KEPT_CHARACTERS = 10, 20_000  # inputs that the browser remembers, and the longest of them
 # A link holds the texts behind "#", which a browser sends to nobody.
 TO_LINK = """(...texts) => {
-  const bytes = new TextEncoder().encode(JSON.stringify(texts));
-  location.hash = btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join(''));
-  navigator.clipboard?.writeText(location.href);
+  location.hash = encodeURIComponent(JSON.stringify(texts));
+  navigator.clipboard?.writeText(location.href).catch(() => {});
 }"""
-FROM_LINK = """() => {
+FROM_LINK = """(...texts) => {
   try {
-    const bytes = Uint8Array.from(atob(location.hash.slice(1)), (char) => char.charCodeAt(0));
-    const texts = JSON.parse(new TextDecoder().decode(bytes));
-    return [0, 1, 2].map((place) => String(texts[place] ?? ''));
-  } catch { return ['', '', '']; }
+    const linked = JSON.parse(decodeURIComponent(location.hash.slice(1)));
+    return texts.map((text, place) => String(linked[place] ?? text));
+  } catch { return texts; }
 }"""
 
 
@@ -101,28 +96,19 @@ def build(service: Service) -> gr.Blocks:
 def _endpoints(service: Service) -> None:
     """The named endpoints; everything else that the page calls is private to it."""
 
-    def annotate(question: str, reference: str, answer: str, annotator: str = "") -> dict[str, Any]:
-        """Judge each sentence of an answer against its reference; returns the annotated record."""
-        try:
-            return service.annotate(question, reference, answer, annotator)
-        except Refusal as error:
-            raise gr.Error(str(error), print_exception=False) from error
+    def told(call: Callable[..., Record]) -> Callable[..., Record]:
+        @wraps(call)
+        def asked(*values: Any) -> Record:
+            try:
+                return call(*values)
+            except Refusal as error:
+                raise gr.Error(str(error), print_exception=False) from error
 
-    def fewl(
-        record: dict[str, Any],
-        neighbours: list[dict[str, Any]] | None = None,
-        aggregation: str = "eq6",
-        similarity: str = "cosine",
-    ) -> dict[str, Any]:
-        """Score the answers of one FEWL record by its reference answers; returns the scored record."""
-        try:
-            return service.fewl(record, neighbours=neighbours or [], aggregation=aggregation, similarity=similarity)
-        except Refusal as error:
-            raise gr.Error(str(error), print_exception=False) from error
+        return asked
 
     settings = {k: v for k, v in parts.judging(service.limits).items() if k.startswith("concurrency")}
-    gr.api(annotate, api_name="annotate", **settings)
-    gr.api(fewl, api_name="fewl", **settings)
+    gr.api(told(service.annotate), api_name="annotate", **settings)
+    gr.api(told(service.fewl), api_name="fewl", **settings)
 
 
 # --- the tab that annotates one answer ------------------------------------------------------------------------------
@@ -130,7 +116,6 @@ def _endpoints(service: Service) -> None:
 
 def annotate_tab(service: Service) -> None:
     """Build the tab that annotates one answer, inside a Blocks context."""
-    found = parts.examples("annotate")
     with gr.Accordion("Source and answer", open=True, elem_id="inputs") as inputs:
         with gr.Row(equal_height=True):
             question = gr.Textbox(label="Question (optional)", max_lines=3, scale=3, min_width=220, elem_id="question")
@@ -144,23 +129,14 @@ def annotate_tab(service: Service) -> None:
                 )
             )
         boxes = [question, reference, answer]
-        gr.Examples(
-            [[e["question"], e["reference"], e["answer"]] for e in found],
-            boxes,
-            example_labels=[e["label"] for e in found],
-            label="Examples",
-            cache_examples=False,
-            api_visibility="private",
-        )
+        parts.offer_examples(boxes, "question", "reference", "answer")
     with gr.Row(elem_classes="mt-actions"):
         run = gr.Button("Annotate", variant="primary", elem_id="annotate", elem_classes="mt-run", scale=0)
         stop = gr.Button("Stop", elem_id="stop", elem_classes="mt-stop", scale=0, interactive=False)
         documents = parts.documents_button()
-        load = gr.UploadButton("Load JSONL or CSV", file_types=[".jsonl", ".csv"], scale=0, elem_id="load")
         save = gr.DownloadButton("Download JSON", scale=0, interactive=False, elem_id="save")
         link = gr.Button("Copy a link", scale=0, elem_id="link")
         labels = gr.DownloadButton("My labels", scale=0, visible=False, elem_id="labels")
-        picker = parts.picker_box()
     told = gr.HTML("", apply_default_css=False, elem_id="told", elem_classes="mt")
     result = parts.views(NO_ANSWER, "annotated")
     how = gr.Radio(
@@ -169,8 +145,7 @@ def annotate_tab(service: Service) -> None:
     shown = gr.State(None, time_to_live=parts.KEPT_SECONDS)  # Shown
     kept_labels = gr.BrowserState([], storage_key="mitigate-labels", secret="hallucination-toolkit")
     history = gr.BrowserState([], storage_key="mitigate-history", secret="hallucination-toolkit")
-    told_earlier = "Earlier, kept in this browser only"
-    earlier = gr.Dropdown([], label=told_earlier, type="index", visible=False, elem_id="earlier")
+    earlier = gr.Dropdown([], label="Earlier, kept in this browser", type="index", visible=False, elem_id="earlier")
 
     off: Update = {stop: gr.update(interactive=False), save: gr.update(value=None, interactive=False)}
 
@@ -238,7 +213,7 @@ def annotate_tab(service: Service) -> None:
     result.select(disagree, [shown, kept_labels], [kept_labels], **parts.QUICK)
     gr.on(None, offered, kept_labels, labels, **parts.QUICK)  # at the start, too
     gr.on(None, remembered, history, earlier, **parts.QUICK)
-    gr.on(None, None, None, boxes, js=FROM_LINK, **parts.QUICK)
+    gr.on(None, None, boxes, boxes, js=FROM_LINK, **parts.QUICK)
     link.click(None, boxes, None, js=TO_LINK, **parts.QUICK)
     earlier.input(
         lambda number, rows: rows[number] if number is not None and number < len(rows) else [gr.skip()] * 3,
@@ -246,11 +221,6 @@ def annotate_tab(service: Service) -> None:
     )  # fmt: skip
     parts.marks_stale([*boxes, annotator], "annotated")
     parts.fill_from_documents(documents, reference, told, service.limits)
-    parts.fill_from_file(
-        load, picker, result, boxes, limits=service.limits, check=service.limits.check_record, nothing=NO_ANSWER,
-        title=lambda record: str(record.get("id") or record.get("question") or record["answer"]),
-        fill=lambda records, i: (records[i].get("question") or "", records[i]["reference"], records[i]["answer"]),
-    )  # fmt: skip
 
 
 # --- the tab that annotates a file ----------------------------------------------------------------------------------
@@ -258,22 +228,15 @@ def annotate_tab(service: Service) -> None:
 
 @dataclass
 class Batch:
-    """Where a file stands.
+    """Where a file stands."""
 
-    Attributes:
-        output: Annotated JSON Lines, as far as it is done.
-        total: Good records of the file.
-        rejected: Bad lines, in words; ``rejected_file`` holds them whole.
-        rows: Rows of the table: number and title of a record, and how many of its sentences are of each kind.
-    """
-
-    output: Path
-    total: int
-    rejected: list[str]
-    rejected_file: Path | None
+    output: Path  # annotated JSON Lines, as far as it is done
+    total: int  # good records of the file
+    rejected: list[str]  # bad lines, in words
+    rejected_file: Path | None  # the same, whole
     done: int = 0
     totals: Totals = field(default_factory=Totals)
-    rows: list[list[Any]] = field(default_factory=list)
+    rows: list[list[Any]] = field(default_factory=list)  # number and title of a record, and its sentences of each kind
 
     def add(self, records: list[dict[str, Any]]) -> None:
         """Write annotated records behind those that are there."""
@@ -343,17 +306,15 @@ def batch_tab(service: Service) -> None:
             for i, name in enumerate(("Annotated JSONL", "HTML report", "Rejected lines"))
         ]
     result = gr.HTML(NO_FILE, apply_default_css=False, elem_id="batched", elem_classes="mt")
+    numbers: list[Literal["number"]] = ["number"] * len(KINDS)
     records = gr.Dataframe(
-        headers=list(COLUMNS), datatype=["number", "str", *("number" for _ in KINDS)], interactive=False, visible=False,
+        headers=list(COLUMNS), datatype=["number", "str", *numbers], interactive=False, visible=False,
         show_search="search", max_height=420, wrap=True, label="Records; a click opens one", elem_id="batch-records",
     )  # fmt: skip
     opened = parts.views("", "batch-opened")
     kept = gr.State(None, time_to_live=parts.KEPT_SECONDS)
     no_saves: Update = {save: gr.update(value=None, interactive=False) for save in saves}
     off: Update = {stop: gr.update(interactive=False)}
-
-    def shown(batch: Batch) -> Update:
-        return {kept: batch, records: gr.update(value=batch.rows, visible=bool(batch.rows))}
 
     def downloads(batch: Batch) -> Update:
         return {
@@ -368,10 +329,11 @@ def batch_tab(service: Service) -> None:
         yield {stop: gr.update(interactive=True), opened: "", **no_saves}
         try:
             for step in run_batch(service, Path(path), name):
-                if step is not None:
-                    yield {result: batch_view(batch := step), **shown(batch)}
-                else:
+                if step is None:
                     yield {stop: gr.update()}
+                    continue
+                rows = gr.update(value=step.rows, visible=bool(step.rows))
+                yield {result: batch_view(batch := step), kept: batch, records: rows}
             yield {**off, **downloads(batch)}
         except Refusal as error:
             yield {result: parts.notice(str(error)), kept: None, records: gr.update(visible=False), **no_saves, **off}
@@ -437,7 +399,7 @@ def compare_tab(service: Service) -> None:
         with gr.Row():
             aggregation = gr.Dropdown(list(AGGREGATIONS), value="eq6", label="Aggregation")
             similarity = gr.Dropdown(list(SIMILARITIES), value="cosine", label="Similarity")
-    others = gr.State([], time_to_live=parts.KEPT_SECONDS)
+    others, loaded = (gr.State([], time_to_live=parts.KEPT_SECONDS) for _ in range(2))  # FEWL records
     gr.HTML("Examples", apply_default_css=False, elem_classes="mt mt-label")
     with gr.Row(elem_classes="mt-chips"):
         chips = [gr.Button(e["label"], size="sm", scale=0) for e in found]
@@ -445,7 +407,7 @@ def compare_tab(service: Service) -> None:
         run = gr.Button("Compare", variant="primary", elem_id="compare", elem_classes="mt-run", scale=0)
         stop = gr.Button("Stop", scale=0)
         load = gr.UploadButton("Load FEWL records", file_types=[".jsonl"], scale=0)
-        picker = parts.picker_box()
+        picker = gr.Dropdown([], show_label=False, label="Record", container=False, visible=False, type="index")
     result = parts.views(NO_PAIR, "compared")
     boxes = [question, answers, replies, reference, iw, co, others]
 
@@ -475,16 +437,27 @@ def compare_tab(service: Service) -> None:
         except Refusal as error:
             yield parts.notice(str(error))
 
+    def opened(path: str) -> Update:
+        try:
+            records, bad = read_uploaded(Path(path), service.limits, check_record)
+        except Refusal as error:
+            return {result: parts.notice(str(error)), loaded: [], picker: gr.update(visible=False, choices=[])}
+        names = [f"{i}: {one_line(record['question'], 80)}" for i, record in enumerate(records, start=1)]
+        lines = counted(len(bad), "line of the file was", "lines of the file were")
+        told = parts.notice(f"{lines} rejected: {problems_of(bad[0])[:300]}") if bad else NO_PAIR
+        picking = gr.update(choices=names, value=names[0], visible=True)
+        return {loaded: records, picker: picking, result: told, **dict(zip(boxes, picked(0, records), strict=True))}
+
+    def picked(number: int, records: list[Record]) -> list[Any]:
+        return _filled(records[number], [*records[:number], *records[number + 1 :]][:MAX_NEIGHBOURS])
+
+    load.upload(opened, load, [loaded, picker, result, *boxes], **parts.QUICK)
+    picker.input(picked, [picker, loaded], boxes, **parts.QUICK)
     for chip, example in zip(chips, found, strict=True):
         chip.click(lambda e=example: _filled(e, e["others"]), None, boxes, **parts.QUICK)
     running = run.click(compare, [*boxes, annotator, aggregation, similarity], result, **parts.judging(service.limits))
     stop.click(None, cancels=[running], api_visibility="private")
     parts.marks_stale([*boxes[:-1], annotator, aggregation, similarity], "compared")
-    parts.fill_from_file(
-        load, picker, result, boxes, limits=service.limits, check=check_record, nothing=NO_PAIR,
-        title=lambda record: record["question"],
-        fill=lambda records, i: _filled(records[i], [*records[:i], *records[i + 1 :]][:MAX_NEIGHBOURS]),
-    )  # fmt: skip
 
 
 def _filled(record: Record, others: list[Record]) -> list[Any]:
@@ -536,11 +509,8 @@ def compare_view(
 ) -> str:
     """A table of the answers, the best first, the references, and each answer as it was annotated.
 
-    Args:
-        scored: Made by ``Service.fewl``; None without reference answers.
-        annotated: A view of each answer; "" where it was not judged.
-        judged: The counts of each.
-        answers: {"text", "model"} of each answer.
+    ``scored`` is made by ``Service.fewl`` and None without reference answers. ``annotated`` has the view of each
+    answer, "" where it was not judged, and ``judged`` its counts; ``answers`` are {"text", "model"}.
     """
     rows = scored["answers"] if scored else [{} for _ in answers]
 

@@ -7,15 +7,15 @@ be chosen; ``page.js`` then shows its card and marks its evidence.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from mitigate.demo.limits import DOCUMENTS, Limits, Refusal, problems_of, read_document, read_uploaded
+from mitigate.demo.limits import DOCUMENTS, Limits, Refusal, read_document
 from mitigate.demo.service import Shelf
-from mitigate.io import Check, counted
+from mitigate.io import counted
 from mitigate.report import html
 from mitigate.report.totals import HALLUCINATED, LABELS, NOT_CHECKED, STATES, Record, Totals, kind_of, percent, verdict
 
@@ -34,8 +34,9 @@ LABELLING = (
 )
 MEASURED = ("false_flagged", "false_supported", "true_supported")
 STEPS = (
-    '<nav class="steps"><button type="button" data-step="-1" aria-label="Sentence before">‹</button>'
-    '<button type="button" data-step="1" aria-label="Next sentence">›</button></nav>'
+    '<div class="steps"><button type="button" data-step="-1" aria-label="Sentence before">‹</button>'
+    '<button type="button" data-step="1" aria-label="Next sentence">›</button>'
+    '<button type="button" data-step="0" aria-label="Close">×</button></div>'
 )
 
 
@@ -47,6 +48,15 @@ def judging(limits: Limits) -> dict[str, Any]:
 def examples(tab: str) -> list[dict[str, Any]]:
     """The examples of a tab."""
     return json.loads((HERE / "examples.json").read_text(encoding="utf-8"))[tab]
+
+
+def offer_examples(boxes: list[gr.Textbox], *names: str) -> None:
+    """Buttons that fill boxes with those texts of an example."""
+    found = examples("annotate")
+    gr.Examples(
+        [[example[name] for name in names] for example in found], boxes, label="Examples", cache_examples=False,
+        example_labels=[example["label"] for example in found], api_visibility="private",
+    )  # fmt: skip
 
 
 def annotator_box(shelf: Shelf) -> gr.Dropdown:
@@ -76,55 +86,6 @@ def marks_stale(boxes: Sequence[Any], name: str) -> None:
     """Show a result as stale once an input of it changes; its script takes that back when another one comes."""
     script = f"() => {{ document.querySelector('#{name}:has(.mt-view, .stack)')?.classList.add('stale'); }}"
     gr.on([box.change for box in boxes], None, js=script, api_visibility="private")
-
-
-def picker_box() -> gr.Dropdown:
-    """The choice of a record of a file, there once a file is."""
-    return gr.Dropdown(
-        [], label="Record of the file", show_label=False, container=False, visible=False, type="index", scale=1
-    )
-
-
-def fill_from_file(
-    load: gr.UploadButton,
-    picker: gr.Dropdown,
-    result: gr.HTML,
-    boxes: Sequence[Any],
-    *,
-    limits: Limits,
-    check: Check,
-    title: Callable[[Record], str],
-    fill: Callable[[list[dict[str, Any]], int], Sequence[Any]],
-    nothing: str,
-) -> None:
-    """Let an uploaded file fill boxes: with its first record, or with the one that is picked.
-
-    ``fill`` gives the values of the boxes for the record of a number, from 0; ``title`` names a record in the picker;
-    ``result`` says which lines are bad, and ``nothing`` where none is.
-    """
-    loaded = gr.State([], time_to_live=KEPT_SECONDS)
-
-    def opened(path: str) -> dict[Any, Any]:
-        try:
-            records, bad = read_uploaded(Path(path), limits, check)
-        except Refusal as error:
-            return {result: notice(str(error)), loaded: [], picker: gr.update(visible=False, choices=[])}
-        names = [f"{i}: {' '.join(title(record).split())[:80]}" for i, record in enumerate(records, start=1)]
-        lines = counted(len(bad), "line of the file was", "lines of the file were")
-        return {
-            loaded: records,
-            picker: gr.update(choices=names, value=names[0], visible=True),
-            result: notice(f"{lines} rejected: {problems_of(bad[0])[:300]}") if bad else nothing,
-            **dict(zip(boxes, fill(records, 0), strict=True)),
-        }
-
-    def picked(number: int | None, records: list[dict[str, Any]]) -> Sequence[Any]:
-        if number is None or not 0 <= number < len(records):
-            return [gr.skip()] * len(boxes)
-        return fill(records, number)
-
-    load.upload(opened, load, [loaded, picker, result, *boxes], **QUICK)
-    picker.input(picked, [picker, loaded], [*boxes], **QUICK)
 
 
 def documents_button() -> gr.UploadButton:
@@ -177,7 +138,7 @@ def reliability(calibration: Calibration | None) -> str:
     shares = [(table.get(name) or {}).get("value") for name in (f"precision_at_{rate:g}", *MEASURED)]
     if calibration is None or None in shares:
         return ""
-    wrong, caught, passed, right = (f"{10 * float(share):.0f} of 10" for share in shares)
+    wrong, caught, passed, right = (f"{10 * float(share or 0):.0f} of 10" for share in shares)
     return (
         f'<details class="measured"><summary>How far to trust this: {wrong} sentences marked as contradicted or not '
         f"found were wrong in our tests</summary><p>That is where {percent(rate)} of all sentences are wrong; where "
@@ -197,15 +158,11 @@ def annotated_view(
     with_reference: bool = True,
     below: str = "",
 ) -> str:
-    """Everything about one annotated answer.
+    """Everything about one annotated answer; HTML.
 
-    Args:
-        record: Annotated record, maybe of its first sentences only.
-        waiting: Offsets of the sentences without a judgement.
-        run: Names the annotation, so that a new one begins with nothing chosen.
-        stopped: Whether the waiting ones will never be judged.
-        with_reference: Whether the reference and the corrected answer are shown too.
-        below: HTML that belongs under the verdict.
+    ``record`` is annotated, maybe its first sentences only; ``waiting`` are the offsets of the others, which will never
+    be judged if it was ``stopped``. ``run`` names the annotation, so that a new one begins with nothing chosen.
+    ``with_reference`` shows reference and corrected answer too; ``below`` is HTML that belongs under the verdict.
     """
     judged, text, reference = record["sentences"], record["answer"], record["reference"]
     left = {"status": "it was stopped", "label": None}  # an unknown status is its own reason

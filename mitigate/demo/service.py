@@ -9,11 +9,11 @@ every BEAT seconds (None is yielded), so that a visitor who presses Stop is hear
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager, nullcontext
-from functools import cached_property
+from contextlib import contextmanager, nullcontext, suppress
+from functools import cached_property, lru_cache
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,14 +21,14 @@ import numpy as np
 
 from annotators import load_annotator
 from annotators.base import Annotator
-from annotators.operating import SUPPORTED, UNSURE, OperatingPoint
+from annotators.operating import OperatingPoint
 from annotators.records import HALLUCINATED, Annotation, SentenceAnnotation, coverage, hallucination_rate
 from annotators.text.sentences import split_sentences
-from fewl.records import RecordError, read_record
+from engines import Engine, load_engine
+from fewl.records import Candidate, RecordError, read_record
 from mitigate.demo.limits import Limits, Refusal, detail
 
 if TYPE_CHECKING:
-    from engines import Engine
     from engines.embedding import Embedder
 
 KEPT = 2  # annotators in memory; the one that was used longest ago goes first
@@ -47,14 +47,10 @@ Step = tuple[dict[str, Any], Sequence[tuple[int, int]]]
 
 
 class Shelf:
-    """Models by name.
+    """Models by name: the annotators of ``names`` and the language models of ``engines``; the first are the defaults.
 
-    Args:
-        names: Annotators offered; the first is the default.
-        open_choice: Whether any other name may be asked for too. A name can be a path of this machine or the address of
-            a server that then gets texts and keys, so this is for a page that only its owner reaches.
-        load: Makes an annotator of a name.
-        engines: Language models offered; the first is the default. ``open_choice`` holds for them too.
+    With ``open_choice`` any other may be asked for too. A name can be a path of this machine or the address of a server
+    that then gets texts and keys, so this is for a page that only its owner reaches. ``load`` makes an annotator.
     """
 
     def __init__(
@@ -68,11 +64,10 @@ class Shelf:
         self.names = tuple(dict.fromkeys(names))
         self.engines = tuple(dict.fromkeys(engines))
         self.open_choice = open_choice
-        self._load = load
-        self._engine: tuple[str, Engine] | None = None
+        self._annotator = lru_cache(KEPT)(load)
+        self._engine = lru_cache(1)(load_engine)
         self._turns: dict[str, threading.Lock] = {}
         self._loading = threading.Lock()
-        self._kept: OrderedDict[str, Annotator] = OrderedDict()
 
     def annotator(self, name: str | None) -> Annotator:
         """The annotator of that name.
@@ -80,14 +75,7 @@ class Shelf:
         Raises:
             Refusal: It is not offered, or can't be loaded.
         """
-        name = self._offered("annotator", name, self.names)
-        with self._loading:
-            if name not in self._kept:
-                self._kept[name] = self._loaded("annotator", name, self._load)
-            self._kept.move_to_end(name)
-            while len(self._kept) > KEPT:
-                self._kept.popitem(last=False)
-            return self._kept[name]
+        return self._loaded("annotator", name, self.names, self._annotator)
 
     def engine(self, name: str | None) -> Engine:
         """The language model of that name; the one before is let go.
@@ -95,26 +83,18 @@ class Shelf:
         Raises:
             Refusal: It is not offered, or can't be loaded.
         """
-        from engines import load_engine
+        return self._loaded("engine", name, self.engines, self._engine)
 
-        name = self._offered("engine", name, self.engines)
-        with self._loading:
-            if self._engine is None or self._engine[0] != name:
-                self._engine = name, self._loaded("engine", name, load_engine)
-            return self._engine[1]
-
-    def _offered(self, what: str, name: str | None, names: Sequence[str]) -> str:
+    def _loaded(self, what: str, name: str | None, names: Sequence[str], load: Callable[[str], T]) -> T:
         name = (name or names[0]).strip()
         if name not in names and not self.open_choice:
             raise Refusal(
                 f"The {what} {name!r} is not offered here, only {', '.join(names)}. "
                 f"Whoever runs the page can add it with --{what}."
             )
-        return name
-
-    def _loaded(self, what: str, name: str, load: Callable[[str], T]) -> T:
         try:
-            return load(name)
+            with self._loading:
+                return load(name)
         except ImportError as error:
             raise Refusal(f"The {what} {name!r} needs more packages: {error}") from error
         except Exception as error:  # whatever a checkpoint or a server makes of it, the page goes on
@@ -150,12 +130,10 @@ class Shelf:
         """Load the default annotator in the background, so that the first call waits less."""
 
         def load() -> None:
-            try:
+            with suppress(Exception):  # the call that needs it will say so
                 annotator = self.annotator(None)
                 with self.turn(annotator):
                     annotator.annotate(reference="It opened in 1931.", answer="It opened in 1931.")
-            except Exception:  # the call that needs it will say so
-                return
 
         threading.Thread(target=load, daemon=True, name="warm").start()
 
@@ -165,20 +143,17 @@ def at_thresholds(record: dict[str, Any], limits: tuple[float, float] | None) ->
 
     None, or a record without probabilities, changes nothing.
     """
-    sentences = record["sentences"]
-    known = [s for s in sentences if s["scores"] and s["label"] != "no_fact"]
-    if limits is None or not known:
+    if limits is None or not any(s["scores"] for s in record["sentences"]):
         return record
-    point = OperatingPoint("chosen", *limits, (record["operating_point"] or {}).get("expected_rate", 0.5))
-    shares = [s["scores"]["supported"] / max(1 - s["scores"]["no_fact"], 1e-9) for s in known]
-    verdicts = dict(zip(map(id, known), point.verdicts(np.array(shares)).tolist(), strict=True))
+    flag_at, support_at = limits
+    point = OperatingPoint("chosen", flag_at, support_at, (record["operating_point"] or {}).get("expected_rate", 0.5))
     decided = []
-    for s in sentences:
-        code = verdicts.get(id(s), UNSURE)
-        if id(s) in verdicts:
-            wrong = max(HALLUCINATED, key=lambda label: s["scores"][label])
-            label = None if code == UNSURE else "supported" if code == SUPPORTED else wrong
-            s = {**s, "label": label, "status": "unsure" if label is None else "checked"}
+    for s in record["sentences"]:
+        if s["scores"] and s["label"] != "no_fact":
+            share = s["scores"]["supported"] / max(1 - s["scores"]["no_fact"], 1e-9)
+            wrong = max(("contradictory", "unverifiable"), key=s["scores"].get)
+            label = wrong if 1 - share >= flag_at else "supported" if share >= support_at else None
+            s = {**s, "label": label, "status": "checked" if label else "unsure"}
             s |= {} if label in HALLUCINATED else {"correction": [], "spans": []}
         decided.append(s)
     labels = [s["label"] for s in decided]
@@ -245,10 +220,8 @@ class Service:
         with self.shelf.turn(judge):
             return judge.annotate_spans(record, spans)
 
-    def annotate(
-        self, question: str | None, reference: str | None, answer: str | None, annotator: str | None
-    ) -> dict[str, Any]:
-        """Judge an answer at once; the annotated record.
+    def annotate(self, question: str, reference: str, answer: str, annotator: str = "") -> dict[str, Any]:
+        """Judge each sentence of an answer against its reference; returns the annotated record.
 
         Raises:
             Refusal: The input is not taken, or the annotator can't be had or fails.
@@ -267,23 +240,16 @@ class Service:
 
     def fewl(
         self,
-        record: Mapping[str, Any],
-        *,
-        neighbours: Sequence[Mapping[str, Any]] = (),
+        record: dict[str, Any],
+        neighbours: list[dict[str, Any]] | None = None,
         aggregation: str = "eq6",
         similarity: str = "cosine",
     ) -> dict[str, Any]:
-        """Score the answers of one question.
+        """Score the answers of one FEWL record by its reference answers; returns the scored record.
 
-        Args:
-            record: {"question", "answers", "reference_answers", "iw"?, "co"?}, see ``fewl/records.py``.
-            neighbours: Other questions with reference answers, for the laziness penalty; without any there is none.
-            aggregation: One of AGGREGATIONS.
-            similarity: One of SIMILARITIES.
-
-        Returns:
-            The record of ``fewl.score_records``, each answer with ``similarity`` ({LLM: s(y, h_i), the mean over its
-            texts}), and ``scored_with`` (names of what was chosen).
+        Records are as in ``fewl/records.py``; ``neighbours`` are other questions, for the laziness penalty. The result
+        is that of ``fewl.score_records``, each answer with ``similarity`` ({LLM: s(y, h_i), the mean over its texts}),
+        and ``scored_with``, the names of what was chosen.
 
         Raises:
             Refusal: The record or an option is not as expected, or too large.
@@ -298,7 +264,7 @@ class Service:
                 f"Expected an aggregation of {', '.join(AGGREGATIONS)} and a similarity of {', '.join(SIMILARITIES)}, "
                 f"got {aggregation!r} and {similarity!r}."
             )
-        records = [record, *neighbours]
+        records = [record, *(neighbours or [])]
         self._check_fewl(records)
         options = FewlOptions(
             aggregation=aggregation,  # type: ignore[arg-type]
@@ -326,7 +292,7 @@ class Service:
                 "similarity": similarity,
                 "embedding": embedding,
                 "expertise": options.expertise,
-                "neighbours": len(neighbours),
+                "neighbours": len(records) - 1,
             },
         }
 
@@ -360,14 +326,12 @@ def _similarities(record: Mapping[str, Any], similarity: Any) -> list[dict[str, 
     from fewl.similarity import compare
 
     read = read_record(record)
-    pairs = [(a.text, text) for a in read.answers for group in read.references.values() for text in group]
-    values = iter(compare(similarity, [a for a, _ in pairs], [b for _, b in pairs], [read.question] * len(pairs)))
-    rows: list[dict[str, float | None]] = []
-    for answer in read.answers:
-        row: dict[str, float | None] = {}
-        for name, group in read.references.items():
-            found = np.array([next(values) for _ in group])
-            usable = found[~np.isnan(found)] if answer.text.strip() and answer.model != name else []
-            row[name] = float(np.mean(usable)) if len(usable) else None
-        rows.append(row)
-    return rows
+
+    def mean(answer: Candidate, name: str) -> float | None:
+        texts = read.references[name] if answer.text.strip() and answer.model != name else ()
+        n = len(texts)
+        found = compare(similarity, [answer.text] * n, texts, [read.question] * n) if n else np.empty(0)
+        usable = found[~np.isnan(found)]
+        return float(usable.mean()) if len(usable) else None
+
+    return [{name: mean(answer, name) for name in read.references} for answer in read.answers]

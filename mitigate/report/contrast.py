@@ -21,17 +21,14 @@ MAX_WORDS = 600  # of both texts: aligning takes time in the product of the leng
 
 @dataclass(frozen=True)
 class Contrast:
-    """What differs: offsets into the claim and into each passage, and the words that stand for one another.
+    """What differs: offsets into the claim and into each passage, and (claim's words, passage's words).
 
-    ``pairs`` are (claim's words, passage's words); ``missing`` are the claim's words that no passage has; ``denied``
-    are negations that only a passage has.
+    Passage's words are "" where no passage has those of the claim, claim's words where only a passage has a negation.
     """
 
     claim: Pairs
     passages: tuple[Pairs, ...]
-    pairs: list[tuple[str, str]]
-    missing: list[str]
-    denied: list[str]
+    words: list[tuple[str, str]]
 
 
 @lru_cache(maxsize=2048)
@@ -66,14 +63,10 @@ def contrast(claim: str, passages: tuple[str, ...]) -> Contrast:
     for i in partner:
         together = runs and runs[-1][1] == i - 1 and partner[i] == partner[i - 1] + 1
         runs.append((runs.pop()[0] if together else i, i))
-    lone = _joined(claim, [(a.starts[i], a.ends[i]) for i in ours if i not in partner])
-    return Contrast(
-        _joined(claim, [(a.starts[i], a.ends[i]) for i in ours]),
-        split,
-        [(claim[a.starts[i] : a.ends[k]], text[b.starts[partner[i]] : b.ends[partner[k]]]) for i, k in runs],
-        [claim[x:y] for x, y in lone],
-        [b.lower[j] for j in denied],
-    )
+    words = [(claim[a.starts[i] : a.ends[k]], text[b.starts[partner[i]] : b.ends[partner[k]]]) for i, k in runs]
+    words += [("", b.lower[j]) for j in denied]
+    words += [(claim[x:y], "") for x, y in _joined(claim, [(a.starts[i], a.ends[i]) for i in ours if i not in partner])]
+    return Contrast(_joined(claim, [(a.starts[i], a.ends[i]) for i in ours]), split, words)
 
 
 def _words(text: str) -> Words:
@@ -129,11 +122,13 @@ def reason(sentence: Mapping[str, Any], found: Contrast) -> str:
         return "The annotator names no passage of the source for it."
     if not sentence["fragments"]:
         return f"{'Not sure: n' if kind == UNSURE else 'N'}o passage of the source was found that speaks of it."
-    differs = [f"the answer says “{one_line(x, 60)}”, the source “{one_line(y, 60)}”" for x, y in found.pairs[:2]]
-    differs += [f"the source says “{word}” here, the answer does not" for word in found.denied[:1]]
-    if found.missing and not differs:
-        differs = ["the source does not have " + ", ".join(f"“{one_line(words, 60)}”" for words in found.missing[:3])]
-    told = "; ".join(differs)
+    words = [(one_line(ours, 60), one_line(theirs, 60)) for ours, theirs in found.words]
+    differs = [
+        f"the answer says “{x}”, the source “{y}”" if x else f"the source says “{y}” here, the answer does not"
+        for x, y in words if y
+    ]  # fmt: skip
+    missing = ", ".join(f"“{x}”" for x, _ in words[:3])
+    told = "; ".join(differs[:3]) or (missing and f"the source does not have {missing}")
     if kind == "supported":
         return f"Judged supported, although {told}." if told else "The source has all of its words."
     if kind == UNSURE:

@@ -21,7 +21,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
-from itertools import pairwise, zip_longest
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -58,7 +58,6 @@ MAX_CHARACTERS = 12_000_000  # of HTML in one page, so that a browser still open
 MAX_REFERENCE = 50_000  # characters; of a longer reference only the evidence and what stands around it is shown
 AROUND = 1_000  # characters shown on either side of a fragment of a longer one
 SHORT = 1_500  # characters below which a reference stands open beside two answers
-MAX_CELLS = 60  # sentences in the strip of one record
 MAX_WORDS = 400  # longer replacements are shown whole: comparing takes time in the product of the lengths
 MAX_POINTS = 400  # of one curve; more are thinned out evenly
 STYLE, PAGE_STYLE, SCRIPT = (Path(__file__).parent / name for name in ("style.css", "page.css", "page.js"))
@@ -162,41 +161,31 @@ def word_pieces(old: str, new: str) -> list[Piece]:
     Pieces that are not "new" join to the old text, those that are not "gone" to the new one, whatever the texts hold.
     """
     a, b = _WORDS.findall(old), _WORDS.findall(new)
-    if len(a) > MAX_WORDS or len(b) > MAX_WORDS:
-        return [piece for piece in (("gone", old), ("new", new)) if piece[1]]
+    long = max(len(a), len(b)) > MAX_WORDS
+    whole = [("replace", 0, len(a), 0, len(b))]
     pieces: list[Piece] = []
-    for kind, a0, a1, b0, b1 in SequenceMatcher(None, a, b, autojunk=False).get_opcodes():
-        if kind == "equal":
-            pieces.append(("same", "".join(a[a0:a1])))
-        else:
-            pieces += [("gone", "".join(a[a0:a1])), ("new", "".join(b[b0:b1]))]
+    for kind, a0, a1, b0, b1 in whole if long else SequenceMatcher(None, a, b, autojunk=False).get_opcodes():
+        gone, new = "".join(a[a0:a1]), "".join(b[b0:b1])
+        pieces += [("same", gone)] if kind == "equal" else [("gone", gone), ("new", new)]
     return [piece for piece in pieces if piece[1]]
 
 
-def edit_pieces(text: str, edits: Iterable[Record], start: int = 0) -> list[Piece]:
-    """The difference that edits make to a text.
+def difference(text: str, edits: Iterable[Record], start: int = 0) -> str:
+    """A text with its edits: what goes is struck through, what comes is underlined.
 
-    Args:
-        text: The answer, or a part of it.
-        edits: {"from", "to", "start", "end"} as in a record; one that overlaps an earlier one or does not stand in the
-            text is left out.
-        start: Offset of ``text`` in the answer that the edits count from.
+    An edit that overlaps an earlier one or does not stand in the text is left out; ``start`` is the offset of ``text``
+    in the answer that the edits count from.
     """
-    pieces: list[Piece] = []
-    place = 0
+    tags = {"same": "{}", "gone": "<del>{}</del>", "new": "<ins>{}</ins>"}
+    pieces, place = list[Piece](), 0
     for edit in sorted(edits, key=lambda e: (e["start"], e["end"])):
         low, high = edit["start"] - start, edit["end"] - start
         if low < place or text[low:high] != edit["from"]:
             continue
         pieces += [("same", text[place:low]), *word_pieces(edit["from"], edit["to"])]
         place = high
-    return [piece for piece in (*pieces, ("same", text[place:])) if piece[1]]
-
-
-def difference(text: str, edits: Iterable[Record], start: int = 0) -> str:
-    """A text with its edits: what goes is struck through, what comes is underlined."""
-    tags = {"same": "{}", "gone": "<del>{}</del>", "new": "<ins>{}</ins>"}
-    return "".join(tags[kind].format(escape(piece)) for kind, piece in edit_pieces(text, edits, start))
+    pieces.append(("same", text[place:]))
+    return "".join(tags[kind].format(escape(piece)) for kind, piece in pieces)
 
 
 # --- labels, totals, tables -----------------------------------------------------------------------------------------
@@ -225,20 +214,22 @@ def legend(kinds: Mapping[str, int] | None = None) -> str:
     """Every label with its meaning, and with its number where numbers are given."""
     items = []
     for kind in KINDS:
-        number, found = "", "some"
-        if kinds is not None:
-            number, found = f"<b>{kinds[kind]:,}</b>", "some" if kinds[kind] else "none"
-        items.append(
-            f'<li class="{found}" title="{MEANING[kind]}"><div>{number}{tag(kind)}</div>'
-            f"<small>{MEANING[kind]}</small></li>"
-        )
+        number = "" if kinds is None else f"<b>{kinds[kind]:,}</b>"
+        found = "some" if kinds is None or kinds[kind] else "none"
+        means = MEANING[kind]
+        items.append(f'<li class="{found}" title="{means}"><div>{number}{tag(kind)}</div><small>{means}</small></li>')
     return f'<ul class="legend">{"".join(items)}</ul>\n'
+
+
+def label_bar(kinds: Mapping[str, int]) -> str:
+    """A bar of how many sentences have each label."""
+    total = max(sum(kinds.values()), 1)
+    return bar([(kind, kinds[kind] / total) for kind in KINDS], "sentences by label")
 
 
 def counts(totals: Totals) -> str:
     """A bar and a legend: how many sentences have each label."""
-    shares = [(kind, totals.kinds[kind] / max(totals.sentences, 1)) for kind in KINDS]
-    return bar(shares, "sentences by label") + legend(totals.kinds)
+    return label_bar(totals.kinds) + legend(totals.kinds)
 
 
 def tile(value: str, name: str, detail: str = "", kind: str = "") -> str:
@@ -246,24 +237,15 @@ def tile(value: str, name: str, detail: str = "", kind: str = "") -> str:
     return f'<div class="tile {kind}"><b>{value}</b><span>{name}</span><small>{detail}</small></div>\n'
 
 
-def rate_tile(totals: Totals, more: str = "", none: str = "no factual sentence was judged") -> str:
-    """The hallucination rate and the numbers that it was made of, or ``none``, and then ``more``.
-
-    Where most is undecided, the numbers stand in the place of the rate.
-    """
-    value, name, detail = rate(totals.rate), "hallucination rate", none
-    if totals.factual:
-        detail = f"{totals.hallucinated:,} of {counted(totals.factual, 'judged factual sentence')}"
+def rate_tile(totals: Totals) -> str:
+    """The hallucination rate, or where most is undecided what was flagged, and the numbers that it was made of."""
+    value, name, more = percent(totals.rate), "hallucination rate", interval_text(totals, "<br>")
+    detail = f"{totals.hallucinated:,} of {counted(totals.factual, 'judged factual sentence')}"
     if totals.undecided:
         value, name, more = f"{totals.hallucinated:,}", "flagged; most is undecided, so there is no rate", ""
     if totals.kinds[UNSURE]:
         detail += f"; {totals.kinds[UNSURE]:,} not sure"
     return tile(value, name, detail + more, "main")
-
-
-def rate(share: float | None) -> str:
-    """A share in percent, "–" where there is none."""
-    return percent(share) if share is not None else "–"
 
 
 def reasons(totals: Totals) -> str:
@@ -272,18 +254,11 @@ def reasons(totals: Totals) -> str:
     return "; ".join(f"{count:,} because {html.escape(REASONS.get(status, status))}" for status, count in found)
 
 
-def strip(kinds: Sequence[str]) -> str:
-    """The labels of an answer in a row of small squares."""
-    cells = "".join(f'<i class="{kind}" title="{WORDS[kind]}">{MARKS[kind]}</i>' for kind in kinds[:MAX_CELLS])
-    more = f"<small>and {len(kinds) - MAX_CELLS:,} more</small>" if len(kinds) > MAX_CELLS else ""
-    return f'<span class="strip">{cells}{more}</span>'
-
-
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table that scrolls where it is too wide; the cells are HTML."""
     top = "".join(f'<th scope="col">{cell}</th>' for cell in head)
     body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>\n" for row in rows)
-    return f'<div class="wide"><table><thead><tr>{top}</tr></thead>\n<tbody>{body}</tbody></table></div>\n'
+    return f'<div class="wide" tabindex="0"><table><thead><tr>{top}</tr></thead>\n<tbody>{body}</tbody></table></div>\n'
 
 
 # --- one sentence ---------------------------------------------------------------------------------------------------
@@ -323,7 +298,10 @@ def findings(sentence: Record, reference_length: int, most: int | None = None, n
         changed = difference(sentence["text"], edits, sentence["start"])
         body.append(f'<h3>Correction</h3><p class="text" dir="auto">{changed}</p>')
     if scores := sentence["scores"]:
-        body.append(bars([(STATES[k], k, scores[k], percent(scores[k])) for k in LABELS]))
+        rows = (
+            f"<li><span>{STATES[k]}</span>{bar([(k, scores[k])])}<span>{percent(scores[k])}</span></li>" for k in LABELS
+        )
+        body.append(f'<ul class="scores">{"".join(rows)}</ul>')
     return "".join(body)
 
 
@@ -344,18 +322,11 @@ def corrected(record: Record) -> str:
     )
 
 
-def bars(rows: Iterable[tuple[str, str, float, str]]) -> str:
-    """Bars of (name, class, share in [0, 1], value in words)."""
-    items = (
-        f"<li><span>{name}</span>{bar([(kind, share)])}<span>{value}</span></li>" for name, kind, share, value in rows
-    )
-    return f'<ul class="scores">{"".join(items)}</ul>'
-
-
 # --- curves ---------------------------------------------------------------------------------------------------------
 
 WIDTH, HEIGHT = 320, 150
 LEFT, RIGHT, TOP, BOTTOM = 46, 10, 12, 22  # margins; the left one holds the numbers of the value axis
+FIRST = ("reward", "hallucinat", *LABELS)  # what the names of the curves to show first have in them
 
 
 def curves_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Point]]:
@@ -376,7 +347,8 @@ def curves_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Point]]:
 
 def figures(curves: Mapping[str, Sequence[Point]]) -> str:
     """All curves: rewards, hallucination rates and shares of labels first, the others folded away."""
-    first, others = sorted_curves(list(curves))
+    first = sorted((name for name in curves if rank(name) < len(FIRST)), key=rank)
+    others = [name for name in curves if name not in first]
     drawn = [f'<div class="curves">{"".join(figure(n, curves[n]) for n in names)}</div>' for names in (first, others)]
     if not others:
         return drawn[0] if first else ""
@@ -384,22 +356,10 @@ def figures(curves: Mapping[str, Sequence[Point]]) -> str:
     return f"{drawn[0]}<details>{folded}" if first else f"<details open>{folded}"
 
 
-def sorted_curves(names: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Names of curves to show first (rewards, hallucination rates, shares of labels), and the others."""
-
-    def rank(name: str) -> int:
-        if label_of(name) is not None:
-            return 2
-        low = name.lower()
-        return 1 if "hallucinat" in low else 0 if "reward" in low and "std" not in low else 3
-
-    return sorted((n for n in names if rank(n) < 3), key=rank), [n for n in names if rank(n) == 3]
-
-
-def label_of(name: str) -> str | None:
-    """The label that a curve counts: the last part of its name, "factuality/supported" and the like."""
-    last = name.replace(".", "/").rsplit("/", 1)[-1].lower()
-    return next((label for label in LABELS if last in (label, f"{label}_rate", f"{label}_share")), None)
+def rank(name: str) -> int:
+    """The place in FIRST of what a curve is about; behind all where it is about none, or a deviation."""
+    name = name.lower()
+    return next((i for i, part in enumerate(FIRST) if part in name and "std" not in name), len(FIRST))
 
 
 def figure(name: str, points: Sequence[Point]) -> str:
@@ -414,10 +374,11 @@ def figure(name: str, points: Sequence[Point]) -> str:
     ]
     path = "M" + " L".join(f"{x:.1f} {y:.1f}" for x, y in places)
     lines = "".join(f'<line x1="{LEFT}" y1="{y}" x2="{WIDTH - RIGHT}" y2="{y}"/>' for y in (TOP, ground))
+    label = next((label for label in LABELS if label in name.lower()), "")
     told = f"from {short(start)} at step {short(first)} to {short(end)} at step {short(last)}"
     return (
         f"<figure><figcaption>{escape(name)}<span>{short(end)}</span></figcaption>"
-        f'<svg class="curve {label_of(name) or ""}" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
+        f'<svg class="curve {label}" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
         f'aria-label="{html.escape(name)}: {told}">{lines}'
         f'<text x="{LEFT - 6}" y="{TOP + 4}" text-anchor="end">{short(ceiling)}</text>'
         f'<text x="{LEFT - 6}" y="{ground + 4}" text-anchor="end">{short(floor)}</text>'
@@ -438,19 +399,11 @@ def short(value: float) -> str:
 def write_page(
     path: Path, records: Callable[[], Iterable[Record]], totals: Totals, *, rejected: int = 0, full_output: str = ""
 ) -> None:
-    """Write the report of annotated records whole, or leave an old one untouched.
+    """Write the report of annotated records whole, or leave an old one untouched; OSError where it can't be written.
 
-    Of many records it shows those with the most hallucinated sentences; the totals always count all.
-
-    Args:
-        path: The page; its folder exists.
-        records: Gives the annotated records, called twice, so that they need not fit in memory.
-        totals: Counts over all of them.
-        rejected: Input lines that were rejected.
-        full_output: Name of the file that holds all records, for the note when the page cannot.
-
-    Raises:
-        OSError: The page cannot be written.
+    Of many records it shows those with the most hallucinated sentences; ``totals`` count all, and ``full_output`` names
+    the file that holds all. ``records`` is called twice, so that they need not fit in memory. ``rejected`` input lines
+    are told of.
     """
     _write(path, "Hallucination report", _report(records, totals, rejected, full_output))
 
@@ -498,18 +451,17 @@ def _report(records: Callable[[], Iterable[Record]], totals: Totals, rejected: i
             if not cards or size + len(card) <= MAX_CHARACTERS:
                 cards.append(card)
                 title = escape(one_line(record.get("question") or f"Record {number}", 90))
-                squares = strip([kind_of(sentence) for sentence in record["sentences"]])
-                rows.append(f'<li><a href="#r{number}"><bdi>{title}</bdi></a>{squares}</li>\n')
+                labels = label_bar(Counter(map(kind_of, record["sentences"])))
+                rows.append(f'<li><a href="#r{number}"><bdi>{title}</bdi></a>{labels}</li>\n')
                 size += len(card)
     for fingerprint, name in totals.annotators.items():
         yield f'<p class="by">Judged by <b>{escape(name)}</b> <code>{escape(fingerprint)}</code></p>\n'
     for point in sorted(totals.points):
         yield f'<p class="by">Operating point {escape(point)}</p>\n'
     yield f'<p class="verdict">{verdict(totals)}</p>\n'
-    yield f'<div class="tiles">\n{rate_tile(totals, interval_text(totals, "<br>"))}'
+    yield f'<div class="tiles">\n{rate_tile(totals)}'
     yield tile(f"{totals.records:,}", "records") + tile(f"{totals.sentences:,}", "sentences")
-    yield tile(rate(totals.coverage), "coverage", "checked of all that state something")
-    yield tile(f"{totals.kinds[NOT_CHECKED]:,}", "not checked")
+    yield tile(percent(totals.coverage), "coverage", "checked of all that state something")
     yield (tile(f"{rejected:,}", "input lines rejected", kind="bad") if rejected else "") + "</div>\n" + counts(totals)
     if told := reasons(totals):
         yield f'<p class="note">Not checked: {told}.</p>\n'
@@ -592,17 +544,11 @@ def write_run_page(
 ) -> None:
     """Write the page of a training run whole: figures before and after, curves, answers side by side.
 
-    Args:
-        path: The page.
-        about: Lines below the title.
-        comparison: {"set", "rate", "interval", "answers", "factual"} of each set, before and after in turn; with
-            "hallucinated" and "unsure" too, numbers stand in the place of rates where most sentences are unsure.
-        head: Headings of the table of figures.
-        rows: Its rows, as text.
-        note: What stands below it.
-        metrics: Rows of metrics.jsonl, drawn as curves.
-        samples: Rows of samples.jsonl, "done" in the place of "questions SET" where they have it.
-        pairs: Questions of all sets to show: the first ones, not chosen ones.
+    ``about`` are lines below the title. ``comparison`` has {"set", "rate", "interval", "answers", "factual"} of each
+    set, before and after in turn; with "hallucinated" and "unsure" too, numbers stand in the place of rates where most
+    sentences are unsure. ``head`` and ``rows`` are a table, with ``note`` below it. ``metrics`` are the rows of
+    metrics.jsonl, drawn as curves. Of ``samples``, the rows of samples.jsonl, the first ``pairs`` questions are shown,
+    over all sets; a row with "done" says that in the place of its set.
     """
     tiles = []
     for before, after in zip(comparison[::2], comparison[1::2], strict=True):
@@ -615,9 +561,8 @@ def write_run_page(
             what, detail = "sentences flagged", f"not sure: {before['unsure']:,} → {after['unsure']:,}<br>{detail}"
         tiles.append(tile(change, f"{what}, questions {escape(before['set'])}", detail, "main"))
     by_set: dict[str, list[tuple[Record, Record]]] = defaultdict(list)
-    for first, second in pairs_of(samples):
-        if first and second:
-            by_set[first["set"]].append((first, second))
+    for first, second in _pairs(samples):
+        by_set[first["set"]].append((first, second))
     each = -(-pairs // max(len(by_set), 1))  # of one set, rounded up
     shown = [pair for found in by_set.values() for pair in found[:each]][:pairs]
     body = (
@@ -631,14 +576,14 @@ def write_run_page(
     _write(path, "Before and after", body)
 
 
-def pairs_of(samples: Iterable[Record]) -> list[tuple[Record | None, Record | None]]:
-    """Answers before and after of the same question, in the order of samples.jsonl; None where one is missing."""
+def _pairs(samples: Iterable[Record]) -> list[tuple[Record, Record]]:
+    """Answers before and after of the same question, in the order of samples.jsonl."""
     sides: dict[str, dict[str, list[Record]]] = defaultdict(lambda: {"before": [], "after": []})
     for row in samples:
         if isinstance(row.get("answer"), str) and row.get("when") in ("before", "after"):
             key = str([row.get(name) for name in ("set", "id", "question", "reference")])
             sides[key][row["when"]].append(row)
-    return [pair for both in sides.values() for pair in zip_longest(both["before"], both["after"])]
+    return [pair for both in sides.values() for pair in zip(both["before"], both["after"], strict=False)]
 
 
 def _pair(number: int, before: Record, after: Record) -> str:
@@ -651,11 +596,10 @@ def _pair(number: int, before: Record, after: Record) -> str:
 
 
 def _side(name: str, row: Record) -> str:
-    kinds = [kind_of(sentence) for sentence in row["sentences"]]
-    shares = [(kind, kinds.count(kind) / len(kinds)) for kind in KINDS] if kinds else []
-    numbers = " ".join(f"{MARKS[kind]}{kinds.count(kind)}" for kind in KINDS if kind in kinds)
+    kinds = Counter(map(kind_of, row["sentences"]))
+    numbers = " ".join(f"{MARKS[kind]}{kinds[kind]}" for kind in KINDS if kinds[kind])
     text = answer_text(row, lambda _, s: f'<span class="s {kind_of(s)}" title="{WORDS[kind_of(s)]}">')
     return (
-        f"<section><h3>{name} <small>{numbers}</small></h3>{bar(shares, 'sentences by label')}"
+        f"<section><h3>{name} <small>{numbers}</small></h3>{label_bar(kinds)}"
         f'<div class="answer" dir="auto">{text or "<small>(no answer)</small>"}</div></section>'
     )

@@ -121,10 +121,7 @@ class Totals:
     reasons: Counter[str] = field(default_factory=Counter)  # status of the sentences not checked
     annotators: dict[str, str] = field(default_factory=dict)  # fingerprint → name
     points: set[str] = field(default_factory=set)  # operating points in words
-    _units: int = 0  # records with a judged factual sentence
-    _hh: int = 0  # sums over records of h², h·f and f²: h hallucinated of f factual sentences
-    _hf: int = 0
-    _ff: int = 0
+    _pairs: Counter[tuple[int, int]] = field(default_factory=Counter)  # records with h hallucinated of f factual ones
 
     def add(self, record: Record) -> None:
         """Count one record."""
@@ -137,10 +134,8 @@ class Totals:
         self.points |= {point_of(record)} - {""}
         hallucinated = sum(kinds[label] for label in HALLUCINATED)
         factual = hallucinated + kinds["supported"]
-        self._units += factual > 0
-        self._hh += hallucinated * hallucinated
-        self._hf += hallucinated * factual
-        self._ff += factual * factual
+        if factual:
+            self._pairs[hallucinated, factual] += 1
 
     @property
     def sentences(self) -> int:
@@ -187,10 +182,10 @@ class Totals:
 
         Source: Wilson 1927; ratio estimator and effective n, Korn & Graubard 1998.
         """
-        rate, units = self.rate, self._units
+        rate, units = self.rate, self._pairs.total()
         if rate is None or units < 2:
             return None
-        spread = self._hh - 2 * rate * self._hf + rate * rate * self._ff
+        spread = sum(n * (h - rate * f) ** 2 for (h, f), n in self._pairs.items())
         variance = units / (units - 1) * spread / self.factual**2
         n_eff = rate * (1 - rate) / variance if variance > 0 else units
         n_eff = min(max(n_eff, units), self.factual)

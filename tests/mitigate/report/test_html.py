@@ -87,7 +87,7 @@ def test_every_label_has_mark_word_and_style(tmp_path: Path) -> None:
     (style,) = page.named("style")
     for kind in KINDS:
         assert f".s.{kind}::before" in style
-        assert re.search(rf"\.tag(, .strip i\))?\.{kind} \{{", style)
+        assert re.search(rf"\.tag\.{kind} \{{", style)
         assert page.texts(kind, "a") == ["A."]
     words = ["supported", "contradicted", "not found", "no fact", "not sure: compare", "not checked"]
     assert page.texts("tag")[:6] == words
@@ -110,7 +110,7 @@ def test_evidence_correction_and_totals_are_shown(tmp_path: Path) -> None:
     marks = [(attrs["data-e"], text) for tag, attrs, text in page.elements if tag == "mark"]
     assert marks == [("2", "The tower is 330 metres high."), ("1", "It stands in Paris.")]
     assert page.texts("tile")[0].startswith("67 %hallucination rate2 of 3 judged factual sentences")
-    tiles = ["75 %coveragechecked of all that state something", "1not checked", "3input lines rejected"]
+    tiles = ["75 %coveragechecked of all that state something", "3input lines rejected"]
     assert (page.texts("tile")[1:], page.texts("id")) == (["2records", "5sentences", *tiles], ["7"])
     ids = [value for name, value in page.attributes if name == "id"]
     assert len(set(ids)) == len(ids)
@@ -148,11 +148,8 @@ def test_huge_answers_and_references_are_cut(tmp_path: Path, monkeypatch: pytest
     assert "This page shows 1 of 5 records" in raw
     page, raw = page_of(tmp_path, annotated("y" * 60_000 + " It is red.", "It is red."))
     assert page.texts("text", "div") == ["It is red.", "y" * 999 + " It is red."]  # 1,000 characters around it
-    assert page.texts("strip") == []
     page, raw = page_of(tmp_path, annotated("y" * 60_000, "It is red."))
     assert page.texts("text", "div") == ["y" * 50_000]
-    page, raw = page_of(tmp_path, record_of("s" * 100), record_of("s"))
-    assert "and 40 more" in raw
 
 
 def test_failed_page_leaves_the_old_one(tmp_path: Path) -> None:
@@ -201,9 +198,8 @@ def test_word_differences() -> None:
     assert html.word_pieces("用丝绸换马", "用茶叶换马") == goods
     good, overlaps = {"start": 5, "end": 7, "from": "in", "to": "at"}, {"start": 6, "end": 9, "from": "n B", "to": "x"}
     edits = [good, overlaps, {"start": 8, "end": 9, "from": "C", "to": "D"}]  # the last does not stand there
-    pieces = html.edit_pieces("Live in Bern", edits)
-    assert pieces == [("same", "Live "), ("gone", "in"), ("new", "at"), ("same", " Bern")]
-    assert html.edit_pieces("Bern", [{"start": 8, "end": 12, "from": "Bern", "to": ""}], start=8) == [("gone", "Bern")]
+    assert html.difference("Live in Bern", edits) == "Live <del>in</del><ins>at</ins> Bern"
+    assert html.difference("Bern", [{"start": 8, "end": 12, "from": "Bern", "to": ""}], start=8) == "<del>Bern</del>"
 
 
 @given(st.text(alphabet="ab 文.", max_size=12), st.text(alphabet="ab 文.", max_size=12))
@@ -215,9 +211,10 @@ def test_word_difference_joins_to_both_texts(old: str, new: str) -> None:
 
 def test_curves_are_sorted_labelled_and_drawn() -> None:
     names = ["loss", "reward_std", "x/hallucination_rate", "factuality/supported", "reward", "no_fact_rate"]
-    first, others = ["reward", "x/hallucination_rate", "factuality/supported", "no_fact_rate"], ["loss", "reward_std"]
-    assert html.sorted_curves(names) == (first, others)
-    assert [html.label_of(name) for name in names] == [None, None, None, "supported", None, "no_fact"]
+    shown = re.findall("Other|<figcaption>([^<]+)", html.figures({name: [(0, 1.0)] for name in names}))
+    first = ["reward", "x/hallucination_rate", "factuality/supported", "no_fact_rate"]
+    assert shown == [*first, "", "loss", "reward_std"]
+    assert 'class="curve no_fact"' in html.figure("no_fact_rate", [(0, 1.0)])
     assert [html.short(v) for v in (1200.0, 0.35812, 1e-5, -2.0)] == ["1,200", "0.358", "1e-05", "-2"]
     # x from 46 to 310 over steps 0..10, y from 128 (lowest, 1) to 12 (highest, 3)
     drawn = html.figure("a<b", [(0, 1.0), (5, 3.0), (10, 2.0)])
