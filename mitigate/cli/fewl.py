@@ -249,7 +249,8 @@ def _setting(args: argparse.Namespace, records: Sequence[Record], calibration: d
     same: tuple[str, ...] = ("aggregation", "divergence", "expertise_scope", "neighbours", "neighbour_choice")
     same += ("references", "seed", "contrast", "same_from")
     given: dict[str, Any] = {name: getattr(args, name) for name in same}
-    options = FewlOptions(expertise=expertise, penalty={"on": True, "off": False}.get(args.penalty), weak=tuple(args.weak_llm), **given)
+    given |= {"penalty": {"on": True, "off": False}.get(args.penalty), "weak": tuple(args.weak_llm)}
+    options = FewlOptions(expertise=expertise, **given)
     try:
         check_options(read, options, [models.named_engine(spec)[0] for spec in args.reference_llm])
     except ValueError as error:

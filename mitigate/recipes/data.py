@@ -211,7 +211,7 @@ class Scoring(Section):
     divergence: Divergence = FewlOptions.divergence
     expertise: Literal["similarity", "discovered", "uniform"] = "uniform"
     neighbours: int | None = Field(default=None, ge=1)
-    penalty: bool | None = Field(default=None, description="whether laziness counts; null: with paper, or with neighbours")
+    penalty: bool | None = Field(default=None, description="of laziness; null: with paper, or with neighbours")
     contrast: bool = False
     weak: tuple[str, ...] = ()
 

@@ -269,7 +269,7 @@ def test_wrong_options_are_named():
         score_records([one()], similarity=cosine(encode), options=FewlOptions(penalty=True))
     with pytest.raises(ValueError, match="encode: expected an encoder"):  # the paper has a penalty
         score_records([one()], similarity=cosine(encode), options=FewlOptions(aggregation="paper"))
-    assert not FewlOptions().penalty and FewlOptions(neighbours=3).penalty
+    assert (FewlOptions().penalty, FewlOptions(neighbours=3).penalty) == (False, True)
     with pytest.raises(ValueError, match="contrast: expected at least two reference LLMs of unequal weight"):
         score([one()], expertise="uniform", contrast=True)
     with pytest.raises(ValueError, match="expertise similarity: no record has iw and co"):
