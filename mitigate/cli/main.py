@@ -26,6 +26,7 @@ from mitigate.cli import (
     grpo,
     judge,
     models,
+    prompts,
     run,
     serve,
     stats,
@@ -37,7 +38,9 @@ from mitigate.scale import PartsError
 if TYPE_CHECKING:
     from annotators.base import Annotator
 
-COMMANDS = (annotate, build_preferences, calibrate, correct, demo, evaluate, fewl, grpo, judge, models, serve, stats)
+COMMANDS = (
+    annotate, build_preferences, calibrate, correct, demo, evaluate, fewl, grpo, judge, models, prompts, serve, stats,
+)  # fmt: skip
 
 
 def build_parser(program: str = "mitigate", annotators: Mapping[str, Annotator] | None = None) -> Parser:
