@@ -41,7 +41,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-_REFUSES = re.compile(r"support|cannot|not allowed|deprecated|unknown|unrecogni[sz]ed|unexpected", re.IGNORECASE)
+_REFUSES = re.compile(r"support|cannot|not (allowed|permitted)|deprecated|unknown|unrecogni[sz]ed|unexpected", re.I)
+_REFUSED_AS = {"top_p": "top_p", "temperature": "temperature", "seed": "seed",
+               "response_format": "response_format|json_schema", "extra_body": "structured_outputs"}  # fmt: skip
+"""Options that a server may lack, by what its refusal calls them."""
 GIVE_UP_AFTER = 20  # or twice the concurrency: failures in a row, each after its retries, that stop a batch
 
 
@@ -249,7 +252,7 @@ class OpenAIEngine:
                     try:
                         reply = await create(model=self.model, **sent)
                         break
-                    except self._openai.BadRequestError as error:
+                    except (self._openai.BadRequestError, self._openai.UnprocessableEntityError) as error:
                         if not self._adapt(str(error), sent):
                             raise
         except (self._openai.OpenAIError, json.JSONDecodeError, UnicodeDecodeError) as error:
@@ -264,8 +267,8 @@ class OpenAIEngine:
         if "logprobs" in sent and "logprobs" in refusal:  # its reasoning models have none and refuse the option
             self._refused |= {"logprobs", "top_logprobs"}
             return True
-        for name in ("top_p", "temperature", "seed"):  # and draw in their own way only
-            if name in sent and re.search(rf"\b{name}\b", refusal) and _REFUSES.search(refusal):
+        for name, called in _REFUSED_AS.items():  # and draw in their own way only
+            if name in sent and re.search(rf"\b({called})\b", refusal) and _REFUSES.search(refusal):
                 self._refused.add(name)
                 self._note(name, "it refuses the option, so requests go without it")
                 return True
