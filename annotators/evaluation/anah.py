@@ -30,7 +30,7 @@ from rapidfuzz import fuzz
 from annotators.evaluation.splits import joined, plain
 from annotators.generative.tagged import LEAST, ParseFailure, Tagged, folded, parse_tagged
 from annotators.records import HALLUCINATED
-from annotators.text.sentences import split_sentences, trimmed
+from annotators.text.sentences import anah_units, split_sentences, trimmed
 
 Split = Literal["train", "unseen_topic", "unseen_question"]
 SPLITS: tuple[Split, ...] = ("train", "unseen_topic", "unseen_question")
@@ -120,11 +120,6 @@ _BRACKET = re.compile(r"‹(?=\w{2,14}>)")  # as some rows have it for that of a
 _STOP = re.compile(r"[.!?]+(?=[\"”’)\]]*\s)|[。！？]+[”’」』）]*|\n+")
 _CLAUSE = re.compile(r"[.!?]+(?=[\"”’)\]]*\s)|[。！？；]+[”’」』）]*|\n+")
 _LINE = re.compile(r"\n+")
-_UNIT = {"en": re.compile(r"[.!?;]\s+|\n+"), "zh": re.compile(r"[。！？；]|\n+")}
-_NO_END = re.compile(
-    r"(?:(?:^|\W)(?:[A-Z]|Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sept|Oct|Nov|Dec|No|Op|D|Dr|St)|(?:^|\n\s*|\. )\d+)\.$"
-)
-"""Full stops that end no unit of ANAH: of initials, months and other abbreviations, and of numbers in lists."""
 
 
 @dataclass
@@ -303,29 +298,10 @@ def _alike(name: str, sentence: str) -> bool:
 
 def splittings(answer: str, language: str) -> dict[str, list[tuple[int, int]]]:
     """Ways to cut an answer into sentences, the likeliest first: as ANAH's units, ours, stops and line ends, lines."""
-    ways = {"ANAH's units": units(answer, language), "our sentences": split_sentences(answer)}
+    ways = {"ANAH's units": anah_units(answer, language), "our sentences": split_sentences(answer)}
     for how, pattern in (("stops", _STOP), ("clauses", _CLAUSE), ("lines", _LINE)):
         ways[how] = trimmed(answer, [0, *(match.end() for match in pattern.finditer(answer)), len(answer)])
     return ways
-
-
-def units(answer: str, language: str) -> list[tuple[int, int]]:
-    """The units that ANAH annotates, as offsets: they end with a stop, a semicolon or a line, in English only before a
-    blank; a colon at the end of a line goes on to the next.
-    """
-    cuts = [0]
-    for match in _UNIT[language].finditer(answer):
-        start, end = match.span()
-        if match.group().isspace():
-            keeps = answer[:start].rstrip(" \t").endswith((":", "："))
-        else:
-            keeps = match.group()[0] == "." and (
-                _NO_END.search(answer, 0, start + 1) is not None
-                or (answer[max(0, start - 5) : start] == "et al" and answer[end : end + 1].islower())
-            )
-        if not keeps:
-            cuts.append(end)
-    return trimmed(answer, [*cuts, len(answer)])
 
 
 def apply_edits(sentence: str, edits: Iterable[tuple[str, str]]) -> str:

@@ -77,6 +77,8 @@ class Template:
         shown["points"] = shown.get("points", "").replace(neutral("<SEP>"), "<SEP>")
         shown["inputs"] = self._blocks(turn, order, shown)
         text = _FIELD.sub(lambda match: shown.get(match.group(1), ""), self.turns[turn])
+        if self.turns[turn][0].isspace():  # a published wording is sent as it is: models know it so
+            return text
         return re.sub(r"\n{3,}", "\n\n", text).strip() if not shown["inputs"] else text.strip()
 
     def _blocks(self, turn: int, order: Order, shown: Mapping[str, str]) -> str:
@@ -159,10 +161,11 @@ def read_published(source: Path) -> list[dict[str, str]]:
     """Templates, named "anah-v2" and "anah-v1", out of a user's copy of published prompts: a file or a folder of files.
 
     A Python file is parsed, never run: its functions named after fact, reference and hallucination hold the three turns
-    as strings, in one or two languages. A .txt or .md file is a prompt of one turn, with its fields in braces.
-    ValueError where a turn or a field is missing or unknown.
+    as strings, in one or two languages. A .txt or .md file is a prompt of one turn, with its fields in braces;
+    system.txt holds the system message of all. ValueError where a turn or a field is missing or unknown.
     """
     found: dict[tuple[str, str], dict[str, str]] = {}
+    system: dict[str, str] = {}
     for file in sorted(source.iterdir()) if source.is_dir() else [source]:
         if file.suffix not in (".py", ".txt", ".md"):
             continue
@@ -171,6 +174,8 @@ def read_published(source: Path) -> list[dict[str, str]]:
             turns = [("prompt", text)] if file.suffix != ".py" else list(_of_python(ast.parse(text)))
         except (OSError, SyntaxError, ValueError) as error:
             raise ValueError(f"{file}: expected prompts in UTF-8, as text or Python: {error}") from error
+        if file.name == "system.txt":
+            system, turns = {"system": text}, []
         for turn, wording in turns:
             language, v1 = "zh" if is_chinese(_FIELD.sub("", wording)) else "en", turn == "prompt"
             base = {"name": "anah-v1" if v1 else "anah-v2", "protocol": "tagged" if v1 else "three-turn"}
@@ -180,6 +185,7 @@ def read_published(source: Path) -> list[dict[str, str]]:
     if not found:
         raise ValueError(f"{source}: expected .py, .txt or .md files with prompts, found none")
     for key, row in found.items():
+        row |= system
         _template(row, f"{source}: {' '.join(key)}")
     return list(found.values())
 

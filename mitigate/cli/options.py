@@ -37,7 +37,7 @@ ANNOTATORS = (
     "folder after nli:, minicheck:, hhem: or lettucedetect:; cascade:A+B asks B where A is unsure"
 )
 GENERATIVE = (
-    "protocol", "schema", "prompt", "templates", "window", "max_retries", "max_tokens", "concurrency",
+    "preset", "protocol", "schema", "prompt", "templates", "window", "max_retries", "max_tokens", "concurrency",
     "without_evidence", "trust_remote_code", "seed", "cache",
 )  # fmt: skip
 
@@ -151,6 +151,8 @@ class Parser(argparse.ArgumentParser):
         """
         where = "KIND is transformers, vllm or openai (any OpenAI-compatible server; OPENAI_API_KEY holds its key)."
         with self.group(f"with --annotator generative:{ENGINE}", where):
+            text = "All is as for the published checkpoints; --templates is what `mitigate prompts import` wrote."
+            self.option("--preset", text, choices=("anah-v1", "anah-v2"))
             text = "The model answers in one turn, or in three without corrections (tagged)."
             self.option("--protocol", text, choices=("tagged", "three-turn", *protocols))
             text = "So many sentences share a call, whose reply is JSON; with three-turn, two turns are choices (0)."
@@ -216,13 +218,13 @@ def generative_options(args: argparse.Namespace, names: Sequence[str] = ()) -> d
             said = ", ".join("--" + name.replace("_", "-") for name in wrong)
             raise UsageError(f"{said}: only with --annotator generative:{ENGINE}")
         return {}
-    from annotators.generative.protocols import Options
+    from annotators.generative.protocols import options_of
     from engines.chat import parse_engine
 
     for name, engine in asked.items():
         try:
             spec = parse_engine(engine)
-            Options(**{k: v for k, v in given.items() if k not in ("cache", "concurrency", "trust_remote_code")})
+            options_of({k: v for k, v in given.items() if k not in ("cache", "concurrency", "trust_remote_code")})
         except ValueError as error:
             raise UsageError(f"--annotator {name}: {error}") from error
         if "concurrency" in given and (spec.kind != "openai" or given["concurrency"] < 1):

@@ -267,7 +267,7 @@ def test_models_that_draw_their_own_way_are_asked(caplog):
 
 
 @pytest.mark.parametrize(("option", "sampling", "status", "said"), [
-    ("structured_outputs", Sampling(choices=("a", "b")), 422, "body.structured_outputs: Extra inputs are not permitted"),
+    ("structured_outputs", Sampling(choices=("a", "b")), 422, "structured_outputs: Extra inputs are not permitted"),
     ("structured_outputs", Sampling(choices=("a", "b")), 400, "Unrecognized request argument: structured_outputs"),
     ("response_format", Sampling(json_schema={}), 400, "'response_format' of type 'json_schema' is not supported"),
 ])  # fmt: skip

@@ -21,8 +21,8 @@ from annotators.evaluation.anah import (
     read_anah,
     split_rows,
     splittings,
-    units,
 )
+from annotators.text.sentences import anah_units
 from mitigate.labels import check_labelled
 from tests.helpers.anah_fixture import TOPICS, made_topics, write_topics
 from tests.helpers.jsonl import read_rows
@@ -83,7 +83,7 @@ def test_units_are_those_that_were_annotated() -> None:
         ("桥很旧；|建于1568年：\n由陈远设计。|“好！|”他说 a.b; c", "zh"),
     ):
         answer = text.replace("|", "")
-        assert [answer[a:b] for a, b in units(answer, language)] == [piece.strip() for piece in text.split("|")]
+        assert [answer[a:b] for a, b in anah_units(answer, language)] == [piece.strip() for piece in text.split("|")]
     rows, report = one_answer("It is old; it opened in 1931.", ["<Hallucination> Unverifiable"] * 2)
     assert (rows, report.aligned) == (["It is old;", "it opened in 1931."], {"ANAH's units": 1})
 

@@ -108,6 +108,31 @@ def test_published_prompts_become_templates(tmp_path: Path, monkeypatch: pytest.
         assert message in capsys.readouterr().err
 
 
+def test_presets_ask_as_the_checkpoints_were_asked(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "copy").mkdir()
+    (tmp_path / "copy" / "v2.py").write_text(PUBLISHED, encoding="utf-8")
+    (tmp_path / "copy" / "system.txt").write_text("You are a judge.", encoding="utf-8")
+    assert main(["prompts", "import", "copy", "--output", "mine.yaml"]) == 0
+    with pytest.raises(ValueError, match=r"preset anah-v2: its wording .* `mitigate prompts import`"):
+        load_annotator("generative:openai:m@http://127.0.0.1:1/v1", preset="anah-v2")
+    reference = "The bridge opened in 1931. " * 500
+    with annotating(lambda body: "<No Facts>") as server:
+        name = f"generative:openai:m@{server.url}"
+        annotator = load_annotator(name, preset="anah-v2", templates="mine.yaml", concurrency=1)
+        found = annotator.annotate(reference=reference, answer="It is old; it opened in 1931.", question="When?")
+        annotator.annotate(reference=reference, answer="它很旧；建于1931年。", question="何时？")
+    assert [one.text for one in found.sentences] == ["It is old;", "it opened in 1931."]
+    assert {body["temperature"] for body in server.requests} == {0}
+    assert [[message["content"] for message in body["messages"]] for body in server.requests] == [
+        ["You are a judge.", "Q When? A It is old;: facts?"], ["You are a judge.", "Q When? A it opened in 1931.: facts?"],
+        ["You are a judge.", "\n    问：何时？ 答：它很旧； 有没有事实？"], ["You are a judge.", "\n    问：何时？ 答：建于1931年。 有没有事实？"],
+    ]  # fmt: skip
+    asked = ["annotate", "--reference", "r", "--answer", "a", "--annotator", name, "--preset", "anah-v1"]
+    assert main(asked) == 2
+    assert "prompts import" in capsys.readouterr().err
+
+
 THREE = "- name: v2\n  protocol: three-turn\n  language: en\n"
 
 
