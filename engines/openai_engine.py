@@ -18,6 +18,7 @@ import json
 import logging
 import os
 import re
+import time
 from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ from engines.types import (
     chat_seed,
     check_chats,
 )
+from engines.usage import METER
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -244,8 +246,12 @@ class OpenAIEngine:
         """One request for ``n`` samples, the first of them number ``place`` of the chat."""
         body = _body(chat, sampling, n, place)
         create: Any = client.chat.completions.create  # its overloads do not know options built in a dict
-        try:
-            async with slots:
+        async with slots:
+            await asyncio.sleep(METER.pause())
+            if (reason := METER.start()) is not None:
+                return Failure(reason, fatal=True)
+            began = time.monotonic()
+            try:
                 while True:
                     sent = {k: v for k, v in body.items() if k not in self._refused}
                     sent[self._limit_name] = sampling.max_tokens
@@ -255,8 +261,13 @@ class OpenAIEngine:
                     except (self._openai.BadRequestError, self._openai.UnprocessableEntityError) as error:
                         if not self._adapt(str(error), sent):
                             raise
-        except (self._openai.OpenAIError, json.JSONDecodeError, UnicodeDecodeError) as error:
-            return explain(error, self.model, self.base_url)
+            except (self._openai.OpenAIError, json.JSONDecodeError, UnicodeDecodeError) as error:
+                return explain(error, self.model, self.base_url)
+            finally:
+                METER.end()
+        usage = getattr(reply, "usage", None)
+        tokens = [getattr(usage, f"{part}_tokens", None) for part in ("prompt", "completion")]
+        METER.count(*tokens, time.monotonic() - began, paid=True)
         return self._read(reply, sampling)
 
     def _adapt(self, refusal: str, sent: Mapping[str, Any]) -> bool:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -36,6 +36,7 @@ from annotators.generative.protocols import (
 )
 from annotators.generative.tagged import locate_fragments, locate_words, restored
 from annotators.records import Edit, SentenceAnnotation
+from annotators.retrieval.passages import budget_of
 from annotators.text.language import declared_or_found, language_of
 from annotators.text.sentences import anah_units, split_sentences
 from engines.types import ChatResult, Engine, canonical
@@ -129,6 +130,26 @@ class GenerativeAnnotator(Annotator):
             return super().spans(record)
         language = declared_or_found(record.get("language"), record["answer"])
         return anah_units(record["answer"], "zh" if language == "zh" else "en")
+
+    def foreseen(self, records: Iterable[Mapping[str, Any]]) -> tuple[int, int]:
+        """The fewest requests that these records need, and about how many tokens their prompts have.
+
+        A token is taken to have four bytes of UTF-8; what follows a first turn or an unreadable reply comes on top.
+        """
+        requests = size = 0
+        for record in records:
+            reference, answer = record["reference"], record["answer"]
+            language = declared_or_found(record.get("language"), answer)
+            templates = self.options.chooser.by_language["zh" if language == "zh" else "en"]
+            calls = -(-len(self.spans(record)) // (self.options.schema if self.options.together else 1))
+            if not templates or not reference.strip():
+                continue  # nothing is asked
+            shown, said, asked = (len(t.encode("utf-8", "replace")) for t in (reference, answer, templates[0].turns[0]))
+            if self.options.window != "whole":
+                shown = min(shown, 4 * (self.options.window_tokens or budget_of(reference)))
+            requests += calls
+            size += calls * (shown + asked) + said
+        return requests, size // 4
 
     def judge(self, sentences: Sequence[Sentence]) -> list[SentenceAnnotation]:
         """One judgement per sentence, in order; EngineError where the engine can't answer anything."""

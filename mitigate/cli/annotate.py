@@ -22,6 +22,7 @@ from time import perf_counter
 from typing import Any
 
 from annotators.base import Annotator, engine_in
+from engines.usage import METER
 from mitigate import scale
 from mitigate.cli.options import (
     Subparsers,
@@ -31,6 +32,7 @@ from mitigate.cli.options import (
     exit_code,
     generative_options,
     print_json,
+    tell_cost,
 )
 from mitigate.io import (
     ADDED,
@@ -45,6 +47,7 @@ from mitigate.io import (
     make_parent,
     open_job,
     progress,
+    read_lines,
     rejected_path,
     say,
     tell_rejected,
@@ -230,6 +233,8 @@ def _annotate(job: Job, annotator: Annotator | None, chunk_size: int, note: Call
 
     before, sentences, start = job.done, 0, perf_counter()
     if annotator is not None:
+        records = (line.record for line in read_lines(job.source, job.check) if line.record is not None)
+        tell_cost(annotator, islice(records, before, job.valid))
         known = f", {before:,} of them already in {job.output}" if before else ""
         text = f"annotator {annotator.name}, {counted(job.valid, 'record')}{known}"
         Console(stderr=True).print(text, style="dim", markup=False, highlight=False, soft_wrap=True)
@@ -276,7 +281,8 @@ def report(args: argparse.Namespace, records: Callable[[], Iterable[Record]], jo
         rate = {"hallucination_rate": totals.rate, "interval": totals.interval, "coverage": totals.coverage}
         who = [{"name": name, "fingerprint": fingerprint} for fingerprint, name in totals.annotators.items()]
         more = {"not_checked": dict(totals.reasons), "annotators": who, "rejected_lines": rejected}
-        print_json({**counts, **rate, **more, **{word: str(path) for word, path in paths}})
+        asked = {"asked": METER.to_dict()} if METER.requests else {}
+        print_json({**counts, **rate, **more, **asked, **{word: str(path) for word, path in paths}})
     if not args.json:
         console = Console(highlight=False, markup=False, emoji=False)
         if job is None or 0 < totals.records <= SHOWN_RECORDS:

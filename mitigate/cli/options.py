@@ -20,12 +20,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from engines.packaged import sha256
+from engines.usage import METER
 from mitigate.io import REJECTED, UsageError, check_paths, make_parent, say
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from annotators.base import Annotator
 
 EXIT_CODES = (
     "The exit code is 0 when all is done, 1 after a failure, 2 for wrong usage, and 3 when lines were rejected, which "
@@ -131,6 +133,20 @@ class Parser(argparse.ArgumentParser):
     def engine(self, text: str) -> None:
         """Add `--engine`; ``text`` says what the language model does."""
         self.option("--engine", text, ENGINE)
+        if self._group is self:
+            self.cost()
+
+    def cost(self) -> None:
+        """Add the price and the limits of asking servers, which `main` hands to ``engines.usage.METER``."""
+        with self.group("what language models cost", "Prices and limits are those of openai engines."):
+            text = "A million prompt tokens and a million reply tokens cost this, as in 0.15,0.6."
+            self.option("--price", text, "IN,OUT", type=_price)
+            for name, text in (
+                ("--max-cost", "The run stops, with exit code 1, before it has cost more than N; needs --price."),
+                ("--requests-per-minute", "At most so many requests begin in a minute."),
+                ("--tokens-per-minute", "Requests wait so that prompts and replies have so many tokens a minute."),
+            ):
+                self.number(name, text, "more than 0", lambda n: 0 < n < math.inf)
 
     def cache(self, default: str = "OUTPUT.cache.sqlite") -> None:
         """Add `--cache`."""
@@ -174,6 +190,7 @@ class Parser(argparse.ArgumentParser):
             if seed:
                 self.seed("Random prompts and further attempts", None)
             self.cache()
+        self.cost()
 
     def max_failed(self) -> None:
         """Add `--max-failed`."""
@@ -194,6 +211,16 @@ class Parser(argparse.ArgumentParser):
             ):
                 self.number(name, text, "0 or more", lambda n: n >= 0, default=default)
             self.count("--part-size", "A part has N records (%(default)s).", 1000)
+
+
+def _price(typed: str) -> tuple[float, float]:
+    try:
+        prompt, reply = map(float, typed.split(","))
+        if min(prompt, reply) >= 0 and math.isfinite(prompt + reply):
+            return prompt, reply
+    except ValueError:
+        pass
+    raise UsageError(f"--price: expected IN,OUT, two prices of a million tokens, 0 or more, got {typed}")
 
 
 Subparsers: TypeAlias = "argparse._SubParsersAction[Parser]"  # its public name does not exist
@@ -232,6 +259,16 @@ def generative_options(args: argparse.Namespace, names: Sequence[str] = ()) -> d
         if "trust_remote_code" in given and spec.kind == "openai":
             raise UsageError("--trust-remote-code: a server loads its models itself; leave it out for openai")
     return given
+
+
+def tell_cost(annotator: Annotator, records: Iterable[Mapping[str, Any]]) -> None:
+    """Tell what a generative annotator will ask about records, before it does."""
+    from annotators.generative.annotator import GenerativeAnnotator
+
+    if isinstance(annotator, GenerativeAnnotator):
+        requests, tokens = annotator.foreseen(records)
+        cost = METER.foreseen(tokens, requests * annotator.options.max_tokens)
+        say(f"{requests:,} requests or more: {cost} for these (fewer where replies are in the cache)")
 
 
 def calibration_option(args: argparse.Namespace, annotator: str | None) -> dict[str, Any]:
