@@ -1,7 +1,6 @@
 """The public ANAH rows (`opencompass/anah`), flattened to labelled sentences.
 
-    rows, report = read_anah(["opencompass/anah"])       # a hub id, Parquet or JSON Lines files, a folder of these
-    python -m annotators.evaluation.anah opencompass/anah --output anah.jsonl    # read by `mitigate evaluate`
+    rows, report = flatten(load_rows(["opencompass/anah"]))  # a hub id, Parquet or JSON Lines files, a folder of these
 
 A row is a topic with questions, the answers of two models (``GPT3.5_answers_D``, given the documents, and
 ``InternLM_answers``, without), and for each answer a list of tagged strings, one a sentence. A string may name its
@@ -14,9 +13,7 @@ Splits are train, unseen topics and unseen questions (ANAH, §4.1). Topics that 
 
 from __future__ import annotations
 
-import argparse
 import difflib
-import json
 import random
 import re
 from collections import Counter, defaultdict
@@ -183,11 +180,6 @@ def is_anah(row: Mapping[str, Any]) -> bool:
     return all(name in row for name in COLUMNS)
 
 
-def read_anah(sources: Sequence[str]) -> tuple[list[dict[str, Any]], Report]:
-    """Load and flatten; see :func:`flatten`."""
-    return flatten(load_rows(sources))
-
-
 def flatten(topics: Iterable[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], Report]:
     """Annotated sentences of ANAH rows, and what was left out.
 
@@ -350,34 +342,3 @@ def gold_edits(row: Mapping[str, Any]) -> list[tuple[str, str]]:
         return [(old, new) for old, new in row["edits"]]
     corrected = row.get("correction")
     return edits_of(row["sentence"], corrected) if isinstance(corrected, str) else []
-
-
-def main() -> None:
-    """Write ANAH rows as labelled sentences, each with its split."""
-
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("sources", nargs="+", help="hub ids, .parquet, .json or .jsonl files, or folders")
-    parser.add_argument("--output", type=Path, required=True, help="JSON Lines")
-    parser.add_argument("--share", type=float, default=0.1, help="of the rows in each unseen part (0.1)")
-    parser.add_argument("--seed", type=int, default=0, help="of the splits (0)")
-    args = parser.parse_args()
-    try:
-        rows, report = read_anah(args.sources)
-        splits, dropped = split_rows(rows, share=args.share, seed=args.seed)
-    except (OSError, ValueError, ImportError) as error:
-        parser.error(str(error))
-    gone = set(dropped)
-    kept = [
-        ({**row, "split": split}, split)
-        for n, (row, split) in enumerate(zip(rows, splits, strict=True))
-        if n not in gone
-    ]
-    if found := leaks([row for row, _ in kept], [split for _, split in kept]):
-        parser.error(f"the splits leak: {'; '.join(found)}")
-    lines = [json.dumps(row, ensure_ascii=False) + "\n" for row, _ in kept]
-    args.output.write_text("".join(lines), encoding="utf-8")
-    print(f"{report}; {len(dropped)} test sentences left out, since their answer is also in train")
-
-
-if __name__ == "__main__":
-    main()
