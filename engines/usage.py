@@ -26,13 +26,9 @@ class Meter:
         self, *, price: tuple[float, float] | None = None, max_cost: float | None = None,
         requests_per_minute: float | None = None, tokens_per_minute: float | None = None,
     ) -> None:  # fmt: skip
-        """Count from 0 on. ``price`` is that of a million prompt and of a million reply tokens, in any currency.
-
-        ValueError: a price or limit is out of range, or there is a ``max_cost`` without a price.
+        """Count from 0 on. ``price`` (≥ 0) is that of a million prompt and of a million reply tokens, in any currency;
+        the limits are above 0. ValueError: there is a ``max_cost`` without a price.
         """
-        limits = (*(price or ()), max_cost, requests_per_minute, tokens_per_minute)
-        if any(limit is not None and not 0 <= limit < float("inf") for limit in limits) or 0 in limits[-2:]:
-            raise ValueError(f"price and limits: expected numbers above 0 (a price may be 0), got {limits}")
         if max_cost is not None and price is None:
             raise ValueError("max_cost: expected a price beside it, from which costs are computed")
         self.price, self.max_cost = price, max_cost

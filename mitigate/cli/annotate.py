@@ -22,7 +22,6 @@ from time import perf_counter
 from typing import Any
 
 from annotators.base import Annotator, engine_in
-from engines.usage import METER
 from mitigate import scale
 from mitigate.cli.options import (
     Subparsers,
@@ -281,8 +280,7 @@ def report(args: argparse.Namespace, records: Callable[[], Iterable[Record]], jo
         rate = {"hallucination_rate": totals.rate, "interval": totals.interval, "coverage": totals.coverage}
         who = [{"name": name, "fingerprint": fingerprint} for fingerprint, name in totals.annotators.items()]
         more = {"not_checked": dict(totals.reasons), "annotators": who, "rejected_lines": rejected}
-        asked = {"asked": METER.to_dict()} if METER.requests else {}
-        print_json({**counts, **rate, **more, **asked, **{word: str(path) for word, path in paths}})
+        print_json({**counts, **rate, **more, **{word: str(path) for word, path in paths}})
     if not args.json:
         console = Console(highlight=False, markup=False, emoji=False)
         if job is None or 0 < totals.records <= SHOWN_RECORDS:

@@ -88,8 +88,7 @@ def run(args: argparse.Namespace) -> int:
     write_lines(args.output, ({**p, "outcome": o, **more} for p, (o, more) in zip(pairs, judged, strict=True)))
     result = tally([outcome for outcome, _ in judged])
     if args.json:
-        asked = {"asked": METER.to_dict()} if METER.requests else {}
-        print_json({**result.to_dict(), **asked, "rejected_lines": rejected, "output": str(args.output)})
+        print_json({**result.to_dict(), "rejected_lines": rejected, "output": str(args.output)})
     else:
         shares = ", ".join(f"{name} {percent(share)}" for name, share in result.shares.items())
         print(f"{result.n} pairs: {shares} ({result.unsure} of the ties unsure or inconsistent)")

@@ -314,7 +314,11 @@ def check_files(args: argparse.Namespace) -> None:
 
 
 def print_json(result: Mapping[str, Any]) -> None:
-    """Print a result as one JSON object on one line, with escapes where the terminal cannot show a character."""
+    """Print a result as one JSON object on one line, with escapes where the terminal cannot show a character.
+
+    What was asked of language models comes with it.
+    """
+    result = {**result, "asked": METER.to_dict()} if METER.requests else result
     ascii_only = "utf" not in (sys.stdout.encoding or "").lower()
     try:
         print(json.dumps(result, ensure_ascii=ascii_only, allow_nan=False))
