@@ -181,7 +181,8 @@ def read_published(source: Path) -> list[dict[str, str]]:
             base = {"name": "anah-v1" if v1 else "anah-v2", "protocol": "tagged" if v1 else "three-turn"}
             row = found.setdefault((base["name"], language), {**base, "language": language})
             fields = _PUBLISHED | ({"reference": "points"} if turn == "type" else {})
-            row[turn] = _FIELD.sub(lambda field, known=fields: f"{{{known.get(field[1], field[1])}}}", wording)
+            pieces = enumerate(_FIELD.split(wording))  # every second one is a field's name
+            row[turn] = "".join(f"{{{fields.get(piece, piece)}}}" if n % 2 else piece for n, piece in pieces)
     if not found:
         raise ValueError(f"{source}: expected .py, .txt or .md files with prompts, found none")
     for key, row in found.items():
