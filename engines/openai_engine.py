@@ -266,8 +266,8 @@ class OpenAIEngine:
             finally:
                 METER.end()
         usage = getattr(reply, "usage", None)
-        tokens = [getattr(usage, f"{part}_tokens", None) for part in ("prompt", "completion")]
-        METER.count(*tokens, time.monotonic() - began, paid=True)
+        prompt, written = (getattr(usage, f"{part}_tokens", None) for part in ("prompt", "completion"))
+        METER.count(prompt, written, time.monotonic() - began, paid=True)
         return self._read(reply, sampling)
 
     def _adapt(self, refusal: str, sent: Mapping[str, Any]) -> bool:
