@@ -94,12 +94,16 @@ class Annotator(Protocol):
         ValueError where one lacks a reference or an answer, or has one that is not a string.
         """
         records = checked(records, ("reference", "answer"))
-        sentences_of = [_sentences(record, split_sentences(record["answer"])) for record in records]
+        sentences_of = [_sentences(record, self.spans(record)) for record in records]
         judged = iter(self.verdicts_of([sentence for sentences in sentences_of for sentence in sentences]))
         return [
             self.annotation(record, [next(judged) for _ in sentences])
             for record, sentences in zip(records, sentences_of, strict=True)
         ]
+
+    def spans(self, record: Mapping[str, Any]) -> list[tuple[int, int]]:
+        """Where the sentences of a record's answer stand."""
+        return split_sentences(record["answer"])
 
     def annotate_spans(self, record: Mapping[str, Any], spans: Sequence[tuple[int, int]]) -> list[SentenceAnnotation]:
         """Judge the sentences of one answer at ``spans``, found by ``split_sentences``, as ``annotate`` would."""

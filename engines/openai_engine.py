@@ -18,6 +18,7 @@ import json
 import logging
 import os
 import re
+import time
 from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -35,13 +36,17 @@ from engines.types import (
     chat_seed,
     check_chats,
 )
+from engines.usage import METER
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-_REFUSES = re.compile(r"support|cannot|not allowed|deprecated|unknown|unrecogni[sz]ed|unexpected", re.IGNORECASE)
+_REFUSES = re.compile(r"support|cannot|not (allowed|permitted)|deprecated|unknown|unrecogni[sz]ed|unexpected", re.I)
+_REFUSED_AS = {"top_p": "top_p", "temperature": "temperature", "seed": "seed",
+               "response_format": "response_format|json_schema", "extra_body": "structured_outputs"}  # fmt: skip
+"""Options that a server may lack, by what its refusal calls them."""
 GIVE_UP_AFTER = 20  # or twice the concurrency: failures in a row, each after its retries, that stop a batch
 
 
@@ -241,19 +246,28 @@ class OpenAIEngine:
         """One request for ``n`` samples, the first of them number ``place`` of the chat."""
         body = _body(chat, sampling, n, place)
         create: Any = client.chat.completions.create  # its overloads do not know options built in a dict
-        try:
-            async with slots:
+        async with slots:
+            await asyncio.sleep(METER.pause())
+            if (reason := METER.start()) is not None:
+                return Failure(reason, fatal=True)
+            began = time.monotonic()
+            try:
                 while True:
                     sent = {k: v for k, v in body.items() if k not in self._refused}
                     sent[self._limit_name] = sampling.max_tokens
                     try:
                         reply = await create(model=self.model, **sent)
                         break
-                    except self._openai.BadRequestError as error:
+                    except (self._openai.BadRequestError, self._openai.UnprocessableEntityError) as error:
                         if not self._adapt(str(error), sent):
                             raise
-        except (self._openai.OpenAIError, json.JSONDecodeError, UnicodeDecodeError) as error:
-            return explain(error, self.model, self.base_url)
+            except (self._openai.OpenAIError, json.JSONDecodeError, UnicodeDecodeError) as error:
+                return explain(error, self.model, self.base_url)
+            finally:
+                METER.end()
+        usage = getattr(reply, "usage", None)
+        prompt, written = (getattr(usage, f"{part}_tokens", None) for part in ("prompt", "completion"))
+        METER.count(prompt, written, time.monotonic() - began, paid=True)
         return self._read(reply, sampling)
 
     def _adapt(self, refusal: str, sent: Mapping[str, Any]) -> bool:
@@ -264,8 +278,8 @@ class OpenAIEngine:
         if "logprobs" in sent and "logprobs" in refusal:  # its reasoning models have none and refuse the option
             self._refused |= {"logprobs", "top_logprobs"}
             return True
-        for name in ("top_p", "temperature", "seed"):  # and draw in their own way only
-            if name in sent and re.search(rf"\b{name}\b", refusal) and _REFUSES.search(refusal):
+        for name, called in _REFUSED_AS.items():  # and draw in their own way only
+            if name in sent and re.search(rf"\b({called})\b", refusal) and _REFUSES.search(refusal):
                 self._refused.add(name)
                 self._note(name, "it refuses the option, so requests go without it")
                 return True

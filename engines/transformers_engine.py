@@ -16,6 +16,7 @@ JSON schemas.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
@@ -36,6 +37,7 @@ from transformers import (
 from engines.checkpoint import checkpoint_identity, locate, not_partitioned, own_code, prompt_ids
 from engines.embedding import batches, cpu_has_bfloat16
 from engines.types import Chat, ChatResult, OnResult, Sample, Sampling, Token, chat_seed, check_chats
+from engines.usage import METER
 
 log = logging.getLogger(__name__)
 Dtype = Literal["auto", "float32", "bfloat16"]
@@ -194,9 +196,12 @@ class TransformersEngine:
         if sampling.json_schema is not None:
             raise ValueError("the transformers engine has no JSON schemas: use choices, or a vllm/openai engine")
         results: dict[int, ChatResult] = {}
+        began = time.monotonic()
 
         def finish(index: int, result: ChatResult) -> None:
             results[index] = result
+            if result.error is None:
+                METER.count(result.prompt_tokens, result.completion_tokens, time.monotonic() - began)
             if on_result is not None:
                 on_result(index, result)
 

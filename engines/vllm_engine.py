@@ -5,11 +5,13 @@ A program that uses it needs an ``if __name__ == "__main__":`` guard: vLLM may s
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from engines.checkpoint import checkpoint_identity, locate
 from engines.types import Chat, ChatResult, OnResult, Sample, Sampling, Token, chat_seed, check_chats
+from engines.usage import METER
 
 CHUNK = 1024  # chats handed over at once: what was answered is passed on after each chunk
 
@@ -52,9 +54,12 @@ class VllmEngine:
         check_chats(chats)
         sampling = sampling or Sampling()
         results: list[ChatResult] = []
+        began = time.monotonic()
         for start in range(0, len(chats), CHUNK):
             for result in self._chat(chats[start : start + CHUNK], sampling):
                 results.append(result)
+                if result.error is None:
+                    METER.count(result.prompt_tokens, result.completion_tokens, time.monotonic() - began)
                 if on_result is not None:
                     on_result(len(results) - 1, result)
         return results

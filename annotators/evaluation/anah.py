@@ -1,7 +1,6 @@
 """The public ANAH rows (`opencompass/anah`), flattened to labelled sentences.
 
-    rows, report = read_anah(["opencompass/anah"])       # a hub id, Parquet or JSON Lines files, a folder of these
-    python -m annotators.evaluation.anah opencompass/anah --output anah.jsonl    # read by `mitigate evaluate`
+    rows, report = flatten(load_rows(["opencompass/anah"]))  # a hub id, Parquet or JSON Lines files, a folder of these
 
 A row is a topic with questions, the answers of two models (``GPT3.5_answers_D``, given the documents, and
 ``InternLM_answers``, without), and for each answer a list of tagged strings, one a sentence. A string may name its
@@ -14,9 +13,7 @@ Splits are train, unseen topics and unseen questions (ANAH, §4.1). Topics that 
 
 from __future__ import annotations
 
-import argparse
 import difflib
-import json
 import random
 import re
 from collections import Counter, defaultdict
@@ -30,7 +27,7 @@ from rapidfuzz import fuzz
 from annotators.evaluation.splits import joined, plain
 from annotators.generative.tagged import LEAST, ParseFailure, Tagged, folded, parse_tagged
 from annotators.records import HALLUCINATED
-from annotators.text.sentences import split_sentences, trimmed
+from annotators.text.sentences import anah_units, split_sentences, trimmed
 
 Split = Literal["train", "unseen_topic", "unseen_question"]
 SPLITS: tuple[Split, ...] = ("train", "unseen_topic", "unseen_question")
@@ -120,11 +117,6 @@ _BRACKET = re.compile(r"‹(?=\w{2,14}>)")  # as some rows have it for that of a
 _STOP = re.compile(r"[.!?]+(?=[\"”’)\]]*\s)|[。！？]+[”’」』）]*|\n+")
 _CLAUSE = re.compile(r"[.!?]+(?=[\"”’)\]]*\s)|[。！？；]+[”’」』）]*|\n+")
 _LINE = re.compile(r"\n+")
-_UNIT = {"en": re.compile(r"[.!?;]\s+|\n+"), "zh": re.compile(r"[。！？；]|\n+")}
-_NO_END = re.compile(
-    r"(?:(?:^|\W)(?:[A-Z]|Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sept|Oct|Nov|Dec|No|Op|D|Dr|St)|(?:^|\n\s*|\. )\d+)\.$"
-)
-"""Full stops that end no unit of ANAH: of initials, months and other abbreviations, and of numbers in lists."""
 
 
 @dataclass
@@ -186,11 +178,6 @@ def load_rows(sources: Sequence[str]) -> list[dict[str, Any]]:
 def is_anah(row: Mapping[str, Any]) -> bool:
     """Whether a row has the columns of the public ANAH data."""
     return all(name in row for name in COLUMNS)
-
-
-def read_anah(sources: Sequence[str]) -> tuple[list[dict[str, Any]], Report]:
-    """Load and flatten; see :func:`flatten`."""
-    return flatten(load_rows(sources))
 
 
 def flatten(topics: Iterable[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], Report]:
@@ -303,29 +290,10 @@ def _alike(name: str, sentence: str) -> bool:
 
 def splittings(answer: str, language: str) -> dict[str, list[tuple[int, int]]]:
     """Ways to cut an answer into sentences, the likeliest first: as ANAH's units, ours, stops and line ends, lines."""
-    ways = {"ANAH's units": units(answer, language), "our sentences": split_sentences(answer)}
+    ways = {"ANAH's units": anah_units(answer, language), "our sentences": split_sentences(answer)}
     for how, pattern in (("stops", _STOP), ("clauses", _CLAUSE), ("lines", _LINE)):
         ways[how] = trimmed(answer, [0, *(match.end() for match in pattern.finditer(answer)), len(answer)])
     return ways
-
-
-def units(answer: str, language: str) -> list[tuple[int, int]]:
-    """The units that ANAH annotates, as offsets: they end with a stop, a semicolon or a line, in English only before a
-    blank; a colon at the end of a line goes on to the next.
-    """
-    cuts = [0]
-    for match in _UNIT[language].finditer(answer):
-        start, end = match.span()
-        if match.group().isspace():
-            keeps = answer[:start].rstrip(" \t").endswith((":", "："))
-        else:
-            keeps = match.group()[0] == "." and (
-                _NO_END.search(answer, 0, start + 1) is not None
-                or (answer[max(0, start - 5) : start] == "et al" and answer[end : end + 1].islower())
-            )
-        if not keeps:
-            cuts.append(end)
-    return trimmed(answer, [*cuts, len(answer)])
 
 
 def apply_edits(sentence: str, edits: Iterable[tuple[str, str]]) -> str:
@@ -374,34 +342,3 @@ def gold_edits(row: Mapping[str, Any]) -> list[tuple[str, str]]:
         return [(old, new) for old, new in row["edits"]]
     corrected = row.get("correction")
     return edits_of(row["sentence"], corrected) if isinstance(corrected, str) else []
-
-
-def main() -> None:
-    """Write ANAH rows as labelled sentences, each with its split."""
-
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("sources", nargs="+", help="hub ids, .parquet, .json or .jsonl files, or folders")
-    parser.add_argument("--output", type=Path, required=True, help="JSON Lines")
-    parser.add_argument("--share", type=float, default=0.1, help="of the rows in each unseen part (0.1)")
-    parser.add_argument("--seed", type=int, default=0, help="of the splits (0)")
-    args = parser.parse_args()
-    try:
-        rows, report = read_anah(args.sources)
-        splits, dropped = split_rows(rows, share=args.share, seed=args.seed)
-    except (OSError, ValueError, ImportError) as error:
-        parser.error(str(error))
-    gone = set(dropped)
-    kept = [
-        ({**row, "split": split}, split)
-        for n, (row, split) in enumerate(zip(rows, splits, strict=True))
-        if n not in gone
-    ]
-    if found := leaks([row for row, _ in kept], [split for _, split in kept]):
-        parser.error(f"the splits leak: {'; '.join(found)}")
-    lines = [json.dumps(row, ensure_ascii=False) + "\n" for row, _ in kept]
-    args.output.write_text("".join(lines), encoding="utf-8")
-    print(f"{report}; {len(dropped)} test sentences left out, since their answer is also in train")
-
-
-if __name__ == "__main__":
-    main()

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -32,11 +32,13 @@ from annotators.generative.protocols import (
     Windows,
     conversation,
     converse,
+    options_of,
 )
 from annotators.generative.tagged import locate_fragments, locate_words, restored
 from annotators.records import Edit, SentenceAnnotation
+from annotators.retrieval.passages import budget_of
 from annotators.text.language import declared_or_found, language_of
-from annotators.text.sentences import split_sentences
+from annotators.text.sentences import anah_units, split_sentences
 from engines.types import ChatResult, Engine, canonical
 
 if TYPE_CHECKING:
@@ -84,6 +86,8 @@ class GenerativeAnnotator(Annotator):
             from engines.packaged import PACKAGED
 
             made_of += [options.window_tokens, embedder.fingerprint if embedder else PACKAGED["minilm"].sha256]
+        if options.units:
+            made_of.append("units")
         if options.max_retries:
             made_of.append(options.seed)
         self.fingerprint = hashlib.sha256(canonical(made_of).encode()).hexdigest()[:16]
@@ -97,13 +101,14 @@ class GenerativeAnnotator(Annotator):
 
         ``cache`` is a file of replies, made where there is none; ``concurrency`` counts the requests in flight of an
         openai engine (None: 16); ``device`` and ``dtype`` are for a model in this process, and so is
-        ``trust_remote_code``, which runs the code that a checkpoint brings; ``options`` are those of ``Options``.
+        ``trust_remote_code``, which runs the code that a checkpoint brings; ``options`` are those of ``Options``, and
+        ``preset``, "anah-v1" or "anah-v2".
         ValueError where the name or an option is wrong, ImportError without the engine's library, OSError without a
         checkpoint.
         """
         from engines.chat import load_engine, parse_engine
 
-        chosen = Options(**options)
+        chosen = options_of(options)
         spec = name.removeprefix("generative:")
         if chosen.together and parse_engine(spec).kind == "transformers":
             raise ValueError("schema: the transformers engine has no JSON schemas; use vllm, openai or three-turn")
@@ -118,6 +123,33 @@ class GenerativeAnnotator(Annotator):
     def close(self) -> None:
         """Close the engine and its cache."""
         self.engine.close()
+
+    def spans(self, record: Mapping[str, Any]) -> list[tuple[int, int]]:
+        """Where the sentences, or ANAH's units, of a record's answer stand."""
+        if not self.options.units:
+            return super().spans(record)
+        language = declared_or_found(record.get("language"), record["answer"])
+        return anah_units(record["answer"], "zh" if language == "zh" else "en")
+
+    def foreseen(self, records: Iterable[Mapping[str, Any]]) -> tuple[int, int]:
+        """The fewest requests that these records need, and about how many tokens their prompts have.
+
+        A token is taken to have four bytes of UTF-8; what follows a first turn or an unreadable reply comes on top.
+        """
+        requests = size = 0
+        for record in records:
+            reference, answer = record["reference"], record["answer"]
+            language = declared_or_found(record.get("language"), answer)
+            templates = self.options.chooser.by_language["zh" if language == "zh" else "en"]
+            calls = -(-len(self.spans(record)) // (self.options.schema if self.options.together else 1))
+            if not templates or not reference.strip():
+                continue  # nothing is asked
+            shown, said, asked = (len(t.encode("utf-8", "replace")) for t in (reference, answer, templates[0].turns[0]))
+            if self.options.window != "whole":
+                shown = min(shown, 4 * (self.options.window_tokens or budget_of(reference)))
+            requests += calls
+            size += calls * (shown + asked) + said
+        return requests, size // 4
 
     def judge(self, sentences: Sequence[Sentence]) -> list[SentenceAnnotation]:
         """One judgement per sentence, in order; EngineError where the engine can't answer anything."""

@@ -22,10 +22,11 @@ and forge no tag, and what looks like a field in them stays text.
 
 from __future__ import annotations
 
+import ast
 import difflib
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -34,6 +35,7 @@ from typing import Any, Literal, get_args
 import yaml
 
 from annotators.generative.tagged import neutral
+from annotators.text.words import is_chinese
 
 Protocol = Literal["tagged", "three-turn"]
 Order = Literal["reference-first", "question-first"]
@@ -75,6 +77,8 @@ class Template:
         shown["points"] = shown.get("points", "").replace(neutral("<SEP>"), "<SEP>")
         shown["inputs"] = self._blocks(turn, order, shown)
         text = _FIELD.sub(lambda match: shown.get(match.group(1), ""), self.turns[turn])
+        if self.turns[turn][0].isspace():  # a published wording is sent as it is: models know it so
+            return text
         return re.sub(r"\n{3,}", "\n\n", text).strip() if not shown["inputs"] else text.strip()
 
     def _blocks(self, turn: int, order: Order, shown: Mapping[str, str]) -> str:
@@ -147,6 +151,58 @@ def _check_fields(turns: Sequence[str], protocol: str, where: str) -> None:
             f"must be in the {'turns facts and points' if protocol == 'three-turn' else 'prompt'}; or use {{inputs}}"
             + (" in both" if protocol == "three-turn" else "")
         )
+
+
+_PUBLISHED = {"annotation": "sentence", "answer": "sentence", "document": "reference", **{f: f for f in FIELDS}}
+"""Names of fields in published prompts → ours."""
+
+
+def read_published(source: Path) -> list[dict[str, str]]:
+    """Templates, named "anah-v2" and "anah-v1", out of a user's copy of published prompts: a file or a folder of files.
+
+    A Python file is parsed, never run: its functions named after fact, reference and hallucination hold the three turns
+    as strings, in one or two languages. A .txt or .md file is a prompt of one turn, with its fields in braces;
+    system.txt holds the system message of all. ValueError where a turn or a field is missing or unknown.
+    """
+    found: dict[tuple[str, str], dict[str, str]] = {}
+    system: dict[str, str] = {}
+    for file in sorted(source.iterdir()) if source.is_dir() else [source]:
+        if file.suffix not in (".py", ".txt", ".md"):
+            continue
+        try:
+            text = file.read_text(encoding="utf-8")
+            turns = [("prompt", text)] if file.suffix != ".py" else list(_of_python(ast.parse(text)))
+        except (OSError, SyntaxError, ValueError) as error:
+            raise ValueError(f"{file}: expected prompts in UTF-8, as text or Python: {error}") from error
+        if file.name == "system.txt":
+            system, turns = {"system": text}, []
+        for turn, wording in turns:
+            language, v1 = "zh" if is_chinese(_FIELD.sub("", wording)) else "en", turn == "prompt"
+            base = {"name": "anah-v1" if v1 else "anah-v2", "protocol": "tagged" if v1 else "three-turn"}
+            row = found.setdefault((base["name"], language), {**base, "language": language})
+            fields = _PUBLISHED | ({"reference": "points"} if turn == "type" else {})
+            pieces = enumerate(_FIELD.split(wording))  # every second one is a field's name
+            row[turn] = "".join(f"{{{fields.get(piece, piece)}}}" if n % 2 else piece for n, piece in pieces)
+    if not found:
+        raise ValueError(f"{source}: expected .py, .txt or .md files with prompts, found none")
+    for key, row in found.items():
+        row |= system
+        _template(row, f"{source}: {' '.join(key)}")
+    return list(found.values())
+
+
+def _of_python(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """Turn and text of every string that is assigned in a function named after a turn."""
+    names = {"fact": "facts", "reference": "points", "hallucination": "type"}
+    for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
+        turn = next((turn for word, turn in names.items() if word in function.name.lower()), "")
+        for value in (node.value for node in ast.walk(function) if isinstance(node, ast.Assign)):
+            parts = value.values if isinstance(value, ast.JoinedStr) else [value]
+            texts = [
+                p.value if isinstance(p, ast.Constant) else f"{{{ast.unparse(getattr(p, 'value', p))}}}" for p in parts
+            ]
+            if turn and isinstance(value, ast.JoinedStr | ast.Constant):
+                yield turn, "".join(map(str, texts))
 
 
 @lru_cache(maxsize=1)

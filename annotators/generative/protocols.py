@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 from annotators.generative.prompts import PROTOCOLS, Chooser, Protocol, load_templates
 from annotators.generative.tagged import (
@@ -71,6 +71,7 @@ class Options:
         schema: Above 0 the engine is told what replies may be. With "tagged", up to so many sentences of an answer are
             judged in one call, whose reply is JSON without scores; those that it leaves open are asked about in tags.
             With "three-turn", the first and the last turn are choices.
+        units: Whether answers are cut as ANAH's were, in place of our sentences.
         without_evidence: What a sentence is whose replies say "supported" and give nothing that stands in the
             reference: "failed", or "unverifiable" without scores; its ``problems`` have "no_evidence".
     """
@@ -85,6 +86,7 @@ class Options:
     seed: int = 0
     logprobs: bool = True
     schema: int = 0
+    units: bool = False
     without_evidence: WithoutEvidence = "failed"
 
     def __post_init__(self) -> None:
@@ -117,6 +119,28 @@ class Options:
     def in_tags(self) -> Options:
         """How a sentence is judged for itself."""
         return replace(self, schema=0) if self.together else self
+
+
+PRESETS: dict[str, dict[str, Any]] = {
+    name: {"protocol": protocol, "prompt": name, "window": "whole", "units": True}
+    for name, protocol in (("anah-v1", "tagged"), ("anah-v2", "three-turn"))
+}
+"""How the published checkpoints were asked, greedily; their wording comes from the user's templates."""
+
+
+def options_of(given: Mapping[str, Any]) -> Options:
+    """Options of these values and, where they have a "preset", of the values of that; ValueError as for ``Options``."""
+    values = dict(given)
+    if (preset := values.pop("preset", None)) is None:
+        return Options(**values)
+    if preset not in PRESETS:
+        raise ValueError(f"preset: expected one of {', '.join(PRESETS)}, got {preset!r}")
+    if not values.get("templates"):
+        raise ValueError(
+            f"preset {preset}: its wording does not come with this package; turn your copy of it into templates with "
+            "`mitigate prompts import`, and give their file as templates"
+        )
+    return Options(**PRESETS[preset] | values)
 
 
 # --- what of a reference is shown ---------------------------------------------------------------------------

@@ -477,6 +477,32 @@ def trimmed(text: str, edges: Sequence[int]) -> list[tuple[int, int]]:
     return pieces
 
 
+_UNIT = {"en": re.compile(r"[.!?;]\s+|\n+"), "zh": re.compile(r"[。！？；]|\n+")}
+_NO_END = re.compile(
+    r"(?:(?:^|\W)(?:[A-Z]|Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sept|Oct|Nov|Dec|No|Op|D|Dr|St)|(?:^|\n\s*|\. )\d+)\.$"
+)
+"""Full stops that end no unit of ANAH: of initials, months and other abbreviations, and of numbers in lists."""
+
+
+def anah_units(answer: str, language: str) -> list[tuple[int, int]]:
+    """The units that ANAH annotates, as offsets: they end with a stop, a semicolon or a line, in English only before a
+    blank; a colon at the end of a line goes on to the next.
+    """
+    cuts = [0]
+    for match in _UNIT[language].finditer(answer):
+        start, end = match.span()
+        if match.group().isspace():
+            keeps = answer[:start].rstrip(" \t").endswith((":", "："))
+        else:
+            keeps = match.group()[0] == "." and (
+                _NO_END.search(answer, 0, start + 1) is not None
+                or (answer[max(0, start - 5) : start] == "et al" and answer[end : end + 1].islower())
+            )
+        if not keeps:
+            cuts.append(end)
+    return trimmed(answer, [*cuts, len(answer)])
+
+
 def _cuts(text: str) -> list[int]:
     """Offsets at which one sentence ends and the next may begin."""
     cuts: list[int] = []

@@ -31,6 +31,7 @@ from mitigate.cli.options import (
     exit_code,
     generative_options,
     print_json,
+    tell_cost,
 )
 from mitigate.io import (
     ADDED,
@@ -45,6 +46,7 @@ from mitigate.io import (
     make_parent,
     open_job,
     progress,
+    read_lines,
     rejected_path,
     say,
     tell_rejected,
@@ -230,6 +232,8 @@ def _annotate(job: Job, annotator: Annotator | None, chunk_size: int, note: Call
 
     before, sentences, start = job.done, 0, perf_counter()
     if annotator is not None:
+        records = (line.record for line in read_lines(job.source, job.check) if line.record is not None)
+        tell_cost(annotator, islice(records, before, job.valid))
         known = f", {before:,} of them already in {job.output}" if before else ""
         text = f"annotator {annotator.name}, {counted(job.valid, 'record')}{known}"
         Console(stderr=True).print(text, style="dim", markup=False, highlight=False, soft_wrap=True)

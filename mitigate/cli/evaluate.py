@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from annotators.base import engine_in
 from annotators.records import failed_share
+from engines.usage import METER
 from mitigate.cli.options import (
     ENGINE,
     Subparsers,
@@ -41,6 +42,7 @@ from mitigate.cli.options import (
     print_json,
     sha256,
     table,
+    tell_cost,
     versions,
 )
 from mitigate.io import Record, UsageError, make_parent, progress, say, set_aside, write_json, write_lines
@@ -127,6 +129,7 @@ def run(args: argparse.Namespace) -> int:
         annotator = open_annotator(name, {**options, **(prompt if engine_in(name) is not None else {})})
         with ExitStack() as stack:
             stack.callback(annotator.close)
+            tell_cost(annotator, ({**row.row, "answer": row.row["sentence"]} for row in rows))
             with progress("judging", len(rows)) as tell:
                 judged = predict(annotator, rows, lambda done, _: tell(done), parametric=args.without_reference)
             similarity: list[float | None] | None = None
@@ -148,6 +151,8 @@ def run(args: argparse.Namespace) -> int:
     result: dict[str, Any] = results[0]
     if args.compare:
         result = {"first": results[0], "second": results[1], "difference": compare(rows, *answers, seed=seed)}
+    if METER.requests:
+        result |= {"asked": METER.to_dict()}
     if args.json:
         print_json(result)
     else:
@@ -181,9 +186,18 @@ def _checked(args: argparse.Namespace) -> tuple[tuple[int, ...] | None, list[Pat
             raise UsageError(f"--disturbed-prompts: {name} is asked in no words; expected generative:KIND:MODEL")
     check_files(args)
     paths = list({path.resolve(): path for path in args.input}.values())
-    if any(engine_in(name) is not None for name in names) and (args.cache or args.output):
-        asking["cache"] = cache_of(args)  # replies survive whatever stops this run
+    if any(engine_in(name) is not None for name in names) and (cache := _kept(args)):
+        asking["cache"] = cache
     return folds, paths, calibration_option(args, args.annotator), asking
+
+
+def _kept(args: argparse.Namespace) -> Path | None:
+    """The file in which replies survive whatever stops this run."""
+    if args.cache or args.output:
+        return cache_of(args)
+    if args.max_cost is not None:
+        raise UsageError("--max-cost: expected --output or --cache beside it, so that nothing paid for is lost")
+    return None
 
 
 def _chosen(files: LabelledFiles, args: argparse.Namespace) -> list[LabelledSentence]:
@@ -258,14 +272,17 @@ def run_official(args: argparse.Namespace) -> int:
     failed = 0
     if name is not None:
         options = {} if args.concurrency is None else {"concurrency": args.concurrency}
-        cache = cache_of(args) if args.cache or args.output else None
-        with closing(open_engine(name, "--annotator", cache, **options)) as engine:
-            chats = [[{"role": "user", "content": row["prompt"]}] for row in rows]
-            results = engine.chat(chats, Sampling(args.max_tokens or 768))
+        chats = [[{"role": "user", "content": row["prompt"]}] for row in rows]
+        prompts, reply = sum(len(row["prompt"].encode("utf-8", "replace")) for row in rows), args.max_tokens or 768
+        say(f"{len(rows):,} requests: {METER.foreseen(prompts // 4, reply * len(rows))}")
+        with closing(open_engine(name, "--annotator", _kept(args), **options)) as engine:
+            results = engine.chat(chats, Sampling(reply))
         check_asked(results)
         failed = sum(result.error is not None for result in results)
         rows = [{**row, "reply": result.text or ""} for row, result in zip(rows, results, strict=True)]
     figures = scores(rows, bertscore=args.bertscore is not None)
+    if METER.requests:
+        figures |= {"asked": METER.to_dict()}
     if args.judgements:
         write_lines(args.judgements, rows)
     if args.output:

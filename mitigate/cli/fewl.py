@@ -166,6 +166,7 @@ def _score_options(parser: Parser) -> None:
         text = "Replies of language models are kept in this file (OUTPUT.cache.sqlite); if it is named, embeddings too."
         parser.file("--cache", text)
         parser.file("--agreement-png", "A plot shows with how many IW and CO answers each LLM agrees.")
+    parser.cost()
     parser.pool("the reference LLMs")
 
 

@@ -16,6 +16,7 @@ from contextlib import closing
 from typing import Any
 
 from engines.types import EngineError
+from engines.usage import METER
 from mitigate.cli.options import (
     Subparsers,
     add_command,
@@ -48,6 +49,7 @@ def add_parser(subparsers: Subparsers) -> None:
         parser.option("--similarity", text, "NAME")
     parser.calibration()
     parser.cache()
+    parser.cost()
     parser.flag("--yes", "The command does not ask before it uses an engine.")
     parser.set_defaults(run=run)
 
@@ -125,10 +127,8 @@ def _agreed(args: argparse.Namespace, pairs: list[Record]) -> bool:
     from mitigate.inference.judge import estimate
 
     cost = estimate(pairs)
-    say(
-        f"{cost['requests']:,} requests to {args.engine}: about {cost['prompt_tokens']:,} prompt tokens and at most "
-        f"{cost['reply_tokens']:,} reply tokens (fewer where replies are in the cache)"
-    )
+    tokens = METER.foreseen(cost["prompt_tokens"], cost["reply_tokens"])
+    say(f"{cost['requests']:,} requests to {args.engine}: {tokens} (fewer where replies are in the cache)")
     if args.yes or not sys.stdin.isatty():
         return True
     print("go on? [y/N] ", end="", file=sys.stderr, flush=True)

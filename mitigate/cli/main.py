@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from engines.cache import CacheError
 from engines.types import EngineError
+from engines.usage import METER
 from mitigate.cli import (
     annotate,
     build_preferences,
@@ -26,6 +27,7 @@ from mitigate.cli import (
     grpo,
     judge,
     models,
+    prompts,
     run,
     serve,
     stats,
@@ -37,7 +39,12 @@ from mitigate.scale import PartsError
 if TYPE_CHECKING:
     from annotators.base import Annotator
 
-COMMANDS = (annotate, build_preferences, calibrate, correct, demo, evaluate, fewl, grpo, judge, models, serve, stats)
+COMMANDS = (
+    annotate, build_preferences, calibrate, correct, demo, evaluate, fewl, grpo, judge, models, prompts, serve, stats,
+)  # fmt: skip
+
+
+LIMITS = ("price", "max_cost", "requests_per_minute", "tokens_per_minute")
 
 
 def build_parser(program: str = "mitigate", annotators: Mapping[str, Annotator] | None = None) -> Parser:
@@ -71,10 +78,15 @@ def main(
     if not sys.stderr.isatty():  # bars of loading and downloading, each step a line of a log
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     words = list(sys.argv[1:] if argv is None else argv)
+    METER.begin()
     try:
         if words[:1] == ["grpo"] and words[1:]:  # TRL's own parser reads the rest
             return grpo.run(words[1:])
         args = build_parser(program, annotators).parse_args(words, argparse.Namespace(words=words))
+        limits = {name: getattr(args, name, None) for name in LIMITS}
+        if limits["max_cost"] is not None and limits["price"] is None:
+            raise UsageError("--max-cost: expected --price IN,OUT beside it, the prices of a million tokens")
+        METER.begin(**limits)
         return int(args.run(args))
     except UsageError as error:
         say(f"error: {error}")
@@ -85,3 +97,6 @@ def main(
     except KeyboardInterrupt:
         say("interrupted; run the same command again to continue where it can")
         return 130
+    finally:
+        if METER.requests:
+            say(str(METER))

@@ -20,12 +20,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from engines.packaged import sha256
+from engines.usage import METER
 from mitigate.io import REJECTED, UsageError, check_paths, make_parent, say
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from annotators.base import Annotator
 
 EXIT_CODES = (
     "The exit code is 0 when all is done, 1 after a failure, 2 for wrong usage, and 3 when lines were rejected, which "
@@ -37,7 +39,7 @@ ANNOTATORS = (
     "folder after nli:, minicheck:, hhem: or lettucedetect:; cascade:A+B asks B where A is unsure"
 )
 GENERATIVE = (
-    "protocol", "schema", "prompt", "templates", "window", "max_retries", "max_tokens", "concurrency",
+    "preset", "protocol", "schema", "prompt", "templates", "window", "max_retries", "max_tokens", "concurrency",
     "without_evidence", "trust_remote_code", "seed", "cache",
 )  # fmt: skip
 
@@ -131,6 +133,20 @@ class Parser(argparse.ArgumentParser):
     def engine(self, text: str) -> None:
         """Add `--engine`; ``text`` says what the language model does."""
         self.option("--engine", text, ENGINE)
+        if self._group is self:
+            self.cost()
+
+    def cost(self) -> None:
+        """Add the price and the limits of asking servers, which `main` hands to ``engines.usage.METER``."""
+        with self.group("what language models cost", "Prices and limits are those of openai engines."):
+            text = "A million prompt tokens and a million reply tokens cost this, as in 0.15,0.6."
+            self.option("--price", text, "IN,OUT", type=_price)
+            for name, text in (
+                ("--max-cost", "The run stops, with exit code 1, before it has cost more than N; needs --price."),
+                ("--requests-per-minute", "At most so many requests begin in a minute."),
+                ("--tokens-per-minute", "Requests wait so that prompts and replies have so many tokens a minute."),
+            ):
+                self.number(name, text, "more than 0", lambda n: 0 < n < math.inf)
 
     def cache(self, default: str = "OUTPUT.cache.sqlite") -> None:
         """Add `--cache`."""
@@ -151,6 +167,8 @@ class Parser(argparse.ArgumentParser):
         """
         where = "KIND is transformers, vllm or openai (any OpenAI-compatible server; OPENAI_API_KEY holds its key)."
         with self.group(f"with --annotator generative:{ENGINE}", where):
+            text = "All is as for the published checkpoints; --templates is what `mitigate prompts import` wrote."
+            self.option("--preset", text, choices=("anah-v1", "anah-v2"))
             text = "The model answers in one turn, or in three without corrections (tagged)."
             self.option("--protocol", text, choices=("tagged", "three-turn", *protocols))
             text = "So many sentences share a call, whose reply is JSON; with three-turn, two turns are choices (0)."
@@ -172,6 +190,7 @@ class Parser(argparse.ArgumentParser):
             if seed:
                 self.seed("Random prompts and further attempts", None)
             self.cache()
+        self.cost()
 
     def max_failed(self) -> None:
         """Add `--max-failed`."""
@@ -192,6 +211,16 @@ class Parser(argparse.ArgumentParser):
             ):
                 self.number(name, text, "0 or more", lambda n: n >= 0, default=default)
             self.count("--part-size", "A part has N records (%(default)s).", 1000)
+
+
+def _price(typed: str) -> tuple[float, float]:
+    try:
+        prompt, reply = map(float, typed.split(","))
+        if min(prompt, reply) >= 0 and math.isfinite(prompt + reply):
+            return prompt, reply
+    except ValueError:
+        pass
+    raise UsageError(f"--price: expected IN,OUT, two prices of a million tokens, 0 or more, got {typed}")
 
 
 Subparsers: TypeAlias = "argparse._SubParsersAction[Parser]"  # its public name does not exist
@@ -216,13 +245,13 @@ def generative_options(args: argparse.Namespace, names: Sequence[str] = ()) -> d
             said = ", ".join("--" + name.replace("_", "-") for name in wrong)
             raise UsageError(f"{said}: only with --annotator generative:{ENGINE}")
         return {}
-    from annotators.generative.protocols import Options
+    from annotators.generative.protocols import options_of
     from engines.chat import parse_engine
 
     for name, engine in asked.items():
         try:
             spec = parse_engine(engine)
-            Options(**{k: v for k, v in given.items() if k not in ("cache", "concurrency", "trust_remote_code")})
+            options_of({k: v for k, v in given.items() if k not in ("cache", "concurrency", "trust_remote_code")})
         except ValueError as error:
             raise UsageError(f"--annotator {name}: {error}") from error
         if "concurrency" in given and (spec.kind != "openai" or given["concurrency"] < 1):
@@ -230,6 +259,16 @@ def generative_options(args: argparse.Namespace, names: Sequence[str] = ()) -> d
         if "trust_remote_code" in given and spec.kind == "openai":
             raise UsageError("--trust-remote-code: a server loads its models itself; leave it out for openai")
     return given
+
+
+def tell_cost(annotator: Annotator, records: Iterable[Mapping[str, Any]]) -> None:
+    """Tell what a generative annotator will ask about records, before it does."""
+    from annotators.generative.annotator import GenerativeAnnotator
+
+    if isinstance(annotator, GenerativeAnnotator):
+        requests, tokens = annotator.foreseen(records)
+        cost = METER.foreseen(tokens, requests * annotator.options.max_tokens)
+        say(f"{requests:,} requests or more: {cost} for these (fewer where replies are in the cache)")
 
 
 def calibration_option(args: argparse.Namespace, annotator: str | None) -> dict[str, Any]:
@@ -275,7 +314,11 @@ def check_files(args: argparse.Namespace) -> None:
 
 
 def print_json(result: Mapping[str, Any]) -> None:
-    """Print a result as one JSON object on one line, with escapes where the terminal cannot show a character."""
+    """Print a result as one JSON object on one line, with escapes where the terminal cannot show a character.
+
+    What was asked of language models comes with it.
+    """
+    result = {**result, "asked": METER.to_dict()} if METER.requests else result
     ascii_only = "utf" not in (sys.stdout.encoding or "").lower()
     try:
         print(json.dumps(result, ensure_ascii=ascii_only, allow_nan=False))

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from engines.cache import CacheError
 from engines.types import EngineError
+from engines.usage import METER
 from mitigate.cli.options import Subparsers, add_command, print_json
 from mitigate.io import FAILED, OutputError, UsageError, say
 
@@ -54,6 +55,7 @@ def add_parser(subparsers: Subparsers, annotators: Mapping[str, Annotator]) -> N
         text = "The recipe's KEY, or KEY of a section as SECTION.KEY, gets this value."
         parser.option("overrides", text, "KEY=VALUE", nargs="*", default=[])
         parser.output(continued=True, required=False, folder="out/runs/RECIPE")
+        parser.cost()
         parser.flag("--check", "The recipe is only checked and printed resolved.")
         for flag, (command, text, key) in FLAGS.items():
             if command == name:
@@ -100,6 +102,9 @@ def run(args: argparse.Namespace, *, program: str, tasks: tuple[str, ...], annot
             why, code = f"error: {error}", FAILED
         except KeyboardInterrupt:
             why, code = "interrupted", 130
+        finally:
+            if METER.requests and folder.path.is_dir():  # else it was discarded
+                folder.append("usage.jsonl", [METER.to_dict()])
     again = shlex.join([args.recipe, *overrides, "--output", str(output)])
     say(f"{why}; what is done is kept, go on with: {program} {again}")
     return code

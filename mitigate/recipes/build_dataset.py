@@ -39,11 +39,11 @@ def _check_annotator(options: Options) -> None:
         if options.annotator_options:
             raise UsageError(f"annotator_options: for generative:KIND:MODEL[@BASE_URL] only, not {options.annotator}")
         return
-    from annotators.generative.protocols import Options as Generative
+    from annotators.generative.protocols import options_of
 
     try:
         parse_engine(engine)
-        Generative(**options.annotator_options)
+        options_of(options.annotator_options)
     except (ValueError, TypeError, OSError) as error:
         raise UsageError(f"annotator_options: {error}") from error
 

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 TASKS: dict[str, str] = {
     name: f"mitigate.recipes.{name.replace('-', '_')}"
     for name in (
-        "build-dataset", "discriminative-annotator", "generative-annotator", "embedded-annotator", "fewl", "icl",
-        "inference", "mask-dpo", "rlhf", "sft",
+        "anah", "build-dataset", "discriminative-annotator", "generative-annotator", "embedded-annotator", "fewl",
+        "icl", "inference", "mask-dpo", "rlhf", "sft",
     )
 }  # fmt: skip
 """What `task:` may say, and the module that it means."""

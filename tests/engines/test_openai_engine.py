@@ -266,6 +266,19 @@ def test_models_that_draw_their_own_way_are_asked(caplog):
         assert "must be at most 1" in str(engine(server).chat(CHATS[:1])[0].error)
 
 
+@pytest.mark.parametrize(("option", "sampling", "status", "said"), [
+    ("structured_outputs", Sampling(choices=("a", "b")), 422, "structured_outputs: Extra inputs are not permitted"),
+    ("structured_outputs", Sampling(choices=("a", "b")), 400, "Unrecognized request argument: structured_outputs"),
+    ("response_format", Sampling(json_schema={}), 400, "'response_format' of type 'json_schema' is not supported"),
+])  # fmt: skip
+def test_refused_forms_are_asked_for_once(option, sampling, status, said):
+    with serving(lambda body: error(status, said) if option in body else echo(body)) as server:
+        results = engine(server, concurrency=1).chat(CHATS[:3], sampling)
+    assert [result.text for result in results] == ["q0!", "q1!", "q2!"]
+    assert {name for result in results for name in result.ignored} == {"choices" if sampling.choices else "json_schema"}
+    assert [option in body for body in server.requests] == [True, False, False, False]
+
+
 def test_event_loops_and_errors_of_the_caller():
     async def notebook(e):
         return e.chat(CHATS)

@@ -11,6 +11,7 @@ import torch
 
 from engines import Sampling, load_engine
 from engines.transformers_engine import TransformersEngine
+from engines.usage import METER
 from tests.helpers.engines_server import user
 from tests.helpers.tiny_chat import SPECIAL, build_tiny_chat
 
@@ -260,7 +261,10 @@ def test_stop_string_in_prompt_does_not_stop(engine):
 
 def test_only_choices_are_answered(engine):
     choices = ("red", "blue", "yes", "yesterday")
+    METER.begin()
     results = engine.chat(CHATS, Sampling(max_tokens=10, choices=choices))
+    assert METER.requests == len(CHATS)
+    assert METER.reply_tokens == sum(result.completion_tokens for result in results)
     for chat, result in zip(CHATS, results, strict=True):
         left = {c: [*engine.tokenizer.encode(c), engine.tokenizer.eos_token_id] for c in choices}
         ids, place = prompt(engine, chat), 0

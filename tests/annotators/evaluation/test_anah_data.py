@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from annotators.evaluation import anah as anah_data
 from annotators.evaluation.anah import (
     SPLITS,
     apply_edits,
@@ -18,14 +17,12 @@ from annotators.evaluation.anah import (
     is_anah,
     leaks,
     load_rows,
-    read_anah,
     split_rows,
     splittings,
-    units,
 )
+from annotators.text.sentences import anah_units
 from mitigate.labels import check_labelled
 from tests.helpers.anah_fixture import TOPICS, made_topics, write_topics
-from tests.helpers.jsonl import read_rows
 
 
 def test_the_fixture_flattened() -> None:
@@ -83,7 +80,7 @@ def test_units_are_those_that_were_annotated() -> None:
         ("桥很旧；|建于1568年：\n由陈远设计。|“好！|”他说 a.b; c", "zh"),
     ):
         answer = text.replace("|", "")
-        assert [answer[a:b] for a, b in units(answer, language)] == [piece.strip() for piece in text.split("|")]
+        assert [answer[a:b] for a, b in anah_units(answer, language)] == [piece.strip() for piece in text.split("|")]
     rows, report = one_answer("It is old; it opened in 1931.", ["<Hallucination> Unverifiable"] * 2)
     assert (rows, report.aligned) == (["It is old;", "it opened in 1931."], {"ANAH's units": 1})
 
@@ -125,7 +122,7 @@ def test_read_through_datasets(kind: str, tmp_path: Path, monkeypatch: pytest.Mo
 
         path = folder / "rows.parquet"
         Dataset.from_list(TOPICS).to_parquet(str(path))
-    rows, report = read_anah([str(folder if kind == "folder" else path)])
+    rows, report = flatten(load_rows([str(folder if kind == "folder" else path)]))
     assert (rows, report) == flatten(TOPICS)
 
 
@@ -171,22 +168,6 @@ def test_splits_are_disjoint_and_do_not_leak() -> None:
     again, _ = split_rows([rows[n] for n in order], share=0.15, seed=3)
     assert [splits[n] for n in order] == again
     assert split_rows(rows, share=0.15, seed=4)[0] != splits
-
-
-def test_written_as_labelled_sentences(tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
-    source = write_topics(tmp_path / "topics.jsonl", [*made_topics(8), *TOPICS])
-    out = tmp_path / "rows.jsonl"
-    monkeypatch.setattr("sys.argv", ["anah_data", str(source), "--output", str(out), "--share", "0.2"])
-    anah_data.main()
-    rows = read_rows(out)
-    assert {row["split"] for row in rows} == set(SPLITS)
-    assert all(check_labelled(row) == [] for row in rows)
-    assert "left out 3 answers" in capsys.readouterr().out
-    monkeypatch.setattr("sys.argv", ["anah_data", str(tmp_path / "no.jsonl"), "--output", str(tmp_path / "x.jsonl")])
-    with pytest.raises(SystemExit):
-        anah_data.main()
-    assert "no such file" in capsys.readouterr().err
 
 
 def test_topics_that_share_texts_stay_together() -> None:

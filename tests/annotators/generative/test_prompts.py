@@ -10,6 +10,7 @@ import pytest
 
 from annotators import load_annotator
 from annotators.generative.prompts import PROTOCOLS, Chooser, built_in, load_templates, names_of
+from mitigate.cli.main import main
 from tests.helpers.annotator_server import annotating
 
 
@@ -66,6 +67,70 @@ def test_the_template_of_the_docs_is_one(tmp_path: Path) -> None:
     assert [(t.name, t.protocol, t.language) for t in load_templates(tmp_path / "page.yaml")] == [
         ("v2", "three-turn", "en")
     ]
+
+
+PUBLISHED = '''
+import os
+os.makedirs("ran")
+def fact_check(question, annotation, language):
+    cn = f"""
+    问：{question} 答：{annotation} 有没有事实？"""
+    en = f"Q {question} A {annotation}: facts?"
+    return cn if language == "zh" else en
+def reference_check(question, reference, annotation):
+    cn = f"{question}，{annotation}：抄写{reference}的有关内容"
+    en = f"{question} {annotation}: copy from {reference}"
+def hallucination_check(question, reference, annotation):
+    cn = f"{question}，{annotation}，{reference}：有没有幻觉？"
+    en = f"{question} {annotation} {reference}: which type?"
+'''
+
+
+def test_published_prompts_become_templates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "copy"
+    folder.mkdir()
+    (folder / "v2.py").write_text(PUBLISHED, encoding="utf-8")
+    (folder / "v1.txt").write_text("{name}? Q {question}\nReference: {document}\nAnnotate: {answer}", encoding="utf-8")
+    assert main(["prompts", "import", str(folder), "--output", "mine.yaml"]) == 0
+    assert not (tmp_path / "ran").exists()  # it was read, not run
+    found = {(t.name, t.language): t.turns for t in load_templates("mine.yaml")}
+    assert found["anah-v2", "en"] == (
+        "Q {question} A {sentence}: facts?", "{question} {sentence}: copy from {reference}",
+        "{question} {sentence} {points}: which type?",
+    )  # fmt: skip
+    assert found["anah-v2", "zh"][0] == "\n    问：{question} 答：{sentence} 有没有事实？"
+    assert found["anah-v1", "en"] == ("{name}? Q {question}\nReference: {reference}\nAnnotate: {sentence}",)
+    for text, message in (("def f(:", "expected prompts in UTF-8"), ("x = 1", "found none"),
+                          ("def fact(q):\n    a = f'{q} {q.x}'", "expected points to be a text")):  # fmt: skip
+        (folder / "v2.py").write_text(text)
+        assert main(["prompts", "import", str(folder / "v2.py"), "--output", "other.yaml"]) == 2
+        assert message in capsys.readouterr().err
+
+
+def test_presets_ask_as_the_checkpoints_were_asked(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "copy").mkdir()
+    (tmp_path / "copy" / "v2.py").write_text(PUBLISHED, encoding="utf-8")
+    (tmp_path / "copy" / "system.txt").write_text("You are a judge.", encoding="utf-8")
+    assert main(["prompts", "import", "copy", "--output", "mine.yaml"]) == 0
+    with pytest.raises(ValueError, match=r"preset anah-v2: its wording .* `mitigate prompts import`"):
+        load_annotator("generative:openai:m@http://127.0.0.1:1/v1", preset="anah-v2")
+    reference = "The bridge opened in 1931. " * 500
+    with annotating(lambda body: "<No Facts>") as server:
+        name = f"generative:openai:m@{server.url}"
+        annotator = load_annotator(name, preset="anah-v2", templates="mine.yaml", concurrency=1)
+        found = annotator.annotate(reference=reference, answer="It is old; it opened in 1931.", question="When?")
+        annotator.annotate(reference=reference, answer="它很旧；建于1931年。", question="何时？")
+    assert [one.text for one in found.sentences] == ["It is old;", "it opened in 1931."]
+    assert {body["temperature"] for body in server.requests} == {0}
+    assert [[message["content"] for message in body["messages"]] for body in server.requests] == [
+        ["You are a judge.", "Q When? A It is old;: facts?"], ["You are a judge.", "Q When? A it opened in 1931.: facts?"],
+        ["You are a judge.", "\n    问：何时？ 答：它很旧； 有没有事实？"], ["You are a judge.", "\n    问：何时？ 答：建于1931年。 有没有事实？"],
+    ]  # fmt: skip
+    asked = ["annotate", "--reference", "r", "--answer", "a", "--annotator", name, "--preset", "anah-v1"]
+    assert main(asked) == 2
+    assert "prompts import" in capsys.readouterr().err
 
 
 THREE = "- name: v2\n  protocol: three-turn\n  language: en\n"

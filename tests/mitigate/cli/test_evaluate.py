@@ -118,6 +118,7 @@ def test_official_protocol_asks_the_test_file_and_scores_replies(tmp_path, capsy
         assert _run("--input", data, "--annotator", name, "--judgements", kept, *official) == 3
     captured = capsys.readouterr()
     first = json.loads(captured.out.splitlines()[-1])
+    assert first.pop("asked")["requests"] == 3
     assert first["accuracy"]["all"] == 33.33
     assert f"{data}:4: prompt: expected a string with text in it" in captured.err
     assert f"{data}:5: prompt: expected words of ANAH's prompts" in captured.err

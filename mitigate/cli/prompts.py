@@ -1,0 +1,44 @@
+"""`mitigate prompts import`: published prompts that the user has a copy of, as templates of the generative annotator.
+
+mitigate prompts import anahv2_prompt.py --output anah.yaml
+mitigate annotate --templates anah.yaml --protocol three-turn --prompt anah-v2 --annotator generative:… …
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import yaml
+
+from mitigate.cli.options import Subparsers, add_command, print_json
+from mitigate.io import UsageError, check_paths, say, write_bytes
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Add the command and its options."""
+    parser = add_command(subparsers, "prompts", "Turn published prompts into templates for annotators.", "", "")
+    group = parser.add_subparsers(metavar="COMMAND", required=True)
+    text = "Read your copy of the prompts of ANAH or ANAH-v2 and write them as templates."
+    parser = add_command(group, "import", text, "They are named anah-v1 (tagged) and anah-v2 (three-turn).", "")
+    parser.option("source", "This file, or folder of files, holds the prompts (.py, .txt, .md).", "SOURCE", type=Path)
+    parser.output()
+    parser.json()
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the templates."""
+    from annotators.generative.prompts import read_published
+
+    check_paths([], args.output, overwrite=args.overwrite)
+    try:
+        rows = read_published(args.source)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    write_bytes(args.output, yaml.safe_dump(rows, allow_unicode=True, sort_keys=False, width=120).encode())
+    if args.json:
+        print_json({"templates": rows})
+    said = ", ".join(f"{row['name']} ({row['protocol']}, {row['language']})" for row in rows)
+    say(f"templates: {args.output}: {said}")
+    return 0
