@@ -234,7 +234,7 @@ def test_fewl_equals_that_of_the_library() -> None:
     other = {"question": "Are bats blind?", "answers": [], "reference_answers": {"one": "No.", "two": "They see."}}
     service = Service(Shelf(), Limits())
     found = service.fewl(record, neighbours=[other])
-    options = FewlOptions(aggregation="eq6", expertise="similarity")
+    options = FewlOptions(expertise="similarity", penalty=True)
     encode = service.shelf.embedder.encode
     scored, _ = score_records([record, other], similarity=cosine(encode), encode=encode, options=options)
     for ours, theirs in zip(found["answers"], scored[0]["answers"], strict=True):

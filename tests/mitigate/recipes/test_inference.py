@@ -104,7 +104,8 @@ def test_failed_requests_are_kept_and_asked_again(tmp_path, capsys, who, failed)
         assert main(["run", str(path), "--output", str(out)]) == 1
         shown = capsys.readouterr()
         assert f"failed: {len(failed)}" in shown.out
-        (line,) = shown.err.splitlines()[-1:]
+        line, cost = shown.err.splitlines()[-2:]
+        assert "asked language models: " in cost
         assert f"{len(failed)} of 4 questions have a request without a reply (openai:{who}@" in line
         assert f"go on with: mitigate run {path} --output {out}" in line
         rows = read(out / "results.jsonl")
