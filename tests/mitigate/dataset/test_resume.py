@@ -53,8 +53,8 @@ class Killing:
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    """What a run leaves, but for what names times and the cache."""
-    changing = ("responses.", "versions.", ".lock")
+    """What a run leaves, but for what names times or counts requests, and the cache."""
+    changing = ("responses.", "versions.", "usage.", ".lock")
     found = [p for p in folder.rglob("*") if p.is_file() and not p.name.startswith(changing)]
     return {str(p.relative_to(folder)): p.read_bytes() for p in found}
 
