@@ -316,32 +316,32 @@ def batch_tab(service: Service) -> None:
     no_saves: Update = {save: gr.update(value=None, interactive=False) for save in saves}
     off: Update = {stop: gr.update(interactive=False)}
 
-    def downloads(batch: Batch) -> Update:
-        return {
-            save: gr.update(value=str(path) if path else None, interactive=path is not None)
-            for save, path in zip(saves, batch.files(), strict=True)
-        }
+    def finished(batch: Batch) -> Update:
+        # Once, at the end: a table that becomes visible while further updates come is not drawn in a slow browser.
+        found: Update = {records: gr.update(value=batch.rows, visible=bool(batch.rows))}
+        for save, path in zip(saves, batch.files(), strict=True):
+            found[save] = gr.update(value=str(path) if path else None, interactive=path is not None)
+        return found
 
     def work(path: str | None, name: str) -> Iterator[Update]:
         if not path:
             yield {result: parts.notice("Choose a file of JSON Lines or CSV first.")}
             return
-        yield {stop: gr.update(interactive=True), opened: "", **no_saves}
+        yield {stop: gr.update(interactive=True), opened: "", records: gr.update(visible=False), **no_saves}
         try:
             for step in run_batch(service, Path(path), name):
                 if step is None:
                     yield {stop: gr.update()}
                     continue
-                rows = gr.update(value=step.rows, visible=bool(step.rows))
-                yield {result: batch_view(batch := step), kept: batch, records: rows}
-            yield {**off, **downloads(batch)}
+                yield {result: batch_view(batch := step), kept: batch}
+            yield {**off, **finished(batch)}
         except Refusal as error:
             yield {result: parts.notice(str(error)), kept: None, records: gr.update(visible=False), **no_saves, **off}
 
     def stopped(batch: Batch | None) -> Update:
         if batch is None or batch.done == batch.total:
             return off
-        return {result: batch_view(batch, stopped=True), **off, **(downloads(batch) if batch.done else {})}
+        return {result: batch_view(batch, stopped=True), **off, **(finished(batch) if batch.done else {})}
 
     def open_row(batch: Batch | None, event: gr.SelectData) -> str:
         if batch is None:
@@ -352,7 +352,7 @@ def batch_tab(service: Service) -> None:
     outputs = [result, records, opened, kept, stop, *saves]
     running = run.click(work, [file, annotator], outputs, **parts.judging(limits))
     stop.click(None, cancels=[running], api_visibility="private")  # first, as in the tab of one answer
-    running.failure(stopped, kept, [result, stop, *saves], **parts.QUICK)
+    running.failure(stopped, kept, [result, records, stop, *saves], **parts.QUICK)
     records.select(open_row, kept, opened, **parts.QUICK)
 
 
@@ -370,7 +370,8 @@ def batch_view(batch: Batch, *, stopped: bool = False) -> str:
             f'<div class="notice"><p><b>{counted(len(batch.rejected), "line was", "lines were")} rejected</b></p>'
             f"<ul>{''.join(f'<li>{line}</li>' for line in lines)}</ul></div>"
         )
-    return f'<div class="stack">{progress}{parts.summary(batch.totals, more)}{rejected}</div>'
+    found = parts.summary(batch.totals, more) if batch.done else f"<p>{more}</p>"
+    return f'<div class="stack">{progress}{found}{rejected}</div>'
 
 
 # --- the tab that compares answers ----------------------------------------------------------------------------------

@@ -258,6 +258,8 @@ def upload(page: Any, source: Path, more: str = "") -> None:
 def test_batch_goes_up_and_comes_down(visit: Any, tmp_path: Path) -> None:
     rows = [{"id": f"r{i}", "question": f"<b>{i}</b>?", "reference": REFERENCE, "answer": ANSWER} for i in range(6)]
     page = visit()
+    slow = {"rate": 3}  # times slower: a table that comes up while further updates come stays out there
+    page.context.new_cdp_session(page).send("Emulation.setCPUThrottlingRate", slow)
     upload(page, write_rows(tmp_path / "in.jsonl", rows), "<i>bad</i>\n")
     page.click("#batch-run")
     page.wait_for_selector("#batch-save-0:not([disabled])")
