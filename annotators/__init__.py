@@ -64,7 +64,7 @@ def load_annotator(
         return GenerativeAnnotator.from_pretrained(name, device=device, dtype=dtype, **options)
     from annotators.operating import Calibration
     from annotators.published import KINDS, load_published
-    from annotators.verifier.annotator import DiscriminativeAnnotator
+    from annotators.verifier.annotator import SHIPPED, DiscriminativeAnnotator
     from annotators.verifier.causal import CausalAnnotator, recognises
 
     published = name.startswith(tuple(f"{kind}:" for kind in KINDS))
@@ -76,7 +76,7 @@ def load_annotator(
     annotator: Annotator
     if published:
         annotator = load_published(name, device=device, dtype=dtype, **options)
-    elif name != "embedded" and recognises(name):
+    elif name not in SHIPPED and recognises(name):
         annotator = CausalAnnotator.from_pretrained(name, device=device, dtype=dtype)
     else:
         annotator = DiscriminativeAnnotator.from_pretrained(name, device=device, dtype=dtype)

@@ -38,6 +38,7 @@ from mitigate.cli.calibrate import FIGURES
 
 WHOLE = ("cliff", "lfqa_verification", "expertqa")  # sources with whole answers of models
 PARTS = (("sources trained on", True), ("sources never seen", False))
+FAST = "embedded-fast"
 CURVE = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5)
 """Shares of true sentences flagged at which the curve is reported."""
 Judged = tuple[Floats, list["str | None"]]
@@ -177,7 +178,7 @@ def whole_answers(annotator: Annotator, everything: Sequence[Row]) -> list[Row]:
     """Share of hallucinated sentences by people and by the annotator, on judged sentences and on whole answers."""
     out = []
     for source in WHOLE:
-        rows = [r for r in everything if r["source"] == source and r["answer"]]
+        rows = [r for r in everything if r["source"] == source and r["answer"] and r["fold"] == 0]
         groups = [r["group"] for r in rows]
         people = np.array([float(r["label"] in (*HALLUCINATED, "unsupported")) for r in rows])
         labels = [s.label for s in predictions(annotator, rows)]
@@ -207,17 +208,27 @@ def main() -> None:
     annotator: Any = load_annotator(args.annotator)
     calibration = annotator.calibration
     annotator.calibrated(None)
+    judges = f"{annotator.name} (fingerprint {annotator.fingerprint})"
     test = [i for i, r in enumerate(rows) if r["fold"] == 0]
     answers = predictions(annotator, [rows[i] for i in test])
-    support, labels = np.full(len(rows), np.nan), [None] * len(rows)
-    support[test] = supported_score([a.scores for a in answers])
-    for i, a in zip(test, answers, strict=True):
-        labels[i] = a.label
+
+    def judged(answers: Sequence[SentenceAnnotation]) -> Judged:
+        support, labels = np.full(len(rows), np.nan), [None] * len(rows)
+        support[test] = supported_score([a.scores for a in answers])
+        for i, a in zip(test, answers, strict=True):
+            labels[i] = a.label
+        return support, labels
+
     found: dict[str, Judged] = {
-        "annotator": (support, labels),
+        "annotator": judged(answers),
         "n-gram overlap": with_threshold(rows, ngram_overlap(rows)),
         "MiniLM cosine": with_threshold(rows, cosine(rows, Embedder())),
     }
+    if args.annotator != FAST:
+        fast: Any = load_annotator(FAST)
+        fast.calibrated(None)
+        found[FAST] = judged(predictions(fast, [rows[i] for i in test]))
+        judges += f", {FAST} (fingerprint {fast.fingerprint})"
     shown, by_source = beside_baselines(rows, found)
     shown += trained_and_unseen(english, [rows[i] for i in test], answers)
     points, curve = at_operating_points([rows[i] for i in test], answers, calibration)
@@ -239,13 +250,7 @@ def main() -> None:
         "confusion (gold, then predicted)": [["gold", *LABELS], *confusion],
         "operating points, every source alike": curve,
     }
-    save(
-        "annotator",
-        "annotator",
-        shown,
-        tables=tables,
-        about=f"Annotator {annotator.name}, fingerprint {annotator.fingerprint}.",
-    )
+    save("annotator", "annotator", shown, tables=tables, about=f"Annotators, without operating point: {judges}.")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,12 +28,16 @@ from annotators.text.language import language_of, reads_as_english
 from annotators.text.normalise import clean, clean_text, original_span
 from annotators.text.words import words_of
 from annotators.verifier.causal import snapshot
+from engines.packaged import NotHereError
 
 if TYPE_CHECKING:
     from annotators.verifier.model import Verifier
     from engines.embedding import Embedder
 
-EMBEDDED = Path(__file__).with_name("embedded")
+log = logging.getLogger(__name__)
+SHIPPED = {name: Path(__file__).with_name(name.replace("-", "_")) for name in ("embedded", "embedded-fast")}
+"""Folders of the annotators inside the package: the better one, on a language model that is fetched once, and a small
+one that is there whole."""
 VERSION = 1  # raised whenever what is read, or what is made of it, changes: records depend on it
 EVIDENCE_TOKENS = 128
 FURTHER_TOKENS = 768  # of further windows that the second look reads at most
@@ -95,17 +100,19 @@ class DiscriminativeAnnotator(Annotator):
         cls, name: str = "embedded", *, device: str | None = None,
         dtype: Literal["auto", "float32", "bfloat16"] = "auto",
     ) -> DiscriminativeAnnotator:  # fmt: skip
-        """Load "embedded" (shipped inside the package), or a folder or hub id written by ``save_pretrained``.
+        """Load "embedded" or "embedded-fast", or a folder or hub id written by ``save_pretrained``.
 
-        ``device`` None takes cuda where there is one; ``dtype`` "auto" is bfloat16 where the hardware has it. OSError
-        where there is no annotator; ValueError where it was made by another version, or a file is damaged.
+        "embedded" changes a packaged language model; where that is not here and can't be fetched, a warning says so
+        and "embedded-fast" is returned. ``device`` None takes cuda where there is one; ``dtype`` "auto" is bfloat16
+        where the hardware has it. OSError where there is no annotator; ValueError where it was made by another version,
+        or a file is damaged.
         """
         from safetensors import SafetensorError
         from safetensors.torch import load_file
 
         from annotators.verifier.model import Verifier
 
-        folder = EMBEDDED if name == "embedded" else _folder_of(name)
+        folder = SHIPPED.get(name) or _folder_of(name)
         path = folder / "annotator.json"
         try:
             config = json.loads(path.read_text(encoding="utf-8"))
@@ -124,6 +131,11 @@ class DiscriminativeAnnotator(Annotator):
             verifier = Verifier(
                 config["base"], weights, layers=config["layers"], lora=config["lora"], device=device, dtype=dtype
             )
+        except NotHereError as error:
+            if name != "embedded":
+                raise
+            log.warning("%s. Until then embedded-fast judges, which is worse at it.", error)
+            return cls.from_pretrained("embedded-fast", device=device, dtype=dtype)
         except (SafetensorError, KeyError, ValueError, FileNotFoundError) as error:
             raise ValueError(
                 f"{folder}: expected a whole verifier.safetensors: {error}; copy or train it again"
@@ -283,9 +295,9 @@ def _folder_of(name: str) -> Path:
         raise OSError(f"annotator {name!r}: expected a folder with annotator.json, found none there")
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
         raise OSError(
-            f"annotator {name!r}: expected 'embedded', a folder or a hub id (OWNER/NAME); there is no such folder"
+            f"annotator {name!r}: expected {', '.join(SHIPPED)}, a folder or a hub id (OWNER/NAME); there is no such folder"
         )
-    folder = snapshot(name, ["*.json", "*.safetensors"], "'embedded', a folder or a hub id")
+    folder = snapshot(name, ["*.json", "*.safetensors"], f"{', '.join(SHIPPED)}, a folder or a hub id")
     if not (folder / "annotator.json").is_file():
         raise OSError(f"annotator {name!r}: the repository on the hub holds no annotator.json")
     return folder

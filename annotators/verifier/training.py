@@ -71,7 +71,8 @@ class Settings:
     ``data`` has sentences/, binary/, spans/, pairs/ and documents/; ``base`` is a hub id, folder or packaged model, of
     which the first ``layers`` layers are taken (None: all) and trained by LoRA of the rank ``lora`` where one is given;
     rates are the highest of each stage; ``edited`` and ``replayed`` are the edits and pairs that are mixed into the
-    human labels; a step reads ``tokens`` tokens.
+    human labels; a step reads ``tokens`` tokens; ``languages`` are those that will be judged, None for any, whatever
+    the language of the data, which is English.
     """
 
     data: Path
@@ -88,6 +89,7 @@ class Settings:
     edited: int = 9_000
     replayed: int = 6_000
     tokens: int = 4096
+    languages: tuple[str, ...] | None = ("en",)
 
 
 def train_annotator(settings: Settings, work: Path) -> DiscriminativeAnnotator:
@@ -114,7 +116,7 @@ def train_annotator(settings: Settings, work: Path) -> DiscriminativeAnnotator:
         verifier, mixed, work / "labels", epochs=1.0, rate=settings.label_rate, tokens=settings.tokens,
         seed=settings.seed,
     )  # fmt: skip
-    annotator = DiscriminativeAnnotator(as_stored(verifier))
+    annotator = DiscriminativeAnnotator(as_stored(verifier), languages=settings.languages)
     dev = [row for row in rows if row["fold"] in FOLD_NAMES["dev"] and usable(row, settings.sources)]
     return with_operating_point(annotator, dev)
 

@@ -39,6 +39,7 @@ class Options(Recipe):
     replayed: int = Field(default=6_000, ge=0, description="pairs among the labels")
     tokens: int = Field(default=4096, ge=512, description="of a step")
     seed: int = Field(default=0, ge=0)
+    languages: list[str] | None = Field(default=["en"], description="codes of what it will judge; null: any language")
 
 
 def check(options: Options) -> None:
@@ -65,6 +66,7 @@ def run(options: Options, folder: RunFolder) -> None:
         options.data, tuple(options.sources), tuple(options.pair_sources), options.base, options.layers, options.lora,
         options.seed, options.pairs.rate, options.pairs.epochs, options.labels.rate, options.labels.epochs,
         options.edited, options.replayed, options.tokens,
+        None if options.languages is None else tuple(options.languages),
     )  # fmt: skip
     annotator = train_annotator(settings, folder / "work")
     annotator.save_pretrained(folder / "annotator")

@@ -14,7 +14,7 @@ from annotators.base import Sentence
 from annotators.retrieval.passages import index_references
 from annotators.retrieval.window import second_pass, select
 from annotators.verifier.annotator import (
-    EMBEDDED,
+    SHIPPED,
     DiscriminativeAnnotator,
     fragments_of,
     unjudgeable,
@@ -55,7 +55,7 @@ def tiny(base: str) -> DiscriminativeAnnotator:
 
 @pytest.fixture(scope="module")
 def embedded() -> Any:
-    return load_annotator("embedded")
+    return load_annotator("embedded-fast")
 
 
 def all_scores(annotations: list) -> np.ndarray:
@@ -173,7 +173,7 @@ def test_wrong_names_and_folders(tmp_path: Path) -> None:
     for name in ("nobody/nothing-here", "no such thing"):
         with pytest.raises(OSError, match="no such folder"):
             load_annotator(name)
-    config = json.loads((EMBEDDED / "annotator.json").read_text(encoding="utf-8"))
+    config = json.loads((SHIPPED["embedded-fast"] / "annotator.json").read_text(encoding="utf-8"))
     (tmp_path / "annotator.json").write_text(json.dumps({**config, "version": 0}), encoding="utf-8")
     with pytest.raises(ValueError, match="expected version to be 1, got '0'"):
         load_annotator(str(tmp_path))
@@ -206,14 +206,33 @@ def test_wrong_records(tiny: DiscriminativeAnnotator) -> None:
 def test_shipped_verdicts_and_evidence(embedded: Any) -> None:
     answer = "The lighthouse at Cape Farewell was built in 1890. Its first keeper was Robert Wilson. Is that fine?"
     false, true, talk = embedded.annotate(reference=REFERENCE, answer=answer).sentences
-    assert false.scores["supported"] < 0.3 < 0.7 < true.scores["supported"]
+    assert false.scores["supported"] < 0.4 < 0.7 < true.scores["supported"]
     assert [f.text for f in false.fragments] == ["The lighthouse at Cape Farewell was built in 1870."]
     assert true.fragments[0].text.startswith("Its first keeper was Robert Wilson")
     assert (talk.label, talk.fragments) == ("no_fact", ())
 
 
-def test_shipped_weights_are_small_and_measured(embedded: Any) -> None:
+def test_small_one_judges_where_model_is_missing(
+    tmp_path: Path, tiny: DiscriminativeAnnotator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tiny.save_pretrained(tmp_path)
+    path = tmp_path / "annotator.json"
+    config = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps({**config, "base": "packaged:smollm2"}), encoding="utf-8")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setitem(SHIPPED, "embedded", tmp_path)
+    assert load_annotator("embedded").name == "embedded-fast"
+    assert "run `mitigate models get smollm2` once. Until then embedded-fast judges" in caplog.text
+    with pytest.raises(OSError, match="is not on this machine"):  # who names other weights gets no others
+        load_annotator(str(tmp_path))
+
+
+def test_shipped_weights_are_small_and_measured() -> None:
     page = Path(__file__).parents[3] / "docs" / "results" / "annotator.md"
-    assert f"fingerprint {embedded.fingerprint}" in page.read_text(encoding="utf-8")
-    assert sum(p.stat().st_size for p in EMBEDDED.iterdir()) < 25_000_000
-    assert {p.suffix for p in EMBEDDED.iterdir()} == {".json", ".md", ".safetensors"}
+    folders = list(SHIPPED["embedded-fast"].parent.glob("embedded*"))
+    assert {p.suffix for folder in folders for p in folder.iterdir()} == {".json", ".md", ".safetensors"}
+    assert sum(p.stat().st_size for folder in folders for p in folder.iterdir()) < 50_000_000
+    text = page.read_text(encoding="utf-8")
+    for folder in folders:
+        fingerprint = json.loads((folder / "operating.json").read_text(encoding="utf-8"))["annotator"]
+        assert f"fingerprint {fingerprint}" in text
