@@ -3,9 +3,9 @@
     OMP_NUM_THREADS=1 python -m benchmarks.speed --data ../shared/data
     OMP_NUM_THREADS=1 python -m benchmarks.speed --generation          # SmolLM2 only
 
-Annotation: whole answers of lfqa_verification, cliff and qags with their documents; beside it
-one sentence at a time, and the reference from its beginning instead of the window. Splitter: real answers of models,
-beside pysbd (from the ``dev`` extra) and a plain regular expression. Generation: four samples of questions of
+Annotation: whole answers of lfqa_verification, cliff and qags with their documents; beside it one sentence at a time,
+and the small annotator. Splitter: real answers of models, beside pysbd (from the ``dev`` extra) and a plain regular
+expression. Generation: four samples of questions of
 examples/questions.jsonl with their documents, at temperature 1, by the engine in one call and by transformers' own
 ``generate``, one sample after the other. The ways take turns; only ratios count.
 """
@@ -62,28 +62,25 @@ def ratio_rows(what: str, n: object, seconds: Mapping[str, list[float]], first: 
 
 
 def annotation(data: Any, n: int, rounds: int) -> list[Row]:
-    """Ways to annotate, on every answer of a document and on one answer of each."""
+    """Ways to annotate every answer of some documents."""
     annotator: Any = DiscriminativeAnnotator.from_pretrained("embedded")
-    whole: Any = DiscriminativeAnnotator(annotator.verifier, evidence_tokens=10**9)
-    groups = documents(load_rows(data), n)
-    shown = []
-    for what, records in (
-        ("every answer of a document", [r for group in groups for r in group]),
-        ("one answer of a document", [group[0] for group in groups]),
-    ):
-        cut = [{**r, "answer": text} for r in records for text in sentences_of(r["answer"])]
-        annotator.annotate_batch(records[:2])  # warm
-        ways: dict[str, Callable[[], object]] = {
-            "in one call": lambda records=records: annotator.annotate_batch(records),
-            "one sentence at a time": lambda cut=cut: [annotator.annotate_batch([r]) for r in cut],
-            "as much of the reference as fits, no window": lambda records=records: whole.annotate_batch(records),
-        }
-        seconds = in_turns(ways, rounds)
-        own = sum(seconds["in one call"]) / rounds
-        shown.append(row(f"{what}, in one call: CPU-milliseconds a sentence", len(cut), 1000 * own / len(cut)))
-        shown += ratio_rows(what, len(cut), seconds, "in one call")
-        print(what, seconds, flush=True)
-    return shown
+    fast: Any = DiscriminativeAnnotator.from_pretrained("embedded-fast")
+    records = [r for group in documents(load_rows(data), n) for r in group]
+    cut = [{**r, "answer": text} for r in records for text in sentences_of(r["answer"])]
+    for one in (annotator, fast):
+        one.annotate_batch(records[:2])  # warm
+    ways: dict[str, Callable[[], object]] = {
+        "in one call": lambda: annotator.annotate_batch(records),
+        "one sentence at a time": lambda: [annotator.annotate_batch([r]) for r in cut],
+        "by embedded-fast": lambda: fast.annotate_batch(records),
+    }
+    seconds = in_turns(ways, rounds)
+    own = sum(seconds["in one call"]) / rounds
+    shown = [
+        row("every answer of a document, in one call: CPU-milliseconds a sentence", len(cut), 1000 * own / len(cut))
+    ]
+    print(seconds, flush=True)
+    return shown + ratio_rows("every answer of a document", len(cut), seconds, "in one call")
 
 
 def splitting(data: Any, rounds: int) -> list[Row]:
