@@ -234,17 +234,8 @@ def main() -> None:
     points, curve = at_operating_points([rows[i] for i in test], answers, calibration)
     annotator.calibrated(calibration)
     shown += points + whole_answers(annotator, english)
-    golds = (*LABELS, "unsupported")
-    confusion = [
-        [
-            gold,
-            *(
-                sum(a.label == said and rows[i]["label"] == gold for i, a in zip(test, answers, strict=True))
-                for said in LABELS
-            ),
-        ]
-        for gold in golds
-    ]
+    pairs = Counter((rows[i]["label"], a.label) for i, a in zip(test, answers, strict=True))
+    confusion = [[gold, *(pairs[gold, said] for said in LABELS)] for gold in (*LABELS, "unsupported")]
     tables = {
         "by source": by_source,
         "confusion (gold, then predicted)": [["gold", *LABELS], *confusion],
