@@ -295,7 +295,7 @@ def _folder_of(name: str) -> Path:
         raise OSError(f"annotator {name!r}: expected a folder with annotator.json, found none there")
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
         raise OSError(
-            f"annotator {name!r}: expected {', '.join(SHIPPED)}, a folder or a hub id (OWNER/NAME); there is no such folder"
+            f"annotator {name!r}: expected {', '.join(SHIPPED)}, a folder or a hub id (OWNER/NAME); no such folder"
         )
     folder = snapshot(name, ["*.json", "*.safetensors"], f"{', '.join(SHIPPED)}, a folder or a hub id")
     if not (folder / "annotator.json").is_file():

@@ -33,6 +33,8 @@ QUESTION_TOKENS, SENTENCE_TOKENS = 32, 160  # what is read of a question (its en
 MAX_TOKENS = 512
 UNTOUCHED = 0.3
 """Share of a base's layers, the first ones, that LoRA leaves as they are: training is a quarter faster for it."""
+LORA, LORA_SCALE = "base.{}.lora_{}.default.weight", 2
+"""Names under which peft keeps the two matrices of a change, and α / r, by which it is scaled."""
 MINILM = "packaged:minilm"
 PACK_TOKENS = 1024  # of one row, where sentences share the evidence before them
 BATCH_TOKENS = {"cpu": 2048, "cuda": 65536}  # padded tokens of one pass
@@ -232,25 +234,24 @@ class Verifier:
                 folder, config=config, use_safetensors=True, attn_implementation=attention,
                 dtype=torch.float32 if lora is None else getattr(torch, dtype),
             )  # fmt: skip
+        targets: list[str] = []
         if lora is not None:
-            from peft import LoraConfig, inject_adapter_in_model
-
             first = round(UNTOUCHED * config.num_hidden_layers)
             linear = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
             targets = [name for name in linear if any(int(n) >= first for n in re.findall(r"\.(\d+)\.", name))]
-            model = inject_adapter_in_model(LoraConfig(r=lora, lora_alpha=2 * lora, target_modules=targets), model)
+            model.requires_grad_(False)
+        if lora is not None and weights is None:
+            from peft import LoraConfig, inject_adapter_in_model
+
+            made = LoraConfig(r=lora, lora_alpha=LORA_SCALE * lora, target_modules=targets)
+            model = inject_adapter_in_model(made, model)
             for parameter in model.parameters():
                 if parameter.requires_grad:
                     parameter.data = parameter.data.float()
         self.network = Network(model, causal)
         if weights is not None:
-            self._stored = self._unpack(weights)
-            if lora is not None:
-                from peft.tuners.tuners_utils import BaseTunerLayer
-
-                for module in self.network.modules():
-                    if isinstance(module, BaseTunerLayer):
-                        module.merge()
+            self._stored = weights
+            self._take(weights, targets)
             self.network.to(getattr(torch, dtype))
         self.network.eval().to(self.device)
         self.limit = min(int(getattr(config, "max_position_embeddings", MAX_TOKENS)), MAX_TOKENS)
@@ -282,15 +283,24 @@ class Verifier:
             return self._stored
         return {n: p.detach().cpu().half() for n, p in self.network.named_parameters() if p.requires_grad}
 
-    def _unpack(self, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        wanted = {name: p for name, p in self.network.named_parameters() if p.requires_grad}
+    def _take(self, tensors: dict[str, torch.Tensor], targets: Sequence[str]) -> None:
+        """Put in what training changed. The matrices of ``targets`` get W + (α / r) B A (LoRA, Hu et al. 2022, section
+        4.1), here rather than by peft, whose import takes longer than to load the model."""
+        wanted = {name: p.shape for name, p in self.network.named_parameters() if p.requires_grad}
+        matrices = {name: self.network.base.get_submodule(name).weight for name in targets}
+        for name, matrix in matrices.items():
+            wanted[LORA.format(name, "A")] = torch.Size([self.lora or 0, matrix.shape[1]])
+            wanted[LORA.format(name, "B")] = torch.Size([matrix.shape[0], self.lora or 0])
         for name in sorted({*wanted, *tensors}):
-            if name not in wanted or name not in tensors or wanted[name].shape != tensors[name].shape:
+            if name not in wanted or name not in tensors or wanted[name] != tensors[name].shape:
                 raise ValueError(f"verifier weights: expected those of this base, but {name} differs")
         with torch.no_grad():
-            for name, value in tensors.items():
-                wanted[name].copy_(value.float())
-        return tensors
+            for name, parameter in self.network.named_parameters():
+                if parameter.requires_grad:
+                    parameter.copy_(tensors[name].float())
+            for name, matrix in matrices.items():
+                a, b = (tensors[LORA.format(name, part)].float() for part in "AB")
+                matrix += LORA_SCALE * (b @ a)
 
     def inputs(self, texts: Sequence[Text]) -> list[Input]:
         """What is read of each text; evidence is cut where the model has no room for more."""

@@ -13,13 +13,7 @@ from annotators import HALLUCINATED, LABELS, load_annotator
 from annotators.base import Sentence
 from annotators.retrieval.passages import index_references
 from annotators.retrieval.window import second_pass, select
-from annotators.verifier.annotator import (
-    SHIPPED,
-    DiscriminativeAnnotator,
-    fragments_of,
-    unjudgeable,
-    unsupported_spans,
-)
+from annotators.verifier.annotator import SHIPPED, DiscriminativeAnnotator, fragments_of, unjudgeable, unsupported_spans
 from annotators.verifier.model import Verifier
 from tests.helpers.tiny_models import save_tiny_bert
 

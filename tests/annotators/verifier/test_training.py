@@ -161,7 +161,7 @@ def test_a_run_writes_an_annotator_and_goes_on(tmp_path: Path) -> None:
 
 
 def test_the_recipe_states_the_defaults() -> None:
-    given = read_yaml(recipes_folder() / "annotators" / "embedded.yaml")
+    given = read_yaml(recipes_folder() / "annotators" / "embedded-fast.yaml")
     options = Options.model_validate(given)
     defaults = Settings(options.data)
     assert (tuple(options.sources), tuple(options.pair_sources)) == (SOURCES, defaults.pairs)
