@@ -9,21 +9,20 @@ token credit (`mitigate/rl/grpo.py`).
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import os
-import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from annotators.base import Annotator
-from annotators.records import LABELS, Status, hallucination_rate
+from annotators.records import LABELS, hallucination_rate
 from annotators.text.language import declared_or_found
+from annotators.text.words import is_chinese
 from mitigate.rewards.aspects import (
     DEFAULT_WEIGHTS,
     Aspect,
@@ -44,6 +43,7 @@ from mitigate.rewards.inputs import (
     COPY_WORDS,
     FADE,
     FULL,
+    NEW_WORDS,
     STOCK,
     UNSCORED,
     Abstention,
@@ -52,6 +52,7 @@ from mitigate.rewards.inputs import (
     Reader,
     Tags,
     abstains,
+    clause_share,
     content_words,
     open_question,
     reference_of,
@@ -61,35 +62,10 @@ from mitigate.rewards.inputs import (
 )
 from mitigate.rewards.segments import Segment, SentenceScore
 
-_ONE_AT_A_TIME = threading.Lock()  # models are not re-entrant, and async rewards, which run in threads, may share one
-Key = TypeVar("Key")
-Value = TypeVar("Value")
+_STOCK_STEMS = frozenset(specifics(" ".join(STOCK)))
 
 
 # --- verdicts, asked for once ----------------------------------------------------------------------------------------
-
-
-class _Memo(OrderedDict[Key, Value]):
-    """Values computed once for each key, as long as they are kept; those used last stay."""
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-
-    def values_of(
-        self, keys: Sequence[Key], compute: Callable[[list[Key]], Iterable[Value]]
-    ) -> tuple[dict[Key, Value], int]:
-        """Key → value, all new ones by one call, and how many of the keys were known before."""
-        with _ONE_AT_A_TIME:
-            found = {key: self[key] for key in keys if key in self}
-            hits = sum(key in found for key in keys)
-            if new := [key for key in dict.fromkeys(keys) if key not in found]:
-                found.update(zip(new, compute(new), strict=True))
-            for key, value in found.items():
-                self[key] = value
-                self.move_to_end(key)
-            while len(self) > self.size:
-                self.popitem(last=False)
-        return found, hits
 
 
 def _shown(sentence: Judged) -> str:
@@ -97,37 +73,35 @@ def _shown(sentence: Judged) -> str:
 
 
 class Verdicts:
-    """Judges sentences in one batch, each distinct one once; keeps ``size`` verdicts, but no failed ones.
+    """Judges sentences in one batch, each distinct one once; keeps the last ``size`` verdicts, but no failed ones.
 
     They are kept by the annotator's fingerprint and every input that the annotator reads, so a changed reference or
     question, or another annotator, is judged anew.
     """
 
     def __init__(self, annotator: Annotator, size: int) -> None:
-        self.annotator = annotator
-        self._kept: _Memo[bytes, tuple[Verdict, Status]] = _Memo(size)
+        self.annotator, self.size = annotator, size
+        self._kept: OrderedDict[bytes, Verdict] = OrderedDict()
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> tuple[list[Verdict], int]:
         """The verdicts on rows, in order, by one call of the annotator, and how many were known before."""
         keys = [self._key(row) for row in rows]
-        by_key = dict(zip(keys, rows, strict=True))
-
-        def judge(new: list[bytes]) -> list[tuple[Verdict, Status]]:
-            fields = [
-                {f: by_key[key][f] for f in self.annotator.reads if by_key[key].get(f) is not None} for key in new
-            ]
-            judged = self.annotator.predict(fields)
-            if len(judged) != len(new):
-                raise ValueError(
-                    f"annotator {self.annotator.name!r}: expected {len(new)} judgements, got {len(judged)}"
-                )
-            return [(verdict_of(sentence), sentence.status) for sentence in judged]
-
-        found, hits = self._kept.values_of(keys, judge)
-        for key, (_, status) in found.items():
-            if status == "failed":
-                self._kept.pop(key, None)
-        return [found[key][0] for key in keys], hits
+        found = {key: self._kept[key] for key in keys if key in self._kept}
+        hits = sum(key in found for key in keys)
+        new = {key: row for key, row in zip(keys, rows, strict=True) if key not in found}
+        fields = [{f: row[f] for f in self.annotator.reads if row.get(f) is not None} for row in new.values()]
+        judged = self.annotator.predict(fields) if new else []
+        if len(judged) != len(new):
+            raise ValueError(f"annotator {self.annotator.name!r}: expected {len(new)} judgements, got {len(judged)}")
+        failed = {key for key, sentence in zip(new, judged, strict=True) if sentence.status == "failed"}
+        found |= {key: verdict_of(sentence) for key, sentence in zip(new, judged, strict=True)}
+        for key, verdict in found.items():
+            if key not in failed:
+                self._kept[key] = verdict
+                self._kept.move_to_end(key)
+        while len(self._kept) > self.size:
+            self._kept.popitem(last=False)
+        return [found[key] for key in keys], hits
 
     def _key(self, row: Mapping[str, Any]) -> bytes:
         """sha256 over the fingerprint and the fields that the annotator reads, each with its length."""
@@ -169,6 +143,7 @@ def judged_sentences(
     bearing = counted | reference.all | frozenset(specifics(answer.question))
     if copy_share is None or len(words(" ".join(answer.sentences))) < COPY_WORDS:
         copy_share = 2.0  # nothing is one
+    english = declared_or_found(answer.language, answer.text) in ("en", "none")
     stated: dict[str, float] = {}
     doubted: dict[str, float] = {}  # by unsure sentences, with P(supported)
     out = []
@@ -185,34 +160,37 @@ def judged_sentences(
         support = label if isinstance(label, float) else None
         density = 0.0 if support is None and label != "supported" else reference.density(sentence)
         original = min(1.0, max(0.0, (copy_share - density) / FADE))
+        earned = original * (clause_share(sentence) if english else 1.0)
         one = Judged(
             None if isinstance(label, float) else label,
             len(words(sentence)),
             relevant=not bearing.isdisjoint(own),
             repeat=again[i] or content_words(sentence) <= known,
             copied=not original,
-            value=original * (min(1.0, weight / full) if full else 1.0),
+            value=earned * (min(1.0, weight / full) if full else 1.0),
             support=support,
         )
         if one.credited:
             if support is None:
-                stated |= {u: original + (1 - original) * doubted.pop(u, 0.0) for u in new}
+                stated |= {u: earned + (1 - earned) * doubted.pop(u, 0.0) for u in new}
             else:
-                doubted |= {u: (share := doubted.get(u, 0.0)) + (1 - share) * original * support for u in new}
+                doubted |= {u: (share := doubted.get(u, 0.0)) + (1 - share) * earned * support for u in new}
         out.append(one)
     return out, completeness(doubted | stated, points)
 
 
 def cannot_tell(answer: Answer, sentence: str) -> bool:
-    """Whether a sentence abstains; not where it brings in a number or name that was not asked about or read."""
+    """Whether a sentence abstains; not where it brings in a number, a name or much else that nobody asked about."""
     known = reference_of(answer.reference).all | specifics(answer.question).keys()
     free = content_words(answer.question) | STOCK
+    new = {stem: weight for stem, weight in specifics(sentence).items() if stem not in known}
     # Each clause by itself: a claim must not ride on "…, although the document does not mention it".
     clauses = [clause for clause in CLAUSE.split(sentence) if clause.strip(" .!?。！？")]
     return (
         abstains(sentence)
         and all(abstains(clause) or content_words(clause) <= free for clause in clauses)
-        and all(one in known for one, weight in specifics(sentence).items() if weight > 1)
+        and all(weight < 1 for weight in new.values())
+        and (is_chinese(sentence) or len(new.keys() - _STOCK_STEMS) <= NEW_WORDS)
     )
 
 
@@ -370,15 +348,6 @@ class SentenceReward:
             shown = [" ".join(f"{name}={value:.2f}" for name, value in one.values.items()) for one in scored]
             log_extra(f"{self.__name__}/aspects", shown)
         return [one.score for one in scored]
-
-    def as_async(self) -> Callable[..., Coroutine[Any, Any, list[SentenceScore | None]]]:
-        """The same reward as an async function, run beside other async ones (for annotators behind HTTP)."""
-
-        async def reward(**arguments: Any) -> list[SentenceScore | None]:
-            return await asyncio.to_thread(self, **arguments)
-
-        reward.__name__ = self.__name__
-        return reward
 
     def _score(self, answers: Sequence[Answer]) -> tuple[list[_Scored], float | None]:
         """Judge all whole sentences of all answers in one batch; also the share of verdicts known before."""

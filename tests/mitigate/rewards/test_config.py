@@ -93,9 +93,8 @@ def test_the_trainer_gets_the_reward_s_numbers(model, tmp_path):
         return scores
 
     async def later(completions, **arguments):
-        return await reward.as_async()(completions=readable(completions), **arguments)
+        return reward(completions=readable(completions), **arguments)
 
-    assert reward.as_async().__name__ == "factuality"
     trainer = train("GRPO", model, tmp_path, [facts, later], num_generations=8, per_device_train_batch_size=8)
     rewards = trainer._logs["rewards"]
     assert len(seen) == 16
