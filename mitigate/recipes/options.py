@@ -6,14 +6,13 @@ in common.
 
 from __future__ import annotations
 
-import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_type_hints
 
-from pydantic import Field
+from pydantic import Field, TypeAdapter, ValidationError
 
 from engines.checkpoint import locate
 from mitigate.io import UsageError
@@ -239,18 +238,35 @@ def check_base(options: Base) -> None:
         )
 
 
-def check_given(key: str, given: Mapping[str, Any], config: str) -> None:
-    """Refuse options for TRL that its configuration class ``config`` does not have; imports TRL where any are given."""
+def typed(key: str, given: Mapping[str, Any], config: str) -> dict[str, Any]:
+    """Options for TRL as its configuration class ``config`` types them: YAML reads 1e-6 as a text.
+
+    Imports TRL where any are given. Raises UsageError: the class has no such option, or it is of another type.
+    """
     if not given:
-        return
+        return {}
     import trl
 
-    known = {field.name for field in dataclasses.fields(getattr(trl, config))} - {"output_dir"}
-    for name in given:
-        if name not in known:
+    known = get_type_hints(getattr(trl, config))
+    found = {}
+    for name, value in given.items():
+        if name not in known or name == "output_dir":
             raise UsageError(
                 f"{key}.{name}: {config} of trl {trl.__version__} has no such option{nearest(name, known)}"
             )
+        try:
+            found[name] = TypeAdapter(known[name]).validate_python(value)
+        except ValidationError as error:
+            raise UsageError(f"{key}.{name}: {error.errors()[0]['msg'].lower()}, got {value!r}") from error
+    return found
+
+
+def check_arguments(key: str, build: Callable[[], object]) -> None:
+    """Refuse options for TRL that its configuration class does not take."""
+    try:
+        build()
+    except (ValueError, ImportError) as error:
+        raise UsageError(f"{key}: {error}") from error
 
 
 def _check_place(name: str, value: str, known: tuple[str, ...]) -> None:

@@ -26,7 +26,8 @@ from mitigate.report.totals import Totals, percent, printable
 Row = Mapping[str, Any]
 BEFORE, AFTER = "before", "after"
 OWN_JUDGE = (
-    "The judge is the reward's own annotator, whose mistakes a policy learns to exploit: these do not show here."
+    "The judge is the reward's own annotator: where it is wrong, a policy learns to exploit it, and this table "
+    "does not show it."
 )
 CHUNK = 64  # questions asked at once
 HEADINGS = ("questions", "when", "answers", "hallucinated", "95 % interval", "supported", "sentences", "silent")
@@ -118,16 +119,22 @@ class JudgeLog:
     """A reward function that scores nothing: at every so many batches a held-out judge logs what it finds in them."""
 
     __name__ = "judge"
+    SHOWN = ("hallucination_rate", "share_supported")  # its other figures are of the text, and the reward logs them
 
     def __init__(self, judge: Callable[..., Any], every: int) -> None:
         self.judge, self.every, self.calls = judge, every, 0
 
-    def __call__(self, completions: Sequence[Any], **arguments: Any) -> list[None]:
+    def __call__(
+        self, completions: Sequence[Any], log_metric: Callable[[str, float], None], **arguments: Any
+    ) -> list[None]:
         """None for each completion: a number, even of weight 0, would make TRL count unscored answers as 0."""
-        if self.calls % self.every == 0:
-            self.judge(
-                completions=completions, **arguments | {"log_extra": None}
-            )  # whose columns every batch must fill
+
+        def log(name: str, value: float) -> None:
+            if name.removeprefix("judge/") in self.SHOWN:
+                log_metric(name, value)
+
+        if self.calls % self.every == 0:  # the columns of log_extra would have to be filled by every batch
+            self.judge(completions=completions, **arguments | {"log_metric": log, "log_extra": None})
         self.calls += 1
         return [None] * len(completions)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -70,7 +71,6 @@ class Options(shared.Base):
 def check(options: Options) -> None:
     """Refuse what can't work; see ``check_base``."""
     shared.check_base(options)
-    shared.check_given("grpo", options.grpo, "GRPOConfig")
     chosen = options.trainer
     if (chosen.kl_target is not None or chosen.on_gap == "raise-kl") and not options.grpo.get("beta", chosen.beta):
         raise UsageError("trainer.beta: expected a number above 0 to start from, since KL is to be controlled, got 0")
@@ -82,6 +82,8 @@ def check(options: Options) -> None:
         )
     if options.grpo.get("use_vllm") and find_spec("vllm") is None:
         raise UsageError("grpo.use_vllm: vllm is not installed: pip install 'hallucination-toolkit[vllm]'")
+    if options.grpo:  # importing TRL takes seconds
+        shared.check_arguments("grpo", lambda: arguments(options, Path()))
 
 
 def run(options: Options, folder: RunFolder) -> int:
@@ -89,19 +91,13 @@ def run(options: Options, folder: RunFolder) -> int:
     return runner.run(options, folder, train)
 
 
-def train(options: Options, questions: Questions, folder: RunFolder) -> None:
-    """GRPO from the recipe's model to ``folder``/model, going on from ``folder``/checkpoints."""
-    from datasets import Dataset
-    from transformers import AutoTokenizer
-    from trl import GRPOConfig, GRPOTrainer
+def arguments(options: Options, folder: Path) -> Any:
+    """TRL's ``GRPOConfig`` of the recipe."""
+    from trl import GRPOConfig
 
-    from mitigate.recipes.trainer import fit_and_save, lora_config, rl_arguments
-    from mitigate.rl.control import Control
-    from mitigate.rl.grpo import SentenceGRPOTrainer
+    from mitigate.recipes.trainer import rl_arguments
 
     chosen = options.trainer
-    model = locate(options.model)
-    tokenizer: Any = AutoTokenizer.from_pretrained(model, padding_side="left", trust_remote_code=False)
     own = rl_arguments(options, chosen, folder) | dict(
         max_steps=chosen.steps, per_device_train_batch_size=options.per_device,
         gradient_accumulation_steps=chosen.prompts * chosen.group // (options.per_device * options.processes),
@@ -110,7 +106,23 @@ def train(options: Options, questions: Questions, folder: RunFolder) -> None:
         reward_weights=[1.0, *options.extra_rewards.values(), *([0.0] if chosen.judge_every else [])],
         log_completions=False,
     )  # fmt: skip
-    args = GRPOConfig(**own | options.grpo)
+    return GRPOConfig(**own | shared.typed("grpo", options.grpo, "GRPOConfig"))
+
+
+def train(options: Options, questions: Questions, folder: RunFolder) -> None:
+    """GRPO from the recipe's model to ``folder``/model, going on from ``folder``/checkpoints."""
+    from datasets import Dataset
+    from transformers import AutoTokenizer
+    from trl import GRPOTrainer
+
+    from mitigate.recipes.trainer import fit_and_save, lora_config
+    from mitigate.rl.control import Control
+    from mitigate.rl.grpo import SentenceGRPOTrainer
+
+    chosen = options.trainer
+    model = locate(options.model)
+    tokenizer: Any = AutoTokenizer.from_pretrained(model, padding_side="left", trust_remote_code=False)
+    args = arguments(options, folder.path)
     asked = [questions.train[i % len(questions.train)] for i in range(chosen.steps * chosen.prompts)]
     common: dict[str, Any] = {"args": args, "train_dataset": Dataset.from_list(asked), "processing_class": tokenizer}
     common["peft_config"] = lora_config(options.lora)

@@ -50,7 +50,7 @@ def test_judge_reads_every_so_many_batches() -> None:
             "log_metric": lambda *pair: logged.append(pair),
         }
         assert log(["It is old. It is new."], **asked) == [None]  # no number, or unscored answers would count as 0
-    assert [pair for pair in logged if pair[0] == "judge/sentences"] == [("judge/sentences", 2.0)] * 2
+    assert logged == [("judge/hallucination_rate", 0.5), ("judge/share_supported", 0.5)] * 2
 
 
 def test_page_shows_answers_side_by_side_escaped(tmp_path: Path) -> None:

@@ -14,11 +14,11 @@ from examples.pocket import Oracle, load_world
 from examples.pocket.make import make
 from mitigate.cli.main import main
 from mitigate.io import UsageError
-from mitigate.recipes import mask_dpo
+from mitigate.recipes import mask_dpo, rlhf
 from mitigate.recipes.config import load_recipe
 from mitigate.recipes.data import read_questions
 from mitigate.recipes.folder import RunFolder, open_run, read_rows
-from mitigate.recipes.results import compare
+from mitigate.recipes.results import JudgeLog, compare
 from mitigate.recipes.trainer import last_checkpoint
 
 pytestmark = [pytest.mark.filterwarnings("ignore:.*_checkpointing.* is deprecated:FutureWarning")]
@@ -80,6 +80,7 @@ def test_run_leaves_everything_that_it_promises(whole, work):
     assert {"reward", "judge/hallucination_rate", "factuality/hallucination_rate", "cpu_seconds", "beta"} <= set(
         metrics
     )
+    assert {name for name in metrics if name.startswith("judge/")} == {f"judge/{name}" for name in JudgeLog.SHOWN}
     assert metrics["rewards/soft_overlong_punishment_reward/mean"] <= 0
     samples = list(read_rows(whole / "samples.jsonl"))
     assert {(row["when"], row["set"]) for row in samples} == {
@@ -135,6 +136,13 @@ def test_mask_dpo_samples_pairs_and_trains(work):
     assert any(not before[name].equal(after[name]) for name in before)
 
 
+def test_options_for_trl_have_its_types(work):
+    changed = {**GRPO, "grpo": {"learning_rate": "1e-6", "top_p": 0.9}}  # how YAML reads 1e-6
+    options: Any = load_recipe(recipe(work, changed), annotators={"oracle": Oracle(load_world("world"))})[0]
+    args = rlhf.arguments(options, work)
+    assert (args.learning_rate, args.top_p, args.temperature) == (1e-6, 0.9, 1.0)
+
+
 def test_killed_sampling_goes_on(work, monkeypatch):
     monkeypatch.setattr(mask_dpo, "CHUNK", 5)
     options: Any = load_recipe(recipe(work, DPO), annotators={"oracle": Oracle(load_world("world"))})[0]
@@ -177,6 +185,9 @@ def test_killed_sampling_goes_on(work, monkeypatch):
     ({"template": "Answer!"}, "template: string should match pattern"),
     ({"grpo": {"topp": 0.9}}, "grpo.topp: GRPOConfig of trl .* has no such option; did you mean 'top_p'"),
     ({"grpo": {"output_dir": "x"}}, "grpo.output_dir: GRPOConfig"),
+    ({"grpo": {"temperature": "hot"}}, "grpo.temperature: input should be a valid number, .*got 'hot'"),
+    ({"grpo": {"learning_rate": "1e-6", "eval_strategy": "bogus"}}, "grpo: .?bogus.? is not a valid IntervalStrategy"),
+    ({"grpo": {"num_generations": 3}}, "grpo: generation_batch_size .* must be divisible by num_generations"),
     ({"trainer": {"lerning_rate": 1}}, "did you mean 'learning_rate'"),
 ])  # fmt: skip
 def test_mistakes_are_named_before_anything_loads(tmp_path, changed, message):
