@@ -15,8 +15,7 @@ _PUBLIC = {
     "mitigate.inference.correct": ("best_of", "correct"),
     "mitigate.inference.regenerate": ("with_engine",),
     "mitigate.models": ("annotator_similarity",),
-    "mitigate.rewards.config": ("factuality",),  # for `trl grpo --reward_funcs mitigate.factuality`
-    "mitigate.rewards.reward": ("SentenceReward",),
+    "mitigate.rewards.reward": ("SentenceReward", "factuality"),  # which is for `trl grpo --reward_funcs`
     "mitigate.rl.credit": ("Credit",),
     "mitigate.rl.dpo": ("MASK_DPO", "MaskDPOCollator"),
     "mitigate.rl.grpo": ("SentenceGRPOTrainer",),

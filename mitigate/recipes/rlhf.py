@@ -147,13 +147,12 @@ def rewards(options: Options, questions: Questions, tokenizer: Any) -> list[Any]
     from mitigate.rewards.reward import SentenceReward
 
     chosen, every = options.reward, options.trainer.judge_every
+    worth = chosen.model_dump(exclude={"annotator", "calibration", "expected_rate", "device", "dtype"})
 
     def reward(annotator: str, **named: Any) -> SentenceReward:
         return SentenceReward(
-            options.load_annotator(annotator), label_rewards=chosen.label_rewards, aspects=chosen.aspects,
-            eos_token_ids=tokenizer.eos_token_id, target_sentences=chosen.target_sentences, max_words=chosen.max_words,
-            copy_share=chosen.copy_share, abstention=chosen.abstention,
-            thinking=thinking_of(str(tokenizer.chat_template)), **named,
+            options.load_annotator(annotator), eos_token_ids=tokenizer.eos_token_id,
+            thinking=thinking_of(str(tokenizer.chat_template)), **worth, **named,
         )  # fmt: skip
 
     own = reward(chosen.annotator)

@@ -96,9 +96,6 @@ class Reader:
         *,
         needs_question: bool,
     ) -> None:
-        for option, tags in (("thinking", thinking), ("response", response)):
-            if tags is not None and (len(tags) != 2 or not all(isinstance(tag, str) and tag for tag in tags)):
-                raise ValueError(f"{option}: expected an opening and a closing tag, or None, got {tags!r}")
         self.columns = columns
         self.thinking, self.response = thinking, response
         ids = [eos_token_ids] if isinstance(eos_token_ids, int) else eos_token_ids

@@ -15,16 +15,17 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from annotators.base import Annotator
 from annotators.records import LABELS, hallucination_rate
 from annotators.text.language import declared_or_found
 from annotators.text.words import is_chinese
+from mitigate.io import UsageError
+from mitigate.recipes.config import check
 from mitigate.rewards.aspects import (
-    DEFAULT_WEIGHTS,
     Aspect,
     Judged,
     aspect_values,
@@ -36,6 +37,7 @@ from mitigate.rewards.aspects import (
     total,
     worth,
 )
+from mitigate.rewards.config import RewardFile, read_config
 from mitigate.rewards.ensemble import Verdict, load_judge, verdict_of
 from mitigate.rewards.inputs import (
     CLAUSE,
@@ -46,11 +48,8 @@ from mitigate.rewards.inputs import (
     NEW_WORDS,
     STOCK,
     UNSCORED,
-    Abstention,
     Answer,
-    Columns,
     Reader,
-    Tags,
     abstains,
     clause_share,
     content_words,
@@ -62,6 +61,7 @@ from mitigate.rewards.inputs import (
 )
 from mitigate.rewards.segments import Segment, SentenceScore
 
+CONFIG_VARIABLE = "MITIGATE_REWARD_CONFIG"
 _STOCK_STEMS = frozenset(specifics(" ".join(STOCK)))
 
 
@@ -221,83 +221,39 @@ class SentenceReward:
     """A reward function: completions in, scores with sentences out.
 
     Args:
-        annotator: Judges sentences; a string is loaded by ``load_annotator`` ("embedded", a hub id, "nli:ID", …), and
-            "ensemble:min:embedded+nli:ID" (or mean, vote) asks several (``ensemble.py``).
-        label_rewards: Label → reward or None (no opinion); "supported" must be worth the most. Default: supported 1,
-            contradictory and unverifiable −1, no_fact None.
-        aspects: Aspect → weight; those left out are not computed. The score is their weighted mean. Default:
-            factuality 1, relevance, completeness and length 0.3.
-        columns: Names of the data set's columns.
-        thinking: Opening and closing tag of what is not judged, or None.
-        response: Opening and closing tag of what alone is judged, or None for all but the thinking.
-        eos_token_ids: Tokens that end a completion. With them a completion cut off at its limit is known for sure,
-            without them it is one as long as the longest seen that ends without a full stop.
-        target_sentences: Credited sentences that earn the full length reward.
-        max_words: Words (characters of Chinese) from which length is punished.
-        copy_share: Density, in (0, 1], from which a sentence is a copy of the reference, which earns nothing; None lets
-            copies be, for tasks that want literal answers.
-        abstention: What an answer is worth that says it can't tell, and states nothing else; None: the worst.
-        cache_size: Verdicts to keep, 0 for none.
-        calibration: File of `mitigate calibrate` for an annotator named by a string; None leaves it as it is. Worth
-            a few hundred labelled sentences of the policy: a threshold that is off is what a policy learns to exploit.
-        expected_rate: Likewise, the rate of hallucination at which probabilities hold.
-        device: Where an annotator named by a string runs: "cpu", "cuda:1"…; None takes cuda where there is one, in each
-            process of a launched run its own.
-        dtype: Likewise; "auto" is bfloat16 where the hardware has it.
+        annotator: Judges sentences; a string is loaded by ``load_judge`` ("embedded", a hub id, "nli:ID",
+            "ensemble:min:embedded+nli:ID", …).
         name: What trainers call it in their logs.
+        options: The other keys of ``RewardFile``, as in its YAML: ``aspects={"factuality": 1.0}``, …. Those that say
+            how to load an annotator are for one named by a string; without a ``device`` it runs on cuda where there is
+            one, in each process of a launched run on its own.
 
     Raises:
         ValueError: An argument is not as described.
     """
 
-    def __init__(
-        self,
-        annotator: Annotator | str = "embedded",
-        *,
-        label_rewards: Mapping[str, float | None] | None = None,
-        aspects: Mapping[str, float] = DEFAULT_WEIGHTS,
-        columns: Columns | None = None,
-        thinking: Tags | None = ("<think>", "</think>"),
-        response: Tags | None = None,
-        eos_token_ids: int | Sequence[int] | None = None,
-        target_sentences: int = 4,
-        max_words: int = 150,
-        copy_share: float | None = COPY_SHARE,
-        abstention: Abstention | None = None,
-        cache_size: int = 100_000,
-        calibration: str | Path | None = None,
-        expected_rate: float | None = None,
-        device: str | None = None,
-        dtype: Literal["auto", "float32", "bfloat16"] = "auto",
-        name: str = "factuality",
-    ) -> None:
-        self.label_rewards = check_label_rewards(label_rewards or {})
-        self.aspects = check_aspects(aspects)
-        if abstention is not None:
-            abstention.check(*worth(self.label_rewards))
-        self.abstention = abstention
-        self._needs_question = "relevance" in self.aspects or "completeness" in self.aspects
-        self._read = Reader(
-            columns or Columns(), thinking, response, eos_token_ids, needs_question=self._needs_question
-        )
-        whole = {"target_sentences": (target_sentences, 1), "max_words": (max_words, 1), "cache_size": (cache_size, 0)}
-        for option, (value, least) in whole.items():
-            if not isinstance(value, int) or value < least:
-                raise ValueError(f"{option}: expected a whole number of at least {least}, got {value!r}")
-        if copy_share is not None and not 0 < copy_share <= 1:
-            raise ValueError(f"copy_share: expected a number above 0 and at most 1, or None, got {copy_share!r}")
+    def __init__(self, annotator: Annotator | str = "embedded", *, name: str = "factuality", **options: Any) -> None:
+        own = {"annotator": annotator} if isinstance(annotator, str) else {}
+        try:
+            self.config = config = check(RewardFile, options | own, "SentenceReward")
+        except UsageError as error:
+            raise ValueError(str(error)) from error
         if isinstance(annotator, str):
-            operating: Any = {"calibration": calibration, "expected_rate": expected_rate}
-            annotator = load_judge(annotator, device=device or own_device(), dtype=dtype, **operating)
-        elif calibration is not None or expected_rate is not None:
+            device = config.device or own_device()
+            annotator = load_judge(annotator, device=device, dtype=config.dtype, **config.operating)
+        elif config.operating:
             raise ValueError(
                 f"calibration: expected an annotator named by a string, got {annotator.name!r}, already loaded; give "
                 "the file, or the expected rate, to load_annotator"
             )
         self.annotator = annotator
-        self.target_sentences, self.max_words, self.copy_share = target_sentences, max_words, copy_share
+        self.label_rewards, self.aspects = check_label_rewards(config.label_rewards), check_aspects(config.aspects)
+        needs_question = "relevance" in self.aspects or "completeness" in self.aspects
+        self._read = Reader(
+            config.columns, config.thinking, config.response, config.eos_token_ids, needs_question=needs_question
+        )
         self.__name__ = name
-        self._verdicts = Verdicts(annotator, cache_size)
+        self._verdicts = Verdicts(annotator, config.cache_size)
 
     def check(self, data: Mapping[str, Any]) -> None:
         """Raise ValueError where a data set or one of its rows can't be used: ``reward.check(dataset[:])``.
@@ -367,7 +323,7 @@ class SentenceReward:
             for answer, own in zip(answers, labels, strict=True):
                 if declared_or_found(answer.language, answer.text) not in reads:
                     own[:] = [None] * len(own)
-        if self.abstention is not None:  # that the document does not say something is no claim about what it says
+        if self.config.abstention is not None:  # what the document leaves out is no claim about what it says
             for answer, own in zip(answers, labels, strict=True):
                 said = zip(answer.sentences, own, strict=False)
                 own[:] = [
@@ -375,14 +331,14 @@ class SentenceReward:
                     for sentence, label in said
                 ]
         scored = [
-            self._value(answer, *judged_sentences(answer, own, self.copy_share))
+            self._value(answer, *judged_sentences(answer, own, self.config.copy_share))
             for answer, own in zip(answers, labels, strict=True)
         ]
         return scored, hits / len(rows) if rows else None
 
     def _value(self, answer: Answer, sentences: list[Judged], complete: float) -> _Scored:
         """The score, with one segmentation for each aspect: sentences, or the whole answer."""
-        limits = {"target_sentences": self.target_sentences, "max_words": self.max_words}
+        limits = {"target_sentences": self.config.target_sentences, "max_words": self.config.max_words}
         found = aspect_values(sentences, self.label_rewards, complete, **limits)
         drifted = answer.unscored == "other_language" and answer.language is not None
         if drifted:  # the row says which language it wants: the worst of every aspect, or drifting would be free
@@ -395,10 +351,10 @@ class SentenceReward:
             "relevance": [relevance_reward(s) for s in sentences],
         }
         # Not with anything unjudged beside it, or a claim could hide behind the limit of tokens or of words.
-        abstained = self.abstention is not None and all(s.label == "no_fact" for s in sentences)
+        abstained = self.config.abstention is not None and all(s.label == "no_fact" for s in sentences)
         silent = [abstained and cannot_tell(answer, sentence) for sentence in answer.sentences]
-        if self.abstention is not None and any(silent):
-            worth_it = self.abstention.answerable if answer.answerable else self.abstention.unanswerable
+        if self.config.abstention is not None and any(silent):
+            worth_it = self.config.abstention.answerable if answer.answerable else self.config.abstention.unanswerable
             values = dict.fromkeys(values, worth_it)
             by_sentence = {key: [worth_it if one else None for one in silent] for key in by_sentence}
         segments: dict[str, list[Segment]] = {}
@@ -431,7 +387,7 @@ class SentenceReward:
             "share_unsure": mean(s.support is not None for s in judged),
             "unscored_share": mean(one.score is None for one in scored),
             **{f"unscored_{why}": mean(why == one for one in unscored) for why in UNSCORED},
-            **({} if self.abstention is None else {"abstained_share": mean(one.abstained for one in scored)}),
+            **({} if self.config.abstention is None else {"abstained_share": mean(one.abstained for one in scored)}),
             "hallucination_rate": hallucination_rate(s.label for s in judged),
             **{f"share_{label}": mean(s.label == label for s in judged) for label in LABELS},
             "share_repeated": mean(s.repeat for s in judged),
@@ -440,3 +396,36 @@ class SentenceReward:
             "share_off_question": mean(not s.relevant for s in judged),
             **{f"aspect_{name}": mean(values[name] for values in valued) for name in self.aspects},
         }
+
+
+# --- the plug-in of TRL's command line ------------------------------------------------------------------------------
+
+
+class LazyReward:
+    """A `SentenceReward` that is built, with its annotator, when it is first called."""
+
+    def __init__(self, name: str, config: RewardFile) -> None:
+        self.__name__ = name  # under which trainers log it
+        self.config = config
+
+    @cached_property
+    def reward(self) -> SentenceReward:
+        return SentenceReward(name=self.__name__, **dict(self.config))
+
+    def __call__(self, completions: Sequence[Any], **arguments: Any) -> list[SentenceScore | None]:
+        """As `SentenceReward.__call__`."""
+        return self.reward(completions, **arguments)
+
+
+def __getattr__(name: str) -> LazyReward:
+    """`factuality`, for ``trl grpo --reward_funcs mitigate.factuality``, made at the first look-up.
+
+    The YAML that MITIGATE_REWARD_CONFIG names is checked as a whole then, which is before TRL loads a model;
+    UsageError where it is wrong.
+    """
+    if name != "factuality":
+        raise AttributeError(f"module {__name__!r} has no plugin {name!r}; there is 'factuality'")
+    path = os.environ.get(CONFIG_VARIABLE)
+    plugin = LazyReward(name, read_config(path) if path else RewardFile())
+    globals()[name] = plugin
+    return plugin

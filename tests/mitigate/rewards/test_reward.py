@@ -163,10 +163,7 @@ def test_columns_are_renamed_and_checked_before_training():
     ({"aspects": {"style": 1}}, "unknown aspect 'style'; known are factuality"),
     ({"label_rewards": {"maybe": 1}}, "unknown label 'maybe'; known are"),
     ({"calibration": "c.json"}, "calibration: expected an annotator named by a string, got 'exact'"),
-    ({"thinking": ("<think>",)}, "expected an opening and a closing tag"),
-    ({"copy_share": 1.5}, "copy_share: expected a number above 0 and at most 1, or None, got 1.5"),
-    ({"target_sentences": 0}, "target_sentences: expected a whole number of at least 1, got 0"),
-    ({"cache_size": -1}, "cache_size: expected a whole number of at least 0, got -1"),
+    ({"copyshare": 0.5}, "SentenceReward: unknown key 'copyshare'; did you mean 'copy_share'"),
 ])  # fmt: skip
 def test_wrong_options_are_refused(options, words):
     with pytest.raises(ValueError, match=words):
