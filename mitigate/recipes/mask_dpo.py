@@ -14,7 +14,6 @@ from mitigate.recipes import runner
 from mitigate.recipes.config import Section
 from mitigate.recipes.data import Questions
 from mitigate.recipes.folder import RunFolder
-from mitigate.recipes.results import ask, without_prompt
 
 SAMPLED, PAIRS = "sampled.jsonl", "pairs.jsonl"
 CHUNK = 32  # questions sampled and judged between two writes
@@ -77,12 +76,12 @@ def prepare(options: Options, questions: Questions, folder: RunFolder) -> None:
     done = folder.rows(SAMPLED)
     first = done[-1]["place"] + 1 if done else 0
     rows = [{**row, "place": place} for place, row in enumerate(questions.train)]
-    asked = ask(
+    asked = runner.ask(
         options.model, rows[first:], options, n=how.per_question, seed=options.seed + 1,
         temperature=how.temperature, max_tokens=how.max_new_tokens, chunk=CHUNK,
     )  # fmt: skip
     for chunk in asked:
-        records = [{**without_prompt(row), "answer": text} for row, texts in chunk for text in texts]
+        records = [{**runner.without_prompt(row), "answer": text} for row, texts in chunk for text in texts]
         folder.append(SAMPLED, (one.to_dict() for one in judge.annotate_batch(records)))
     pairs = build_pairs(folder.rows(SAMPLED), min_gap=how.min_gap)
     if not pairs:

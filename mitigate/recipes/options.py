@@ -34,7 +34,6 @@ class Training(Section):
     learning_rate: float = Field(gt=0)
     accumulate: int = Field(default=1, ge=1, description="batches for one optimiser step")
     warmup: float = Field(default=0.0, ge=0, lt=1, description="share of the steps")
-    weight_decay: float = Field(default=0.0, ge=0)
     max_steps: int | None = Field(default=None, ge=1, description="instead of epochs")
     max_tokens: int = Field(default=16_384, ge=64, description="longest row")
     gradient_checkpointing: bool = False
@@ -98,7 +97,6 @@ class Trainer(Section):
     learning_rate: float = Field(default=1e-6, gt=0)
     schedule: Literal["constant", "constant_with_warmup", "linear", "cosine"] = "constant_with_warmup"
     warmup_steps: int = Field(default=0, ge=0)
-    max_grad_norm: float = Field(default=1.0, gt=0)
     gradient_checkpointing: bool = False
     save_every: int = Field(default=50, ge=1, description="steps between checkpoints")
 
@@ -135,7 +133,6 @@ class Base(Recipe):
     uncalibrated: bool = Field(default=False, description="train on an annotator that nobody fitted to such answers")
     evaluation: Evaluation = Evaluation()
     launch: Launch | None = None
-    report_pairs: int = Field(default=24, ge=1, description="questions shown in report.html, the first ones")
 
     @property
     def judge(self) -> str:

@@ -15,7 +15,6 @@ from mitigate.recipes import options as shared
 from mitigate.recipes import runner
 from mitigate.recipes.data import Questions
 from mitigate.recipes.folder import RunFolder
-from mitigate.recipes.results import JudgeLog
 from mitigate.rl.credit import Credit
 
 show = runner.show
@@ -50,7 +49,6 @@ class Trainer(shared.Trainer):
     on_gap: OnGap = Field(
         default="warn", description="what follows when the reward rises and the judge's rate does not fall"
     )
-    gap_readings: int = Field(default=20, ge=4, description="that are compared, the last ones")
 
 
 class Options(shared.Base):
@@ -133,9 +131,7 @@ def train(options: Options, questions: Questions, folder: RunFolder) -> None:
         credit = Credit(**{field.name: getattr(chosen, field.name) for field in fields(Credit)})
         trainer = SentenceGRPOTrainer(model, functions, credit=credit, **common)
     if chosen.kl_target or chosen.judge_every:
-        trainer.add_callback(
-            Control(trainer, kl_target=chosen.kl_target, on_gap=chosen.on_gap, readings=chosen.gap_readings)
-        )
+        trainer.add_callback(Control(trainer, kl_target=chosen.kl_target, on_gap=chosen.on_gap))
     fit_and_save(trainer, folder)
 
 
@@ -159,7 +155,7 @@ def rewards(options: Options, questions: Questions, tokenizer: Any) -> list[Any]
     names = dict.fromkeys(name for row in questions.train for name in row)
     own.check({name: [row.get(name) for row in questions.train] for name in names})
     extra = [form_reward(name, options.trainer.max_new_tokens) for name in options.extra_rewards]
-    return [own, *extra, *([JudgeLog(reward(options.judge, name="judge"), every)] if every else [])]
+    return [own, *extra, *([runner.JudgeLog(reward(options.judge, name="judge"), every)] if every else [])]
 
 
 def thinking_of(template: str) -> tuple[str, str] | None:

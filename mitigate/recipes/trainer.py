@@ -54,7 +54,6 @@ def training_arguments(training: Training, folder: RunFolder, *, evaluate: bool)
         "learning_rate": training.learning_rate,
         "lr_scheduler_type": "linear",
         "warmup_steps": training.warmup,  # below 1: a share of the steps
-        "weight_decay": training.weight_decay,
         "optim": training.optim,
         "bf16": torch.cuda.is_available() and torch.cuda.is_bf16_supported(),
         "save_steps": training.evaluate_every,
@@ -89,7 +88,6 @@ def rl_arguments(options: Base, trainer: Any, folder: Path) -> dict[str, Any]:
         "learning_rate": trainer.learning_rate,
         "lr_scheduler_type": trainer.schedule,
         "warmup_steps": trainer.warmup_steps,
-        "max_grad_norm": trainer.max_grad_norm,
         "beta": trainer.beta,
         "save_steps": trainer.save_every,
         "save_total_limit": 2,
