@@ -44,10 +44,7 @@ class Judging(Section):
     def check_calibration(self, prefix: str = "") -> None:
         """UsageError where one of them does not fit the annotator; loads nothing."""
         for name, value in self.operating.items():
-            try:
-                check_calibration(prefix + name, value, self.annotator)
-            except ValueError as error:
-                raise UsageError(str(error)) from error
+            check_calibration(prefix + name, value, self.annotator)
 
 
 class Reward(Judging):
@@ -55,7 +52,9 @@ class Reward(Judging):
 
     device: str | None = Field(default=None, description="cpu, cuda:1…; null: cuda where there is one")
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    aspects: dict[str, Number] = Field(default=DEFAULT_WEIGHTS, description="weights; the others are not computed")
+    aspects: dict[str, Annotated[Number, Field(gt=0)]] = Field(
+        default=DEFAULT_WEIGHTS, min_length=1, description="weights; the others are not computed"
+    )
     label_rewards: dict[str, Number | None] = Field(
         default={}, description="null: no opinion; “supported” is worth most"
     )
@@ -107,24 +106,22 @@ def read_config(path: str | Path) -> RewardFile:
 def check_calibration(key: str, path: str | Path | float, annotator: str) -> None:
     """Read a calibration, so that a wrong file is known before anything is loaded; an expected rate has no file.
 
-    Raises:
-        ValueError: The annotator has no scores to calibrate, there is no such file, or it is no calibration.
+    Raises UsageError: the annotator has no scores to calibrate, there is no such file, or it is no calibration.
     """
     from annotators.base import parts_of
     from annotators.operating import Calibration
     from mitigate.rewards import ensemble
 
-    if annotator.startswith("cascade:"):
-        annotator = parts_of(annotator)[0]  # which it is for
-    elif annotator.startswith("ensemble:"):
-        annotator = ensemble.parts_of(annotator)[1]
-    if annotator.startswith("generative:"):
-        raise ValueError(f"{key}: {annotator!r} has no scores to calibrate; expected null")
-    if isinstance(path, float):
-        return
     try:
-        Calibration.load(path)
+        if annotator.startswith("cascade:"):
+            annotator = parts_of(annotator)[0]  # which it is for
+        elif annotator.startswith("ensemble:"):
+            annotator = ensemble.parts_of(annotator)[1]
+        if annotator.startswith("generative:"):
+            raise ValueError(f"{annotator!r} has no scores to calibrate; expected null")
+        if not isinstance(path, float):
+            Calibration.load(path)
     except OSError as error:
-        raise ValueError(f"{key}: expected a file of `mitigate calibrate`; {path}: {error.strerror}") from error
+        raise UsageError(f"{key}: expected a file of `mitigate calibrate`; {path}: {error.strerror}") from error
     except ValueError as error:
-        raise ValueError(f"{key}: {error}") from error
+        raise UsageError(f"{key}: {error}") from error
