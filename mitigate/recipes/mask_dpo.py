@@ -76,12 +76,8 @@ def prepare(options: Options, questions: Questions, folder: RunFolder) -> None:
     done = folder.rows(SAMPLED)
     first = done[-1]["place"] + 1 if done else 0
     rows = [{**row, "place": place} for place, row in enumerate(questions.train)]
-    asked = runner.ask(
-        options.model, rows[first:], options, n=how.per_question, seed=options.seed + 1,
-        temperature=how.temperature, max_tokens=how.max_new_tokens, chunk=CHUNK,
-    )  # fmt: skip
-    for chunk in asked:
-        records = [{**runner.without_prompt(row), "answer": text} for row, texts in chunk for text in texts]
+    seed = options.seed + 1
+    for records in runner.ask(options.model, rows[first:], options, how, n=how.per_question, seed=seed, chunk=CHUNK):
         folder.append(SAMPLED, (one.to_dict() for one in judge.annotate_batch(records)))
     pairs = build_pairs(folder.rows(SAMPLED), min_gap=how.min_gap)
     if not pairs:

@@ -124,7 +124,7 @@ def train(options: Options, questions: Questions, folder: RunFolder) -> None:
     asked = [questions.train[i % len(questions.train)] for i in range(chosen.steps * chosen.prompts)]
     common: dict[str, Any] = {"args": args, "train_dataset": Dataset.from_list(asked), "processing_class": tokenizer}
     common["peft_config"] = lora_config(options.lora)
-    functions = rewards(options, questions, tokenizer)
+    functions = rewards(options, tokenizer)
     if chosen.credit == "sequence":
         trainer = GRPOTrainer(model, functions, **common)
     else:
@@ -135,27 +135,21 @@ def train(options: Options, questions: Questions, folder: RunFolder) -> None:
     fit_and_save(trainer, folder)
 
 
-def rewards(options: Options, questions: Questions, tokenizer: Any) -> list[Any]:
+def rewards(options: Options, tokenizer: Any) -> list[Any]:
     """The reward, TRL's own that are asked for, and the judge's log with weight 0.
 
     Thinking is left out of what a model that thinks says; another one would only hide its claims there.
     """
     from mitigate.rewards.reward import SentenceReward
 
-    chosen, every = options.reward, options.trainer.judge_every
-    worth = chosen.model_dump(exclude={"annotator", "calibration", "expected_rate", "device", "dtype"})
-
-    def reward(annotator: str, **named: Any) -> SentenceReward:
-        return SentenceReward(
-            options.load_annotator(annotator), eos_token_ids=tokenizer.eos_token_id,
-            thinking=thinking_of(str(tokenizer.chat_template)), **worth, **named,
-        )  # fmt: skip
-
-    own = reward(chosen.annotator)
-    names = dict.fromkeys(name for row in questions.train for name in row)
-    own.check({name: [row.get(name) for row in questions.train] for name in names})
-    extra = [form_reward(name, options.trainer.max_new_tokens) for name in options.extra_rewards]
-    return [own, *extra, *([runner.JudgeLog(reward(options.judge, name="judge"), every)] if every else [])]
+    every, max_tokens = options.trainer.judge_every, options.trainer.max_new_tokens
+    how = options.reward.model_dump(exclude={"annotator", "calibration", "expected_rate", "device", "dtype"})
+    how |= {"eos_token_ids": tokenizer.eos_token_id, "thinking": thinking_of(str(tokenizer.chat_template))}
+    own = SentenceReward(options.load_annotator(options.reward.annotator), **how)
+    found = [own, *(form_reward(name, max_tokens) for name in options.extra_rewards)]
+    if every:
+        found.append(runner.JudgeLog(SentenceReward(options.load_annotator(options.judge), name="judge", **how), every))
+    return found
 
 
 def thinking_of(template: str) -> tuple[str, str] | None:

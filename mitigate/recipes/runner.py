@@ -115,12 +115,12 @@ def main(path: Path) -> None:
 
 
 def ask(
-    model: str, rows: Sequence[Row], options: Base, *, n: int, seed: int, chunk: int = CHUNK, **how: Any
-) -> Iterator[list[tuple[Row, list[str]]]]:
-    """Yield, chunk by chunk, the rows with ``n`` answers to their ``prompt`` each; fewer where a row has none.
+    model: str, rows: Sequence[Row], options: Base, how: Any, *, n: int, seed: int, chunk: int = CHUNK
+) -> Iterator[list[dict[str, Any]]]:
+    """Yield, chunk by chunk, records to annotate: each row without its ``prompt`` with each of ``n`` answers to it.
 
-    Each chat draws from its own stream of the seed, so answers do not depend on their neighbours. ``how`` is the
-    sampling: ``temperature`` and ``max_tokens``.
+    Each chat draws from its own stream of the seed, so answers do not depend on their neighbours. ``how`` has
+    ``temperature`` and ``max_new_tokens``.
     """
     from engines import load_engine
     from engines.types import Sampling
@@ -133,14 +133,11 @@ def ask(
     ):
         for start in range(0, len(rows), chunk):
             asked = rows[start : start + chunk]
-            found = engine.chat([row["prompt"] for row in asked], Sampling(n=n, seed=seed, **how))
-            yield [(row, list(one.texts)) for row, one in zip(asked, found, strict=True)]
+            sampling = Sampling(how.max_new_tokens, how.temperature, n=n, seed=seed)
+            found = engine.chat([row["prompt"] for row in asked], sampling)
+            kept = [{key: value for key, value in row.items() if key != "prompt"} for row in asked]
+            yield [{**row, "answer": text} for row, one in zip(kept, found, strict=True) for text in one.texts]
             tell(start + len(asked))
-
-
-def without_prompt(row: Row) -> dict[str, Any]:
-    """A row as it is annotated and kept."""
-    return {key: value for key, value in row.items() if key != "prompt"}
 
 
 def answer_and_judge(when: str, model: str, questions: Questions, options: Base, folder: RunFolder) -> None:
@@ -148,11 +145,8 @@ def answer_and_judge(when: str, model: str, questions: Questions, options: Base,
     if any(row["when"] == when for row in folder.rows(SAMPLES)):
         return
     rows = [{**row, "set": name} for name, asked in questions.evaluation.items() for row in asked]
-    how = options.evaluation
-    asked = ask(
-        model, rows, options, n=1, seed=options.seed, temperature=how.temperature, max_tokens=how.max_new_tokens
-    )
-    records = [{**without_prompt(row), "answer": text} for chunk in asked for row, texts in chunk for text in texts]
+    asked = ask(model, rows, options, options.evaluation, n=1, seed=options.seed)
+    records = [record for chunk in asked for record in chunk]
     judged = options.load_annotator(options.judge).annotate_batch(records)
     out = [{"when": when, **one.to_dict()} for one in judged]
     if options.reward.annotator != options.judge:

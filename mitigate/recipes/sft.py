@@ -20,12 +20,12 @@ from typing import Any, Literal
 from pydantic import Field
 
 from engines.checkpoint import not_partitioned
-from mitigate.icl import normalised, one_line
 from mitigate.io import Record, UsageError
 from mitigate.models import ModelName
 from mitigate.recipes.config import Recipe
 from mitigate.recipes.data import By, Scoring, picks, read_records
 from mitigate.recipes.folder import RunFolder
+from mitigate.recipes.icl import normalised, one_line
 from mitigate.recipes.options import LmTraining, Lora, check_training
 from mitigate.recipes.trainer import CHECKPOINTS, MODEL, fit, load_lm, losses, save_merged, sft_trainer
 

@@ -129,14 +129,20 @@ def test_interrupted_run_resumes_to_the_same_weights(whole, work, capsys):
     assert answers[0] == answers[1]
 
 
-def test_mask_dpo_samples_pairs_and_trains(work):
+@pytest.fixture(scope="module")
+def dpo(work: Path) -> Path:
+    """A Mask-DPO run that nobody disturbed."""
     out = work / "dpo"
     assert mitigate("run", str(recipe(work, DPO)), "--output", str(out)) == 0
-    sampled, pairs = list(read_rows(out / "sampled.jsonl")), list(read_rows(out / "pairs.jsonl"))
+    return out
+
+
+def test_mask_dpo_samples_pairs_and_trains(dpo, work):
+    sampled, pairs = list(read_rows(dpo / "sampled.jsonl")), list(read_rows(dpo / "pairs.jsonl"))
     assert [row["place"] for row in sampled] == [i for i in range(24) for _ in range(8)]
     assert pairs
     assert all(p["chosen_rate"] < p["rejected_rate"] for p in pairs)
-    before, after = weights(work / "world" / "model"), weights(out / "model")
+    before, after = weights(work / "world" / "model"), weights(dpo / "model")
     assert any(not before[name].equal(after[name]) for name in before)
 
 
@@ -147,15 +153,15 @@ def test_options_for_trl_have_its_types(work):
     assert (args.learning_rate, args.top_p, args.temperature) == (1e-6, 0.9, 1.0)
 
 
-def test_killed_sampling_goes_on(work, monkeypatch):
+def test_killed_sampling_goes_on(dpo, work, monkeypatch):
     monkeypatch.setattr(mask_dpo, "CHUNK", 5)
     options: Any = load_recipe(recipe(work, DPO), annotators={"oracle": Oracle(load_world("world"))})[0]
     questions = read_questions(options, None)
     with open_run(work / "killed", options) as folder:
-        first = [row for row in read_rows(work / "dpo" / "sampled.jsonl") if row["place"] < 5]
+        first = [row for row in read_rows(dpo / "sampled.jsonl") if row["place"] < 5]
         folder.append("sampled.jsonl", first)  # as a kill after the first chunk leaves it
         mask_dpo.prepare(options, questions, folder)
-    rows = [[(r["place"], r["answer"]) for r in read_rows(work / n / "sampled.jsonl")] for n in ("dpo", "killed")]
+    rows = [[(r["place"], r["answer"]) for r in read_rows(f / "sampled.jsonl")] for f in (dpo, work / "killed")]
     assert rows[0] == rows[1]
 
 
