@@ -57,8 +57,7 @@ def check(options: Options) -> None:
             f"trainer.batch: expected a multiple of per_device_batch × processes = {once} × {processes}, "
             f"got {options.trainer.batch}"
         )
-    if options.dpo:  # importing TRL takes seconds
-        shared.check_arguments("dpo", lambda: arguments(options, Path()))
+    shared.check_arguments(options, "dpo", options.dpo, "DPOConfig", lambda: arguments(options, Path()))
 
 
 def run(options: Options, folder: RunFolder) -> int:

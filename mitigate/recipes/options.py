@@ -258,12 +258,16 @@ def typed(key: str, given: Mapping[str, Any], config: str) -> dict[str, Any]:
     return found
 
 
-def check_arguments(key: str, build: Callable[[], object]) -> None:
-    """Refuse options for TRL that its configuration class does not take."""
-    try:
-        build()
-    except (ValueError, ImportError) as error:
-        raise UsageError(f"{key}: {error}") from error
+def check_arguments(options: Base, key: str, given: Mapping[str, Any], config: str, build: Callable[[], Any]) -> None:
+    """Refuse options for TRL that its class ``config`` does not take.
+
+    It is built too, but not for several processes, whose number decides how a batch divides.
+    """
+    if typed(key, given, config) and options.launch is None:
+        try:
+            build()
+        except (ValueError, ImportError) as error:
+            raise UsageError(f"{key}: {error}") from error
 
 
 def _check_place(name: str, value: str, known: tuple[str, ...]) -> None:

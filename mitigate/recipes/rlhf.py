@@ -80,8 +80,7 @@ def check(options: Options) -> None:
         )
     if options.grpo.get("use_vllm") and find_spec("vllm") is None:
         raise UsageError("grpo.use_vllm: vllm is not installed: pip install 'hallucination-toolkit[vllm]'")
-    if options.grpo:  # importing TRL takes seconds
-        shared.check_arguments("grpo", lambda: arguments(options, Path()))
+    shared.check_arguments(options, "grpo", options.grpo, "GRPOConfig", lambda: arguments(options, Path()))
 
 
 def run(options: Options, folder: RunFolder) -> int:

@@ -151,6 +151,10 @@ def test_options_for_trl_have_its_types(work):
     options: Any = load_recipe(recipe(work, changed), annotators={"oracle": Oracle(load_world("world"))})[0]
     args = rlhf.arguments(options, work)
     assert (args.learning_rate, args.top_p, args.temperature) == (1e-6, 0.9, 1.0)
+    # Eight processes make batches of 8 × 4 answers, which hold the groups of 8 that 4 answers do not.
+    eight = {"launch": {"config": "zero3", "processes": 8}, "uncalibrated": True, "reward": {}, "grpo": {"top_p": 0.9}}
+    eight |= {"trainer": {"prompts": 4, "per_device_batch": 4}, "evaluation": {"same_judge": True}}
+    assert load_recipe(recipe(work, {**GRPO, **eight}))[0]
 
 
 def test_killed_sampling_goes_on(dpo, work, monkeypatch):
