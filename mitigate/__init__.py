@@ -11,12 +11,11 @@ _PUBLIC = {
     "engines": ("load_engine",),
     "fewl": ("pick_answers", "rank_models", "score_records"),
     "mitigate.cli.main": ("main",),
-    "mitigate.icl": ("candidate_pool", "demonstrations"),
+    "mitigate.recipes.icl": ("candidate_pool", "demonstrations"),
     "mitigate.inference.correct": ("best_of", "correct"),
     "mitigate.inference.regenerate": ("with_engine",),
     "mitigate.models": ("annotator_similarity",),
-    "mitigate.rewards.config": ("factuality",),  # for `trl grpo --reward_funcs mitigate.factuality`
-    "mitigate.rewards.reward": ("SentenceReward",),
+    "mitigate.rewards.reward": ("SentenceReward", "factuality"),  # which is for `trl grpo --reward_funcs`
     "mitigate.rl.credit": ("Credit",),
     "mitigate.rl.dpo": ("MASK_DPO", "MaskDPOCollator"),
     "mitigate.rl.grpo": ("SentenceGRPOTrainer",),

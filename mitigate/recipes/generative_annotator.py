@@ -105,7 +105,7 @@ def run(options: Options, folder: RunFolder) -> None:
         raise UsageError("data: no training sample is left; see what was left out above")
     folder.write_rows("samples.jsonl", samples[:50])
     # Longer samples were left out, not cut: a cut annotation teaches a wrong one.
-    trainer = sft_trainer((model, tokenizer), rows, options, folder, watched_rows, max_length=None, packing=False)
+    trainer = sft_trainer((model, tokenizer), rows, options, folder, watched_rows, max_length=None)
     fit(trainer, folder, training.early_stop)
     target = folder / ANNOTATOR
     save_merged(trainer, tokenizer, target)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
@@ -13,7 +14,6 @@ from mitigate.recipes import runner
 from mitigate.recipes.config import Section
 from mitigate.recipes.data import Questions
 from mitigate.recipes.folder import RunFolder
-from mitigate.recipes.results import ask, without_prompt
 
 SAMPLED, PAIRS = "sampled.jsonl", "pairs.jsonl"
 CHUNK = 32  # questions sampled and judged between two writes
@@ -51,13 +51,13 @@ class Options(shared.Base):
 def check(options: Options) -> None:
     """Refuse what can't work; see ``check_base``."""
     shared.check_base(options)
-    shared.check_given("dpo", options.dpo, "DPOConfig")
     once, processes = options.trainer.per_device_batch or 1, options.processes
     if options.trainer.batch % (once * processes):
         raise UsageError(
             f"trainer.batch: expected a multiple of per_device_batch × processes = {once} × {processes}, "
             f"got {options.trainer.batch}"
         )
+    shared.check_arguments(options, "dpo", options.dpo, "DPOConfig", lambda: arguments(options, Path()))
 
 
 def run(options: Options, folder: RunFolder) -> int:
@@ -75,12 +75,8 @@ def prepare(options: Options, questions: Questions, folder: RunFolder) -> None:
     done = folder.rows(SAMPLED)
     first = done[-1]["place"] + 1 if done else 0
     rows = [{**row, "place": place} for place, row in enumerate(questions.train)]
-    asked = ask(
-        options.model, rows[first:], options, n=how.per_question, seed=options.seed + 1,
-        temperature=how.temperature, max_tokens=how.max_new_tokens, chunk=CHUNK,
-    )  # fmt: skip
-    for chunk in asked:
-        records = [{**without_prompt(row), "answer": text} for row, texts in chunk for text in texts]
+    seed = options.seed + 1
+    for records in runner.ask(options.model, rows[first:], options, how, n=how.per_question, seed=seed, chunk=CHUNK):
         folder.append(SAMPLED, (one.to_dict() for one in judge.annotate_batch(records)))
     pairs = build_pairs(folder.rows(SAMPLED), min_gap=how.min_gap)
     if not pairs:
@@ -91,17 +87,13 @@ def prepare(options: Options, questions: Questions, folder: RunFolder) -> None:
     folder.write_rows(PAIRS, pairs)
 
 
-def train(options: Options, questions: Questions, folder: RunFolder) -> None:
-    """DPO on pairs.jsonl, from the recipe's model to ``folder``/model, going on from ``folder``/checkpoints."""
-    from datasets import Dataset
-    from transformers import AutoTokenizer
-    from trl import DPOConfig, DPOTrainer
+def arguments(options: Options, folder: Path) -> Any:
+    """TRL's ``DPOConfig`` of the recipe."""
+    from trl import DPOConfig
 
-    from mitigate.recipes.trainer import fit_and_save, lora_config, rl_arguments
-    from mitigate.rl.dpo import MASK_DPO, PAPER_MASK_DPO, MaskDPOCollator
+    from mitigate.recipes.trainer import rl_arguments
+    from mitigate.rl.dpo import MASK_DPO, PAPER_MASK_DPO
 
-    model = locate(options.model)
-    tokenizer: Any = AutoTokenizer.from_pretrained(model, trust_remote_code=False)
     chosen, processes = options.trainer, options.processes
     batch = chosen.per_device_batch or chosen.batch // processes
     settings = PAPER_MASK_DPO if chosen.loss == "paper" else MASK_DPO
@@ -110,10 +102,24 @@ def train(options: Options, questions: Questions, folder: RunFolder) -> None:
         per_device_train_batch_size=batch, gradient_accumulation_steps=chosen.batch // (batch * processes),
         max_length=chosen.max_length,
     )  # fmt: skip
-    args = DPOConfig(**own | options.dpo)
+    return DPOConfig(**own | shared.typed("dpo", options.dpo, "DPOConfig"))
+
+
+def train(options: Options, questions: Questions, folder: RunFolder) -> None:
+    """DPO on pairs.jsonl, from the recipe's model to ``folder``/model, going on from ``folder``/checkpoints."""
+    from datasets import Dataset
+    from transformers import AutoTokenizer
+    from trl import DPOTrainer
+
+    from mitigate.recipes.trainer import fit_and_save, lora_config
+    from mitigate.rl.dpo import MaskDPOCollator
+
+    model = locate(options.model)
+    tokenizer: Any = AutoTokenizer.from_pretrained(model, trust_remote_code=False)
+    args, loss = arguments(options, folder.path), options.trainer.loss
     trainer = DPOTrainer(
         model, args=args, train_dataset=Dataset.from_list(folder.rows(PAIRS)), processing_class=tokenizer,
-        data_collator=None if chosen.loss == "plain" else MaskDPOCollator(tokenizer, args, chosen.loss),
+        data_collator=None if loss == "plain" else MaskDPOCollator(tokenizer, args, loss),
         peft_config=lora_config(options.lora),
     )  # fmt: skip
     fit_and_save(trainer, folder)

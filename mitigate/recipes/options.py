@@ -6,14 +6,13 @@ in common.
 
 from __future__ import annotations
 
-import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_type_hints
 
-from pydantic import Field
+from pydantic import Field, TypeAdapter, ValidationError
 
 from engines.checkpoint import locate
 from mitigate.io import UsageError
@@ -35,7 +34,6 @@ class Training(Section):
     learning_rate: float = Field(gt=0)
     accumulate: int = Field(default=1, ge=1, description="batches for one optimiser step")
     warmup: float = Field(default=0.0, ge=0, lt=1, description="share of the steps")
-    weight_decay: float = Field(default=0.0, ge=0)
     max_steps: int | None = Field(default=None, ge=1, description="instead of epochs")
     max_tokens: int = Field(default=16_384, ge=64, description="longest row")
     gradient_checkpointing: bool = False
@@ -99,7 +97,6 @@ class Trainer(Section):
     learning_rate: float = Field(default=1e-6, gt=0)
     schedule: Literal["constant", "constant_with_warmup", "linear", "cosine"] = "constant_with_warmup"
     warmup_steps: int = Field(default=0, ge=0)
-    max_grad_norm: float = Field(default=1.0, gt=0)
     gradient_checkpointing: bool = False
     save_every: int = Field(default=50, ge=1, description="steps between checkpoints")
 
@@ -136,7 +133,6 @@ class Base(Recipe):
     uncalibrated: bool = Field(default=False, description="train on an annotator that nobody fitted to such answers")
     evaluation: Evaluation = Evaluation()
     launch: Launch | None = None
-    report_pairs: int = Field(default=24, ge=1, description="questions shown in report.html, the first ones")
 
     @property
     def judge(self) -> str:
@@ -239,18 +235,39 @@ def check_base(options: Base) -> None:
         )
 
 
-def check_given(key: str, given: Mapping[str, Any], config: str) -> None:
-    """Refuse options for TRL that its configuration class ``config`` does not have; imports TRL where any are given."""
+def typed(key: str, given: Mapping[str, Any], config: str) -> dict[str, Any]:
+    """Options for TRL as its configuration class ``config`` types them: YAML reads 1e-6 as a text.
+
+    Imports TRL where any are given. Raises UsageError: the class has no such option, or it is of another type.
+    """
     if not given:
-        return
+        return {}
     import trl
 
-    known = {field.name for field in dataclasses.fields(getattr(trl, config))} - {"output_dir"}
-    for name in given:
-        if name not in known:
+    known = get_type_hints(getattr(trl, config))
+    found = {}
+    for name, value in given.items():
+        if name not in known or name == "output_dir":
             raise UsageError(
                 f"{key}.{name}: {config} of trl {trl.__version__} has no such option{nearest(name, known)}"
             )
+        try:
+            found[name] = TypeAdapter(known[name]).validate_python(value)
+        except ValidationError as error:
+            raise UsageError(f"{key}.{name}: {error.errors()[0]['msg'].lower()}, got {value!r}") from error
+    return found
+
+
+def check_arguments(options: Base, key: str, given: Mapping[str, Any], config: str, build: Callable[[], Any]) -> None:
+    """Refuse options for TRL that its class ``config`` does not take.
+
+    It is built too, but not for several processes, whose number decides how a batch divides.
+    """
+    if typed(key, given, config) and options.launch is None:
+        try:
+            build()
+        except (ValueError, ImportError) as error:
+            raise UsageError(f"{key}: {error}") from error
 
 
 def _check_place(name: str, value: str, known: tuple[str, ...]) -> None:

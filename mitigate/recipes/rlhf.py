@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -14,7 +15,6 @@ from mitigate.recipes import options as shared
 from mitigate.recipes import runner
 from mitigate.recipes.data import Questions
 from mitigate.recipes.folder import RunFolder
-from mitigate.recipes.results import JudgeLog
 from mitigate.rl.credit import Credit
 
 show = runner.show
@@ -49,7 +49,6 @@ class Trainer(shared.Trainer):
     on_gap: OnGap = Field(
         default="warn", description="what follows when the reward rises and the judge's rate does not fall"
     )
-    gap_readings: int = Field(default=20, ge=4, description="that are compared, the last ones")
 
 
 class Options(shared.Base):
@@ -70,7 +69,6 @@ class Options(shared.Base):
 def check(options: Options) -> None:
     """Refuse what can't work; see ``check_base``."""
     shared.check_base(options)
-    shared.check_given("grpo", options.grpo, "GRPOConfig")
     chosen = options.trainer
     if (chosen.kl_target is not None or chosen.on_gap == "raise-kl") and not options.grpo.get("beta", chosen.beta):
         raise UsageError("trainer.beta: expected a number above 0 to start from, since KL is to be controlled, got 0")
@@ -82,6 +80,7 @@ def check(options: Options) -> None:
         )
     if options.grpo.get("use_vllm") and find_spec("vllm") is None:
         raise UsageError("grpo.use_vllm: vllm is not installed: pip install 'hallucination-toolkit[vllm]'")
+    shared.check_arguments(options, "grpo", options.grpo, "GRPOConfig", lambda: arguments(options, Path()))
 
 
 def run(options: Options, folder: RunFolder) -> int:
@@ -89,19 +88,13 @@ def run(options: Options, folder: RunFolder) -> int:
     return runner.run(options, folder, train)
 
 
-def train(options: Options, questions: Questions, folder: RunFolder) -> None:
-    """GRPO from the recipe's model to ``folder``/model, going on from ``folder``/checkpoints."""
-    from datasets import Dataset
-    from transformers import AutoTokenizer
-    from trl import GRPOConfig, GRPOTrainer
+def arguments(options: Options, folder: Path) -> Any:
+    """TRL's ``GRPOConfig`` of the recipe."""
+    from trl import GRPOConfig
 
-    from mitigate.recipes.trainer import fit_and_save, lora_config, rl_arguments
-    from mitigate.rl.control import Control
-    from mitigate.rl.grpo import SentenceGRPOTrainer
+    from mitigate.recipes.trainer import rl_arguments
 
     chosen = options.trainer
-    model = locate(options.model)
-    tokenizer: Any = AutoTokenizer.from_pretrained(model, padding_side="left", trust_remote_code=False)
     own = rl_arguments(options, chosen, folder) | dict(
         max_steps=chosen.steps, per_device_train_batch_size=options.per_device,
         gradient_accumulation_steps=chosen.prompts * chosen.group // (options.per_device * options.processes),
@@ -110,45 +103,52 @@ def train(options: Options, questions: Questions, folder: RunFolder) -> None:
         reward_weights=[1.0, *options.extra_rewards.values(), *([0.0] if chosen.judge_every else [])],
         log_completions=False,
     )  # fmt: skip
-    args = GRPOConfig(**own | options.grpo)
+    return GRPOConfig(**own | shared.typed("grpo", options.grpo, "GRPOConfig"))
+
+
+def train(options: Options, questions: Questions, folder: RunFolder) -> None:
+    """GRPO from the recipe's model to ``folder``/model, going on from ``folder``/checkpoints."""
+    from datasets import Dataset
+    from transformers import AutoTokenizer
+    from trl import GRPOTrainer
+
+    from mitigate.recipes.trainer import fit_and_save, lora_config
+    from mitigate.rl.control import Control
+    from mitigate.rl.grpo import SentenceGRPOTrainer
+
+    chosen = options.trainer
+    model = locate(options.model)
+    tokenizer: Any = AutoTokenizer.from_pretrained(model, padding_side="left", trust_remote_code=False)
+    args = arguments(options, folder.path)
     asked = [questions.train[i % len(questions.train)] for i in range(chosen.steps * chosen.prompts)]
     common: dict[str, Any] = {"args": args, "train_dataset": Dataset.from_list(asked), "processing_class": tokenizer}
     common["peft_config"] = lora_config(options.lora)
-    functions = rewards(options, questions, tokenizer)
+    functions = rewards(options, tokenizer)
     if chosen.credit == "sequence":
         trainer = GRPOTrainer(model, functions, **common)
     else:
         credit = Credit(**{field.name: getattr(chosen, field.name) for field in fields(Credit)})
         trainer = SentenceGRPOTrainer(model, functions, credit=credit, **common)
     if chosen.kl_target or chosen.judge_every:
-        trainer.add_callback(
-            Control(trainer, kl_target=chosen.kl_target, on_gap=chosen.on_gap, readings=chosen.gap_readings)
-        )
+        trainer.add_callback(Control(trainer, kl_target=chosen.kl_target, on_gap=chosen.on_gap))
     fit_and_save(trainer, folder)
 
 
-def rewards(options: Options, questions: Questions, tokenizer: Any) -> list[Any]:
+def rewards(options: Options, tokenizer: Any) -> list[Any]:
     """The reward, TRL's own that are asked for, and the judge's log with weight 0.
 
     Thinking is left out of what a model that thinks says; another one would only hide its claims there.
     """
     from mitigate.rewards.reward import SentenceReward
 
-    chosen, every = options.reward, options.trainer.judge_every
-
-    def reward(annotator: str, **named: Any) -> SentenceReward:
-        return SentenceReward(
-            options.load_annotator(annotator), label_rewards=chosen.label_rewards, aspects=chosen.aspects,
-            eos_token_ids=tokenizer.eos_token_id, target_sentences=chosen.target_sentences, max_words=chosen.max_words,
-            copy_share=chosen.copy_share, abstention=chosen.abstention,
-            thinking=thinking_of(str(tokenizer.chat_template)), **named,
-        )  # fmt: skip
-
-    own = reward(chosen.annotator)
-    names = dict.fromkeys(name for row in questions.train for name in row)
-    own.check({name: [row.get(name) for row in questions.train] for name in names})
-    extra = [form_reward(name, options.trainer.max_new_tokens) for name in options.extra_rewards]
-    return [own, *extra, *([JudgeLog(reward(options.judge, name="judge"), every)] if every else [])]
+    every, max_tokens = options.trainer.judge_every, options.trainer.max_new_tokens
+    how = options.reward.model_dump(exclude={"annotator", "calibration", "expected_rate", "device", "dtype"})
+    how |= {"eos_token_ids": tokenizer.eos_token_id, "thinking": thinking_of(str(tokenizer.chat_template))}
+    own = SentenceReward(options.load_annotator(options.reward.annotator), **how)
+    found = [own, *(form_reward(name, max_tokens) for name in options.extra_rewards)]
+    if every:
+        found.append(runner.JudgeLog(SentenceReward(options.load_annotator(options.judge), name="judge", **how), every))
+    return found
 
 
 def thinking_of(template: str) -> tuple[str, str] | None:

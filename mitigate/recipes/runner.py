@@ -1,5 +1,11 @@
 """The course of a run of `rlhf` and `mask-dpo`: data → answers before → training → answers after → table and page.
 
+    {"when": "before", "set": "held-out", "question", "reference", "answer", "sentences", …, "by_reward": {…}}
+
+Both times the same questions, the same seed and the same judge, kept in samples.jsonl. ``by_reward`` is what the
+reward's annotator says where it is not the judge: the gap between the two is what a policy may have learned to exploit.
+``JudgeLog`` follows the same gap during training. How the page is drawn is in ``mitigate/report/html.py``.
+
 A resumed run finds every part that is done. Training runs in this process, or under `accelerate launch` (section
 ``launch``) with one process per GPU, each of them `python -m mitigate.recipes.runner RUN_FOLDER`: the run that launched
 them holds the folder's lock and waits, and the first of them writes checkpoints, metrics and the model.
@@ -9,19 +15,31 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from mitigate.io import UsageError
+from annotators.records import hallucination_rate
+from mitigate.io import UsageError, progress
 from mitigate.recipes.config import load_recipe
 from mitigate.recipes.data import Questions, read_questions
 from mitigate.recipes.folder import CONFIG, METRICS, REJECTED, SAMPLES, RunFolder
 from mitigate.recipes.options import Base
-from mitigate.recipes.results import AFTER, BEFORE, answer_and_judge, compare, judges, print_table, write_page
 from mitigate.recipes.trainer import MODEL
+from mitigate.report.html import write_run_page
+from mitigate.report.totals import Totals, percent, printable
 
 Part = Callable[[Any, Questions, RunFolder], None]
+Row = Mapping[str, Any]
+BEFORE, AFTER = "before", "after"
+OWN_JUDGE = (
+    "The judge is the reward's own annotator: where it is wrong, a policy learns to exploit it, and this table "
+    "does not show it."
+)
+CHUNK, SHOWN = 64, 24  # questions asked at once, and shown on the page
+HEADINGS = ("questions", "when", "answers", "hallucinated", "95 % interval", "supported", "sentences", "silent")
+WIDTH = 100  # columns where the output is no terminal
 
 
 def run(options: Base, folder: RunFolder, train: Part, prepare: Part | None = None) -> int:
@@ -44,7 +62,12 @@ def run(options: Base, folder: RunFolder, train: Part, prepare: Part | None = No
     answer_and_judge(AFTER, str(folder / MODEL), questions, options, folder)
     samples = folder.rows(SAMPLES)
     table = compare(samples)
-    write_page(folder / "report.html", options.about, samples, table, folder.rows(METRICS), options.report_pairs)
+    write_run_page(
+        folder / "report.html", about=[options.about, f"Judged by {'; '.join(judges(samples))}"], comparison=table,
+        head=HEADINGS, rows=map(cells, table), metrics=folder.rows(METRICS), samples=samples,
+        pairs=SHOWN,
+        note=f"Hallucinated: contradictory or unverifiable, of the factual sentences. {by_reward(table)}",
+    )  # fmt: skip
     folder.finish({"table": table, "judges": judges(samples)})
     show(folder)
     return 3 if questions.rejected else 0
@@ -89,6 +112,154 @@ def main(path: Path) -> None:
         raise TypeError(f"expected a recipe that trains a language model, got the task {options.task}")
     quiet()
     task.train(options, read_questions(options, None), RunFolder(path))
+
+
+def ask(
+    model: str, rows: Sequence[Row], options: Base, how: Any, *, n: int, seed: int, chunk: int = CHUNK
+) -> Iterator[list[dict[str, Any]]]:
+    """Yield, chunk by chunk, records to annotate: each row without its ``prompt`` with each of ``n`` answers to it.
+
+    Each chat draws from its own stream of the seed, so answers do not depend on their neighbours. ``how`` has
+    ``temperature`` and ``max_new_tokens``.
+    """
+    from engines import load_engine
+    from engines.types import Sampling
+
+    if not rows:
+        return
+    with (
+        closing(load_engine(f"{options.evaluation.engine}:{model}", dtype=options.dtype)) as engine,
+        progress("answers", len(rows)) as tell,
+    ):
+        for start in range(0, len(rows), chunk):
+            asked = rows[start : start + chunk]
+            sampling = Sampling(how.max_new_tokens, how.temperature, n=n, seed=seed)
+            found = engine.chat([row["prompt"] for row in asked], sampling)
+            kept = [{key: value for key, value in row.items() if key != "prompt"} for row in asked]
+            yield [{**row, "answer": text} for row, one in zip(kept, found, strict=True) for text in one.texts]
+            tell(start + len(asked))
+
+
+def answer_and_judge(when: str, model: str, questions: Questions, options: Base, folder: RunFolder) -> None:
+    """Ask the questions of every set and append the judged answers, unless they are there."""
+    if any(row["when"] == when for row in folder.rows(SAMPLES)):
+        return
+    rows = [{**row, "set": name} for name, asked in questions.evaluation.items() for row in asked]
+    asked = ask(model, rows, options, options.evaluation, n=1, seed=options.seed)
+    records = [record for chunk in asked for record in chunk]
+    judged = options.load_annotator(options.judge).annotate_batch(records)
+    out = [{"when": when, **one.to_dict()} for one in judged]
+    if options.reward.annotator != options.judge:
+        reward = options.load_annotator(options.reward.annotator)
+        for row, one in zip(out, reward.annotate_batch(records), strict=True):
+            labels = [sentence.label for sentence in one.sentences]
+            row["by_reward"] = {"annotator": dict(one.annotator), "labels": labels}
+    folder.append(SAMPLES, out)
+
+
+def figures(rows: Iterable[Row]) -> dict[str, Any]:
+    """Figures of judged answers.
+
+    ``rate`` is hallucinated / judged factual sentences (lower is better, None without any), with its 95 % ``interval``
+    over answers; ``supported`` and ``sentences`` are per answer (repeats of a supported sentence counted once);
+    ``silent`` is the share of answers without a factual sentence; ``by_reward`` the rate by the reward's annotator,
+    where it is not the judge.
+    """
+    totals, supported, silent, others = Totals(), 0, 0, []
+    for row in rows:
+        totals.add(row)
+        supported += len({s["text"] for s in row["sentences"] if s["label"] == "supported"})
+        silent += hallucination_rate(s["label"] for s in row["sentences"]) is None
+        others += row.get("by_reward", {}).get("labels", [])
+    n = totals.records
+    return {
+        "answers": n, "factual": totals.factual, "rate": totals.rate, "interval": totals.interval,
+        "supported": supported / n if n else None, "sentences": totals.sentences / n if n else None,
+        "silent": silent / n if n else None, "by_reward": hallucination_rate(others),
+    }  # fmt: skip
+
+
+def compare(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """The final table: for each set, before and after."""
+    sets = dict.fromkeys(row["set"] for row in rows)
+    return [
+        {"set": name, "when": when, **figures(row for row in rows if (row["set"], row["when"]) == (name, when))}
+        for name in sets
+        for when in (BEFORE, AFTER)
+    ]
+
+
+class JudgeLog:
+    """A reward function that scores nothing: at every so many batches a held-out judge logs what it finds in them."""
+
+    __name__ = "judge"
+    SHOWN = ("hallucination_rate", "share_supported")  # its other figures are of the text, and the reward logs them
+
+    def __init__(self, judge: Callable[..., Any], every: int) -> None:
+        self.judge, self.every, self.calls = judge, every, 0
+
+    def __call__(
+        self, completions: Sequence[Any], log_metric: Callable[[str, float], None], **arguments: Any
+    ) -> list[None]:
+        """None for each completion: a number, even of weight 0, would make TRL count unscored answers as 0."""
+
+        def log(name: str, value: float) -> None:
+            if name.removeprefix("judge/") in self.SHOWN:
+                log_metric(name, value)
+
+        if self.calls % self.every == 0:  # the columns of log_extra would have to be filled by every batch
+            self.judge(completions=completions, **arguments | {"log_metric": log, "log_extra": None})
+        self.calls += 1
+        return [None] * len(completions)
+
+
+def cells(row: Row) -> list[str]:
+    """One row of the table, in the order of HEADINGS."""
+    low_high = row["interval"]
+    return [
+        row["set"],
+        row["when"],
+        f"{row['answers']:,}",
+        f"{percent(row['rate'])} of {row['factual']:,}",
+        f"{percent(low_high[0])} to {percent(low_high[1])}" if low_high else "–",
+        *(f"{row[name]:.2f}" if row[name] is not None else "–" for name in ("supported", "sentences")),
+        percent(row["silent"]),
+    ]
+
+
+def judges(samples: Sequence[Row]) -> list[str]:
+    """ "name (fingerprint)" of every annotator that judged."""
+    found = [row["annotator"] for row in samples]
+    return list(dict.fromkeys(f"{who.get('name', '')} ({who.get('fingerprint', '')})" for who in found))
+
+
+def by_reward(table: Sequence[Row]) -> str:
+    """What the reward's annotator says where it is not the judge, a warning where it is."""
+    rates = [
+        f"{row['set']}, {row['when']}: {percent(row['by_reward'])}" for row in table if row["by_reward"] is not None
+    ]
+    return f"Hallucinated by the annotator of the reward: {'; '.join(rates)}." if rates else OWN_JUDGE
+
+
+def print_table(table: Sequence[Row], judged_by: Sequence[str]) -> None:
+    """Print the table of :func:`compare` with what it means, and who judged."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    shown = Table(title="Answers before and after", title_justify="left")
+    for name in HEADINGS:
+        shown.add_column(name, justify="left" if name in HEADINGS[:2] else "right")
+    for row in table:
+        shown.add_row(*map(Text, cells(row)))
+    console = Console(width=None if sys.stdout.isatty() else WIDTH)
+    console.print(shown)
+    note = (
+        f"Judged by {printable('; '.join(judged_by))}. Hallucinated: of factual sentences. Supported (repeats count "
+        f"once) and sentences: mean per answer. Silent: answers without a fact. Interval over answers. "
+        f"{by_reward(table)}"
+    )
+    console.print(Text(note.strip()))
 
 
 if __name__ == "__main__":

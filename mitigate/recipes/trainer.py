@@ -30,7 +30,7 @@ MODEL = "model"
 Rows = Sequence[dict[str, Any]]
 
 
-def _common(folder: RunFolder) -> dict[str, Any]:
+def _common(folder: Path) -> dict[str, Any]:
     """Arguments of every trainer: it prints and reports nothing itself, and sees all columns of its rows."""
     import torch
 
@@ -45,7 +45,7 @@ def training_arguments(training: Training, folder: RunFolder, *, evaluate: bool)
     """Keyword arguments for ``TrainingArguments`` and its subclasses."""
     import torch
 
-    settings = _common(folder) | {
+    settings = _common(folder.path) | {
         "num_train_epochs": training.epochs,
         "max_steps": training.max_steps or -1,
         "per_device_train_batch_size": training.batch_size,
@@ -54,7 +54,6 @@ def training_arguments(training: Training, folder: RunFolder, *, evaluate: bool)
         "learning_rate": training.learning_rate,
         "lr_scheduler_type": "linear",
         "warmup_steps": training.warmup,  # below 1: a share of the steps
-        "weight_decay": training.weight_decay,
         "optim": training.optim,
         "bf16": torch.cuda.is_available() and torch.cuda.is_bf16_supported(),
         "save_steps": training.evaluate_every,
@@ -71,7 +70,7 @@ def training_arguments(training: Training, folder: RunFolder, *, evaluate: bool)
     return settings | {key: value for key, value in sharding.items() if value is not None}
 
 
-def rl_arguments(options: Base, trainer: Any, folder: RunFolder) -> dict[str, Any]:
+def rl_arguments(options: Base, trainer: Any, folder: Path) -> dict[str, Any]:
     """Keyword arguments for ``GRPOConfig`` and ``DPOConfig`` alike; weights from safetensors only, no remote code."""
     import torch
 
@@ -89,7 +88,6 @@ def rl_arguments(options: Base, trainer: Any, folder: RunFolder) -> dict[str, An
         "learning_rate": trainer.learning_rate,
         "lr_scheduler_type": trainer.schedule,
         "warmup_steps": trainer.warmup_steps,
-        "max_grad_norm": trainer.max_grad_norm,
         "beta": trainer.beta,
         "save_steps": trainer.save_every,
         "save_total_limit": 2,

@@ -16,7 +16,6 @@ Needs no model. Dimension suffix: _P points of a reference.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -60,14 +59,11 @@ def check_label_rewards(rewards: Mapping[str, float | None]) -> dict[Label, floa
     """The rewards of all four labels; those left out are the defaults.
 
     Raises:
-        ValueError: An unknown label, a value that is no finite number, or a label worth more than "supported".
+        ValueError: An unknown label, or one worth more than "supported".
     """
     if unknown := sorted(set(rewards) - set(LABELS)):
         raise ValueError(f"label_rewards: unknown label {unknown[0]!r}{nearest(unknown[0], LABELS)}")
     full: dict[Label, float | None] = {label: rewards.get(label, DEFAULT_LABEL_REWARDS[label]) for label in LABELS}
-    for label, value in full.items():
-        if value is not None and (not isinstance(value, int | float) or not math.isfinite(value)):
-            raise ValueError(f"label_rewards: expected a finite number or None for {label!r}, got {value!r}")
     top = full["supported"]
     if top is None or any(value is not None and value > top for value in full.values()):
         raise ValueError(
@@ -91,20 +87,9 @@ def feared(rewards: Mapping[Label, float | None]) -> float:
 
 
 def check_aspects(aspects: Mapping[str, float]) -> dict[Aspect, float]:
-    """The weights of the aspects in use.
-
-    Raises:
-        ValueError: None is named, one is unknown, or a weight is not a positive finite number.
-    """
+    """The weights of the aspects in use, in the order of ASPECTS; ValueError where one is unknown."""
     if unknown := sorted(set(aspects) - set(ASPECTS)):
         raise ValueError(f"aspects: unknown aspect {unknown[0]!r}{nearest(unknown[0], ASPECTS)}")
-    for name, weight in aspects.items():
-        if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight < math.inf:
-            raise ValueError(
-                f"aspects: expected a positive weight for {name!r}, got {weight!r}; leave out what is not wanted"
-            )
-    if not aspects:
-        raise ValueError(f"aspects: expected at least one of {list(ASPECTS)}, got none")
     return {name: float(aspects[name]) for name in ASPECTS if name in aspects}
 
 

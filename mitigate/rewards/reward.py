@@ -9,23 +9,23 @@ token credit (`mitigate/rl/grpo.py`).
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import os
-import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
-from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any
 
 from annotators.base import Annotator
-from annotators.records import LABELS, Status, hallucination_rate
+from annotators.records import LABELS, hallucination_rate
 from annotators.text.language import declared_or_found
+from annotators.text.words import is_chinese
+from mitigate.io import UsageError
+from mitigate.recipes.config import check
 from mitigate.rewards.aspects import (
-    DEFAULT_WEIGHTS,
     Aspect,
     Judged,
     aspect_values,
@@ -37,6 +37,7 @@ from mitigate.rewards.aspects import (
     total,
     worth,
 )
+from mitigate.rewards.config import RewardFile, read_config
 from mitigate.rewards.ensemble import Verdict, load_judge, verdict_of
 from mitigate.rewards.inputs import (
     CLAUSE,
@@ -44,14 +45,13 @@ from mitigate.rewards.inputs import (
     COPY_WORDS,
     FADE,
     FULL,
+    NEW_WORDS,
     STOCK,
     UNSCORED,
-    Abstention,
     Answer,
-    Columns,
     Reader,
-    Tags,
     abstains,
+    clause_share,
     content_words,
     open_question,
     reference_of,
@@ -61,35 +61,11 @@ from mitigate.rewards.inputs import (
 )
 from mitigate.rewards.segments import Segment, SentenceScore
 
-_ONE_AT_A_TIME = threading.Lock()  # models are not re-entrant, and async rewards, which run in threads, may share one
-Key = TypeVar("Key")
-Value = TypeVar("Value")
+CONFIG_VARIABLE = "MITIGATE_REWARD_CONFIG"
+_STOCK_STEMS = frozenset(specifics(" ".join(STOCK)))
 
 
 # --- verdicts, asked for once ----------------------------------------------------------------------------------------
-
-
-class _Memo(OrderedDict[Key, Value]):
-    """Values computed once for each key, as long as they are kept; those used last stay."""
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-
-    def values_of(
-        self, keys: Sequence[Key], compute: Callable[[list[Key]], Iterable[Value]]
-    ) -> tuple[dict[Key, Value], int]:
-        """Key → value, all new ones by one call, and how many of the keys were known before."""
-        with _ONE_AT_A_TIME:
-            found = {key: self[key] for key in keys if key in self}
-            hits = sum(key in found for key in keys)
-            if new := [key for key in dict.fromkeys(keys) if key not in found]:
-                found.update(zip(new, compute(new), strict=True))
-            for key, value in found.items():
-                self[key] = value
-                self.move_to_end(key)
-            while len(self) > self.size:
-                self.popitem(last=False)
-        return found, hits
 
 
 def _shown(sentence: Judged) -> str:
@@ -97,37 +73,35 @@ def _shown(sentence: Judged) -> str:
 
 
 class Verdicts:
-    """Judges sentences in one batch, each distinct one once; keeps ``size`` verdicts, but no failed ones.
+    """Judges sentences in one batch, each distinct one once; keeps the last ``size`` verdicts, but no failed ones.
 
     They are kept by the annotator's fingerprint and every input that the annotator reads, so a changed reference or
     question, or another annotator, is judged anew.
     """
 
     def __init__(self, annotator: Annotator, size: int) -> None:
-        self.annotator = annotator
-        self._kept: _Memo[bytes, tuple[Verdict, Status]] = _Memo(size)
+        self.annotator, self.size = annotator, size
+        self._kept: OrderedDict[bytes, Verdict] = OrderedDict()
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> tuple[list[Verdict], int]:
         """The verdicts on rows, in order, by one call of the annotator, and how many were known before."""
         keys = [self._key(row) for row in rows]
-        by_key = dict(zip(keys, rows, strict=True))
-
-        def judge(new: list[bytes]) -> list[tuple[Verdict, Status]]:
-            fields = [
-                {f: by_key[key][f] for f in self.annotator.reads if by_key[key].get(f) is not None} for key in new
-            ]
-            judged = self.annotator.predict(fields)
-            if len(judged) != len(new):
-                raise ValueError(
-                    f"annotator {self.annotator.name!r}: expected {len(new)} judgements, got {len(judged)}"
-                )
-            return [(verdict_of(sentence), sentence.status) for sentence in judged]
-
-        found, hits = self._kept.values_of(keys, judge)
-        for key, (_, status) in found.items():
-            if status == "failed":
-                self._kept.pop(key, None)
-        return [found[key][0] for key in keys], hits
+        found = {key: self._kept[key] for key in keys if key in self._kept}
+        hits = sum(key in found for key in keys)
+        new = {key: row for key, row in zip(keys, rows, strict=True) if key not in found}
+        fields = [{f: row[f] for f in self.annotator.reads if row.get(f) is not None} for row in new.values()]
+        judged = self.annotator.predict(fields) if new else []
+        if len(judged) != len(new):
+            raise ValueError(f"annotator {self.annotator.name!r}: expected {len(new)} judgements, got {len(judged)}")
+        failed = {key for key, sentence in zip(new, judged, strict=True) if sentence.status == "failed"}
+        found |= {key: verdict_of(sentence) for key, sentence in zip(new, judged, strict=True)}
+        for key, verdict in found.items():
+            if key not in failed:
+                self._kept[key] = verdict
+                self._kept.move_to_end(key)
+        while len(self._kept) > self.size:
+            self._kept.popitem(last=False)
+        return [found[key] for key in keys], hits
 
     def _key(self, row: Mapping[str, Any]) -> bytes:
         """sha256 over the fingerprint and the fields that the annotator reads, each with its length."""
@@ -169,6 +143,7 @@ def judged_sentences(
     bearing = counted | reference.all | frozenset(specifics(answer.question))
     if copy_share is None or len(words(" ".join(answer.sentences))) < COPY_WORDS:
         copy_share = 2.0  # nothing is one
+    english = declared_or_found(answer.language, answer.text) in ("en", "none")
     stated: dict[str, float] = {}
     doubted: dict[str, float] = {}  # by unsure sentences, with P(supported)
     out = []
@@ -185,34 +160,37 @@ def judged_sentences(
         support = label if isinstance(label, float) else None
         density = 0.0 if support is None and label != "supported" else reference.density(sentence)
         original = min(1.0, max(0.0, (copy_share - density) / FADE))
+        earned = original * (clause_share(sentence) if english else 1.0)
         one = Judged(
             None if isinstance(label, float) else label,
             len(words(sentence)),
             relevant=not bearing.isdisjoint(own),
             repeat=again[i] or content_words(sentence) <= known,
             copied=not original,
-            value=original * (min(1.0, weight / full) if full else 1.0),
+            value=earned * (min(1.0, weight / full) if full else 1.0),
             support=support,
         )
         if one.credited:
             if support is None:
-                stated |= {u: original + (1 - original) * doubted.pop(u, 0.0) for u in new}
+                stated |= {u: earned + (1 - earned) * doubted.pop(u, 0.0) for u in new}
             else:
-                doubted |= {u: (share := doubted.get(u, 0.0)) + (1 - share) * original * support for u in new}
+                doubted |= {u: (share := doubted.get(u, 0.0)) + (1 - share) * earned * support for u in new}
         out.append(one)
     return out, completeness(doubted | stated, points)
 
 
 def cannot_tell(answer: Answer, sentence: str) -> bool:
-    """Whether a sentence abstains; not where it brings in a number or name that was not asked about or read."""
+    """Whether a sentence abstains; not where it brings in a number, a name or much else that nobody asked about."""
     known = reference_of(answer.reference).all | specifics(answer.question).keys()
     free = content_words(answer.question) | STOCK
+    new = {stem: weight for stem, weight in specifics(sentence).items() if stem not in known}
     # Each clause by itself: a claim must not ride on "…, although the document does not mention it".
     clauses = [clause for clause in CLAUSE.split(sentence) if clause.strip(" .!?。！？")]
     return (
         abstains(sentence)
         and all(abstains(clause) or content_words(clause) <= free for clause in clauses)
-        and all(one in known for one, weight in specifics(sentence).items() if weight > 1)
+        and all(weight < 1 for weight in new.values())
+        and (is_chinese(sentence) or len(new.keys() - _STOCK_STEMS) <= NEW_WORDS)
     )
 
 
@@ -243,83 +221,39 @@ class SentenceReward:
     """A reward function: completions in, scores with sentences out.
 
     Args:
-        annotator: Judges sentences; a string is loaded by ``load_annotator`` ("embedded", a hub id, "nli:ID", …), and
-            "ensemble:min:embedded+nli:ID" (or mean, vote) asks several (``ensemble.py``).
-        label_rewards: Label → reward or None (no opinion); "supported" must be worth the most. Default: supported 1,
-            contradictory and unverifiable −1, no_fact None.
-        aspects: Aspect → weight; those left out are not computed. The score is their weighted mean. Default:
-            factuality 1, relevance, completeness and length 0.3.
-        columns: Names of the data set's columns.
-        thinking: Opening and closing tag of what is not judged, or None.
-        response: Opening and closing tag of what alone is judged, or None for all but the thinking.
-        eos_token_ids: Tokens that end a completion. With them a completion cut off at its limit is known for sure,
-            without them it is one as long as the longest seen that ends without a full stop.
-        target_sentences: Credited sentences that earn the full length reward.
-        max_words: Words (characters of Chinese) from which length is punished.
-        copy_share: Density, in (0, 1], from which a sentence is a copy of the reference, which earns nothing; None lets
-            copies be, for tasks that want literal answers.
-        abstention: What an answer is worth that says it can't tell, and states nothing else; None: the worst.
-        cache_size: Verdicts to keep, 0 for none.
-        calibration: File of `mitigate calibrate` for an annotator named by a string; None leaves it as it is. Worth
-            a few hundred labelled sentences of the policy: a threshold that is off is what a policy learns to exploit.
-        expected_rate: Likewise, the rate of hallucination at which probabilities hold.
-        device: Where an annotator named by a string runs: "cpu", "cuda:1"…; None takes cuda where there is one, in each
-            process of a launched run its own.
-        dtype: Likewise; "auto" is bfloat16 where the hardware has it.
+        annotator: Judges sentences; a string is loaded by ``load_judge`` ("embedded", a hub id, "nli:ID",
+            "ensemble:min:embedded+nli:ID", …).
         name: What trainers call it in their logs.
+        options: The other keys of ``RewardFile``, as in its YAML: ``aspects={"factuality": 1.0}``, …. Those that say
+            how to load an annotator are for one named by a string; without a ``device`` it runs on cuda where there is
+            one, in each process of a launched run on its own.
 
     Raises:
         ValueError: An argument is not as described.
     """
 
-    def __init__(
-        self,
-        annotator: Annotator | str = "embedded",
-        *,
-        label_rewards: Mapping[str, float | None] | None = None,
-        aspects: Mapping[str, float] = DEFAULT_WEIGHTS,
-        columns: Columns | None = None,
-        thinking: Tags | None = ("<think>", "</think>"),
-        response: Tags | None = None,
-        eos_token_ids: int | Sequence[int] | None = None,
-        target_sentences: int = 4,
-        max_words: int = 150,
-        copy_share: float | None = COPY_SHARE,
-        abstention: Abstention | None = None,
-        cache_size: int = 100_000,
-        calibration: str | Path | None = None,
-        expected_rate: float | None = None,
-        device: str | None = None,
-        dtype: Literal["auto", "float32", "bfloat16"] = "auto",
-        name: str = "factuality",
-    ) -> None:
-        self.label_rewards = check_label_rewards(label_rewards or {})
-        self.aspects = check_aspects(aspects)
-        if abstention is not None:
-            abstention.check(*worth(self.label_rewards))
-        self.abstention = abstention
-        self._needs_question = "relevance" in self.aspects or "completeness" in self.aspects
-        self._read = Reader(
-            columns or Columns(), thinking, response, eos_token_ids, needs_question=self._needs_question
-        )
-        whole = {"target_sentences": (target_sentences, 1), "max_words": (max_words, 1), "cache_size": (cache_size, 0)}
-        for option, (value, least) in whole.items():
-            if not isinstance(value, int) or value < least:
-                raise ValueError(f"{option}: expected a whole number of at least {least}, got {value!r}")
-        if copy_share is not None and not 0 < copy_share <= 1:
-            raise ValueError(f"copy_share: expected a number above 0 and at most 1, or None, got {copy_share!r}")
+    def __init__(self, annotator: Annotator | str = "embedded", *, name: str = "factuality", **options: Any) -> None:
+        own = {"annotator": annotator} if isinstance(annotator, str) else {}
+        try:
+            self.config = config = check(RewardFile, options | own, "SentenceReward")
+        except UsageError as error:
+            raise ValueError(str(error)) from error
         if isinstance(annotator, str):
-            operating: Any = {"calibration": calibration, "expected_rate": expected_rate}
-            annotator = load_judge(annotator, device=device or own_device(), dtype=dtype, **operating)
-        elif calibration is not None or expected_rate is not None:
+            device = config.device or own_device()
+            annotator = load_judge(annotator, device=device, dtype=config.dtype, **config.operating)
+        elif config.operating:
             raise ValueError(
                 f"calibration: expected an annotator named by a string, got {annotator.name!r}, already loaded; give "
                 "the file, or the expected rate, to load_annotator"
             )
         self.annotator = annotator
-        self.target_sentences, self.max_words, self.copy_share = target_sentences, max_words, copy_share
+        self.label_rewards, self.aspects = check_label_rewards(config.label_rewards), check_aspects(config.aspects)
+        needs_question = "relevance" in self.aspects or "completeness" in self.aspects
+        self._read = Reader(
+            config.columns, config.thinking, config.response, config.eos_token_ids, needs_question=needs_question
+        )
         self.__name__ = name
-        self._verdicts = Verdicts(annotator, cache_size)
+        self._verdicts = Verdicts(annotator, config.cache_size)
 
     def check(self, data: Mapping[str, Any]) -> None:
         """Raise ValueError where a data set or one of its rows can't be used: ``reward.check(dataset[:])``.
@@ -371,15 +305,6 @@ class SentenceReward:
             log_extra(f"{self.__name__}/aspects", shown)
         return [one.score for one in scored]
 
-    def as_async(self) -> Callable[..., Coroutine[Any, Any, list[SentenceScore | None]]]:
-        """The same reward as an async function, run beside other async ones (for annotators behind HTTP)."""
-
-        async def reward(**arguments: Any) -> list[SentenceScore | None]:
-            return await asyncio.to_thread(self, **arguments)
-
-        reward.__name__ = self.__name__
-        return reward
-
     def _score(self, answers: Sequence[Answer]) -> tuple[list[_Scored], float | None]:
         """Judge all whole sentences of all answers in one batch; also the share of verdicts known before."""
         counts = [0 if answer.unscored else len(answer.spans) - answer.last_is_part for answer in answers]
@@ -398,7 +323,7 @@ class SentenceReward:
             for answer, own in zip(answers, labels, strict=True):
                 if declared_or_found(answer.language, answer.text) not in reads:
                     own[:] = [None] * len(own)
-        if self.abstention is not None:  # that the document does not say something is no claim about what it says
+        if self.config.abstention is not None:  # what the document leaves out is no claim about what it says
             for answer, own in zip(answers, labels, strict=True):
                 said = zip(answer.sentences, own, strict=False)
                 own[:] = [
@@ -406,14 +331,14 @@ class SentenceReward:
                     for sentence, label in said
                 ]
         scored = [
-            self._value(answer, *judged_sentences(answer, own, self.copy_share))
+            self._value(answer, *judged_sentences(answer, own, self.config.copy_share))
             for answer, own in zip(answers, labels, strict=True)
         ]
         return scored, hits / len(rows) if rows else None
 
     def _value(self, answer: Answer, sentences: list[Judged], complete: float) -> _Scored:
         """The score, with one segmentation for each aspect: sentences, or the whole answer."""
-        limits = {"target_sentences": self.target_sentences, "max_words": self.max_words}
+        limits = {"target_sentences": self.config.target_sentences, "max_words": self.config.max_words}
         found = aspect_values(sentences, self.label_rewards, complete, **limits)
         drifted = answer.unscored == "other_language" and answer.language is not None
         if drifted:  # the row says which language it wants: the worst of every aspect, or drifting would be free
@@ -426,10 +351,10 @@ class SentenceReward:
             "relevance": [relevance_reward(s) for s in sentences],
         }
         # Not with anything unjudged beside it, or a claim could hide behind the limit of tokens or of words.
-        abstained = self.abstention is not None and all(s.label == "no_fact" for s in sentences)
+        abstained = self.config.abstention is not None and all(s.label == "no_fact" for s in sentences)
         silent = [abstained and cannot_tell(answer, sentence) for sentence in answer.sentences]
-        if self.abstention is not None and any(silent):
-            worth_it = self.abstention.answerable if answer.answerable else self.abstention.unanswerable
+        if self.config.abstention is not None and any(silent):
+            worth_it = self.config.abstention.answerable if answer.answerable else self.config.abstention.unanswerable
             values = dict.fromkeys(values, worth_it)
             by_sentence = {key: [worth_it if one else None for one in silent] for key in by_sentence}
         segments: dict[str, list[Segment]] = {}
@@ -462,7 +387,7 @@ class SentenceReward:
             "share_unsure": mean(s.support is not None for s in judged),
             "unscored_share": mean(one.score is None for one in scored),
             **{f"unscored_{why}": mean(why == one for one in unscored) for why in UNSCORED},
-            **({} if self.abstention is None else {"abstained_share": mean(one.abstained for one in scored)}),
+            **({} if self.config.abstention is None else {"abstained_share": mean(one.abstained for one in scored)}),
             "hallucination_rate": hallucination_rate(s.label for s in judged),
             **{f"share_{label}": mean(s.label == label for s in judged) for label in LABELS},
             "share_repeated": mean(s.repeat for s in judged),
@@ -471,3 +396,36 @@ class SentenceReward:
             "share_off_question": mean(not s.relevant for s in judged),
             **{f"aspect_{name}": mean(values[name] for values in valued) for name in self.aspects},
         }
+
+
+# --- the plug-in of TRL's command line ------------------------------------------------------------------------------
+
+
+class LazyReward:
+    """A `SentenceReward` that is built, with its annotator, when it is first called."""
+
+    def __init__(self, name: str, config: RewardFile) -> None:
+        self.__name__ = name  # under which trainers log it
+        self.config = config
+
+    @cached_property
+    def reward(self) -> SentenceReward:
+        return SentenceReward(name=self.__name__, **dict(self.config))
+
+    def __call__(self, completions: Sequence[Any], **arguments: Any) -> list[SentenceScore | None]:
+        """As `SentenceReward.__call__`."""
+        return self.reward(completions, **arguments)
+
+
+def __getattr__(name: str) -> LazyReward:
+    """`factuality`, for ``trl grpo --reward_funcs mitigate.factuality``, made at the first look-up.
+
+    The YAML that MITIGATE_REWARD_CONFIG names is checked as a whole then, which is before TRL loads a model;
+    UsageError where it is wrong.
+    """
+    if name != "factuality":
+        raise AttributeError(f"module {__name__!r} has no plugin {name!r}; there is 'factuality'")
+    path = os.environ.get(CONFIG_VARIABLE)
+    plugin = LazyReward(name, read_config(path) if path else RewardFile())
+    globals()[name] = plugin
+    return plugin

@@ -314,11 +314,6 @@ def returns(rewards_S: np.ndarray, gamma: float) -> np.ndarray:
     return out
 
 
-def segment_advantages(owners_T: np.ndarray, returns_S: np.ndarray) -> np.ndarray:
-    """Σ_{k ≥ j(t)} γ^(k−j(t)) r̃_k for each token, shape (T,); 0 outside segments."""
-    return np.append(returns_S, 0.0)[owners_T]  # owner -1 takes the 0 at the end
-
-
 def row_advantages(
     decoded: str,
     anchors_T: np.ndarray,
@@ -353,7 +348,8 @@ def row_advantages(
         if ends and credit.eos == "last":
             owners_T[-1] = len(segments) - 1
         returns_S = returns(rewards_S[: len(segments)], credit.gamma)
-        out_T += (1 - credit.sequence_share) * weight * segment_advantages(owners_T, returns_S)
+        own_T = np.append(returns_S, 0.0)[owners_T]  # 0 outside segments: owner -1 takes the last
+        out_T += (1 - credit.sequence_share) * weight * own_T
         inside_T |= owners_T >= 0
     if parts and credit.thinking == "sequence":
         out_T[: inside_T.argmax() if inside_T.any() else len(out_T) - ends] = every

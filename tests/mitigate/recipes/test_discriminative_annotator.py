@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
+from transformers import Trainer
 
 from annotators import load_annotator
 from annotators.evaluation.anah import flatten
@@ -15,7 +16,6 @@ from mitigate.recipes import discriminative_annotator as task
 from mitigate.recipes.config import load_recipe
 from mitigate.recipes.folder import RunFolder, open_run
 from tests.helpers.anah_fixture import made_topics, write_topics
-from tests.helpers.killed_run import killed_and_resumed
 from tests.helpers.tiny_models import save_decoder
 
 
@@ -41,7 +41,7 @@ def weights_of(folder: RunFolder) -> dict[str, torch.Tensor]:
     return load_file(folder / "annotator" / "model.safetensors")
 
 
-def test_training_learns_and_resumes_to_equal_weights(tmp_path):
+def test_training_learns_and_resumes_to_equal_weights(tmp_path, monkeypatch):
     options = recipe(tmp_path)
     with open_run(tmp_path / "whole", options) as whole:
         task.run(options, whole)
@@ -64,8 +64,19 @@ def test_training_learns_and_resumes_to_equal_weights(tmp_path):
     assert judged.status == "checked"
     assert getattr(annotator, "languages", None) == ("en",)
 
-    # The same run, killed after its second checkpoint, then resumed.
-    cut = killed_and_resumed(task, options, tmp_path / "cut", 40)
+    saved = Trainer._save_checkpoint
+
+    def save_and_die(self, *args, **more):
+        saved(self, *args, **more)
+        if self.state.global_step >= 40:  # the second checkpoint
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "_save_checkpoint", save_and_die)
+        with open_run(tmp_path / "cut", options) as cut, pytest.raises(KeyboardInterrupt):
+            task.run(options, cut)
+    with open_run(tmp_path / "cut", options) as cut:
+        task.run(options, cut)
     resumed = weights_of(cut)
     assert resumed.keys() == moved.keys()
     for key, value in moved.items():

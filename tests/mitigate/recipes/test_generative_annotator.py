@@ -1,11 +1,10 @@
-"""Training the generative annotator on a tiny decoder: the loss falls, weights move, a killed run resumes."""
+"""Training the generative annotator on a tiny decoder: the loss falls, weights move."""
 
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from safetensors.torch import load_file
 
 from annotators.generative.prompts import names_of
@@ -14,7 +13,6 @@ from mitigate.recipes import generative_annotator as task
 from mitigate.recipes.config import load_recipe
 from mitigate.recipes.folder import open_run
 from tests.helpers.anah_fixture import made_topics, write_topics
-from tests.helpers.killed_run import killed_and_resumed
 from tests.helpers.tiny_models import decoder, tokenizer
 
 
@@ -38,7 +36,7 @@ def recipe(tmp_path: Path, *assignments: str) -> Any:
     return load_recipe(path, assignments)[0]
 
 
-def test_training_learns_and_resumes_to_equal_weights(tmp_path, monkeypatch):
+def test_training_learns_and_saves_the_annotator(tmp_path, monkeypatch):
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
     options = recipe(tmp_path)
     with open_run(tmp_path / "whole", options) as whole:
@@ -60,11 +58,6 @@ def test_training_learns_and_resumes_to_equal_weights(tmp_path, monkeypatch):
 
     saved_tokenizer = AutoTokenizer.from_pretrained(tmp_path / "whole" / "annotator")
     assert saved_tokenizer.apply_chat_template([{"role": "user", "content": "x"}], tokenize=False) == "x\n\n"
-
-    killed_and_resumed(task, options, tmp_path / "cut", 6)
-    resumed = load_file(tmp_path / "cut" / "annotator" / "model.safetensors")
-    for key, value in moved.items():
-        torch.testing.assert_close(resumed[key], value, rtol=0, atol=1e-6)
 
 
 def test_wrong_recipes_stop_before_anything_loads(tmp_path):

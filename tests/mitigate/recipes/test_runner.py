@@ -1,6 +1,7 @@
-"""The tasks rlhf and mask-dpo: checked before a model loads, trained in a tiny pocket world, resumed to the same."""
+"""rlhf and mask-dpo: checked before a model loads, trained in a tiny world, resumed to the same; figures and page."""
 
 import json
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,12 +15,15 @@ from examples.pocket import Oracle, load_world
 from examples.pocket.make import make
 from mitigate.cli.main import main
 from mitigate.io import UsageError
-from mitigate.recipes import mask_dpo
+from mitigate.recipes import mask_dpo, rlhf
 from mitigate.recipes.config import load_recipe
-from mitigate.recipes.data import read_questions
+from mitigate.recipes.data import HELD_OUT, read_questions
 from mitigate.recipes.folder import RunFolder, open_run, read_rows
-from mitigate.recipes.results import compare
+from mitigate.recipes.runner import HEADINGS, JudgeLog, by_reward, cells, compare, figures
 from mitigate.recipes.trainer import last_checkpoint
+from mitigate.report.html import marked, write_run_page
+from mitigate.rewards.reward import SentenceReward
+from tests.helpers.standin import ExactAnnotator
 
 pytestmark = [pytest.mark.filterwarnings("ignore:.*_checkpointing.* is deprecated:FutureWarning")]
 
@@ -80,6 +84,7 @@ def test_run_leaves_everything_that_it_promises(whole, work):
     assert {"reward", "judge/hallucination_rate", "factuality/hallucination_rate", "cpu_seconds", "beta"} <= set(
         metrics
     )
+    assert {name for name in metrics if name.startswith("judge/")} == {f"judge/{name}" for name in JudgeLog.SHOWN}
     assert metrics["rewards/soft_overlong_punishment_reward/mean"] <= 0
     samples = list(read_rows(whole / "samples.jsonl"))
     assert {(row["when"], row["set"]) for row in samples} == {
@@ -124,26 +129,43 @@ def test_interrupted_run_resumes_to_the_same_weights(whole, work, capsys):
     assert answers[0] == answers[1]
 
 
-def test_mask_dpo_samples_pairs_and_trains(work):
+@pytest.fixture(scope="module")
+def dpo(work: Path) -> Path:
+    """A Mask-DPO run that nobody disturbed."""
     out = work / "dpo"
     assert mitigate("run", str(recipe(work, DPO)), "--output", str(out)) == 0
-    sampled, pairs = list(read_rows(out / "sampled.jsonl")), list(read_rows(out / "pairs.jsonl"))
+    return out
+
+
+def test_mask_dpo_samples_pairs_and_trains(dpo, work):
+    sampled, pairs = list(read_rows(dpo / "sampled.jsonl")), list(read_rows(dpo / "pairs.jsonl"))
     assert [row["place"] for row in sampled] == [i for i in range(24) for _ in range(8)]
     assert pairs
     assert all(p["chosen_rate"] < p["rejected_rate"] for p in pairs)
-    before, after = weights(work / "world" / "model"), weights(out / "model")
+    before, after = weights(work / "world" / "model"), weights(dpo / "model")
     assert any(not before[name].equal(after[name]) for name in before)
 
 
-def test_killed_sampling_goes_on(work, monkeypatch):
+def test_options_for_trl_have_its_types(work):
+    changed = {**GRPO, "grpo": {"learning_rate": "1e-6", "top_p": 0.9}}  # how YAML reads 1e-6
+    options: Any = load_recipe(recipe(work, changed), annotators={"oracle": Oracle(load_world("world"))})[0]
+    args = rlhf.arguments(options, work)
+    assert (args.learning_rate, args.top_p, args.temperature) == (1e-6, 0.9, 1.0)
+    # Eight processes make batches of 8 × 4 answers, which hold the groups of 8 that 4 answers do not.
+    eight = {"launch": {"config": "zero3", "processes": 8}, "uncalibrated": True, "reward": {}, "grpo": {"top_p": 0.9}}
+    eight |= {"trainer": {"prompts": 4, "per_device_batch": 4}, "evaluation": {"same_judge": True}}
+    assert load_recipe(recipe(work, {**GRPO, **eight}))[0]
+
+
+def test_killed_sampling_goes_on(dpo, work, monkeypatch):
     monkeypatch.setattr(mask_dpo, "CHUNK", 5)
     options: Any = load_recipe(recipe(work, DPO), annotators={"oracle": Oracle(load_world("world"))})[0]
     questions = read_questions(options, None)
     with open_run(work / "killed", options) as folder:
-        first = [row for row in read_rows(work / "dpo" / "sampled.jsonl") if row["place"] < 5]
+        first = [row for row in read_rows(dpo / "sampled.jsonl") if row["place"] < 5]
         folder.append("sampled.jsonl", first)  # as a kill after the first chunk leaves it
         mask_dpo.prepare(options, questions, folder)
-    rows = [[(r["place"], r["answer"]) for r in read_rows(work / n / "sampled.jsonl")] for n in ("dpo", "killed")]
+    rows = [[(r["place"], r["answer"]) for r in read_rows(f / "sampled.jsonl")] for f in (dpo, work / "killed")]
     assert rows[0] == rows[1]
 
 
@@ -177,6 +199,9 @@ def test_killed_sampling_goes_on(work, monkeypatch):
     ({"template": "Answer!"}, "template: string should match pattern"),
     ({"grpo": {"topp": 0.9}}, "grpo.topp: GRPOConfig of trl .* has no such option; did you mean 'top_p'"),
     ({"grpo": {"output_dir": "x"}}, "grpo.output_dir: GRPOConfig"),
+    ({"grpo": {"temperature": "hot"}}, "grpo.temperature: input should be a valid number, .*got 'hot'"),
+    ({"grpo": {"learning_rate": "1e-6", "eval_strategy": "bogus"}}, "grpo: .?bogus.? is not a valid IntervalStrategy"),
+    ({"grpo": {"num_generations": 3}}, "grpo: generation_batch_size .* must be divisible by num_generations"),
     ({"trainer": {"lerning_rate": 1}}, "did you mean 'learning_rate'"),
 ])  # fmt: skip
 def test_mistakes_are_named_before_anything_loads(tmp_path, changed, message):
@@ -184,3 +209,61 @@ def test_mistakes_are_named_before_anything_loads(tmp_path, changed, message):
         load_recipe(
             recipe(tmp_path, {**GRPO, "trainer": {}}, **changed), annotators={"oracle": Oracle(load_world("world"))}
         )
+
+
+def sample(answer: str, labels: list[str], when: str = "before", **more: Any) -> dict[str, Any]:
+    sentences, start = [], 0
+    for text, label in zip(re.findall(r"[^.]+\.", answer), labels, strict=True):
+        start = answer.index(text.strip(), start)
+        end = start + len(text.strip())
+        sentences.append({"text": text.strip(), "start": start, "end": end, "status": "checked", "label": label})
+    who = {"name": "judge", "fingerprint": "f"}
+    return {"when": when, "set": HELD_OUT, "question": "Q?", "reference": "R", "answer": answer, "sentences": sentences,
+            "annotator": who, **more}  # fmt: skip
+
+
+def test_figures_by_hand() -> None:
+    rows = [
+        sample("A. A. B.", ["supported", "supported", "contradictory"], by_reward={"labels": ["supported"] * 3}),
+        sample("C. D.", ["no_fact", "no_fact"], by_reward={"labels": ["unverifiable", "no_fact"]}),
+    ]
+    found = figures(rows)
+    assert found["rate"] == pytest.approx(1 / 3)  # 1 of 3 factual sentences
+    assert found["supported"] == 0.5  # "A." counts once, in 2 answers
+    assert found["sentences"] == 2.5
+    assert found["silent"] == 0.5
+    assert found["by_reward"] == 0.25  # 1 of 4
+    assert figures([])["rate"] is None
+    assert "held-out, before: 25 %" in by_reward(compare(rows))
+    assert by_reward(compare([sample("A.", ["supported"])])).startswith("The judge is the reward's own annotator")
+
+
+def test_judge_reads_every_so_many_batches() -> None:
+    logged: list[tuple[str, float]] = []
+    log = JudgeLog(SentenceReward(ExactAnnotator(), aspects={"factuality": 1}, name="judge"), every=2)
+    for _ in range(3):
+        asked = {
+            "question": ["Q?"],
+            "reference": ["It is old. It is big."],
+            "log_metric": lambda *pair: logged.append(pair),
+        }
+        assert log(["It is old. It is new."], **asked) == [None]  # no number, or unscored answers would count as 0
+    assert logged == [("judge/hallucination_rate", 0.5), ("judge/share_supported", 0.5)] * 2
+
+
+def test_page_shows_answers_side_by_side_escaped(tmp_path: Path) -> None:
+    rows = [sample("<b>One</b>.", ["contradictory"]), sample("Two.", ["supported"], when="after")]
+    metrics = [{"step": 1, "reward<b>": 0.5}, {"step": 2, "reward<b>": 1.5}]
+    shown = {"head": HEADINGS, "rows": map(cells, table := compare(rows)), "comparison": table, "note": ""}
+    write_run_page(tmp_path / "p.html", about=["x < y"], metrics=metrics, samples=rows, pairs=5, **shown)
+    page = (tmp_path / "p.html").read_text(encoding="utf-8")
+    wrong = marked("<b>One</b>.", [(0, 11, '<span class="s contradictory" title="contradictory">')])
+    right = marked("Two.", [(0, 4, '<span class="s supported" title="supported">')])
+    assert page.index(wrong) < page.index(right)
+    assert "x &lt; y" in page
+    assert "<b>One" not in page
+    assert "100 % → 0 %" in page
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)
+    assert policy is not None
+    assert policy[1].startswith("default-src 'none'; style-src 'sha256-")
+    assert 'aria-label="reward&lt;b&gt;: from 0.5 at step 1 to 1.5 at step 2"' in page

@@ -1,6 +1,5 @@
 """The reward's YAML, and the plug-in in TRL's own trainers and command line, on a tiny chat model."""
 
-import inspect
 import json
 import pickle
 import subprocess
@@ -8,12 +7,10 @@ import sys
 
 import pytest
 
-import mitigate.rewards.config as plugins
+import mitigate.rewards.reward as plugins
 from mitigate.cli.main import main
 from mitigate.io import UsageError
-from mitigate.rewards.aspects import DEFAULT_WEIGHTS
 from mitigate.rewards.config import RewardFile, read_config
-from mitigate.rewards.inputs import Columns
 from mitigate.rewards.reward import SentenceReward
 from mitigate.rl.credit import Credit
 from mitigate.rl.grpo import SentenceGRPOTrainer
@@ -93,9 +90,8 @@ def test_the_trainer_gets_the_reward_s_numbers(model, tmp_path):
         return scores
 
     async def later(completions, **arguments):
-        return await reward.as_async()(completions=readable(completions), **arguments)
+        return reward(completions=readable(completions), **arguments)
 
-    assert reward.as_async().__name__ == "factuality"
     trainer = train("GRPO", model, tmp_path, [facts, later], num_generations=8, per_device_train_batch_size=8)
     rewards = trainer._logs["rewards"]
     assert len(seen) == 16
@@ -139,7 +135,7 @@ def test_the_plugin_is_light_named_and_picklable(plugin):
     assert pickle.loads(pickle.dumps(found)).config == RewardFile()  # noqa: S301
     with pytest.raises(AttributeError, match="no plugin 'relevance'; there is 'factuality'"):
         _ = plugins.relevance
-    code = "import sys; from mitigate.rewards.config import factuality; print('torch' in sys.modules)"
+    code = "import sys; from mitigate.rewards.reward import factuality; print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
 
 
@@ -159,10 +155,18 @@ def test_a_wrong_configuration_fails_at_the_look_up(plugin, tmp_path, monkeypatc
     ("label_rewards: {contradicted: 1}", "label_rewards: unknown label .*; did you mean 'contradictory'\\?"),
     ("columns: {zzz: a}", "unknown key 'columns.zzz'; known are reference, question, points, language"),
     ("columns: {reference: 3}", "columns.reference: input should be a valid string, got 3"),
+    ("copy_share: 1.5", "copy_share: .*less than or equal to 1, got 1.5"),
+    ("target_sentences: 0", "target_sentences: .*greater than or equal to 1, got 0"),
+    ("cache_size: -1", "cache_size: .*greater than or equal to 0, got -1"),
+    ("thinking: [a]", "the key 'thinking.1' is missing"),
     ("cache_size: true", "cache_size: input should be a valid integer, got True"),
     ("thinking: <think>", "thinking: input should be a valid tuple, got '<think>'"),
     ("eos_token_ids: [a]", "eos_token_ids.*: input should be a valid integer, got 'a'"),
     ("eos_token_ids: []", "eos_token_ids.*: list should have at least 1 item"),
+    ("aspects: {}", "aspects: .*at least 1 item"),
+    ("aspects: {length: 0}", "aspects.length: .*greater than 0, got 0"),
+    ("label_rewards: {contradictory: .nan}", "label_rewards.contradictory: .*finite number, got nan"),
+    ("label_rewards: {contradictory: bad}", "label_rewards.contradictory: .*valid number, got 'bad'"),
     ("aspects: {factuality: true}", "aspects.factuality: input should be a valid number, got True"),
     ("annotator: ''", "annotator: .* got ''"),
     ("{annotator: 'generative:openai:m', calibration: c.json}", "'generative:openai:m' has no scores to calibrate"),
@@ -175,10 +179,3 @@ def test_wrong_configurations_name_the_key(text, words, tmp_path):
     file.write_text(text, encoding="utf-8")
     with pytest.raises(UsageError, match=words):
         read_config(file)
-
-
-def test_every_key_is_an_argument_of_the_reward():
-    own = {n: p.default for n, p in inspect.signature(SentenceReward.__init__).parameters.items()}
-    own |= {"aspects": DEFAULT_WEIGHTS, "label_rewards": {}, "columns": Columns().model_dump()}
-    for key, default in RewardFile().model_dump().items():
-        assert default == own[key], key

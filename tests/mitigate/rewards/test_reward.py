@@ -163,10 +163,7 @@ def test_columns_are_renamed_and_checked_before_training():
     ({"aspects": {"style": 1}}, "unknown aspect 'style'; known are factuality"),
     ({"label_rewards": {"maybe": 1}}, "unknown label 'maybe'; known are"),
     ({"calibration": "c.json"}, "calibration: expected an annotator named by a string, got 'exact'"),
-    ({"thinking": ("<think>",)}, "expected an opening and a closing tag"),
-    ({"copy_share": 1.5}, "copy_share: expected a number above 0 and at most 1, or None, got 1.5"),
-    ({"target_sentences": 0}, "target_sentences: expected a whole number of at least 1, got 0"),
-    ({"cache_size": -1}, "cache_size: expected a whole number of at least 0, got -1"),
+    ({"copyshare": 0.5}, "SentenceReward: unknown key 'copyshare'; did you mean 'copy_share'"),
 ])  # fmt: skip
 def test_wrong_options_are_refused(options, words):
     with pytest.raises(ValueError, match=words):
@@ -288,6 +285,11 @@ def test_near_copies_and_vague_answers_earn_little():
     assert float(near) < -0.9  # 3 of 4 content words and 5 of 6 words, mean 0.79: hardly below 0.8
     assert float(vague) == pytest.approx(-1 / 3)  # bridge and open, 1 of 3: a third of a sentence, the rest the floor
     assert labels(vague) == [("supported", pytest.approx(1 / 3))]
+    # Names and numbers without a clause: no function word, then one of eleven words, 1/11 of 1/5.
+    texts = ["1931: Ada Finch. 412 metres.", "Long, 1931, metres, Ada, bridge, 412, Finch, designed, opened, 1931, in."]
+    bare, glued = lexical(Yes(), copy_share=0.8)(completions=texts, reference=[REFERENCE] * 2)
+    assert float(bare) == -1.0
+    assert labels(glued) == [("supported", pytest.approx(5 / 11))]
 
 
 def test_unusable_rows_have_no_score_and_are_counted():
@@ -345,16 +347,17 @@ def test_abstention_is_worth_what_the_question_says():
         "",
         "The bridge was painted by prisoners of war, although the document does not mention it.",
         "The crew had no information and painted the whole bridge blue with stolen paint.",
+        "The document does not mention the mayor who was jailed for fraud.",
         f"{cant} It was painted in 1999 by Karl Huber of Vienna and his forty sons who",
     ]
     scores = reward(
-        completions=texts, reference=[REFERENCE] * 10, log_metric=metrics.__setitem__,
-        question=["Who painted the bridge?"] * 5 + ["谁画的？", "Who?"] + ["Who painted the bridge?"] * 3,
-        answerable=[False, True, None, *[False] * 7], completion_ids=[*[[1, 2]] * 9, [1] * 99],
+        completions=texts, reference=[REFERENCE] * 11, log_metric=metrics.__setitem__,
+        question=["Who painted the bridge?"] * 5 + ["谁画的？", "Who?"] + ["Who painted the bridge?"] * 4,
+        answerable=[False, True, None, *[False] * 8], completion_ids=[*[[1, 2]] * 10, [1] * 99],
     )  # fmt: skip
-    assert [float(score) for score in scores] == [0.75, -0.25, -0.25, pytest.approx(2 / 3), -1, 0.75, -1, -1, -1, -1]
+    assert [float(score) for score in scores] == [0.75, -0.25, -0.25, pytest.approx(2 / 3), -1, 0.75, *[-1] * 5]
     assert labels(scores[0]) == [("no_fact", 0.75)]
-    assert metrics["factuality/abstained_share"] == 0.4
+    assert metrics["factuality/abstained_share"] == 4 / 11
     assert float(lexical()(completions=[cant], reference=[REFERENCE], question=["Who?"])[0]) == -1.0
     with pytest.raises(ValueError, match=r"expected -1 <= answerable <= unanswerable <= 1, .* got 0\.5 and 0"):
         lexical(abstention=Abstention(answerable=0.5, unanswerable=0.0))
