@@ -22,7 +22,7 @@ from contextlib import ExitStack, closing
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from annotators.base import engine_in
 from annotators.records import failed_share
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from annotators.records import SentenceAnnotation
     from mitigate.labels import LabelledFiles
 
+T = TypeVar("T")
 WIDE = 140  # columns that the intervals need
 HEADINGS = {
     "coverage": "checked", "balanced_accuracy": "balanced acc.", "auc": "AUC", "accuracy": "accuracy",
@@ -69,6 +70,8 @@ TEXTS = {
     "rouge_l": "ROUGE-L", "bert_score": "BERTScore", "fragment_precision_3": "3-gram precision",
     "fragment_precision_4": "4-gram precision",
 }  # fmt: skip
+NOT_OFFICIAL = ("calibration", "expected_rate", "fold", "without_reference", "disturbed_prompts", "texts", "preset",
+                "schema", "prompt", "templates", "window", "max_retries", "without_evidence")  # fmt: skip
 COMPARED = {key: HEADINGS[key] for key in ("accuracy", "macro_f1", "balanced_accuracy", "auc")}
 
 
@@ -212,6 +215,11 @@ def _chosen(files: LabelledFiles, args: argparse.Namespace) -> list[LabelledSent
     if not rows:
         where = f" in fold {args.fold}" if files.n_valid else ""
         raise UsageError(f"--input: expected labelled sentences; found none{where}")
+    return _drawn(rows, args)
+
+
+def _drawn(rows: list[T], args: argparse.Namespace) -> list[T]:
+    """The rows of --limit, in their order; all of them without it."""
     if args.limit is None or args.limit >= len(rows):
         return rows
     numbers = random.Random(args.seed or 0).sample(range(len(rows)), args.limit)
@@ -262,16 +270,22 @@ def run_official(args: argparse.Namespace) -> int:
     from annotators.evaluation.official import scores
     from engines.types import Sampling, check_asked
 
+    args.protocol = None  # it is none of those in which annotators ask
     name = None if args.replies else engine_in(args.annotator or "")
     if name is None and not args.replies:
         raise UsageError(f"--protocol official: expected --annotator generative:{ENGINE}, or --replies")
     if args.bertscore not in (None, "paper"):
         raise UsageError(f"--bertscore: expected `paper` with --protocol official, got {args.bertscore}")
+    if wrong := [option for option in NOT_OFFICIAL if getattr(args, option) not in (None, False, "all")]:
+        said = ", ".join("--" + option.replace("_", "-") for option in wrong)
+        raise UsageError(f"{said}: no part of --protocol official, which sends prompts as they are; leave it out")
+    asking = {} if name is None else generative_options(args)
     check_files(args)
     rows, rejected = _official_rows(args)
+    rows = _drawn(rows, args)
     failed = 0
     if name is not None:
-        options = {} if args.concurrency is None else {"concurrency": args.concurrency}
+        options = {key: asking[key] for key in ("concurrency", "trust_remote_code") if key in asking}
         chats = [[{"role": "user", "content": row["prompt"]}] for row in rows]
         prompts, reply = sum(len(row["prompt"].encode("utf-8", "replace")) for row in rows), args.max_tokens or 768
         say(f"{len(rows):,} requests: {METER.foreseen(prompts // 4, reply * len(rows))}")
@@ -281,6 +295,7 @@ def run_official(args: argparse.Namespace) -> int:
         failed = sum(result.error is not None for result in results)
         rows = [{**row, "reply": result.text or ""} for row, result in zip(rows, results, strict=True)]
     figures = scores(rows, bertscore=args.bertscore is not None)
+    shown = {key: value for key, value in figures.items() if isinstance(value, dict)}
     if METER.requests:
         figures |= {"asked": METER.to_dict()}
     if args.judgements:
@@ -290,7 +305,6 @@ def run_official(args: argparse.Namespace) -> int:
     if args.json:
         print_json(figures)
     else:
-        shown = {key: value for key, value in figures.items() if isinstance(value, dict)}
         cells = ([key, *(figure(value[part]) for part in ("all", "zh", "en"))] for key, value in shown.items())
         title = f"ANAH's published figures, {figures['n']} rows; weighted F1 {figure(figures['f1'])}"
         console(WIDE).print(table(("percent", "all", "zh", "en"), cells, right=True, title=title))
