@@ -13,6 +13,7 @@ Chinese.
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -102,22 +103,25 @@ class GenerativeAnnotator(Annotator):
         ``cache`` is a file of replies, made where there is none; ``concurrency`` counts the requests in flight of an
         openai engine (None: 16); ``device`` and ``dtype`` are for a model in this process, and so is
         ``trust_remote_code``, which runs the code that a checkpoint brings; ``options`` are those of ``Options``, and
-        ``preset``, "anah-v1" or "anah-v2".
+        ``preset``, "anah-v1" or "anah-v2". A model that training wrote is asked in the first wording it was trained on.
         ValueError where the name or an option is wrong, ImportError without the engine's library, OSError without a
         checkpoint.
         """
         from engines.chat import load_engine, parse_engine
 
-        chosen = options_of(options)
         spec = name.removeprefix("generative:")
-        if chosen.together and parse_engine(spec).kind == "transformers":
+        engine_spec = parse_engine(spec)
+        if not {"prompt", "templates", "preset"} & options.keys() and (trained := trained_wordings(engine_spec.model)):
+            options["prompt"] = trained[0]
+        chosen = options_of(options)
+        if chosen.together and engine_spec.kind == "transformers":
             raise ValueError("schema: the transformers engine has no JSON schemas; use vllm, openai or three-turn")
         of_kind: dict[str, dict[str, Any]] = {
             "transformers": {"device": device, "dtype": dtype, "trust_remote_code": trust_remote_code},
             "vllm": {"dtype": dtype, "trust_remote_code": trust_remote_code},
             "openai": {} if concurrency is None else {"concurrency": concurrency},
         }
-        engine = load_engine(spec, cache=cache, **of_kind[parse_engine(spec).kind])
+        engine = load_engine(spec, cache=cache, **of_kind[engine_spec.kind])
         return cls(engine, chosen, device=device)
 
     def close(self) -> None:
@@ -217,6 +221,12 @@ class GenerativeAnnotator(Annotator):
         if not _WORD.search(sentence.text):  # dashes, emoji: nothing is claimed
             return sentence.judged("checked", "no_fact")
         return None
+
+
+def trained_wordings(model: str) -> list[str]:
+    """The wordings that a model was trained on, by the annotator.json that training wrote into its folder."""
+    settings = Path(model) / "annotator.json"
+    return (json.loads(settings.read_text(encoding="utf-8")).get("prompts") or []) if settings.is_file() else []
 
 
 @lru_cache(maxsize=64)  # asked for each sentence of an answer

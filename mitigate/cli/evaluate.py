@@ -125,11 +125,10 @@ def run(args: argparse.Namespace) -> int:
     names = args.compare or [args.annotator]
     results, answers = [], []
     for name in names:
-        try:
-            prompt = prompt_options(name, args.disturbed_prompts, args.protocol or "tagged") | asking
-        except ValueError as error:
-            raise UsageError(f"--annotator {name}: {error}") from error
-        annotator = open_annotator(name, {**options, **(prompt if engine_in(name) is not None else {})})
+        own = {} if engine_in(name) is None else dict(asking)
+        if args.disturbed_prompts:
+            own["prompt"] = untrained_wording(name, args.protocol or "tagged")
+        annotator = open_annotator(name, {**options, **own})
         with ExitStack() as stack:
             stack.callback(annotator.close)
             tell_cost(annotator, ({**row.row, "answer": row.row["sentence"]} for row in rows))
@@ -226,25 +225,16 @@ def _drawn(rows: list[T], args: argparse.Namespace) -> list[T]:
     return [rows[i] for i in sorted(numbers)]
 
 
-def prompt_options(name: str, disturbed: bool, protocol: Protocol = "tagged") -> dict[str, Any]:
-    """The wording to ask a generative annotator in: the first it was trained on, or, ``disturbed``, one new to it.
-
-    What it was trained on is in the annotator.json that training wrote; a model without one gets the default wording,
-    and is taken for one that knows no other.
+def untrained_wording(name: str, protocol: Protocol) -> str:
+    """A wording, NAME/ORDER, that a generative annotator was not trained on; one that was trained elsewhere is taken
+    for one that knows the default.
     """
-    if (engine := engine_in(name)) is None:
-        return {}
+    from annotators.generative.annotator import trained_wordings
     from annotators.generative.prompts import names_of
     from engines.chat import parse_engine
 
-    settings = Path(parse_engine(engine).model) / "annotator.json"
-    trained: list[str] = []
-    if settings.is_file():
-        trained = json.loads(settings.read_text(encoding="utf-8")).get("prompts") or []
-    if disturbed:
-        unknown = [prompt for prompt in names_of(protocol, "en") if prompt not in (trained or ["plain"])]
-        return {"prompt": f"{unknown[-1]}/question-first"}
-    return {"prompt": trained[0]} if trained else {}
+    trained = trained_wordings(parse_engine(engine_in(name) or "").model) or ["plain"]
+    return f"{[prompt for prompt in names_of(protocol, 'en') if prompt not in trained][-1]}/question-first"
 
 
 def _provenance(args: argparse.Namespace, name: str, annotator: Annotator, paths: Sequence[Path]) -> dict[str, Any]:
