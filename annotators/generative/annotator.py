@@ -37,7 +37,7 @@ from annotators.generative.protocols import (
 )
 from annotators.generative.tagged import locate_fragments, locate_words, restored
 from annotators.records import Edit, SentenceAnnotation
-from annotators.retrieval.passages import budget_of
+from annotators.retrieval import budget_of
 from annotators.text.language import declared_or_found, language_of
 from annotators.text.sentences import anah_units, split_sentences
 from engines.types import ChatResult, Engine, canonical
