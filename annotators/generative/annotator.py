@@ -98,7 +98,7 @@ class GenerativeAnnotator(Annotator):
         cls, name: str, *, cache: str | Path | None = None, concurrency: int | None = None, device: str | None = None,
         dtype: Literal["auto", "float32", "bfloat16"] = "auto", trust_remote_code: bool = False, **options: Any,
     ) -> GenerativeAnnotator:  # fmt: skip
-        """The annotator of an engine string KIND:MODEL[@BASE_URL] (``engines/chat.py``), after "generative:" or not.
+        """The annotator of an engine string KIND:MODEL[@BASE_URL] (``engines``), after "generative:" or not.
 
         ``cache`` is a file of replies, made where there is none; ``concurrency`` counts the requests in flight of an
         openai engine (None: 16); ``device`` and ``dtype`` are for a model in this process, and so is
@@ -107,7 +107,7 @@ class GenerativeAnnotator(Annotator):
         ValueError where the name or an option is wrong, ImportError without the engine's library, OSError without a
         checkpoint.
         """
-        from engines.chat import load_engine, parse_engine
+        from engines import load_engine, parse_engine
 
         spec = name.removeprefix("generative:")
         engine_spec = parse_engine(spec)

@@ -230,7 +230,7 @@ def untrained_wording(name: str, protocol: Protocol) -> str:
     """
     from annotators.generative.annotator import trained_wordings
     from annotators.generative.prompts import names_of
-    from engines.chat import parse_engine
+    from engines import parse_engine
 
     trained = trained_wordings(parse_engine(engine_in(name) or "").model) or ["plain"]
     return f"{[prompt for prompt in names_of(protocol, 'en') if prompt not in trained][-1]}/question-first"

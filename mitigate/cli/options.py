@@ -246,7 +246,7 @@ def generative_options(args: argparse.Namespace, names: Sequence[str] = ()) -> d
             raise UsageError(f"{said}: only with --annotator generative:{ENGINE}")
         return {}
     from annotators.generative.protocols import options_of
-    from engines.chat import parse_engine
+    from engines import parse_engine
 
     for name, engine in asked.items():
         try:
