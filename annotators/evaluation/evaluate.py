@@ -6,6 +6,7 @@ mean.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
@@ -155,7 +156,9 @@ def evidence(rows: Sequence[LabelledSentence], judged: Sequence[SentenceAnnotati
             covered[f.start : f.end] = True
         gold = np.zeros(len(reference), dtype=bool)
         for piece in pieces:
-            places = _places(piece, reference)
+            places = [
+                found.start() for found in re.finditer(f"(?={re.escape(piece)})", reference)
+            ]  # overlapping ones too
             best = int(np.argmax([covered[s : s + len(piece)].sum() for s in places]))
             gold[places[best] : places[best] + len(piece)] = True
         recalls.append(float(covered[gold].mean()))
@@ -166,16 +169,6 @@ def evidence(rows: Sequence[LabelledSentence], judged: Sequence[SentenceAnnotati
         "recall": float(np.mean(recalls)) if recalls else None,
         "precision": float(np.mean(precisions)) if precisions else None,
     }
-
-
-def _places(piece: str, text: str) -> list[int]:
-    """Where a piece begins in a text, overlapping places too."""
-    places = []
-    start = text.find(piece)
-    while start >= 0:
-        places.append(start)
-        start = text.find(piece, start + 1)
-    return places
 
 
 def _by(rows: Sequence[LabelledSentence], key: Callable[[LabelledSentence], str]) -> dict[str, list[int]]:

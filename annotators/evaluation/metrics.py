@@ -197,8 +197,8 @@ def four_way(gold: Ints, predicted: Ints) -> dict[str, Any]:
     }
 
 
-def share_of(right: NDArray[np.bool_], rows: NDArray[np.bool_]) -> Statistic:
-    """The weighted share of ``right`` among ``rows``."""
+def share_of(right: NDArray[Any], rows: NDArray[np.bool_]) -> Statistic:
+    """The weighted share of ``right`` among ``rows``, or the weighted mean where ``right`` are numbers."""
 
     def share(weights: Floats) -> float | None:
         total = weights[rows].sum()

@@ -108,6 +108,8 @@ def run(args: argparse.Namespace) -> int:
         if args.judgements.resolve() in {source.resolve() for source in args.input}:
             raise UsageError(f"{args.judgements} is one of the input files and would be written over")
         make_parent(args.judgements)
+    if args.bertscore and importlib.util.find_spec("bert_score") is None:
+        raise UsageError("--bertscore needs bert-score: pip install 'hallucination-toolkit[bertscore]'")
     if args.protocol == "official":
         return run_official(args)
     if args.replies:
@@ -176,8 +178,6 @@ def _checked(args: argparse.Namespace) -> tuple[tuple[int, ...] | None, list[Pat
         raise UsageError(f"--fold: {error}") from None
     if args.bertscore and not args.texts:
         raise UsageError("--bertscore: expected --texts beside it")
-    if args.bertscore and importlib.util.find_spec("bert_score") is None:
-        raise UsageError("--bertscore needs bert-score: pip install 'hallucination-toolkit[bertscore]'")
     names = args.compare or [args.annotator]
     asking = generative_options(args, names)
     if args.disturbed_prompts and (args.prompt or args.templates):
@@ -283,12 +283,12 @@ def run_official(args: argparse.Namespace) -> int:
         check_asked(results)
         failed = sum(result.error is not None for result in results)
         rows = [{**row, "reply": result.text or ""} for row, result in zip(rows, results, strict=True)]
+    if args.judgements:  # first: what was paid for
+        write_lines(args.judgements, rows)
     figures = scores(rows, bertscore=args.bertscore is not None)
     shown = {key: value for key, value in figures.items() if isinstance(value, dict)}
     if METER.requests:
         figures |= {"asked": METER.to_dict()}
-    if args.judgements:
-        write_lines(args.judgements, rows)
     if args.output:
         write_json(args.output, figures)
     if args.json:

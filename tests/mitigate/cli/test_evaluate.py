@@ -132,13 +132,16 @@ def test_official_protocol_asks_the_test_file_and_scores_replies(tmp_path, capsy
     assert _run("--input", data, "--annotator", "embedded", *official) == 2
 
 
-def test_official_table_limit_and_options_that_change_nothing(tmp_path, capsys):
+def test_official_table_limit_and_options_that_change_nothing(tmp_path, monkeypatch, capsys):
     data = write_rows(tmp_path / "test.jsonl", [{k: row[k] for k in ("prompt", "golden")} for row in OFFICIAL])
     with annotating(lambda body: OFFICIAL[0]["reply"]) as server:
         asked = ("--protocol", "official", "--input", data, "--annotator", f"generative:openai:m@{server.url}")
         for option, value in (("fold", "test"), ("schema", 3), ("max-tokens", 0), ("concurrency", 0)):
             assert _run(*asked, f"--{option}", value) == 2
             assert option.replace("-", "_") in capsys.readouterr().err.replace("-", "_")
+        monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+        assert _run(*asked, "--bertscore", "paper") == 2
+        assert "pip install" in capsys.readouterr().err
         assert not server.requests
         assert _run(*asked, "--limit", 1) == 0
         assert len(server.requests) == 1
