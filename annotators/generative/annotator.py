@@ -38,7 +38,7 @@ from annotators.generative.protocols import (
 from annotators.generative.tagged import locate_fragments, locate_words, restored
 from annotators.records import Edit, SentenceAnnotation
 from annotators.retrieval import budget_of
-from annotators.text.language import declared_or_found, language_of
+from annotators.text.language import declared_or_found
 from annotators.text.sentences import anah_units, split_sentences
 from engines.types import ChatResult, Engine, canonical
 
@@ -135,25 +135,28 @@ class GenerativeAnnotator(Annotator):
         language = declared_or_found(record.get("language"), record["answer"])
         return anah_units(record["answer"], "zh" if language == "zh" else "en")
 
-    def foreseen(self, records: Iterable[Mapping[str, Any]]) -> tuple[int, int]:
-        """The fewest requests that these records need, and about how many tokens their prompts have.
+    def foreseen(self, records: Iterable[Mapping[str, Any]]) -> tuple[int, int, int]:
+        """The fewest requests that these records need, about how many tokens their prompts have, and how many at most
+        their replies.
 
         A token is taken to have four bytes of UTF-8; what follows a first turn or an unreadable reply comes on top.
         """
-        requests = size = 0
+        requests = size = judged = 0
         for record in records:
             reference, answer = record["reference"], record["answer"]
-            language = declared_or_found(record.get("language"), answer)
-            templates = self.options.chooser.by_language["zh" if language == "zh" else "en"]
-            calls = -(-len(self.spans(record)) // (self.options.schema if self.options.together else 1))
+            language = _language(record.get("language"), answer, reference)
+            templates = self.options.chooser.by_language.get(language)
+            sentences = len(self.spans(record))
+            calls = -(-sentences // (self.options.schema if self.options.together else 1))
             if not templates or not reference.strip():
                 continue  # nothing is asked
             shown, said, asked = (len(t.encode("utf-8", "replace")) for t in (reference, answer, templates[0].turns[0]))
             if self.options.window != "whole":
                 shown = min(shown, 4 * (self.options.window_tokens or budget_of(reference)))
             requests += calls
+            judged += sentences
             size += calls * (shown + asked) + said
-        return requests, size // 4
+        return requests, size // 4, judged * self.options.max_tokens  # a call about several has room for each
 
     def judge(self, sentences: Sequence[Sentence]) -> list[SentenceAnnotation]:
         """One judgement per sentence, in order; EngineError where the engine can't answer anything."""
@@ -197,10 +200,7 @@ class GenerativeAnnotator(Annotator):
         return {place: verdict for group, verdicts in found for place, verdict in zip(group, verdicts, strict=True)}
 
     def _item(self, sentence: Sentence) -> Item:
-        language = declared_or_found(sentence.language, sentence.answer)
-        if language == "none":
-            language = language_of(sentence.reference)
-        language = "en" if language == "none" else language
+        language = _language(sentence.language, sentence.answer, sentence.reference)
         reference = sentence.reference
         if sentence.record.get("parametric"):
             reference = NO_DOCUMENT["zh" if language == "zh" else "en"]
@@ -221,6 +221,12 @@ class GenerativeAnnotator(Annotator):
         if not _WORD.search(sentence.text):  # dashes, emoji: nothing is claimed
             return sentence.judged("checked", "no_fact")
         return None
+
+
+def _language(declared: str | None, answer: str, reference: str) -> str:
+    """In which language to ask: the declared one, that of the answer or, where that has no letters, the reference."""
+    known = (found for text in (answer, reference) if (found := declared_or_found(declared, text)) != "none")
+    return next(known, "en")
 
 
 def trained_wordings(model: str) -> list[str]:

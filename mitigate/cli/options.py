@@ -266,8 +266,8 @@ def tell_cost(annotator: Annotator, records: Iterable[Mapping[str, Any]]) -> Non
     from annotators.generative.annotator import GenerativeAnnotator
 
     if isinstance(annotator, GenerativeAnnotator):
-        requests, tokens = annotator.foreseen(records)
-        cost = METER.foreseen(tokens, requests * annotator.options.max_tokens)
+        requests, prompts, replies = annotator.foreseen(records)
+        cost = METER.foreseen(prompts, replies)
         say(f"{requests:,} requests or more: {cost} for these (fewer where replies are in the cache)")
 
 
