@@ -5,7 +5,7 @@ annotator = load_annotator("lettucedetect:KRLabsOrg/lettucedect-base-modernbert-
 
 Each reads what its authors' own code gives it. Three of the kinds judge a sentence against a document; LettuceDetect
 judges the tokens of a whole answer. A document beyond a model's limit is read in up to six windows of the passages that
-bear most on the sentence (``retrieval/window.py``). Its support is that of the window that supports it best, as in
+bear most on the sentence (``retrieval.py``). Its support is that of the window that supports it best, as in
 MiniCheck and SummaC: a fact stands in one place, and a window without it says nothing against it.
 
 Sources: SummaC (Laban et al., TACL 2022); MiniCheck (Tang, Laban & Durrett, EMNLP 2024); LettuceDetect (Kovács & Recski
@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from itertools import groupby, pairwise
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -29,8 +29,7 @@ import numpy as np
 
 from annotators.base import Annotator, Sentence
 from annotators.records import LABELS, Fragment, Label, SentenceAnnotation, Span
-from annotators.retrieval.passages import ReferenceIndex, index_references, words
-from annotators.retrieval.window import Window, second_pass
+from annotators.retrieval import Window, index_references, second_pass, words
 from annotators.text.normalise import clean_text
 from annotators.text.words import words_of
 from annotators.verifier.causal import BATCH_TOKENS, load_tokenizer, tokenize
@@ -67,16 +66,15 @@ Forward = Callable[[Any, Mapping[str, "Tensor"]], "Tensor"]
 class Reading:
     """One window of a claim's document, as tokens, and what the model says: (C,) probabilities, or (T, C) of tokens."""
 
-    index: ReferenceIndex
     window: Window
     encoding: BatchEncoding
     chances: np.ndarray
 
     def evidence(self, sentence: str) -> tuple[Fragment, ...]:
         """The passage of the window that has most in common with a sentence (BM25); none without a word in common."""
-        scores = self.index.bm25.scores([words(sentence)])[0]
+        scores = self.window.index.bm25.scores([words(sentence)])[0]
         best = max(self.window.places, key=lambda place: scores[place])
-        passage = self.index.passages[best]
+        passage = self.window.index.passages[best]
         return (Fragment(passage.text, passage.start, passage.end),) if scores[best] > 0 else ()
 
 
@@ -134,16 +132,16 @@ class PairAnnotator(Annotator):
             fixed = len(self._encode("", claim, question)["input_ids"])
             if fixed <= self.limit // 2:
                 of_room[min(self.evidence, self.limit - step * -(-fixed // step))].append(n)
-        seen: list[tuple[int, ReferenceIndex, Window, BatchEncoding]] = []
+        seen: list[tuple[int, Window, BatchEncoding]] = []
         for room, numbers in of_room.items():
             indexes = index_references([asked[n][0] for n in numbers], partial(tokenize, self.tokenizer), budget=room)
             further = second_pass([(index, asked[n][1]) for n, index in zip(numbers, indexes, strict=True)])
             for n, index, windows in zip(numbers, indexes, further, strict=True):
-                for window in windows or [Window(index.passages, tuple(range(len(index.passages))), whole=True)]:
-                    seen.append((n, index, window, self._encode(text_of(index, window), *asked[n][1:])))
+                for window in windows or [index.all]:
+                    seen.append((n, window, self._encode(window.joined("\n"), *asked[n][1:])))
         found: list[list[Reading]] = [[] for _ in asked]
-        for (n, index, window, encoding), chances in zip(seen, self._chances([s[3] for s in seen]), strict=True):
-            found[n].append(Reading(index, window, encoding, chances))
+        for (n, window, encoding), chances in zip(seen, self._chances([s[2] for s in seen]), strict=True):
+            found[n].append(Reading(window, encoding, chances))
         return found
 
     def _encode(self, document: str, claim: str, question: str) -> BatchEncoding:
@@ -243,14 +241,6 @@ def over_windows(chances_W3: np.ndarray) -> tuple[np.ndarray, int, int]:
     s = chances_W3[supporting, 0]
     wrong = chances_W3[contradicting, 1:]
     return np.array([s, *(1 - s) * wrong / max(wrong.sum(), 1e-12)]), supporting, contradicting
-
-
-def text_of(index: ReferenceIndex, window: Window) -> str:
-    """The window's passages as they stand in the reference, with a line break where some were left out between."""
-    text = window.passages[0].text
-    for (before, a), (here, b) in pairwise(zip(window.places, window.passages, strict=True)):
-        text += (index.reference[a.end : b.start] if here == before + 1 else "\n") + b.text
-    return text
 
 
 def class_order(names: Sequence[str], where: str) -> list[int | None]:

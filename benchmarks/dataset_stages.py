@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from annotators.retrieval.passages import BM25, words
+from annotators.retrieval import BM25, words
 from benchmarks.common import Row, fewl_rows, load_rows, mean_row, parser, save
 from fewl.expertise import folded
 from fewl.similarity import char_tfidf, each_once

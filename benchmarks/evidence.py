@@ -23,8 +23,7 @@ import numpy as np
 from annotators import Annotator, SentenceAnnotation, load_annotator
 from annotators.evaluation.metrics import supported_score
 from annotators.records import HALLUCINATED, JUDGED
-from annotators.retrieval.passages import ReferenceIndex, index_references, words
-from annotators.retrieval.window import fuse, pack, take, with_neighbours
+from annotators.retrieval import ReferenceIndex, fuse, index_references, pack, take, with_neighbours, words
 from annotators.text.sentences import split_sentences
 from benchmarks.common import english_rows, mean_row, parser, save
 from engines.embedding import Embedder

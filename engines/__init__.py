@@ -1,10 +1,115 @@
-"""Ground floor: language-model engines, the embedding engine and the response cache."""
+"""Ground floor: language models, embeddings, the response cache; engine strings ``KIND:MODEL[@BASE_URL]`` → an engine.
 
+    transformers:PATH_OR_ID                        a local checkpoint, or packaged:NAME, in this process
+    vllm:PATH_OR_ID                                the same through vLLM's offline ``LLM``
+    openai:MODEL@http://127.0.0.1:8000/v1          any OpenAI-compatible server (key: OPENAI_API_KEY)
+    openai:MODEL                                   OpenAI itself, or the client's OPENAI_BASE_URL
+
+What follows ``KIND:`` is taken as it is, so a path may hold ``:`` and ``@``; only ``@http://`` and
+``@https://`` begin a base URL.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from engines import packaged
 from engines.cache import CachedEngine, CacheError, ResponseCache
-from engines.chat import EngineSpec, load_engine, parse_engine
 from engines.types import NOT_ASKED, Chat, ChatResult, Engine, EngineError, Sample, Sampling, Token
 
 __all__ = [
     "NOT_ASKED", "CacheError", "CachedEngine", "Chat", "ChatResult", "Engine", "EngineError", "EngineSpec",
     "ResponseCache", "Sample", "Sampling", "Token", "load_engine", "parse_engine",
 ]  # fmt: skip
+
+KINDS = ("transformers", "vllm", "openai")
+EXAMPLE_URL = "a base URL like http://127.0.0.1:8000/v1"
+FORM = "KIND:MODEL[@BASE_URL] with KIND one of " + ", ".join(KINDS)
+
+
+@dataclass(frozen=True)
+class EngineSpec:
+    """An engine string in its parts; ``base_url`` is None unless given."""
+
+    kind: str
+    model: str
+    base_url: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.model}" + (f"@{self.base_url}" if self.base_url else "")
+
+
+def parse_engine(text: str) -> EngineSpec:
+    """Split an engine string ``KIND:MODEL[@BASE_URL]``.
+
+    Raises ValueError: the string is not of that form; the message says what is wrong.
+    """
+    kind, colon, rest = text.partition(":")
+    if not colon or kind not in KINDS:
+        raise ValueError(f"engine {text!r}: expected {FORM}, for example transformers:./my-model")
+    found = re.search(r"@(?=https?://)", rest)
+    model, url = (rest[: found.start()], rest[found.end() :]) if found else (rest, None)
+    if not model.strip() or model != model.strip():
+        raise ValueError(f"engine {text!r}: the model after '{kind}:' is empty or has blanks around it")
+    if kind != "openai":
+        packaged.checked(model)
+    if url is None:
+        if kind == "openai" and re.search(r"@(localhost|[\w.-]+:\d+|\d+\.\d+\.\d+\.\d+)(/|$)", model):
+            raise ValueError(f"engine {text!r}: the base URL after '@' must begin with http:// or https://")
+        return EngineSpec(kind, model)
+    if kind != "openai":
+        raise ValueError(f"engine {text!r}: {kind} runs in this process and takes no base URL ({url})")
+    check_base_url(url, "engine")
+    return EngineSpec(kind, model, url.rstrip("/"))
+
+
+def check_base_url(url: str, what: str) -> None:
+    """Refuse what is no base URL of a server; ValueError, whose message begins with ``what`` the URL was given as."""
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port  # .port raises where it is not a number in 0 … 65535
+    except ValueError as error:
+        raise ValueError(f"{what}: expected {EXAMPLE_URL}, {url!r} is not a URL ({error})") from None
+    if parts.username is not None:  # the message leaves the URL out: it holds the password
+        keys = "keys go into OPENAI_API_KEY, those of `mitigate serve` into MITIGATE_UPSTREAM_KEY"
+        raise ValueError(f"{what}: leave user and password out of the base URL; {keys}")
+    if parts.scheme not in ("http", "https") or not host or parts.query or parts.fragment or re.search(r"\s", url):
+        raise ValueError(f"{what}: expected {EXAMPLE_URL}, got {url!r}")
+
+
+def load_engine(spec: str, *, cache: str | Path | None = None, **options: Any) -> Engine:
+    """Load the engine that an engine string names; close it when done (``contextlib.closing`` does).
+
+    ``cache`` is the file of the response cache, created where there is none; None asks afresh every time. ``options``
+    go to the engine: ``concurrency``, ``timeout``, ``max_retries`` (openai); ``device``, ``dtype``, ``batch_tokens``
+    (transformers); ``dtype`` and vLLM's own options (vllm); ``trust_remote_code`` (transformers, vllm).
+
+    Raises:
+        ValueError: The string is malformed, or a key is missing.
+        ImportError: The library behind the engine is not installed; the message names the extra.
+        OSError: A local checkpoint is not there.
+        CacheError: The cache file is damaged or is something else.
+    """
+    parsed = parse_engine(spec)
+    if cache is not None:
+        store = ResponseCache(cache)  # first: a damaged file should not cost the loading of a model
+        try:
+            return CachedEngine(load_engine(spec, **options), store)
+        except BaseException:
+            store.close()
+            raise
+    if parsed.kind == "openai":
+        from engines.openai_engine import OpenAIEngine
+
+        return OpenAIEngine(parsed.model, parsed.base_url, **options)
+    if parsed.kind == "vllm":
+        from engines.vllm_engine import VllmEngine
+
+        return VllmEngine(parsed.model, **options)
+    from engines.transformers_engine import TransformersEngine
+
+    return TransformersEngine(parsed.model, **options)

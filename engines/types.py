@@ -1,7 +1,7 @@
 """What every text-generation engine takes and gives: chats and sampling in, one result per chat out.
 
 Plain frozen dataclasses without torch or any client library. The :class:`Engine` protocol says what an engine
-must do; ``engines/chat.py`` makes one of a string.
+must do; ``load_engine`` makes one of a string.
 """
 
 from __future__ import annotations

@@ -23,9 +23,8 @@ from annotators.base import Annotator
 from annotators.records import SentenceAnnotation
 from annotators.text.sentences import split_sentences
 from annotators.text.words import is_chinese
-from engines import packaged
+from engines import load_engine, packaged, parse_engine
 from engines.cache import CachedEngine, kept_vectors
-from engines.chat import load_engine, parse_engine
 from engines.types import Engine, OnResult
 from fewl.expertise import PAIRS, TOKENS, Pairs, generate_pairs, prompted_expertise, reference_answers
 from fewl.records import read_record

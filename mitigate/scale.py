@@ -349,8 +349,8 @@ def fill(
 
 
 def _filler(llms: Mapping[str, Sequence[str]], how: Mapping[str, Any], cache: Path | None) -> Process:
+    from engines import load_engine
     from engines.cache import CachedEngine
-    from engines.chat import load_engine
     from mitigate.models import failures, fill, named_engine
 
     opened = {

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from annotators.evaluation.metrics import Floats, Statistic, bootstrap, minus
+from annotators.evaluation.metrics import Floats, Statistic, bootstrap, minus, share_of
 from annotators.records import HALLUCINATED, LABELS
 
 Interval = tuple[float, float] | None
@@ -128,34 +128,29 @@ def agreement(
     ``correction`` (share with the same corrected sentence).
     """
     first, second = [a.label for a, _ in pairs], [b.label for _, b in pairs]
-    equal = np.array([a == b for a, b in zip(first, second, strict=True)], dtype=float)
+    equal = np.array([a == b for a, b in zip(first, second, strict=True)], dtype=bool)
     labels = [label for label in (*LABELS, "unsupported") if label in second]
-    of = {label: np.array([label == b for b in second], dtype=float) for label in labels}
     placed = [None not in (a.places, b.places) and "no_fact" not in (a.label, b.label) for a, b in pairs]
-    factual = np.array(placed, dtype=float)
+    factual = np.array(placed, dtype=bool)
     overlaps = np.array([overlap(a.places or frozenset(), b.places or frozenset()) for a, b in pairs])
     corrected = [{a.label, b.label} <= HALLUCINATED and (a.corrected or b.corrected) is not None for a, b in pairs]
-    corrects = np.array(corrected, dtype=float)
-    same = np.array([a.corrected is not None and _fold(a.corrected) == _fold(b.corrected) for a, b in pairs])
-
-    def mean(values: np.ndarray, among: np.ndarray) -> Statistic:
-        def value(weights: Floats) -> float | None:
-            total = float(weights @ among)
-            return float(weights @ (values * among)) / total if total else None
-
-        return value
-
-    everything = np.ones(len(pairs))
-    parts: dict[str, tuple[Statistic, np.ndarray]] = {
-        "type": (mean(equal, everything), everything),
-        **{f"type:{label}": (mean(equal, among), among) for label, among in of.items()},
-        "kappa": (lambda weights: kappa(first, second, weights), everything),
-        "reference": (mean((overlaps >= 0.5).astype(float), factual), factual),
-        "reference_overlap": (mean(overlaps, factual), factual),
-        "correction": (mean(same.astype(float), corrects), corrects),
+    same = [a.corrected is not None and _fold(a.corrected) == _fold(b.corrected) for a, b in pairs]
+    everything = np.ones(len(pairs), dtype=bool)
+    shares = {
+        "type": (equal, everything),
+        **{f"type:{label}": (equal, np.array([label == b for b in second])) for label in labels},
+        "kappa": (equal, everything),
+        "reference": (overlaps >= 0.5, factual),
+        "reference_overlap": (overlaps, factual),
+        "correction": (np.array(same, dtype=bool), np.array(corrected, dtype=bool)),
     }
+    parts = {name: (share_of(right, among), among) for name, (right, among) in shares.items()}
+    parts["kappa"] = (lambda weights: kappa(first, second, weights), everything)
     intervals = bootstrap({name: part for name, (part, _) in parts.items()}, groups, n_resamples, seed)
-    return {name: Figure(part(everything), intervals[name], int(among.sum())) for name, (part, among) in parts.items()}
+    return {
+        name: Figure(part(np.ones(len(pairs))), intervals[name], int(among.sum()))
+        for name, (part, among) in parts.items()
+    }
 
 
 def _fold(text: str | None) -> str | None:

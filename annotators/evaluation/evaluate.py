@@ -6,6 +6,7 @@ mean.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,9 +18,9 @@ import numpy as np
 from annotators.base import Annotator
 from annotators.evaluation.metrics import (
     UNSUPPORTED,
+    WITH_INTERVALS,
     Statistic,
     bootstrap,
-    macro_f1_statistic,
     mean_of,
     paired_difference,
     statistics,
@@ -109,25 +110,22 @@ def evaluate(
     and ``texts``; ``mean_over_sources`` is {figure: {"value", "interval", "n_sources"}}; ``labels`` is by gold label;
     ``statuses`` counts the checked rows and why the others are not.
     """
-    predicted = [a.label if a.status == "checked" else None for a in judged]
-    scores = [a.scores if a.status in JUDGED else None for a in judged]
 
     def part(numbers: Sequence[int]) -> dict[str, Any]:
         some, answers = [rows[i] for i in numbers], [judged[i] for i in numbers]
         chosen = None if similarity is None else [similarity[i] for i in numbers]
-        figures = summarise(
-            [r.row["label"] for r in some], [predicted[i] for i in numbers], [scores[i] for i in numbers],
-            two_way_only=[r.two_way for r in some], groups=[r.group for r in some], n_resamples=n_resamples, seed=seed,
-        )  # fmt: skip
+        groups = [r.group for r in some]
+        figures = summarise(**_columns(some, answers), groups=groups, n_resamples=n_resamples, seed=seed)
         figures |= {"evidence": evidence(some, answers)}
         return figures | ({"texts": text_figures([r.row for r in some], answers, chosen)} if texts else {})
 
+    predicted = _columns(rows, judged)["predicted"]
     split_of = _by(rows, lambda r: str(r.row.get("split") or ""))
     by_split = {name: part(numbers) for name, numbers in split_of.items() if name}
     sources = {name: part(numbers) for name, numbers in _by(rows, lambda r: r.source).items()}
     return {
         "overall": part(range(len(rows))),
-        "mean_over_sources": _mean_over_sources(rows, predicted, scores, sources, n_resamples, seed),
+        "mean_over_sources": _mean_over_sources(rows, judged, sources, n_resamples, seed),
         "sources": sources,
         "languages": {name: part(numbers) for name, numbers in _by(rows, lambda r: r.language).items()},
         **({"splits": by_split} if by_split else {}),
@@ -158,7 +156,9 @@ def evidence(rows: Sequence[LabelledSentence], judged: Sequence[SentenceAnnotati
             covered[f.start : f.end] = True
         gold = np.zeros(len(reference), dtype=bool)
         for piece in pieces:
-            places = _places(piece, reference)
+            places = [
+                found.start() for found in re.finditer(f"(?={re.escape(piece)})", reference)
+            ]  # overlapping ones too
             best = int(np.argmax([covered[s : s + len(piece)].sum() for s in places]))
             gold[places[best] : places[best] + len(piece)] = True
         recalls.append(float(covered[gold].mean()))
@@ -169,16 +169,6 @@ def evidence(rows: Sequence[LabelledSentence], judged: Sequence[SentenceAnnotati
         "recall": float(np.mean(recalls)) if recalls else None,
         "precision": float(np.mean(precisions)) if precisions else None,
     }
-
-
-def _places(piece: str, text: str) -> list[int]:
-    """Where a piece begins in a text, overlapping places too."""
-    places = []
-    start = text.find(piece)
-    while start >= 0:
-        places.append(start)
-        start = text.find(piece, start + 1)
-    return places
 
 
 def _by(rows: Sequence[LabelledSentence], key: Callable[[LabelledSentence], str]) -> dict[str, list[int]]:
@@ -204,30 +194,22 @@ def _one_label(label: str, predicted: Sequence[str | None]) -> dict[str, Any]:
 
 
 def _mean_over_sources(
-    rows: Sequence[LabelledSentence], predicted: Sequence[str | None], scores: Sequence[Mapping[Any, float] | None],
+    rows: Sequence[LabelledSentence], judged: Sequence[SentenceAnnotation],
     sources: Mapping[str, Mapping[str, Any]], n_resamples: int, seed: int,
 ) -> dict[str, Any]:  # fmt: skip
     """The mean of each figure over the sources where it exists, with an interval where they have one."""
-    parts: dict[str, list[tuple[Any, Statistic]]] = {}
+    parts: dict[str, list[tuple[Any, Statistic]]] = {name: [] for name in WITH_INTERVALS}
     for numbers in _by(rows, lambda r: r.source).values():
-        figures = statistics(
-            [rows[i].row["label"] for i in numbers],
-            [predicted[i] for i in numbers],
-            [scores[i] for i in numbers],
-            [rows[i].two_way for i in numbers],
-        )
-        for name, figure in figures.items():
-            parts.setdefault(name, []).append((np.array(numbers), figure))
+        figures = statistics(**_columns([rows[i] for i in numbers], [judged[i] for i in numbers]))
+        for name in WITH_INTERVALS:
+            parts[name].append((np.array(numbers), figures[name]))
     means = {name: mean_of(part) for name, part in parts.items()}
     limits = bootstrap(means, [r.group for r in rows], n_resamples, seed)
     result = {}
     for name in MEANS:
         known = [source[name] for source in sources.values() if source[name] is not None]
-        result[name] = {
-            "value": float(np.mean(known)) if known else None,
-            "interval": limits.get(name),
-            "n_sources": len(known),
-        }
+        value = float(np.mean(known)) if known else None
+        result[name] = {"value": value, "interval": limits.get(name), "n_sources": len(known)}
     return result
 
 
@@ -244,22 +226,20 @@ def compare(
     out: dict[str, dict[str, Any]] = {}
     for part, numbers in parts.items():
         some = [rows[i] for i in numbers]
-        a, b = (_statistics(some, [judged[i] for i in numbers]) for judged in (first, second))
+        a, b = (statistics(**_columns(some, [judged[i] for i in numbers])) for judged in (first, second))
         groups = [row.group for row in some]
         out[part] = {"n": len(some)} | {
-            name: paired_difference(a[name], b[name], groups, n_resamples, seed) for name in a
+            name: paired_difference(a[name], b[name], groups, n_resamples, seed)
+            for name in ("accuracy", "macro_f1", "balanced_accuracy", "auc")
         }
     return out
 
 
-def _statistics(rows: Sequence[LabelledSentence], judged: Sequence[SentenceAnnotation]) -> dict[str, Statistic]:
-    """``accuracy``, ``macro_f1``, ``balanced_accuracy`` and ``auc`` as functions of row weights."""
-    gold, two_way = [row.row["label"] for row in rows], [row.two_way for row in rows]
-    predicted = [a.label if a.status == "checked" else None for a in judged]
-    known = statistics(gold, predicted, [a.scores if a.status in JUDGED else None for a in judged], two_way)
+def _columns(rows: Sequence[LabelledSentence], judged: Sequence[SentenceAnnotation]) -> dict[str, Any]:
+    """What figures are computed from, by the names of ``summarise``."""
     return {
-        "accuracy": known["accuracy"],
-        "macro_f1": macro_f1_statistic(gold, predicted, two_way),
-        "balanced_accuracy": known["balanced_accuracy"],
-        "auc": known["auc"],
+        "gold": [r.row["label"] for r in rows],
+        "predicted": [a.label if a.status == "checked" else None for a in judged],
+        "scores": [a.scores if a.status in JUDGED else None for a in judged],
+        "two_way_only": [r.two_way for r in rows],
     }

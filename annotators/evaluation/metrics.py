@@ -40,20 +40,19 @@ def resample(groups: Sequence[Hashable], n_resamples: int, seed: int) -> Iterato
         yield draw[member].astype(np.float64)
 
 
-def percentiles(values: Sequence[float | None], level: float = 0.95) -> tuple[float, float] | None:
-    """The middle ``level`` of bootstrap values; None where more than one in ten could not be computed."""
+def percentiles(values: Sequence[float | None]) -> tuple[float, float] | None:
+    """The middle 95 % of bootstrap values; None where more than one in ten could not be computed."""
     known = [value for value in values if value is not None]
     if not known or len(known) < 0.9 * len(values):
         return None
-    low, high = np.quantile(known, [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.quantile(known, [0.025, 0.975])
     return float(low), float(high)
 
 
 def bootstrap(
-    statistics: Mapping[str, Statistic], groups: Sequence[Hashable], n_resamples: int = 1000, seed: int = 0,
-    level: float = 0.95,
-) -> dict[str, tuple[float, float] | None]:  # fmt: skip
-    """Percentile intervals of several figures of (n,) row weights, all from the same draws of the (n,) groups.
+    statistics: Mapping[str, Statistic], groups: Sequence[Hashable], n_resamples: int = 1000, seed: int = 0
+) -> dict[str, tuple[float, float] | None]:
+    """95 % percentile intervals of several figures of (n,) row weights, all from the same draws of the (n,) groups.
 
     None with fewer than two groups; 0 resamples give no interval; equal seeds give equal ones. Source: Efron &
     Tibshirani 1993, chapter 13; drawing clusters, Davison & Hinkley 1997, §3.8.
@@ -64,7 +63,7 @@ def bootstrap(
     for weights in resample(groups, n_resamples, seed):
         for name, statistic in statistics.items():
             values[name].append(statistic(weights))
-    return {name: percentiles(drawn, level) for name, drawn in values.items()}
+    return {name: percentiles(drawn) for name, drawn in values.items()}
 
 
 def minus(first: Statistic, second: Statistic) -> Statistic:
@@ -198,8 +197,8 @@ def four_way(gold: Ints, predicted: Ints) -> dict[str, Any]:
     }
 
 
-def share_of(right: NDArray[np.bool_], rows: NDArray[np.bool_]) -> Statistic:
-    """The weighted share of ``right`` among ``rows``."""
+def share_of(right: NDArray[Any], rows: NDArray[np.bool_]) -> Statistic:
+    """The weighted share of ``right`` among ``rows``, or the weighted mean where ``right`` are numbers."""
 
     def share(weights: Floats) -> float | None:
         total = weights[rows].sum()
@@ -238,20 +237,16 @@ def two_way_statistics(
     return {"balanced_accuracy": balanced, "auc": area}
 
 
+WITH_INTERVALS = ("balanced_accuracy", "auc", "accuracy")
+
+
 def statistics(
     gold: Sequence[str],
     predicted: Sequence[str | None],
     scores: Sequence[Mapping[Any, float] | None],
     two_way_only: Sequence[bool],
 ) -> dict[str, Statistic]:
-    """The figures that get intervals, as functions of row weights: two-way ones and ``accuracy``."""
-    codes, choices = _label_codes(gold), _label_codes(predicted)
-    four = (codes != UNCHECKED) & ~np.array(two_way_only, dtype=bool)
-    return {**two_way_statistics(gold, predicted, scores), "accuracy": share_of(codes == choices, four)}
-
-
-def macro_f1_statistic(gold: Sequence[str], predicted: Sequence[str | None], two_way_only: Sequence[bool]) -> Statistic:
-    """``macro_f1`` of :func:`four_way` as a function of row weights."""
+    """The figures as functions of row weights: those ``WITH_INTERVALS``, and ``macro_f1`` of :func:`four_way`."""
     codes, choices = _label_codes(gold), _label_codes(predicted)
     four = (codes != UNCHECKED) & ~np.array(two_way_only, dtype=bool)
 
@@ -263,7 +258,8 @@ def macro_f1_statistic(gold: Sequence[str], predicted: Sequence[str | None], two
         both = own + counts(choices, four & (choices != UNCHECKED))
         return float((2 * hits[own > 0] / both[own > 0]).mean()) if own.any() else None
 
-    return macro
+    of_four = {"accuracy": share_of(codes == choices, four), "macro_f1": macro}
+    return {**two_way_statistics(gold, predicted, scores), **of_four}
 
 
 def summarise(
@@ -299,7 +295,7 @@ def summarise(
     scored = [i for i in np.flatnonzero(four) if scores[i] is not None]
     chances = np.array([[scores[i][k] for k in LABELS] for i in scored]).reshape(-1, len(LABELS))  # type: ignore[index]
     of_weights = statistics(gold, predicted, scores, two_way_only)
-    limits = bootstrap(of_weights, groups, n_resamples, seed)
+    limits = bootstrap({name: of_weights[name] for name in WITH_INTERVALS}, groups, n_resamples, seed)
     return {
         "n": n,
         "n_two_way": int(two.sum()),

@@ -106,7 +106,7 @@ def bert_scores(
     English only), or a hub id or folder for all rows. ImportError where bert-score, OSError where a model is missing.
     """
     try:
-        from bert_score import BERTScorer
+        from bert_score import score
     except ImportError as error:
         raise ImportError("BERTScore needs bert-score: pip install 'hallucination-toolkit[bertscore]'") from error
     from engines.checkpoint import locate
@@ -122,19 +122,16 @@ def bert_scores(
         if not numbers:
             continue
         where = locate("packaged:minilm" if known else name)
-        scorer = BERTScorer(
-            model_type=where,
-            num_layers=6 if known else None if models == "paper" else _layers(where),
-            rescale_with_baseline=False,
-        )
+        layers = 6 if known else None if models == "paper" else _layers(where)
         names[language] = "all-MiniLM-L6-v2 (packaged, layer 6)" if known else name
-        checked = [i for i in numbers if judged[i].label is not None]
         for i in numbers:
             out[i] = 0.0
-        pairs = [(predicted_text(judged[i], language), gold_text(rows[i]) or "") for i in checked]
-        if pairs:
-            _, _, f1 = scorer.score([text for text, _ in pairs], [gold for _, gold in pairs])
-            for i, value in zip(checked, f1.tolist(), strict=True):
+        if checked := [i for i in numbers if judged[i].label is not None]:
+            said = [predicted_text(judged[i], language) for i in checked]
+            gold = [gold_text(rows[i]) or "" for i in checked]
+            for i, value in zip(
+                checked, score(said, gold, model_type=where, num_layers=layers)[2].tolist(), strict=True
+            ):
                 out[i] = float(value)
     return out, names
 

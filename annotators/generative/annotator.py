@@ -13,6 +13,7 @@ Chinese.
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -36,8 +37,8 @@ from annotators.generative.protocols import (
 )
 from annotators.generative.tagged import locate_fragments, locate_words, restored
 from annotators.records import Edit, SentenceAnnotation
-from annotators.retrieval.passages import budget_of
-from annotators.text.language import declared_or_found, language_of
+from annotators.retrieval import budget_of
+from annotators.text.language import declared_or_found
 from annotators.text.sentences import anah_units, split_sentences
 from engines.types import ChatResult, Engine, canonical
 
@@ -97,27 +98,30 @@ class GenerativeAnnotator(Annotator):
         cls, name: str, *, cache: str | Path | None = None, concurrency: int | None = None, device: str | None = None,
         dtype: Literal["auto", "float32", "bfloat16"] = "auto", trust_remote_code: bool = False, **options: Any,
     ) -> GenerativeAnnotator:  # fmt: skip
-        """The annotator of an engine string KIND:MODEL[@BASE_URL] (``engines/chat.py``), after "generative:" or not.
+        """The annotator of an engine string KIND:MODEL[@BASE_URL] (``engines``), after "generative:" or not.
 
         ``cache`` is a file of replies, made where there is none; ``concurrency`` counts the requests in flight of an
         openai engine (None: 16); ``device`` and ``dtype`` are for a model in this process, and so is
         ``trust_remote_code``, which runs the code that a checkpoint brings; ``options`` are those of ``Options``, and
-        ``preset``, "anah-v1" or "anah-v2".
+        ``preset``, "anah-v1" or "anah-v2". A model that training wrote is asked in the first wording it was trained on.
         ValueError where the name or an option is wrong, ImportError without the engine's library, OSError without a
         checkpoint.
         """
-        from engines.chat import load_engine, parse_engine
+        from engines import load_engine, parse_engine
 
-        chosen = options_of(options)
         spec = name.removeprefix("generative:")
-        if chosen.together and parse_engine(spec).kind == "transformers":
+        engine_spec = parse_engine(spec)
+        if not {"prompt", "templates", "preset"} & options.keys() and (trained := trained_wordings(engine_spec.model)):
+            options["prompt"] = trained[0]
+        chosen = options_of(options)
+        if chosen.together and engine_spec.kind == "transformers":
             raise ValueError("schema: the transformers engine has no JSON schemas; use vllm, openai or three-turn")
         of_kind: dict[str, dict[str, Any]] = {
             "transformers": {"device": device, "dtype": dtype, "trust_remote_code": trust_remote_code},
             "vllm": {"dtype": dtype, "trust_remote_code": trust_remote_code},
             "openai": {} if concurrency is None else {"concurrency": concurrency},
         }
-        engine = load_engine(spec, cache=cache, **of_kind[parse_engine(spec).kind])
+        engine = load_engine(spec, cache=cache, **of_kind[engine_spec.kind])
         return cls(engine, chosen, device=device)
 
     def close(self) -> None:
@@ -131,25 +135,28 @@ class GenerativeAnnotator(Annotator):
         language = declared_or_found(record.get("language"), record["answer"])
         return anah_units(record["answer"], "zh" if language == "zh" else "en")
 
-    def foreseen(self, records: Iterable[Mapping[str, Any]]) -> tuple[int, int]:
-        """The fewest requests that these records need, and about how many tokens their prompts have.
+    def foreseen(self, records: Iterable[Mapping[str, Any]]) -> tuple[int, int, int]:
+        """The fewest requests that these records need, about how many tokens their prompts have, and how many at most
+        their replies.
 
         A token is taken to have four bytes of UTF-8; what follows a first turn or an unreadable reply comes on top.
         """
-        requests = size = 0
+        requests = size = judged = 0
         for record in records:
             reference, answer = record["reference"], record["answer"]
-            language = declared_or_found(record.get("language"), answer)
-            templates = self.options.chooser.by_language["zh" if language == "zh" else "en"]
-            calls = -(-len(self.spans(record)) // (self.options.schema if self.options.together else 1))
+            language = _language(record.get("language"), answer, reference)
+            templates = self.options.chooser.by_language.get(language)
+            sentences = len(self.spans(record))
+            calls = -(-sentences // (self.options.schema if self.options.together else 1))
             if not templates or not reference.strip():
                 continue  # nothing is asked
             shown, said, asked = (len(t.encode("utf-8", "replace")) for t in (reference, answer, templates[0].turns[0]))
             if self.options.window != "whole":
                 shown = min(shown, 4 * (self.options.window_tokens or budget_of(reference)))
             requests += calls
+            judged += sentences
             size += calls * (shown + asked) + said
-        return requests, size // 4
+        return requests, size // 4, judged * self.options.max_tokens  # a call about several has room for each
 
     def judge(self, sentences: Sequence[Sentence]) -> list[SentenceAnnotation]:
         """One judgement per sentence, in order; EngineError where the engine can't answer anything."""
@@ -193,10 +200,7 @@ class GenerativeAnnotator(Annotator):
         return {place: verdict for group, verdicts in found for place, verdict in zip(group, verdicts, strict=True)}
 
     def _item(self, sentence: Sentence) -> Item:
-        language = declared_or_found(sentence.language, sentence.answer)
-        if language == "none":
-            language = language_of(sentence.reference)
-        language = "en" if language == "none" else language
+        language = _language(sentence.language, sentence.answer, sentence.reference)
         reference = sentence.reference
         if sentence.record.get("parametric"):
             reference = NO_DOCUMENT["zh" if language == "zh" else "en"]
@@ -217,6 +221,18 @@ class GenerativeAnnotator(Annotator):
         if not _WORD.search(sentence.text):  # dashes, emoji: nothing is claimed
             return sentence.judged("checked", "no_fact")
         return None
+
+
+def _language(declared: str | None, answer: str, reference: str) -> str:
+    """In which language to ask: the declared one, that of the answer or, where that has no letters, the reference."""
+    known = (found for text in (answer, reference) if (found := declared_or_found(declared, text)) != "none")
+    return next(known, "en")
+
+
+def trained_wordings(model: str) -> list[str]:
+    """The wordings that a model was trained on, by the annotator.json that training wrote into its folder."""
+    settings = Path(model) / "annotator.json"
+    return (json.loads(settings.read_text(encoding="utf-8")).get("prompts") or []) if settings.is_file() else []
 
 
 @lru_cache(maxsize=64)  # asked for each sentence of an answer

@@ -26,7 +26,7 @@ import ast
 import difflib
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -211,10 +211,9 @@ def built_in() -> tuple[Template, ...]:
     return tuple(t for language in LANGUAGES for t in load_templates(Path(__file__).with_name(f"{language}.yaml")))
 
 
-def names_of(protocol: str, language: str, templates: Iterable[Template] | None = None) -> list[str]:
-    """The names of the wordings for a protocol and a language, in order."""
-    known = built_in() if templates is None else templates
-    return [t.name for t in known if (t.protocol, t.language) == (protocol, language)]
+def names_of(protocol: str, language: str) -> list[str]:
+    """The names of our wordings for a protocol and a language, in order."""
+    return [t.name for t in built_in() if (t.protocol, t.language) == (protocol, language)]
 
 
 class Chooser:

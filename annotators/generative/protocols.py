@@ -32,8 +32,7 @@ from annotators.generative.tagged import (
     stands,
 )
 from annotators.records import LABELS, Label
-from annotators.retrieval.passages import ReferenceIndex, budget_of, index_references
-from annotators.retrieval.window import Window, second_pass, select
+from annotators.retrieval import ReferenceIndex, Window, budget_of, index_references, second_pass, select
 from engines.types import ChatResult, Engine, Sample, Sampling, check_asked
 
 if TYPE_CHECKING:
@@ -169,7 +168,7 @@ class Shown:
 
 
 class Windows:
-    """Chooses what of a reference to show, by the passages and ranking of ``annotators/retrieval/window.py``.
+    """Chooses what of a reference to show, by the passages and ranking of ``annotators/retrieval.py``.
 
     Tokens are counted by the embedder that ``embedder()`` gives, since a server does not say how it counts. A reference
     with no more characters than the budget has tokens is shown whole without loading it.
@@ -192,51 +191,27 @@ class Windows:
     def _show(
         self, items: Sequence[Item], windows_of: Callable[[Sequence[tuple[ReferenceIndex, str]]], list[list[Window]]]
     ) -> list[Shown]:
-        indexes = self._indexes
-        long = dict.fromkeys(
-            item.reference
-            for item in items
-            if self.mode != "whole" and len(item.reference) > (self.tokens or budget_of(item.reference))
-        )
-        if new := [reference for reference in long if reference not in indexes]:
+        references = {item.reference for item in items} if self.mode != "whole" else set()
+        long = sorted(r for r in references - self._indexes.keys() if len(r) > (self.tokens or budget_of(r)))
+        if long:
             model = self._embedder()
-            found = index_references(new, model.tokenize, (model,), self.tokens)
-            indexes.update(zip(new, found, strict=True))
-        peers = [item.peers if self.mode == "answer" else (item.sentence,) for item in items]
-        queries = list(
-            dict.fromkeys(
-                (item.reference, sentence)
-                for item, own in zip(items, peers, strict=True)
-                if item.reference in indexes
-                for sentence in own
-            )
-        )
+            self._indexes.update(zip(long, index_references(long, model.tokenize, (model,), self.tokens), strict=True))
+        indexes = {r: index for r in references if (index := self._indexes.get(r)) is not None and not index.fits}
+        own = [item.peers if self.mode == "answer" else (item.sentence,) for item in items]
+        asked = zip(items, own, strict=True)
+        queries = list(dict.fromkeys((i.reference, s) for i, peers in asked if i.reference in indexes for s in peers))
         windows = windows_of([(indexes[reference], sentence) for reference, sentence in queries])
         window_of = dict(zip(queries, windows, strict=True))
         shown = []
-        for item, own in zip(items, peers, strict=True):
-            index = indexes.get(item.reference)
-            if index is None or index.fits:
-                shown.append(Shown(item.reference, ((0, len(item.reference)),), whole=True))
+        for item, peers in zip(items, own, strict=True):
+            text = item.reference
+            if text not in indexes:
+                shown.append(Shown(text, ((0, len(text)),), whole=True))
             else:
-                places = {p for s in own for window in window_of[item.reference, s] for p in window.places}
-                shown.append(show(index, sorted(places)))
+                places = {place for s in peers for window in window_of[text, s] for place in window.places}
+                window = Window(indexes[text], tuple(sorted(places)))
+                shown.append(Shown(window.joined(GAP), window.runs, window.whole))
         return shown
-
-
-def show(index: ReferenceIndex, places: Sequence[int]) -> Shown:
-    """Passages of a reference in its order; neighbours keep the text between them, gaps are marked."""
-    runs: list[tuple[int, int]] = []
-    last = -2
-    for place in places:
-        passage = index.passages[place]
-        if place == last + 1:
-            runs[-1] = (runs[-1][0], passage.end)
-        else:
-            runs.append((passage.start, passage.end))
-        last = place
-    text = GAP.join(index.reference[start:end] for start, end in runs)
-    return Shown(text, tuple(runs), whole=len(places) == len(index.passages))
 
 
 # --- the protocols as conversations -------------------------------------------------------------------------

@@ -22,8 +22,7 @@ import numpy as np
 
 from annotators.base import Annotator, Sentence
 from annotators.records import LABELS, Fragment, Label, SentenceAnnotation, Span, Status
-from annotators.retrieval.passages import index_references
-from annotators.retrieval.window import Window, second_pass, select
+from annotators.retrieval import Window, index_references, second_pass, select
 from annotators.text.language import language_of, reads_as_english
 from annotators.text.normalise import clean, clean_text, original_span
 from annotators.text.words import words_of

@@ -30,8 +30,7 @@ import numpy as np
 from annotators.base import Annotator, Sentence
 from annotators.evaluation.metrics import four_way
 from annotators.records import LABELS, Label, SentenceAnnotation, Status
-from annotators.retrieval.passages import index_references
-from annotators.retrieval.window import select
+from annotators.retrieval import index_references, select
 from annotators.text.language import declared_or_found
 from annotators.verifier.data import TARGET, UNSUPPORTED
 from engines.checkpoint import locate

@@ -18,8 +18,7 @@ from typing import Any
 
 from annotators.evaluation.splits import assign_folds, plain
 from annotators.records import LABELS
-from annotators.retrieval.passages import Tokenize, index_references
-from annotators.retrieval.window import select
+from annotators.retrieval import Tokenize, index_references, select
 from annotators.text.normalise import clean_text
 from annotators.text.sentences import split_sentences
 from annotators.text.words import stem_set, words_of

@@ -68,6 +68,11 @@ def run(args: argparse.Namespace) -> int:
             f"--annotator: expected one annotator, got {args.annotator}; calibrate its first one alone, and give the "
             "file to the cascade"
         )
+    if args.annotator.startswith("generative:"):  # before anything is paid for
+        raise UsageError(
+            f"--annotator: expected one with scores to calibrate, got {args.annotator}; those of a language model are "
+            "good for ranking only, and it refuses a calibration"
+        )
     check_files(args)
     gold = read_gold(args.input)
     set_aside(gold.rejected, args.output)

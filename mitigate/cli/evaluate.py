@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import json
 import random
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +21,7 @@ from contextlib import ExitStack, closing
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from annotators.base import engine_in
 from annotators.records import failed_share
@@ -55,6 +54,7 @@ if TYPE_CHECKING:
     from annotators.records import SentenceAnnotation
     from mitigate.labels import LabelledFiles
 
+T = TypeVar("T")
 WIDE = 140  # columns that the intervals need
 HEADINGS = {
     "coverage": "checked", "balanced_accuracy": "balanced acc.", "auc": "AUC", "accuracy": "accuracy",
@@ -69,6 +69,8 @@ TEXTS = {
     "rouge_l": "ROUGE-L", "bert_score": "BERTScore", "fragment_precision_3": "3-gram precision",
     "fragment_precision_4": "4-gram precision",
 }  # fmt: skip
+NOT_OFFICIAL = ("calibration", "expected_rate", "fold", "without_reference", "disturbed_prompts", "texts", "preset",
+                "schema", "prompt", "templates", "window", "max_retries", "without_evidence")  # fmt: skip
 COMPARED = {key: HEADINGS[key] for key in ("accuracy", "macro_f1", "balanced_accuracy", "auc")}
 
 
@@ -106,6 +108,8 @@ def run(args: argparse.Namespace) -> int:
         if args.judgements.resolve() in {source.resolve() for source in args.input}:
             raise UsageError(f"{args.judgements} is one of the input files and would be written over")
         make_parent(args.judgements)
+    if args.bertscore and importlib.util.find_spec("bert_score") is None:
+        raise UsageError("--bertscore needs bert-score: pip install 'hallucination-toolkit[bertscore]'")
     if args.protocol == "official":
         return run_official(args)
     if args.replies:
@@ -122,11 +126,10 @@ def run(args: argparse.Namespace) -> int:
     names = args.compare or [args.annotator]
     results, answers = [], []
     for name in names:
-        try:
-            prompt = prompt_options(name, args.disturbed_prompts, args.protocol or "tagged") | asking
-        except ValueError as error:
-            raise UsageError(f"--annotator {name}: {error}") from error
-        annotator = open_annotator(name, {**options, **(prompt if engine_in(name) is not None else {})})
+        own = {} if engine_in(name) is None else dict(asking)
+        if args.disturbed_prompts:
+            own["prompt"] = untrained_wording(name, args.protocol or "tagged")
+        annotator = open_annotator(name, {**options, **own})
         with ExitStack() as stack:
             stack.callback(annotator.close)
             tell_cost(annotator, ({**row.row, "answer": row.row["sentence"]} for row in rows))
@@ -175,8 +178,6 @@ def _checked(args: argparse.Namespace) -> tuple[tuple[int, ...] | None, list[Pat
         raise UsageError(f"--fold: {error}") from None
     if args.bertscore and not args.texts:
         raise UsageError("--bertscore: expected --texts beside it")
-    if args.bertscore and importlib.util.find_spec("bert_score") is None:
-        raise UsageError("--bertscore needs bert-score: pip install 'hallucination-toolkit[bertscore]'")
     names = args.compare or [args.annotator]
     asking = generative_options(args, names)
     if args.disturbed_prompts and (args.prompt or args.templates):
@@ -212,31 +213,27 @@ def _chosen(files: LabelledFiles, args: argparse.Namespace) -> list[LabelledSent
     if not rows:
         where = f" in fold {args.fold}" if files.n_valid else ""
         raise UsageError(f"--input: expected labelled sentences; found none{where}")
+    return _drawn(rows, args)
+
+
+def _drawn(rows: list[T], args: argparse.Namespace) -> list[T]:
+    """The rows of --limit, in their order; all of them without it."""
     if args.limit is None or args.limit >= len(rows):
         return rows
     numbers = random.Random(args.seed or 0).sample(range(len(rows)), args.limit)
     return [rows[i] for i in sorted(numbers)]
 
 
-def prompt_options(name: str, disturbed: bool, protocol: Protocol = "tagged") -> dict[str, Any]:
-    """The wording to ask a generative annotator in: the first it was trained on, or, ``disturbed``, one new to it.
-
-    What it was trained on is in the annotator.json that training wrote; a model without one gets the default wording,
-    and is taken for one that knows no other.
+def untrained_wording(name: str, protocol: Protocol) -> str:
+    """A wording, NAME/ORDER, that a generative annotator was not trained on; one that was trained elsewhere is taken
+    for one that knows the default.
     """
-    if (engine := engine_in(name)) is None:
-        return {}
+    from annotators.generative.annotator import trained_wordings
     from annotators.generative.prompts import names_of
-    from engines.chat import parse_engine
+    from engines import parse_engine
 
-    settings = Path(parse_engine(engine).model) / "annotator.json"
-    trained: list[str] = []
-    if settings.is_file():
-        trained = json.loads(settings.read_text(encoding="utf-8")).get("prompts") or []
-    if disturbed:
-        unknown = [prompt for prompt in names_of(protocol, "en") if prompt not in (trained or ["plain"])]
-        return {"prompt": f"{unknown[-1]}/question-first"}
-    return {"prompt": trained[0]} if trained else {}
+    trained = trained_wordings(parse_engine(engine_in(name) or "").model) or ["plain"]
+    return f"{[prompt for prompt in names_of(protocol, 'en') if prompt not in trained][-1]}/question-first"
 
 
 def _provenance(args: argparse.Namespace, name: str, annotator: Annotator, paths: Sequence[Path]) -> dict[str, Any]:
@@ -262,16 +259,22 @@ def run_official(args: argparse.Namespace) -> int:
     from annotators.evaluation.official import scores
     from engines.types import Sampling, check_asked
 
+    args.protocol = None  # it is none of those in which annotators ask
     name = None if args.replies else engine_in(args.annotator or "")
     if name is None and not args.replies:
         raise UsageError(f"--protocol official: expected --annotator generative:{ENGINE}, or --replies")
     if args.bertscore not in (None, "paper"):
         raise UsageError(f"--bertscore: expected `paper` with --protocol official, got {args.bertscore}")
+    if wrong := [option for option in NOT_OFFICIAL if getattr(args, option) not in (None, False, "all")]:
+        said = ", ".join("--" + option.replace("_", "-") for option in wrong)
+        raise UsageError(f"{said}: no part of --protocol official, which sends prompts as they are; leave it out")
+    asking = {} if name is None else generative_options(args)
     check_files(args)
     rows, rejected = _official_rows(args)
+    rows = _drawn(rows, args)
     failed = 0
     if name is not None:
-        options = {} if args.concurrency is None else {"concurrency": args.concurrency}
+        options = {key: asking[key] for key in ("concurrency", "trust_remote_code") if key in asking}
         chats = [[{"role": "user", "content": row["prompt"]}] for row in rows]
         prompts, reply = sum(len(row["prompt"].encode("utf-8", "replace")) for row in rows), args.max_tokens or 768
         say(f"{len(rows):,} requests: {METER.foreseen(prompts // 4, reply * len(rows))}")
@@ -280,17 +283,17 @@ def run_official(args: argparse.Namespace) -> int:
         check_asked(results)
         failed = sum(result.error is not None for result in results)
         rows = [{**row, "reply": result.text or ""} for row, result in zip(rows, results, strict=True)]
+    if args.judgements:  # first: what was paid for
+        write_lines(args.judgements, rows)
     figures = scores(rows, bertscore=args.bertscore is not None)
+    shown = {key: value for key, value in figures.items() if isinstance(value, dict)}
     if METER.requests:
         figures |= {"asked": METER.to_dict()}
-    if args.judgements:
-        write_lines(args.judgements, rows)
     if args.output:
         write_json(args.output, figures)
     if args.json:
         print_json(figures)
     else:
-        shown = {key: value for key, value in figures.items() if isinstance(value, dict)}
         cells = ([key, *(figure(value[part]) for part in ("all", "zh", "en"))] for key, value in shown.items())
         title = f"ANAH's published figures, {figures['n']} rows; weighted F1 {figure(figures['f1'])}"
         console(WIDE).print(table(("percent", "all", "zh", "en"), cells, right=True, title=title))

@@ -246,7 +246,7 @@ def generative_options(args: argparse.Namespace, names: Sequence[str] = ()) -> d
             raise UsageError(f"{said}: only with --annotator generative:{ENGINE}")
         return {}
     from annotators.generative.protocols import options_of
-    from engines.chat import parse_engine
+    from engines import parse_engine
 
     for name, engine in asked.items():
         try:
@@ -266,8 +266,8 @@ def tell_cost(annotator: Annotator, records: Iterable[Mapping[str, Any]]) -> Non
     from annotators.generative.annotator import GenerativeAnnotator
 
     if isinstance(annotator, GenerativeAnnotator):
-        requests, tokens = annotator.foreseen(records)
-        cost = METER.foreseen(tokens, requests * annotator.options.max_tokens)
+        requests, prompts, replies = annotator.foreseen(records)
+        cost = METER.foreseen(prompts, replies)
         say(f"{requests:,} requests or more: {cost} for these (fewer where replies are in the cache)")
 
 

@@ -13,7 +13,7 @@ import os
 from contextlib import ExitStack, closing
 from socket import socket
 
-from engines.chat import check_base_url
+from engines import check_base_url
 from mitigate.cli.options import Subparsers, add_command, calibration_option, check_cache
 from mitigate.io import FAILED, UsageError
 from mitigate.models import open_annotator, open_engine

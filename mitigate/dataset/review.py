@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from annotators.records import LABELS, coverage, hallucination_rate
-from annotators.retrieval.passages import BM25, words
+from annotators.retrieval import BM25, words
 from annotators.text.sentences import split_sentences
 from mitigate.dataset.export import corrected
 from mitigate.dataset.stage import extended, keep_rejected, read_rows

@@ -26,8 +26,7 @@ from pathlib import Path
 
 import numpy as np
 
-from annotators.retrieval.passages import BM25, words
-from annotators.retrieval.window import fuse
+from annotators.retrieval import BM25, fuse, words
 from annotators.text.language import language_of
 from fewl.expertise import yes_or_no
 from mitigate.dataset import prompts

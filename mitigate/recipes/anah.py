@@ -47,7 +47,7 @@ def check(options: Options) -> None:
     """Refuse options of annotators that are wrong."""
     from annotators.base import engine_in
     from annotators.generative.protocols import options_of
-    from engines.chat import parse_engine
+    from engines import parse_engine
 
     if "bert_score" in options.figures and find_spec("bert_score") is None:
         raise UsageError(

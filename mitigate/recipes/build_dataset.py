@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 
 from annotators.base import engine_in
-from engines.chat import parse_engine
+from engines import parse_engine
 from engines.types import EngineError
 from mitigate.dataset.options import Options
 from mitigate.io import UsageError

@@ -17,7 +17,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from annotators.retrieval.passages import BM25
+from annotators.retrieval import BM25
 from annotators.text.language import declared_or_found, language_of
 from annotators.text.sentences import split_sentences
 from annotators.text.words import FUNCTION_WORDS, chinese_words, common_subsequence, is_chinese, units, words_of

@@ -266,6 +266,10 @@ def test_few_and_bad_rows(data: Path, tmp_path: Path, capsys: pytest.CaptureFixt
     good = data.read_text().splitlines()[:4]
     bad = ['{"sentence": "x", "reference": "y", "label": "maybe"}',
            '{"reference": "y", "answer": "x", "sentences": [{"text": "x", "gold": "true"}]}']  # fmt: skip
+    asked = ["calibrate", "--input", str(data), "--output", str(tmp_path / "c.json"), "--annotator"]
+    for name in ("generative:openai:m@http://127.0.0.1:1/v1", "cascade:embedded+embedded"):  # neither is loaded
+        assert main([*asked, name]) == 2
+        assert f"got {name}" in capsys.readouterr().err
     path = tmp_path / "few.jsonl"
     path.write_text("\n".join([*good, *bad]))
     assert main(["calibrate", "--input", str(path), "--output", str(tmp_path / "c.json")]) == 2

@@ -20,8 +20,7 @@ import numpy as np
 import pytest
 import torch
 
-from engines import packaged
-from engines.chat import load_engine, parse_engine
+from engines import load_engine, packaged, parse_engine
 from engines.checkpoint import checkpoint_identity, locate
 from engines.embedding import Embedder
 from engines.packaged import PACKAGED, NotHereError, Packaged, charsmap

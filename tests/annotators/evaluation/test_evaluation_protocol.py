@@ -15,7 +15,7 @@ from annotators.evaluation.anah import flatten
 from annotators.evaluation.evaluate import compare, evaluate, labelled, predict
 from annotators.evaluation.texts import bert_scores, gold_text, ngram_precision, predicted_text, rouge_l, text_figures
 from annotators.generative.tagged import parse_tagged
-from mitigate.cli.evaluate import prompt_options
+from mitigate.cli.evaluate import untrained_wording
 from mitigate.cli.main import main
 from tests.helpers.anah_fixture import TOPICS, write_topics
 from tests.helpers.jsonl import read_rows
@@ -232,12 +232,8 @@ def test_compare_two(data, tmp_path, monkeypatch, capsys):
 
 
 def test_a_wording_that_was_not_trained_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: Path) -> None:
-    served = "generative:openai:model@http://127.0.0.1:1/v1"
-    assert prompt_options(served, True) == {"prompt": "brief/question-first"}
-    assert prompt_options(served, False) == prompt_options("embedded", False) == {}
+    assert untrained_wording("generative:openai:model@http://127.0.0.1:1/v1", "tagged") == "brief/question-first"
     (tmp_path / "annotator.json").write_text('{"kind": "generative", "prompts": ["steps", "brief"]}')
-    assert prompt_options(f"generative:transformers:{tmp_path}", True) == {"prompt": "rules/question-first"}
-    assert prompt_options(f"generative:transformers:{tmp_path}", False) == {"prompt": "steps"}
     asked: list[dict[str, Any]] = []
     monkeypatch.setattr("annotators.load_annotator", lambda name, **options: asked.append(options) or Gold())
     name = f"generative:transformers:{tmp_path}"

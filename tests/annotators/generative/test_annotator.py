@@ -53,6 +53,10 @@ def test_sentences_of_an_answer_share_a_call() -> None:
     with annotating(correct_object) as server:
         judged = annotator(server, schema=3).annotate_batch(RECORDS)
         assert labels_of(judged) == LABELS
+        # Each of the 9 sentences has room for a reply of 768 tokens, in a call of its own or in one of 5 joint ones.
+        for options, calls in (({}, 9), ({"schema": 3}, 5)):
+            requests, _, replies = annotator(server, **options).foreseen(RECORDS)
+            assert (requests, replies) == (calls, 9 * 768)
         # Two answers of 4 sentences are two calls each, one of 1 sentence is one; nobody is asked in tags.
         assert ["response_format" in body for body in server.requests] == [True] * 5
     third = judged[0].sentences[2]

@@ -10,6 +10,7 @@ import pytest
 
 from annotators import load_annotator
 from annotators.generative.prompts import PROTOCOLS, Chooser, built_in, load_templates, names_of
+from engines.openai_engine import OpenAIEngine
 from mitigate.cli.main import main
 from tests.helpers.annotator_server import annotating
 
@@ -131,6 +132,15 @@ def test_presets_ask_as_the_checkpoints_were_asked(tmp_path: Path, monkeypatch: 
     asked = ["annotate", "--reference", "r", "--answer", "a", "--annotator", name, "--preset", "anah-v1"]
     assert main(asked) == 2
     assert "prompts import" in capsys.readouterr().err
+
+
+def test_trained_models_are_asked_in_their_wording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "annotator.json").write_text('{"prompts": ["brief", "steps"]}')
+    monkeypatch.setattr("engines.load_engine", lambda name, **options: OpenAIEngine("m", "http://127.0.0.1:1/v1"))
+    name = f"generative:transformers:{tmp_path}"
+    for options, wording in (({}, "brief"), ({"protocol": "three-turn"}, "brief"), ({"prompt": "rules"}, "rules")):
+        chooser = load_annotator(name, **options).options.chooser  # type: ignore[arg-type,attr-defined]
+        assert chooser("en", "r", "q")[0].name == wording
 
 
 THREE = "- name: v2\n  protocol: three-turn\n  language: en\n"

@@ -11,8 +11,7 @@ import torch
 
 from annotators import HALLUCINATED, LABELS, load_annotator
 from annotators.base import Sentence
-from annotators.retrieval.passages import index_references
-from annotators.retrieval.window import second_pass, select
+from annotators.retrieval import index_references, second_pass, select
 from annotators.verifier.annotator import SHIPPED, DiscriminativeAnnotator, fragments_of, unjudgeable, unsupported_spans
 from annotators.verifier.model import Verifier
 from tests.helpers.tiny_models import save_tiny_bert
@@ -100,7 +99,7 @@ def test_unverifiable_sentences_get_the_best_window(base: str) -> None:
     shares = np.exp(logits[:, :3]) / np.exp(logits[:, :3]).sum(1, keepdims=True)
     (verdict,) = annotator.verdicts([Sentence(text, 0, text, {"reference": reference})])
     assert verdict.support == pytest.approx(shares[:, 0].max(), abs=1e-5)
-    assert verdict.window == windows[int(shares[:, 0].argmax())]
+    assert verdict.window.places == windows[int(shares[:, 0].argmax())].places
 
 
 def test_what_cannot_be_judged() -> None:

@@ -132,6 +132,24 @@ def test_official_protocol_asks_the_test_file_and_scores_replies(tmp_path, capsy
     assert _run("--input", data, "--annotator", "embedded", *official) == 2
 
 
+def test_official_table_limit_and_options_that_change_nothing(tmp_path, monkeypatch, capsys):
+    data = write_rows(tmp_path / "test.jsonl", [{k: row[k] for k in ("prompt", "golden")} for row in OFFICIAL])
+    with annotating(lambda body: OFFICIAL[0]["reply"]) as server:
+        asked = ("--protocol", "official", "--input", data, "--annotator", f"generative:openai:m@{server.url}")
+        for option, value in (("fold", "test"), ("schema", 3), ("max-tokens", 0), ("concurrency", 0)):
+            assert _run(*asked, f"--{option}", value) == 2
+            assert option.replace("-", "_") in capsys.readouterr().err.replace("-", "_")
+        monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+        assert _run(*asked, "--bertscore", "paper") == 2
+        assert "pip install" in capsys.readouterr().err
+        assert not server.requests
+        assert _run(*asked, "--limit", 1) == 0
+        assert len(server.requests) == 1
+    captured = capsys.readouterr()
+    assert "ANAH's published figures, 1 rows" in captured.out
+    assert "1 requests: about" in captured.err
+
+
 def test_limit_draws_rows_by_seed(tmp_path, stand_in):
     rows = [labelled_row(f"{i} supported 0.5", "supported", str(i % 4)) for i in range(100)]
     data = write_rows(tmp_path / "one.jsonl", rows)

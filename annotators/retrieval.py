@@ -1,15 +1,17 @@
-"""A reference cut into passages and made ready to be searched, once for all sentences to judge; BM25 over passages.
+"""What of a reference bears on a sentence: passages, BM25 and the window, within a budget of the annotator's tokens.
 
-A passage is a sentence of the reference; one over 128 tokens is cut at word boundaries. Passages are embedded only
-where the reference does not fit into one window. Chinese references are left to BM25 alone unless the embedder reads
-Chinese. The search itself is in ``window.py``.
+A passage is a sentence of the reference; one over 128 tokens is cut at word boundaries. A reference within the budget
+is its own window, and is not embedded. Otherwise each passage gets a reciprocal rank from BM25 and from each embedder
+that reads the reference's language; the sum of these, with a share of a neighbour's, orders the passages. Ranks rather
+than scores, so that unrelated text put around the evidence changes little. The second pass reads six times as much, in
+several windows.
 """
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
@@ -22,6 +24,10 @@ from annotators.text.sentences import split_sentences, trimmed
 from annotators.text.words import chinese_words
 
 PASSAGE_TOKENS = 128
+# Chosen on fold 1, see docs/results/evidence.md.
+RANK_OFFSET = 5
+LINE_SHARE, LINE_TOKENS = 0.75, 128
+_CELLS = 4_000_000  # scores of one matrix, at most: queries are taken in groups of this many / passages
 _BREAKS = frozenset(" \t\n\r\u3000,;，；、")
 _HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003134f"
 _WORD = re.compile(rf"(?P<han>[{_HAN}]+)|\d+(?:[.,]\d+)*|[^\W{_HAN}]+(?:['’][^\W{_HAN}]+)?")
@@ -124,6 +130,11 @@ class ReferenceIndex:
         """Whether the whole reference is within the budget."""
         return sum(passage.tokens for passage in self.passages) <= self.budget
 
+    @property
+    def all(self) -> Window:
+        """The whole reference as a window."""
+        return Window(self, tuple(range(len(self.passages))))
+
     @cached_property
     def bm25(self) -> BM25:
         return BM25([words(passage.text) for passage in self.passages])
@@ -133,6 +144,45 @@ class ReferenceIndex:
         """(P,) number of the line of each passage, from 0."""
         breaks = ["\n" in self.reference[a.end : b.start] for a, b in pairwise(self.passages)]
         return np.cumsum([False, *breaks])
+
+
+@dataclass(frozen=True)
+class Window:
+    """Passages of one reference, by their numbers in document order."""
+
+    index: ReferenceIndex
+    places: tuple[int, ...]
+
+    @property
+    def passages(self) -> list[Passage]:
+        return [self.index.passages[place] for place in self.places]
+
+    @property
+    def whole(self) -> bool:
+        """Whether it is the whole reference."""
+        return len(self.places) == len(self.index.passages)
+
+    @property
+    def tokens(self) -> int:
+        return sum(passage.tokens for passage in self.passages)
+
+    @property
+    def text(self) -> str:
+        """The passages, one a line."""
+        return "\n".join(passage.text for passage in self.passages)
+
+    @property
+    def runs(self) -> tuple[tuple[int, int], ...]:
+        """Spans [start, end) of the reference: neighbouring passages with the text between them."""
+        spans: list[tuple[int, int]] = []
+        for before, place, passage in zip((-2, *self.places), self.places, self.passages, strict=False):
+            start = spans.pop()[0] if place == before + 1 else passage.start
+            spans.append((start, passage.end))
+        return tuple(spans)
+
+    def joined(self, gap: str) -> str:
+        """The text of the runs, with ``gap`` for what is left out between them."""
+        return gap.join(self.index.reference[start:end] for start, end in self.runs)
 
 
 def budget_of(reference: str) -> int:
@@ -197,3 +247,120 @@ def _cut(text: str, starts_T: np.ndarray, limit: int) -> list[tuple[int, int]]:
         cuts.append(int(starts_T[cut]))
         token = max(token + 1, int(np.searchsorted(starts_T, starts_T[cut])))  # tokens may share a character
     return trimmed(text, [*cuts, len(text)])
+
+
+# --- the window ------------------------------------------------------------------------------------------------------
+
+
+def select(pairs: Sequence[tuple[ReferenceIndex, str]]) -> list[Window]:
+    """The window of each (reference, sentence to judge) pair, in order; pairs of one reference are ranked together."""
+    windows = [index.all for index, _ in pairs]
+    for n, index, order in _orders(pairs):
+        windows[n] = Window(index, tuple(sorted(take(index, order, index.budget))))
+    return windows
+
+
+def second_pass(pairs: Sequence[tuple[ReferenceIndex, str]], factor: int = 6) -> list[list[Window]]:
+    """More windows for sentences that the first one left unverifiable; none where that was the whole reference.
+
+    The best passages up to ``factor`` times the budget, now beside their neighbours, in at most ``factor`` windows.
+    """
+    windows: list[list[Window]] = [[] for _ in pairs]
+    for n, index, order in _orders(pairs):
+        places = take(index, order, index.budget * factor)
+        windows[n] = [Window(index, tuple(part)) for part in pack(index, places, factor)]
+    return windows
+
+
+def _orders(pairs: Sequence[tuple[ReferenceIndex, str]]) -> Iterator[tuple[int, ReferenceIndex, np.ndarray]]:
+    """For each pair whose reference does not fit: its number, index and (P,) places, best first."""
+    numbers_of: dict[int, list[int]] = defaultdict(list)
+    for n, (index, _) in enumerate(pairs):
+        if not index.fits:
+            numbers_of[id(index)].append(n)
+    todo = [n for numbers in numbers_of.values() for n in numbers]
+    vectors: dict[tuple[int, str], np.ndarray] = {}
+    for encoder in {id(encoder): encoder for n in todo for encoder in pairs[n][0].encoders}.values():
+        queries = list(dict.fromkeys(pairs[n][1] for n in todo if encoder in pairs[n][0].encoders))
+        vectors |= {(id(encoder), query): v for query, v in zip(queries, encoder.encode(queries), strict=True)}
+    for numbers in numbers_of.values():
+        index = pairs[numbers[0]][0]
+        size = max(1, _CELLS // len(index.passages))
+        for group in (numbers[i : i + size] for i in range(0, len(numbers), size)):
+            queries = [pairs[n][1] for n in group]
+            scores = [index.bm25.scores([words(query) for query in queries])]
+            for encoder, vectors_PD in zip(index.encoders, index.vectors, strict=True):
+                scores.append(np.stack([vectors[id(encoder), query] for query in queries]) @ vectors_PD.T)
+            support_QP = with_neighbours(fuse(scores), index)
+            orders_QP = np.argsort(-support_QP, axis=1, kind="stable")
+            yield from ((n, index, order) for n, order in zip(group, orders_QP, strict=True))
+
+
+def fuse(scores: Sequence[np.ndarray]) -> np.ndarray:
+    """Reciprocal-rank fusion of rankings, (Q, P) each, higher is better; equal scores have equal ranks.
+
+    Source: Cormack, Clarke & Büttcher 2009: Σ 1 / (k + rank), rank from 1; here k = ``RANK_OFFSET``.
+    """
+    from scipy.stats import rankdata
+
+    total_QP = np.zeros(scores[0].shape, np.float32)
+    for scores_QP in scores:
+        total_QP += 1 / (RANK_OFFSET + rankdata(-scores_QP, method="min", axis=1))
+    return total_QP
+
+
+def with_neighbours(support_QP: np.ndarray, index: ReferenceIndex) -> np.ndarray:
+    """Add to each passage's support, (Q, P), ``LINE_SHARE`` of its best neighbour's.
+
+    Neighbours are passages of the same line with at most ``LINE_TOKENS`` tokens between: sentences around the evidence
+    say what "he" or "the album" is. Lines do not help each other, since many references are lists of snippets.
+    """
+    line_P = index.lines
+    ends_P = np.cumsum([passage.tokens for passage in index.passages])
+    best_QP = np.zeros_like(support_QP)
+    for step in range(1, len(line_P)):
+        between = ends_P[step - 1 : -1] - ends_P[:-step]
+        near = (line_P[step:] == line_P[:-step]) & (between <= LINE_TOKENS)
+        if not near.any():
+            break
+        share = np.where(near, np.float32(LINE_SHARE), np.float32(0))
+        best_QP[:, step:] = np.maximum(best_QP[:, step:], support_QP[:, :-step] * share)
+        best_QP[:, :-step] = np.maximum(best_QP[:, :-step], support_QP[:, step:] * share)
+    return support_QP + best_QP
+
+
+def take(index: ReferenceIndex, order_P: np.ndarray, budget: int) -> list[int]:
+    """Places to read, best first; one that no longer fits is passed over, the best is taken, equal passages once."""
+    smallest = min(passage.tokens for passage in index.passages)
+    taken: list[int] = []
+    seen: set[str] = set()
+    left = budget
+    for place in order_P.tolist():
+        passage = index.passages[place]
+        if (passage.tokens <= left or not taken) and passage.text not in seen:
+            taken.append(place)
+            seen.add(passage.text)
+            left -= passage.tokens
+            if left < max(1, smallest):
+                break
+    return taken
+
+
+def pack(index: ReferenceIndex, places: Sequence[int], factor: int) -> list[list[int]]:
+    """Cut places (best first) into at most ``factor`` windows within the budget, in document order.
+
+    Windows are not filled to the last token; where that makes one too many, the worst passages are left out.
+    """
+    for kept in range(len(places), 0, -1):
+        packed: list[list[int]] = [[]]
+        left = index.budget
+        for place in sorted(places[:kept]):
+            tokens = index.passages[place].tokens
+            if tokens > left and packed[-1]:
+                packed.append([])
+                left = index.budget
+            packed[-1].append(place)
+            left -= tokens
+        if len(packed) <= factor:
+            return packed
+    return []

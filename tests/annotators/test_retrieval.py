@@ -12,8 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from annotators.retrieval.passages import BM25, ReferenceIndex, index_references, words
-from annotators.retrieval.window import Window, fuse, second_pass, select, with_neighbours
+from annotators.retrieval import (
+    BM25,
+    ReferenceIndex,
+    Window,
+    fuse,
+    index_references,
+    second_pass,
+    select,
+    with_neighbours,
+    words,
+)
 
 
 def tokenize(texts: Sequence[str]) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -95,7 +104,7 @@ def test_words_of_both_languages() -> None:
 
 
 def test_jieba_is_silent_and_writes_nothing(tmp_path: Path) -> None:
-    code = "from annotators.retrieval.passages import words; print(words('北京大学'))"
+    code = "from annotators.retrieval import words; print(words('北京大学'))"
     env = {**os.environ, "TMPDIR": str(tmp_path), "HOME": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run([sys.executable, "-W", "error", "-c", code], env=env, capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("['北京大学']\n", "")
@@ -179,7 +188,7 @@ def test_window_holds_evidence_in_document_order() -> None:
     assert LONG.split("\n")[35] in texts_of(window)  # glaciers, 1500 + 7 · 35 = 1745
     assert LONG.split("\n")[12] in texts_of(window)  # violins, 1500 + 7 · 12 = 1584
     assert window.tokens == sum(p.tokens for p in window.passages) == 52  # four of 13
-    assert [index.passages[place] for place in window.places] == list(window.passages)
+    assert [index.passages[place] for place in window.places] == window.passages
 
 
 @pytest.mark.parametrize(("reference", "budget", "query", "expected"), [
@@ -221,7 +230,7 @@ def test_many_pairs_give_what_each_gives_alone(monkeypatch: pytest.MonkeyPatch) 
     pairs = [(index, query) for query in queries for index in indexes]
     together = select(pairs), second_pass(pairs)
     assert together == ([select([pair])[0] for pair in pairs], [second_pass([pair])[0] for pair in pairs])
-    monkeypatch.setattr("annotators.retrieval.window._CELLS", 1)
+    monkeypatch.setattr("annotators.retrieval._CELLS", 1)
     assert (select(pairs), second_pass(pairs)) == together
     assert [window.whole for window in together[0][:5]] == [False, True, False, True, False]
 
