@@ -33,7 +33,7 @@ class Oracle(Annotator):
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.name = "oracle of the pocket world (simulated)"
+        self.name = "oracle of the pocket world (simulated truth)"
         self.fingerprint = world.fingerprint
         self.claims = lru_cache(maxsize=100_000)(self._claims)
 

@@ -52,16 +52,7 @@ def stream(engine: Any, chat: Chat, stop: Event) -> Iterator[str]:
         EngineError: There is no answer.
     """
     if engine.name.startswith("openai:"):
-        from openai import OpenAI
-
-        client: Any = OpenAI(base_url=engine.base_url, api_key=os.environ.get("OPENAI_API_KEY") or "none")
-        sent = client.chat.completions.create(model=engine.model, messages=chat, max_tokens=TOKENS, stream=True)
-        for chunk in sent:
-            if stop.is_set():
-                sent.close()
-                return
-            if chunk.choices and (piece := chunk.choices[0].delta.content):
-                yield piece
+        yield from _served(engine, chat, stop)
     elif engine.name.startswith("transformers:"):
         yield from _local(engine, chat, stop)
     else:
@@ -70,6 +61,24 @@ def stream(engine: Any, chat: Chat, stop: Event) -> Iterator[str]:
         if results[0].error is not None:
             raise EngineError(results[0].error)
         yield results[0].text or ""
+
+
+def _served(engine: Any, chat: Chat, stop: Event) -> Iterator[str]:
+    import openai
+
+    from engines.openai_engine import explain
+
+    key = os.environ.get("OPENAI_API_KEY") or "none"
+    try:
+        with openai.OpenAI(base_url=engine.base_url, api_key=key) as client:
+            options: Any = {"model": engine.model, "messages": chat, "max_tokens": TOKENS, "stream": True}
+            for chunk in client.chat.completions.create(**options):
+                if stop.is_set():
+                    return  # the client closes the connection
+                if chunk.choices and (piece := chunk.choices[0].delta.content):
+                    yield piece
+    except openai.APIError as error:
+        raise EngineError(explain(error, engine.model, engine.base_url).reason) from error
 
 
 def _local(engine: Any, chat: Chat, stop: Event) -> Iterator[str]:

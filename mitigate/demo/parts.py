@@ -169,8 +169,7 @@ def annotated_view(
     others = [{**left, "text": text[start:end], "start": start, "end": end} for start, end in waiting]
     whole = {**record, "sentences": [*judged, *others]}
     total = len(whole["sentences"])
-    totals = Totals()
-    totals.add(whole if stopped else record)
+    totals = Totals.of([whole if stopped else record])
 
     def opening(number: int, sentence: Record) -> str:
         kind = kind_of(sentence)

@@ -26,7 +26,8 @@ from mitigate.report.totals import Totals, percent, printable
 Row = Mapping[str, Any]
 BEFORE, AFTER = "before", "after"
 OWN_JUDGE = (
-    "The judge is the reward's own annotator, whose mistakes a policy learns to exploit: these do not show here."
+    "The judge is the reward's own annotator: a mistake that it makes is one that a policy learns to exploit, and that "
+    "does not show here."
 )
 CHUNK = 64  # questions asked at once
 HEADINGS = ("questions", "when", "answers", "hallucinated", "95 % interval", "supported", "sentences", "silent")
