@@ -10,9 +10,8 @@ from examples.pocket import Document, Entity, Oracle, World, build_world, lm
 from examples.pocket.__main__ import main
 from examples.pocket.make import write_questions
 from examples.pocket.phrases import ANSWERS, DOCUMENTS, HELD_OUT_QUESTIONS, PAIRS, QUESTIONS
-from examples.pocket.pools import ATTRIBUTES, KINDS, POOLS
 from examples.pocket.texts import ask, flawed_answer, questions, training_pairs
-from examples.pocket.world import slots
+from examples.pocket.world import ATTRIBUTES, KINDS, POOLS, slots
 from tests.helpers.jsonl import read_rows
 
 RECIPES = Path(__file__).parents[2] / "examples" / "pocket"
