@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import takewhile
 from threading import Event, Thread
@@ -26,7 +27,7 @@ from engines import Chat, Engine, EngineError, Sampling
 from engines.types import check_asked
 from mitigate.demo import parts
 from mitigate.demo.limits import Refusal
-from mitigate.demo.service import BEAT, Service, Step, heard
+from mitigate.demo.service import BEAT, Service, Step, heard, threads
 from mitigate.inference.correct import Change, Corrected, apply, best_of, correct
 from mitigate.inference.regenerate import fenced, with_engine
 from mitigate.io import counted
@@ -48,8 +49,7 @@ def chat_of(question: str, document: str) -> Chat:
 def stream(engine: Any, chat: Chat, stop: Event) -> Iterator[str]:
     """The pieces of a greedy answer as they are written, until ``stop`` is set; a vllm engine gives it whole.
 
-    Raises:
-        EngineError: There is no answer.
+    EngineError where there is none.
     """
     if engine.name.startswith("openai:"):
         yield from _served(engine, chat, stop)
@@ -110,22 +110,20 @@ def _local(engine: Any, chat: Chat, stop: Event) -> Iterator[str]:
 
 
 def answered(service: Service, question: str, document: str, engine: str, annotator: str) -> Iterator[Step | None]:
-    """Let a model answer and judge each sentence as it ends; yields like ``Service.annotate_stepwise``.
-
-    Raises:
-        Refusal: The input is not taken, or a model can't be had or fails.
-    """
+    """Let a model answer and judge each sentence as it ends; yields and refuses like ``Service.annotate_stepwise``."""
     service.limits.check(question=question, reference=document)
     if not question.strip():
         raise Refusal("There is no question. Ask one, best about a document.")
-    pool, stop, written = ThreadPoolExecutor(2), Event(), list[str]()
+    stop, written = Event(), list[str]()
 
     def write(model: Engine) -> None:
         with service.shelf.turn(model):
             for piece in stream(model, chat_of(question, document), stop):
                 written.append(piece)
 
-    try:
+    with ExitStack() as at_end:
+        pool = at_end.enter_context(threads(2))
+        at_end.callback(stop.set)
         model = yield from heard(pool.submit(service.shelf.engine, engine))
         judge = yield from heard(pool.submit(service.shelf.annotator, annotator))
         writing = pool.submit(write, model)
@@ -149,9 +147,6 @@ def answered(service: Service, question: str, document: str, engine: str, annota
         if not spans:
             raise Refusal(f"{model.name} wrote nothing. Ask again in other words.")
         yield judge.annotation(record, judged).to_dict(), []
-    finally:  # also where the visitor stopped
-        stop.set()
-        pool.shutdown(wait=False, cancel_futures=True)
 
 
 @dataclass(frozen=True)
@@ -169,13 +164,11 @@ def better(
 ) -> Iterator[Better | None]:
     """Mend an annotated answer in the ways that are asked for; yields None while it works.
 
-    Raises:
-        Refusal: There is no document to mend by, or a model can't be had or fails.
+    Refusal where there is no document to mend by, or a model can't be had or fails.
     """
     if not before["reference"].strip():
         raise Refusal("There is no document to judge by. Add one and ask again.")
     given = {name: before[name] for name in ("question", "reference")}
-    pool = ThreadPoolExecutor(1)
 
     def work(model: Engine, judge: Annotator) -> Better:
         texts = [before["answer"]]
@@ -192,12 +185,10 @@ def better(
             (mended,) = correct([record], judge, regenerate=rewrite, delete=DELETE in ways)
         return Better(before, mended, len(texts), chosen)
 
-    try:
+    with threads(1) as pool:
         model = yield from heard(pool.submit(service.shelf.engine, engine))
         judge = yield from heard(pool.submit(service.shelf.annotator, annotator))
         yield (yield from heard(pool.submit(work, model, judge)))
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def with_edits(service: Service, found: Better, accepted: Sequence[Change], annotator: str) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial, wraps
 from itertools import islice
@@ -29,6 +28,7 @@ from mitigate.demo.service import (
     Step,
     at_thresholds,
     heard,
+    threads,
 )
 from mitigate.io import check_record, counted, dump_line, rejected_row, without_results
 from mitigate.report.html import bar, escape, table, write_page
@@ -263,8 +263,7 @@ class Batch:
 def run_batch(service: Service, path: Path, name: str | None) -> Iterator[Batch | None]:
     """Annotate a file; yields the same Batch after every step, and None while it waits.
 
-    Raises:
-        Refusal: The file is not taken, or the annotator can't be had or fails.
+    Refusal where the file is not taken, or the annotator can't be had or fails.
     """
     records, bad = read_uploaded(path, service.limits, service.limits.check_record)
     folder = work_folder()
@@ -274,13 +273,13 @@ def run_batch(service: Service, path: Path, name: str | None) -> Iterator[Batch 
     batch = Batch(folder / "annotated.jsonl", len(records), [problems_of(line) for line in bad], rejected_file)
     yield batch
     inputs = [without_results(record) for record in records]
-    size, pool = 1, ThreadPoolExecutor(1)
+    size = 1
 
     def judged(annotator: Annotator, some: list[Record]) -> list[Record]:
         with service.shelf.turn(annotator):
             return [annotation.to_dict() for annotation in annotator.annotate_batch(some)]
 
-    try:
+    with threads(1) as pool:
         annotator = yield from heard(pool.submit(service.shelf.annotator, name))
         while batch.done < batch.total:
             start = perf_counter()
@@ -289,8 +288,6 @@ def run_batch(service: Service, path: Path, name: str | None) -> Iterator[Batch 
             yield batch
             seconds = max(perf_counter() - start, 1e-3)
             size = max(1, min(64, 2 * size, int(size * STEP_SECONDS / seconds)))
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def batch_tab(service: Service) -> None:

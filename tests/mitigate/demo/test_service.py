@@ -207,7 +207,7 @@ def test_served_answer_streams_and_stops() -> None:
         assert asked["messages"] == chat_of("Who?", "A text.")
         stop.set()
         assert list(stream(engine, chat_of("Who?", ""), stop)) == []
-    with pytest.raises(EngineError, match="cannot connect to http://127.0.0.1:9/v1"):
+    with pytest.raises(EngineError, match=r"cannot connect to http://127\.0\.0\.1:9/v1"):
         list(stream(load_engine("openai:m@http://127.0.0.1:9/v1"), chat_of("Who?", ""), threading.Event()))
 
 
