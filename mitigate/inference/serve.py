@@ -18,7 +18,7 @@ import hmac
 import json
 import logging
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -160,8 +160,8 @@ class Proxy:
             return StreamingResponse(self._sent(reply.aiter_bytes(), reply), reply.status_code, passed)
         kind = reply.headers.get("content-type", "")
         if kind.startswith("text/event-stream") or (stream and not kind.startswith("application/json")):
-            rewrite = corrected_stream if wanted.action == "correct" else annotated_stream
-            events = rewrite(reply.aiter_bytes(), lambda texts: self._judge(texts, wanted))
+            held = wanted.action == "correct"
+            events = judged_stream(reply.aiter_bytes(), lambda texts: self._judge(texts, wanted), held=held)
             return StreamingResponse(self._sent(events, reply, tell=True), 200, passed)
         try:
             data = await reply.aread()
@@ -346,32 +346,11 @@ class _Text:
         return event({**self.head, "choices": choices})
 
 
-async def annotated_stream(chunks: AsyncIterator[bytes], judge: Judge) -> AsyncIterator[bytes]:
-    """Every event as it comes, and before the end one chunk with the judgement of each choice."""
-    seen = _Text(judge)
-    told = False
-    broken: Exception | None = None
-    try:
-        async for raw, data in read_events(chunks):
-            if data.strip() == DONE and not told:
-                told = True
-                if seen.texts:
-                    yield await seen.judged(with_text=False)
-            elif (chunk := _chunk(data)) is not None:
-                seen.add(chunk)
-            yield raw
-    except Exception as error:
-        broken = error
-    if seen.texts and not told:  # the server ended without saying so
-        yield await seen.judged(with_text=False)
-    if broken is not None:
-        raise broken
+async def judged_stream(chunks: AsyncIterator[bytes], judge: Judge, *, held: bool) -> AsyncIterator[bytes]:
+    """Every event as it comes; before the end, one chunk with the judgement of each choice.
 
-
-async def corrected_stream(chunks: AsyncIterator[bytes], judge: Judge) -> AsyncIterator[bytes]:
-    """Events without text (roles, tool calls) as they come; then the judged text of each choice, and what finishes it.
-
-    Log-probabilities are left out: they are those of the words before correction.
+    With ``held`` the text of each choice stays back and comes with its judgement, before what finishes the choices.
+    Log-probabilities are then left out: they are those of the words before correction.
     """
     seen = _Text(judge)
     last: list[bytes] = []
@@ -379,33 +358,35 @@ async def corrected_stream(chunks: AsyncIterator[bytes], judge: Judge) -> AsyncI
     try:
         async for raw, data in read_events(chunks):
             chunk = _chunk(data)
-            if chunk is None:
-                if data.strip() == DONE:
-                    last.append(raw)
-                else:
-                    yield raw
-                continue
-            finishing = not chunk.get("choices")  # usage comes after everything else
-            rest = False
-            for delta, choice in seen.add(chunk):
-                if isinstance(delta.get("content"), str):
-                    del delta["content"]
-                if "logprobs" in choice:
-                    choice["logprobs"] = None
-                finishing = finishing or choice.get("finish_reason") is not None
-                rest = rest or any(value is not None for value in delta.values())
-            if finishing:
-                last.append(event(chunk))
+            found = seen.add(chunk) if chunk is not None else []
+            ends = data.strip() == DONE or (bool(last) and not held)  # then the order stays, whatever follows the end
+            if held and chunk is not None:
+                # What tells the usage has no choices, and comes after everything else.
+                ends = not chunk.get("choices") or any(c.get("finish_reason") is not None for _, c in found)
+                rest = _without_text(found)
+                raw = event(chunk) if rest or ends else WAITING
+            if ends:
+                last.append(raw)
             else:
-                yield event(chunk) if rest else WAITING
+                yield raw
     except Exception as error:
         broken = error
     if seen.texts:
-        yield await seen.judged(with_text=True)
+        yield await seen.judged(with_text=held)
     for block in last:
         yield block
     if broken is not None:
         raise broken
+
+
+def _without_text(found: Sequence[tuple[dict[str, Any], dict[str, Any]]]) -> bool:
+    """Take text and log-probabilities out of the choices of a chunk; whether anything else is in their deltas."""
+    for delta, choice in found:
+        if isinstance(delta.get("content"), str):
+            del delta["content"]
+        if "logprobs" in choice:
+            choice["logprobs"] = None
+    return any(value is not None for delta, _ in found for value in delta.values())
 
 
 async def read_events(chunks: AsyncIterator[bytes]) -> AsyncIterator[tuple[bytes, str]]:
