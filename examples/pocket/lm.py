@@ -107,6 +107,7 @@ def train(
         The mean loss per answer token of each step, in nats.
     """
     import torch
+    from torch.nn.utils.rnn import pad_sequence
 
     prompts = [tokenizer(f"<|user|>{question}<|assistant|>")["input_ids"] for question, _ in pairs]
     answers = [tokenizer(f"{answer}<|end|>")["input_ids"] for _, answer in pairs]
@@ -123,13 +124,10 @@ def train(
     losses = []
     lengths = [len(a) + len(b) for a, b in zip(prompts, answers, strict=True)]
     for step, batch in enumerate(_batches(rng, lengths, n_steps, batch_size)):
-        width = max(lengths[i] for i in batch)
-        ids = torch.full((len(batch), width), tokenizer.pad_token_id)
-        labels = torch.full((len(batch), width), -100)
-        for row, i in enumerate(batch):
-            both = torch.tensor(prompts[i] + answers[i])
-            ids[row, : len(both)] = both
-            labels[row, len(prompts[i]) : len(both)] = both[len(prompts[i]) :]
+        both = [torch.tensor(prompts[i] + answers[i]) for i in batch]
+        wanted = [torch.tensor([-100] * len(prompts[i]) + answers[i]) for i in batch]
+        ids = pad_sequence(both, batch_first=True, padding_value=tokenizer.pad_token_id)
+        labels = pad_sequence(wanted, batch_first=True, padding_value=-100)
         loss = model(input_ids=ids, labels=labels).loss  # padding is on the right: no mask is needed
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
