@@ -238,8 +238,7 @@ def mend_tab(service: Service) -> None:
     with gr.Row(elem_classes="mt-actions"):
         ask = gr.Button("Ask", variant="primary", scale=0, elem_id="ask", elem_classes="mt-run")
         stop = gr.Button("Stop", scale=0, interactive=False, elem_id="ask-stop", elem_classes="mt-stop")
-        documents = parts.documents_button()
-    told = gr.HTML("", apply_default_css=False, elem_classes="mt")
+        parts.documents_button(document, service.limits)
     result = parts.views(NOTHING, "asked")
     with gr.Row(elem_classes="mt-actions", visible=False) as row:
         ways = gr.CheckboxGroup([BEST, REWRITE, DELETE], value=[BEST, REWRITE], label="How", scale=4, elem_id="ways")
@@ -312,4 +311,3 @@ def mend_tab(service: Service) -> None:
     asking.failure(stopped, asked, [result, *outputs], **parts.QUICK)
     mending.failure(lambda: {**nothing, **off}, None, outputs, **parts.QUICK)
     parts.marks_stale([*boxes, engine, annotator], "asked")
-    parts.fill_from_documents(documents, document, told, service.limits)

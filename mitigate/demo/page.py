@@ -135,11 +135,10 @@ def annotate_tab(service: Service) -> None:
     with gr.Row(elem_classes="mt-actions"):
         run = gr.Button("Annotate", variant="primary", elem_id="annotate", elem_classes="mt-run", scale=0)
         stop = gr.Button("Stop", elem_id="stop", elem_classes="mt-stop", scale=0, interactive=False)
-        documents = parts.documents_button()
+        parts.documents_button(reference, service.limits)
         save = gr.DownloadButton("Download JSON", scale=0, interactive=False, elem_id="save")
         link = gr.Button("Copy a link", scale=0, elem_id="link")
         labels = gr.DownloadButton("My labels", scale=0, visible=False, elem_id="labels")
-    told = gr.HTML("", apply_default_css=False, elem_id="told", elem_classes="mt")
     result = parts.views(NO_ANSWER, "annotated")
     how = gr.Radio(
         list(THRESHOLDS), value=CALIBRATED, label="Verdicts", info="fewer not sure, or fewer mistakes", elem_id="how"
@@ -151,7 +150,8 @@ def annotate_tab(service: Service) -> None:
 
     off: Update = {stop: gr.update(interactive=False), save: gr.update(value=None, interactive=False)}
 
-    def finished(record: dict[str, Any], token: str, below: str, chosen: str) -> Update:
+    def finished(kept: Shown, chosen: str) -> Update:
+        record, _, token, below = kept
         decided = at_thresholds(record, THRESHOLDS[chosen])
         path = work_folder() / "annotated.json"
         path.write_bytes(dump_line(decided))
@@ -173,7 +173,8 @@ def annotate_tab(service: Service) -> None:
             below = parts.reliability(service.shelf.annotator(name).calibration)
             short = len(q + r + a) < KEPT_CHARACTERS
             now = [[q, r, a], *(one for one in before if one != [q, r, a])] if short else before
-            yield {**finished(record, token, below, chosen), shown: (record, (), token, below), history: now[:KEPT]}
+            kept = record, (), token, below
+            yield {**finished(kept, chosen), shown: kept, history: now[:KEPT]}
         except Refusal as error:
             yield {**off, result: parts.notice(str(error)), shown: None, inputs: gr.update(open=True)}
 
@@ -186,7 +187,7 @@ def annotate_tab(service: Service) -> None:
     def decide(kept: Shown | None, chosen: str) -> Update:
         if kept is None or kept[1]:
             return {stop: gr.update()}
-        return finished(kept[0], kept[2], kept[3], chosen)
+        return finished(kept, chosen)
 
     def disagree(kept: Shown | None, before: list[dict[str, Any]], event: gr.EventData) -> Update:
         if kept is None or event.label not in LABELS:
@@ -222,7 +223,6 @@ def annotate_tab(service: Service) -> None:
         [earlier, history], boxes, **parts.QUICK,
     )  # fmt: skip
     parts.marks_stale([*boxes, annotator], "annotated")
-    parts.fill_from_documents(documents, reference, told, service.limits)
 
 
 # --- the tab that annotates a file ----------------------------------------------------------------------------------

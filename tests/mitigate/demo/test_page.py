@@ -343,6 +343,10 @@ def test_mitigate_tab_asks_and_mends(visit: Any, tmp_path: Path) -> None:
         page.get_by_role("button", name="Add documents").locator("visible=true").click()
     chooser.value.set_files(tmp_path / "mill.html")
     page.wait_for_function("document.querySelector('#ask-document textarea').value.includes('miller')")
+    with page.expect_file_chooser() as chooser:
+        page.get_by_role("button", name="Add documents").locator("visible=true").click()
+    chooser.value.set_files({"name": "x.pdf", "mimeType": "application/pdf", "buffer": b"no pdf"})
+    page.wait_for_selector(".mt-wrong .notice >> text=x.pdf can't be read")
     page.click("#ask")
     page.wait_for_selector("#mend", state="visible")
     assert page.inner_text("#asked .verdict").strip() == "1 sentence contradicts the source, 1 is supported."
