@@ -314,79 +314,62 @@ WAITING = b": judging\n\n"  # a comment, which keeps the connection open
 _LINE = re.compile(rb"[^\r\n]*(?:\r\n|\n|\r(?=[^\n]))")  # a CR at the end may be half of a CR LF
 
 
-class _Text:
-    """The text of each choice as it came, and the keys that every chunk of the stream has."""
-
-    def __init__(self, judge: Judge) -> None:
-        self.judge = judge
-        self.texts: dict[int, str] = {}
-        self.head: dict[str, Any] = {}
-
-    def add(self, chunk: Mapping[str, Any]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-        """Take the text of a chunk; its well-formed choices as (delta, choice)."""
-        choices = chunk.get("choices")
-        if choices and not self.head:
-            self.head = {key: chunk[key] for key in ("id", "object", "created", "model") if key in chunk}
-        found = []
-        for choice in choices if isinstance(choices, list) else []:
-            if isinstance(choice, dict) and isinstance(choice.get("delta"), dict):
-                found.append((choice["delta"], choice))
-                index, text = choice.get("index"), choice["delta"].get("content")
-                if isinstance(text, str):
-                    place = index if isinstance(index, int) else 0
-                    self.texts[place] = self.texts.get(place, "") + text
-        return found
-
-    async def judged(self, *, with_text: bool) -> bytes:
-        """One event with the judgement of every choice."""
-        choices = [
-            {"index": i, "delta": {"content": one.text} if with_text else {}, "finish_reason": None, FIELD: one.extra}
-            for i, one in sorted((await self.judge(self.texts)).items())
-        ]
-        return event({**self.head, "choices": choices})
-
-
 async def judged_stream(chunks: AsyncIterator[bytes], judge: Judge, *, held: bool) -> AsyncIterator[bytes]:
     """Every event as it comes; before the end, one chunk with the judgement of each choice.
 
     With ``held`` the text of each choice stays back and comes with its judgement, before what finishes the choices.
     Log-probabilities are then left out: they are those of the words before correction.
     """
-    seen = _Text(judge)
+    texts, head = dict[int, str](), dict[str, Any]()  # the text of each choice; the keys that every chunk has
     last: list[bytes] = []
     broken: Exception | None = None
     try:
         async for raw, data in read_events(chunks):
-            chunk = _chunk(data)
-            found = seen.add(chunk) if chunk is not None else []
+            chunk = _chunk(data) or {}
+            given = chunk.get("choices")
+            if given and not head:
+                head = {key: chunk[key] for key in ("id", "object", "created", "model") if key in chunk}
+            choices = [c for c in given if _well_formed(c)] if isinstance(given, list) else []
+            for choice in choices:
+                index, text = choice.get("index"), choice["delta"].get("content")
+                if isinstance(text, str):
+                    place = index if isinstance(index, int) else 0
+                    texts[place] = texts.get(place, "") + text
             ends = data.strip() == DONE or (bool(last) and not held)  # then the order stays, whatever follows the end
-            if held and chunk is not None:
+            if held and chunk:
                 # What tells the usage has no choices, and comes after everything else.
-                ends = not chunk.get("choices") or any(c.get("finish_reason") is not None for _, c in found)
-                rest = _without_text(found)
-                raw = event(chunk) if rest or ends else WAITING
+                ends = not given or any(choice.get("finish_reason") is not None for choice in choices)
+                raw = event(chunk) if _without_text(choices) or ends else WAITING
             if ends:
                 last.append(raw)
             else:
                 yield raw
     except Exception as error:
         broken = error
-    if seen.texts:
-        yield await seen.judged(with_text=held)
+    if texts:
+        judged = [
+            {"index": i, "delta": {"content": one.text} if held else {}, "finish_reason": None, FIELD: one.extra}
+            for i, one in sorted((await judge(texts)).items())
+        ]
+        yield event({**head, "choices": judged})
     for block in last:
         yield block
     if broken is not None:
         raise broken
 
 
-def _without_text(found: Sequence[tuple[dict[str, Any], dict[str, Any]]]) -> bool:
+def _well_formed(choice: object) -> bool:
+    return isinstance(choice, dict) and isinstance(choice.get("delta"), dict)
+
+
+def _without_text(choices: Sequence[dict[str, Any]]) -> bool:
     """Take text and log-probabilities out of the choices of a chunk; whether anything else is in their deltas."""
-    for delta, choice in found:
-        if isinstance(delta.get("content"), str):
-            del delta["content"]
+    for choice in choices:
+        if isinstance(choice["delta"].get("content"), str):
+            del choice["delta"]["content"]
         if "logprobs" in choice:
             choice["logprobs"] = None
-    return any(value is not None for delta, _ in found for value in delta.values())
+    return any(value is not None for choice in choices for value in choice["delta"].values())
 
 
 async def read_events(chunks: AsyncIterator[bytes]) -> AsyncIterator[tuple[bytes, str]]:
