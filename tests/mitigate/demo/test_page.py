@@ -377,7 +377,7 @@ def test_changed_input_is_stale_and_labels_stay(visit: Any) -> None:
     page.reload()  # the link fills the boxes, and the browser has kept the rest
     page.wait_for_function("document.querySelector('#answer textarea')?.value === 'Other. ü'")
     assert page.input_value("#reference textarea") == REFERENCE
-    assert page.locator("#earlier").is_visible()
+    page.wait_for_selector("#earlier")  # filled by an event of its own
     with page.expect_download() as download:
         page.click("#labels")
     row = json.loads(Path(download.value.path()).read_text())
