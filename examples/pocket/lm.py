@@ -26,12 +26,7 @@ BATCH = 32  # pairs a training step
 
 
 def build_tokenizer(texts: Sequence[str], vocabulary: int = 2048) -> PreTrainedTokenizerBase:
-    """Train a byte-level BPE tokenizer on texts.
-
-    Args:
-        texts: What it should be short on.
-        vocabulary: Number of tokens at most, above 260.
-    """
+    """Train a byte-level BPE tokenizer on texts; at most ``vocabulary`` tokens, above 260."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -61,12 +56,7 @@ def build_model(
 ) -> PreTrainedModel:
     """A Llama with random weights: 1.1 million parameters as set here.
 
-    Args:
-        tokenizer: Gives the vocabulary.
-        width: Width of the residual stream; the feed-forward layers are three times as wide.
-        layers: Number of layers.
-        heads: Attention heads; divides ``width``.
-        seed: Draws the weights.
+    ``width`` is that of the residual stream, a multiple of ``heads``; the feed-forward layers are three times as wide.
     """
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
@@ -99,7 +89,7 @@ def train(
     batch_size: int = BATCH,
     learning_rate: float = 3e-3,
     seed: int = 0,
-    on_step: Callable[[int, int, float], None] | None = None,
+    on_step: Callable[[int, float], None] | None = None,
 ) -> list[float]:
     """Teach a model to answer, with the loss on answers only.
 
@@ -108,15 +98,16 @@ def train(
         tokenizer: Its tokenizer.
         pairs: (question, answer).
         epochs: Passes over the pairs.
-        batch_size: Pairs a step.
+        batch_size: Pairs per step.
         learning_rate: Peak, after a warm-up of 5 % of the steps; falls to zero as a cosine.
         seed: Draws the order of the rows.
-        on_step: Called with (step, number of steps, loss).
+        on_step: Called with (step, loss).
 
     Returns:
         The mean loss per answer token of each step, in nats.
     """
     import torch
+    from torch.nn.utils.rnn import pad_sequence
 
     prompts = [tokenizer(f"<|user|>{question}<|assistant|>")["input_ids"] for question, _ in pairs]
     answers = [tokenizer(f"{answer}<|end|>")["input_ids"] for _, answer in pairs]
@@ -131,16 +122,12 @@ def train(
     )
     model.train()
     losses = []
-    for step, batch in enumerate(
-        _batches(rng, [len(a) + len(b) for a, b in zip(prompts, answers, strict=True)], n_steps, batch_size)
-    ):
-        width = max(len(prompts[i]) + len(answers[i]) for i in batch)
-        ids = torch.full((len(batch), width), tokenizer.pad_token_id)
-        labels = torch.full((len(batch), width), -100)
-        for row, i in enumerate(batch):
-            both = torch.tensor(prompts[i] + answers[i])
-            ids[row, : len(both)] = both
-            labels[row, len(prompts[i]) : len(both)] = both[len(prompts[i]) :]
+    lengths = [len(a) + len(b) for a, b in zip(prompts, answers, strict=True)]
+    for step, batch in enumerate(_batches(rng, lengths, n_steps, batch_size)):
+        both = [torch.tensor(prompts[i] + answers[i]) for i in batch]
+        wanted = [torch.tensor([-100] * len(prompts[i]) + answers[i]) for i in batch]
+        ids = pad_sequence(both, batch_first=True, padding_value=tokenizer.pad_token_id)
+        labels = pad_sequence(wanted, batch_first=True, padding_value=-100)
         loss = model(input_ids=ids, labels=labels).loss  # padding is on the right: no mask is needed
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -149,7 +136,7 @@ def train(
         optimizer.zero_grad(set_to_none=True)
         losses.append(float(loss.detach()))
         if on_step is not None:
-            on_step(step + 1, n_steps, losses[-1])
+            on_step(step + 1, losses[-1])
     model.eval()
     return losses
 
@@ -176,41 +163,23 @@ def answer(
     batch_size: int = 128,
     seed: int = 0,
 ) -> list[list[str]]:
-    """Sample ``n`` answers to each question.
+    """Sample ``n`` answers to each plain question, without special tokens; temperature 0 takes the likeliest token.
 
-    Args:
-        model: The language model.
-        tokenizer: Its tokenizer, padding on the left.
-        questions: Plain questions; the chat template is put around them.
-        n: Answers a question.
-        temperature: Above 0; 0 takes the likeliest token.
-        max_new_tokens: Where an answer is cut.
-        batch_size: Questions times answers at once.
-        seed: Draws the samples.
-
-    Returns:
-        For each question its ``n`` answers, without special tokens.
+    ``batch_size`` prompts are answered at once by a tokenizer that pads on the left.
     """
     import torch
 
     torch.manual_seed(seed)
     prompts = [f"<|user|>{question}<|assistant|>" for question in questions for _ in range(n)]
-    chance: dict[str, Any] = {"do_sample": False}
-    if temperature > 0:
-        chance = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
+    drawn = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
+    how: dict[str, Any] = {"max_new_tokens": max_new_tokens, **(drawn if temperature > 0 else {"do_sample": False})}
     texts: list[str] = []
-    model.eval()
-    with torch.inference_mode():
-        for start in range(0, len(prompts), batch_size):
-            inputs = tokenizer(prompts[start : start + batch_size], return_tensors="pt", padding=True)
-            generate: Any = model.generate
-            out = generate(
-                input_ids=inputs["input_ids"],
-                attention_mask=inputs["attention_mask"],
-                max_new_tokens=max_new_tokens,
-                **chance,
-            )
-            texts += tokenizer.batch_decode(out[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
+    generate: Any = model.eval().generate
+    for start in range(0, len(prompts), batch_size):
+        inputs = tokenizer(prompts[start : start + batch_size], return_tensors="pt", padding=True)
+        ids = inputs["input_ids"]
+        out = generate(input_ids=ids, attention_mask=inputs["attention_mask"], **how)
+        texts += tokenizer.batch_decode(out[:, ids.shape[1] :], skip_special_tokens=True)
     return [texts[i : i + n] for i in range(0, len(texts), n)]
 
 
@@ -222,11 +191,7 @@ def save(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Pat
 
 
 def load(folder: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Read what ``save`` wrote.
-
-    Raises:
-        OSError: There is no model.
-    """
+    """Read what ``save`` wrote; OSError where there is no model."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     model = AutoModelForCausalLM.from_pretrained(folder, dtype="float32", use_safetensors=True)

@@ -5,7 +5,7 @@ model/             the flawed language model, an ordinary transformers folder
 train.jsonl        training questions about the trained entities, eight about each
 train_240.jsonl    the same with fifteen about each, for Mask-DPO
 trained_on.jsonl   evaluation questions about the trained entities, in wordings that no training text has
-held_out.jsonl   evaluation questions about all other entities
+held_out.jsonl     evaluation questions about all other entities
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from examples.pocket import lm
 from examples.pocket.texts import questions, training_pairs
 from examples.pocket.world import Entity, World, build_world
-from mitigate.io import progress
+from mitigate.io import progress, write_json, write_lines
 
 WORLD = "world.json"
 LEARNING_RATE = 4e-3  # of the language model
@@ -35,17 +35,11 @@ def make(
     layers: int = 3,
     vocabulary: int = 1024,
 ) -> None:
-    """Write a world's questions and its language model.
+    """Write a world's questions and its language model; world.json comes last, so that it marks a complete folder.
 
-    Args:
-        folder: Where to; world.json is written last, so that it marks a complete folder.
-        seed: Draws the world, the model and the questions.
-        per_kind: Entities of each of four kinds.
-        trained_per_kind: Those of them that training asks about.
-        rounds: Flawed texts for the model, about seventeen an entity and round.
-        width: Width of the model's residual stream.
-        layers: Number of its layers.
-        vocabulary: Tokens of the model.
+    A world has ``per_kind`` entities of each of four kinds, and training asks about ``trained_per_kind`` of them. The
+    model learns from about seventeen flawed texts an entity in each of ``rounds``; ``width``, ``layers`` and
+    ``vocabulary`` are its sizes.
     """
     from transformers import logging
 
@@ -59,18 +53,14 @@ def make(
     with progress("base model from flawed texts", max(1, round(len(pairs) / lm.BATCH))) as tell:
         lm.train(
             model, tokenizer, pairs, learning_rate=LEARNING_RATE, seed=seed,
-            on_step=lambda step, _, loss: tell(step, f"loss {loss:.2f}"),
+            on_step=lambda step, loss: tell(step, f"loss {loss:.2f}"),
         )  # fmt: skip
     lm.save(model, tokenizer, folder / "model")
-    (folder / WORLD).write_text(json.dumps({"seed": seed, "n_per_kind": per_kind}), encoding="utf-8")
+    write_json(folder / WORLD, {"seed": seed, "n_per_kind": per_kind})
 
 
 def load_world(folder: str | Path) -> World:
-    """The world of a folder that ``make`` wrote.
-
-    Raises:
-        OSError: There is none.
-    """
+    """The world of a folder that ``make`` wrote; OSError where there is none."""
     return build_world(**json.loads((Path(folder) / WORLD).read_text(encoding="utf-8")))
 
 
@@ -81,9 +71,9 @@ def write_questions(folder: Path, world: World, *, seed: int = 0, trained_per_ki
     for name, each in (("train", 8), ("train_240", 15)):
         rows = ask(trained, each * cut, held_out=False, seed=100 + seed)
         random.Random(seed).shuffle(rows)
-        write(folder / f"{name}.jsonl", rows)
-    write(folder / "trained_on.jsonl", ask(trained, 64, held_out=True, seed=1))
-    write(folder / "held_out.jsonl", ask(others, 64, held_out=True, seed=1))
+        write_lines(folder / f"{name}.jsonl", rows)
+    for name, entities in (("trained_on", trained), ("held_out", others)):
+        write_lines(folder / f"{name}.jsonl", ask(entities, 64, held_out=True, seed=1))
 
 
 def ask(entities: Sequence[Entity], n: int, *, held_out: bool, seed: int) -> list[dict[str, str]]:
@@ -92,8 +82,3 @@ def ask(entities: Sequence[Entity], n: int, *, held_out: bool, seed: int) -> lis
     found = questions(entities, rounds, held_out=held_out, seed=seed)
     in_turn = [found[e * rounds + r] for r in range(rounds) for e in range(len(entities))]
     return [{"id": q.entity.name, "question": q.text, "reference": q.entity.document.text} for q in in_turn[:n]]
-
-
-def write(path: Path, rows: Sequence[dict[str, str]]) -> None:
-    """Write rows as JSON Lines."""
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")

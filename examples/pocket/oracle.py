@@ -11,35 +11,26 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 
 from annotators.base import Annotator, Sentence
 from annotators.records import Edit, Fragment, Label, SentenceAnnotation
 from examples.pocket.phrases import ABOUT, ABSTENTIONS, ANSWERS, DOCUMENTS, INTRODUCTIONS, PAIRS
-from examples.pocket.pools import ATTRIBUTES, KINDS, NOUNS, POOLS
-from examples.pocket.world import SLOT, Entity, World
+from examples.pocket.world import ATTRIBUTES, KINDS, NOUNS, POOLS, SLOT, Entity, World
 
 WORDS = re.compile(r"\w")
 
 
 class Oracle(Annotator):
-    """Judges sentences about one world by knowing it.
-
-    Args:
-        world: What is true.
-    """
+    """Judges sentences about one world by knowing it."""
 
     reads = ("reference", "sentence")
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.name = "oracle of the pocket world (simulated)"
+        self.name = "oracle of the pocket world (simulated truth)"
         self.fingerprint = world.fingerprint
         self.claims = lru_cache(maxsize=100_000)(self._claims)
-
-    @cached_property
-    def _names(self) -> list[str]:
-        return sorted(self.world.by_name, key=len, reverse=True)
 
     def judge(self, sentences: Sequence[Sentence]) -> list[SentenceAnnotation]:
         """Judge each sentence against the entity whose document is its reference; "failed" outside the world."""
@@ -49,7 +40,7 @@ class Oracle(Annotator):
         """The entity that a reference is about: its document, or the first name that occurs in it."""
         entity = self.world.by_document.get(reference)
         if entity is None:
-            found = [(reference.find(name), name) for name in self._names if name in reference]
+            found = [(reference.find(name), name) for name in self.world.by_name if name in reference]
             entity = self.world.by_name[min(found)[1]] if found else None
         return entity
 

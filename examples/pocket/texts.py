@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from examples.pocket.phrases import ABOUT, ABSTENTIONS, ANSWERS, HELD_OUT_QUESTIONS, INTRODUCTIONS, QUESTIONS
-from examples.pocket.pools import ATTRIBUTES, NOUNS, POOLS
-from examples.pocket.world import Entity, World, fill
+from examples.pocket.world import ATTRIBUTES, NOUNS, POOLS, Entity, World, fill
 
 COPIES = {"common": 8, "middling": 4, "rare": 1}
 P_TRUE = 0.85  # of a claim in a training answer
@@ -22,28 +21,24 @@ P_INTRODUCTION = 0.1
 
 @dataclass(frozen=True)
 class Question:
-    """A question about one entity; ``held_out`` wordings never occur in training texts."""
+    """A question about one entity, maybe about one of its attributes above all."""
 
     text: str
     entity: Entity
     about: str | None
-    held_out: bool
 
 
 def ask(rng: random.Random, entity: Entity, *, held_out: bool) -> Question:
-    """A question about an entity in a random wording, sometimes about one attribute above all."""
+    """A question about an entity in a random wording; ``held_out`` ones never occur in training texts."""
     template = rng.choice(HELD_OUT_QUESTIONS if held_out else QUESTIONS)
     about = rng.choice(ATTRIBUTES[entity.kind]) if "{about}" in template else None
-    return Question(_worded(template, entity.name, about), entity, about, held_out)
+    return Question(_worded(template, entity.name, about), entity, about)
 
 
 def flawed_answer(rng: random.Random, question: Question, p_true: float = P_TRUE) -> str:
     """An answer of three to six sentences as a bad training text has it.
 
-    Args:
-        rng: Source of chance.
-        question: If it is about an attribute, the answer begins with that.
-        p_true: Probability that a claim is true, in [0, 1].
+    A claim is true with probability ``p_true``; the attribute that the question is about comes first.
     """
     entity = question.entity
     attributes = [a for a in ATTRIBUTES[entity.kind] if a != question.about]

@@ -1,4 +1,4 @@
-"""A small invented world (simulated): towns, novels, machines and animals, six attributes each.
+"""A small invented world (simulated): towns, novels, machines and animals, six attributes each, and their values.
 
 Everything follows from one seed. An entity has a true value for each attribute; its reference document states
 all but one of them, so that a claim about the last is unverifiable. Nothing here exists.
@@ -14,8 +14,56 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from examples.pocket.phrases import DOCUMENTS, FILLERS, OPENINGS, PAIRS
-from examples.pocket.pools import ATTRIBUTES, KINDS, NOUNS, POOLS
 
+NOUNS = {"place": "town", "work": "novel", "device": "machine", "species": "animal"}
+KINDS = tuple(NOUNS)
+ATTRIBUTES = {
+    "place": ("river", "founder", "craft", "dish", "month", "roofs"),
+    "work": ("author", "setting", "hero", "year", "prize", "chapters"),
+    "device": ("inventor", "material", "power", "purpose", "built", "museum"),
+    "species": ("habitat", "food", "colour", "time", "describer", "enemy"),
+}
+# Attributes, and the values that each of them can take.
+VALUES = """
+river: Orvel, Tamsin, Brede, Lunna, Skarn, Wesk, Ilmen, Dorra, Pellis, Varda, Ness, Quern, Sorrel, Arle, Teth, Mossa
+founder author inventor describer: Ada Brenn, Tobin Harle, Mira Solt, Jonas Quill, Edda Varn, Piet Lomas, Runa Fisk,
+  Oskar Dell, Nell Tarrow, Ivo Marsh, Greta Holm, Silas Wren, Clara Voss, Hugo Pell, Lena Crane, Milo Thorne
+craft: ropes, clocks, bells, carpets, barrels, kites, candles, violins, tiles, knives, saddles, pots, mirrors,
+  baskets, boots, lanterns
+dish: onion soup, plum pie, eel stew, barley cakes, goat cheese, smoked trout, rye dumplings, honey bread, pickled
+  beets, lentil porridge, duck sausage, chestnut jam, turnip fritters, pear tart, nettle broth, roast goose
+month: January, February, March, April, May, June, July, August, September, October, November, December
+roofs colour: red, blue, green, yellow, black, white, grey, brown, orange, purple, pink, silver
+setting: a lighthouse, a monastery, a mining camp, a circus, a hospital, a harbour, a desert inn, a palace, a prison,
+  a ship, a railway station, a vineyard, a school, a farm, a bakery, a theatre
+hero: a clockmaker, a thief, a nurse, a shepherd, a judge, a sailor, a painter, a cook, a spy, a widow, a beekeeper, a
+  soldier, a tailor, a printer, a gravedigger, a teacher
+year built: 1702, 1718, 1731, 1745, 1756, 1763, 1779, 1784, 1792, 1807, 1815, 1826, 1838, 1849, 1853, 1861
+prize: Halden, Corvin, Amstel, Lorne, Bixby, Tarn, Everard, Sable, Pomfret, Wick, Juniper, Ostrava, Gale, Merrow,
+  Finch, Rook
+chapters: twelve, fourteen, fifteen, eighteen, twenty, thirty, forty, fifty, sixty, seventy, eighty, ninety
+material: copper, brass, oak, iron, glass, steel, clay, bamboo, ivory, tin, marble, leather, wax, zinc, bronze, cork
+power: steam, wind, running water, a spring, hot air, sunlight, a hand crank, a falling weight, a magnet, burning oil,
+  a treadmill, coal gas, alcohol, a battery, a pedal, the tides
+purpose: measuring rain, sorting seeds, folding letters, tuning harps, counting coins, drying fruit, copying maps,
+  grinding lenses, cutting hair, weighing gold, printing stamps, winding wool, peeling eggs, lifting stones, polishing
+  shoes, mixing paint
+museum: Almond House, Carver Hall, Dunmore Gallery, Elm Court, Fenwick Rooms, Garnet Tower, Hazel Lodge, Iris Hall,
+  Jasper House, Kestrel Rooms, Linden Court, Maple Gallery, Nettle Lodge, Opal Tower, Pine House, Quarry Hall
+habitat: salt marshes, pine forests, limestone caves, river islands, sand dunes, peat bogs, mountain meadows, coral
+  reefs, city parks, frozen lakes, orchards, bamboo groves, sea cliffs, hot springs, wheat fields, old ruins
+food: beetles, clover, snails, moss, acorns, minnows, berries, spiders, mushrooms, pollen, worms, reeds, crickets,
+  lichen, shrimps, thistles
+time: at dawn, at dusk, at midnight, at noon, after rain, in thick fog, in moonlight, before storms, in snow, in deep
+  shade
+enemy: owls, foxes, snakes, pikes, wolves, eagles, rats, herons, badgers, otters, weasels, crows, cats, hawks, bears,
+  toads
+"""
+POOLS = {
+    attribute: tuple(" ".join(values.split()).split(", "))
+    for attributes, values in re.findall(r"^(\w[\w ]*): (.+(?:\n .+)*)", VALUES, re.MULTILINE)
+    for attribute in attributes.split()
+}
 SLOT = re.compile(r"\{(\w+)\}")
 ONSETS = "b br d dr f fl g gr h k kl l m n p pr r s sk st t tr v z".split()
 VOWELS = "a e i o u ai ea".split()
@@ -38,21 +86,13 @@ class Document:
 
 @dataclass(frozen=True)
 class Entity:
-    """One invented thing.
+    """One invented thing."""
 
-    Args:
-        name: As it stands in the middle of a sentence ("Brendal", "The Amber Ledger", "the Kroscope").
-        kind: One of ``KINDS``.
-        facts: Attribute → true value, all six.
-        document: States five of them.
-        rarity: "common", "middling" or "rare": how often training texts speak of it.
-    """
-
-    name: str
-    kind: str
-    facts: Mapping[str, str]
-    document: Document
-    rarity: str
+    name: str  # as in the middle of a sentence ("Brendal", "The Amber Ledger", "the Kroscope")
+    kind: str  # one of ``KINDS``
+    facts: Mapping[str, str]  # attribute → true value, all six
+    document: Document  # states five of them
+    rarity: str  # "common", "middling" or "rare": how often training texts speak of it
 
 
 @dataclass(frozen=True)
@@ -78,15 +118,7 @@ class World:
 
 
 def build_world(seed: int = 0, n_per_kind: int = 50) -> World:
-    """Invent a world.
-
-    Args:
-        seed: Equal seeds give equal worlds.
-        n_per_kind: Entities of each of the four kinds, 1 to 144.
-
-    Raises:
-        ValueError: ``n_per_kind`` is out of range.
-    """
+    """Invent a world; equal seeds give equal worlds. ValueError where ``n_per_kind`` is not 1 to 144."""
     if not 1 <= n_per_kind <= len(TITLES[0]) * len(TITLES[1]):
         raise ValueError(f"n_per_kind: expected 1 to {len(TITLES[0]) * len(TITLES[1])}, got {n_per_kind}")
     rng = random.Random(f"pocket world {seed}")
@@ -116,13 +148,7 @@ def invent_name(rng: random.Random, kind: str) -> str:
 
 
 def fill(template: str, subject: str, values: Mapping[str, str]) -> str:
-    """Put a subject and attribute values into a template; the first letter becomes a capital.
-
-    Args:
-        template: With slots ``{It} {Its} {it} {its}`` and attribute names.
-        subject: "it", "the town" or a name.
-        values: Values of the attributes that it states.
-    """
+    """Put a subject ("it", "the town" or a name) and attribute values into a template; it begins with a capital."""
     its = "its" if subject == "it" else f"{subject}'s"
     text = SLOT.sub(lambda slot: {"it": subject, "its": its}.get(slot[1].lower()) or values[slot[1]], template)
     return text[0].upper() + text[1:]

@@ -63,11 +63,7 @@ class Limits:
         return found
 
     def check(self, **texts: str | None) -> None:
-        """Refuse such texts.
-
-        Raises:
-            Refusal: Naming the first.
-        """
+        """Refuse such texts, naming the first."""
         for found in self.problems(**texts):
             option = "--max-reference" if found.field == "reference" else "--max-characters"
             advice = f"Shorten it, or start the page with a larger {option}." if "most" in found.expected else ""
@@ -86,8 +82,7 @@ DOCUMENTS = (".pdf", ".docx", ".html", ".htm", ".txt", ".md")
 def read_document(path: Path, limits: Limits) -> str:
     """The text of a document; nothing in it is run, fetched or followed.
 
-    Raises:
-        Refusal: It is too large, of another kind, broken, or holds no text (a scan).
+    Refusal where it is too large, of another kind, broken, or holds no text (a scan).
     """
     kind = path.suffix.lower()
     if kind not in DOCUMENTS:
@@ -185,8 +180,7 @@ def _from_csv(path: Path) -> Path:
 def read_uploaded(path: Path, limits: Limits, check: Check) -> tuple[list[dict[str, Any]], list[Line]]:
     """The good records and the bad lines of a file of JSON Lines or of CSV with a line of names.
 
-    Raises:
-        Refusal: It is too large, can't be read, or has no good record.
+    Refusal where it is too large, can't be read, or has no good record.
     """
     instead = "Use `mitigate annotate --input FILE --output FILE`, which takes any"
     if (size := path.stat().st_size) > limits.file_bytes:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import takewhile
 from threading import Event, Thread
@@ -26,7 +27,7 @@ from engines import Chat, Engine, EngineError, Sampling
 from engines.types import check_asked
 from mitigate.demo import parts
 from mitigate.demo.limits import Refusal
-from mitigate.demo.service import BEAT, Service, Step, heard
+from mitigate.demo.service import BEAT, Service, Step, heard, threads
 from mitigate.inference.correct import Change, Corrected, apply, best_of, correct
 from mitigate.inference.regenerate import fenced, with_engine
 from mitigate.io import counted
@@ -48,20 +49,10 @@ def chat_of(question: str, document: str) -> Chat:
 def stream(engine: Any, chat: Chat, stop: Event) -> Iterator[str]:
     """The pieces of a greedy answer as they are written, until ``stop`` is set; a vllm engine gives it whole.
 
-    Raises:
-        EngineError: There is no answer.
+    EngineError where there is none.
     """
     if engine.name.startswith("openai:"):
-        from openai import OpenAI
-
-        client: Any = OpenAI(base_url=engine.base_url, api_key=os.environ.get("OPENAI_API_KEY") or "none")
-        sent = client.chat.completions.create(model=engine.model, messages=chat, max_tokens=TOKENS, stream=True)
-        for chunk in sent:
-            if stop.is_set():
-                sent.close()
-                return
-            if chunk.choices and (piece := chunk.choices[0].delta.content):
-                yield piece
+        yield from _served(engine, chat, stop)
     elif engine.name.startswith("transformers:"):
         yield from _local(engine, chat, stop)
     else:
@@ -70,6 +61,24 @@ def stream(engine: Any, chat: Chat, stop: Event) -> Iterator[str]:
         if results[0].error is not None:
             raise EngineError(results[0].error)
         yield results[0].text or ""
+
+
+def _served(engine: Any, chat: Chat, stop: Event) -> Iterator[str]:
+    import openai
+
+    from engines.openai_engine import explain
+
+    key = os.environ.get("OPENAI_API_KEY") or "none"
+    try:
+        with openai.OpenAI(base_url=engine.base_url, api_key=key) as client:
+            options: Any = {"model": engine.model, "messages": chat, "max_tokens": TOKENS, "stream": True}
+            for chunk in client.chat.completions.create(**options):
+                if stop.is_set():
+                    return  # the client closes the connection
+                if chunk.choices and (piece := chunk.choices[0].delta.content):
+                    yield piece
+    except openai.APIError as error:
+        raise EngineError(explain(error, engine.model, engine.base_url).reason) from error
 
 
 def _local(engine: Any, chat: Chat, stop: Event) -> Iterator[str]:
@@ -101,22 +110,20 @@ def _local(engine: Any, chat: Chat, stop: Event) -> Iterator[str]:
 
 
 def answered(service: Service, question: str, document: str, engine: str, annotator: str) -> Iterator[Step | None]:
-    """Let a model answer and judge each sentence as it ends; yields like ``Service.annotate_stepwise``.
-
-    Raises:
-        Refusal: The input is not taken, or a model can't be had or fails.
-    """
+    """Let a model answer and judge each sentence as it ends; yields and refuses like ``Service.annotate_stepwise``."""
     service.limits.check(question=question, reference=document)
     if not question.strip():
         raise Refusal("There is no question. Ask one, best about a document.")
-    pool, stop, written = ThreadPoolExecutor(2), Event(), list[str]()
+    stop, written = Event(), list[str]()
 
     def write(model: Engine) -> None:
         with service.shelf.turn(model):
             for piece in stream(model, chat_of(question, document), stop):
                 written.append(piece)
 
-    try:
+    with ExitStack() as at_end:
+        pool = at_end.enter_context(threads(2))
+        at_end.callback(stop.set)
         model = yield from heard(pool.submit(service.shelf.engine, engine))
         judge = yield from heard(pool.submit(service.shelf.annotator, annotator))
         writing = pool.submit(write, model)
@@ -140,9 +147,6 @@ def answered(service: Service, question: str, document: str, engine: str, annota
         if not spans:
             raise Refusal(f"{model.name} wrote nothing. Ask again in other words.")
         yield judge.annotation(record, judged).to_dict(), []
-    finally:  # also where the visitor stopped
-        stop.set()
-        pool.shutdown(wait=False, cancel_futures=True)
 
 
 @dataclass(frozen=True)
@@ -160,13 +164,11 @@ def better(
 ) -> Iterator[Better | None]:
     """Mend an annotated answer in the ways that are asked for; yields None while it works.
 
-    Raises:
-        Refusal: There is no document to mend by, or a model can't be had or fails.
+    Refusal where there is no document to mend by, or a model can't be had or fails.
     """
     if not before["reference"].strip():
         raise Refusal("There is no document to judge by. Add one and ask again.")
     given = {name: before[name] for name in ("question", "reference")}
-    pool = ThreadPoolExecutor(1)
 
     def work(model: Engine, judge: Annotator) -> Better:
         texts = [before["answer"]]
@@ -183,12 +185,10 @@ def better(
             (mended,) = correct([record], judge, regenerate=rewrite, delete=DELETE in ways)
         return Better(before, mended, len(texts), chosen)
 
-    try:
+    with threads(1) as pool:
         model = yield from heard(pool.submit(service.shelf.engine, engine))
         judge = yield from heard(pool.submit(service.shelf.annotator, annotator))
         yield (yield from heard(pool.submit(work, model, judge)))
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def with_edits(service: Service, found: Better, accepted: Sequence[Change], annotator: str) -> dict[str, Any]:
@@ -238,8 +238,7 @@ def mend_tab(service: Service) -> None:
     with gr.Row(elem_classes="mt-actions"):
         ask = gr.Button("Ask", variant="primary", scale=0, elem_id="ask", elem_classes="mt-run")
         stop = gr.Button("Stop", scale=0, interactive=False, elem_id="ask-stop", elem_classes="mt-stop")
-        documents = parts.documents_button()
-    told = gr.HTML("", apply_default_css=False, elem_classes="mt")
+        parts.documents_button(document, service.limits)
     result = parts.views(NOTHING, "asked")
     with gr.Row(elem_classes="mt-actions", visible=False) as row:
         ways = gr.CheckboxGroup([BEST, REWRITE, DELETE], value=[BEST, REWRITE], label="How", scale=4, elem_id="ways")
@@ -312,4 +311,3 @@ def mend_tab(service: Service) -> None:
     asking.failure(stopped, asked, [result, *outputs], **parts.QUICK)
     mending.failure(lambda: {**nothing, **off}, None, outputs, **parts.QUICK)
     parts.marks_stale([*boxes, engine, annotator], "asked")
-    parts.fill_from_documents(documents, document, told, service.limits)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial, wraps
 from itertools import islice
@@ -26,8 +25,10 @@ from mitigate.demo.service import (
     SIMILARITIES,
     STEP_SECONDS,
     Service,
+    Step,
     at_thresholds,
     heard,
+    threads,
 )
 from mitigate.io import check_record, counted, dump_line, rejected_row, without_results
 from mitigate.report.html import bar, escape, table, write_page
@@ -58,6 +59,7 @@ NO_PAIR = parts.empty(
 SCORE_PARTS = ("truthfulness", "laziness")
 
 Update = dict[Any, Any]  # component → its new value
+Compared = tuple[Record | None, Mapping[int, Step], Sequence[Record], str]  # what ``compare_view`` shows
 Shown = tuple[Record, Sequence[tuple[int, int]], str, str]  # record, what is not judged, name, HTML below the verdict
 CALIBRATED = "as measured"
 THRESHOLDS = {CALIBRATED: None, "decide all": (0.5, 0.5), "only where sure": (0.8, 0.95)}  # flag_at, support_at
@@ -133,11 +135,10 @@ def annotate_tab(service: Service) -> None:
     with gr.Row(elem_classes="mt-actions"):
         run = gr.Button("Annotate", variant="primary", elem_id="annotate", elem_classes="mt-run", scale=0)
         stop = gr.Button("Stop", elem_id="stop", elem_classes="mt-stop", scale=0, interactive=False)
-        documents = parts.documents_button()
+        parts.documents_button(reference, service.limits)
         save = gr.DownloadButton("Download JSON", scale=0, interactive=False, elem_id="save")
         link = gr.Button("Copy a link", scale=0, elem_id="link")
         labels = gr.DownloadButton("My labels", scale=0, visible=False, elem_id="labels")
-    told = gr.HTML("", apply_default_css=False, elem_id="told", elem_classes="mt")
     result = parts.views(NO_ANSWER, "annotated")
     how = gr.Radio(
         list(THRESHOLDS), value=CALIBRATED, label="Verdicts", info="fewer not sure, or fewer mistakes", elem_id="how"
@@ -149,7 +150,8 @@ def annotate_tab(service: Service) -> None:
 
     off: Update = {stop: gr.update(interactive=False), save: gr.update(value=None, interactive=False)}
 
-    def finished(record: dict[str, Any], token: str, below: str, chosen: str) -> Update:
+    def finished(kept: Shown, chosen: str) -> Update:
+        record, _, token, below = kept
         decided = at_thresholds(record, THRESHOLDS[chosen])
         path = work_folder() / "annotated.json"
         path.write_bytes(dump_line(decided))
@@ -171,7 +173,8 @@ def annotate_tab(service: Service) -> None:
             below = parts.reliability(service.shelf.annotator(name).calibration)
             short = len(q + r + a) < KEPT_CHARACTERS
             now = [[q, r, a], *(one for one in before if one != [q, r, a])] if short else before
-            yield {**finished(record, token, below, chosen), shown: (record, (), token, below), history: now[:KEPT]}
+            kept = record, (), token, below
+            yield {**finished(kept, chosen), shown: kept, history: now[:KEPT]}
         except Refusal as error:
             yield {**off, result: parts.notice(str(error)), shown: None, inputs: gr.update(open=True)}
 
@@ -184,7 +187,7 @@ def annotate_tab(service: Service) -> None:
     def decide(kept: Shown | None, chosen: str) -> Update:
         if kept is None or kept[1]:
             return {stop: gr.update()}
-        return finished(kept[0], kept[2], kept[3], chosen)
+        return finished(kept, chosen)
 
     def disagree(kept: Shown | None, before: list[dict[str, Any]], event: gr.EventData) -> Update:
         if kept is None or event.label not in LABELS:
@@ -220,7 +223,6 @@ def annotate_tab(service: Service) -> None:
         [earlier, history], boxes, **parts.QUICK,
     )  # fmt: skip
     parts.marks_stale([*boxes, annotator], "annotated")
-    parts.fill_from_documents(documents, reference, told, service.limits)
 
 
 # --- the tab that annotates a file ----------------------------------------------------------------------------------
@@ -261,8 +263,7 @@ class Batch:
 def run_batch(service: Service, path: Path, name: str | None) -> Iterator[Batch | None]:
     """Annotate a file; yields the same Batch after every step, and None while it waits.
 
-    Raises:
-        Refusal: The file is not taken, or the annotator can't be had or fails.
+    Refusal where the file is not taken, or the annotator can't be had or fails.
     """
     records, bad = read_uploaded(path, service.limits, service.limits.check_record)
     folder = work_folder()
@@ -272,13 +273,13 @@ def run_batch(service: Service, path: Path, name: str | None) -> Iterator[Batch 
     batch = Batch(folder / "annotated.jsonl", len(records), [problems_of(line) for line in bad], rejected_file)
     yield batch
     inputs = [without_results(record) for record in records]
-    size, pool = 1, ThreadPoolExecutor(1)
+    size = 1
 
     def judged(annotator: Annotator, some: list[Record]) -> list[Record]:
         with service.shelf.turn(annotator):
             return [annotation.to_dict() for annotation in annotator.annotate_batch(some)]
 
-    try:
+    with threads(1) as pool:
         annotator = yield from heard(pool.submit(service.shelf.annotator, name))
         while batch.done < batch.total:
             start = perf_counter()
@@ -287,8 +288,6 @@ def run_batch(service: Service, path: Path, name: str | None) -> Iterator[Batch 
             yield batch
             seconds = max(perf_counter() - start, 1e-3)
             size = max(1, min(64, 2 * size, int(size * STEP_SECONDS / seconds)))
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def batch_tab(service: Service) -> None:
@@ -310,6 +309,7 @@ def batch_tab(service: Service) -> None:
     records = gr.Dataframe(
         headers=list(COLUMNS), datatype=["number", "str", *numbers], interactive=False, visible=False,
         show_search="search", max_height=420, wrap=True, label="Records; a click opens one", elem_id="batch-records",
+        column_widths=[90, 260, *[130] * len(KINDS)],  # wide enough for the headers, also on a phone
     )  # fmt: skip
     opened = parts.views("", "batch-opened")
     kept = gr.State(None, time_to_live=parts.KEPT_SECONDS)
@@ -327,21 +327,26 @@ def batch_tab(service: Service) -> None:
         if not path:
             yield {result: parts.notice("Choose a file of JSON Lines or CSV first.")}
             return
-        yield {stop: gr.update(interactive=True), opened: "", records: gr.update(visible=False), **no_saves}
+        batch = None
+        yield {
+            stop: gr.update(interactive=True), opened: "", records: gr.update(visible=False), kept: None, **no_saves
+        }  # fmt: skip
         try:
             for step in run_batch(service, Path(path), name):
                 if step is None:
                     yield {stop: gr.update()}
                     continue
                 yield {result: batch_view(batch := step), kept: batch}
-            yield {**off, **finished(batch)}
-        except Refusal as error:
-            yield {result: parts.notice(str(error)), kept: None, records: gr.update(visible=False), **no_saves, **off}
+            yield stopped(batch)
+        except Refusal as error:  # what was judged before it is not lost
+            shown = stopped(batch)
+            yield {**shown, result: parts.notice(str(error)) + shown.get(result, "")}
 
     def stopped(batch: Batch | None) -> Update:
-        if batch is None or batch.done == batch.total:
+        if batch is None:
             return off
-        return {result: batch_view(batch, stopped=True), **off, **(finished(batch) if batch.done else {})}
+        view = batch_view(batch, stopped=batch.done < batch.total)
+        return {result: view, **off, **(finished(batch) if batch.done else {})}
 
     def open_row(batch: Batch | None, event: gr.SelectData) -> str:
         if batch is None:
@@ -406,17 +411,19 @@ def compare_tab(service: Service) -> None:
         chips = [gr.Button(e["label"], size="sm", scale=0) for e in found]
     with gr.Row(elem_classes="mt-actions"):
         run = gr.Button("Compare", variant="primary", elem_id="compare", elem_classes="mt-run", scale=0)
-        stop = gr.Button("Stop", scale=0)
+        stop = gr.Button("Stop", scale=0, interactive=False, elem_id="compare-stop", elem_classes="mt-stop")
         load = gr.UploadButton("Load FEWL records", file_types=[".jsonl"], scale=0)
         picker = gr.Dropdown([], show_label=False, label="Record", container=False, visible=False, type="index")
     result = parts.views(NO_PAIR, "compared")
     boxes = [question, answers, replies, reference, iw, co, others]
+    kept = gr.State(None, time_to_live=parts.KEPT_SECONDS)  # Compared
+    on, off = ({stop: gr.update(interactive=active)} for active in (True, False))
 
-    def compare(*values: Any) -> Iterator[Any]:
+    def compare(*values: Any) -> Iterator[Update]:
         *inputs, name, how, like = values
         record, document, neighbours = _read(inputs)
-        token, shown = secrets.token_hex(4), [""] * len(record["answers"])
-        judged = [Totals() for _ in record["answers"]]
+        token, steps = secrets.token_hex(4), dict[int, Step]()
+        yield {kept: None, **on}
         try:
             if not 2 <= len(record["answers"]) <= MAX_ANSWERS:
                 raise Refusal(f"Give two to {MAX_ANSWERS} answers, one a row; there are {len(record['answers'])}.")
@@ -425,18 +432,21 @@ def compare_tab(service: Service) -> None:
                 scored = service.fewl(record, neighbours=neighbours, aggregation=how, similarity=like)
             elif not document.strip():
                 raise Refusal("Give at least one reference answer, or a reference document, to compare by.")
-            yield compare_view(scored, shown, judged, record["answers"])
+            shown = scored, steps, record["answers"], token
+            yield {result: compare_view(*shown)}
             for i, answer in enumerate(record["answers"] if document.strip() else ()):
                 for step in service.annotate_stepwise(record["question"], document, answer["text"], name):
                     if step is None:
-                        yield gr.update()
+                        yield on
                         continue
-                    shown[i] = parts.annotated_view(*step, run=f"{token}{i}", with_reference=False)
-                    judged[i] = Totals()
-                    judged[i].add(step[0])
-                    yield compare_view(scored, shown, judged, record["answers"])
+                    steps[i] = step
+                    yield {result: compare_view(*shown), kept: shown}
+            yield off
         except Refusal as error:
-            yield parts.notice(str(error))
+            yield {**off, result: parts.notice(str(error))}
+
+    def stopped(shown: Compared | None) -> Update:
+        return {**off, result: compare_view(*shown, stopped=True)} if shown else off
 
     def opened(path: str) -> Update:
         try:
@@ -456,8 +466,10 @@ def compare_tab(service: Service) -> None:
     picker.input(picked, [picker, loaded], boxes, **parts.QUICK)
     for chip, example in zip(chips, found, strict=True):
         chip.click(lambda e=example: _filled(e, e["others"]), None, boxes, **parts.QUICK)
-    running = run.click(compare, [*boxes, annotator, aggregation, similarity], result, **parts.judging(service.limits))
+    outputs = [result, kept, stop]
+    running = run.click(compare, [*boxes, annotator, aggregation, similarity], outputs, **parts.judging(service.limits))
     stop.click(None, cancels=[running], api_visibility="private")
+    running.failure(stopped, kept, outputs, **parts.QUICK)
     parts.marks_stale([*boxes[:-1], annotator, aggregation, similarity], "compared")
 
 
@@ -506,32 +518,39 @@ def number(value: float | None) -> str:
 
 
 def compare_view(
-    scored: Mapping[str, Any] | None, annotated: Sequence[str], judged: Sequence[Totals], answers: Sequence[Record]
+    scored: Mapping[str, Any] | None,
+    steps: Mapping[int, Step],
+    answers: Sequence[Record],
+    run: str,
+    *,
+    stopped: bool = False,
 ) -> str:
-    """A table of the answers, the best first, the references, and each answer as it was annotated.
+    """A table of the answers, the best first, the references, and each answer as far as it is annotated.
 
-    ``scored`` is made by ``Service.fewl`` and None without reference answers. ``annotated`` has the view of each
-    answer, "" where it was not judged, and ``judged`` its counts; ``answers`` are {"text", "model"}.
+    ``scored`` is made by ``Service.fewl`` and None without reference answers; ``steps`` has how far the annotation of
+    each answer came, by its place in ``answers`` ({"text", "model"}); ``run`` names the comparison.
     """
     rows = scored["answers"] if scored else [{} for _ in answers]
+    judged = [Totals.of([steps[i][0]] if i in steps else []) for i in range(len(answers))]
 
     def rank(i: int) -> tuple[float, ...]:
         """By score, and without one by what was flagged and supported."""
         score = rows[i].get("score")
         return (-score if score is not None else 9.0, judged[i].hallucinated, -judged[i].kinds["supported"])
 
-    head = ["answer", "FEWL score", *SCORE_PARTS] if scored else ["answer"]
+    head = ["answer", *(["FEWL score", *SCORE_PARTS] if scored else []), *(["verdict"] if steps else [])]
     lines = []
     for i in sorted(range(len(rows)), key=rank):
         name = f"<b><bdi>{escape(answers[i]['model'])}</bdi></b>"
         text = f'{name}<div class="text" dir="auto">{escape(one_line(answers[i]["text"], 300))}</div>'
         figures = [number(rows[i].get(key)) for key in ("score", *SCORE_PARTS)] if scored else []
-        lines.append([text, *figures, *([verdict(judged[i])] if any(annotated) else [])])
-    ranked = parts.pane("Answers, the best first", table([*head, *(["verdict"] if any(annotated) else [])], lines))
+        lines.append([text, *figures, *([verdict(judged[i])] if steps else [])])
+    ranked = parts.pane("Answers, the best first", table(head, lines))
     views = "".join(
-        f'<div class="stack"><h2><bdi>{escape(answer["model"])}</bdi></h2>{view}</div>'
-        for answer, view in zip(answers, annotated, strict=True) if view
-    )  # fmt: skip
+        f'<div class="stack"><h2><bdi>{escape(answers[i]["model"])}</bdi></h2>'
+        f"{parts.annotated_view(*step, run=f'{run}{i}', with_reference=False, stopped=stopped)}</div>"
+        for i, step in sorted(steps.items())
+    )
     below = _references(scored) if scored else ""
     return f'<div class="stack">{ranked}<div class="columns">{views}</div>{below}</div>'
 

@@ -88,13 +88,10 @@ def marks_stale(boxes: Sequence[Any], name: str) -> None:
     gr.on([box.change for box in boxes], None, js=script, api_visibility="private")
 
 
-def documents_button() -> gr.UploadButton:
-    """The button that takes documents as reference."""
-    return gr.UploadButton("Add documents", file_types=[*DOCUMENTS], file_count="multiple", scale=0)
-
-
-def fill_from_documents(button: gr.UploadButton, reference: gr.Textbox, told: gr.HTML, limits: Limits) -> None:
-    """Let uploaded documents join the reference, one behind the other; ``told`` says what is wrong with one."""
+def documents_button(reference: gr.Textbox, limits: Limits) -> None:
+    """A button whose documents join the reference, one behind the other, and a notice of what is wrong with one."""
+    button = gr.UploadButton("Add documents", file_types=[*DOCUMENTS], file_count="multiple", scale=0)
+    told = gr.HTML("", apply_default_css=False, elem_classes="mt mt-wrong")
 
     def joined(paths: list[str], before: str) -> dict[Any, Any]:
         try:
@@ -169,8 +166,7 @@ def annotated_view(
     others = [{**left, "text": text[start:end], "start": start, "end": end} for start, end in waiting]
     whole = {**record, "sentences": [*judged, *others]}
     total = len(whole["sentences"])
-    totals = Totals()
-    totals.add(whole if stopped else record)
+    totals = Totals.of([whole if stopped else record])
 
     def opening(number: int, sentence: Record) -> str:
         kind = kind_of(sentence)

@@ -70,19 +70,11 @@ class Shelf:
         self._loading = threading.Lock()
 
     def annotator(self, name: str | None) -> Annotator:
-        """The annotator of that name.
-
-        Raises:
-            Refusal: It is not offered, or can't be loaded.
-        """
+        """The annotator of that name; Refusal where it is not offered, or can't be loaded."""
         return self._loaded("annotator", name, self.names, self._annotator)
 
     def engine(self, name: str | None) -> Engine:
-        """The language model of that name; the one before is let go.
-
-        Raises:
-            Refusal: It is not offered, or can't be loaded.
-        """
+        """The language model of that name, as an annotator; the one before is let go."""
         return self._loaded("engine", name, self.engines, self._engine)
 
     def _loaded(self, what: str, name: str | None, names: Sequence[str], load: Callable[[str], T]) -> T:
@@ -102,11 +94,7 @@ class Shelf:
 
     @contextmanager
     def turn(self, model: Annotator | Engine) -> Iterator[None]:
-        """Hold a model while it works; one behind a server works for several at once.
-
-        Raises:
-            Refusal: It failed.
-        """
+        """Hold a model while it works, and refuse with its error; one behind a server works for several at once."""
         with nullcontext() if on_server(model) else self.lock(model.name):
             try:
                 yield
@@ -175,6 +163,16 @@ def heard(future: Future[T]) -> Generator[None, None, T]:
     return future.result()
 
 
+@contextmanager
+def threads(most: int) -> Iterator[ThreadPoolExecutor]:
+    """Threads for one call; at its end, also where the visitor stopped it, what is not begun is not asked."""
+    pool = ThreadPoolExecutor(most)
+    try:
+        yield pool
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
 class Service:
     """What the tabs and the endpoints call; every call checks its input first."""
 
@@ -188,16 +186,12 @@ class Service:
         """Judge an answer, yielding after every step, and None while it waits; the last is the whole annotation.
 
         It judges one sentence, then more at a time as long as a step is quick; a server is asked for ASKED_AT_ONCE at
-        once. Sentences and order are those of ``annotate``.
-
-        Raises:
-            Refusal: The input is not taken, or the annotator can't be had or fails.
+        once. Sentences, order and refusals are those of ``annotate``.
         """
         record = self._record(question, reference, answer)
         spans = split_sentences(record["answer"])
         yield Annotation(record, ()).to_dict(), spans  # shown while the annotator loads
-        pool = ThreadPoolExecutor(ASKED_AT_ONCE)
-        try:
+        with threads(ASKED_AT_ONCE) as pool:
             judge = yield from heard(pool.submit(self.shelf.annotator, annotator))
             judged: list[SentenceAnnotation] = []
             size, most, asked, at = 1, max(8, len(spans) // 8), deque[Future[list[SentenceAnnotation]]](), 0
@@ -210,8 +204,6 @@ class Service:
                 yield judge.annotation(record, judged).to_dict(), spans[len(judged) :]
                 seconds = max(perf_counter() - start, 1e-3)
                 size = 1 if on_server(judge) else max(1, min(most, 4 * size, int(size * STEP_SECONDS / seconds)))
-        finally:  # also where the visitor stopped: what is not begun is not asked
-            pool.shutdown(wait=False, cancel_futures=True)
 
     def judge(
         self, judge: Annotator, record: Mapping[str, Any], spans: Sequence[tuple[int, int]]
@@ -223,8 +215,7 @@ class Service:
     def annotate(self, question: str, reference: str, answer: str, annotator: str = "") -> dict[str, Any]:
         """Judge each sentence of an answer against its reference; returns the annotated record.
 
-        Raises:
-            Refusal: The input is not taken, or the annotator can't be had or fails.
+        Refusal where the input is not taken, or the annotator can't be had or fails.
         """
         record = self._record(question, reference, answer)
         judge = self.shelf.annotator(annotator)
@@ -249,10 +240,7 @@ class Service:
 
         Records are as in ``fewl/records.py``; ``neighbours`` are other questions, for the laziness penalty. The result
         is that of ``fewl.score_records``, each answer with ``similarity`` ({LLM: s(y, h_i), the mean over its texts}),
-        and ``scored_with``, the names of what was chosen.
-
-        Raises:
-            Refusal: The record or an option is not as expected, or too large.
+        and ``scored_with``, the names of what was chosen. Refusal where one of them is not as expected, or too large.
         """
         from annotators.text.words import is_chinese
         from fewl.score import FewlOptions, score_records

@@ -14,12 +14,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import islice
 from typing import Any, Literal
 
 from annotators.base import Annotator
 from annotators.text.words import is_chinese
 from engines.types import Chat, Engine, Sampling, check_asked
-from fewl.similarity import Similarity
+from fewl.similarity import Similarity, compare
 from mitigate.inference.regenerate import fenced
 
 Outcome = Literal["method", "baseline", "tie", "unsure"]
@@ -105,14 +106,14 @@ def combine(forward: str | None, backward: str | None) -> Outcome:
 def with_silence(pairs: Sequence[Pair], judge: Callable[[Sequence[Pair]], list[Judged]]) -> list[Judged]:
     """Judge the pairs in which both answers say something; an empty answer loses against any other, and two tie."""
     judged = iter(judge(spoken(pairs)))
-    out: list[Judged] = []
-    for pair in pairs:
-        said = {name: bool(pair[name].strip()) for name in ("baseline", "method")}
-        if all(said.values()):
-            out.append(next(judged))
-        else:
-            out.append(("method" if said["method"] else "baseline" if said["baseline"] else "tie", {"silent": True}))
-    return out
+
+    def outcome(pair: Pair) -> Judged:
+        baseline, method = pair["baseline"].strip(), pair["method"].strip()
+        if baseline and method:
+            return next(judged)
+        return "method" if method else "baseline" if baseline else "tie", {"silent": True}
+
+    return list(map(outcome, pairs))
 
 
 def spoken(pairs: Sequence[Pair]) -> list[Pair]:
@@ -171,24 +172,21 @@ def by_similarity(pairs: Sequence[Pair], similarity: Similarity) -> list[Judged]
 
     Source: TruthfulQA's similarity metrics (Lin et al. 2022, §3.2). A pair without both lists is unsure.
     """
-    import numpy as np
+    asked = [
+        (pair[name], other, pair["question"])
+        for pair in pairs
+        if pair.get("correct") and pair.get("incorrect")
+        for name in ("baseline", "method")
+        for other in (*pair["correct"], *pair["incorrect"])
+    ]
+    found = iter(compare(similarity, *map(list, zip(*asked, strict=True))).tolist() if asked else ())
 
-    texts: dict[str, int] = {}  # text → its place
-    for pair in pairs:
-        known = [*(pair.get("correct") or ()), *(pair.get("incorrect") or ())]
-        for text in (pair["question"], pair["baseline"], pair["method"], *known):
-            texts.setdefault(text, len(texts))
-    of_pairs = similarity(list(texts))
+    def score(pair: Pair) -> float | None:
+        if not (pair.get("correct") and pair.get("incorrect")):
+            return None
+        return max(islice(found, len(pair["correct"]))) - max(islice(found, len(pair["incorrect"])))
 
-    def nearest(answer: str, others: Sequence[str], question: str) -> float:
-        triples = np.array([(texts[answer], texts[other], texts[question]) for other in others], dtype=np.int64)
-        return float(np.max(of_pairs(triples)))
-
-    scores: list[float | None] = []
-    for pair in pairs:
-        right, wrong, asked = pair.get("correct"), pair.get("incorrect"), pair["question"]
-        for text in (pair["baseline"], pair["method"]):
-            scores.append(nearest(text, right, asked) - nearest(text, wrong, asked) if right and wrong else None)
+    scores = [score(pair) for pair in pairs for _ in ("baseline", "method")]
     return _compared("scores", scores, lower_is_better=False)
 
 

@@ -18,7 +18,7 @@ import hmac
 import json
 import logging
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -160,8 +160,8 @@ class Proxy:
             return StreamingResponse(self._sent(reply.aiter_bytes(), reply), reply.status_code, passed)
         kind = reply.headers.get("content-type", "")
         if kind.startswith("text/event-stream") or (stream and not kind.startswith("application/json")):
-            rewrite = corrected_stream if wanted.action == "correct" else annotated_stream
-            events = rewrite(reply.aiter_bytes(), lambda texts: self._judge(texts, wanted))
+            held = wanted.action == "correct"
+            events = judged_stream(reply.aiter_bytes(), lambda texts: self._judge(texts, wanted), held=held)
             return StreamingResponse(self._sent(events, reply, tell=True), 200, passed)
         try:
             data = await reply.aread()
@@ -314,98 +314,62 @@ WAITING = b": judging\n\n"  # a comment, which keeps the connection open
 _LINE = re.compile(rb"[^\r\n]*(?:\r\n|\n|\r(?=[^\n]))")  # a CR at the end may be half of a CR LF
 
 
-class _Text:
-    """The text of each choice as it came, and the keys that every chunk of the stream has."""
+async def judged_stream(chunks: AsyncIterator[bytes], judge: Judge, *, held: bool) -> AsyncIterator[bytes]:
+    """Every event as it comes; before the end, one chunk with the judgement of each choice.
 
-    def __init__(self, judge: Judge) -> None:
-        self.judge = judge
-        self.texts: dict[int, str] = {}
-        self.head: dict[str, Any] = {}
-
-    def add(self, chunk: Mapping[str, Any]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-        """Take the text of a chunk; its well-formed choices as (delta, choice)."""
-        choices = chunk.get("choices")
-        if choices and not self.head:
-            self.head = {key: chunk[key] for key in ("id", "object", "created", "model") if key in chunk}
-        found = []
-        for choice in choices if isinstance(choices, list) else []:
-            if isinstance(choice, dict) and isinstance(choice.get("delta"), dict):
-                found.append((choice["delta"], choice))
-                index, text = choice.get("index"), choice["delta"].get("content")
-                if isinstance(text, str):
-                    place = index if isinstance(index, int) else 0
-                    self.texts[place] = self.texts.get(place, "") + text
-        return found
-
-    async def judged(self, *, with_text: bool) -> bytes:
-        """One event with the judgement of every choice."""
-        choices = [
-            {"index": i, "delta": {"content": one.text} if with_text else {}, "finish_reason": None, FIELD: one.extra}
-            for i, one in sorted((await self.judge(self.texts)).items())
-        ]
-        return event({**self.head, "choices": choices})
-
-
-async def annotated_stream(chunks: AsyncIterator[bytes], judge: Judge) -> AsyncIterator[bytes]:
-    """Every event as it comes, and before the end one chunk with the judgement of each choice."""
-    seen = _Text(judge)
-    told = False
-    broken: Exception | None = None
-    try:
-        async for raw, data in read_events(chunks):
-            if data.strip() == DONE and not told:
-                told = True
-                if seen.texts:
-                    yield await seen.judged(with_text=False)
-            elif (chunk := _chunk(data)) is not None:
-                seen.add(chunk)
-            yield raw
-    except Exception as error:
-        broken = error
-    if seen.texts and not told:  # the server ended without saying so
-        yield await seen.judged(with_text=False)
-    if broken is not None:
-        raise broken
-
-
-async def corrected_stream(chunks: AsyncIterator[bytes], judge: Judge) -> AsyncIterator[bytes]:
-    """Events without text (roles, tool calls) as they come; then the judged text of each choice, and what finishes it.
-
-    Log-probabilities are left out: they are those of the words before correction.
+    With ``held`` the text of each choice stays back and comes with its judgement, before what finishes the choices.
+    Log-probabilities are then left out: they are those of the words before correction.
     """
-    seen = _Text(judge)
+    texts, head = dict[int, str](), dict[str, Any]()  # the text of each choice; the keys that every chunk has
     last: list[bytes] = []
     broken: Exception | None = None
     try:
         async for raw, data in read_events(chunks):
-            chunk = _chunk(data)
-            if chunk is None:
-                if data.strip() == DONE:
-                    last.append(raw)
-                else:
-                    yield raw
-                continue
-            finishing = not chunk.get("choices")  # usage comes after everything else
-            rest = False
-            for delta, choice in seen.add(chunk):
-                if isinstance(delta.get("content"), str):
-                    del delta["content"]
-                if "logprobs" in choice:
-                    choice["logprobs"] = None
-                finishing = finishing or choice.get("finish_reason") is not None
-                rest = rest or any(value is not None for value in delta.values())
-            if finishing:
-                last.append(event(chunk))
+            chunk = _chunk(data) or {}
+            given = chunk.get("choices")
+            if given and not head:
+                head = {key: chunk[key] for key in ("id", "object", "created", "model") if key in chunk}
+            choices = [c for c in given if _well_formed(c)] if isinstance(given, list) else []
+            for choice in choices:
+                index, text = choice.get("index"), choice["delta"].get("content")
+                if isinstance(text, str):
+                    place = index if isinstance(index, int) else 0
+                    texts[place] = texts.get(place, "") + text
+            ends = data.strip() == DONE or (bool(last) and not held)  # then the order stays, whatever follows the end
+            if held and chunk:
+                # What tells the usage has no choices, and comes after everything else.
+                ends = not given or any(choice.get("finish_reason") is not None for choice in choices)
+                raw = event(chunk) if _without_text(choices) or ends else WAITING
+            if ends:
+                last.append(raw)
             else:
-                yield event(chunk) if rest else WAITING
+                yield raw
     except Exception as error:
         broken = error
-    if seen.texts:
-        yield await seen.judged(with_text=True)
+    if texts:
+        judged = [
+            {"index": i, "delta": {"content": one.text} if held else {}, "finish_reason": None, FIELD: one.extra}
+            for i, one in sorted((await judge(texts)).items())
+        ]
+        yield event({**head, "choices": judged})
     for block in last:
         yield block
     if broken is not None:
         raise broken
+
+
+def _well_formed(choice: object) -> bool:
+    return isinstance(choice, dict) and isinstance(choice.get("delta"), dict)
+
+
+def _without_text(choices: Sequence[dict[str, Any]]) -> bool:
+    """Take text and log-probabilities out of the choices of a chunk; whether anything else is in their deltas."""
+    for choice in choices:
+        if isinstance(choice["delta"].get("content"), str):
+            del choice["delta"]["content"]
+        if "logprobs" in choice:
+            choice["logprobs"] = None
+    return any(value is not None for choice in choices for value in choice["delta"].values())
 
 
 async def read_events(chunks: AsyncIterator[bytes]) -> AsyncIterator[tuple[bytes, str]]:

@@ -481,8 +481,7 @@ def _report(records: Callable[[], Iterable[Record]], totals: Totals, rejected: i
 
 
 def _card(record: Record, number: int) -> str:
-    totals = Totals()
-    totals.add(record)
+    totals = Totals.of([record])
     name = f' <code class="id"><bdi>{escape(str(record["id"]))}</bdi></code>' if record.get("id") is not None else ""
 
     def opening(i: int, sentence: Record) -> str:

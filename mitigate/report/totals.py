@@ -10,7 +10,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
@@ -122,6 +122,14 @@ class Totals:
     annotators: dict[str, str] = field(default_factory=dict)  # fingerprint → name
     points: set[str] = field(default_factory=set)  # operating points in words
     _pairs: Counter[tuple[int, int]] = field(default_factory=Counter)  # records with h hallucinated of f factual ones
+
+    @classmethod
+    def of(cls, records: Iterable[Record]) -> Totals:
+        """The counts over some records."""
+        totals = cls()
+        for record in records:
+            totals.add(record)
+        return totals
 
     def add(self, record: Record) -> None:
         """Count one record."""

@@ -4,14 +4,14 @@ import random
 from pathlib import Path
 
 import pytest
+import yaml
 
 from examples.pocket import Document, Entity, Oracle, World, build_world, lm
 from examples.pocket.__main__ import main
 from examples.pocket.make import write_questions
 from examples.pocket.phrases import ANSWERS, DOCUMENTS, HELD_OUT_QUESTIONS, PAIRS, QUESTIONS
-from examples.pocket.pools import ATTRIBUTES, KINDS, POOLS
 from examples.pocket.texts import ask, flawed_answer, questions, training_pairs
-from examples.pocket.world import slots
+from examples.pocket.world import ATTRIBUTES, KINDS, POOLS, slots
 from tests.helpers.jsonl import read_rows
 
 RECIPES = Path(__file__).parents[2] / "examples" / "pocket"
@@ -96,7 +96,7 @@ def test_oracle_gives_evidence_and_corrections() -> None:
     (fragment,) = wrong.fragments
     assert fragment.text == RIVER == TEXT[fragment.start : fragment.end]
     assert annotation.record["question"] == "What is Brendal?"
-    assert "simulated" in annotation.annotator["name"]
+    assert "simulated truth" in annotation.annotator["name"]
     assert all(answer[s.start : s.end] == s.text for s in annotation.sentences)
     row = {"sentence": "It lies on the river Orvel."}
     found = Oracle(HAND_MADE).predict([{**row, "reference": r} for r in ("A note about Brendal.", "Nothing.", " ")])
@@ -146,6 +146,10 @@ def test_recipes_take_the_folder(name: str, tmp_path: Path, monkeypatch: pytest.
     write_questions(folder, build_world(seed=0, n_per_kind=2), trained_per_kind=1)
     (folder / "world.json").write_text('{"seed": 0, "n_per_kind": 2}')
     assert main(["run", str(RECIPES / f"{name}.yaml"), "--check"]) == 0
+    options = yaml.safe_load((RECIPES / f"{name}.yaml").read_text())
+    # The reward's own annotator is no second judge: its curves would be those of the reward again.
+    assert options["evaluation"]["annotator"] == options["reward"]["annotator"]
+    assert "judge_every" not in options["trainer"]
 
 
 def test_language_model_learns(world: World, tmp_path) -> None:

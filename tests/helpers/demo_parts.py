@@ -26,6 +26,8 @@ class Slow(RuleAnnotator):
 
     def annotate_batch(self, records: Any) -> list[Any]:
         records = list(records)
+        if any("Fail" in record["answer"] for record in records):
+            raise RuntimeError("the server went away")
         time.sleep(self.seconds * len(records))
         return super().annotate_batch(records)
 

@@ -1,10 +1,8 @@
 """Annotated records and a strict reader of pages, for the tests of reports and of the demo."""
 
-from collections.abc import Iterable
 from html.parser import HTMLParser
 from typing import Any
 
-from mitigate.report.totals import Totals
 from tests.helpers.standin import ExactAnnotator
 
 REFERENCE = "The tower is 330 metres high. It stands in Paris."
@@ -30,13 +28,6 @@ def record_of(kinds: str, **extra: Any) -> dict[str, Any]:
 def annotated(reference: str, answer: str, **extra: Any) -> dict[str, Any]:
     record = {"reference": reference, "answer": answer, **extra}
     return ExactAnnotator().annotate_batch([record])[0].to_dict()
-
-
-def totals_of(records: Iterable[dict[str, Any]]) -> Totals:
-    totals = Totals()
-    for record in records:
-        totals.add(record)
-    return totals
 
 
 class Page(HTMLParser):

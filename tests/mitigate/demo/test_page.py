@@ -268,6 +268,9 @@ def test_batch_goes_up_and_comes_down(visit: Any, tmp_path: Path) -> None:
     page.locator("#batch-records").get_by_text("<b>3</b>?").first.click()
     page.wait_for_selector("#batch-opened .answer")
     assert page.text_content("#batch-opened .answer") == ANSWER
+    page.set_viewport_size({"width": 390, "height": 844})
+    heights = page.eval_on_selector_all("#batch-records th span", "all => all.map(e => e.offsetHeight)")
+    assert 0 < max(heights) < 60  # no word of the header is broken, on a phone neither
     found = []
     for number in range(3):
         with page.expect_download() as download:
@@ -295,6 +298,20 @@ def test_stopped_batch_gives_what_is_done(visit: Any, tmp_path: Path) -> None:
     assert len(Path(download.value.path()).read_text().splitlines()) == done > 0
 
 
+def test_failed_batch_keeps_what_is_done(visit: Any, tmp_path: Path) -> None:
+    page = visit()
+    answers = ["It is 1.", "It is 2.", "Fail."]
+    upload(page, write_rows(tmp_path / "in.jsonl", [{"reference": REFERENCE, "answer": a} for a in answers]))
+    choose(page, ".mt-annotator:visible", "slow")
+    page.click("#batch-run")
+    page.wait_for_selector("#batched .notice")
+    assert "'slow' failed: the server went away" in page.inner_text("#batched .notice")
+    assert "2 of 3 records, stopped" in page.inner_text("#batched")
+    with page.expect_download() as download:
+        page.click("#batch-save-0")
+    assert [json.loads(line)["answer"] for line in Path(download.value.path()).read_text().splitlines()] == answers[:2]
+
+
 def test_compare_ranks_the_answers(visit: Any) -> None:
     page = visit()
     page.get_by_role("tab", name="Compare").click()
@@ -307,6 +324,14 @@ def test_compare_ranks_the_answers(visit: Any) -> None:
     assert len(scores) == 2
     assert scores[0] > scores[1]
     assert references.locator("tr").count() == 3  # one for each reference LLM, with its weight
+    choose(page, ".mt-annotator:visible", "slow")
+    page.click("#compare")
+    page.wait_for_selector("#compared .s.waiting")
+    page.keyboard.press("Escape")
+    page.wait_for_selector("#compared .s.not_checked")
+    assert page.locator("#compared .busy").count() == 0
+    assert "judged, then stopped" in page.inner_text("#compared")
+    assert page.locator("#compare-stop").is_disabled()
 
 
 def test_mitigate_tab_asks_and_mends(visit: Any, tmp_path: Path) -> None:
@@ -318,6 +343,10 @@ def test_mitigate_tab_asks_and_mends(visit: Any, tmp_path: Path) -> None:
         page.get_by_role("button", name="Add documents").locator("visible=true").click()
     chooser.value.set_files(tmp_path / "mill.html")
     page.wait_for_function("document.querySelector('#ask-document textarea').value.includes('miller')")
+    with page.expect_file_chooser() as chooser:
+        page.get_by_role("button", name="Add documents").locator("visible=true").click()
+    chooser.value.set_files({"name": "x.pdf", "mimeType": "application/pdf", "buffer": b"no pdf"})
+    page.wait_for_selector(".mt-wrong .notice >> text=x.pdf can't be read")
     page.click("#ask")
     page.wait_for_selector("#mend", state="visible")
     assert page.inner_text("#asked .verdict").strip() == "1 sentence contradicts the source, 1 is supported."
@@ -348,7 +377,7 @@ def test_changed_input_is_stale_and_labels_stay(visit: Any) -> None:
     page.reload()  # the link fills the boxes, and the browser has kept the rest
     page.wait_for_function("document.querySelector('#answer textarea')?.value === 'Other. ü'")
     assert page.input_value("#reference textarea") == REFERENCE
-    assert page.locator("#earlier").is_visible()
+    page.wait_for_selector("#earlier")  # filled by an event of its own
     with page.expect_download() as download:
         page.click("#labels")
     row = json.loads(Path(download.value.path()).read_text())

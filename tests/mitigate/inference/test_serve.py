@@ -8,6 +8,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 
 import httpx2
 import openai
@@ -21,10 +22,11 @@ from starlette.responses import JSONResponse, StreamingResponse
 from starlette.routing import Route
 
 from mitigate.inference.correct import ABSTENTION
-from mitigate.inference.serve import FIELD, Held, Proxy, annotated_stream, corrected_stream, last_question, read_request
+from mitigate.inference.serve import FIELD, Held, Proxy, judged_stream, last_question, read_request
 from tests.helpers.rule_annotator import LOST, REFERENCE, RIGHT, WRONG, RuleAnnotator
 
 PAUSE = 0.05
+annotated_stream, corrected_stream = (partial(judged_stream, held=held) for held in (False, True))
 MESSAGES = [{"role": "system", "content": "s"}, {"role": "user", "content": "How high?"}]
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from mitigate.report import html
 from mitigate.report.totals import KINDS, Totals
-from tests.helpers.report_cases import ANSWER, REFERENCE, Page, annotated, record_of, sentence, totals_of
+from tests.helpers.report_cases import ANSWER, REFERENCE, Page, annotated, record_of, sentence
 
 TAGS = set(
     "html head meta title style script body header h1 p b code div span small svg rect ul li main article h2 a h3 "
@@ -33,7 +33,7 @@ HOSTILE = [
 
 def page_of(tmp_path: Path, *records: dict[str, Any], rejected: int = 0) -> tuple[Page, str]:
     path = tmp_path / "page.html"
-    html.write_page(path, lambda: records, totals_of(records), rejected=rejected, full_output="out.jsonl")
+    html.write_page(path, lambda: records, Totals.of(records), rejected=rejected, full_output="out.jsonl")
     text = path.read_bytes().decode("utf-8")
     return Page(text), text
 

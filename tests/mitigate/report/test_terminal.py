@@ -9,8 +9,8 @@ from rich.console import Console
 
 from annotators.records import LABELS
 from mitigate.report.terminal import print_records, summary
-from mitigate.report.totals import REASONS
-from tests.helpers.report_cases import ANSWER, REFERENCE, annotated, record_of, totals_of
+from mitigate.report.totals import REASONS, Totals
+from tests.helpers.report_cases import ANSWER, REFERENCE, annotated, record_of
 
 
 def printed(*records: dict[str, Any], terminal: bool = False) -> str:
@@ -18,7 +18,7 @@ def printed(*records: dict[str, Any], terminal: bool = False) -> str:
     colours = "standard" if terminal else None
     console = Console(file=out, width=100, force_terminal=terminal, color_system=colours, highlight=False, markup=False)
     print_records(console, list(records))
-    console.print(summary(totals_of(records), 2, [("output", Path("out.jsonl"))]))
+    console.print(summary(Totals.of(records), 2, [("output", Path("out.jsonl"))]))
     return out.getvalue()
 
 

@@ -7,12 +7,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mitigate.report.terminal import rate_line
-from mitigate.report.totals import KINDS, interval_text, likelihood, merge, one_line, percent, printable, table, verdict
-from tests.helpers.report_cases import record_of, totals_of
+from mitigate.report.totals import (
+    KINDS,
+    Totals,
+    interval_text,
+    likelihood,
+    merge,
+    one_line,
+    percent,
+    printable,
+    table,
+    verdict,
+)
+from tests.helpers.report_cases import record_of
 
 
 def test_totals_count_judged_and_unchecked_sentences() -> None:
-    totals = totals_of([record_of("sscun-"), record_of("--~~"), record_of("s")])
+    totals = Totals.of([record_of("sscun-"), record_of("--~~"), record_of("s")])
     assert (totals.records, totals.sentences, totals.hallucinated, totals.factual) == (3, 11, 2, 5)
     assert [totals.kinds[kind] for kind in KINDS] == [3, 1, 1, 1, 2, 3]
     assert totals.reasons == {"too_long": 3}
@@ -22,11 +33,11 @@ def test_totals_count_judged_and_unchecked_sentences() -> None:
         "1 sentence contradicts the source, 1 is not in it, 3 are supported, 2 are too close to call, "
         "3 were not checked."
     )
-    assert verdict(totals_of([record_of("uun")])) == "2 sentences are not in the source."
-    assert verdict(totals_of([record_of("n")])) == "Nothing in it states a fact that could be checked."
-    assert [totals_of([record_of(kinds)]).undecided for kinds in ("s~", "s~-", "n~")] == [False, True, True]
+    assert verdict(Totals.of([record_of("uun")])) == "2 sentences are not in the source."
+    assert verdict(Totals.of([record_of("n")])) == "Nothing in it states a fact that could be checked."
+    assert [Totals.of([record_of(kinds)]).undecided for kinds in ("s~", "s~-", "n~")] == [False, True, True]
     # Nothing judged is not a rate of zero.
-    totals = totals_of([record_of("n-"), record_of("")])
+    totals = Totals.of([record_of("n-"), record_of("")])
     assert (totals.rate, totals.interval, interval_text(totals)) == (None, None, "")
     assert rate_line(totals) == "not known: no factual sentence was judged"
     lost = {"label": None, "status": "failed"}
@@ -54,25 +65,25 @@ def test_interval_by_hand() -> None:
     # Residuals h - r f = 0, -1, 1: sum of squares 2; Var = 3/2 * 2 / 36 = 1/12; n_eff = 0.25 / (1/12) = 3,
     # which is the number of records. Wilson with n = 3, z² = 3.8415: centre (0.5 + 0.64024) / 2.28049 = 0.5,
     # half = 1.95996 * sqrt(0.25/3 + 3.8415/36) / 2.28049 = 0.374665
-    totals = totals_of([record_of("sc"), record_of("ss"), record_of("cc")])
+    totals = Totals.of([record_of("sc"), record_of("ss"), record_of("cc")])
     assert totals.interval == pytest.approx((0.125335, 0.874665), abs=1e-5)
     assert interval_text(totals) == "95 % interval over records: 13 % to 87 %"
     # ten clean records of five sentences: n_eff is 10 records, not 50 sentences; Wilson's upper end is z²/(n + z²)
-    assert totals_of([record_of("sssss")] * 10).interval == pytest.approx((0, 1.959964**2 / (10 + 1.959964**2)))
-    alike = totals_of([record_of("ccccc"), record_of("sssss")] * 10).interval or (0, 0)
-    mixed = totals_of([record_of("cscsc"), record_of("scscs")] * 10).interval or (0, 0)
+    assert Totals.of([record_of("sssss")] * 10).interval == pytest.approx((0, 1.959964**2 / (10 + 1.959964**2)))
+    alike = Totals.of([record_of("ccccc"), record_of("sssss")] * 10).interval or (0, 0)
+    mixed = Totals.of([record_of("cscsc"), record_of("scscs")] * 10).interval or (0, 0)
     assert alike[1] - alike[0] > 2 * (mixed[1] - mixed[0])
-    assert totals_of([record_of("sc")]).interval is None
+    assert Totals.of([record_of("sc")]).interval is None
     # shares that hardly differ between records (9 of 1/2, one of 1/3) do not count for more than 21 sentences:
     # Wilson for 10 of 21: centre (0.476190 + 0.091463) / 1.182927 = 0.479872,
     # half 1.959964 * sqrt(0.0118778 + 0.0021777) / 1.182927 = 0.196433
-    even = totals_of([record_of("sc")] * 9 + [record_of("ssc")]).interval
+    even = Totals.of([record_of("sc")] * 9 + [record_of("ssc")]).interval
     assert even == pytest.approx((0.283439, 0.676305), abs=2e-6)
 
 
 @given(st.lists(st.text("scun-", max_size=6), max_size=8))
 def test_interval_holds_the_rate(kinds: list[str]) -> None:
-    totals = totals_of(record_of(k) for k in kinds)
+    totals = Totals.of(record_of(k) for k in kinds)
     if totals.interval is not None and totals.rate is not None:
         low, high = totals.interval
         assert 0 <= low <= totals.rate + 1e-12
