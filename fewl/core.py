@@ -127,7 +127,7 @@ def meaning_entropy(same_QNN: NDArray[np.bool_], weights_QN: Float) -> Float:
     joined_QNN = same_QNN | np.eye(n, dtype=bool)
     for _ in range(n.bit_length()):  # chains of 1, 2, 4, … pairs
         joined_QNN = joined_QNN @ joined_QNN
-    first_QNN = joined_QNN.argmax(axis=-1)[..., None] == np.arange(n)  # a cluster is known by its first LLM
+    first_QNN = joined_QNN & (joined_QNN.cumsum(axis=-1) == 1)  # a cluster is known by its first LLM
     share_QN = (first_QNN * np.nan_to_num(weights_QN)[..., None]).sum(axis=-2)
     entropy_Q = -(share_QN * np.log(np.where(share_QN > 0, share_QN, 1.0))).sum(axis=-1) + 0.0
     return np.where(np.isnan(weights_QN).all(axis=-1), np.nan, entropy_Q)

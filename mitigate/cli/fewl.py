@@ -189,7 +189,7 @@ def run_score(args: argparse.Namespace) -> int:
         if pool is not None:
             # The machines of a cluster cannot share an SQLite file, unless one is named that they can.
             cache = None if args.cache is None and pool.address is not None else cache_of(args)
-            records, asked = scale.fill(args.input, args.output, llms, how, cache, pool, say)
+            records, asked = scale.fill(args.input, args.output, llms, how, cache, args.concurrency, pool, say)
         else:
             opened: dict[str, Engine] = {}
             where = (stack, opened, cache_of(args), args.concurrency)
@@ -223,6 +223,8 @@ def _check_score(args: argparse.Namespace) -> dict[str, Any]:
         raise UsageError("--reference-samples: only with --reference-llm; samples of the input are all used")
     if args.expertise == "prompted" and not args.reference_llm:
         raise UsageError("--expertise prompted asks the reference LLMs: give each as --reference-llm")
+    models.check_named(args.reference_llm, "--reference-llm")
+    models.check_named(args.answer_llm, "--answer-llm")
     calibration = calibration_option(args, annotator)
     check_files(args)
     if args.agreement_png is not None:
@@ -424,8 +426,9 @@ def run_pick(args: argparse.Namespace) -> int:
     """Write the best answer of each record; returns the exit code."""
     check_files(args)
     records, rejected = read_whole(args.input, check_scored, args.output)
-    if args.abstain_above is not None and not any("entropy" in record for record in records):
-        raise UsageError(f"--abstain-above: no record of {args.input} has an entropy; run `fewl score --same-from`")
+    if args.abstain_above is not None and (lacking := sum("entropy" not in record for record in records)):
+        which = f"{lacking} of the {len(records)} records of {args.input} have no entropy"
+        raise UsageError(f"--abstain-above: {which}; run `fewl score --same-from`")
     rows = pick_answers(records, args.abstain_above)
     write_lines(args.output, rows)
     summary = {
