@@ -359,9 +359,7 @@ def fill(
     return [row["record"] for row in rows], [Asked.from_dict(row["asked"]) for row in rows]
 
 
-def _filler(
-    llms: Mapping[str, Sequence[str]], how: Mapping[str, Any], cache: Path | None, concurrency: int
-) -> Process:
+def _filler(llms: Mapping[str, Sequence[str]], how: Mapping[str, Any], cache: Path | None, concurrency: int) -> Process:
     from mitigate.models import failures, fill, open_named
 
     opened: dict[str, Any] = {}  # closed with their worker; a model that has both roles is loaded once
