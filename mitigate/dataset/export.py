@@ -24,8 +24,7 @@ from typing import Any
 from annotators.generative.tagged import write_tagged
 from annotators.records import LABELS
 from mitigate.dataset.questions import SOURCES
-from mitigate.io import Record, whole_file, write_lines
-from mitigate.recipes.folder import write_file
+from mitigate.io import Record, whole_file, write_bytes, write_lines
 from mitigate.report.totals import NOT_CHECKED, UNSURE, WORDS, kind_of, table
 
 WITH, WITHOUT = "GPT3.5_answers_D", "InternLM_answers"
@@ -148,7 +147,7 @@ def export(records: Sequence[Record], folder: Path) -> dict[str, int]:
     write_parquet(anah, folder / "anah.parquet", ANAH_COLUMNS)
     write_parquet(sentences, folder / "sentences.parquet", SENTENCE_COLUMNS)
     configs = "\n".join(f"- config_name: {name}\n  data_files: {name}.parquet" for name in ("sentences", "anah"))
-    write_file(folder / "README.md", f"---\nconfigs:\n{configs}\n---\n\n{_CARD}".encode())
+    write_bytes(folder / "README.md", f"---\nconfigs:\n{configs}\n---\n\n{_CARD}".encode())
     return {"anah": len(anah), "sentences": len(sentences)}
 
 
