@@ -30,16 +30,29 @@ NO = re.compile(r"^\W*(no|not)\b|^\W*(否|不)", re.I)
 
 
 def reference_answers(
-    engine: Engine, questions: Sequence[str], *, tokens: int = TOKENS, on_result: OnResult | None = None
+    engine: Engine,
+    questions: Sequence[str],
+    *,
+    samples: int = 1,
+    seed: int = 0,
+    tokens: int = TOKENS,
+    on_result: OnResult | None = None,
 ) -> list[list[str]]:
-    """Ask an LLM the questions, for greedy answers of at most so many ``tokens``.
+    """Ask an LLM the questions, for answers of at most so many ``tokens``.
 
-    ``on_result`` is told of each result. Returns the answer to each question, none where the request failed or its
-    reply holds no :func:`whole_answer`.
+    One sample is the greedy answer; more are drawn at temperature 1, each by a request with its own seed (a server that
+    ignores ``n`` then does no harm). ``on_result`` is told of each result. Returns the answers of each question,
+    ``samples`` of them unless a request failed or its reply holds no :func:`whole_answer`.
     """
     chats = [[{"role": "user", "content": f"Answer the question briefly.\n\n{question}"}] for question in questions]
-    results = engine.chat(chats, Sampling(max_tokens=tokens), on_result=on_result)
-    return [[text for sample in result.samples[:1] if (text := whole_answer(sample))] for result in results]
+    answers: list[list[str]] = [[] for _ in questions]
+    for sample in range(samples):
+        drawn = Sampling(max_tokens=tokens, temperature=1.0, seed=seed + sample)
+        how = Sampling(max_tokens=tokens) if samples == 1 else drawn
+        for texts, result in zip(answers, engine.chat(chats, how, on_result=on_result), strict=True):
+            if result.samples and (text := whole_answer(result.samples[0])):
+                texts.append(text)
+    return answers
 
 
 def whole_answer(sample: Sample) -> str:
@@ -190,20 +203,16 @@ def prompted_expertise(
         for kind, texts in (("co", record.co), ("iw", record.iw))
         for text in texts
     ]
-    chats = []
-    for q, _, text in asked:
-        record = records[q]
-        content = (
-            f"Question: {record.question}\nYour answer: {record.references[name][0]}\nAnother answer: {text}\n\n"
-            "Does the other answer say the same as yours? Reply with Yes or No only."
-        )
-        chats.append([{"role": "user", "content": content}])
+    contents = [
+        f"Question: {records[q].question}\nYour answer: {records[q].references[name][0]}\nAnother answer: {text}\n\n"
+        "Does the other answer say the same as yours? Reply with Yes or No only."
+        for q, _, text in asked
+    ]
+    chats = [[{"role": "user", "content": content}] for content in contents]
+    results = engine.chat(chats, Sampling(max_tokens=8), on_result=on_result)
     verdicts: Mapping[str, list[list[bool]]] = {kind: [[] for _ in records] for kind in ("co", "iw")}
-    for (q, kind, _), result in zip(
-        asked, engine.chat(chats, Sampling(max_tokens=8), on_result=on_result), strict=True
-    ):
-        verdict = yes_or_no(result.text or "")
-        if verdict is not None:
+    for (q, kind, _), result in zip(asked, results, strict=True):
+        if (verdict := yes_or_no(result.text or "")) is not None:
             verdicts[kind][q].append(verdict)
     return [
         sum(co) / len(co) - sum(iw) / len(iw) if co and iw else None

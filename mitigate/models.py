@@ -258,6 +258,7 @@ def fill(
     references: Mapping[str, Engine],
     *,
     answers: Mapping[str, Engine] | None = None,
+    samples: int = 1,
     tokens: int = TOKENS,
     pairs: int = PAIRS,
     seed: int = 0,
@@ -266,35 +267,36 @@ def fill(
 ) -> list[Asked]:
     """Ask LLMs what FEWL records lack, put their answers in, and return what the expertise needs.
 
-    ``references`` are the reference LLMs by name: each gives an answer of at most ``tokens`` tokens, and the first one
-    makes ``pairs`` IW/CO pairs. ``answers`` are the LLMs to be scored: each gives one answer, too. ``expertise`` says
-    where λ is to come from (None: similarity, if there are pairs). ``tell`` is called with a line about each thing
-    asked, and with the progress.
+    ``references`` are the reference LLMs by name: each gives ``samples`` answers of at most ``tokens`` tokens, and the
+    first one makes ``pairs`` IW/CO pairs. ``answers`` are the LLMs to be scored: each gives one answer. ``expertise``
+    says where λ is to come from (None: similarity, if there are pairs). ``tell`` is called with a line about each
+    thing asked, and with the progress.
     """
     asked = [Asked() for _ in records]
 
     def models_of(record: Record) -> list[object]:
         return [answer.get("model") for answer in record["answers"]]
 
-    def answered(engines: Mapping[str, Engine], lacks: Callable[[Record, str], bool]) -> Iterable[Any]:
+    def answered(engines: Mapping[str, Engine], lacks: Callable[[Record, str], bool], n: int) -> Iterable[Any]:
         """(name, record, texts) of what each LLM was asked, all of them at once."""
         lacking = {name: [record for record in records if lacks(record, name)] for name in engines}
 
         def work(name: str, engine: Engine) -> list[list[str]]:
             rows = lacking[name]
             tell(f"{name}: answers {len(rows):,} of {counted(len(records), 'question')}")
-            progress = _progress(name, len(rows), tell)
-            return reference_answers(engine, [row["question"] for row in rows], tokens=tokens, on_result=progress)
+            progress = _progress(name, n * len(rows), tell)
+            texts = [row["question"] for row in rows]
+            return reference_answers(engine, texts, samples=n, seed=seed, tokens=tokens, on_result=progress)
 
         for name, found in at_once(engines, work).items():
-            if lost := sum(not texts for texts in found):
+            if lost := n * len(found) - sum(map(len, found)):
                 tell(f"{name}: {counted(lost, 'reply')} failed, or held no whole sentence within {tokens} tokens")
             yield from ((name, *pair) for pair in zip(lacking[name], found, strict=True))
 
-    for name, record, texts in answered(references, lambda r, name: not read_record(r).references.get(name)):
+    for name, record, texts in answered(references, lambda r, name: not read_record(r).references.get(name), samples):
         if texts:
             record["reference_answers"] = {**(record.get("reference_answers") or {}), name: texts}
-    for name, record, texts in answered(answers or {}, lambda r, name: name not in models_of(r)):
+    for name, record, texts in answered(answers or {}, lambda r, name: name not in models_of(r), 1):
         record["answers"] = [*record["answers"], *({"text": text, "model": name} for text in texts)]
     if references and wants_pairs(expertise):
         name, engine = next(iter(references.items()))

@@ -149,7 +149,7 @@ def _score_options(parser: Parser) -> None:
             "entropy of what they mean (for `fewl pick --abstain-above`; an extension)."
         )
         parser.share("--same-from", text)
-        parser.seed("Random neighbours and IW/CO pairs")
+        parser.seed("Random neighbours and sampled answers")
     with parser.group("what the input lacks"):
         text = (
             "This LLM answers the questions that lack a reference answer of that name (the engine's string, if none is "
@@ -159,6 +159,7 @@ def _score_options(parser: Parser) -> None:
         parser.repeated("--reference-llm", text, f"[NAME=]{ENGINE}")
         text = "This LLM answers the questions that lack an answer of that model, to be scored and ranked."
         parser.repeated("--answer-llm", text, f"[NAME=]{ENGINE}")
+        parser.count("--reference-samples", "Each LLM gives N answers (1, greedy; more are sampled).", 1)
         text = "An answer has at most N tokens (%(default)s); what is cut off ends with its last whole sentence."
         parser.count("--max-tokens", text, TOKENS)
         parser.count("--pairs", "N IW/CO pairs are made for each question (%(default)s).", PAIRS)
@@ -178,7 +179,8 @@ def run_score(args: argparse.Namespace) -> int:
     if pool is not None and not any(llms.values()):
         say("--distributed: there is no --reference-llm to ask, and one process computes the scores: this one does")
         pool = None
-    how = {"tokens": args.max_tokens, "pairs": args.pairs, "seed": args.seed, "expertise": args.expertise}
+    how = {"samples": args.reference_samples, "tokens": args.max_tokens, "pairs": args.pairs}
+    how |= {"seed": args.seed, "expertise": args.expertise}
     records, rejected = read_whole(args.input, check_record, args.output)
     if not records:
         raise UsageError(f"{args.input}: expected FEWL records, found no good line")
@@ -238,6 +240,8 @@ def run_score(args: argparse.Namespace) -> int:
 def _check_score(args: argparse.Namespace) -> dict[str, Any]:
     """Refuse wrong options; returns those of the annotator that compares answers."""
     annotator = models.check_similarity(args.similarity)
+    if args.reference_samples > 1 and not args.reference_llm:
+        raise UsageError("--reference-samples: only with --reference-llm; samples of the input are all used")
     if args.expertise == "prompted" and not args.reference_llm:
         raise UsageError("--expertise prompted asks the reference LLMs: give each as --reference-llm")
     models.check_named(args.reference_llm, "--reference-llm")

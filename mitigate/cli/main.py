@@ -34,7 +34,7 @@ from mitigate.cli import (
 )
 from mitigate.cli.options import Parser
 from mitigate.io import FAILED, OutputError, UsageError, say
-from mitigate.scale import PartsError
+from mitigate.scale import LIMITS, PartsError
 
 if TYPE_CHECKING:
     from annotators.base import Annotator
@@ -42,9 +42,6 @@ if TYPE_CHECKING:
 COMMANDS = (
     annotate, build_preferences, calibrate, correct, demo, evaluate, fewl, grpo, judge, models, prompts, serve, stats,
 )  # fmt: skip
-
-
-LIMITS = ("price", "max_cost", "requests_per_minute", "tokens_per_minute")
 
 
 def build_parser(program: str = "mitigate", annotators: Mapping[str, Annotator] | None = None) -> Parser:
@@ -83,7 +80,7 @@ def main(
         if words[:1] == ["grpo"] and words[1:]:  # TRL's own parser reads the rest
             return grpo.run(words[1:])
         args = build_parser(program, annotators).parse_args(words, argparse.Namespace(words=words))
-        limits = {name: getattr(args, name, None) for name in LIMITS}
+        limits = {name: getattr(args, name, None) for name in ("price", *LIMITS)}
         if limits["max_cost"] is not None and limits["price"] is None:
             raise UsageError("--max-cost: expected --price IN,OUT beside it, the prices of a million tokens")
         METER.begin(**limits)

@@ -4,7 +4,8 @@
     09_answers_1, 09_answers_2, …  10_records  11_annotated        (.jsonl; what goes no further is in ….rejected.jsonl)
     review/  dataset/  statistics.md  statistics.json   responses.sqlite
 
-A file that is complete is never written again, so it may be read, and corrected by hand before the next stage starts.
+A stage reads the file before it and appends to its own, so a killed run goes on where it was. A complete file is never
+written again, so it may be corrected by hand before the next stage starts.
 """
 
 from __future__ import annotations

@@ -122,10 +122,13 @@ def test_yes_or_no(reply, verdict):
     assert yes_or_no(reply) is verdict
 
 
-def test_reference_answers_are_greedy():
+def test_reference_answers_are_greedy_or_drawn():
     engine = Scripted(lambda text, call: f" answer {call} ")
     assert reference_answers(engine, ["a", "b"]) == [["answer 1"], ["answer 2"]]
     assert engine.asked[0][1].temperature == 0
+    drawn = reference_answers(engine, ["a"], samples=3, seed=7)
+    assert drawn == [["answer 3", "answer 4", "answer 5"]]
+    assert [sampling.seed for _, sampling in engine.asked[2:]] == [7, 8, 9]
     assert reference_answers(Scripted(lambda text, call: None), ["a"]) == [[]]
 
 
