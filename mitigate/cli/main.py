@@ -79,7 +79,12 @@ def main(
     try:
         if words[:1] == ["grpo"] and words[1:]:  # TRL's own parser reads the rest
             return grpo.run(words[1:])
-        args = build_parser(program, annotators).parse_args(words, argparse.Namespace(words=words))
+        parser = build_parser(program, annotators)
+        args, more = parser.parse_known_args(words, argparse.Namespace(words=words))
+        if more:  # KEY=VALUE of a recipe may follow an option, which argparse does not allow
+            if not hasattr(args, "overrides") or any(word.startswith("-") or "=" not in word for word in more):
+                parser.error(f"unrecognized arguments: {' '.join(more)}")
+            args.overrides = [*args.overrides, *more]
         limits = {name: getattr(args, name, None) for name in ("price", *LIMITS)}
         if limits["max_cost"] is not None and limits["price"] is None:
             raise UsageError("--max-cost: expected --price IN,OUT beside it, the prices of a million tokens")

@@ -138,13 +138,11 @@ def _documents(path: Path) -> Iterator[tuple[Path, Line]]:
         try:
             raw = file.read_bytes()
             text = raw.decode("utf-8-sig")
-        except (OSError, UnicodeDecodeError) as error:
-            problem = (
-                Problem("", error.strerror or str(error), "a file that can be read")
-                if isinstance(error, OSError)
-                else Problem("", f"a byte at {error.start + 1} that is not", "UTF-8 text")
-            )
-            yield file, Line(1, raw, None, (problem,))
+        except OSError as error:
+            yield file, Line(1, raw, None, (Problem("", error.strerror or str(error), "a file that can be read"),))
+            continue
+        except UnicodeDecodeError as error:
+            yield file, Line(1, raw, None, (Problem("", f"a byte at {error.start + 1} that is not", "UTF-8 text"),))
             continue
         heading = _HEADING.search(text) if file.suffix.lower() != ".txt" else None
         title = heading[1] if heading else file.stem.replace("_", " ")
