@@ -212,7 +212,7 @@ def run_score(args: argparse.Namespace) -> int:
             raise UsageError(str(error)) from error
         write_lines(args.output, scored)
         summary: dict[str, Any] = {"similarity": called, "embedding": embedding, "fewl_options": asdict(options)}
-        summary |= {"report": asdict(report), "pairs": None, "rejected_lines": rejected}
+        summary |= {"report": asdict(report), "pairs": None}
         if args.reference_llm and models.wants_pairs(args.expertise):
             summary["pairs"] = pairs_report([one.pairs for one in asked if one.pairs is not None], args.pairs)
         if has_pairs:
@@ -223,6 +223,7 @@ def run_score(args: argparse.Namespace) -> int:
                 plot_agreement(counts, args.agreement_png)
         elif args.agreement_png is not None:
             say("--agreement-png: no record has iw and co, so there is nothing to plot")
+        summary["rejected_lines"] = rejected
         write_json(Path(f"{args.output}.run.json"), {**provenance(args), **summary})
         if args.json:
             print_json({**summary, "output": str(args.output)})
