@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from engines.types import Engine
 
 WIN_COLUMNS = 8  # models in the table of wins
+PLOTS = (".png", ".svg", ".pdf")
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -249,9 +250,16 @@ def _check_score(args: argparse.Namespace) -> dict[str, Any]:
     models.check_named(args.answer_llm, "--answer-llm")
     calibration = calibration_option(args, annotator)
     check_files(args)
-    if args.agreement_png is not None:
-        make_parent(args.agreement_png)
+    _check_plot(args.agreement_png, "--agreement-png")
     return calibration
+
+
+def _check_plot(path: Path | None, option: str) -> None:
+    """Refuse a file that no plot can be written to."""
+    if path is not None:
+        if path.suffix.lower() not in PLOTS:
+            raise UsageError(f"{option}: expected a file name that ends in {', '.join(PLOTS)}; got {path}")
+        make_parent(path)
 
 
 def _options(args: argparse.Namespace, records: Sequence[Record]) -> FewlOptions:
@@ -327,8 +335,7 @@ def check_scored(record: Record) -> list[Problem]:
 def run_rank(args: argparse.Namespace) -> int:
     """Rank models; returns the exit code."""
     check_files(args)
-    if args.png is not None:
-        make_parent(args.png)
+    _check_plot(args.png, "--png")
     truth, from_labels = _truth(args.truth)
     records, rejected = read_whole(args.input, check_scored, args.output)
     try:

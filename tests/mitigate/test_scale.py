@@ -245,12 +245,6 @@ def test_missing_ray_is_named(place):
     assert "pip install 'hallucination-toolkit[ray]'" in why
 
 
-def test_limits_of_one_process_are_refused(place):
-    for limit in ("--max-cost", "--requests-per-minute", "--tokens-per-minute"):
-        why = place.run("annotate", "--distributed", "--price", "1,1", limit, 1, "--input", "x", "--output", "y")[2]
-        assert f"{limit}: limits hold in one process; leave --distributed out" in why
-
-
 def reply(body):
     prompt = body["messages"][-1]["content"]
     number = int(hashlib.sha256(prompt.encode()).hexdigest()[:4], 16)
