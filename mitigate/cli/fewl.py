@@ -236,6 +236,9 @@ def run_score(args: argparse.Namespace) -> int:
                 "--overwrite asks only these again"
             )
             return FAILED
+    if report.answers and not report.scored:
+        say(f"error: none of {counted(report.answers, 'answer')} has a score: each lacks text or a reference answer")
+        return FAILED
     return REJECTED if rejected else 0
 
 
