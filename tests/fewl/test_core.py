@@ -154,17 +154,6 @@ def test_missing_neighbours_take_off_no_penalty():
     np.testing.assert_allclose(one, without - 0.5 * math.tanh(0.3), atol=TOLERANCE)
 
 
-@pytest.mark.parametrize("divergence", core.DIVERGENCES)
-@pytest.mark.parametrize("aggregation", core.AGGREGATIONS)
-def test_laziness_lowers_and_similarity_raises_the_score(aggregation, divergence):
-    weights, s, lazy = np.array([[0.3, 0.7]]), np.array([[0.4, 0.5]]), np.array([[0.1, 0.2]])
-
-    def score(s, lazy):
-        return core.aggregate(s, weights, lazy, aggregation=aggregation, divergence=divergence)[0]
-
-    assert score(s + 0.1, lazy) > score(s, lazy) > score(s, lazy + 0.1)
-
-
 def loop_agreement(agreement, weights):
     """R_i of discovered expertise: for each question the weighted mean of standardised agreement, then their mean."""
     rows = [[] for _ in weights]
