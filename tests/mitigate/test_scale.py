@@ -278,7 +278,8 @@ def test_scores_are_those_of_one_process(place, expertise):
 
 def test_workers_know_llms_by_name(place, monkeypatch):
     """One model is a reference LLM and the one to be scored; it is loaded once, and asked one thing at a time."""
-    write_rows(place.source, [{**row, "answers": []} for row in questions(4)])
+    given = {"answers": [], "reference_answers": {"b": "a stone"}}
+    write_rows(place.source, [{**row, **given} for row in questions(4)])
     loaded, in_flight = [], []
     loading = models.load_engine
     monkeypatch.setattr(models, "load_engine", lambda spec, **more: loaded.append(spec) or loading(spec, **more))
@@ -293,7 +294,7 @@ def test_workers_know_llms_by_name(place, monkeypatch):
     with serving(script) as server:
         player = f"openai:player@{server.url}"
         llms = ["--reference-llm", f"a={player}", "--answer-llm", f"a={player}", "--expertise", "uniform"]
-        assert place.score(place.output, *llms, *SCALED, "--concurrency", 1)[0] == 0
+        assert place.score(place.output, *llms, *SCALED, "--concurrency", 1) == (0, [1, 2], "")
         why = place.score(place.one, *llms, "--reference-llm", f"a={player}2", *SCALED)[2]
     assert loaded == [player]
     assert len(in_flight) == 2 * 3
