@@ -23,9 +23,8 @@ from annotators.retrieval import BM25, words
 from benchmarks.common import Row, fewl_rows, load_rows, mean_row, parser, save
 from fewl.expertise import folded
 from fewl.similarity import char_tfidf, each_once
-from mitigate.dataset.options import Distinct
 from mitigate.dataset.sources import hard_match, rank
-from mitigate.dataset.stage import ask_apart, embedder
+from mitigate.dataset.stage import Distinct, ask_apart, embedder
 
 META = re.compile(r"\A(?:\(meta data\).*\n)+")
 QUALIFIED = re.compile(r"^(.+?)(?:的[^：的]{1,12})?：")

@@ -120,17 +120,17 @@ def meaning_entropy(same_QNN: NDArray[np.bool_], weights_QN: Float) -> Float:
     """Entropy in nats of what the LLMs mean: −Σ_c p_c log p_c with p_c = Σ_{i in c} λ_i over clusters c of one meaning.
 
     LLMs are in one cluster where ``same_QNN`` says that they mean the same, or a chain of such pairs joins them. 0
-    where all mean the same, log N where N equal ones all differ, NaN where λ is. Source: semantic entropy (Farquhar et
-    al. 2024), with LLMs in the place of one LLM's samples.
+    where all mean the same, log N where N equal ones all differ, NaN where fewer than two have a λ. Source: semantic
+    entropy (Farquhar et al. 2024), with LLMs in the place of one LLM's samples.
     """
     n = same_QNN.shape[-1]
     joined_QNN = same_QNN | np.eye(n, dtype=bool)
     for _ in range(n.bit_length()):  # chains of 1, 2, 4, … pairs
         joined_QNN = joined_QNN @ joined_QNN
-    first_QNN = joined_QNN.argmax(axis=-1)[..., None] == np.arange(n)  # a cluster is known by its first LLM
+    first_QNN = joined_QNN & (joined_QNN.cumsum(axis=-1) == 1)  # a cluster is known by its first LLM
     share_QN = (first_QNN * np.nan_to_num(weights_QN)[..., None]).sum(axis=-2)
     entropy_Q = -(share_QN * np.log(np.where(share_QN > 0, share_QN, 1.0))).sum(axis=-1) + 0.0
-    return np.where(np.isnan(weights_QN).all(axis=-1), np.nan, entropy_Q)
+    return np.where((~np.isnan(weights_QN)).sum(axis=-1) < 2, np.nan, entropy_Q)
 
 
 def truthfulness(s_AN: Float, weights_AN: Float) -> Float:

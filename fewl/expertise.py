@@ -203,20 +203,16 @@ def prompted_expertise(
         for kind, texts in (("co", record.co), ("iw", record.iw))
         for text in texts
     ]
-    chats = []
-    for q, _, text in asked:
-        record = records[q]
-        content = (
-            f"Question: {record.question}\nYour answer: {record.references[name][0]}\nAnother answer: {text}\n\n"
-            "Does the other answer say the same as yours? Reply with Yes or No only."
-        )
-        chats.append([{"role": "user", "content": content}])
+    contents = [
+        f"Question: {records[q].question}\nYour answer: {records[q].references[name][0]}\nAnother answer: {text}\n\n"
+        "Does the other answer say the same as yours? Reply with Yes or No only."
+        for q, _, text in asked
+    ]
+    chats = [[{"role": "user", "content": content}] for content in contents]
+    results = engine.chat(chats, Sampling(max_tokens=8), on_result=on_result)
     verdicts: Mapping[str, list[list[bool]]] = {kind: [[] for _ in records] for kind in ("co", "iw")}
-    for (q, kind, _), result in zip(
-        asked, engine.chat(chats, Sampling(max_tokens=8), on_result=on_result), strict=True
-    ):
-        verdict = yes_or_no(result.text or "")
-        if verdict is not None:
+    for (q, kind, _), result in zip(asked, results, strict=True):
+        if (verdict := yes_or_no(result.text or "")) is not None:
             verdicts[kind][q].append(verdict)
     return [
         sum(co) / len(co) - sum(iw) / len(iw) if co and iw else None

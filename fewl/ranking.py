@@ -142,15 +142,16 @@ def pick_answers(scored: Sequence[Mapping[str, Any]], abstain_above: float | Non
     """The best-scored answer of each record: ``answer``, ``model``, ``score`` and where it stood.
 
     Equal scores go to the first in input order, and ``ties`` says how many there were. Records without any
-    score get ``answer`` null, and so do those whose ``entropy`` exceeds ``abstain_above``, if that is given. The other
-    keys of the record but its answers and reference answers are kept.
+    score get ``answer`` null, and so do those whose ``entropy`` exceeds ``abstain_above``, if that is given, or is not
+    known. The other keys of the record but its answers and reference answers are kept.
     """
     rows = []
     nothing: tuple[int | None, Mapping[str, Any]] = (None, {})
     for record in scored:
         rest = {k: v for k, v in record.items() if k not in ("answers", "reference_answers", "iw", "co", "lambda")}
         known = [(i, answer) for i, answer in enumerate(record["answers"]) if answer.get("score") is not None]
-        if abstain_above is not None and (record.get("entropy") or 0.0) > abstain_above:
+        entropy = record.get("entropy")
+        if abstain_above is not None and (entropy is None or entropy > abstain_above):
             known = []
         index, best = max(known, key=lambda pair: pair[1]["score"], default=nothing)  # max keeps the first of equals
         ties = sum(answer["score"] == best["score"] for _, answer in known)

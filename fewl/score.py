@@ -365,8 +365,8 @@ def _discovered(of_pairs: OfPairs, layout: Layout, seed: int) -> tuple[Float, bo
     asked_P[layout.distinct_Q] = layout.asked_Q
     given_PN = layout.pool_PN[some]
     agreement_PNN = _pairs(of_pairs, given_PN[:, :, None], given_PN[:, None, :], asked_P[some])
-    same_NN = np.array([[a == b for b in layout.slots] for a in layout.slots], dtype=bool)
-    agreement_PNN[:, same_NN.reshape(len(layout.slots), -1)] = np.nan
+    slots_N = np.array(layout.slots)
+    agreement_PNN[:, slots_N[:, None] == slots_N] = np.nan
     return core.discovered_expertise(agreement_PNN)
 
 

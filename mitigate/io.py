@@ -32,6 +32,7 @@ Process = Callable[[list[Record]], Sequence[Record]]
 """Turns records into as many results, in the same order."""
 MAX_DEPTH = 100  # nested lists and objects; Python's own reader and writer give up near 1,000
 MAX_SHOWN = 80  # characters of a bad value in a message
+TOLD = 10  # bad lines that are told; the rejected file holds all of them
 ADDED = ("sentences", "annotator", "hallucination_rate", "coverage", "operating_point")  # by annotation
 FAILED, REJECTED = 1, 3  # exit codes: a failure that is nobody's wrong usage; some input lines were rejected
 
@@ -45,8 +46,8 @@ class OutputError(Exception):
 
 
 def say(text: str) -> None:
-    """Print a line to standard error."""
-    print(f"mitigate: {text}", file=sys.stderr)
+    """Print a line to standard error, made safe to print."""
+    print("mitigate: " + "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in text), file=sys.stderr)
 
 
 # --- progress of long work ----------------------------------------------------------------------------------------
@@ -261,7 +262,11 @@ def rejected_row(path: Path, line: Line) -> Record:
 
 def tell_rejected(source: Path, first: Sequence[Line], total: int, kept: Path | str | None) -> None:
     """Say which lines are bad and why: the first ones, and how many there are in all."""
-    for line in first:
+    _tell_rejected([(source, line) for line in first], total, kept)
+
+
+def _tell_rejected(first: Sequence[tuple[Path, Line]], total: int, kept: Path | str | None) -> None:
+    for source, line in first:
         for problem in line.problems:
             say(f"{source}:{line.number}: {problem} (line rejected)")
     if total > len(first):
@@ -330,9 +335,7 @@ def read_whole(path: Path, check: Check, output: Path | None) -> tuple[list[Reco
 def set_aside(bad: Sequence[tuple[Path, Line]], output: Path | None) -> None:
     """Tell the bad lines of some files and keep them beside the output; without any, an old rejected file goes."""
     target = None if output is None else rejected_path(output)
-    for path in dict.fromkeys(path for path, _ in bad):
-        lines = [line for source, line in bad if source == path]
-        tell_rejected(path, lines[:10], len(lines), target)
+    _tell_rejected(bad[:TOLD], len(bad), target)
     if target is not None and bad:
         write_lines(target, (rejected_row(path, line) for path, line in bad))
     elif target is not None:
@@ -552,7 +555,7 @@ def _scan(job: Job, matches: Matches, overwrite: bool) -> None:
                         job.keep += len(raw)
                 else:
                     job.rejected += 1
-                    job.first_rejected += [line] if len(job.first_rejected) < 10 else []
+                    job.first_rejected += [line] if len(job.first_rejected) < TOLD else []
                     rejected.write(dump_line(rejected_row(job.source, line)))
             if next(found, b""):
                 _foreign(job, f"it holds more than the {job.valid} valid records of {job.source}")

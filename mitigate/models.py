@@ -74,13 +74,10 @@ def named_engine(text: str) -> tuple[str, str]:
     return (name.strip(), engine) if sign and name.strip() and ":" not in name else (text, text)
 
 
-def open_named(
-    specs: Sequence[str], option: str, stack: ExitStack, opened: dict[str, Engine], cache: Path | None, concurrency: int
-) -> dict[str, Engine]:
-    """The engines of :func:`named_engine` strings by name: those ``opened`` by their string, and new ones, which join.
+def check_named(specs: Sequence[str], option: str) -> dict[str, str]:
+    """The engine strings of :func:`named_engine` strings by name.
 
-    The ``stack`` closes them. Raises UsageError: a name is given twice, or see :func:`open_engine`; all strings are
-    read before an engine is opened.
+    Raises UsageError: a name or an engine is given twice, or is not of that form.
     """
     named = [named_engine(spec) for spec in specs]
     if twice := [name for name, n in Counter(name for name, _ in named).items() if n > 1]:
@@ -88,14 +85,27 @@ def open_named(
     if twice := [engine for engine, n in Counter(engine for _, engine in named).items() if n > 1]:
         raise UsageError(f"{option}: expected each language model once, got {twice[0]!r} twice")
     try:
-        kinds = [parse_engine(engine).kind for _, engine in named]
+        for _, engine in named:
+            parse_engine(engine)
     except ValueError as error:
         raise UsageError(f"{option}: {error}") from error
-    for (_, engine), kind in zip(named, kinds, strict=True):
+    return dict(named)
+
+
+def open_named(
+    specs: Sequence[str], option: str, stack: ExitStack, opened: dict[str, Engine], cache: Path | None, concurrency: int
+) -> dict[str, Engine]:
+    """The engines of :func:`named_engine` strings by name: those ``opened`` by their string, and new ones, which join.
+
+    The ``stack`` closes them. Raises UsageError: see :func:`check_named` and :func:`open_engine`; all strings are read
+    before an engine is opened.
+    """
+    named = check_named(specs, option)
+    for engine in named.values():
         if engine not in opened:
-            options = {"concurrency": concurrency} if kind == "openai" else {}
+            options = {"concurrency": concurrency} if parse_engine(engine).kind == "openai" else {}
             opened[engine] = stack.enter_context(closing(open_engine(engine, f"{option} {engine}", cache, **options)))
-    return {name: opened[engine] for name, engine in named}
+    return {name: opened[engine] for name, engine in named.items()}
 
 
 def failures(engines: Iterable[Engine]) -> str | None:

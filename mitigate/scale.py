@@ -21,7 +21,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.util import find_spec
@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from mitigate.io import Job
     from mitigate.models import Asked, Tell
 
+LIMITS = ("max_cost", "requests_per_minute", "tokens_per_minute")
+"""Options of ``engines.usage.METER``, which counts what its own process asks."""
 Prepare = Callable[[], Process]
 """Loads the models and returns the function that does the work; called once in every worker."""
 
@@ -69,7 +71,14 @@ class Pool:
 
 
 def pool_of(args: argparse.Namespace) -> Pool | None:
-    """The pool that the options describe; None without `--distributed`. Raises UsageError: Ray is not installed."""
+    """The pool that the options describe; None without `--distributed`.
+
+    Raises UsageError: Ray is not installed, or a limit was given that workers cannot keep together.
+    """
+    limits = [name for name in LIMITS if args.distributed and args.workers and getattr(args, name) is not None]
+    if limits:
+        given = ", ".join("--" + name.replace("_", "-") for name in limits)
+        raise UsageError(f"{given}: limits hold in one process; leave --distributed out, or give it --workers 0")
     if args.distributed and args.workers and find_spec("ray") is None:
         install = "pip install 'hallucination-toolkit[ray]'"
         raise UsageError(f"--distributed needs Ray: {install}; --workers 0 works in this process without it")
@@ -329,12 +338,14 @@ def fill(
     llms: Mapping[str, Sequence[str]],
     how: Mapping[str, Any],
     cache: Path | None,
+    concurrency: int,
     pool: Pool,
     tell: Tell,
 ) -> tuple[list[Record], list[Asked]]:
     """Ask LLMs what the FEWL records of a file lack; returns what `mitigate.models.fill` makes of them.
 
-    ``llms`` holds ``references`` and ``answers``, each a list of ``[NAME=]KIND:MODEL[@BASE_URL]``.
+    ``llms`` holds ``references`` and ``answers``, each a list of ``[NAME=]KIND:MODEL[@BASE_URL]``. Each worker has so
+    many requests (``concurrency``) in flight at a server.
 
     The files of the parts, in the folder named after ``output``, stay, so that the same records are scored in another
     way without asking again. ``cache`` holds the replies for all workers; None has each worker remember its own.
@@ -343,29 +354,23 @@ def fill(
 
     task = Task.of(source, output, check_record, {"llms": llms, **how})
     parts = task.cut(pool.part_size)
-    do_parts(task, partial(_filler, llms, how, cache), parts, pool, tell)
+    do_parts(task, partial(_filler, llms, how, cache, concurrency), parts, pool, tell)
     rows = list(task.rows(parts))
     return [row["record"] for row in rows], [Asked.from_dict(row["asked"]) for row in rows]
 
 
-def _filler(llms: Mapping[str, Sequence[str]], how: Mapping[str, Any], cache: Path | None) -> Process:
-    from engines import load_engine
-    from engines.cache import CachedEngine
-    from mitigate.models import failures, fill, named_engine
+def _filler(llms: Mapping[str, Sequence[str]], how: Mapping[str, Any], cache: Path | None, concurrency: int) -> Process:
+    from mitigate.models import failures, fill, open_named
 
-    opened = {
-        role: {
-            name: CachedEngine(load_engine(engine), cache or ":memory:") for name, engine in map(named_engine, specs)
-        }
-        for role, specs in llms.items()
-    }
-    engines = [engine for role in opened.values() for engine in role.values()]
+    opened: dict[str, Any] = {}  # closed with their worker; a model that has both roles is loaded once
+    where = (ExitStack(), opened, cache or Path(":memory:"), concurrency)
+    references, answers = (open_named(llms[role], role, *where) for role in ("references", "answers"))
 
     def process(records: list[Record]) -> list[Record]:
-        for engine in engines:
+        for engine in opened.values():
             engine.failed = 0
-        asked = fill(records, opened["references"], answers=opened["answers"], **how)
-        if failed := failures(engines):
+        asked = fill(records, references, answers=answers, **how)
+        if failed := failures(opened.values()):
             raise RuntimeError(failed)
         return [{"record": r, "asked": a.to_dict()} for r, a in zip(records, asked, strict=True)]
 

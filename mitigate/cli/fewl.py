@@ -16,17 +16,18 @@ import json
 import math
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from fewl.chale import build_benchmark
 from fewl.expertise import PAIRS, TOKENS, agreement_counts
 from fewl.expertise import report as pairs_report
 from fewl.ranking import Ranking, pick_answers, plot_agreement, plot_ranking, rank_models
 from fewl.records import read_record
-from fewl.score import CHOICES, Expertise, FewlOptions, FewlReport, check_options, score_records
-from fewl.similarity import Encode, Similarity
+from fewl.score import CHOICES, FewlOptions, FewlReport, check_options, score_records
 from mitigate import models, scale
 from mitigate.cli.options import (
     ENGINE,
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
     from engines.types import Engine
 
 WIN_COLUMNS = 8  # models in the table of wins
+PLOTS = (".png", ".svg", ".pdf")
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -183,116 +185,101 @@ def run_score(args: argparse.Namespace) -> int:
     records, rejected = read_whole(args.input, check_record, args.output)
     if not records:
         raise UsageError(f"{args.input}: expected FEWL records, found no good line")
-    setting = _setting(args, records, calibration)  # all that can be wrong is found before anything is asked
+    options = _options(args, records)  # all that can be wrong is found before anything is asked
+    questions = [record["question"] for record in records]
+    embedding, encode = models.load_encoder(args.embedding, questions, args.cache and cache_of(args))
+    called, similarity = models.load_similarity(args.similarity, encode, calibration)
     with ExitStack() as stack:
-        engines: list[Engine] = []
+        opened: dict[str, Engine] = {}
         if pool is not None:
             # The machines of a cluster cannot share an SQLite file, unless one is named that they can.
             cache = None if args.cache is None and pool.address is not None else cache_of(args)
-            records, asked = scale.fill(args.input, args.output, llms, how, cache, pool, say)
+            records, asked = scale.fill(args.input, args.output, llms, how, cache, args.concurrency, pool, say)
         else:
-            opened: dict[str, Engine] = {}
             where = (stack, opened, cache_of(args), args.concurrency)
             references = models.open_named(args.reference_llm, "--reference-llm", *where)
             answers = models.open_named(args.answer_llm, "--answer-llm", *where)
-            engines = list(opened.values())
             asked = models.fill(records, references, answers=answers, **how, tell=say)
-        summary = _score(args, records, asked, setting)
-        write_lines(args.output, summary.pop("records"))
+        has_pairs = any(record.get("iw") and record.get("co") for record in records)
+        if options.expertise == "similarity" and not has_pairs and args.expertise is None:
+            say("no reply held an IW/CO pair that can be read: the reference LLMs weigh the same")
+            options = replace(options, expertise="uniform")
+        prompted = [one.prompted for one in asked] if options.expertise == "prompted" else None
+        try:
+            scored, report = score_records(
+                records, similarity=similarity, encode=encode, options=options, prompted=prompted
+            )
+        except ValueError as error:
+            raise UsageError(str(error)) from error
+        write_lines(args.output, scored)
+        summary: dict[str, Any] = {"similarity": called, "embedding": embedding, "fewl_options": asdict(options)}
+        summary |= {"report": asdict(report), "pairs": None}
+        if args.reference_llm and models.wants_pairs(args.expertise):
+            summary["pairs"] = pairs_report([one.pairs for one in asked if one.pairs is not None], args.pairs)
+        if has_pairs:
+            counts = agreement_counts(records, similarity)
+            means = {name: np.mean(rows, axis=0).tolist() for name, rows in counts.items()}
+            summary["agreement"] = {name: {"wrong": w, "corrected": c} for name, (w, c) in means.items()}
+            if args.agreement_png is not None:
+                plot_agreement(counts, args.agreement_png)
+        elif args.agreement_png is not None:
+            say("--agreement-png: no record has iw and co, so there is nothing to plot")
         summary["rejected_lines"] = rejected
         write_json(Path(f"{args.output}.run.json"), {**provenance(args), **summary})
         if args.json:
             print_json({**summary, "output": str(args.output)})
         else:
             _print_scores(args.output, summary)
-        if failed := models.failures(engines):
+        if failed := models.failures(opened.values()):
             say(
                 f"error: {failed}, and the scores lack what they would have brought: the same command with "
                 "--overwrite asks only these again"
             )
             return FAILED
+    if report.answers and not report.scored:
+        say(f"error: none of {counted(report.answers, 'answer')} has a score: each lacks text or a reference answer")
+        return FAILED
     return REJECTED if rejected else 0
 
 
 def _check_score(args: argparse.Namespace) -> dict[str, Any]:
     """Refuse wrong options; returns those of the annotator that compares answers."""
     annotator = models.check_similarity(args.similarity)
-    if args.references != "all" and not args.references.startswith("single:"):
-        raise UsageError(f"--references: expected all or single:NAME, got {args.references!r}")
     if args.reference_samples > 1 and not args.reference_llm:
         raise UsageError("--reference-samples: only with --reference-llm; samples of the input are all used")
     if args.expertise == "prompted" and not args.reference_llm:
         raise UsageError("--expertise prompted asks the reference LLMs: give each as --reference-llm")
+    models.check_named(args.reference_llm, "--reference-llm")
+    models.check_named(args.answer_llm, "--answer-llm")
     calibration = calibration_option(args, annotator)
     check_files(args)
-    if args.agreement_png is not None:
-        make_parent(args.agreement_png)
+    _check_plot(args.agreement_png, "--agreement-png")
     return calibration
 
 
-class _Setting(NamedTuple):
-    """What scores are made with."""
-
-    options: FewlOptions
-    embedding: str  # its name
-    encode: Encode
-    called: str  # the similarity's name
-    similarity: Similarity
+def _check_plot(path: Path | None, option: str) -> None:
+    """Refuse a file that no plot can be written to."""
+    if path is not None:
+        if path.suffix.lower() not in PLOTS:
+            raise UsageError(f"{option}: expected a file name that ends in {', '.join(PLOTS)}; got {path}")
+        make_parent(path)
 
 
-def _setting(args: argparse.Namespace, records: Sequence[Record], calibration: dict[str, Any]) -> _Setting:
-    """Check how these records are to be scored, and load the embedding and the similarity."""
+def _options(args: argparse.Namespace, records: Sequence[Record]) -> FewlOptions:
+    """How these records are to be scored, checked against them."""
     read = [read_record(record) for record in records]
     if not args.reference_llm and not any(record.references for record in read):
         raise UsageError(f"{args.input}: no record has reference_answers; add some, or give --reference-llm")
     has_pairs = any(record.iw and record.co for record in read)
-    expertise: Expertise = args.expertise or ("similarity" if has_pairs or args.reference_llm else "uniform")
-    same: tuple[str, ...] = ("aggregation", "divergence", "expertise_scope", "neighbours", "neighbour_choice")
-    same += ("references", "seed", "contrast", "same_from")
-    given: dict[str, Any] = {name: getattr(args, name) for name in same}
+    given = {field.name: getattr(args, field.name) for field in fields(FewlOptions) if hasattr(args, field.name)}
+    given["expertise"] = args.expertise or ("similarity" if has_pairs or args.reference_llm else "uniform")
     given |= {"penalty": {"on": True, "off": False}.get(args.penalty), "weak": tuple(args.weak_llm)}
-    options = FewlOptions(expertise=expertise, **given)
+    options = FewlOptions(**given)
     try:
         check_options(read, options, [models.named_engine(spec)[0] for spec in args.reference_llm])
     except ValueError as error:
         raise UsageError(f"--{error}") from error
-    texts = [record["question"] for record in records]
-    embedding, encode = models.load_encoder(args.embedding, texts, args.cache and cache_of(args))
-    return _Setting(options, embedding, encode, *models.load_similarity(args.similarity, encode, calibration))
-
-
-def _score(
-    args: argparse.Namespace, records: list[Record], asked: Sequence[models.Asked], setting: _Setting
-) -> dict[str, Any]:
-    """Everything between filling and writing."""
-    options, embedding, encode, called, similarity = setting
-    pairs = None
-    if args.reference_llm and models.wants_pairs(args.expertise):
-        pairs = pairs_report([one.pairs for one in asked if one.pairs is not None], args.pairs)
-    has_pairs = any(record.get("iw") and record.get("co") for record in records)
-    if options.expertise == "similarity" and not has_pairs and args.expertise is None:
-        say("no reply held an IW/CO pair that can be read: the reference LLMs weigh the same")
-        options = replace(options, expertise="uniform")
-    prompted = [one.prompted for one in asked] if options.expertise == "prompted" else None
-    try:
-        scored, report = score_records(
-            records, similarity=similarity, encode=encode, options=options, prompted=prompted
-        )
-    except ValueError as error:
-        raise UsageError(str(error)) from error
-    summary: dict[str, Any] = {"records": scored, "similarity": called, "embedding": embedding}
-    summary |= {"fewl_options": asdict(options), "report": asdict(report), "pairs": pairs}
-    if has_pairs:
-        counts = agreement_counts(records, similarity)
-        summary["agreement"] = {
-            name: {"wrong": sum(w for w, _ in rows) / len(rows), "corrected": sum(c for _, c in rows) / len(rows)}
-            for name, rows in counts.items()
-        }
-        if args.agreement_png is not None:
-            plot_agreement(counts, args.agreement_png)
-    elif args.agreement_png is not None:
-        say("--agreement-png: no record has iw and co, so there is nothing to plot")
-    return summary
+    return options
 
 
 def _print_scores(output: Path, summary: dict[str, Any]) -> None:
@@ -351,8 +338,7 @@ def check_scored(record: Record) -> list[Problem]:
 def run_rank(args: argparse.Namespace) -> int:
     """Rank models; returns the exit code."""
     check_files(args)
-    if args.png is not None:
-        make_parent(args.png)
+    _check_plot(args.png, "--png")
     truth, from_labels = _truth(args.truth)
     records, rejected = read_whole(args.input, check_scored, args.output)
     try:
@@ -424,8 +410,9 @@ def run_pick(args: argparse.Namespace) -> int:
     """Write the best answer of each record; returns the exit code."""
     check_files(args)
     records, rejected = read_whole(args.input, check_scored, args.output)
-    if args.abstain_above is not None and not any("entropy" in record for record in records):
-        raise UsageError(f"--abstain-above: no record of {args.input} has an entropy; run `fewl score --same-from`")
+    if args.abstain_above is not None and (lacking := sum("entropy" not in record for record in records)):
+        which = f"{lacking} of the {len(records)} records of {args.input} have no entropy"
+        raise UsageError(f"--abstain-above: {which}; run `fewl score --same-from`")
     rows = pick_answers(records, args.abstain_above)
     write_lines(args.output, rows)
     summary = {

@@ -34,7 +34,7 @@ from mitigate.cli import (
 )
 from mitigate.cli.options import Parser
 from mitigate.io import FAILED, OutputError, UsageError, say
-from mitigate.scale import PartsError
+from mitigate.scale import LIMITS, PartsError
 
 if TYPE_CHECKING:
     from annotators.base import Annotator
@@ -42,9 +42,6 @@ if TYPE_CHECKING:
 COMMANDS = (
     annotate, build_preferences, calibrate, correct, demo, evaluate, fewl, grpo, judge, models, prompts, serve, stats,
 )  # fmt: skip
-
-
-LIMITS = ("price", "max_cost", "requests_per_minute", "tokens_per_minute")
 
 
 def build_parser(program: str = "mitigate", annotators: Mapping[str, Annotator] | None = None) -> Parser:
@@ -82,8 +79,13 @@ def main(
     try:
         if words[:1] == ["grpo"] and words[1:]:  # TRL's own parser reads the rest
             return grpo.run(words[1:])
-        args = build_parser(program, annotators).parse_args(words, argparse.Namespace(words=words))
-        limits = {name: getattr(args, name, None) for name in LIMITS}
+        parser = build_parser(program, annotators)
+        args, more = parser.parse_known_args(words, argparse.Namespace(words=words))
+        if more:  # KEY=VALUE of a recipe may follow an option, which argparse does not allow
+            if not hasattr(args, "overrides") or any(word.startswith("-") or "=" not in word for word in more):
+                parser.error(f"unrecognized arguments: {' '.join(more)}")
+            args.overrides = [*args.overrides, *more]
+        limits = {name: getattr(args, name, None) for name in ("price", *LIMITS)}
         if limits["max_cost"] is not None and limits["price"] is None:
             raise UsageError("--max-cost: expected --price IN,OUT beside it, the prices of a million tokens")
         METER.begin(**limits)

@@ -298,6 +298,8 @@ def exit_code(failed: float, args: argparse.Namespace, rejected: int) -> int:
 def cache_of(args: argparse.Namespace) -> Path:
     """The file of replies, in a folder that exists: the one that is named, or one beside OUTPUT."""
     cache = args.cache or Path(f"{args.output}.cache.sqlite")
+    if args.output is not None and cache.resolve() == args.output.resolve():
+        raise UsageError(f"--cache: {cache} is the output, which would be written over it; name another file")
     make_parent(cache)
     return Path(cache).resolve()
 

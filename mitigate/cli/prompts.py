@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
     """Write the templates."""
     from annotators.generative.prompts import read_published
 
-    check_paths([], args.output, overwrite=args.overwrite)
+    check_paths([args.source] if args.source.is_file() else [], args.output, overwrite=args.overwrite)
     try:
         rows = read_published(args.source)
     except ValueError as error:

@@ -68,17 +68,15 @@ def add_parser(subparsers: Subparsers, annotators: Mapping[str, Annotator]) -> N
 
 def run(args: argparse.Namespace, *, program: str, tasks: tuple[str, ...], annotators: Mapping[str, Annotator]) -> int:
     """Run one recipe; returns the exit code."""
-    from mitigate.recipes.config import dump, find_recipe, load_recipe, recipes_folder
+    from mitigate.recipes.config import dump, find_recipe, load_recipe, read_yaml, recipes_folder
     from mitigate.recipes.folder import open_run
 
     path = find_recipe(args.recipe)
     given = vars(args)
     overrides = [*args.overrides, *(key for f, (*_, key) in FLAGS.items() if given.get(f[2:].replace("-", "_")))]
+    if tasks and (task := read_yaml(path).get("task")) is not None and task not in tasks:
+        raise UsageError(f"{path} is of task {task!r}; expected {' or '.join(tasks)}: use `mitigate run {path}`")
     options, module = load_recipe(path, overrides, annotators)
-    if tasks and options.task not in tasks:
-        raise UsageError(
-            f"{path} is of task {options.task!r}; expected {' or '.join(tasks)}: use `mitigate run {path}`"
-        )
     print(f"# {path}\n{dump(options)}", end="")
     if args.check:
         return 0

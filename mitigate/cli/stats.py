@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from annotators.evaluation.agreement import Figure
     from mitigate.labels import JudgedAnswer
 
+WHOLE = 0.9
+"""Accumulation counts answers with at least this share of characters in judged sentences."""
+
 
 def add_parser(subparsers: Subparsers) -> None:
     """Add the command and its options."""
@@ -34,8 +37,6 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.file("--agreement", "A is compared with B, which counts as right.", ("A", "B"), nargs=2)
     parser.output(required=False)
     parser.json()
-    text = "Accumulation counts answers with at least this share of characters in judged sentences (%(default)s)."
-    parser.number("--whole", text, "a share from 0 to 1", lambda share: 0 <= share <= 1, "SHARE", default=0.9)
     parser.count("--resamples", "Intervals come from N bootstrap draws (%(default)s).", 1000, least=0)
     parser.set_defaults(run=run)
 
@@ -88,7 +89,7 @@ def statistics_page(answers: Sequence[JudgedAnswer], args: argparse.Namespace) -
     lines += table(head, rows)
     lines += [
         "", "## Accumulation", "",
-        f"Answers of at least two judged sentences that make up {args.whole:.0%} of them; 95 % intervals from "
+        f"Answers of at least two judged sentences that make up {WHOLE:.0%} of them; 95 % intervals from "
         f"{args.resamples:,} draws of answers. `order` = difference minus what random order within each answer gives.",
         "",
     ]  # fmt: skip
@@ -101,7 +102,7 @@ def statistics_page(answers: Sequence[JudgedAnswer], args: argparse.Namespace) -
         marks = [
             [is_hallucinated(s.label) for s in a.sentences if s.label is not None]
             for a in held
-            if a.ordered and a.coverage >= args.whole
+            if a.ordered and a.coverage >= WHOLE
         ]
         marks = [row for row in marks if len(row) > 1]
         if not marks:

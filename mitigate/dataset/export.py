@@ -18,14 +18,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from annotators.generative.tagged import write_tagged
 from annotators.records import LABELS
 from mitigate.dataset.questions import SOURCES
-from mitigate.io import Record, whole_file, write_lines
-from mitigate.recipes.folder import write_file
+from mitigate.io import Record, whole_file, write_bytes, write_lines
 from mitigate.report.totals import NOT_CHECKED, UNSURE, WORDS, kind_of, table
 
 WITH, WITHOUT = "GPT3.5_answers_D", "InternLM_answers"
@@ -40,8 +40,6 @@ SENTENCE_COLUMNS = (
     "id", "source", "lang", "question", "answer", "sentence", "label", "fragments", "correction", "annotated_by",
     "topic", "category", "domain", "model", "reference",
 )  # fmt: skip
-
-
 _NONE = "not given"
 _CARD = """\
 Answers of language models to questions on documents, each sentence labelled supported, contradictory, unverifiable or
@@ -69,27 +67,20 @@ def anah_rows(records: Iterable[Record]) -> list[Record]:
     rows = []
     for name, found in topics.items():
         questions = list(dict.fromkeys(record["question"] for record in found))
-        models = {
-            column: list(dict.fromkeys(r["model"] for r in found if r["source"] == SOURCES[column == WITH]))
-            for column in ANSWERS
-        }
-        for place in range(max(map(len, models.values()))):
+        given: dict[str, dict[str, dict[str, Record]]] = {column: {} for column in ANSWERS}  # by model and question
+        for record in found:
+            column = WITH if record["source"] == SOURCES[True] else WITHOUT
+            given[column].setdefault(record["model"], {})[record["question"]] = record
+        for pair in zip_longest(*(given[column].items() for column in ANSWERS), fillvalue=(None, {})):
             row: Record = {
                 "name": name,
                 "documents": [found[0]["reference"]],
                 "selected_questions": questions,
-                "language": found[0]["language"],
-                "category": found[0]["category"],
-                "domain": found[0]["domain"],
-                "models": {column: (*held, None)[min(place, len(held))] for column, held in models.items()},
+                **{key: found[0][key] for key in ("language", "category", "domain")},
+                "models": {column: model for column, (model, _) in zip(ANSWERS, pair, strict=True)},
                 "annotated_by": {},
             }
-            for column in ANSWERS:
-                by_question = {
-                    r["question"]: r
-                    for r in found
-                    if r["source"] == SOURCES[column == WITH] and r["model"] == row["models"][column]
-                }
+            for column, (_, by_question) in zip(ANSWERS, pair, strict=True):
                 answers = [by_question.get(question) for question in questions]
                 row[column] = [answer and answer["answer"] for answer in answers]
                 row[f"{column}_ann"] = [answer and _notes(answer) for answer in answers]
@@ -148,7 +139,7 @@ def export(records: Sequence[Record], folder: Path) -> dict[str, int]:
     write_parquet(anah, folder / "anah.parquet", ANAH_COLUMNS)
     write_parquet(sentences, folder / "sentences.parquet", SENTENCE_COLUMNS)
     configs = "\n".join(f"- config_name: {name}\n  data_files: {name}.parquet" for name in ("sentences", "anah"))
-    write_file(folder / "README.md", f"---\nconfigs:\n{configs}\n---\n\n{_CARD}".encode())
+    write_bytes(folder / "README.md", f"---\nconfigs:\n{configs}\n---\n\n{_CARD}".encode())
     return {"anah": len(anah), "sentences": len(sentences)}
 
 

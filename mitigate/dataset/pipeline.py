@@ -4,15 +4,15 @@
     09_answers_1, 09_answers_2, …  10_records  11_annotated        (.jsonl; what goes no further is in ….rejected.jsonl)
     review/  dataset/  statistics.md  statistics.json   responses.sqlite
 
-A file that is complete is never written again, so it may be read, and corrected by hand before the next stage starts.
+A stage reads the file before it and appends to its own, so a killed run goes on where it was. A complete file is never
+written again, so it may be corrected by hand before the next stage starts.
 """
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
@@ -22,10 +22,20 @@ from annotators.base import Annotator, engine_in
 from annotators.records import failed_share
 from mitigate.dataset import questions, review, sources
 from mitigate.dataset.export import counted, export, label_counts, page, topic_counts
-from mitigate.dataset.options import Asked, Options
-from mitigate.dataset.stage import CACHE, LLM, Process, embedder, extended, opened, read_rows, run_stage, say
-from mitigate.io import Check, Record, UsageError, rejected_path
-from mitigate.recipes.folder import write_file
+from mitigate.dataset.stage import CACHE, LLM, Asked, Options, embedder, extended, read_rows
+from mitigate.io import (
+    Check,
+    Record,
+    UsageError,
+    open_job,
+    progress,
+    rejected_path,
+    say,
+    tell_rejected,
+    write_bytes,
+    write_json,
+)
+from mitigate.models import open_engine
 
 
 @dataclass
@@ -48,24 +58,38 @@ class Build:
         check: Check = lambda _: [],
         **more: Any,
     ) -> str:
-        """Run one stage from one file to the next; returns the name of that one.
+        """Turn the rows of one file into those of the next, going on where an earlier run was; returns its name.
 
-        ``process`` turns rows into rows; it gets ``more`` and, where ``asked`` says how, an LLM as ``llm``, which
-        is opened only where something is left to do. ``check`` says why a row can't be taken further.
+        ``process`` turns rows into rows that hold what they held, and more; it gets ``more`` and, where ``asked`` says
+        how, an LLM as ``llm``, which is opened only where something is left to do. ``check`` says why a row can't be
+        taken further. Raises UsageError: the output was made from another source.
         """
 
-        @contextmanager
-        def opening() -> Iterator[Process]:
-            if asked is None:
-                yield partial(process, **more)
-                return
-            filled = asked.model_copy(update={"engine": asked.engine or self.options.engine})
-            with opened(filled, self.folder) as llm:
-                yield partial(process, llm=llm, **more)
+        def matches(record: Record, written: Record) -> str | None:
+            changed = [key for key, value in record.items() if key not in written or written[key] != value]
+            return f"{changed[0]!r} differs" if changed else None
 
-        self.rejected[output] = run_stage(
-            self.file(source), self.file(output), opening, check=check, chunk_size=self.options.chunk_size
-        )
+        here, there = self.file(source), self.file(output)
+        try:
+            job = open_job(here, there, check=check, matches=matches)
+        except UsageError as error:
+            why, _, _ = str(error).partition("; choose another --output")
+            raise UsageError(
+                f"{why}; delete the files of this stage and of all later ones to make them again"
+            ) from error
+        with job, ExitStack() as stack:
+            self.rejected[output] = job.rejected
+            tell_rejected(here, job.first_rejected, job.rejected, job.rejected_path)
+            if job.done < job.valid:
+                before = f", {job.done:,} of them done before" if job.done else ""
+                say(f"{output}: {job.valid:,} rows{before}")
+                if asked is not None:
+                    name = asked.engine or self.options.engine or ""
+                    how = {"concurrency": asked.concurrency} if name.startswith("openai:") else {}
+                    engine = open_engine(name, "engine", self.folder / CACHE, **how)
+                    more["llm"] = LLM(stack.enter_context(closing(engine)), asked)
+            shown = stack.enter_context(progress(output, job.valid, job.done))
+            job.run(partial(process, **more), chunk_size=self.options.chunk_size, on_chunk=lambda _: shown(job.done))
         return output
 
 
@@ -196,15 +220,14 @@ def _finish(run: Build, name: str) -> dict[str, Any]:
     table2 = counted(records, embedder(None).count_tokens)
     table4 = label_counts(records)
     kinds = topic_counts([row for row in read_rows(run.file("01_topics")) if row["topic"] in held])
-    write_file(run.folder / "statistics.md", page(table2, table4, kinds, run.rejected).encode())
+    write_bytes(run.folder / "statistics.md", page(table2, table4, kinds, run.rejected).encode())
     figures = {
         "counts": table2,
         "labels": [{"language": lang, "answers": source, **counter} for (lang, source), counter in table4.items()],
         "topics": [{"category": c, "domain": d, "topics": n} for (c, d), n in kinds.items()],
         "rejected": run.rejected,
     }
-    text = json.dumps(figures, ensure_ascii=False, indent=1, allow_nan=False)
-    write_file(run.folder / "statistics.json", f"{text}\n".encode())
+    write_json(run.folder / "statistics.json", figures)
     return {
         "topics": len(held),
         "answers": len(records),

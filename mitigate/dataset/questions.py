@@ -14,25 +14,24 @@ from pathlib import Path
 
 import numpy as np
 
-from fewl.expertise import folded, yes_or_no
+from fewl.expertise import folded
 from mitigate.dataset import prompts
 from mitigate.dataset.prompts import parse_choice, parse_questions, parse_verdicts
 from mitigate.dataset.stage import (
     LLM,
+    TURNS,
     ask_apart,
     cut_off,
     extended,
+    fill_verdicts,
     head_of,
-    keep_rejected,
     read_rows,
     text_of,
     vectors_of,
 )
-from mitigate.io import Line, Problem, Record, dump_line, rejected_row, write_lines
+from mitigate.io import Line, Problem, Record, dump_line, set_aside, write_lines
 
 SOURCES = {True: "with reference", False: "without reference"}
-TURNS = 2
-"""How often a verdict or a choice that can't be read is asked for."""
 
 
 def write(topics: Sequence[Record], llm: LLM, *, per_topic: int, rounds: int, characters: int) -> list[Record]:
@@ -109,13 +108,18 @@ def keep_answerable(topics: Sequence[Record], llm: LLM, *, characters: int) -> l
         verdicts = parse_verdicts(text_of(result), len(topics[n]["distinct"]))
         objective |= {(n, place): verdict for place, verdict in enumerate(verdicts)}
     heads = [head_of(topic["reference"], characters) for topic in topics]
-    _fill(llm, objective, lambda n, p: prompts.judge_objective(topics[n]["language"], [topics[n]["distinct"][p]]))
+
+    def ask_objective(key: tuple[int, int]) -> prompts.Messages:
+        topic = topics[key[0]]
+        return prompts.judge_objective(topic["language"], [topic["distinct"][key[1]]])
+
+    def ask_answerable(key: tuple[int, int]) -> prompts.Messages:
+        topic = topics[key[0]]
+        return prompts.judge_answerable(topic["language"], topic["distinct"][key[1]], heads[key[0]])
+
+    fill_verdicts(llm, objective, ask_objective)
     answerable: dict[tuple[int, int], bool | None] = {key: None for key, yes in objective.items() if yes}
-    _fill(
-        llm,
-        answerable,
-        lambda n, p: prompts.judge_answerable(topics[n]["language"], topics[n]["distinct"][p], heads[n]),
-    )
+    fill_verdicts(llm, answerable, ask_answerable)
     rows = []
     for n, topic in enumerate(topics):
         found = [
@@ -125,16 +129,6 @@ def keep_answerable(topics: Sequence[Record], llm: LLM, *, characters: int) -> l
         kept = [v["question"] for v in found if v["objective"] and v["answerable"]]
         rows.append(extended(topic, verdicts=found, kept=kept))
     return rows
-
-
-def _fill(llm: LLM, verdicts: dict[tuple[int, int], bool | None], chat: Callable[[int, int], prompts.Messages]) -> None:
-    """Ask one by one for the verdicts that are None, at most ``TURNS`` times."""
-    for turn in range(TURNS):
-        open_ = [key for key, verdict in verdicts.items() if verdict is None]
-        for key, result in zip(open_, llm.ask([chat(*key) for key in open_], turn), strict=True):
-            reply = text_of(result)
-            (verdict,) = parse_verdicts(reply, 1)
-            verdicts[key] = yes_or_no(reply) if verdict is None else verdict
 
 
 def select(topics: Sequence[Record], llm: LLM, *, keep: int) -> list[Record]:
@@ -195,7 +189,7 @@ def write_records(source: Path, output: Path, keys: Sequence[str]) -> tuple[int,
                 if answer["answer"] is None:
                     expected = f"an answer of {answer['model']} to {answer['question']!r} ({answer['error']})"
                     line = Line(number, dump_line(answer).strip(), None, (Problem(key, None, expected),))
-                    missing.append(rejected_row(source, line))
+                    missing.append((source, line))
                     continue
                 records.append(
                     {
@@ -210,7 +204,8 @@ def write_records(source: Path, output: Path, keys: Sequence[str]) -> tuple[int,
                     }
                 )
     write_lines(output, records)
-    return len(records), keep_rejected(output, missing)
+    set_aside(missing, output)
+    return len(records), len(missing)
 
 
 def check_questions(name: str, wanted: str) -> Callable[[Record], list[Problem]]:

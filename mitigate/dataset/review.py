@@ -22,9 +22,8 @@ from annotators.records import LABELS, coverage, hallucination_rate
 from annotators.retrieval import BM25, words
 from annotators.text.sentences import split_sentences
 from mitigate.dataset.export import corrected
-from mitigate.dataset.stage import extended, keep_rejected, read_rows
-from mitigate.io import Line, Problem, Record, UsageError, rejected_row, shown, write_lines
-from mitigate.recipes.folder import write_file
+from mitigate.dataset.stage import extended, read_rows
+from mitigate.io import Line, Problem, Record, UsageError, set_aside, shown, write_bytes, write_lines
 
 REFERENCE_COLUMNS = ("topic", "language", "category", "domain", "description", "document", "title", "verdicts",
                      "beginning", "candidates", "new_document")  # fmt: skip
@@ -197,7 +196,7 @@ def _write(path: Path, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]
     text = io.StringIO(newline="")
     cells = [[cell(row.get(column)) for column in columns] for row in rows]
     csv.writer(text, quoting=csv.QUOTE_ALL).writerows([columns, *cells])
-    write_file(path, text.getvalue().encode("utf-8-sig", "replace"))  # the mark tells spreadsheets that it is UTF-8
+    write_bytes(path, text.getvalue().encode("utf-8-sig", "replace"))  # the mark tells spreadsheets that it is UTF-8
 
 
 def _corrections(
@@ -205,16 +204,17 @@ def _corrections(
 ) -> tuple[int, int]:
     """Apply every row that has something in a ``new_…`` column; unusable ones are reported and kept."""
     used = 0
-    bad: list[Record] = []
+    bad: list[tuple[Path, Line]] = []
     for number, row in enumerate(read_csv(path, columns), start=2):
         if not any(row[column].strip() for column in columns if column.startswith("new_")):
             continue
         if problems := correct(row):
             raw = ",".join(row[column] for column in columns).encode("utf-8", "replace")
-            bad.append(rejected_row(path, Line(number, raw, None, tuple(problems))))
+            bad.append((path, Line(number, raw, None, tuple(problems))))
         else:
             used += 1
-    return used, keep_rejected(path, bad)
+    set_aside(bad, path)
+    return used, len(bad)
 
 
 def read_csv(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:

@@ -22,23 +22,21 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from annotators.retrieval import BM25, fuse, words
 from annotators.text.language import language_of
-from fewl.expertise import yes_or_no
 from mitigate.dataset import prompts
-from mitigate.dataset.stage import LLM, extended, head_of, keep_rejected, reads, text_of, vectors_of
-from mitigate.io import Line, Problem, Record, UsageError, check_text, read_lines, rejected_row, shown, write_lines
+from mitigate.dataset.stage import LLM, extended, fill_verdicts, head_of, reads, vectors_of
+from mitigate.io import Line, Problem, Record, UsageError, check_text, read_lines, set_aside, shown, write_lines
 
 LANGUAGES = ("en", "zh")
 SUFFIXES = (".md", ".markdown", ".txt")
 HEAD = 1000
 """Characters of a document that are embedded and shown to the judge."""
-TURNS = 2
-"""How often a verdict that can't be read is asked for."""
 _HEADING = re.compile(r"^\s{0,3}#{1,6}[ \t]+(.+?)[ \t#]*$", re.M)
 _QUALIFIER = re.compile(r"\s*[(（][^()（）]*[)）]\s*$")
 
@@ -77,16 +75,16 @@ def check_document(record: Record) -> list[Problem]:
 
 def read_topics(path: Path, output: Path) -> tuple[int, int]:
     """Write the usable topics of a file, one of each name; returns the numbers of topics and of rejected lines."""
-    good, bad = list[Record](), list[Record]()
+    good, bad = list[Record](), list[tuple[Path, Line]]()
     first: dict[str, int] = {}
     for line in read_lines(path, check_topic):
         if line.record is None:
-            bad.append(rejected_row(path, line))
+            bad.append((path, line))
             continue
         name = " ".join(line.record["topic"].split())
         if (other := first.setdefault(folded_name(name), line.number)) != line.number:
             expected = f'a name of its own (line {other} has the same); tell them apart, for example "{name} (place)"'
-            bad.append(_rejected(path, line, "topic", shown(name), expected))
+            bad.append((path, replace(line, problems=(Problem("topic", shown(name), expected),))))
             continue
         good.append(
             {
@@ -97,31 +95,30 @@ def read_topics(path: Path, output: Path) -> tuple[int, int]:
             }
         )
     write_lines(output, good)
-    return len(good), keep_rejected(output, bad)
+    set_aside(bad, output)
+    return len(good), len(bad)
 
 
 def read_corpus(paths: Sequence[Path], output: Path) -> tuple[int, int]:
     """Write the usable documents of all files and folders; returns the numbers of documents and of those rejected."""
-    good, bad, seen = list[Record](), list[Record](), set[str]()
+    good, bad, seen = list[Record](), list[tuple[Path, Line]](), set[str]()
     for path in paths:
         for file, line in _documents(path):
             if line.record is None:
-                bad.append(rejected_row(file, line))
+                bad.append((file, line))
                 continue
             name = str(line.record.get("id") or f"{file.name}:{line.number}")
             if name in seen:
-                bad.append(_rejected(file, line, "id", shown(name), "an id that no other document has"))
+                problem = Problem("id", shown(name), "an id that no other document has")
+                bad.append((file, replace(line, problems=(problem,))))
                 continue
             seen.add(name)
             title, text = " ".join(line.record["title"].split()), line.record["text"].strip()
             language = line.record.get("language") or language_of(text)
             good.append({"document": name, "title": title, "language": language, "text": text})
     write_lines(output, good)
-    return len(good), keep_rejected(output, bad)
-
-
-def _rejected(path: Path, line: Line, field: str, value: str, expected: str) -> Record:
-    return rejected_row(path, Line(line.number, line.raw, None, (Problem(field, value, expected),)))
+    set_aside(bad, output)
+    return len(good), len(bad)
 
 
 def _documents(path: Path) -> Iterator[tuple[Path, Line]]:
@@ -140,13 +137,11 @@ def _documents(path: Path) -> Iterator[tuple[Path, Line]]:
         try:
             raw = file.read_bytes()
             text = raw.decode("utf-8-sig")
-        except (OSError, UnicodeDecodeError) as error:
-            problem = (
-                Problem("", error.strerror or str(error), "a file that can be read")
-                if isinstance(error, OSError)
-                else Problem("", f"a byte at {error.start + 1} that is not", "UTF-8 text")
-            )
-            yield file, Line(1, raw, None, (problem,))
+        except OSError as error:
+            yield file, Line(1, raw, None, (Problem("", error.strerror or str(error), "a file that can be read"),))
+            continue
+        except UnicodeDecodeError as error:
+            yield file, Line(1, raw, None, (Problem("", f"a byte at {error.start + 1} that is not", "UTF-8 text"),))
             continue
         heading = _HEADING.search(text) if file.suffix.lower() != ".txt" else None
         title = heading[1] if heading else file.stem.replace("_", " ")
@@ -258,13 +253,10 @@ def judge(topics: Sequence[Record], texts: Mapping[str, str], llm: LLM | None) -
             for n, t in enumerate(topics)
             if chosen[n] is None and place < len(t["candidates"])
         }
+        heads = {n: (c["title"], head_of(texts[c["document"]], HEAD)) for n, c in candidates.items()}
+        chats = {n: prompts.judge_document(topics[n], *head) for n, head in heads.items()}
         verdicts: dict[int, bool | None] = dict.fromkeys(candidates)
-        for turn in range(TURNS):
-            unclear = [n for n, verdict in verdicts.items() if verdict is None]
-            heads = {n: (candidates[n]["title"], head_of(texts[candidates[n]["document"]], HEAD)) for n in unclear}
-            chats = [prompts.judge_document(topics[n], *heads[n]) for n in unclear]
-            for n, result in zip(unclear, llm.ask(chats, turn), strict=True):  # type: ignore[union-attr]
-                verdicts[n] = yes_or_no(text_of(result))
+        fill_verdicts(llm, verdicts, chats.__getitem__)  # type: ignore[arg-type]
         for n, verdict in verdicts.items():
             word = {True: "yes", False: "no", None: "unclear"}[verdict]
             judged[n].append({"document": candidates[n]["document"], "verdict": word})

@@ -1,35 +1,121 @@
-"""What the stages share: a job from one file of the run folder to the next, its LLM, how near texts are.
+"""What the stages share: the options of the task `build-dataset`, a stage's LLM, and how near texts are.
 
-A stage is resumable twice over: rows already written are not made again (``mitigate/io.py``), and what an LLM has
-said for a row that was not finished is in the response cache. An LLM that stops answering stops the stage, with all
+What an LLM has said is in the response cache of the run folder. An LLM that stops answering stops the stage, with all
 that it did say kept; a single question that it can't answer stops nothing.
 """
 
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
+from pydantic import Field
 
 from engines.types import Chat, ChatResult, Engine, Sampling, check_asked
-from mitigate.dataset.options import Asked
-from mitigate.io import Check, Problem, Record, UsageError, open_job, progress, read_lines, rejected_path, write_lines
-from mitigate.models import open_engine
+from fewl.expertise import yes_or_no
+from mitigate.dataset.prompts import Messages, parse_verdicts
+from mitigate.io import Record, read_lines
+from mitigate.models import EngineName, ModelName
+from mitigate.recipes.config import Recipe, Section, recipes_folder
 
 if TYPE_CHECKING:
     from engines.embedding import Embedder
 
-Process = Callable[[list[Record]], Sequence[Record]]
 CACHE = "responses.sqlite"
+TURNS = 2
+"""How often a verdict or a choice that can't be read is asked for."""
 _THOUGHT = re.compile(r"<think>.*?(</think>|\Z)", re.S)
-_SHOWN = 10  # rejected rows that are printed; the file holds all of them
+Key = TypeVar("Key")
+
+
+class Asked(Section):
+    """An LLM and how it is asked."""
+
+    engine: EngineName | None = Field(default=None, description="KIND:MODEL[@BASE_URL]; null: the recipe's engine")
+    temperature: float = Field(default=0.0, ge=0, le=2)
+    max_tokens: int = Field(default=1024, ge=1, description="longest reply; thinking counts")
+    concurrency: int = Field(default=16, ge=1, description="requests in flight (openai engines)")
+
+
+class Matching(Asked):
+    """Which document is a topic's."""
+
+    judge: bool = Field(default=True, description="ask an LLM; false takes single exact titles only")
+    candidates: int = Field(default=5, ge=1)
+    max_tokens: int = Field(default=64, ge=1)
+
+
+class Questions(Asked):
+    """Questions to a document."""
+
+    per_topic: int = Field(default=10, ge=1)
+    rounds: int = Field(default=3, ge=1, description="times that missing questions are asked for")
+    max_tokens: int = Field(default=2048, ge=1)
+
+
+class Distinct(Section):
+    """Cosine from which two questions of a topic are the same."""
+
+    english: float = Field(default=0.9, gt=0, le=1)
+    chinese: float = Field(default=0.6, gt=0, le=1)
+
+
+class Filters(Asked):
+    """Objective, with a definite answer; answerable from the document."""
+
+    max_tokens: int = Field(default=256, ge=1)
+
+
+class Selection(Asked):
+    """The best questions of a topic."""
+
+    keep: int = Field(default=3, ge=1)
+    max_tokens: int = Field(default=64, ge=1)
+
+
+class Answer(Asked):
+    """A model that answers."""
+
+    with_reference: bool = Field(description="shown the document, or from memory")
+    max_tokens: int = Field(default=512, ge=1)
+
+
+class Options(Recipe):
+    task: Literal["build-dataset"]
+    topics: Path = Field(description="JSON Lines: topic, category, domain, description, aliases, language")
+    corpus: list[Path] = Field(min_length=1, description="JSON Lines (title, text) or folders of .md and .txt")
+    engine: EngineName | None = Field(default=None, description="KIND:MODEL[@BASE_URL] for stages that name none")
+    matching: Matching = Matching()
+    questions: Questions = Questions()
+    distinct: Distinct = Distinct()
+    filters: Filters = Filters()
+    selection: Selection = Selection()
+    answers: list[Answer] = Field(min_length=1)
+    annotator: str = Field(default="embedded", min_length=1, description="embedded, path, hub id, nli:ID, generative:…")
+    annotator_options: dict[str, Any] = Field(default={}, description="of a generative one: protocol, prompt, window…")
+    embedder: ModelName | None = Field(default=None, description="hub id, folder or packaged:NAME; null: MiniLM")
+    document_characters: int = Field(
+        default=24_000, ge=200, description="of a document that LLMs are shown; the annotator reads all of it"
+    )
+    chunk_size: int = Field(default=16, ge=1, description="topics, or answers to annotate, at once")
+    max_failed: float = Field(
+        default=0.1, ge=0, le=1, description="share of failed sentences above which the run fails"
+    )
+    review: bool = Field(default=False, description="stop for a person after matching and after annotation")
+
+    def files(self) -> tuple[Path, list[Path]]:
+        """Topics and corpus; a path below `recipes/` that is not here is that of the installed recipes."""
+        return _found(self.topics), [_found(path) for path in self.corpus]
+
+
+def _found(path: Path) -> Path:
+    installed = recipes_folder().parent / path
+    return installed if not path.exists() and path.parts[:1] == ("recipes",) and installed.exists() else path
 
 
 @dataclass
@@ -49,13 +135,14 @@ class LLM:
         return results
 
 
-@contextmanager
-def opened(asked: Asked, folder: Path) -> Iterator[LLM]:
-    """The LLM of a stage behind the run's response cache."""
-    name = asked.engine or ""
-    options = {"concurrency": asked.concurrency} if name.startswith("openai:") else {}
-    with closing(open_engine(name, "engine", folder / CACHE, **options)) as engine:
-        yield LLM(engine, asked)
+def fill_verdicts(llm: LLM, verdicts: dict[Key, bool | None], chat: Callable[[Key], Messages]) -> None:
+    """Ask one by one for the verdicts that are None, at most ``TURNS`` times."""
+    for turn in range(TURNS):
+        open_ = [key for key, verdict in verdicts.items() if verdict is None]
+        for key, result in zip(open_, llm.ask([chat(key) for key in open_], turn), strict=True):
+            reply = text_of(result)
+            (verdict,) = parse_verdicts(reply, 1)
+            verdicts[key] = yes_or_no(reply) if verdict is None else verdict
 
 
 def text_of(result: ChatResult) -> str:
@@ -75,71 +162,9 @@ def extended(row: Record, **new: Any) -> Record:
     return merged | last
 
 
-def run_stage(
-    source: Path,
-    output: Path,
-    opening: Callable[[], AbstractContextManager[Process]],
-    *,
-    check: Check = lambda _: [],
-    chunk_size: int = 16,
-) -> int:
-    """Turn the rows of one file into those of the next, going on where an earlier run was; returns the rejected ones.
-
-    Each row of the output holds what its source row holds, and more. ``opening`` gives the function that turns rows
-    into rows, and is entered only where something is left to do. ``check`` says why a row can't be taken further; such
-    rows are told and go to ``<output>.rejected.jsonl``. UsageError says that the output was made from another source.
-    """
-
-    def matches(record: Record, written: Record) -> str | None:
-        changed = [key for key, value in record.items() if key not in written or written[key] != value]
-        return f"{changed[0]!r} differs" if changed else None
-
-    try:
-        opened_job = open_job(source, output, check=check, matches=matches)
-    except UsageError as error:
-        how, _, _ = str(error).partition("; choose another --output")
-        raise UsageError(f"{how}; delete the files of this stage and of all later ones to make them again") from error
-    with opened_job as job:
-        tell_rejected(output)
-        if job.done == job.valid:
-            job.run(lambda _: [], chunk_size=1)  # cuts off a half-written line
-            return job.rejected
-        before = f", {job.done:,} of them done before" if job.done else ""
-        say(f"{output.stem}: {job.valid:,} rows{before}")
-        with opening() as process, progress(output.stem, job.valid, job.done) as shown:
-            job.run(process, chunk_size=chunk_size, on_chunk=lambda _: shown(job.done))
-        return job.rejected
-
-
-def keep_rejected(output: Path, rows: Sequence[Record]) -> int:
-    """Write ``<output>.rejected.jsonl``, or remove it where there is nothing to reject; tells and counts the rows."""
-    if rows:
-        write_lines(rejected_path(output), rows)
-    else:
-        rejected_path(output).unlink(missing_ok=True)
-    return tell_rejected(output)
-
-
-def tell_rejected(output: Path) -> int:
-    """Say which rows went no further than this file and why; returns their number."""
-    path = rejected_path(output)
-    rows = read_rows(path) if path.is_file() else []
-    for row in rows[:_SHOWN]:
-        for problem in row["problems"]:
-            say(f"{row['file']}:{row['line']}: {Problem(**problem)}")
-    if len(rows) > _SHOWN:
-        say(f"{len(rows) - _SHOWN:,} more rejected; see {path}")
-    return len(rows)
-
-
 def read_rows(path: Path) -> list[Record]:
     """All rows of a file that this toolkit wrote."""
     return [line.record for line in read_lines(path, lambda _: []) if line.record is not None]
-
-
-def say(text: str) -> None:
-    """A line to standard error, made safe to print."""
-    print("mitigate: " + "".join(c if c.isprintable() else "\ufffd" for c in text), file=sys.stderr)
 
 
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")

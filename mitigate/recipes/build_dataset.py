@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from annotators.base import engine_in
 from engines import parse_engine
 from engines.types import EngineError
-from mitigate.dataset.options import Options
+from mitigate.dataset.stage import Options
 from mitigate.io import UsageError
 from mitigate.recipes.folder import RunFolder
 

@@ -34,12 +34,6 @@ def test_nearest_equals_the_whole_matrix(monkeypatch, rows, columns):
     np.testing.assert_array_equal(nearest(vectors, 10, texts=texts), whole_matrix(vectors, 10, texts))
 
 
-def test_ties_come_in_input_order():
-    # cosines to row 0: row 1 → 0, row 2 → 1, row 3 → 1 (tie, input order), row 4 → 0.6
-    vectors = unit([[1, 0], [0, 1], [1, 0], [1, 0], [3, 4]])
-    np.testing.assert_array_equal(nearest(vectors, 4)[0], [2, 3, 4, 1])
-
-
 def test_equal_texts_are_no_neighbours():
     vectors = unit([[1, 0], [1, 0], [1, 1]])
     np.testing.assert_array_equal(nearest(vectors, 2, texts=["a", "a", "b"]), [[2, -1], [2, -1], [0, 1]])

@@ -76,3 +76,9 @@ def test_pick_takes_first_of_the_best():
     first, second = pick_answers(scored)
     assert first == {"id": 1, "question": "q", "answer": "b", "model": "b", "score": 3.0, "index": 1, "ties": 2}
     assert second == {"id": 1, "question": "q", "answer": None, "model": None, "score": None, "index": None, "ties": 0}
+
+
+def test_pick_abstains_from_unknown_entropy():
+    rows = [{**record({"a": 1.0}), **more} for more in ({"entropy": 0.5}, {"entropy": 0.6}, {"entropy": None}, {})]
+    assert [row["answer"] for row in pick_answers(rows, abstain_above=0.5)] == ["a", None, None, None]
+    assert [row["answer"] for row in pick_answers(rows)] == ["a"] * 4

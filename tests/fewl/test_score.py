@@ -255,6 +255,14 @@ def test_llms_that_agree_are_discovered():
     assert score(rows, expertise="discovered")[0][0]["lambda"]["m"] == pytest.approx(1 / 3)  # one of three equal texts
 
 
+@pytest.mark.parametrize("how", [{"expertise": "discovered"}, {"same_from": 0.5}, {"penalty": True}])
+def test_records_without_references_have_no_score(how):
+    assert score([], **how)[0] == []
+    scored, report = score([one(reference_answers={"m": None})], **how)
+    assert (scored[0]["answers"][0]["score"], scored[0].get("entropy")) == (None, None)
+    assert report.questions_without_reference == 1
+
+
 def test_random_neighbours_are_seeded():
     records = random_records(3, questions=60)
     first = score(records, neighbour_choice="random", neighbours=3, seed=1)[0]

@@ -105,13 +105,6 @@ def test_whatever_json_holds_survives_a_line(record: io.Record) -> None:
     assert io.parse_line(line, no_check) == (record, ())
 
 
-@given(st.binary(max_size=60))
-def test_no_bytes_make_the_reader_fail(raw: bytes) -> None:
-    record, problems = io.parse_line(raw, io.check_annotation_input)
-    assert (record is None) == bool(problems)
-    io.dump_line({"problems": [problem.__dict__ for problem in problems]})
-
-
 def test_what_cannot_be_written() -> None:
     with pytest.raises(ValueError, match="not JSON compliant"):
         io.dump_line({"score": float("nan")})

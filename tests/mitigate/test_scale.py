@@ -24,6 +24,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import annotators
+from mitigate import models
 from mitigate.cli.main import main
 from mitigate.io import UsageError, check_annotation_input, read_lines
 from mitigate.scale import PartsError, Pool, Task, do_parts, folder_of
@@ -273,6 +274,32 @@ def test_scores_are_those_of_one_process(place, expertise):
     for name in ("report", "pairs", "agreement", "similarity", "embedding", "fewl_options", "rejected_lines"):
         assert mine[name] == its[name], name
     assert mine["pairs"]["questions"] == 3  # 0, 3 and 6 had none
+
+
+def test_workers_know_llms_by_name(place, monkeypatch):
+    """One model is a reference LLM and the one to be scored; it is loaded once, and asked one thing at a time."""
+    given = {"answers": [], "reference_answers": {"b": "a stone"}}
+    write_rows(place.source, [{**row, **given} for row in questions(4)])
+    loaded, in_flight = [], []
+    loading = models.load_engine
+    monkeypatch.setattr(models, "load_engine", lambda spec, **more: loaded.append(spec) or loading(spec, **more))
+
+    def script(body):
+        in_flight.append("begun")
+        assert in_flight.count("begun") == in_flight.count("over") + 1
+        time.sleep(0.05)
+        in_flight.append("over")
+        return reply(body)
+
+    with serving(script) as server:
+        player = f"openai:player@{server.url}"
+        llms = ["--reference-llm", f"a={player}", "--answer-llm", f"a={player}", "--expertise", "uniform"]
+        assert place.score(place.output, *llms, *SCALED, "--concurrency", 1) == (0, [1, 2], "")
+        why = place.score(place.one, *llms, "--reference-llm", f"a={player}2", *SCALED)[2]
+    assert loaded == [player]
+    assert len(in_flight) == 2 * 3
+    assert [row["answers"][0]["model"] for row in read_rows(place.output)] == ["a"] * 4
+    assert "--reference-llm: expected a name of its own for each language model, got 'a' twice" in why
 
 
 def test_a_refused_request_fails_its_part_alone(place):

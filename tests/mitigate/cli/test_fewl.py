@@ -146,6 +146,14 @@ def test_wrong_options_are_one_line(tmp_path, capsys, options, message):
     assert not (tmp_path / "s.jsonl").exists()
 
 
+def test_scores_of_nothing_are_a_failure(tmp_path, capsys):
+    source = write(tmp_path / "q.jsonl", questions(2))
+    weak = ["--weak-llm", "one", "--weak-llm", "two"]
+    assert fewl("score", "--input", source, "--output", tmp_path / "s.jsonl", *weak) == 1
+    assert "none of 4 answers has a score: each lacks text or a reference answer" in capsys.readouterr().err
+    assert {answer["score"] for row in read(tmp_path / "s.jsonl") for answer in row["answers"]} == {None}
+
+
 def test_failed_requests_are_asked_again(tmp_path, capsys, monkeypatch):
     """A server that refuses every second question: scores of the rest, exit code 1; then it answers them all."""
     monkeypatch.setenv("OPENAI_API_KEY", "none")

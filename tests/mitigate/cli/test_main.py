@@ -147,6 +147,18 @@ def test_wrong_usage_is_explained_before_loading(argv, message, tmp_path, monkey
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.name[:2] not in ("o", "o.")} == before
 
 
+def test_overrides_may_follow_options(tmp_path, capsys):
+    recipe = ["run", "fewl/paper", f"data={write_rows(tmp_path / 'rows.jsonl', [])}", "--check"]
+    assert main([*recipe, "seeds=7", "--overwrite", "pairs=4"]) == 0
+    resolved = capsys.readouterr().out
+    assert "\nseeds: 7\n" in resolved
+    assert "\npairs: 4\n" in resolved
+    for wrong in ([*recipe, "seven"], [*recipe, "--seeds=7"], ["recipes", "seeds=7"]):
+        with pytest.raises(SystemExit, match="2"):
+            main(wrong)
+        assert f"unrecognized arguments: {wrong[-1]}" in capsys.readouterr().err
+
+
 def test_public_names_are_there_and_listed() -> None:
     for name, module in mitigate._MODULES.items():
         assert name in dir(mitigate)

@@ -41,11 +41,11 @@ def test_both_kinds_of_files_are_read(tmp_path: Path, capsys: pytest.CaptureFixt
     page = tmp_path / "page.md"
     files = ["--input", str(records), str(rows), "--output", str(page)]
     capsys.readouterr()
-    assert main(["stats", *files, "--resamples", "0", "--whole", "0.5", "--json"]) == 3
+    assert main(["stats", *files, "--resamples", "0", "--json"]) == 3
     assert "| with&#124;out (en) | 1 | 2 | 50.00 | 50.00 | 0.00 | 0.00 | 1 |" in page.read_text("utf-8")
     figures = json.loads(capsys.readouterr().out)
-    # (supported, contradictory) and (supported, unsupported): both second sentences come after none
-    assert figures["all"]["accumulation"]["after_none"] == {"value": 1.0, "interval": None, "n": 2}
+    # Whole is only the second answer, (supported, unsupported): its second sentence comes after none.
+    assert figures["all"]["accumulation"]["after_none"] == {"value": 1.0, "interval": None, "n": 1}
 
 
 def test_agreement_of_two_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,7 +1,5 @@
 """The parts of the pipeline: reading replies, matching names, keeping distinct questions, cells, exports."""
 
-from contextlib import nullcontext
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,11 +7,12 @@ from hypothesis import strategies as st
 
 from mitigate.dataset import prompts
 from mitigate.dataset.export import SENTENCE_COLUMNS, anah_rows, corrected, export, page
+from mitigate.dataset.pipeline import Build
 from mitigate.dataset.prompts import parse_choice, parse_questions, parse_verdicts
 from mitigate.dataset.questions import distinct
 from mitigate.dataset.review import best_sentences, cell, read_csv, single_edit, uncell
 from mitigate.dataset.sources import bare_name, hard_match, order, read_corpus, read_topics
-from mitigate.dataset.stage import head_of, run_stage
+from mitigate.dataset.stage import Options, head_of
 from mitigate.io import UsageError
 from tests.helpers.jsonl import read_rows, write_rows
 
@@ -204,9 +203,10 @@ def test_empty_exports_and_stages_of_other_sources(tmp_path):
     assert export([], tmp_path) == {"anah": 0, "sentences": 0}
     assert parquet.read_schema(tmp_path / "sentences.parquet").names == list(SENTENCE_COLUMNS)
     # A stage of another source is refused.
-    source, output = (write_rows(tmp_path / f"{topic}.jsonl", [{"topic": topic}]) for topic in "ab")
+    for topic in "ab":
+        write_rows(tmp_path / f"{topic}.jsonl", [{"topic": topic}])
     with pytest.raises(UsageError, match=r"'topic' differs; delete the files of this stage and of all later ones"):
-        run_stage(source, output, lambda: nullcontext(lambda rows: rows))
+        Build(Options.model_construct(), tmp_path).stage("a", "b", lambda rows: rows)
 
 
 def test_names_do_no_harm_in_page():
