@@ -21,8 +21,8 @@ from benchmarks.common import Row, mean_row, parser, row, save
 from benchmarks.fewl import EQ4, EQ6, NO_PENALTY, THREE, by_model, chale, english_encoder, shuffled, truthfulqa
 from fewl.score import FewlOptions, score_records
 from fewl.similarity import Encode, Similarity, cosine, new_words
+from mitigate.icl import candidate_pool, demonstrations
 from mitigate.recipes.data import best_scored
-from mitigate.recipes.icl import candidate_pool, demonstrations
 
 
 def picked(records: Sequence[Row], similarity: Similarity, encode: Encode, options: FewlOptions) -> list[int | None]:

@@ -11,7 +11,7 @@ _PUBLIC = {
     "engines": ("load_engine",),
     "fewl": ("pick_answers", "rank_models", "score_records"),
     "mitigate.cli.main": ("main",),
-    "mitigate.recipes.icl": ("candidate_pool", "demonstrations"),
+    "mitigate.icl": ("candidate_pool", "demonstrations"),
     "mitigate.inference.correct": ("best_of", "correct"),
     "mitigate.inference.regenerate": ("with_engine",),
     "mitigate.models": ("annotator_similarity",),

@@ -1,29 +1,19 @@
 """Task `icl`: demonstrations chosen by FEWL, prompts for any engine, and its answers with and without them.
 
-The pool is made of the questions that FEWL and the baseline answer differently, since there the choice of the score
-matters (FEWL, §5.1); a test question gets the nearest of them as demonstrations, the most similar last, next to the
-question. A question is never its own demonstration, nor is one of nearly the same words. The prompt is this toolkit's
-own.
-
 Writes pool.jsonl, prompts.jsonl (three chats per question: none, baseline, fewl) and, with an engine, answers.jsonl and
 pairs-fewl.jsonl and pairs-baseline.jsonl for `mitigate judge`.
 """
 
 from __future__ import annotations
 
-import unicodedata
-from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 from pydantic import Field
 
-from engines.types import Chat, EngineError, Sampling, check_asked
-from fewl.similarity import Encode
+from engines.types import EngineError, Sampling, check_asked
 from mitigate.io import Record, UsageError, check_text
 from mitigate.models import EngineName, failures, open_engine
 from mitigate.recipes.config import Recipe
@@ -31,13 +21,6 @@ from mitigate.recipes.data import Scoring, picks, read_good, read_records
 from mitigate.recipes.folder import RunFolder
 
 VARIANTS = ("none", "baseline", "fewl")
-SAME = 0.95
-"""Cosine from which two questions count as one: a demonstration of it would give the answer away."""
-RULES = (
-    "Answer the question truthfully and briefly, for any reader. If you don't know the answer, say so instead of "
-    "guessing."
-)
-EXAMPLES = "Here are similar questions with good answers; they show form and care, not the answer to yours."
 
 
 class Options(Recipe):
@@ -68,6 +51,7 @@ def check(options: Options) -> None:
 
 def run(options: Options, folder: RunFolder) -> int:
     """Score, choose, prompt, ask."""
+    from mitigate.icl import candidate_pool, chat, demonstrations
     from mitigate.inference.judge import about_tokens
 
     records, bad = read_records(options.pool, options.baseline, options.scoring, folder)
@@ -131,84 +115,3 @@ def _ask(name: str, tokens: int, folder: RunFolder, prompts: list[Record]) -> di
         failed = sum(result.error is not None for result in results)
         raise EngineError(f"{failed} of {len(prompts)} prompts have no answer ({why})")
     return {"answers": sum(row[v] is not None for row in answers for v in VARIANTS), **counts}
-
-
-@dataclass(frozen=True)
-class Example:
-    """A question of the pool: what FEWL picked, and what the baseline picked instead."""
-
-    id: str
-    question: str
-    fewl: str
-    baseline: str
-
-    def to_dict(self) -> dict[str, str]:
-        return asdict(self)
-
-
-@dataclass(frozen=True)
-class Neighbour:
-    """An example with its similarity to the question that it is for, in [−1, 1]."""
-
-    example: Example
-    similarity: float
-
-
-def candidate_pool(
-    records: Sequence[Mapping[str, Any]], fewl: Sequence[int | None], baseline: Sequence[int | None]
-) -> list[Example]:
-    """The questions of FEWL records for which the two picks (`mitigate.recipes.data.picks`) are different texts."""
-    pool = []
-    for record, first, second in zip(records, fewl, baseline, strict=True):
-        if first is not None and second is not None:
-            texts = [record["answers"][i]["text"] for i in (first, second)]
-            if normalised(texts[0]) != normalised(texts[1]):
-                pool.append(Example(str(record["id"]), record["question"], *texts))
-    return pool
-
-
-def normalised(text: str) -> str:
-    """Letters and digits of a text without case, width or presentation forms; equal for equal wordings."""
-    return "".join(c for c in unicodedata.normalize("NFKC", text).casefold() if c.isalnum())
-
-
-def one_line(text: str) -> str:
-    """A text on one line, so that none can look like another question and answer."""
-    return " ".join(text.split())
-
-
-def demonstrations(questions: Sequence[str], pool: Sequence[Example], encode: Encode, k: int) -> list[list[Neighbour]]:
-    """For each question at most k nearest examples by cosine, the most similar last.
-
-    Examples with the question's own words, or a cosine of SAME and more, are left out. ``encode`` maps texts to
-    vectors of length 1.
-    """
-    if not pool or not questions:
-        return [[] for _ in questions]
-    texts = [example.question for example in pool]
-    similarity_QP = encode(list(questions)) @ encode(texts).T
-    own_P = [normalised(text) for text in texts]
-    found = []
-    for question, row_P in zip(questions, similarity_QP, strict=True):
-        own = normalised(question)
-        order = [int(p) for p in np.argsort(-row_P, kind="stable") if row_P[p] < SAME and own_P[p] != own]
-        found.append([Neighbour(pool[p], float(row_P[p])) for p in reversed(order[:k])])
-    return found
-
-
-def chat(
-    question: str, shown: Sequence[tuple[str, str]], *, budget: int | None = None, count: Callable[[str], int] = len
-) -> tuple[Chat, int]:
-    """The chat that asks a question after demonstrations, and how many of them are in it.
-
-    ``shown`` are (question, answer), the most similar last. Where ``count`` of the prompt exceeds ``budget`` tokens
-    (None: no limit), the first are dropped; the question itself always stays.
-    """
-    kept = list(shown)
-    while True:
-        parts = [RULES, *([EXAMPLES] if kept else [])]
-        parts += [f"Question: {one_line(q)}\nAnswer: {one_line(a)}" for q, a in kept]
-        text = "\n\n".join([*parts, f"Question: {one_line(question)}\nAnswer:"])
-        if budget is None or count(text) <= budget or not kept:
-            return [{"role": "user", "content": text}], len(kept)
-        del kept[0]

@@ -8,8 +8,8 @@ import yaml
 
 from fewl.similarity import cosine
 from mitigate.cli.main import main
+from mitigate.icl import EXAMPLES, SAME, Example, candidate_pool, chat, demonstrations, normalised
 from mitigate.recipes.data import Scoring, best_scored, picks
-from mitigate.recipes.icl import EXAMPLES, SAME, Example, candidate_pool, chat, demonstrations, normalised
 from tests.helpers.engines_server import completion, error, serving
 from tests.helpers.jsonl import read_rows, write_rows
 

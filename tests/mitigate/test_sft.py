@@ -8,7 +8,7 @@ import yaml
 from safetensors.torch import load_file
 
 from mitigate.cli.main import main
-from mitigate.recipes.sft import as_row, drawn_by_score, is_test, pairs, prompt
+from mitigate.sft import as_row, drawn_by_score, is_test, pairs, prompt
 from tests.helpers.jsonl import read_rows, write_rows
 from tests.helpers.tiny_models import save_decoder
 
