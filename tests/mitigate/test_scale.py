@@ -390,9 +390,10 @@ def test_killed_workers_and_nodes_lose_and_repeat_nothing(tmp_path):
 def test_a_killed_run_on_ray_goes_on(tmp_path):
     source = write_rows(tmp_path / "in.jsonl", [record(i) for i in range(200)])
     one, many = tmp_path / "one.jsonl", tmp_path / "many.jsonl"
-    assert main(["annotate", "--input", str(source), "--output", str(one), "--chunk-size", "4"]) == 0
+    judge = ["--annotator", "embedded-fast", "--chunk-size", "4"]
+    assert main(["annotate", "--input", str(source), "--output", str(one), *judge]) == 0
     command = [sys.executable, "-m", "mitigate.cli", "annotate", "--input", source, "--output", many, "--distributed"]
-    command += ["--workers", "2", "--part-size", "3", "--chunk-size", "4"]  # so parts of four
+    command += [*judge, "--workers", "2", "--part-size", "3"]  # so parts of four
     first = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 400
     while len(done := list(folder_of(many).glob("part-*.jsonl"))) < 5:
