@@ -16,6 +16,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from inspect import Signature, signature
 from itertools import islice
 from typing import Any
 
@@ -396,6 +397,12 @@ class SentenceReward:
             "share_off_question": mean(not s.relevant for s in judged),
             **{f"aspect_{name}": mean(values[name] for values in valued) for name in self.aspects},
         }
+
+
+# `help` and notebooks show the keys of a reward's YAML behind the arguments of the class's own.
+_own = [p for p in signature(SentenceReward).parameters.values() if p.kind is not p.VAR_KEYWORD]
+_keys = [p.replace(annotation=p.empty) for p in signature(RewardFile).parameters.values() if p.name != "annotator"]
+SentenceReward.__signature__ = Signature([*_own, *_keys])  # type: ignore[attr-defined]
 
 
 # --- the plug-in of TRL's command line ------------------------------------------------------------------------------
