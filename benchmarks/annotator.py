@@ -38,7 +38,7 @@ from mitigate.cli.calibrate import FIGURES
 
 WHOLE = ("cliff", "lfqa_verification", "expertqa")  # sources with whole answers of models
 PARTS = (("sources trained on", True), ("sources never seen", False))
-FAST = "embedded-fast"
+FAST, ASKED = "embedded-fast", (0.25, 0.5)
 CURVE = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5)
 """Shares of true sentences flagged at which the curve is reported."""
 Judged = tuple[Floats, list["str | None"]]
@@ -219,15 +219,20 @@ def main() -> None:
             labels[i] = a.label
         return support, labels
 
+    support, labels = judged(answers)
     found: dict[str, Judged] = {
-        "annotator": judged(answers),
+        "annotator": (support, labels),
         "n-gram overlap": with_threshold(rows, ngram_overlap(rows)),
         "MiniLM cosine": with_threshold(rows, cosine(rows, Embedder())),
     }
     if args.annotator != FAST:
         fast: Any = load_annotator(FAST)
         fast.calibrated(None)
-        found[FAST] = judged(predictions(fast, [rows[i] for i in test]))
+        found[FAST] = first, own = judged(predictions(fast, [rows[i] for i in test]))
+        for share in ASKED:  # of the sentences: those that the first judge is least sure of
+            asked = (doubt := np.abs(first - 0.5)) <= np.nanquantile(doubt, share)
+            mixed = [b if ask else a for ask, a, b in zip(asked, own, labels, strict=True)]
+            found[f"cascade:{FAST}+{annotator.name}, {share:.0%} asked"] = np.where(asked, support, first), mixed
         judges += f", {FAST} (fingerprint {fast.fingerprint})"
     shown, by_source = beside_baselines(rows, found)
     shown += trained_and_unseen(english, [rows[i] for i in test], answers)
