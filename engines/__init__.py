@@ -1,7 +1,8 @@
 """Ground floor: language models, embeddings, the response cache; engine strings ``KIND:MODEL[@BASE_URL]`` → an engine.
 
     transformers:PATH_OR_ID                        a local checkpoint, or packaged:NAME, in this process
-    vllm:PATH_OR_ID                                the same through vLLM's offline ``LLM``
+    vllm:PATH_OR_ID                                the same through vLLM's offline ``LLM``; with options of it as
+                                                   ``?tensor_parallel_size=2&max_model_len=16384``
     openai:MODEL@http://127.0.0.1:8000/v1          any OpenAI-compatible server (key: OPENAI_API_KEY)
     openai:MODEL                                   OpenAI itself, or the client's OPENAI_BASE_URL
 
@@ -12,7 +13,7 @@ What follows ``KIND:`` is taken as it is, so a path may hold ``:`` and ``@``; on
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -31,16 +32,25 @@ EXAMPLE_URL = "a base URL like http://127.0.0.1:8000/v1"
 FORM = "KIND:MODEL[@BASE_URL] with KIND one of " + ", ".join(KINDS)
 
 
+VLLM_OPTIONS: dict[str, type[int] | type[float]] = {
+    "tensor_parallel_size": int, "max_model_len": int, "gpu_memory_utilization": float,
+}  # fmt: skip
+"""What an engine string may say of how vLLM runs; it has no part in what vLLM answers."""
+
+
 @dataclass(frozen=True)
 class EngineSpec:
-    """An engine string in its parts; ``base_url`` is None unless given."""
+    """An engine string in its parts; ``base_url`` is None unless given, ``options`` are of ``VLLM_OPTIONS``."""
 
     kind: str
     model: str
     base_url: str | None = None
+    options: dict[str, float] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        return f"{self.kind}:{self.model}" + (f"@{self.base_url}" if self.base_url else "")
+        options = "&".join(f"{name}={value}" for name, value in self.options.items())
+        options = "?" * bool(options) + options
+        return f"{self.kind}:{self.model}{options}" + (f"@{self.base_url}" if self.base_url else "")
 
 
 def parse_engine(text: str) -> EngineSpec:
@@ -60,11 +70,24 @@ def parse_engine(text: str) -> EngineSpec:
     if url is None:
         if kind == "openai" and re.search(r"@(localhost|[\w.-]+:\d+|\d+\.\d+\.\d+\.\d+)(/|$)", model):
             raise ValueError(f"engine {text!r}: the base URL after '@' must begin with http:// or https://")
-        return EngineSpec(kind, model)
+        return EngineSpec(kind, *_vllm_options(text, model)) if kind == "vllm" else EngineSpec(kind, model)
     if kind != "openai":
         raise ValueError(f"engine {text!r}: {kind} runs in this process and takes no base URL ({url})")
     check_base_url(url, "engine")
     return EngineSpec(kind, model, url.rstrip("/"))
+
+
+def _vllm_options(text: str, model: str) -> tuple[str, None, dict[str, float]]:
+    """The model and the options behind its ``?``."""
+    model, _, query = model.partition("?")
+    options: dict[str, float] = {}
+    for name, _, value in (pair.partition("=") for pair in query.split("&") if query):
+        try:
+            options[name] = VLLM_OPTIONS[name](value)
+        except (KeyError, ValueError):
+            known = ", ".join(f"{key}={kind.__name__}" for key, kind in VLLM_OPTIONS.items())
+            raise ValueError(f"engine {text!r}: behind '?' expected some of {known}; got {name}={value}") from None
+    return model, None, options
 
 
 def check_base_url(url: str, what: str) -> None:
@@ -109,7 +132,7 @@ def load_engine(spec: str, *, cache: str | Path | None = None, **options: Any) -
     if parsed.kind == "vllm":
         from engines.vllm_engine import VllmEngine
 
-        return VllmEngine(parsed.model, **options)
+        return VllmEngine(parsed.model, **parsed.options | options)
     from engines.transformers_engine import TransformersEngine
 
     return TransformersEngine(parsed.model, **options)

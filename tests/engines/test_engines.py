@@ -1,6 +1,7 @@
 """Engine strings, and what loading an engine says about missing things."""
 
 import sys
+import types
 
 import pytest
 
@@ -12,6 +13,10 @@ GOOD = [
     (r"transformers:C:\models\a", EngineSpec("transformers", r"C:\models\a")),
     ("vllm:org/model@main", EngineSpec("vllm", "org/model@main")),
     ("vllm:me@127.0.0.1:8000", EngineSpec("vllm", "me@127.0.0.1:8000")),  # an odd folder name, but a name
+    (
+        "vllm:org/model?tensor_parallel_size=2&gpu_memory_utilization=0.8",
+        EngineSpec("vllm", "org/model", None, {"tensor_parallel_size": 2, "gpu_memory_utilization": 0.8}),
+    ),
     ("openai:gpt-x", EngineSpec("openai", "gpt-x")),
     ("openai:claude@20250101", EngineSpec("openai", "claude@20250101")),
     ("openai:qwen:7b@http://127.0.0.1:11434/v1", EngineSpec("openai", "qwen:7b", "http://127.0.0.1:11434/v1")),
@@ -24,6 +29,8 @@ BAD = [
     ("./ckpt", "expected KIND:MODEL"),
     ("ollama:x", "KIND one of transformers, vllm, openai"),
     ("transformers: x", "blanks"),
+    ("vllm:org/model?tensor_parallel_size=two", r"expected some of tensor_parallel_size=int, .*; got .*=two"),
+    ("vllm:org/model?tp=2", "got tp=2"),
     ("openai:@http://127.0.0.1:8000/v1", "is empty"),
     ("transformers:x@http://127.0.0.1:8000/v1", "takes no base URL"),
     ("openai:x@127.0.0.1:8000/v1", "must begin with http"),
@@ -65,3 +72,16 @@ def test_missing_key_and_folder_are_named(monkeypatch):
     for path in ("./nowhere", "/no/where", "~/no-such-checkpoint", "a/b/c"):
         with pytest.raises(FileNotFoundError, match=f"no checkpoint folder at {path}"):
             load_engine(f"transformers:{path}")
+
+
+def test_vllm_gets_its_options_from_the_string(monkeypatch, tmp_path):
+    asked = {}
+    library = types.ModuleType("vllm")
+    library.exceptions = types.ModuleType("vllm.exceptions")
+    library.LLM = lambda **options: asked.update(options)
+    for name, module in (("vllm", library), ("vllm.exceptions", library.exceptions)):
+        monkeypatch.setitem(sys.modules, name, module)
+    (tmp_path / "config.json").write_text("{}")
+    engine = load_engine(f"vllm:{tmp_path}?tensor_parallel_size=2&max_model_len=4096")
+    assert (asked["tensor_parallel_size"], asked["max_model_len"], asked["model"]) == (2, 4096, str(tmp_path))
+    assert engine.name == f"vllm:{tmp_path}"  # which keys the cache: how it runs does not change what it says
