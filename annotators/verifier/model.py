@@ -167,7 +167,7 @@ class Network(nn.Module):
         if self.causal:
             options: dict[str, Any] = {"use_cache": False, "position_ids": position_BT}
         else:
-            embedded, options = embedded + self.kind(kinds_BT), {}
+            embedded, options = embedded + self.kind(kinds_BT).to(embedded.dtype), {}
         if mask.ndim == 4:  # attention adds it to its scores
             mask = torch.where(mask, 0.0, torch.finfo(embedded.dtype).min).to(embedded.dtype)
         hidden = self.base(inputs_embeds=embedded, attention_mask=mask, **options).last_hidden_state

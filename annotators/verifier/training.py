@@ -71,8 +71,8 @@ class Settings:
     ``data`` has sentences/, binary/, spans/, pairs/ and documents/; ``base`` is a hub id, folder or packaged model, of
     which the first ``layers`` layers are taken (None: all) and trained by LoRA of the rank ``lora`` where one is given;
     rates are the highest of each stage; ``edited`` and ``replayed`` are the edits and pairs that are mixed into the
-    human labels; a step reads ``tokens`` tokens; ``languages`` are those that will be judged, None for any, whatever
-    the language of the data, which is English.
+    human labels; a step reads ``tokens`` tokens; ``languages`` are those that are learned and will be judged,
+    None for any.
     """
 
     data: Path
@@ -108,16 +108,17 @@ def train_annotator(settings: Settings, work: Path) -> DiscriminativeAnnotator:
         seed=settings.seed,
     )  # fmt: skip
     log.info("pairs not learned: %s", figures(verifier, [example for example in pairs if watched(example)]))
-    train = [row for row in rows if row["fold"] in FOLD_NAMES["train"] and usable(row, settings.sources)]
+    train = [row for row in rows if row["fold"] in FOLD_NAMES["train"] and usable(row, settings)]
     labels = kept(work / "labels.jsonl", lambda: labelled_examples(train, verifier.tokenize, EVIDENCE_TOKENS))
-    edits = kept(work / "edits.jsonl", lambda: edited_examples(train, settings, verifier))
+    english = [row for row in train if language(row) == "en"]  # which the rules of editing are for
+    edits = kept(work / "edits.jsonl", lambda: edited_examples(english, settings, verifier))
     mixed = mixture(labels, edits, learned, settings)
     train_stage(
         verifier, mixed, work / "labels", epochs=1.0, rate=settings.label_rate, tokens=settings.tokens,
         seed=settings.seed,
     )  # fmt: skip
     annotator = DiscriminativeAnnotator(as_stored(verifier), languages=settings.languages)
-    dev = [row for row in rows if row["fold"] in FOLD_NAMES["dev"] and usable(row, settings.sources)]
+    dev = [row for row in rows if row["fold"] in FOLD_NAMES["dev"] and usable(row, settings)]
     return with_operating_point(annotator, dev)
 
 
@@ -168,11 +169,16 @@ def figures(verifier: Verifier, examples: Sequence[Example]) -> dict[str, float]
     return out
 
 
-def usable(row: Row, sources: Sequence[str]) -> bool:
-    """Whether a row is of a named source, English, and can be judged at all."""
-    if row["source"] not in sources or (row.get("lang") or row.get("language")) != "en":
+def language(row: Row) -> str | None:
+    """The code of a row's language, where it is stated."""
+    return row.get("lang") or row.get("language")
+
+
+def usable(row: Row, settings: Settings) -> bool:
+    """Whether a row is of a named source and of the languages that will be judged, and can be judged at all."""
+    if row["source"] not in settings.sources or language(row) not in (settings.languages or (language(row),)):
         return False
-    return unjudgeable(clean_text(row["sentence"]), row["reference"] or "") is None
+    return unjudgeable(clean_text(row["sentence"]), row["reference"] or "", settings.languages, language(row)) is None
 
 
 def edited_examples(rows: Sequence[Row], settings: Settings, verifier: Verifier) -> list[Example]:

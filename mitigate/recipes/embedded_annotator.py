@@ -28,7 +28,7 @@ class Stage(Section):
 class Options(Recipe):
     task: Literal["embedded-annotator"]
     data: Path = Field(description="folder with sentences/, binary/, pairs/ and documents/, JSON Lines")
-    sources: list[str] = Field(min_length=1, description="labelled sentences to train on; English rows")
+    sources: list[str] = Field(min_length=1, description="labelled sentences to train on")
     pair_sources: list[str] = Field(min_length=1, description="entailment pairs to train on first")
     base: ModelName = Field(default="packaged:minilm", description="encoder or language model")
     layers: int | None = Field(default=None, ge=1, description="how many of its layers are taken; null: all")
@@ -39,7 +39,7 @@ class Options(Recipe):
     replayed: int = Field(default=6_000, ge=0, description="pairs among the labels")
     tokens: int = Field(default=4096, ge=512, description="of a step")
     seed: int = Field(default=0, ge=0)
-    languages: list[str] | None = Field(default=["en"], description="codes of what it will judge; null: any language")
+    languages: list[str] | None = Field(default=["en"], min_length=1, description="codes of what it learns and will judge; null: any language")
 
 
 def check(options: Options) -> None:

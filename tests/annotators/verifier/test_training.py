@@ -64,6 +64,23 @@ def examples(n: int) -> list[Example]:
     return made
 
 
+def test_an_adapter_learns_in_bfloat16(base: str) -> None:
+    torch.manual_seed(3)
+    verifier = Verifier(base, lora=4, dtype="bfloat16")
+    rows = examples(8)
+    texts = [(e.question, e.sentence, e.passages) for e in rows]
+    for _ in range(2):  # at first B is 0, and A learns nothing
+        verifier.network.zero_grad()
+        training.loss_of(verifier, verifier.inputs(texts), rows).backward()
+        with torch.no_grad():
+            for parameter in verifier.network.parameters():
+                if parameter.requires_grad:
+                    assert parameter.dtype == torch.float32
+                    parameter -= 0.1 * parameter.grad
+    learned = {n.split(".lora_")[-1] for n, p in verifier.network.named_parameters() if p.grad is not None and p.grad.any()}
+    assert {"A.default.weight", "B.default.weight", "kind.weight", "label.weight"} <= learned
+
+
 def trained(base: str, folder: Path, n: int, **options: Any) -> Verifier:
     torch.manual_seed(3)
     verifier = Verifier(base, dtype="float32")
