@@ -32,7 +32,7 @@ class Judging(Section):
     annotator: str = Field(
         default="embedded", pattern=r"\S", description="embedded, folder, hub id, nli:ID, ensemble:min:FIRST+SECOND, …"
     )
-    calibration: str | Path | None = Field(default=None, description="of the annotator, made by `mitigate calibrate`")
+    calibration: Path | None = Field(default=None, description="of the annotator, made by `mitigate calibrate`")
     expected_rate: float | None = Field(default=None, gt=0, lt=1, description="of hallucination; null: as fitted")
 
     @property

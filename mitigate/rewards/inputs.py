@@ -384,8 +384,9 @@ CLAUSE = re.compile(
 STOCK = frozenset(
     "based according given unfortunately sorry document text passage article reference source context provided i "
     "information question answer tell say determine know find state mention specify contain give provide include "
-    "stated mentioned specified answered determined known told regarding enough insufficient unable not no "
-    "never".split()
+    "stated mentioned specified answered determined known told regarding enough insufficient unable not no never "
+    "抱歉 根据 文中 文章 文档 文本 资料 材料 原文 上下文 没有 中未 并未 提到 提及 说明 给出 指出 无法 不能 没法 回答 "
+    "无法回答 确定 判断 得知 知道 因此 所以 这个 问题 有关 相关 信息 内容".split()
 )
 """Words of which abstentions are made, beyond those of the question."""
 NEW_WORDS = 2  # other words that an abstention may have: with more it says something ("… the mayor jailed for fraud")
@@ -402,11 +403,11 @@ def abstains(sentence: str) -> bool:
 # --- what of a reference a sentence states, and whether in its words -------------------------------------------------
 
 COPY_SHARE, FADE = 0.8, 0.2  # density of a copy, and over which range below it credit fades
-COPY_WORDS = 6  # an answer of fewer words is never a copy: it can't help being literal
+COPY_WORDS = 6  # an answer of fewer words is no copy and no list: it can't help being literal
 LONG = 4  # content words from which they say more about a copy than all words do
 WHOLE = 0.85  # share of a sentence of the reference that makes a copy whatever else is put between its words
 WINDOW = 3  # sentences of the reference beside which a sentence is laid
-GLUE = 0.2  # share of function words from which words are a clause; below it a list (5 % of Wikipedia's sentences)
+GLUE = 0.2  # share of function words from which words are a clause
 MAX_POINTS = 5  # sentences of the reference, best for the question, that stand for what an answer should say
 MIN_POINT_WORDS = 4
 FULL = 3.0  # weight of specifics that makes a full sentence: a number or name and two other words, or six words

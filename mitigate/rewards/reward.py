@@ -63,7 +63,7 @@ from mitigate.rewards.inputs import (
 from mitigate.rewards.segments import Segment, SentenceScore
 
 CONFIG_VARIABLE = "MITIGATE_REWARD_CONFIG"
-_STOCK_STEMS = frozenset(specifics(" ".join(STOCK)))
+_STOCK_STEMS = frozenset(specifics(" ".join(word for word in STOCK if word.isascii())))
 
 
 # --- verdicts, asked for once ----------------------------------------------------------------------------------------
@@ -125,7 +125,8 @@ def judged_sentences(
     Of a sentence without a label only the words are counted. One bears on the question when it shares a content word
     with the question or the reference. It is worth the specifics (numbers, names, dates and other content words) that
     it states and no credited sentence before it: those of the points in full, of the rest of the reference one half. An
-    open question said back is nothing new.
+    open question said back is nothing new. What stands in no clause ("Ada Finch.", "Built: 1931") is worth as much as
+    long as it has fewer than six words in all, and makes no answer more complete: more is a list.
 
     Args:
         answer: The answer.
@@ -147,6 +148,7 @@ def judged_sentences(
     english = declared_or_found(answer.language, answer.text) in ("en", "none")
     stated: dict[str, float] = {}
     doubted: dict[str, float] = {}  # by unsure sentences, with P(supported)
+    bare = 0.0  # words without a clause around them
     out = []
     for i, sentence in enumerate(answer.sentences):
         label = labels[i] if i < len(labels) else None
@@ -161,14 +163,16 @@ def judged_sentences(
         support = label if isinstance(label, float) else None
         density = 0.0 if support is None and label != "supported" else reference.density(sentence)
         original = min(1.0, max(0.0, (copy_share - density) / FADE))
-        earned = original * (clause_share(sentence) if english else 1.0)
+        clause = clause_share(sentence) if english else 1.0
+        bare += (1 - clause) * len(words(sentence))
+        earned = original * clause
         one = Judged(
             None if isinstance(label, float) else label,
             len(words(sentence)),
             relevant=not bearing.isdisjoint(own),
             repeat=again[i] or content_words(sentence) <= known,
             copied=not original,
-            value=earned * (min(1.0, weight / full) if full else 1.0),
+            value=original * (1.0 if bare < COPY_WORDS else clause) * (min(1.0, weight / full) if full else 1.0),
             support=support,
         )
         if one.credited:
@@ -184,14 +188,15 @@ def cannot_tell(answer: Answer, sentence: str) -> bool:
     """Whether a sentence abstains; not where it brings in a number, a name or much else that nobody asked about."""
     known = reference_of(answer.reference).all | specifics(answer.question).keys()
     free = content_words(answer.question) | STOCK
-    new = {stem: weight for stem, weight in specifics(sentence).items() if stem not in known}
+    stock = STOCK if is_chinese(sentence) else _STOCK_STEMS
+    new = {stem: weight for stem, weight in specifics(sentence).items() if stem not in known | stock}
     # Each clause by itself: a claim must not ride on "…, although the document does not mention it".
     clauses = [clause for clause in CLAUSE.split(sentence) if clause.strip(" .!?。！？")]
     return (
         abstains(sentence)
         and all(abstains(clause) or content_words(clause) <= free for clause in clauses)
         and all(weight < 1 for weight in new.values())
-        and (is_chinese(sentence) or len(new.keys() - _STOCK_STEMS) <= NEW_WORDS)
+        and len(new) <= NEW_WORDS
     )
 
 
@@ -399,10 +404,10 @@ class SentenceReward:
         }
 
 
-# `help` and notebooks show the keys of a reward's YAML behind the arguments of the class's own.
-_own = [p for p in signature(SentenceReward).parameters.values() if p.kind is not p.VAR_KEYWORD]
+# `help` and notebooks show the keys of a reward's YAML behind the constructor's own arguments.
+_own = [p for p in signature(SentenceReward.__init__).parameters.values() if p.kind is not p.VAR_KEYWORD]
 _keys = [p.replace(annotation=p.empty) for p in signature(RewardFile).parameters.values() if p.name != "annotator"]
-SentenceReward.__signature__ = Signature([*_own, *_keys])  # type: ignore[attr-defined]
+SentenceReward.__init__.__signature__ = Signature([*_own, *_keys])  # type: ignore[attr-defined]
 
 
 # --- the plug-in of TRL's command line ------------------------------------------------------------------------------

@@ -60,6 +60,7 @@ def test_help_shows_every_option():
     assert list(shown)[:2] == ["annotator", "name"]
     assert (shown["copy_share"].default, shown["label_rewards"].default) == (0.8, {})
     assert "options" not in shown
+    assert "completions" in inspect.signature(SentenceReward(Counting())).parameters
 
 
 def test_distinct_sentences_are_judged_in_one_call():
@@ -293,11 +294,24 @@ def test_near_copies_and_vague_answers_earn_little():
     assert float(near) < -0.9  # 3 of 4 content words and 5 of 6 words, mean 0.79: hardly below 0.8
     assert float(vague) == pytest.approx(-1 / 3)  # bridge and open, 1 of 3: a third of a sentence, the rest the floor
     assert labels(vague) == [("supported", pytest.approx(1 / 3))]
-    # Names and numbers without a clause: no function word, then one of eleven words, 1/11 of 1/5.
-    texts = ["1931: Ada Finch. 412 metres.", "Long, 1931, metres, Ada, bridge, 412, Finch, designed, opened, 1931, in."]
-    bare, glued = lexical(Yes(), copy_share=0.8)(completions=texts, reference=[REFERENCE] * 2)
+    # Names and numbers without a clause: no function word, then one of eleven words, 1/11 of 1/5; a third of the list,
+    # sentence by sentence, is one word too many, while a short answer is worth as much as a sentence.
+    texts = [
+        "1931: Ada Finch. Long 412 metres.", "Long, 1931, metres, Ada, bridge, 412, Finch, designed, opened, 1931, in.",
+        "- Designer: Ada Finch\n- Opened: 1931", "Ada Finch designed it.",
+    ]  # fmt: skip
+    bare, glued, short, said = lexical(Yes(), copy_share=0.8)(completions=texts, reference=[REFERENCE] * 4)
+    (cut,) = lexical(Yes())(completions=["Ada Finch. Opened 1931. 412 metres."], reference=[REFERENCE])
     assert float(bare) == -1.0
     assert labels(glued) == [("supported", pytest.approx(5 / 11))]
+    assert [reward for _, reward in labels(cut)] == [1.0, pytest.approx(2.5 / 3), None]
+    assert [reward for _, reward in labels(short)] == [1.0, pytest.approx(2.5 / 3)]
+    assert float(short) == float(said) == 1.0
+    complete = SentenceReward(Yes(), aspects={"completeness": 1.0}, copy_share=0.8)
+    few, whole = complete(
+        completions=["Ada Finch.", "It was Ada Finch."], reference=[REFERENCE] * 2, question=["Who?"] * 2
+    )
+    assert float(few) == 0.0 < float(whole)
 
 
 def test_unusable_rows_have_no_score_and_are_counted():
@@ -356,16 +370,17 @@ def test_abstention_is_worth_what_the_question_says():
         "The bridge was painted by prisoners of war, although the document does not mention it.",
         "The crew had no information and painted the whole bridge blue with stolen paint.",
         "The document does not mention the mayor who was jailed for fraud.",
+        "文中没有提到偷走画作的市长后来逃到了国外。",
         f"{cant} It was painted in 1999 by Karl Huber of Vienna and his forty sons who",
     ]
     scores = reward(
-        completions=texts, reference=[REFERENCE] * 11, log_metric=metrics.__setitem__,
-        question=["Who painted the bridge?"] * 5 + ["谁画的？", "Who?"] + ["Who painted the bridge?"] * 4,
-        answerable=[False, True, None, *[False] * 8], completion_ids=[*[[1, 2]] * 10, [1] * 99],
+        completions=texts, reference=[REFERENCE] * 12, log_metric=metrics.__setitem__,
+        question=[*["Who painted the bridge?"] * 5, "谁画的？", *["Who painted the bridge?"] * 4, "谁画的？", "Who?"],
+        answerable=[False, True, None, *[False] * 9], completion_ids=[*[[1, 2]] * 11, [1] * 99],
     )  # fmt: skip
-    assert [float(score) for score in scores] == [0.75, -0.25, -0.25, pytest.approx(2 / 3), -1, 0.75, *[-1] * 5]
+    assert [float(score) for score in scores] == [0.75, -0.25, -0.25, pytest.approx(2 / 3), -1, 0.75, *[-1] * 6]
     assert labels(scores[0]) == [("no_fact", 0.75)]
-    assert metrics["factuality/abstained_share"] == 4 / 11
+    assert metrics["factuality/abstained_share"] == 4 / 12
     assert float(lexical()(completions=[cant], reference=[REFERENCE], question=["Who?"])[0]) == -1.0
     with pytest.raises(ValueError, match=r"expected -1 <= answerable <= unanswerable <= 1, .* got 0\.5 and 0"):
         lexical(abstention=Abstention(answerable=0.5, unanswerable=0.0))
