@@ -73,7 +73,8 @@ def prepare(options: Options, questions: Questions, folder: RunFolder) -> None:
 
     how, judge = options.sampling, options.load_annotator(options.reward.annotator)
     done = folder.rows(SAMPLED)
-    first = done[-1]["place"] + 1 if done else 0
+    first = done[-1]["place"] if done else 0  # of which only a part may have been written
+    folder.write_rows(SAMPLED, [row for row in done if row["place"] < first])
     rows = [{**row, "place": place} for place, row in enumerate(questions.train)]
     seed = options.seed + 1
     for records in runner.ask(options.model, rows[first:], options, how, n=how.per_question, seed=seed, chunk=CHUNK):

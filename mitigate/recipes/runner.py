@@ -28,7 +28,7 @@ from mitigate.recipes.folder import CONFIG, METRICS, REJECTED, SAMPLES, RunFolde
 from mitigate.recipes.options import Base
 from mitigate.recipes.trainer import MODEL
 from mitigate.report.html import write_run_page
-from mitigate.report.totals import Totals, percent, printable
+from mitigate.report.totals import NOT_CHECKED, UNSURE, Totals, percent, printable
 
 Part = Callable[[Any, Questions, RunFolder], None]
 Row = Mapping[str, Any]
@@ -38,7 +38,9 @@ OWN_JUDGE = (
     "does not show it."
 )
 CHUNK, SHOWN = 64, 24  # questions asked at once, and shown on the page
-HEADINGS = ("questions", "when", "answers", "hallucinated", "95 % interval", "supported", "sentences", "silent")
+HEADINGS = (
+    "questions", "when", "answers", "hallucinated", "95 % interval", "no verdict", "supported", "sentences", "silent",
+)  # fmt: skip
 WIDTH = 100  # columns where the output is no terminal
 
 
@@ -141,7 +143,7 @@ def ask(
 
 
 def answer_and_judge(when: str, model: str, questions: Questions, options: Base, folder: RunFolder) -> None:
-    """Ask the questions of every set and append the judged answers, unless they are there."""
+    """Ask the questions of every set and add the judged answers, unless they are there."""
     if any(row["when"] == when for row in folder.rows(SAMPLES)):
         return
     rows = [{**row, "set": name} for name, asked in questions.evaluation.items() for row in asked]
@@ -154,28 +156,30 @@ def answer_and_judge(when: str, model: str, questions: Questions, options: Base,
         for row, one in zip(out, reward.annotate_batch(records), strict=True):
             labels = [sentence.label for sentence in one.sentences]
             row["by_reward"] = {"annotator": dict(one.annotator), "labels": labels}
-    folder.append(SAMPLES, out)
+    folder.write_rows(SAMPLES, [*folder.rows(SAMPLES), *out])  # all of them or none, whatever stops the run
 
 
 def figures(rows: Iterable[Row]) -> dict[str, Any]:
     """Figures of judged answers.
 
     ``rate`` is hallucinated / judged factual sentences (lower is better, None without any), with its 95 % ``interval``
-    over answers; ``supported`` and ``sentences`` are per answer (repeats of a supported sentence counted once);
-    ``silent`` is the share of answers without a factual sentence; ``by_reward`` the rate by the reward's annotator,
-    where it is not the judge.
+    over answers; ``unsure`` are the sentences that the judge was not sure of or could not judge; ``supported`` and
+    ``sentences`` are per answer (repeats of a supported sentence counted once); ``silent`` is the share of answers that
+    state nothing; ``by_reward`` the rate by the reward's annotator, where that is another (``two_judges``).
     """
-    totals, supported, silent, others = Totals(), 0, 0, []
+    totals, supported, silent, others, two = Totals(), 0, 0, [], False
     for row in rows:
         totals.add(row)
         supported += len({s["text"] for s in row["sentences"] if s["label"] == "supported"})
-        silent += hallucination_rate(s["label"] for s in row["sentences"]) is None
+        silent += all(s["label"] == "no_fact" for s in row["sentences"])
+        two |= "by_reward" in row
         others += row.get("by_reward", {}).get("labels", [])
     n = totals.records
     return {
-        "answers": n, "factual": totals.factual, "rate": totals.rate, "interval": totals.interval,
+        "answers": n, "factual": totals.factual, "hallucinated": totals.hallucinated, "rate": totals.rate,
+        "interval": totals.interval, "unsure": totals.kinds[UNSURE] + totals.kinds[NOT_CHECKED],
         "supported": supported / n if n else None, "sentences": totals.sentences / n if n else None,
-        "silent": silent / n if n else None, "by_reward": hallucination_rate(others),
+        "silent": silent / n if n else None, "by_reward": hallucination_rate(others), "two_judges": two,
     }  # fmt: skip
 
 
@@ -193,7 +197,8 @@ class JudgeLog:
     """A reward function that scores nothing: at every so many batches a held-out judge logs what it finds in them."""
 
     __name__ = "judge"
-    SHOWN = ("hallucination_rate", "share_supported")  # its other figures are of the text, and the reward logs them
+    SHOWN = ("hallucination_rate", "share_supported", "share_unsure", "judged_share")
+    """Its other figures are of the text, and the reward logs them."""
 
     def __init__(self, judge: Callable[..., Any], every: int) -> None:
         self.judge, self.every, self.calls = judge, every, 0
@@ -222,6 +227,7 @@ def cells(row: Row) -> list[str]:
         f"{row['answers']:,}",
         f"{percent(row['rate'])} of {row['factual']:,}",
         f"{percent(low_high[0])} to {percent(low_high[1])}" if low_high else "–",
+        f"{row['unsure']:,}",
         *(f"{row[name]:.2f}" if row[name] is not None else "–" for name in ("supported", "sentences")),
         percent(row["silent"]),
     ]
@@ -235,9 +241,7 @@ def judges(samples: Sequence[Row]) -> list[str]:
 
 def by_reward(table: Sequence[Row]) -> str:
     """What the reward's annotator says where it is not the judge, a warning where it is."""
-    rates = [
-        f"{row['set']}, {row['when']}: {percent(row['by_reward'])}" for row in table if row["by_reward"] is not None
-    ]
+    rates = [f"{row['set']}, {row['when']}: {percent(row['by_reward'])}" for row in table if row["two_judges"]]
     return f"Hallucinated by the annotator of the reward: {'; '.join(rates)}." if rates else OWN_JUDGE
 
 
@@ -255,8 +259,9 @@ def print_table(table: Sequence[Row], judged_by: Sequence[str]) -> None:
     console = Console(width=None if sys.stdout.isatty() else WIDTH)
     console.print(shown)
     note = (
-        f"Judged by {printable('; '.join(judged_by))}. Hallucinated: of factual sentences. Supported (repeats count "
-        f"once) and sentences: mean per answer. Silent: answers without a fact. Interval over answers. "
+        f"Judged by {printable('; '.join(judged_by))}. Hallucinated: of factual sentences. No verdict: sentences that the "
+        f"judge was not sure of. Supported (repeats count once) and sentences: mean per answer. Silent: answers without "
+        f"a fact. Interval over answers. "
         f"{by_reward(table)}"
     )
     console.print(Text(note.strip()))

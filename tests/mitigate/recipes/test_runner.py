@@ -163,7 +163,7 @@ def test_killed_sampling_goes_on(dpo, work, monkeypatch):
     questions = read_questions(options, None)
     with open_run(work / "killed", options) as folder:
         first = [row for row in read_rows(dpo / "sampled.jsonl") if row["place"] < 5]
-        folder.append("sampled.jsonl", first)  # as a kill after the first chunk leaves it
+        folder.append("sampled.jsonl", first[:-3])  # as a kill within a write leaves it
         mask_dpo.prepare(options, questions, folder)
     rows = [[(r["place"], r["answer"]) for r in read_rows(f / "sampled.jsonl")] for f in (dpo, work / "killed")]
     assert rows[0] == rows[1]
@@ -211,7 +211,7 @@ def test_mistakes_are_named_before_anything_loads(tmp_path, changed, message):
         )
 
 
-def sample(answer: str, labels: list[str], when: str = "before", **more: Any) -> dict[str, Any]:
+def sample(answer: str, labels: list[str | None], when: str = "before", **more: Any) -> dict[str, Any]:
     sentences, start = [], 0
     for text, label in zip(re.findall(r"[^.]+\.", answer), labels, strict=True):
         start = answer.index(text.strip(), start)
@@ -233,9 +233,17 @@ def test_figures_by_hand() -> None:
     assert found["sentences"] == 2.5
     assert found["silent"] == 0.5
     assert found["by_reward"] == 0.25  # 1 of 4
+    assert (found["hallucinated"], found["unsure"]) == (1, 0)
     assert figures([])["rate"] is None
     assert "held-out, before: 25 %" in by_reward(compare(rows))
     assert by_reward(compare([sample("A.", ["supported"])])).startswith("The judge is the reward's own annotator")
+    doubtful = sample("A. B.", ["supported", None], by_reward={"labels": [None, None]})
+    doubtful["sentences"][1]["status"] = "unsure"
+    found = figures([doubtful])
+    assert (found["unsure"], found["silent"], found["rate"]) == (1, 0, 0)
+    doubtful["sentences"][0] |= {"status": "failed", "label": None}
+    assert (figures([doubtful])["unsure"], figures([doubtful])["silent"]) == (2, 0)
+    assert by_reward(compare([doubtful])).startswith("Hallucinated by the annotator of the reward: held-out, before: not")
 
 
 def test_judge_reads_every_so_many_batches() -> None:
@@ -248,7 +256,8 @@ def test_judge_reads_every_so_many_batches() -> None:
             "log_metric": lambda *pair: logged.append(pair),
         }
         assert log(["It is old. It is new."], **asked) == [None]  # no number, or unscored answers would count as 0
-    assert logged == [("judge/hallucination_rate", 0.5), ("judge/share_supported", 0.5)] * 2
+    figures = {"judged_share": 1.0, "share_unsure": 0.0, "hallucination_rate": 0.5, "share_supported": 0.5}
+    assert logged == [(f"judge/{name}", value) for name, value in figures.items()] * 2
 
 
 def test_page_shows_answers_side_by_side_escaped(tmp_path: Path) -> None:
@@ -263,6 +272,12 @@ def test_page_shows_answers_side_by_side_escaped(tmp_path: Path) -> None:
     assert "x &lt; y" in page
     assert "<b>One" not in page
     assert "100 % → 0 %" in page
+    for s in (unsure := sample("Two. Three.", [None, None], when="after"))["sentences"]:
+        s["status"] = "unsure"
+    shown |= {"rows": (), "comparison": compare([rows[0], unsure])}
+    write_run_page(tmp_path / "q.html", about=[], metrics=[], samples=[], pairs=5, **shown)
+    assert "1 → 0" in (doubtful := (tmp_path / "q.html").read_text(encoding="utf-8"))
+    assert "not sure: 0 → 2" in doubtful
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)
     assert policy is not None
     assert policy[1].startswith("default-src 'none'; style-src 'sha256-")
