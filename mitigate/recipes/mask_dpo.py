@@ -57,7 +57,7 @@ def check(options: Options) -> None:
             f"trainer.batch: expected a multiple of per_device_batch × processes = {once} × {processes}, "
             f"got {options.trainer.batch}"
         )
-    shared.check_arguments(options, "dpo", options.dpo, "DPOConfig", lambda: arguments(options, Path()))
+    shared.check_arguments(options, "dpo", options.dpo, "DPOConfig", lambda made: arguments(made, Path()))
 
 
 def run(options: Options, folder: RunFolder) -> int:
@@ -103,7 +103,7 @@ def arguments(options: Options, folder: Path) -> Any:
         per_device_train_batch_size=batch, gradient_accumulation_steps=chosen.batch // (batch * processes),
         max_length=chosen.max_length,
     )  # fmt: skip
-    return DPOConfig(**own | shared.typed("dpo", options.dpo, "DPOConfig"))
+    return DPOConfig(**shared.over(own, shared.typed("dpo", options.dpo, "DPOConfig")))
 
 
 def train(options: Options, questions: Questions, folder: RunFolder) -> None:

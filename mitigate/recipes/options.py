@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from annotators.base import Annotator
 
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+OWN = {"output_dir", "trust_remote_code", "use_safetensors"}
+"""What a recipe does not let options for TRL say."""
 
 
 class Training(Section):
@@ -238,35 +240,55 @@ def check_base(options: Base) -> None:
 def typed(key: str, given: Mapping[str, Any], config: str) -> dict[str, Any]:
     """Options for TRL as its configuration class ``config`` types them: YAML reads 1e-6 as a text.
 
-    Imports TRL where any are given. Raises UsageError: the class has no such option, or it is of another type.
+    Imports TRL where any are given. Raises UsageError: the class has no such option, it is of another type, or it lets
+    a model run code of its own.
     """
     if not given:
         return {}
     import trl
 
-    known = get_type_hints(getattr(trl, config))
+    known = {name: kind for name, kind in get_type_hints(getattr(trl, config)).items() if name not in OWN}
     found = {}
     for name, value in given.items():
-        if name not in known or name == "output_dir":
+        inner = value if name == "model_init_kwargs" and isinstance(value, dict) else {}
+        for own in (OWN - {"output_dir"}) & {name, *inner}:
+            raise UsageError(
+                f"{key}: expected no {own}, got {given!r}: weights are read from safetensors, and a recipe runs no code"
+            )
+        if name not in known:
             raise UsageError(
                 f"{key}.{name}: {config} of trl {trl.__version__} has no such option{nearest(name, known)}"
             )
         try:
             found[name] = TypeAdapter(known[name]).validate_python(value)
         except ValidationError as error:
-            raise UsageError(f"{key}.{name}: {error.errors()[0]['msg'].lower()}, got {value!r}") from error
+            if not isinstance(value, (bool, list)):  # which some take beside the type that they state
+                raise UsageError(f"{key}.{name}: {error.errors()[0]['msg'].lower()}, got {value!r}") from error
+            found[name] = value
     return found
 
 
-def check_arguments(options: Base, key: str, given: Mapping[str, Any], config: str, build: Callable[[], Any]) -> None:
+def over(own: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Options for TRL, those that are given over our own; of ``model_init_kwargs`` each key by itself."""
+    inner = own["model_init_kwargs"] | (given.get("model_init_kwargs") or {})
+    return {**own, **given, "model_init_kwargs": inner}
+
+
+def check_arguments(
+    options: Base, key: str, given: Mapping[str, Any], config: str, build: Callable[[Any], Any]
+) -> None:
     """Refuse options for TRL that its class ``config`` does not take.
 
-    It is built too, but not for several processes, whose number decides how a batch divides.
+    It is built of them too, but not for several processes, whose number decides how a batch divides, nor with what only
+    a GPU can do: a recipe may be checked where there is none.
     """
     if typed(key, given, config) and options.launch is None:
+        import torch
+
+        anywhere = {name: value for name, value in given.items() if name != "tf32" or torch.cuda.is_available()}
         try:
-            build()
-        except (ValueError, ImportError) as error:
+            build(options.model_copy(update={key: anywhere}))
+        except (ValueError, ImportError, TypeError, OSError) as error:
             raise UsageError(f"{key}: {error}") from error
 
 

@@ -80,7 +80,7 @@ def check(options: Options) -> None:
         )
     if options.grpo.get("use_vllm") and find_spec("vllm") is None:
         raise UsageError("grpo.use_vllm: vllm is not installed: pip install 'hallucination-toolkit[vllm]'")
-    shared.check_arguments(options, "grpo", options.grpo, "GRPOConfig", lambda: arguments(options, Path()))
+    shared.check_arguments(options, "grpo", options.grpo, "GRPOConfig", lambda made: arguments(made, Path()))
 
 
 def run(options: Options, folder: RunFolder) -> int:
@@ -103,7 +103,7 @@ def arguments(options: Options, folder: Path) -> Any:
         reward_weights=[1.0, *options.extra_rewards.values(), *([0.0] if chosen.judge_every else [])],
         log_completions=False,
     )  # fmt: skip
-    return GRPOConfig(**own | shared.typed("grpo", options.grpo, "GRPOConfig"))
+    return GRPOConfig(**shared.over(own, shared.typed("grpo", options.grpo, "GRPOConfig")))
 
 
 def train(options: Options, questions: Questions, folder: RunFolder) -> None:

@@ -149,10 +149,15 @@ def answer_and_judge(when: str, model: str, questions: Questions, options: Base,
     rows = [{**row, "set": name} for name, asked in questions.evaluation.items() for row in asked]
     asked = ask(model, rows, options, options.evaluation, n=1, seed=options.seed)
     records = [record for chunk in asked for record in chunk]
-    judged = options.load_annotator(options.judge).annotate_batch(records)
-    out = [{"when": when, **one.to_dict()} for one in judged]
+    judge = options.load_annotator(options.judge)
+    out = [{"when": when, **one.to_dict()} for one in judge.annotate_batch(records)]
     if options.reward.annotator != options.judge:
         reward = options.load_annotator(options.reward.annotator)
+        if reward.own_fingerprint == judge.own_fingerprint and not options.evaluation.same_judge:
+            raise UsageError(
+                f"evaluation.annotator: expected another judge than the reward's, but {options.judge!r} and "
+                f"{options.reward.annotator!r} loaded the same one; see the warnings above, or give same_judge=true"
+            )
         for row, one in zip(out, reward.annotate_batch(records), strict=True):
             labels = [sentence.label for sentence in one.sentences]
             row["by_reward"] = {"annotator": dict(one.annotator), "labels": labels}
@@ -259,10 +264,9 @@ def print_table(table: Sequence[Row], judged_by: Sequence[str]) -> None:
     console = Console(width=None if sys.stdout.isatty() else WIDTH)
     console.print(shown)
     note = (
-        f"Judged by {printable('; '.join(judged_by))}. Hallucinated: of factual sentences. No verdict: sentences that the "
-        f"judge was not sure of. Supported (repeats count once) and sentences: mean per answer. Silent: answers without "
-        f"a fact. Interval over answers. "
-        f"{by_reward(table)}"
+        f"Judged by {printable('; '.join(judged_by))}. Hallucinated: of factual sentences. No verdict: sentences that "
+        f"the judge was not sure of. Supported (repeats count once) and sentences: mean per answer. Silent: answers "
+        f"without a fact. Interval over answers. {by_reward(table)}"
     )
     console.print(Text(note.strip()))
 

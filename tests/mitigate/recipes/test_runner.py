@@ -19,7 +19,7 @@ from mitigate.recipes import mask_dpo, rlhf
 from mitigate.recipes.config import load_recipe
 from mitigate.recipes.data import HELD_OUT, read_questions
 from mitigate.recipes.folder import RunFolder, open_run, read_rows
-from mitigate.recipes.runner import HEADINGS, JudgeLog, by_reward, cells, compare, figures
+from mitigate.recipes.runner import HEADINGS, JudgeLog, answer_and_judge, by_reward, cells, compare, figures
 from mitigate.recipes.trainer import last_checkpoint
 from mitigate.report.html import marked, write_run_page
 from mitigate.rewards.reward import SentenceReward
@@ -151,10 +151,29 @@ def test_options_for_trl_have_its_types(work):
     options: Any = load_recipe(recipe(work, changed), annotators={"oracle": Oracle(load_world("world"))})[0]
     args = rlhf.arguments(options, work)
     assert (args.learning_rate, args.top_p, args.temperature) == (1e-6, 0.9, 1.0)
+    changed = {"scale_rewards": False, "tf32": True, "model_init_kwargs": {"attn_implementation": "eager"}}
+    options = load_recipe(recipe(work, {**GRPO, "grpo": changed}), annotators={"oracle": Oracle(load_world("world"))})[
+        0
+    ]
+    args = rlhf.arguments(options.model_copy(update={"grpo": changed | {"tf32": None}}), work)
+    assert args.scale_rewards in (False, "none")
+    assert args.model_init_kwargs == {
+        "attn_implementation": "eager", "dtype": "float32", "trust_remote_code": False, "use_safetensors": True,
+    }  # fmt: skip
     # Eight processes make batches of 8 × 4 answers, which hold the groups of 8 that 4 answers do not.
     eight = {"launch": {"config": "zero3", "processes": 8}, "uncalibrated": True, "reward": {}, "grpo": {"top_p": 0.9}}
     eight |= {"trainer": {"prompts": 4, "per_device_batch": 4}, "evaluation": {"same_judge": True}}
     assert load_recipe(recipe(work, {**GRPO, **eight}))[0]
+
+
+def test_one_annotator_under_two_names_is_refused(work):
+    oracle = Oracle(load_world("world"))
+    changed = {**GRPO, "evaluation": {**GRPO["evaluation"], "annotator": "other", "same_judge": False}}
+    options: Any = load_recipe(recipe(work, changed), annotators={"oracle": oracle, "other": oracle})[0]
+    with open_run(work / "twice", options) as folder:
+        with pytest.raises(UsageError, match="'other' and 'oracle' loaded the same one"):
+            answer_and_judge("before", options.model, read_questions(options, None), options, folder)
+        assert not folder.rows("samples.jsonl")
 
 
 def test_killed_sampling_goes_on(dpo, work, monkeypatch):
@@ -198,7 +217,11 @@ def test_killed_sampling_goes_on(dpo, work, monkeypatch):
     ({"extra_rewards": {"long": 1.0}}, "extra_rewards.long.*: input should be 'think_format'"),
     ({"template": "Answer!"}, "template: string should match pattern"),
     ({"grpo": {"topp": 0.9}}, "grpo.topp: GRPOConfig of trl .* has no such option; did you mean 'top_p'"),
-    ({"grpo": {"output_dir": "x"}}, "grpo.output_dir: GRPOConfig"),
+    ({"grpo": {"output_dir": "x"}}, "grpo.output_dir: GRPOConfig of trl .* has no such option(?!.*'output_dir')"),
+    ({"grpo": {"model_init_kwargs": {"trust_remote_code": True}}}, "grpo: expected no trust_remote_code, .* no code"),
+    ({"grpo": {"model_init_kwargs": {"use_safetensors": False}}}, "grpo: expected no use_safetensors"),
+    ({"grpo": {"accelerator_config": {"xx": 1}}}, "grpo: .*unexpected keyword argument 'xx'"),
+    ({"grpo": {"fsdp": "full_shard", "fsdp_config": "nofile.json"}}, "grpo: .*nofile.json"),
     ({"grpo": {"temperature": "hot"}}, "grpo.temperature: input should be a valid number, .*got 'hot'"),
     ({"grpo": {"learning_rate": "1e-6", "eval_strategy": "bogus"}}, "grpo: .?bogus.? is not a valid IntervalStrategy"),
     ({"grpo": {"num_generations": 3}}, "grpo: generation_batch_size .* must be divisible by num_generations"),
@@ -243,7 +266,9 @@ def test_figures_by_hand() -> None:
     assert (found["unsure"], found["silent"], found["rate"]) == (1, 0, 0)
     doubtful["sentences"][0] |= {"status": "failed", "label": None}
     assert (figures([doubtful])["unsure"], figures([doubtful])["silent"]) == (2, 0)
-    assert by_reward(compare([doubtful])).startswith("Hallucinated by the annotator of the reward: held-out, before: not")
+    assert by_reward(compare([doubtful])).startswith(
+        "Hallucinated by the annotator of the reward: held-out, before: not"
+    )
 
 
 def test_judge_reads_every_so_many_batches() -> None:
