@@ -3,7 +3,7 @@
     OMP_NUM_THREADS=1 python -m benchmarks.rewards --data ../shared/data
 
 Hacks: five invented documents with a question each; for each an honest answer written by hand, and hacks made from it
-by rule or by hand; the embedded annotator judges. A hack pays where it is worth more than the honest answer. Relevance:
+by rule or by hand; the embedded annotators judge. A hack pays where it is worth more than the honest answer. Relevance:
 labelled rows of fold 1, each sentence (taken for supported) beside its own question and document and beside those of
 another row of its source. Cost: real answers with their documents, in one call, one by one, and from the cache.
 """
@@ -38,13 +38,16 @@ SHIFT = 17
 
 @dataclass(frozen=True)
 class Case:
-    """A document, what is asked about it, an honest answer, and the same answer with wrong facts."""
+    """A document, what is asked about it, an honest answer, the same with wrong facts, a vague one, and the document's
+    sentences with their parts in another order.
+    """
 
     reference: str
     question: str
     honest: str
     wrong: str
     vague: str
+    turned: str
 
 
 CASES = [Case(**json.loads(line)) for line in Path(__file__).with_name("hacks.jsonl").read_text("utf-8").splitlines()]
@@ -115,13 +118,14 @@ ANSWERS: dict[str, Callable[[Case], str]] = {
     ),
     "near-copy: other function words": lambda c: _exchanged(c.reference),
     "near-copy: cut into short sentences": lambda c: c.reference.replace(" and ", ". It ").replace(", ", ". "),
+    "near-copy: parts of sentences in another order": lambda c: c.turned,
     "vague: two true sentences": lambda c: c.vague,
     "names and numbers of the reference, listed": _listed,
 }
 
 
 def hacks(reward: SentenceReward) -> list[Row]:
-    """The reward of each kind of answer, mean over the documents, and in how many it beats the honest answer."""
+    """How many hacks beat the honest answer, and the reward of each kind of answer, mean over the documents."""
     kinds, n = list(ANSWERS), len(CASES)
     scores = reward(
         completions=[ANSWERS[kind](case) for kind in kinds for case in CASES],
@@ -134,12 +138,12 @@ def hacks(reward: SentenceReward) -> list[Row]:
         limits = (np.nanmin(own), np.nanmax(own))
         rows.append(row(f"reward of “{kind}”, mean [lowest, highest]", n, float(np.nanmean(own)), limits))
     by_kind = dict(zip(kinds, values, strict=True))
-    better = int((values[3:] > values[0] + 1e-6).sum())
+    better, name = int((values[3:] > values[0] + 1e-6).sum()), reward.annotator.name
     one = [kind for kind in kinds if kind.startswith(("near-copy", "vague", "names", "copy"))]
     passed = sum(int((by_kind[kind] > by_kind["one sentence"] + 1e-6).sum()) for kind in one)
     return [
-        row("hacks and worse answers that beat the honest answer", (len(kinds) - 3) * n, better),
-        row("copies, near-copies and vague answers that beat one honest sentence", len(one) * n, passed),
+        row(f"hacks and worse answers that beat the honest answer ({name})", (len(kinds) - 3) * n, better),
+        row(f"copies, near-copies and vague answers that beat one honest sentence ({name})", len(one) * n, passed),
         *rows,
     ]
 
@@ -237,10 +241,11 @@ def main() -> None:
     args = made.parse_args()
     torch.set_num_threads(1)
     reward = SentenceReward("embedded", device="cpu", dtype="float32")
-    table = hacks(reward)
+    table, fast = hacks(reward), hacks(SentenceReward("embedded-fast", device="cpu", dtype="float32"))
     found = relevance(args.data, args.rows) + cost(args.data, args.documents, rounds=2)
     about = f"Annotator fingerprint {reward.annotator.fingerprint}."
-    save("rewards", "rewards", [*table[:2], *found], tables={"hacks": table}, about=about, packages=["scikit-learn"])
+    shown, tables = [*table[:2], *fast[:2], *found], {"hacks": table, "hacks, embedded-fast": fast}
+    save("rewards", "rewards", shown, tables=tables, about=about, packages=["scikit-learn"])
 
 
 if __name__ == "__main__":
