@@ -142,7 +142,7 @@ class Parser(argparse.ArgumentParser):
             text = "A million prompt tokens and a million reply tokens cost this, as in 0.15,0.6."
             self.option("--price", text, "IN,OUT", type=_price)
             for name, text in (
-                ("--max-cost", "The run stops, with exit code 1, before it has cost more than N; needs --price."),
+                ("--max-cost", "The run stops (exit code 1) before costs exceed N, but asks once; needs --price."),
                 ("--requests-per-minute", "At most so many requests begin in a minute."),
                 ("--tokens-per-minute", "Requests wait so that prompts and replies have so many tokens a minute."),
             ):
