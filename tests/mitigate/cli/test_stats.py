@@ -98,6 +98,20 @@ def test_sentences_with_own_references_are_one_answer(tmp_path: Path) -> None:
     assert [a.coverage for a in answers] == [1.0, 1.0, 4 / 9]
 
 
+def test_agreement_pairs_equal_sentences_by_reference(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without ids, one sentence judged against two references, which the files have in another order and spacing."""
+    shared = {"question": "q", "answer": "It is red.", "sentence": "It is red."}
+    rows = [
+        {**shared, "reference": r, "label": label}
+        for r, label in (("Red.", "supported"), ("Blue  it is.", "unsupported"))
+    ]
+    a = write(tmp_path / "a.jsonl", rows)
+    b = write(tmp_path / "b.jsonl", [{**row, "reference": " ".join(row["reference"].split())} for row in rows[::-1]])
+    assert main(["stats", "--agreement", str(a), str(b), "--resamples", "0", "--json"]) == 0
+    figures = json.loads(capsys.readouterr().out)["type"]
+    assert (figures["value"], figures["n"]) == (1.0, 2)
+
+
 @pytest.mark.parametrize(
     ("name", "n_answers", "n_sentences", "n_whole"), [("qags", 361, 725, 178), ("expertqa", 243, 850, 21)]
 )
