@@ -26,7 +26,7 @@ run: setup out/.fresh out/pocket-world/world.json
 	@$(BIN)/python -m examples.pocket run examples/pocket/rlhf.yaml --output out/pocket
 
 # Results of older code, weights or examples are made anew; complete ones are only printed again.
-out/.fresh: $(wildcard examples/*.jsonl) $(shell find annotators engines mitigate recipes/inference examples/pocket -name '*.py' -o -name '*.yaml' -o -name '*.safetensors')
+out/.fresh: $(wildcard examples/*.jsonl) $(shell find annotators engines mitigate recipes/inference examples/pocket -type f -not -name '*.md' -not -name '*.pyc')
 	@mkdir -p out && rm -rf out/annotated.jsonl out/report.html out/corrected.jsonl out/answers out/pocket && touch $@
 
 # The simulated world that the small model knows: questions, the model, what its oracle judges by.

@@ -137,8 +137,9 @@ def trained_and_unseen(
         means = evaluate([part_of[rows[i]["id"], rows[i]["file"]] for i in at], [answers[i] for i in at])[
             "mean_over_sources"
         ]
+        n = int((~np.isnan(truth[at])).sum())  # "no_fact" is in neither figure
         out += [
-            row(f"{called}: {name}", len(at), means[key]["value"], means[key]["interval"])
+            row(f"{called}: {name}", n, means[key]["value"], means[key]["interval"])
             for key, name in (("auc", "AUC"), ("balanced_accuracy", "balanced accuracy"))
         ]
         known = [i for i in at if not np.isnan(truth[i]) and not np.isnan(support[i])]
@@ -183,8 +184,9 @@ def whole_answers(annotator: Annotator, everything: Sequence[Row]) -> list[Row]:
         people = np.array([float(r["label"] in (*HALLUCINATED, "unsupported")) for r in rows])
         labels = [s.label for s in predictions(annotator, rows)]
         own = np.array([np.nan if label in (None, "no_fact") else float(label in HALLUCINATED) for label in labels])
+        people[np.isnan(own)] = np.nan
         out += [
-            mean_row(f"{source}: hallucinated, by people", people, groups, "%"),
+            mean_row(f"{source}: hallucinated, by people, where the annotator is sure", people, groups, "%"),
             mean_row(f"{source}: the same sentences, by the annotator", own, groups, "%"),
         ]
         references: dict[tuple[str, str], dict[str, None]] = {}  # all that people had for one answer

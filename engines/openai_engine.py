@@ -247,8 +247,7 @@ class OpenAIEngine:
         body = _body(chat, sampling, n, place)
         create: Any = client.chat.completions.create  # its overloads do not know options built in a dict
         async with slots:
-            await asyncio.sleep(METER.pause())
-            if (reason := METER.start()) is not None:
+            if (reason := await METER.turn()) is not None:
                 return Failure(reason, fatal=True)
             began = time.monotonic()
             try:

@@ -10,8 +10,9 @@ are not asked for and not counted. Prices and limits are those of servers (opena
 
 from __future__ import annotations
 
+import asyncio
 import time
-from threading import Lock
+from threading import RLock
 from typing import Any
 
 
@@ -19,7 +20,7 @@ class Meter:
     """The counts since ``begin``; several threads may use it."""
 
     def __init__(self) -> None:
-        self._lock = Lock()
+        self._lock = RLock()
         self.begin()
 
     def begin(
@@ -37,11 +38,22 @@ class Meter:
         self.requests = self.prompt_tokens = self.reply_tokens = self.unreported = self.paid = self._in_flight = 0
         self.cost = self._next = self._first = self._last = 0.0
 
+    async def turn(self) -> str | None:
+        """``start``, when a request to a server has its turn: as many a minute as may be, and with a ``max_cost`` the
+        first one alone, since what one costs is not known before it is paid.
+        """
+        await asyncio.sleep(self.pause())
+        while True:
+            with self._lock:
+                if self.max_cost is None or self.paid or not self._in_flight:
+                    return self.start()
+            await asyncio.sleep(0.01)
+
     def start(self) -> str | None:
         """Before a request to a server, which ``end`` follows: why it must not be made, or None.
 
         Requests in flight are taken to cost what those before them did on average, so that the limit holds except by
-        what the first requests, or unusual ones, cost more.
+        what the first request, or unusual ones, cost more.
         """
         with self._lock:
             if self.max_cost is not None and self.unreported:

@@ -178,11 +178,14 @@ def _rows_of(record: Record) -> Iterator[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class JudgedSentence:
-    """The id of its line, its place in the answer, its text, and what was judged; label None: it was not."""
+    """The id of its line, its place in the answer, its text, its reference with white space folded and without case,
+    and what was judged; label None: it was not.
+    """
 
     id: str | None
     start: int
     text: str
+    reference: str
     label: str | None
     places: frozenset[int] | None = None
     corrected: str | None = None
@@ -192,7 +195,7 @@ class JudgedSentence:
 class JudgedAnswer:
     """An answer with its sentences in order; ``ordered`` unless only single sentences without it are known.
 
-    ``key`` is its question, reference and text: what it is known by in another file.
+    ``key`` is its question and text: what it is known by in another file. Its sentences may have several references.
     """
 
     key: Hashable
@@ -283,11 +286,11 @@ def _judged(record: Record, sentence: Record, text: str, start: int) -> JudgedSe
 
     places = frozenset(place for f in sentence["fragments"] for place in range(f["start"], f["end"]))
     mended = corrected({**sentence, "text": text}) if sentence["correction"] else None
-    return JudgedSentence(_id(record), start, text, sentence["label"], places, mended)
+    return JudgedSentence(_id(record), start, text, folded(record["reference"]), sentence["label"], places, mended)
 
 
 def _add_record(answers: dict[Hashable, list[JudgedAnswer]], record: Record, path: Path, _: int) -> None:
-    key = (record.get("question") or "", folded(record["reference"]), record["answer"])
+    key = (record.get("question") or "", record["answer"])
     answer = JudgedAnswer(key, *_names(record, path), record["answer"], ordered=True)
     answer.sentences += [_judged(record, s, s["text"], s["start"]) for s in record["sentences"]]
     answers[(str(path), len(answers))] = [answer]
@@ -298,7 +301,7 @@ def _add_row(answers: dict[Hashable, list[JudgedAnswer]], row: Record, path: Pat
     if type(start) is not int or whole[start : start + len(text)] != text:
         start = whole.find(text)
     source, language = _names(row, path)
-    key = (row.get("question") or "", folded(row["reference"]), whole if start >= 0 else text)
+    key = (row.get("question") or "", whole if start >= 0 else text)
     if "status" in row:
         sentence = _judged(row, {**row, "start": 0}, text, max(start, 0))
     else:
@@ -306,7 +309,8 @@ def _add_row(answers: dict[Hashable, list[JudgedAnswer]], row: Record, path: Pat
         if row.get("fragments") is not None:
             found = [(row["reference"].find(piece), len(piece)) for piece in row["fragments"]]
             places = frozenset(place for at, length in found if at >= 0 for place in range(at, at + length))
-        sentence = JudgedSentence(_id(row), max(start, 0), text, row["label"], places, row.get("correction"))
+        reference, mended = folded(row["reference"]), row.get("correction")
+        sentence = JudgedSentence(_id(row), max(start, 0), text, reference, row["label"], places, mended)
     copies = answers.setdefault((str(path), source, key, "" if start >= 0 else number), [])
     for answer in copies:
         if all((s.start, s.text) != (sentence.start, text) for s in answer.sentences):
@@ -331,10 +335,10 @@ def paired(
     for by_id in (True, False):
         waiting: dict[Hashable, list[tuple[Hashable, JudgedSentence]]] = defaultdict(list)
         for key, s in reversed(other):
-            waiting[key, s.start, s.text, s.id if by_id else ""].append((key, s))
+            waiting[key, s.start, s.text, s.reference, s.id if by_id else ""].append((key, s))
         alone = []
         for key, s in rest:
-            name = (key, s.start, s.text, s.id if by_id else "")
+            name = (key, s.start, s.text, s.reference, s.id if by_id else "")
             if (by_id and s.id is None) or not waiting[name]:
                 alone.append((key, s))
                 continue

@@ -5,11 +5,13 @@ Result pages and the log name programs and options of earlier days, so only thei
 
 import argparse
 import importlib
+import json
 import re
 import shlex
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -133,6 +135,71 @@ def test_readme_figures_are_those_of_the_pages() -> None:
     assert len(rows) == 6
     for measured, page in rows:
         assert numbers(measured) <= numbers((ROOT / page).read_text("utf-8")), page
+
+
+def test_readme_shows_fewl_beside_strongest_control() -> None:
+    readme, rows = (ROOT / "README.md").read_text("utf-8"), result_rows("fewl")
+
+    def beside(name: str, setting: str, measure: str) -> tuple[dict[str, Any], float]:
+        where = [
+            f"{name}, {setting}, {control}" for control in ("with another question's references", "without references")
+        ]
+        controls = [*where, f"{name}, the longest", f"{name}, the shortest"]
+        return rows[f"{name}, {setting}: {measure}"], max(rows[f"{c}: {measure}"]["value"] for c in controls)
+
+    equal, many, like = "Eq. 6, no penalty", "discovered, no penalty", "true above false, like length"
+    (first, control), (second, control_2), (third, control_3) = (
+        beside(name, setting, like) for name, setting in (("TruthfulQA", equal), ("HalluQA", equal), ("HalluQA", many))
+    )
+    assert (
+        f"TruthfulQA (n = {first['n']}) {with_interval(first, '.1f', ' %')} ({control:.1f} %), HalluQA ({second['n']}) "
+        f"{with_interval(second, '.1f', ' %')} ({control_2:.1f} %; with `--expertise discovered` {third['value']:.1f} "
+        f"%, control {control_3:.1f} %). Its picks do not beat the best control there."
+    ) in readme
+    picks = [beside(name, setting, "true picks") for name in ("TruthfulQA", "HalluQA") for setting in (equal, many)]
+    assert all(row["value"] < best for row, best in picks)
+
+
+def test_readme_figures_of_annotator_are_its_rows() -> None:
+    readme, rows = (ROOT / "README.md").read_text("utf-8"), result_rows("annotator")
+    new, old = (
+        [round(100 * rows[f"sources {part}: flagged, of {kind}"]["value"]) for kind in ("supported", "hallucinated")]
+        for part in ("never seen", "trained on")
+    )
+    words = "flags {} of 100 true and {} of 100 false sentences of sources never seen ({} and {} of those trained on)"
+    assert words.format(*new, *old) in readme
+    own, overlap = (rows[f"{name}: AUC, mean of 19 sources"] for name in ("annotator", "n-gram overlap"))
+    assert f"(19 English sources, n = {own['n']:,})" in readme
+    assert f"AUC {with_interval(own, '.3f')}; n-gram overlap {with_interval(overlap, '.3f')}." in readme
+
+
+def test_readme_figures_of_mitigation_are_its_rows() -> None:
+    readme, rows = (ROOT / "README.md").read_text("utf-8"), result_rows("mitigation")
+    counted = r"SmolLM2, {} answers, hallucinated \((\d+); supported \d+, not sure (\d+)\)"
+    (first, n, unsure), (given, left, unsure_after) = (
+        (row, *found.groups())
+        for which in ("first", "given")
+        for name, row in rows.items()
+        if (found := re.fullmatch(counted.format(which), name))
+    )
+    assert first["value"] == pytest.approx(100 * int(n) / first["n"])
+    assert (
+        f"{first['value']:.1f} % of {first['n']}, then {left} of {given['n']}; unsure: {unsure}, then {unsure_after}."
+        in readme
+    )
+    assert f"+{with_interval(rows['given − first: content words in the document'], '.1f', ' points')}" in readme
+
+
+def with_interval(row: dict[str, Any], digits: str, unit: str = "") -> str:
+    low, high = (format(limit, digits) for limit in row["interval"])
+    return f"{format(row['value'], digits)}{unit} [{low}, {high}]"
+
+
+def result_rows(name: str) -> dict[str, Any]:
+    """The rows of docs/results/NAME.json by name: those of the page, and those of its tables that are rows."""
+    kept = json.loads((ROOT / "docs" / "results" / f"{name}.json").read_text("utf-8"))
+    tables = [table for part in kept["parts"].values() for table in (part["rows"], *part.get("tables", {}).values())]
+    return {row["what"]: row for table in tables for row in table if isinstance(row, dict) and "what" in row}
 
 
 def numbers(text: str) -> set[float]:

@@ -23,7 +23,7 @@ from mitigate.cli.options import (
     add_command,
     cache_of,
     calibration_option,
-    check_cache,
+    check_engine,
     exit_code,
     print_json,
 )
@@ -89,7 +89,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def run_correct(args: argparse.Namespace) -> int:
     """Correct a file of answers; returns the exit code."""
-    check_cache(args)
+    check_engine(args)
     options = calibration_option(args, args.annotator)
     asked = {"engine": args.engine, "delete": args.delete, "abstain_above": args.abstain_above}
 

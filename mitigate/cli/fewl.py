@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from annotators.base import engine_in
 from fewl.chale import build_benchmark
 from fewl.expertise import PAIRS, TOKENS, agreement_counts
 from fewl.expertise import report as pairs_report
@@ -36,6 +37,7 @@ from mitigate.cli.options import (
     add_command,
     cache_of,
     calibration_option,
+    check_costs,
     check_files,
     console,
     figure,
@@ -66,6 +68,7 @@ if TYPE_CHECKING:
 
 WIN_COLUMNS = 8  # models in the table of wins
 PLOTS = (".png", ".svg", ".pdf")
+CONCURRENCY = 16
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -164,7 +167,7 @@ def _score_options(parser: Parser) -> None:
         text = "An answer has at most N tokens (%(default)s); what is cut off ends with its last whole sentence."
         parser.count("--max-tokens", text, TOKENS)
         parser.count("--pairs", "N IW/CO pairs are made for each question (%(default)s).", PAIRS)
-        parser.count("--concurrency", "So many requests to each server are in flight (%(default)s).", 16)
+        parser.count("--concurrency", "So many requests to each server are in flight (%(default)s).", CONCURRENCY)
         text = "Replies of language models are kept in this file (OUTPUT.cache.sqlite); if it is named, embeddings too."
         parser.file("--cache", text)
         parser.file("--agreement-png", "A plot shows with how many IW and CO answers each LLM agrees.")
@@ -243,14 +246,25 @@ def run_score(args: argparse.Namespace) -> int:
 
 
 def _check_score(args: argparse.Namespace) -> dict[str, Any]:
-    """Refuse wrong options; returns those of the annotator that compares answers."""
+    """Refuse wrong options, and those without effect; returns those of the annotator that compares answers."""
     annotator = models.check_similarity(args.similarity)
-    if args.reference_samples > 1 and not args.reference_llm:
-        raise UsageError("--reference-samples: only with --reference-llm; samples of the input are all used")
     if args.expertise == "prompted" and not args.reference_llm:
         raise UsageError("--expertise prompted asks the reference LLMs: give each as --reference-llm")
-    models.check_named(args.reference_llm, "--reference-llm")
-    models.check_named(args.answer_llm, "--answer-llm")
+    references = models.check_named(args.reference_llm, "--reference-llm")
+    llms = [*references.values(), *models.check_named(args.answer_llm, "--answer-llm").values()]
+    servers = [engine for engine in llms if engine.startswith("openai:")]
+    makes_pairs = references and models.wants_pairs(args.expertise)
+    for option, given, used, what in (
+        ("reference-samples", args.reference_samples > 1, references, "--reference-llm; the input's are all used"),
+        ("pairs", args.pairs != PAIRS, makes_pairs, "--reference-llm, and with expertise similarity or prompted"),
+        ("max-tokens", args.max_tokens != TOKENS, llms, "--reference-llm or --answer-llm"),
+        ("concurrency", args.concurrency != CONCURRENCY, servers, "a server as --reference-llm or --answer-llm"),
+        ("neighbours", args.neighbours is not None, args.penalty != "off", "a penalty, which is off"),
+        ("neighbour-choice", args.neighbour_choice != "nearest", args.penalty != "off", "a penalty, which is off"),
+    ):
+        if given and not used:
+            raise UsageError(f"--{option}: only with {what}")
+    check_costs(args, [*llms, engine_in(annotator or "")])
     calibration = calibration_option(args, annotator)
     check_files(args)
     _check_plot(args.agreement_png, "--agreement-png")
@@ -273,12 +287,14 @@ def _options(args: argparse.Namespace, records: Sequence[Record]) -> FewlOptions
     has_pairs = any(record.iw and record.co for record in read)
     given = {field.name: getattr(args, field.name) for field in fields(FewlOptions) if hasattr(args, field.name)}
     given["expertise"] = args.expertise or ("similarity" if has_pairs or args.reference_llm else "uniform")
+    if args.expertise_scope == "dataset" and given["expertise"] in ("uniform", "discovered"):
+        raise UsageError(f"--expertise-scope: {given['expertise']} expertise does not differ between questions")
     given |= {"penalty": {"on": True, "off": False}.get(args.penalty), "weak": tuple(args.weak_llm)}
     options = FewlOptions(**given)
     try:
         check_options(read, options, [models.named_engine(spec)[0] for spec in args.reference_llm])
     except ValueError as error:
-        raise UsageError(f"--{error}") from error
+        raise UsageError(f"--{error}".replace("--weak:", "--weak-llm:")) from error
     return options
 
 

@@ -22,7 +22,7 @@ from mitigate.cli.options import (
     add_command,
     cache_of,
     calibration_option,
-    check_cache,
+    check_engine,
     check_files,
     print_json,
 )
@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
     """Judge a file of pairs; returns the exit code."""
     from mitigate.inference.judge import tally
 
-    check_cache(args)
+    check_engine(args)
     options = calibration_option(args, args.annotator)
     check_files(args)
     pairs, rejected = read_whole(args.input, check_pair, args.output)

@@ -42,6 +42,7 @@ GENERATIVE = (
     "preset", "protocol", "schema", "prompt", "templates", "window", "max_retries", "max_tokens", "concurrency",
     "without_evidence", "trust_remote_code", "seed", "cache",
 )  # fmt: skip
+COSTS = ("price", "max_cost", "requests_per_minute", "tokens_per_minute")
 
 
 class Parser(argparse.ArgumentParser):
@@ -142,7 +143,7 @@ class Parser(argparse.ArgumentParser):
             text = "A million prompt tokens and a million reply tokens cost this, as in 0.15,0.6."
             self.option("--price", text, "IN,OUT", type=_price)
             for name, text in (
-                ("--max-cost", "The run stops, with exit code 1, before it has cost more than N; needs --price."),
+                ("--max-cost", "The run stops (exit code 1) before costs exceed N, but asks once; needs --price."),
                 ("--requests-per-minute", "At most so many requests begin in a minute."),
                 ("--tokens-per-minute", "Requests wait so that prompts and replies have so many tokens a minute."),
             ):
@@ -240,10 +241,10 @@ def generative_options(args: argparse.Namespace, names: Sequence[str] = ()) -> d
     from annotators.base import engine_in
 
     asked = {name: engine for name in names or [args.annotator] if (engine := engine_in(name)) is not None}
+    if not asked and (wrong := [name for name in given if name != "seed" or not names]):
+        raise UsageError(f"{_flags(wrong)}: only with --annotator generative:{ENGINE}")
+    check_costs(args, asked.values())
     if not asked:
-        if wrong := [name for name in given if name != "seed" or not names]:
-            said = ", ".join("--" + name.replace("_", "-") for name in wrong)
-            raise UsageError(f"{said}: only with --annotator generative:{ENGINE}")
         return {}
     from annotators.generative.protocols import options_of
     from engines import parse_engine
@@ -259,6 +260,17 @@ def generative_options(args: argparse.Namespace, names: Sequence[str] = ()) -> d
         if "trust_remote_code" in given and spec.kind == "openai":
             raise UsageError("--trust-remote-code: a server loads its models itself; leave it out for openai")
     return given
+
+
+def _flags(names: Iterable[str]) -> str:
+    return ", ".join("--" + name.replace("_", "-") for name in names)
+
+
+def check_costs(args: argparse.Namespace, engines: Iterable[str | None]) -> None:
+    """Refuse prices and limits where none of the engines, which may be None, is that of a server."""
+    given = [name for name in COSTS if getattr(args, name) is not None]
+    if given and not any((engine or "").startswith("openai:") for engine in engines):
+        raise UsageError(f"{_flags(given)}: only for servers, engines openai:MODEL[@BASE_URL]; none is asked here")
 
 
 def tell_cost(annotator: Annotator, records: Iterable[Mapping[str, Any]]) -> None:
@@ -304,10 +316,13 @@ def cache_of(args: argparse.Namespace) -> Path:
     return Path(cache).resolve()
 
 
-def check_cache(args: argparse.Namespace) -> None:
-    """Refuse `--cache` without `--engine`."""
+def check_engine(args: argparse.Namespace) -> None:
+    """Refuse `--cache` without `--engine`, and prices and limits where neither that nor the annotator asks a server."""
+    from annotators.base import engine_in
+
     if args.cache is not None and args.engine is None:
         raise UsageError("--cache: the response cache of an engine; give --engine too")
+    check_costs(args, [args.engine, engine_in(args.annotator or "")])
 
 
 def check_files(args: argparse.Namespace) -> None:

@@ -14,7 +14,7 @@ from contextlib import ExitStack, closing
 from socket import socket
 
 from engines import check_base_url
-from mitigate.cli.options import Subparsers, add_command, calibration_option, check_cache
+from mitigate.cli.options import Subparsers, add_command, calibration_option, check_engine
 from mitigate.io import FAILED, UsageError
 from mitigate.models import open_annotator, open_engine
 
@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
         check_base_url(args.upstream, "--upstream")
     except ValueError as error:
         raise UsageError(str(error)) from error
-    check_cache(args)
+    check_engine(args)
     options = calibration_option(args, args.annotator)
     try:
         import uvicorn

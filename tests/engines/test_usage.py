@@ -59,6 +59,20 @@ def test_highest_cost_stops_before_it_is_exceeded():
         assert "reports no tokens" in OpenAIEngine("m", server.url, concurrency=1).chat(CHATS)[1].error
 
 
+@pytest.mark.parametrize(("limit", "n_paid"), [(0.1, 1), (2.5, 2)])
+def test_highest_cost_holds_for_requests_side_by_side(limit, n_paid):
+    METER.begin(price=(1, 2), max_cost=limit * EACH)
+    with serving(lambda body: completion("a")) as server:
+        results = OpenAIEngine("m", server.url, concurrency=8).chat(CHATS)
+        assert len(server.requests) == METER.requests == n_paid
+        assert sum(result.error is None for result in results) == n_paid
+    METER.begin(price=(1, 2), max_cost=8 * EACH)  # a first request that fails costs nothing and holds up no other
+    replies = iter([error(400)])
+    with serving(lambda body: next(replies, completion("a"))) as server:
+        results = OpenAIEngine("m", server.url, concurrency=8, max_retries=0).chat(CHATS)
+        assert [result.error is None for result in results] == [False] + [True] * 7
+
+
 def test_requests_and_tokens_wait_their_turn():
     for limits, least in (({"requests_per_minute": 1200}, 0.35), ({"tokens_per_minute": 12_000}, 0.35)):
         METER.begin(**limits)  # 8 requests, the first at once: 7 × 60/1200 s, or 7 × 10 × 60/12,000 s

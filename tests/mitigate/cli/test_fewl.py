@@ -136,7 +136,17 @@ def test_bad_lines_are_named_and_kept(tmp_path, capsys):
     (["--reference-llm", "gpt"], "expected KIND:MODEL"),
     (["--reference-llm", "a=openai:b@http://h/v1", "--reference-llm", "a=openai:c@http://h/v1"], "got 'a' twice"),
     (["--reference-llm", "a=openai:b@http://h/v1", "--reference-llm", "b=openai:b@http://h/v1"], "model once, got"),
-    (["--weak-llm", "z"], "--weak: expected one of one, two, got 'z'"),
+    (["--weak-llm", "z"], "--weak-llm: expected one of one, two, got 'z'"),
+    (["--pairs", "3"], "--pairs: only with --reference-llm"),
+    (["--pairs", "3", "--reference-llm", "openai:m", "--expertise", "uniform"], "--pairs: only with"),
+    (["--max-tokens", "9"], "--max-tokens: only with --reference-llm or --answer-llm"),
+    (["--concurrency", "3", "--answer-llm", "transformers:m"], "--concurrency: only with"),
+    (["--price", "1,2", "--requests-per-minute", "5"], "--price, --requests-per-minute: only for servers"),
+    (["--tokens-per-minute", "5", "--reference-llm", "transformers:m"], "--tokens-per-minute: only for servers"),
+    (["--penalty", "off", "--neighbours", "3"], "--neighbours: only with a penalty, which is off"),
+    (["--penalty", "off", "--neighbour-choice", "random"], "--neighbour-choice: only with a penalty"),
+    (["--expertise-scope", "dataset"], "--expertise-scope: uniform expertise does not differ"),
+    (["--expertise-scope", "dataset", "--expertise", "discovered"], "discovered expertise does not differ"),
     ([], "no record has reference_answers; add some, or give --reference-llm"),
 ])  # fmt: skip
 def test_wrong_options_are_one_line(tmp_path, capsys, options, message):

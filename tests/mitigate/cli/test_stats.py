@@ -88,12 +88,38 @@ def test_agreement_reads_judgements_and_equal_answers(tmp_path: Path, capsys: py
     assert {s.corrected for answer in read_answers([a])[0] for s in answer.sentences} == {"It is blue."}
 
 
-def test_whole_answers_of_the_data(capsys: pytest.CaptureFixture[str]) -> None:
-    path = DATA / "binary" / "qags.dev.jsonl"
+def test_sentences_with_own_references_are_one_answer(tmp_path: Path) -> None:
+    """Each sentence of an answer has a reference of its own; the second copy of the answer is another answer."""
+    shared = {"question": "q", "answer": "Red. Blue.", "source": "s", "lang": "en"}
+    said = [("Red.", "supported", "It is red."), ("Blue.", "unsupported", "It is green.")]
+    rows = [{**shared, "sentence": s, "label": label, "reference": r} for s, label, r in said]
+    answers, _ = read_answers([write(tmp_path / "a.jsonl", [*rows, *rows, {**rows[0], "question": "other"}])])
+    assert [[s.label for s in a.sentences] for a in answers] == [["supported", "unsupported"]] * 2 + [["supported"]]
+    assert [a.coverage for a in answers] == [1.0, 1.0, 4 / 9]
+
+
+def test_agreement_pairs_equal_sentences_by_reference(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without ids, one sentence judged against two references, which the files have in another order and spacing."""
+    shared = {"question": "q", "answer": "It is red.", "sentence": "It is red."}
+    rows = [
+        {**shared, "reference": r, "label": label}
+        for r, label in (("Red.", "supported"), ("Blue  it is.", "unsupported"))
+    ]
+    a = write(tmp_path / "a.jsonl", rows)
+    b = write(tmp_path / "b.jsonl", [{**row, "reference": " ".join(row["reference"].split())} for row in rows[::-1]])
+    assert main(["stats", "--agreement", str(a), str(b), "--resamples", "0", "--json"]) == 0
+    figures = json.loads(capsys.readouterr().out)["type"]
+    assert (figures["value"], figures["n"]) == (1.0, 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "n_answers", "n_sentences", "n_whole"), [("qags", 361, 725, 178), ("expertqa", 243, 850, 21)]
+)
+def test_whole_answers_of_the_data(name: str, n_answers: int, n_sentences: int, n_whole: int) -> None:
+    path = DATA / "binary" / f"{name}.dev.jsonl"
     if not path.is_file():
         pytest.skip("skipped: data not here")
     answers, rejected = read_answers([path])
     whole = [a for a in answers if a.ordered and a.coverage >= 0.9 and len(a.sentences) > 1]
-    assert rejected == 0
-    assert len(whole) == 178
-    assert sum(len(a.sentences) for a in answers) == 725
+    assert (rejected, len(answers), len(whole)) == (0, n_answers, n_whole)
+    assert sum(len(a.sentences) for a in answers) == n_sentences
