@@ -1,7 +1,7 @@
 """Task `embedded-annotator`: train an annotator like those that come with the toolkit (docs/results/annotator.md).
 
-The recipes `embedded` and `embedded-fast` have the settings of the shipped weights. Any encoder or language model can be
-the base. The run folder gets the stages' results (`work/`, from which a second run goes on) and `annotator/`, which
+The recipes `embedded` and `embedded-fast` have the settings of the shipped weights. Any encoder or language model can
+be the base. The run folder gets the stages' results (`work/`, from which a second run goes on) and `annotator/`, which
 `--annotator` takes.
 """
 
