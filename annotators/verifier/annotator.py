@@ -130,11 +130,10 @@ class DiscriminativeAnnotator(Annotator):
                 )
         if missing := [key for key in SETTINGS if key not in config]:
             raise ValueError(f"{path}: expected {', '.join(SETTINGS)}, got no {missing[0]}; copy or train it again")
-        damaged = f"{folder}: expected a whole verifier.safetensors: {{}}; copy or train it again"
         try:
             weights = load_file(folder / "verifier.safetensors")
         except (SafetensorError, OSError) as error:
-            raise ValueError(damaged.format(error)) from error
+            raise _damaged(folder, error) from error
         try:
             verifier = Verifier(
                 config["base"], weights, layers=config["layers"], lora=config["lora"], device=device, dtype=dtype
@@ -145,7 +144,7 @@ class DiscriminativeAnnotator(Annotator):
             log.warning("%s. Until then embedded-fast judges, which is worse at it.", error)
             return cls.from_pretrained("embedded-fast", device=device, dtype=dtype)
         except WeightsError as error:
-            raise ValueError(damaged.format(error)) from error
+            raise _damaged(folder, error) from error
         made = cls(verifier, name=name, languages=config["languages"], evidence_tokens=config["evidence_tokens"])
         return made.calibrated_by(folder, strictly=True)
 
@@ -300,6 +299,10 @@ def fragments_of(sentence: str, window: Window) -> tuple[Fragment, ...]:
         covered |= matched[best]
     passages = [window.passages[i] for i in sorted(chosen)]
     return tuple(Fragment(p.text, p.start, p.end) for p in passages)
+
+
+def _damaged(folder: Path, error: Exception) -> ValueError:
+    return ValueError(f"{folder}: expected a whole verifier.safetensors: {error}; copy or train it again")
 
 
 def _folder_of(name: str) -> Path:
