@@ -55,9 +55,11 @@ class Sentence:
 class Annotator(Protocol):
     """Judges whole answers, or sentences as they are given. A kind of annotator derives from it and gives ``judge``.
 
-    ``fingerprint`` changes with everything that verdicts depend on; ``reads`` are the fields of a row that a verdict
-    depends on; ``languages`` are those of which every sentence is judged (None: all); ``embedder`` is lent to callers;
-    ``calibration`` makes the verdicts of what has scores (None: the labels of ``judge`` stand).
+    ``fingerprint`` changes with everything that verdicts depend on, beside the precision in which trained annotators
+    are read: in bfloat16 a sentence near a threshold may get another verdict than in float32. ``reads`` are the fields
+    of a row that a verdict depends on; ``languages`` are those of which every sentence is judged (None: all);
+    ``embedder`` is lent to callers; ``calibration`` makes the verdicts of what has scores (None: the labels of
+    ``judge`` stand).
     """
 
     name: str
@@ -153,16 +155,23 @@ class Annotator(Protocol):
         self.fingerprint = own if calibration is None else calibration.fingerprint
         return self
 
-    def calibrated_by(self, folder: Path) -> Self:
+    def calibrated_by(self, folder: Path, *, strictly: bool = False) -> Self:
         """Itself with the operating point of the folder that its weights come from, where there is one.
 
-        It belongs to the weights that it lies beside, in whatever precision they are read.
+        It belongs to the weights that it lies beside, in whatever precision they are read; where the fingerprint does
+        not depend on that, ``strictly`` raises ValueError for an operating point of other weights.
         """
         from annotators.operating import FILE, Calibration
 
         if not (folder / FILE).is_file():
             return self
-        return self.calibrated(replace(Calibration.load(folder / FILE), annotator=self.own_fingerprint))
+        found, own = Calibration.load(folder / FILE), self.own_fingerprint
+        if strictly and found.annotator != own:
+            raise ValueError(
+                f"{folder / FILE}: expected the operating point of the weights beside it ({own}), got one of "
+                f"{found.annotator}; copy the folder again, or delete this file and fit one with `mitigate calibrate`"
+            )
+        return self.calibrated(replace(found, annotator=own))
 
     def save_calibration(self, folder: Path) -> None:
         """Write its operating point beside the weights that were saved there; without one none is left there."""
@@ -215,7 +224,7 @@ class CascadeAnnotator(Annotator):
     """Judges by ``first``, and by ``second`` what that leaves without a verdict.
 
     Where the second fails, the sentence has failed; where it can't judge it either, the first one's annotation stands.
-    ValueError where the first has no operating point: it would decide everything.
+    ValueError where the first has no operating point: it would decide everything; and where both are the same.
     """
 
     def __init__(self, first: Annotator, second: Annotator) -> None:
@@ -224,13 +233,22 @@ class CascadeAnnotator(Annotator):
                 f"cascade: expected a first annotator with an operating point, {first.name!r} has none, so it is never "
                 "unsure; fit one with `mitigate calibrate`"
             )
+        if first.own_fingerprint == second.own_fingerprint:
+            raise ValueError(
+                f"cascade: expected two annotators, got {second.name!r} twice; name another (`embedded` is "
+                "`embedded-fast` until `mitigate models get smollm2` brought its model)"
+            )
         self.first, self.second = first, second
         self.name = f"cascade:{first.name}+{second.name}"
         self.fingerprint = hashlib.sha256(f"{first.fingerprint} {second.fingerprint}".encode()).hexdigest()[:16]
         self.reads = tuple(dict.fromkeys((*first.reads, *second.reads)))
         both = (first.languages, second.languages)
         self.languages = None if None in both else tuple(dict.fromkeys(name for some in both for name in some or ()))
-        self.embedder = first.embedder
+
+    @property
+    def embedder(self) -> Embedder | None:  # type: ignore[override]
+        """The first one's; it is loaded when one asks."""
+        return self.first.embedder
 
     def judge(self, sentences: Sequence[Sentence]) -> list[SentenceAnnotation]:
         """One verdict per sentence, in order, each at the operating point of the annotator that gave it."""

@@ -4,8 +4,9 @@
 
 English rows of fold 0, on which nothing was trained or chosen: of the trainable sources other documents were trained
 on, the others were never seen. All baselines choose their thresholds on fold 1 of the trainable sources; the annotator
-is compared by its own labels, without the operating point that it comes with. Then what that point flags, passes and
-leaves unsure, the curve of all such points, and the share of hallucinated sentences beside people's, on whole answers.
+is compared by its own labels, without the operating point that it comes with; a cascade with those of both, unsure as
+wrong. Then what that point flags, passes and leaves unsure, the curve of all such points, and the share of hallucinated
+sentences beside people's, on whole answers.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from sklearn.metrics import roc_curve
 
 from annotators import LABELS, Annotator, load_annotator
+from annotators.base import OPEN, CascadeAnnotator
 from annotators.evaluation.evaluate import evaluate, labelled
 from annotators.evaluation.metrics import (
     Floats,
@@ -38,7 +41,7 @@ from mitigate.cli.calibrate import FIGURES
 
 WHOLE = ("cliff", "lfqa_verification", "expertqa")  # sources with whole answers of models
 PARTS = (("sources trained on", True), ("sources never seen", False))
-FAST, ASKED = "embedded-fast", (0.25, 0.5)
+FAST, REPLACED = "embedded-fast", (0.25, 0.5)
 CURVE = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5)
 """Shares of true sentences flagged at which the curve is reported."""
 Judged = tuple[Floats, list["str | None"]]
@@ -64,14 +67,6 @@ def cosine(rows: Sequence[Row], embedder: Embedder) -> Floats:
     return np.array([float(values.max()) if len(values) else np.nan for values in near])
 
 
-def best_threshold(positive: np.ndarray, score: Floats, weights: Floats) -> float:
-    """The score at and above which "supported" has the best weighted balanced accuracy."""
-    from sklearn.metrics import roc_curve
-
-    false, true, thresholds = roc_curve(positive, score, sample_weight=weights, drop_intermediate=False)
-    return float(thresholds[np.argmax(true - false)])
-
-
 def with_threshold(rows: Sequence[Row], support: Floats) -> Judged:
     """Labels by the threshold with the best mean balanced accuracy over the trainable sources on fold 1."""
     truth = two_way_gold([r["label"] for r in rows])
@@ -82,7 +77,8 @@ def with_threshold(rows: Sequence[Row], support: Floats) -> Judged:
     weights = np.array([1 / sizes[rows[i]["source"], truth[i]] if b else 0.0 for i, b in zip(dev, both, strict=True)])
     if not weights.any():
         raise ValueError("expected rows of fold 1 of trainable sources, of both classes; got none")
-    threshold = best_threshold(truth[dev] == 1, support[dev], weights)
+    false, true, cuts = roc_curve(truth[dev] == 1, support[dev], sample_weight=weights, drop_intermediate=False)
+    threshold = float(cuts[np.argmax(true - false)])
     return support, [None if np.isnan(s) else "supported" if s >= threshold else "unsupported" for s in support]
 
 
@@ -154,8 +150,6 @@ def at_operating_points(
 
     Every source weighs the same; ``answers`` are without calibration, and what they call "no_fact" is never flagged.
     """
-    from sklearn.metrics import roc_curve
-
     truth, support = two_way_gold([r["label"] for r in rows]), supported_score([a.scores for a in answers])
     support[[a.label == "no_fact" for a in answers]] = 2
     shown: list[Row] = []
@@ -207,12 +201,16 @@ def main() -> None:
     everything = load_rows(args.data)
     english = [r for r in everything if "label" in r and r["lang"] == "en"]
     rows = [r for r in english if r["fold"] == 0 or (r["fold"] in FOLD_NAMES["dev"] and r["source"] in TRAINABLE)]
-    annotator: Any = load_annotator(args.annotator)
-    calibration = annotator.calibration
-    annotator.calibrated(None)
-    judges = f"{annotator.name} (fingerprint {annotator.fingerprint})"
+    annotator = load_annotator(args.annotator)
+    judges = f"{annotator.name} (fingerprint {annotator.own_fingerprint})"
     test = [i for i, r in enumerate(rows) if r["fold"] == 0]
-    answers = predictions(annotator, [rows[i] for i in test])
+    tested = [rows[i] for i in test]
+
+    def uncalibrated(one: Annotator) -> list[SentenceAnnotation]:
+        point = one.calibration
+        answers = predictions(one.calibrated(None), tested)
+        one.calibrated(point)
+        return answers
 
     def judged(answers: Sequence[SentenceAnnotation]) -> Judged:
         support, labels = np.full(len(rows), np.nan), [None] * len(rows)
@@ -221,7 +219,8 @@ def main() -> None:
             labels[i] = a.label
         return support, labels
 
-    support, labels = judged(answers)
+    tables: dict[str, Any] = {}
+    support, labels = judged(answers := uncalibrated(annotator))
     found: dict[str, Judged] = {
         "annotator": (support, labels),
         "n-gram overlap": with_threshold(rows, ngram_overlap(rows)),
@@ -229,25 +228,25 @@ def main() -> None:
     }
     if args.annotator != FAST:
         fast: Any = load_annotator(FAST)
-        fast.calibrated(None)
-        found[FAST] = first, own = judged(predictions(fast, [rows[i] for i in test]))
-        for share in ASKED:  # of the sentences: those that the first judge is least sure of
+        found[FAST] = first, own = judged(quick := uncalibrated(fast))
+        for share in REPLACED:
             asked = (doubt := np.abs(first - 0.5)) <= np.nanquantile(doubt, share)
             mixed = [b if ask else a for ask, a, b in zip(asked, own, labels, strict=True)]
-            found[f"cascade:{FAST}+{annotator.name}, {share:.0%} asked"] = np.where(asked, support, first), mixed
-        judges += f", {FAST} (fingerprint {fast.fingerprint})"
+            found[f"least sure {share:.0%} of {FAST} replaced (simulated)"] = np.where(asked, support, first), mixed
+        both = CascadeAnnotator(fast, annotator)
+        opened = np.mean([a.status in OPEN for a in fast.calibration.apply(quick)])
+        found[f"{both.name}, {opened:.0%} asked"] = judged(predictions(both, tested))
+        tables[FAST] = trained_and_unseen(english, tested, quick)
+        tables[FAST] += at_operating_points(tested, quick, fast.calibration)[0]
+        judges += f", {FAST} (fingerprint {fast.own_fingerprint})"
     shown, by_source = beside_baselines(rows, found)
-    shown += trained_and_unseen(english, [rows[i] for i in test], answers)
-    points, curve = at_operating_points([rows[i] for i in test], answers, calibration)
-    annotator.calibrated(calibration)
+    shown += trained_and_unseen(english, tested, answers)
+    points, curve = at_operating_points(tested, answers, annotator.calibration)
     shown += points + whole_answers(annotator, english)
-    pairs = Counter((rows[i]["label"], a.label) for i, a in zip(test, answers, strict=True))
+    pairs = Counter((r["label"], a.label) for r, a in zip(tested, answers, strict=True))
     confusion = [[gold, *(pairs[gold, said] for said in LABELS)] for gold in (*LABELS, "unsupported")]
-    tables = {
-        "by source": by_source,
-        "confusion (gold, then predicted)": [["gold", *LABELS], *confusion],
-        "operating points, every source alike": curve,
-    }
+    tables |= {"by source": by_source, "confusion (gold, then predicted)": [["gold", *LABELS], *confusion]}
+    tables["operating points, every source alike"] = curve
     save("annotator", "annotator", shown, tables=tables, about=f"Annotators, without operating point: {judges}.")
 
 

@@ -25,7 +25,7 @@ from annotators import Annotator, load_annotator
 from annotators.evaluation.metrics import Floats, bootstrap, supported_score, two_way_statistics
 from annotators.records import HALLUCINATED
 from annotators.text.words import stem_set, words_of
-from benchmarks.annotator import predictions
+from benchmarks.annotator import FAST, predictions
 from benchmarks.common import ROOT, Row, line, mean_row, parser, row, save, sentences_of
 
 HAND, PROGRAM = "hand-written", "Wikipedia, edited"
@@ -288,18 +288,20 @@ def main() -> None:
     made.add_argument("--no-fact", action="store_true", help="sentences that state nothing too")
     made.add_argument("--no-page", action="store_true", help="only print, leave docs/results as it is")
     args = made.parse_args()
-    annotator, part = load_annotator(args.annotator), itemgetter("split", "kind")
+    annotator, fast, part = load_annotator(args.annotator), load_annotator(FAST), itemgetter("split", "kind")
     written = [p for _, own in groupby(sorted(read("minimal_pairs"), key=part), part) for p in islice(own, args.limit)]
     shown, tables = [], {}
     for name, found in ((HAND, written), (PROGRAM, wikipedia_pairs(args.data, args.limit or 20))):
         if pairs := [pair for pair in found if args.split in (None, pair["split"])]:
             rows, tables[name] = pair_rows(name, pairs, annotator)
             shown += rows
+            rows, tables[f"{FAST}, {name}"] = pair_rows(f"{FAST}, {name}", pairs, fast)
+            shown += [one for one in rows if one["what"].endswith("test, all kinds: AUC")]
     shown += (language_rows(annotator) if args.languages else []) + (no_fact_rows(annotator) if args.no_fact else [])
     if args.no_page:
         print("\n".join(map(line, shown)))
     else:
-        about = f"Annotator {annotator.name}, fingerprint {annotator.fingerprint}."
+        about = f"Annotator {annotator.name}, fingerprint {annotator.fingerprint}; {FAST}, {fast.fingerprint}."
         save("minimal_pairs", "minimal_pairs", shown, tables=tables, about=about)
 
 

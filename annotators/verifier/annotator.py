@@ -11,12 +11,12 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -48,6 +48,8 @@ MAX_FRAGMENTS, FIRST_GAIN, NEXT_GAIN = 3, 0.25, 0.12
 """Passages shown as evidence, and which share of the sentence's words the first and each further one has to match."""
 NO_FACT_SCORES: dict[Label, float] = {label: float(label == "no_fact") for label in LABELS}
 UNVERIFIABLE = LABELS.index("unverifiable")
+SETTINGS = ("base", "layers", "lora", "languages", "evidence_tokens")
+"""Keys of annotator.json, beside those that say which version wrote it."""
 
 
 @dataclass(frozen=True)
@@ -80,12 +82,13 @@ class DiscriminativeAnnotator(Annotator):
         self.languages = None if languages is None else tuple(languages)
         self.evidence_tokens = evidence_tokens
         self.further = FURTHER_TOKENS // evidence_tokens  # windows
-        digest = hashlib.sha256(
-            f"{VERSION} {verifier.base} {verifier.layers} {verifier.lora} {self.languages} {evidence_tokens} "
-            f"{self.further} {MARKED} {MAX_FRAGMENTS} {FIRST_GAIN} {NEXT_GAIN} {MAX_WORDS}".encode()
-        )
-        digest.update(verifier.fingerprint.encode())
-        self.fingerprint = digest.hexdigest()[:16]
+        self.fingerprint = fingerprint_of(self.settings, verifier.base_identity, verifier.fingerprint)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What annotator.json says of it: SETTINGS."""
+        of = self.verifier
+        return dict(zip(SETTINGS, (of.base, of.layers, of.lora, self.languages, self.evidence_tokens), strict=True))
 
     @cached_property
     def embedder(self) -> Embedder:  # type: ignore[override]
@@ -104,12 +107,12 @@ class DiscriminativeAnnotator(Annotator):
         "embedded" changes a packaged language model; where that is not here and can't be fetched, a warning says so
         and "embedded-fast" is returned. ``device`` None takes cuda where there is one; ``dtype`` "auto" is bfloat16
         where the hardware has it. OSError where there is no annotator; ValueError where it was made by another version,
-        or a file is damaged.
+        a file is damaged, or the operating point beside it is of other weights.
         """
         from safetensors import SafetensorError
         from safetensors.torch import load_file
 
-        from annotators.verifier.model import Verifier
+        from annotators.verifier.model import Verifier, WeightsError
 
         folder = SHIPPED.get(name) or _folder_of(name)
         path = folder / "annotator.json"
@@ -125,8 +128,13 @@ class DiscriminativeAnnotator(Annotator):
                     f"{path}: expected {key} to be {value!r}, got {str(found)[:60]!r}; train it again with `mitigate "
                     "train annotators/embedded`"
                 )
+        if missing := [key for key in SETTINGS if key not in config]:
+            raise ValueError(f"{path}: expected {', '.join(SETTINGS)}, got no {missing[0]}; copy or train it again")
         try:
             weights = load_file(folder / "verifier.safetensors")
+        except (SafetensorError, OSError) as error:
+            raise _damaged(folder, error) from error
+        try:
             verifier = Verifier(
                 config["base"], weights, layers=config["layers"], lora=config["lora"], device=device, dtype=dtype
             )
@@ -135,12 +143,10 @@ class DiscriminativeAnnotator(Annotator):
                 raise
             log.warning("%s. Until then embedded-fast judges, which is worse at it.", error)
             return cls.from_pretrained("embedded-fast", device=device, dtype=dtype)
-        except (SafetensorError, KeyError, ValueError, FileNotFoundError) as error:
-            raise ValueError(
-                f"{folder}: expected a whole verifier.safetensors: {error}; copy or train it again"
-            ) from error
+        except WeightsError as error:
+            raise _damaged(folder, error) from error
         made = cls(verifier, name=name, languages=config["languages"], evidence_tokens=config["evidence_tokens"])
-        return made.calibrated_by(folder)
+        return made.calibrated_by(folder, strictly=True)
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write annotator.json, and the weights that training changed, into a folder, which is made."""
@@ -148,11 +154,7 @@ class DiscriminativeAnnotator(Annotator):
 
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        config = {
-            "kind": "verifier", "version": VERSION, "base": self.verifier.base, "layers": self.verifier.layers,
-            "lora": self.verifier.lora,
-            "languages": self.languages, "evidence_tokens": self.evidence_tokens, "labels": LABELS,
-        }  # fmt: skip
+        config = {"kind": "verifier", "version": VERSION, **self.settings, "labels": LABELS}
         save_file(self.verifier.packed(), folder / "verifier.safetensors")
         (folder / "annotator.json").write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
         self.save_calibration(folder)
@@ -207,6 +209,19 @@ class DiscriminativeAnnotator(Annotator):
         if not len(words_of(own)):  # dashes, emoji
             return sentence.judged("checked", "no_fact", dict(NO_FACT_SCORES))
         return None
+
+
+def fingerprint_of(settings: Mapping[str, Any], base: str, weights: str) -> str:
+    """16 hex digits over all that verdicts without a calibration depend on: the SETTINGS, the identity of the base
+    (``Verifier.base_identity``) and the digest of what training changed (``model.digest_of``).
+    """
+    _, layers, lora, languages, evidence_tokens = (settings[key] for key in SETTINGS)
+    digest = hashlib.sha256(
+        f"{VERSION} {base} {layers} {lora} {None if languages is None else tuple(languages)} {evidence_tokens} "
+        f"{FURTHER_TOKENS // evidence_tokens} {MARKED} {MAX_FRAGMENTS} {FIRST_GAIN} {NEXT_GAIN} {MAX_WORDS}".encode()
+    )
+    digest.update(weights.encode())
+    return digest.hexdigest()[:16]
 
 
 def unjudgeable(
@@ -284,6 +299,10 @@ def fragments_of(sentence: str, window: Window) -> tuple[Fragment, ...]:
         covered |= matched[best]
     passages = [window.passages[i] for i in sorted(chosen)]
     return tuple(Fragment(p.text, p.start, p.end) for p in passages)
+
+
+def _damaged(folder: Path, error: Exception) -> ValueError:
+    return ValueError(f"{folder}: expected a whole verifier.safetensors: {error}; copy or train it again")
 
 
 def _folder_of(name: str) -> Path:

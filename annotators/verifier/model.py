@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, Literal
@@ -22,7 +22,7 @@ from torch import nn
 
 from annotators.text.words import words_of
 from annotators.verifier.causal import tokenize
-from engines.checkpoint import locate, quiet_loading
+from engines.checkpoint import content_identity, locate, quiet_loading
 from engines.embedding import batches, cpu_has_bfloat16
 
 QUESTION, SENTENCE, EVIDENCE = range(3)
@@ -192,13 +192,26 @@ def probabilities(logits: np.ndarray) -> np.ndarray:
     return np.column_stack([shifted / shifted.sum(1, keepdims=True) * (1 - none)[:, None], none])
 
 
+class WeightsError(ValueError):
+    """Stored weights are not those that training changed of a base."""
+
+
+def digest_of(tensors: Mapping[str, torch.Tensor]) -> str:
+    """sha256 (64 hex digits) over the names and bytes of stored weights."""
+    digest = hashlib.sha256()
+    for name, value in sorted(tensors.items()):
+        digest.update(name.encode() + value.contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
 class Verifier:
     """A network on ``base`` (hub id, folder or packaged model) with its tokenizer.
 
     ``layers`` takes the first so many layers of the base, None all; with ``lora`` its matrices stay as they are but for
     a change of that rank (LoRA), so that what is stored of a large base is small. ``weights`` are what ``packed()``
     returned, ready to judge; None is an untrained network in float32. ``device`` None takes cuda where there is one;
-    ``dtype`` "auto" is bfloat16 where the hardware has it.
+    ``dtype`` "auto" is bfloat16 where the hardware has it. ValueError where the base has fewer layers; WeightsError
+    where the weights are of another base.
     """
 
     def __init__(
@@ -221,11 +234,16 @@ class Verifier:
             dtype = "bfloat16" if self.device.startswith("cuda") or cpu_has_bfloat16() else "float32"
         self.dtype = dtype
         folder = locate(base)
+        self._folder = folder
         self._stored: dict[str, torch.Tensor] | None = None  # as they were given: an adapter is merged in
         self.tokenizer: Any = AutoTokenizer.from_pretrained(folder)
         config = AutoConfig.from_pretrained(folder)
         causal = type(config) in MODEL_FOR_CAUSAL_LM_MAPPING and type(config) not in MODEL_FOR_MASKED_LM_MAPPING
         if layers is not None:
+            if not 1 <= layers <= config.num_hidden_layers:  # transformers would add layers of random weights
+                raise ValueError(
+                    f"layers: expected 1 to {config.num_hidden_layers}, which {base} has, got {layers}; null takes all"
+                )
             config.num_hidden_layers = layers
         # The model's own attention code is faster than torch's in training on a CPU, and slower in judging.
         attention = "eager" if weights is None else "sdpa"
@@ -267,11 +285,13 @@ class Verifier:
 
     @cached_property
     def fingerprint(self) -> str:
-        """sha256 (64 hex digits) of what training changed."""
-        digest = hashlib.sha256()
-        for name, value in sorted(self.packed().items()):
-            digest.update(name.encode() + value.contiguous().numpy().tobytes())
-        return digest.hexdigest()
+        """The digest of what training changed."""
+        return digest_of(self.packed())
+
+    @cached_property
+    def base_identity(self) -> str:
+        """What tells the base from others by its content; files of a folder are read whole for it."""
+        return content_identity(self.base, self._folder)
 
     def tokenize(self, texts: Sequence[str]) -> list[tuple[np.ndarray, np.ndarray]]:
         """Ids and code-point offsets of texts; special tokens in a text are read as plain text."""
@@ -293,7 +313,7 @@ class Verifier:
             wanted[LORA.format(name, "B")] = torch.Size([matrix.shape[0], self.lora or 0])
         for name in sorted({*wanted, *tensors}):
             if name not in wanted or name not in tensors or wanted[name] != tensors[name].shape:
-                raise ValueError(f"verifier weights: expected those of this base, but {name} differs")
+                raise WeightsError(f"verifier weights: expected those of this base, but {name} differs")
         with torch.no_grad():
             for name, parameter in self.network.named_parameters():
                 if parameter.requires_grad:

@@ -60,7 +60,7 @@ TOKEN_WEIGHT, POSITIVE_TOKEN = 0.5, 3.0
 RANK_WEIGHT, MARGIN = 0.5, 1.0
 LARGEST, POOL = 4, 2000  # rows of a case that stay together; groups that are sorted by length at once
 MAX_PASSAGES = 150  # passages of a document that edited sentences are made from
-EDIT_TOKENS = 128  # evidence beside an edited sentence, as much as judging reads
+EDIT_TOKENS = 128  # evidence beside an edited sentence
 CHECKPOINT_STEPS = 100
 
 
@@ -72,7 +72,7 @@ class Settings:
     which the first ``layers`` layers are taken (None: all) and trained by LoRA of the rank ``lora`` where one is given;
     rates are the highest of each stage; ``edited`` and ``replayed`` are the edits and pairs that are mixed into the
     human labels; a step reads ``tokens`` tokens; ``languages`` are those that are learned and will be judged,
-    None for any.
+    None for any; ``evidence_tokens`` of a reference stand beside a labelled sentence, and beside one that is judged.
     """
 
     data: Path
@@ -90,6 +90,7 @@ class Settings:
     replayed: int = 6_000
     tokens: int = 4096
     languages: tuple[str, ...] | None = ("en",)
+    evidence_tokens: int = EVIDENCE_TOKENS
 
 
 def train_annotator(settings: Settings, work: Path) -> DiscriminativeAnnotator:
@@ -109,7 +110,7 @@ def train_annotator(settings: Settings, work: Path) -> DiscriminativeAnnotator:
     )  # fmt: skip
     log.info("pairs not learned: %s", figures(verifier, [example for example in pairs if watched(example)]))
     train = [row for row in rows if row["fold"] in FOLD_NAMES["train"] and usable(row, settings)]
-    labels = kept(work / "labels.jsonl", lambda: labelled_examples(train, verifier.tokenize, EVIDENCE_TOKENS))
+    labels = kept(work / "labels.jsonl", lambda: labelled_examples(train, verifier.tokenize, settings.evidence_tokens))
     english = [row for row in train if language(row) == "en"]  # which the rules of editing are for
     edits = kept(work / "edits.jsonl", lambda: edited_examples(english, settings, verifier))
     mixed = mixture(labels, edits, learned, settings)
@@ -117,7 +118,9 @@ def train_annotator(settings: Settings, work: Path) -> DiscriminativeAnnotator:
         verifier, mixed, work / "labels", epochs=1.0, rate=settings.label_rate, tokens=settings.tokens,
         seed=settings.seed,
     )  # fmt: skip
-    annotator = DiscriminativeAnnotator(as_stored(verifier), languages=settings.languages)
+    annotator = DiscriminativeAnnotator(
+        as_stored(verifier), languages=settings.languages, evidence_tokens=settings.evidence_tokens
+    )
     dev = [row for row in rows if row["fold"] in FOLD_NAMES["dev"] and usable(row, settings)]
     return with_operating_point(annotator, dev)
 

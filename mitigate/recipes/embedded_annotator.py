@@ -1,7 +1,8 @@
-"""Task `embedded-annotator`: train the annotator that comes with the toolkit (docs/results/annotator.md).
+"""Task `embedded-annotator`: train an annotator like those that come with the toolkit (docs/results/annotator.md).
 
-The recipe that comes with the toolkit makes the shipped weights. Any encoder or language model can be the base. The run
-folder gets the stages' results (`work/`, from which a second run goes on) and `annotator/`, which `--annotator` takes.
+The recipes `embedded` and `embedded-fast` have the settings of the shipped weights. Any encoder or language model can
+be the base. The run folder gets the stages' results (`work/`, from which a second run goes on) and `annotator/`, which
+`--annotator` takes.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ class Options(Recipe):
     edited: int = Field(default=9_000, ge=0, description="edited sentences among the labels")
     replayed: int = Field(default=6_000, ge=0, description="pairs among the labels")
     tokens: int = Field(default=4096, ge=512, description="of a step")
+    evidence_tokens: int = Field(default=128, ge=16, le=320, description="of a reference that are read at once")
     seed: int = Field(default=0, ge=0)
     languages: list[str] | None = Field(
         default=["en"], min_length=1, description="codes of what it learns and will judge; null: any language"
@@ -68,7 +70,7 @@ def run(options: Options, folder: RunFolder) -> None:
         options.data, tuple(options.sources), tuple(options.pair_sources), options.base, options.layers, options.lora,
         options.seed, options.pairs.rate, options.pairs.epochs, options.labels.rate, options.labels.epochs,
         options.edited, options.replayed, options.tokens,
-        None if options.languages is None else tuple(options.languages),
+        None if options.languages is None else tuple(options.languages), options.evidence_tokens,
     )  # fmt: skip
     annotator = train_annotator(settings, folder / "work")
     annotator.save_pretrained(folder / "annotator")

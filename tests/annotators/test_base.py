@@ -32,9 +32,11 @@ class Failing(ExactAnnotator):
         return sentence.judged("failed", problems=("no reply",))
 
 
-def doubtful():
-    point = OperatingPoint("test", flag_at=0.9, support_at=0.7, expected_rate=0.5, fitted_rate=0.5)
-    return Doubtful().calibrated(Calibration("doubtful-1", 1.0, 0.0, point))
+def doubtful(fingerprint: str = "doubtful-1", support_at: float = 0.7):
+    point = OperatingPoint("test", flag_at=0.9, support_at=support_at, expected_rate=0.5, fitted_rate=0.5)
+    made = Doubtful()
+    made.fingerprint = fingerprint
+    return made.calibrated(Calibration(fingerprint, 1.0, 0.0, point))
 
 
 def test_only_unsure_sentences_go_on():
@@ -56,13 +58,13 @@ def test_a_failed_second_annotator_is_reported():
 
 
 def test_the_first_doubt_stands_beside_a_second() -> None:
-    found = CascadeAnnotator(doubtful(), doubtful()).annotate(**RECORD).sentences[1]
+    found = CascadeAnnotator(doubtful(), doubtful("doubtful-2")).annotate(**RECORD).sentences[1]
     assert (found.status, found.label) == ("unsure", None)
     assert found.scores["supported"] == pytest.approx(0.4)
 
 
 def test_fingerprints_cover_both_judges():
-    prints = {CascadeAnnotator(doubtful(), second).fingerprint for second in (ExactAnnotator(), doubtful())}
+    prints = {CascadeAnnotator(doubtful(), second).fingerprint for second in (ExactAnnotator(), doubtful("2"))}
     assert len(prints) == 2
 
 
@@ -77,6 +79,34 @@ def test_the_engine_of_a_name() -> None:
     asked = "openai:m@http://127.0.0.1:1/v1"
     assert engine_in(f"generative:{asked}") == engine_in(f"cascade:embedded+generative:{asked}") == asked
     assert engine_in("embedded") is engine_in("cascade:embedded+nli:a/b") is None
+
+
+def test_one_judge_is_no_cascade():
+    """Also where `embedded-fast` stands in for `embedded`, or the first has thresholds of its own."""
+    for second in (doubtful(), doubtful(support_at=0.75)):
+        with pytest.raises(ValueError, match=r"expected two annotators, got 'doubtful' twice.*models get smollm2"):
+            CascadeAnnotator(doubtful(), second)
+
+
+def test_the_embedder_is_loaded_when_asked():
+    class Lender(Doubtful):
+        asked = 0
+
+        @property
+        def embedder(self):
+            self.asked += 1
+            return "embedder"
+
+    first = Lender().calibrated(doubtful().calibration)
+    both = CascadeAnnotator(first, ExactAnnotator())
+    assert first.asked == 0
+    assert (both.embedder, first.asked) == ("embedder", 1)
+
+
+@pytest.mark.parametrize("option", [{"preset": "anah-v1", "templates": "mine.yaml"}, {"units": True}])
+def test_a_cascade_cuts_no_units(option):
+    with pytest.raises(ValueError, match="expected no preset and no units"):
+        load_annotator("cascade:no such thing+generative:openai:m@http://127.0.0.1:1/v1", **option)
 
 
 def test_a_first_judge_without_point_is_refused():

@@ -251,6 +251,23 @@ def test_gguf_file_becomes_a_chat_model(monkeypatch, index):
     assert (tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id) == (1, 2, 2)
 
 
+def test_damaged_folder_says_what_to_delete(monkeypatch, index):
+    offer_gguf(monkeypatch, index)
+    file = Path(locate("packaged:tiny")) / "model.safetensors"
+    assert packaged.folder_of("tiny") == file.parent
+    os.truncate(file, file.stat().st_size // 2)
+    with pytest.raises(ValueError, match=rf"packaged:tiny: .*delete {file.parent}, run `mitigate models get tiny`"):
+        locate("packaged:tiny")
+
+
+def test_cache_that_cannot_be_written_is_named(tmp_path, monkeypatch, index):
+    (tmp_path / "file").touch()
+    for cache in (tmp_path / "file", Path("/proc/nothere")):
+        monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+        with pytest.raises(NotHereError, match=rf"{cache}/mitigate/models can't be written .*set XDG_CACHE_HOME"):
+            locate("packaged:tiny")
+
+
 def test_names_outlive_the_users_cache(tmp_path, monkeypatch, index):
     from annotators.verifier.causal import new_head
 

@@ -143,6 +143,25 @@ def test_trained_models_are_asked_in_their_wording(tmp_path: Path, monkeypatch: 
         assert chooser("en", "r", "q")[0].name == wording
 
 
+@pytest.mark.parametrize(
+    ("text", "said"), [("{", "JSON: "), ("[1]", "got "), ('{"prompts": "plain"}', "got "), ('{"prompts": [1]}', "got ")]
+)
+def test_damaged_settings_of_a_model_are_named(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "annotator.json").write_text(text)
+    with pytest.raises(ValueError, match=rf"^{tmp_path}/annotator\.json: expected .*{said}"):
+        load_annotator(f"generative:transformers:{tmp_path}")
+
+
+def test_only_published_wordings_keep_their_blanks(tmp_path: Path) -> None:
+    inputs = {"reference": "r", "question": "q", "sentence": "s"}
+    sent = []
+    for verbatim in ("false", "true"):
+        (tmp_path / "mine.yaml").write_text(GOOD.replace("'D ", "' D ") + f"  verbatim: {verbatim}\n")
+        (template,) = load_templates(tmp_path / "mine.yaml")
+        sent.append(template.fill(0, "reference-first", inputs))
+    assert sent[0] == sent[1].strip() != sent[1]
+
+
 THREE = "- name: v2\n  protocol: three-turn\n  language: en\n"
 
 
@@ -157,6 +176,7 @@ THREE = "- name: v2\n  protocol: three-turn\n  language: en\n"
     (GOOD.replace("{reference}", "{document}"), r"unknown field \{document\}"),
     (GOOD.replace("{reference}", "{referenc}"), r"did you mean \{reference\}"),
     (GOOD.replace("Q ", "{points} "), r"\{points\} is known in the turn 'type' only"),
+    (GOOD + "  verbatim: 3", "expected verbatim to be true or false, got 3"),
     (GOOD + GOOD, "mine tagged en is there twice"),
     (GOOD.replace("name: mine", "name: random"), "can't be a name"),
     (THREE + "  facts: '{sentence} {question}'\n  points: '{reference}'\n", "expected type to be a text, got None"),

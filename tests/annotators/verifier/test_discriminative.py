@@ -2,18 +2,30 @@
 
 import json
 import random
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from annotators import HALLUCINATED, LABELS, load_annotator
 from annotators.base import Sentence
+from annotators.operating import FILE, Calibration, OperatingPoint
 from annotators.retrieval import index_references, second_pass, select
-from annotators.verifier.annotator import SHIPPED, DiscriminativeAnnotator, fragments_of, unjudgeable, unsupported_spans
-from annotators.verifier.model import Verifier
+from annotators.verifier.annotator import (
+    SHIPPED,
+    DiscriminativeAnnotator,
+    fingerprint_of,
+    fragments_of,
+    unjudgeable,
+    unsupported_spans,
+)
+from annotators.verifier.model import Verifier, digest_of
+from engines.packaged import on_disk
 from tests.helpers.tiny_models import save_tiny_bert
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "records.jsonl"
@@ -151,11 +163,15 @@ def test_save_and_load(tmp_path: Path, tiny: DiscriminativeAnnotator) -> None:
     assert sorted(p.name for p in (tmp_path / "mine").iterdir()) == ["annotator.json", "verifier.safetensors"]
 
 
-def test_fingerprint_tells_settings_apart(tiny: DiscriminativeAnnotator, base: str) -> None:
+def test_fingerprint_tells_settings_apart(tiny: DiscriminativeAnnotator, base: str, tmp_path: Path) -> None:
     options = {"evidence_tokens": 61}, {"evidence_tokens": 60, "languages": None}
     others = [DiscriminativeAnnotator(tiny.verifier, **option) for option in options]
     others.append(DiscriminativeAnnotator(Verifier(base, dtype="float32"), evidence_tokens=60))
-    assert len({a.fingerprint for a in (tiny, *others)}) == 4
+    elsewhere = shutil.copytree(base, tmp_path / "base")
+    (elsewhere / "config.json").write_text((elsewhere / "config.json").read_text() + " ")
+    changed = Verifier(str(elsewhere), tiny.verifier.packed(), dtype="float32")  # another base below the same weights
+    others.append(DiscriminativeAnnotator(changed, evidence_tokens=60))
+    assert len({a.fingerprint for a in (tiny, *others)}) == 5
 
 
 def test_wrong_names_and_folders(tmp_path: Path) -> None:
@@ -183,6 +199,37 @@ def test_damaged_files_are_refused(tmp_path: Path, tiny: DiscriminativeAnnotator
     for text in ("[]", "{", '{"kind": "generative"}'):
         (tmp_path / "annotator.json").write_text(text, encoding="utf-8")
         with pytest.raises(ValueError, match=r"annotator\.json: expected"):
+            load_annotator(str(tmp_path))
+
+
+def test_failures_of_the_base_are_its_own(tmp_path: Path, tiny: DiscriminativeAnnotator) -> None:
+    tiny.save_pretrained(tmp_path)
+    path = tmp_path / "annotator.json"
+    config = json.loads(path.read_text(encoding="utf-8"))
+    other = save_tiny_bert(tmp_path / "other", 16)
+    for change, error, message in (
+        ({"base": str(tmp_path / "gone")}, FileNotFoundError, f"no checkpoint folder at {tmp_path}/gone"),
+        ({"base": "packaged:nope"}, ValueError, "^packaged:nope: expected one of"),
+        ({"layers": 2}, ValueError, "^layers: expected 1 to 1"),
+        ({"base": other}, ValueError, r"expected a whole verifier\.safetensors: .*differs; copy or train it again"),
+    ):
+        path.write_text(json.dumps({**config, **change}), encoding="utf-8")
+        with pytest.raises(error, match=message):
+            load_annotator(str(tmp_path))
+    path.write_text(json.dumps({key: value for key, value in config.items() if key != "lora"}), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"annotator\.json: expected base, layers, lora, .*, got no lora"):
+        load_annotator(str(tmp_path))
+
+
+def test_thresholds_of_other_weights_are_refused(tmp_path: Path, tiny: DiscriminativeAnnotator) -> None:
+    tiny.save_pretrained(tmp_path)
+    point = Calibration(tiny.fingerprint, 1.0, 0.0, OperatingPoint("x", 0.5, 0.5))
+    for annotator in (point.annotator, "f" * 16):
+        replace(point, annotator=annotator).save(tmp_path / "operating.json")
+        if annotator == tiny.fingerprint:
+            assert load_annotator(str(tmp_path), dtype="bfloat16").calibration == point
+            continue
+        with pytest.raises(ValueError, match=f"of the weights beside it .{tiny.fingerprint}.*, got one of ffff"):
             load_annotator(str(tmp_path))
 
 
@@ -218,6 +265,38 @@ def test_small_one_judges_where_model_is_missing(
     assert "run `mitigate models get smollm2` once. Until then embedded-fast judges" in caplog.text
     with pytest.raises(OSError, match="is not on this machine"):  # who names other weights gets no others
         load_annotator(str(tmp_path))
+    with pytest.raises(ValueError, match="expected two annotators, got 'embedded-fast' twice"):
+        load_annotator("cascade:embedded-fast+embedded")
+    monkeypatch.delenv("HF_HUB_OFFLINE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(path))  # nothing can be made below a file
+    assert load_annotator("embedded").name == "embedded-fast"
+
+
+@pytest.mark.parametrize("name", ["embedded", "embedded-fast"])
+def test_shipped_files_belong_together(name: str, shipped: dict[str, Path]) -> None:
+    """The fingerprint that thresholds and pages name is that of the weights, read here without their base."""
+    config = json.loads((shipped[name] / "annotator.json").read_text(encoding="utf-8"))
+    weights = digest_of(load_file(shipped[name] / "verifier.safetensors"))
+    assert config["base"] == {"embedded": "packaged:smollm2", "embedded-fast": "packaged:minilm"}[name]
+    assert fingerprint_of(config, config["base"], weights) == Calibration.load(shipped[name] / FILE).annotator
+
+
+@pytest.mark.slow
+def test_shipped_language_model_judges_as_before(shipped: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The scores are those that the weights gave when they were shipped."""
+    if on_disk("smollm2") is None:
+        pytest.skip("skipped: packaged:smollm2 is not on disk; run `mitigate models get smollm2`")
+    monkeypatch.setitem(SHIPPED, "embedded", shipped["embedded"])
+    annotator = load_annotator("embedded", dtype="float32")
+    assert (annotator.name, annotator.fingerprint) == ("embedded", "1943657a5d3158bf")
+    for text, label, scores in (
+        ("Its light can be seen for 27 miles.", None, [0.917, 0.081, 0.002, 0.0]),
+        ("Robert Wilson was its second keeper.", "contradictory", [0.601, 0.349, 0.050, 0.0]),
+        ("Its lamp was made in France.", "contradictory", [0.203, 0.720, 0.078, 0.0]),
+    ):
+        (judged,) = annotator.predict([{"reference": REFERENCE, "sentence": text}])
+        assert judged.label == label
+        assert [judged.scores[name] for name in LABELS] == pytest.approx(scores, abs=0.01)
 
 
 def test_shipped_weights_are_small_and_measured() -> None:

@@ -1,10 +1,13 @@
 """The verifier's network: what it reads, its probabilities, encoder and language model alike, its stored weights."""
 
+import os
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from annotators.verifier import model
 from tests.helpers.tiny_models import save_decoder, save_tiny_bert
@@ -134,3 +137,26 @@ def test_a_base_is_cut_to_its_first_layers(tmp_path: Path) -> None:
     for layers, expected in ((1, {"0"}), (None, {"0", "1"})):
         names = model.Verifier(folder, layers=layers).packed()
         assert {name.split(".")[2] for name in names if name.startswith("base.layers")} == expected
+    for layers in (0, 3):  # transformers would make a third one, of random weights
+        with pytest.raises(ValueError, match=f"layers: expected 1 to 2, which {folder} has, got {layers}"):
+            model.Verifier(folder, layers=layers)
+
+
+def test_base_identity_is_of_its_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = save_tiny_bert(tmp_path / "first", 16)
+    shutil.copytree(first, tmp_path / "b")
+    found = [model.Verifier(str(tmp_path / name)).base_identity for name in ("first", "b")]
+    stored = load_file(tmp_path / "b" / "model.safetensors")
+    stored["embeddings.word_embeddings.weight"][0, 0] += 1  # which training does not store
+    save_file(stored, tmp_path / "b" / "model.safetensors", metadata={"format": "pt"})
+    os.utime(tmp_path / "first" / "model.safetensors", (0, 0))
+    found += [model.Verifier(str(tmp_path / name)).base_identity for name in ("b", "first")]
+    for n, commit in enumerate(("aaa", "aaa", "bbb")):
+        place = tmp_path / str(n) / "models--owner--name"
+        shutil.copytree(first, place / "snapshots" / commit)
+        (place / "refs").mkdir()
+        (place / "refs" / "main").write_text(commit)
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / str(n)))
+        found.append(model.Verifier("owner/name").base_identity)
+    assert found[0] == found[1] == found[3] != found[2]
+    assert found[4:] == ["owner/name aaa", "owner/name aaa", "owner/name bbb"]

@@ -1,5 +1,6 @@
 """Training: losses by hand, each stage learns and goes on where it was killed, the whole run writes an annotator."""
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,14 @@ import torch
 
 from annotators import LABELS, load_annotator
 from annotators.verifier import training
-from annotators.verifier.data import UNSUPPORTED, Example
+from annotators.verifier.annotator import SETTINGS
+from annotators.verifier.data import UNSUPPORTED, Example, read_examples
 from annotators.verifier.model import Verifier
 from annotators.verifier.training import SOURCES, Settings, train_annotator, train_stage
 from mitigate.io import UsageError
 from mitigate.recipes.config import load_recipe, read_yaml, recipes_folder
-from mitigate.recipes.embedded_annotator import Options, check
+from mitigate.recipes.embedded_annotator import Options, check, run
+from mitigate.recipes.folder import RunFolder
 from tests.helpers.jsonl import write_rows
 from tests.helpers.tiny_models import save_tiny_bert
 
@@ -161,22 +164,39 @@ def test_a_run_writes_an_annotator_and_goes_on(tmp_path: Path) -> None:
     documents = [{"text": "The old mill by the river was built in 1902 by Anna Berg."}]
     for name, lines in (("sentences/made", rows), ("pairs/fever", pairs), ("documents/made", documents)):
         write_rows(tmp_path / "data" / f"{name}.jsonl", lines)
-    settings = Settings(tmp_path / "data", ("made",), ("fever",), base=base, edited=20, replayed=4, tokens=1024)
+    settings = Settings(
+        tmp_path / "data", ("made",), ("fever",), base=base, edited=20, replayed=4, tokens=1024, evidence_tokens=20
+    )
     work = tmp_path / "work"
     annotator = train_annotator(settings, work)
     files = {path: path.stat().st_mtime_ns for path in work.rglob("*") if path.is_file()}
     assert {path.name for path in files} == {"pairs.jsonl", "labels.jsonl", "edits.jsonl", "state.safetensors"}
+    tokenize = annotator.verifier.tokenize
+    read = [sum(len(ids) for ids, _ in tokenize(e.passages)) for e in read_examples(work / "labels.jsonl")]
+    assert max(read) <= 20 < len(tokenize([reference])[0][0])
     again = train_annotator(settings, work)  # everything is there already
     assert again.fingerprint == annotator.fingerprint
     assert {path: path.stat().st_mtime_ns for path in files} == files
     labels = work / "labels" / "state.safetensors"
     labels.unlink()  # as killed before the first checkpoint of the last stage
     assert train_annotator(settings, work).fingerprint == annotator.fingerprint
-    annotator.save_pretrained(tmp_path / "mine")
-    loaded = load_annotator(str(tmp_path / "mine"))
-    assert loaded.fingerprint == annotator.fingerprint
+    recipe = {
+        **read_yaml(recipes_folder() / "annotators" / "embedded-fast.yaml"), "data": str(tmp_path / "data"),
+        "sources": ["made"], "pair_sources": ["fever"], "base": base, "edited": 20, "replayed": 4, "tokens": 1024,
+        "evidence_tokens": 20,
+    }  # fmt: skip
+    run(Options.model_validate(recipe), RunFolder(tmp_path))  # the same settings: it only writes the annotator
+    loaded = load_annotator(str(tmp_path / "annotator"))
+    assert (loaded.fingerprint, loaded.evidence_tokens) == (annotator.fingerprint, 20)
     (judged,) = loaded.predict([{"reference": "The mill has 3 wheels.", "sentence": "The mill has 3 wheels."}])
     assert judged.status in ("checked", "unsure")
+
+
+@pytest.mark.parametrize("name", ["embedded", "embedded-fast"])
+def test_recipes_have_the_settings_of_shipped_weights(name: str, shipped: dict[str, Path]) -> None:
+    options = Options.model_validate(read_yaml(recipes_folder() / "annotators" / f"{name}.yaml"))
+    config = json.loads((shipped[name] / "annotator.json").read_text(encoding="utf-8"))
+    assert {key: getattr(options, key) for key in SETTINGS} == {key: config[key] for key in SETTINGS}
 
 
 def test_the_recipe_states_the_defaults() -> None:
@@ -190,7 +210,8 @@ def test_the_recipe_states_the_defaults() -> None:
     assert (options.labels.rate, options.labels.epochs) == (defaults.label_rate, defaults.label_epochs)
     assert (options.edited, options.replayed) == (defaults.edited, defaults.replayed)
     bare = {k: given[k] for k in ("task", "about", "hardware", "data", "sources", "pair_sources")}
-    assert Options.model_validate(bare).model_dump() == {**options.model_dump(), "minutes": None}
+    wanted = {**options.model_dump(), "minutes": None, "evidence_tokens": defaults.evidence_tokens}
+    assert Options.model_validate(bare).model_dump() == wanted
 
 
 def test_missing_data_is_named(tmp_path: Path) -> None:
