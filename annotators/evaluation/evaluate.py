@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -97,6 +97,21 @@ def _chunks(rows: Sequence[LabelledSentence]) -> list[tuple[int, int]]:
         if i - edges[-1] >= CHUNK and (not same or i - edges[-1] >= 2 * CHUNK):
             edges.append(i)
     return list(pairwise([*edges, len(rows)])) if rows else []
+
+
+def judgement_lines(
+    rows: Sequence[LabelledSentence], judged: Sequence[SentenceAnnotation], annotator: str, parametric: bool
+) -> Iterator[dict[str, Any]]:
+    """What was asked about each row, its gold label, what the annotator said, and whether no reference was shown.
+
+    ``mitigate/labels.py`` reads these lines.
+    """
+    names = ("id", "split", "lang", "language", "question", "reference", "answer", "sentence", "start")
+    for row, found in zip(rows, judged, strict=True):
+        asked = {k: row.row[k] for k in names if row.row.get(k) is not None}
+        said = {k: v for k, v in found.to_dict().items() if k not in ("text", "start", "end")}
+        line = {**asked, "source": row.source, "gold": row.row["label"], "annotator": annotator}
+        yield line | ({"parametric": True} if parametric else {}) | said
 
 
 def evaluate(

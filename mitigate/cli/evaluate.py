@@ -16,7 +16,7 @@ import argparse
 import importlib.util
 import random
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from datetime import UTC, datetime
 from itertools import chain
@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from annotators.base import Annotator
     from annotators.evaluation.evaluate import LabelledSentence
     from annotators.generative.prompts import Protocol
-    from annotators.records import SentenceAnnotation
     from mitigate.labels import LabelledFiles
 
 T = TypeVar("T")
@@ -114,7 +113,7 @@ def run(args: argparse.Namespace) -> int:
         return run_official(args)
     if args.replies:
         raise UsageError("--replies: expected --protocol official beside it; other figures need an --annotator")
-    from annotators.evaluation.evaluate import compare, evaluate, predict
+    from annotators.evaluation.evaluate import compare, evaluate, judgement_lines, predict
     from annotators.evaluation.texts import bert_scores
     from mitigate.labels import read_labelled
 
@@ -333,21 +332,6 @@ def _official_rows(args: argparse.Namespace) -> tuple[list[Record], int]:
     if not rows:
         raise UsageError("--input: expected rows of prompt and golden, or of two turns; found none")
     return rows, len(bad)
-
-
-def judgement_lines(
-    rows: Sequence[LabelledSentence], judged: Sequence[SentenceAnnotation], annotator: str, parametric: bool
-) -> Iterator[dict[str, Any]]:
-    """What was asked about each row, its gold label, what the annotator said, and whether no reference was shown.
-
-    `mitigate stats` reads these lines (``mitigate/labels.py``).
-    """
-    names = ("id", "split", "lang", "language", "question", "reference", "answer", "sentence", "start")
-    for row, found in zip(rows, judged, strict=True):
-        asked = {k: row.row[k] for k in names if row.row.get(k) is not None}
-        said = {k: v for k, v in found.to_dict().items() if k not in ("text", "start", "end")}
-        line = {**asked, "source": row.source, "gold": row.row["label"], "annotator": annotator}
-        yield line | ({"parametric": True} if parametric else {}) | said
 
 
 # --- tables -------------------------------------------------------------------------------------------------------
