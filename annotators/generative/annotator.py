@@ -89,8 +89,10 @@ class GenerativeAnnotator(Annotator):
             made_of += [options.window_tokens, embedder.fingerprint if embedder else PACKAGED["minilm"].sha256]
         if options.units:
             made_of.append("units")
-        if options.max_retries:
+        if options.max_retries or options.temperature:
             made_of.append(options.seed)
+        if options.temperature:
+            made_of.append(f"temperature {options.temperature}")
         self.fingerprint = hashlib.sha256(canonical(made_of).encode()).hexdigest()[:16]
 
     @classmethod

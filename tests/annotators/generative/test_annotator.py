@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from annotators.evaluation.texts import written_fragments
 from annotators.generative.annotator import NO_DOCUMENT, GenerativeAnnotator
 from annotators.generative.prompts import ORDERS, PROTOCOLS, built_in, names_of
-from annotators.generative.protocols import CHOICES
+from annotators.generative.protocols import CHOICES, Options
 from engines import EngineError
 from engines.openai_engine import OpenAIEngine
 from tests.helpers.annotator_server import annotating, correct, correct_object, hostile, input_of, sloppy
@@ -160,6 +160,12 @@ def test_unreadable_replies_are_asked_again_and_differently() -> None:
     assert (found.label, found.problems) == ("no_fact", ())
     assert [body["temperature"] for body in server.requests] == [0.0, 0.7, 0.7]
     assert len({body.get("seed") for body in server.requests}) == 3
+    with annotating(lambda body: "<Hallucination> maybe") as server:
+        annotator(server, seed=5, temperature=1.0).predict([RED])
+    assert [body["temperature"] for body in server.requests] == [1.0] * 3  # no further attempt is colder
+    assert len({body["seed"] for body in server.requests}) == 3
+    with pytest.raises(ValueError, match="temperature: expected a number from 0 to 2, got 3"):
+        Options(temperature=3)
 
 
 @pytest.mark.parametrize(("value", "problem", "kept"), [
@@ -272,7 +278,7 @@ def test_fingerprint_covers_all_that_verdicts_depend_on() -> None:
     with annotating(correct) as server:
         variants: list[dict[str, Any]] = [
             {}, {"protocol": "three-turn"}, {"prompt": "steps"}, {"prompt": "plain/question-first"}, {"prompt": "random"},
-            {"prompt": "random", "seed": 1}, {"window": "answer"}, {"window": "whole"}, {"window_tokens": 300}, {"max_retries": 1},
+            {"prompt": "random", "seed": 1}, {"window": "answer"}, {"window": "whole"}, {"window_tokens": 300}, {"max_retries": 1}, {"temperature": 0.7},
             {"max_tokens": 99}, {"logprobs": False}, {"schema": 1},
         ]  # fmt: skip
         prints = [annotator(server, **options).fingerprint for options in variants]

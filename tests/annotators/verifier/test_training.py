@@ -77,7 +77,9 @@ def test_an_adapter_learns_in_bfloat16(base: str) -> None:
                 if parameter.requires_grad:
                     assert parameter.dtype == torch.float32
                     parameter -= 0.1 * parameter.grad
-    learned = {n.split(".lora_")[-1] for n, p in verifier.network.named_parameters() if p.grad is not None and p.grad.any()}
+    learned = {
+        n.split(".lora_")[-1] for n, p in verifier.network.named_parameters() if p.grad is not None and p.grad.any()
+    }
     assert {"A.default.weight", "B.default.weight", "kind.weight", "label.weight"} <= learned
 
 
