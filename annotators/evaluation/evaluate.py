@@ -47,6 +47,11 @@ class LabelledSentence:
     two_way: bool
     group: Hashable
 
+    def shown(self, *, parametric: bool = False) -> dict[str, Any]:
+        """What of the row an annotator gets, no labels, fragments or corrections; ``parametric``: nor the reference."""
+        row = {key: self.row[key] for key in SHOWN_TO_ANNOTATOR if self.row.get(key) is not None}
+        return row | ({"reference": "", "parametric": True} if parametric else {})
+
 
 def labelled(
     rows: Sequence[Mapping[str, Any]], files: Sequence[str], groups: Sequence[str], sources: Sequence[str] | None = None
@@ -75,11 +80,8 @@ def predict(
     hides the reference, so that only what the model knows is left. ValueError where the number of judgements is wrong.
     """
     judged: list[SentenceAnnotation] = []
-    hidden = {"reference": "", "parametric": True} if parametric else {}
     for start, end in _chunks(rows):
-        chunk = [
-            {k: r.row[k] for k in SHOWN_TO_ANNOTATOR if r.row.get(k) is not None} | hidden for r in rows[start:end]
-        ]
+        chunk = [row.shown(parametric=parametric) for row in rows[start:end]]
         answers = annotator.predict(chunk)
         if len(answers) != len(chunk):
             raise ValueError(f"{annotator.name}: expected {len(chunk)} judgements, got {len(answers)}")

@@ -46,6 +46,7 @@ from mitigate.cli.options import (
 )
 from mitigate.io import Record, UsageError, make_parent, progress, say, set_aside, write_json, write_lines
 from mitigate.models import open_annotator, open_engine
+from mitigate.scale import LIMITS
 
 if TYPE_CHECKING:
     from annotators.base import Annotator
@@ -70,6 +71,7 @@ TEXTS = {
 }  # fmt: skip
 NOT_OFFICIAL = ("calibration", "expected_rate", "fold", "without_reference", "disturbed_prompts", "texts", "preset",
                 "schema", "prompt", "templates", "window", "max_retries", "without_evidence")  # fmt: skip
+ASKED = ("concurrency", "cache", "max_tokens", "trust_remote_code", "price", *LIMITS)
 COMPARED = {key: HEADINGS[key] for key in ("accuracy", "macro_f1", "balanced_accuracy", "auc")}
 
 
@@ -131,7 +133,7 @@ def run(args: argparse.Namespace) -> int:
         annotator = open_annotator(name, {**options, **own})
         with ExitStack() as stack:
             stack.callback(annotator.close)
-            tell_cost(annotator, ({**row.row, "answer": row.row["sentence"]} for row in rows))
+            tell_cost(annotator, (row.shown(parametric=args.without_reference) for row in rows), given=True)
             with progress("judging", len(rows)) as tell:
                 judged = predict(annotator, rows, lambda done, _: tell(done), parametric=args.without_reference)
             similarity: list[float | None] | None = None
@@ -267,6 +269,9 @@ def run_official(args: argparse.Namespace) -> int:
     if wrong := [option for option in NOT_OFFICIAL if getattr(args, option) not in (None, False, "all")]:
         said = ", ".join("--" + option.replace("_", "-") for option in wrong)
         raise UsageError(f"{said}: no part of --protocol official, which sends prompts as they are; leave it out")
+    if name is None and (unused := [option for option in ASKED if getattr(args, option) is not None]):
+        said = ", ".join("--" + option.replace("_", "-") for option in unused)
+        raise UsageError(f"{said}: nothing is asked where the rows have --replies; leave it out")
     asking = {} if name is None else generative_options(args)
     check_files(args)
     rows, rejected = _official_rows(args)

@@ -57,6 +57,15 @@ def test_sentences_of_an_answer_share_a_call() -> None:
         for options, calls in (({}, 9), ({"schema": 3}, 5)):
             requests, _, replies = annotator(server, **options).foreseen(RECORDS)
             assert (requests, replies) == (calls, 9 * 768)
+        rows = [
+            {**one, "sentence": part} for one in RECORDS[:2] for part in one["answer"].replace("！", "!").split("!")
+        ]
+        for options, calls in (({}, 4), ({"schema": 2}, 2), ({"schema": 1}, 4)):  # the two halves of an answer share
+            assert annotator(server, **options).foreseen(rows, given=True)[::2] == (calls, 4 * 768)
+        hidden = [{**row, "reference": "", "parametric": True} for row in rows]
+        few = annotator(server).foreseen(hidden, given=True)
+        assert few[0] == 4  # a hidden reference is asked about, one that is not there is not
+        assert annotator(server).foreseen([{**row, "reference": ""} for row in rows], given=True)[0] == 0
         # Two answers of 4 sentences are two calls each, one of 1 sentence is one; nobody is asked in tags.
         assert ["response_format" in body for body in server.requests] == [True] * 5
     third = judged[0].sentences[2]
