@@ -100,10 +100,10 @@ def check(options: Options) -> None:
     for name, row in options.rows.items():
         if kind is COUNTED and row.annotator is not None:
             raise UsageError(f"rows.{name}.annotator: expected null, since these figures are counted from the data")
-        if kind is SCORED and None not in (row.responses, row.annotator) and not row.responses.is_file():
-            raise UsageError(f"rows.{name}.responses: no such file {row.responses}")
         if kind is SCORED and (row.responses is None) != (row.annotator is None):
             raise UsageError(f"rows.{name}: expected responses and an annotator, got one of them")
+        if row.responses is not None and not row.responses.is_file():
+            raise UsageError(f"rows.{name}.responses: no such file {row.responses}")
         engine = None if row.annotator is None else engine_in(row.annotator)
         try:
             if engine is not None:

@@ -78,7 +78,7 @@ def build_pairs(samples: Iterable[Mapping[str, Any]], *, min_gap: float = 0.0) -
 def published_item(answer: str, sentences: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
     """Judged sentences for Mask-DPO's program: it counts tokens from the start, so the slices leave no gap."""
     edges = [0, *(sentence["start"] for sentence in sentences[1:]), len(answer)]
-    types = {"supported": "no_hallucination", **dict.fromkeys(FALSE, "hallucination"), None: "unchecked"}
+    types = {None: "unchecked", "supported": "no_hallucination"} | dict.fromkeys(FALSE, "hallucination")
     return {
         "sents": [answer[a:b] for a, b in pairwise(edges)],
         "type": [types.get(sentence["label"], sentence["label"]) for sentence in sentences],
@@ -98,10 +98,10 @@ def sentences_of(pair: Mapping[str, Any], side: str, answer: str) -> list[dict[s
             f"expected a column {side}_sentences or {name}, got {sorted(pair)}: make pairs with "
             "`mitigate build-preferences` and set remove_unused_columns=False"
         )
-    sents, types = (item.get(key) if isinstance(item, Mapping) else None for key in ("sents", "type"))
-    for texts in (sents, types):
-        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts) or not texts:
-            raise ValueError(f"{name}: expected `sents` and `type`, lists of texts, got {str(item)[:80]}")
+    lists: list[Any] = [item.get(key) for key in ("sents", "type")] if isinstance(item, Mapping) else []
+    if not lists or not all(isinstance(x, list) and x and all(isinstance(text, str) for text in x) for x in lists):
+        raise ValueError(f"{name}: expected `sents` and `type`, lists of texts, got {str(item)[:80]}")
+    sents, types = lists
     if len(sents) != len(types):
         raise ValueError(f"{name}: expected a type for each of {len(sents)} sentences, got {len(types)}")
     rows = [(text, label) for text, label in zip(sents, types, strict=True) if text.strip()]

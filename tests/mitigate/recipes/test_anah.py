@@ -104,8 +104,11 @@ def test_models_are_scored_by_their_responses(tmp_path, monkeypatch, capsys):
     documents = [{"question": "How long?", "document": "It opened in 1931. It is 503 metres long.", "language": "en"},
                  {"question": "多高？", "document": "水坝高120米。", "language": "zh"}]  # fmt: skip
     write_rows(tmp_path / "documents.jsonl", documents)
-    responses = [{"question": "How long?", "response": "It opened in 1931. It is 530 metres long. Thanks!"},
-                 {"question": "多高？", "response": "水坝高120米。它很有名。"}, {"question": "Why?", "response": "So."}]  # fmt: skip
+    responses = [
+        {"question": "How long?", "response": "It opened in 1931. It is 530 metres long. Thanks!"},
+        {"question": "多高？", "response": "水坝高120米。它很有名。"},
+        {"question": "Why?", "response": "So."},
+    ]
     write_rows(tmp_path / "model.jsonl", responses)
     words = ["run", "anah/responses", "documents=documents.jsonl", "--output", "out"]
     row = "rows.my-model={responses: %s, annotator: 'generative:openai:m@%s', options: {protocol: three-turn}}"

@@ -159,7 +159,8 @@ def test_mask_dpo_trains_on_published_pairs(dpo, work, capsys):
     pairs[1]["rejected_item"]["sents"][0] = "Not there."
     for changed, message in (
         (pairs, "published.jsonl:2: pair: expected prompt, chosen and rejected with their sentences: rejected_item"),
-        ([{"prompt": pairs[0]["prompt"]}], "published.jsonl:1: chosen: expected a list of messages"), ([], "found none"),
+        ([{"prompt": pairs[0]["prompt"]}], "published.jsonl:1: chosen: expected a list of messages"),
+        ([], "found none"),
     ):  # fmt: skip
         file.write_text("".join(json.dumps(pair) + "\n" for pair in changed), encoding="utf-8")
         assert mitigate("run", str(recipe(work, DPO, pairs=str(file))), "--output", str(work / "wrong")) == 2
