@@ -24,6 +24,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from annotators.records import failed_share
 from engines.types import EngineError
 from mitigate.io import Record, UsageError, check_annotation_input, progress
 from mitigate.recipes import generative_annotator as generative
@@ -70,7 +71,9 @@ def run(options: Options, folder: RunFolder) -> int:
             judged = folder.rows(f"labelled.{n}.jsonl")
             kept = list(_kept(judged, n))
             sentences = [sentence for one in judged for sentence in one["sentences"]]
-            votes = {"kept": len(kept), "of": len(sentences), "labels": dict(Counter(row["label"] for row in kept))}
+            unread = failed_share(sum((Counter(one["votes"]) for one in sentences), Counter()))
+            labels = dict(Counter(row["label"] for row in kept))
+            votes = {"kept": len(kept), "of": len(sentences), "labels": labels, "unread": unread}
             if not kept:
                 raise EngineError(
                     f"round {n}: none of {len(sentences)} sentences got one label in {options.agreement:.0%} of "

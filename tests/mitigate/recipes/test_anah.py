@@ -39,6 +39,41 @@ def test_a_table_stands_beside_the_papers(tmp_path, monkeypatch, capsys):
     assert "\nD-20B | – (72.10) | – (75.95) | –" in told
 
 
+def test_the_other_tables_run_to_the_end(tmp_path, monkeypatch, capsys):
+    """Table 5 over all rows, Table 7 in a wording of its own, Table 8 without the reference and by an encoder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    write_topics(tmp_path / "anah.jsonl", made_topics(8))
+
+    def table(name, *words):
+        data = ["data.sources=[anah.jsonl]", "data.test_share=0.2", "--output", name]
+        assert main(["run", f"anah/{name}", *words, *data]) == 0
+        done = json.loads((tmp_path / name / "done.json").read_text())["table"]
+        return {row["row"]: row for row in done}, capsys.readouterr().out
+
+    figures = "figures=[accuracy, rouge_l, fragment_precision_4]"
+    with annotating(correct) as server:
+        name = f"annotator=generative:openai:m@{server.url}"
+        found, told = table("table5", f"rows.GPT-4.{name}", figures)
+        gold = [r["label"] for p in ("topic", "question") for r in read_rows(tmp_path / f"table5/unseen_{p}.jsonl")]
+        right = 100 * sum(label != "contradictory" for label in gold) / len(gold)  # see the agreement below
+        assert found["GPT-4"]["overall"]["accuracy"] == pytest.approx(right)
+        assert f"\nGPT-4 | {right:.2f} (86.97) | " in told
+        table("table7", f"rows.augmented-disturbed.{name}", figures)
+        asked = server.requests[-1]["messages"][0]["content"]
+        assert asked.index("<question>") < asked.index("<document>")
+        server.requests.clear()
+        rows = [f"rows.G-7B-without.{name}", "rows.D-7B-without.annotator=embedded-fast"]
+        found, _ = table("table8", *rows, "rows.D-7B.annotator=embedded-fast")
+    assert server.requests
+    assert not [body for body in server.requests if "is made of stone" in body["messages"][0]["content"]]
+    for part in ("unseen_topic", "unseen_question"):  # without a document nothing is supported or contradicted
+        gold = [row["label"] for row in read_rows(tmp_path / "table8" / f"{part}.jsonl")]
+        known = 100 * sum(label in ("unverifiable", "no_fact") for label in gold) / len(gold)
+        assert found["G-7B-without"][part]["accuracy"] == pytest.approx(known)
+        assert found["D-7B"][part]["accuracy"] > found["D-7B-without"][part]["accuracy"] == 0  # it can't judge
+
+
 def test_wrong_rows_are_told_before_any_work(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     write_topics(tmp_path / "anah.jsonl", made_topics(8))

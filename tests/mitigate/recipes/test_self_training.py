@@ -101,6 +101,7 @@ def test_a_killed_loop_ends_like_a_whole_one(work, monkeypatch, capsys):
     kept = sum("label" in one for one in sentences)
     assert kept > 10
     assert (last["of"], last["kept"], last["labels"]) == (len(sentences), kept, {"no_fact": kept})
+    assert last["unread"] == sum(one["votes"].get("failed", 0) for one in sentences) / (3 * len(sentences))
     assert last["samples"] == first["samples"] + last["kept"]
     assert "# what it gained: mitigate evaluate --compare generative:transformers:whole/round-0/annotator" in told
 
