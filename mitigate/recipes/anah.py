@@ -41,7 +41,12 @@ COUNTED = {
     "after_some": "P(H, some before)", "after_none": "P(H, none before)",
 }  # fmt: skip
 SCORED = {name: name for name in ("ok", "nofact", "contradictory", "unverifiable", "score")}
-KINDS = (JUDGED, AGREED, COUNTED, SCORED)
+ASKED = {"annotator", "options", "without_reference"}
+KINDS: tuple[tuple[Mapping[str, str], set[str]], ...] = (
+    (JUDGED, ASKED), (AGREED, ASKED), (COUNTED, {"language", "source"}),
+    (SCORED, {"annotator", "options", "responses"}),
+)  # fmt: skip
+"""The figures of each kind, and the keys that its rows may have beside ``paper``."""
 WORDS = {"supported": "ok", "no_fact": "nofact"}  # of ANAH-v2's program; its other two are ours
 TABLE = "table.jsonl"
 CHUNK = 32  # responses judged at once
@@ -75,9 +80,9 @@ class Options(Recipe):
     @property
     def kind(self) -> Mapping[str, str]:
         """The kind of which all figures are."""
-        kind = next((kind for kind in KINDS if kind.keys() >= {*self.figures}), None)
+        kind = next((kind for kind, _ in KINDS if kind.keys() >= {*self.figures}), None)
         if kind is None:
-            known = "; ".join(", ".join(kind) for kind in KINDS)
+            known = "; ".join(", ".join(kind) for kind, _ in KINDS)
             raise UsageError(f"figures: expected some of one of {known}; got {', '.join(self.figures)}")
         return kind
 
@@ -97,9 +102,13 @@ def check(options: Options) -> None:
         raise UsageError(f"documents: expected the file of questions and documents, got {options.documents}")
     if kind is not SCORED and options.data is None:
         raise UsageError("data: expected `sources: [opencompass/anah]`, or your copy of it; got null")
+    if options.limit is not None and kind in (COUNTED, SCORED):
+        raise UsageError(f"limit: expected null, since all is counted for {', '.join(options.figures)}")
+    own = next(keys for figures, keys in KINDS if figures is kind)
     for name, row in options.rows.items():
-        if kind is COUNTED and row.annotator is not None:
-            raise UsageError(f"rows.{name}.annotator: expected null, since these figures are counted from the data")
+        if wrong := sorted(key for key in row.model_dump(exclude_defaults=True) if key not in {*own, "paper"}):
+            said = f"expected {', '.join(sorted(own))} for figures such as {options.figures[0]}"
+            raise UsageError(f"rows.{name}: {said}, got {', '.join(wrong)}")
         if kind is SCORED and (row.responses is None) != (row.annotator is None):
             raise UsageError(f"rows.{name}: expected responses and an annotator, got one of them")
         if row.responses is not None and not row.responses.is_file():

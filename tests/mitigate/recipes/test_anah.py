@@ -169,7 +169,12 @@ def test_figures_and_rows_must_fit_together(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for words, message in (
         (["anah/table5", "figures=[accuracy, topics]"], "figures: expected some of one of accuracy, rouge_l"),
-        (["anah/table4", "rows.English-with.annotator=embedded"], "rows.English-with.annotator: expected null"),
+        (
+            ["anah/table4", "rows.English-with.annotator=embedded"],
+            "expected language, source for figures such as share",
+        ),
+        (["anah/table4", "limit=3"], "limit: expected null, since all is counted for share:supported"),
+        (["anah/table5", "figures=[accuracy]", "rows={a: {source: anah-gpt3.5}}"], "rows.a: expected annotator, opt"),
         (["anah/table5", "data=null", "figures=[accuracy]"], "data: expected `sources: [opencompass/anah]`"),
         (["anah/table5", "rows={a/b: {}}"], "string should match pattern"),
     ):
