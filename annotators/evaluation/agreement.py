@@ -7,18 +7,19 @@ is the effect of order. "no_fact" counts as not hallucinated; the caller leaves 
 1.
 
 Agreement compares label, reference and correction (ANAH's Table 3) and counts the second annotation as right. Intervals
-draw whole answers.
+draw whole answers. Several annotations by one annotator agree with each other where it is sure (ANAH-v2).
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from annotators.evaluation.metrics import Floats, Statistic, bootstrap, minus, share_of
-from annotators.records import HALLUCINATED, LABELS
+from annotators.records import HALLUCINATED, LABELS, SentenceAnnotation
 
 Interval = tuple[float, float] | None
 FIRST, AFTER_NONE, AFTER_SOME = 0, 1, 2
@@ -155,3 +156,18 @@ def agreement(
 
 def _fold(text: str | None) -> str | None:
     return None if text is None else " ".join(text.split())
+
+
+def consistent(samples: Sequence[SentenceAnnotation], least: float) -> SentenceAnnotation | None:
+    """Of several annotations of one sentence the one that stands for them, None where they do not agree.
+
+    ``least``, above 0.5 and at most 1, is the share of samples that must have the same label; one that failed has none.
+    Of these that sample is taken whose evidence has the largest mean overlap with the others', the first of equals.
+    """
+    votes = Counter(one.label for one in samples if one.label is not None)
+    label, n = votes.most_common(1)[0] if votes else (None, 0)
+    if n < least * len(samples) or label is None:
+        return None
+    alike = [one for one in samples if one.label == label]
+    places = [frozenset(place for f in one.fragments for place in range(f.start, f.end)) for one in alike]
+    return alike[int(np.argmax([sum(overlap(own, other) for other in places) for own in places]))]

@@ -241,7 +241,7 @@ def _sentences(
             report.skip(f"with an annotation that can't be read ({error})", where)
             return []
     names = [tagged.points[0] if tagged.points else "" for tagged in found]
-    named = _named(answer, names)
+    named = named_spans(answer, names)
     ways = {"the sentences that are named": named} if named else splittings(answer, language)
     best: tuple[float, str, list[tuple[int, int]]] = (-1.0, "", [])
     for how, spans in ways.items():
@@ -269,7 +269,7 @@ def _sentences(
     return rows
 
 
-def _named(answer: str, names: Sequence[str]) -> list[tuple[int, int]]:
+def named_spans(answer: str, names: Sequence[str]) -> list[tuple[int, int]]:
     """Where the sentences stand that annotations name, one after the other; none unless all are named and there."""
     text, origin = folded(answer)
     spans: list[tuple[int, int]] = []

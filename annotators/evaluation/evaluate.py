@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -47,6 +47,11 @@ class LabelledSentence:
     two_way: bool
     group: Hashable
 
+    def shown(self, *, parametric: bool = False) -> dict[str, Any]:
+        """What of the row an annotator gets, no labels, fragments or corrections; ``parametric``: nor the reference."""
+        row = {key: self.row[key] for key in SHOWN_TO_ANNOTATOR if self.row.get(key) is not None}
+        return row | ({"reference": "", "parametric": True} if parametric else {})
+
 
 def labelled(
     rows: Sequence[Mapping[str, Any]], files: Sequence[str], groups: Sequence[str], sources: Sequence[str] | None = None
@@ -75,11 +80,8 @@ def predict(
     hides the reference, so that only what the model knows is left. ValueError where the number of judgements is wrong.
     """
     judged: list[SentenceAnnotation] = []
-    hidden = {"reference": "", "parametric": True} if parametric else {}
     for start, end in _chunks(rows):
-        chunk = [
-            {k: r.row[k] for k in SHOWN_TO_ANNOTATOR if r.row.get(k) is not None} | hidden for r in rows[start:end]
-        ]
+        chunk = [row.shown(parametric=parametric) for row in rows[start:end]]
         answers = annotator.predict(chunk)
         if len(answers) != len(chunk):
             raise ValueError(f"{annotator.name}: expected {len(chunk)} judgements, got {len(answers)}")
@@ -97,6 +99,21 @@ def _chunks(rows: Sequence[LabelledSentence]) -> list[tuple[int, int]]:
         if i - edges[-1] >= CHUNK and (not same or i - edges[-1] >= 2 * CHUNK):
             edges.append(i)
     return list(pairwise([*edges, len(rows)])) if rows else []
+
+
+def judgement_lines(
+    rows: Sequence[LabelledSentence], judged: Sequence[SentenceAnnotation], annotator: str, parametric: bool
+) -> Iterator[dict[str, Any]]:
+    """What was asked about each row, its gold label, what the annotator said, and whether no reference was shown.
+
+    ``mitigate/labels.py`` reads these lines.
+    """
+    names = ("id", "split", "lang", "language", "question", "reference", "answer", "sentence", "start")
+    for row, found in zip(rows, judged, strict=True):
+        asked = {k: row.row[k] for k in names if row.row.get(k) is not None}
+        said = {k: v for k, v in found.to_dict().items() if k not in ("text", "start", "end")}
+        line = {**asked, "source": row.source, "gold": row.row["label"], "annotator": annotator}
+        yield line | ({"parametric": True} if parametric else {}) | said
 
 
 def evaluate(

@@ -15,7 +15,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -89,8 +90,10 @@ class GenerativeAnnotator(Annotator):
             made_of += [options.window_tokens, embedder.fingerprint if embedder else PACKAGED["minilm"].sha256]
         if options.units:
             made_of.append("units")
-        if options.max_retries:
+        if options.max_retries or options.temperature:
             made_of.append(options.seed)
+        if options.temperature:
+            made_of.append(f"temperature {options.temperature}")
         self.fingerprint = hashlib.sha256(canonical(made_of).encode()).hexdigest()[:16]
 
     @classmethod
@@ -135,27 +138,33 @@ class GenerativeAnnotator(Annotator):
         language = declared_or_found(record.get("language"), record["answer"])
         return anah_units(record["answer"], "zh" if language == "zh" else "en")
 
-    def foreseen(self, records: Iterable[Mapping[str, Any]]) -> tuple[int, int, int]:
+    def foreseen(self, records: Iterable[Mapping[str, Any]], *, given: bool = False) -> tuple[int, int, int]:
         """The fewest requests that these records need, about how many tokens their prompts have, and how many at most
-        their replies.
+        their replies; ``given``: they are rows of ``predict``.
 
         A token is taken to have four bytes of UTF-8; what follows a first turn or an unreadable reply comes on top.
         """
         requests = size = judged = 0
+        groups: Counter[Hashable] = Counter()
         for record in records:
-            reference, answer = record["reference"], record["answer"]
-            language = _language(record.get("language"), answer, reference)
-            templates = self.options.chooser.by_language.get(language)
-            sentences = len(self.spans(record))
-            calls = -(-sentences // (self.options.schema if self.options.together else 1))
-            if not templates or not reference.strip():
-                continue  # nothing is asked
-            shown, said, asked = (len(t.encode("utf-8", "replace")) for t in (reference, answer, templates[0].turns[0]))
-            if self.options.window != "whole":
-                shown = min(shown, 4 * (self.options.window_tokens or budget_of(reference)))
-            requests += calls
-            judged += sentences
-            size += calls * (shown + asked) + said
+            text = record["sentence" if given else "answer"]
+            language = record.get("language") or (record.get("lang") if given else None)
+            for a, b in [(0, len(text))] if given else self.spans(record):
+                sentence = Sentence(text[a:b], a, text, record, language)
+                item = self._item(sentence)
+                if self._without_asking(sentence, item) is not None:
+                    continue
+                first = self.options.chooser.by_language[item.language][0].turns[0]
+                shown, said, asked = (len(t.encode("utf-8", "replace")) for t in (item.reference, sentence.text, first))
+                if self.options.window != "whole":
+                    shown = min(shown, 4 * (self.options.window_tokens or budget_of(item.reference)))
+                key = self._group(sentence, item) if self.options.together else None
+                if key is None or groups[key] % self.options.schema == 0:  # it begins a call
+                    requests += 1
+                    size += shown + asked
+                groups[key] += 1
+                judged += 1
+                size += said
         return requests, size // 4, judged * self.options.max_tokens  # a call about several has room for each
 
     def judge(self, sentences: Sequence[Sentence]) -> list[SentenceAnnotation]:
@@ -187,10 +196,13 @@ class GenerativeAnnotator(Annotator):
             return [[place] for place in items]
         answers: dict[object, list[int]] = {}
         for place, item in items.items():
-            key = (item.reference, item.question, item.language, item.blind, sentences[place].record.get("answer"))
-            answers.setdefault(key, []).append(place)
+            answers.setdefault(self._group(sentences[place], item), []).append(place)
         size = self.options.schema
         return [places[n : n + size] for places in answers.values() for n in range(0, len(places), size)]
+
+    def _group(self, sentence: Sentence, item: Item) -> Hashable:
+        """What sentences that may share a call have in common."""
+        return (item.reference, item.question, item.language, item.blind, sentence.record.get("answer"))
 
     def _ask(
         self, groups: list[list[int]], items: dict[int, Item], shown: dict[int, Shown], known: dict[Request, ChatResult]

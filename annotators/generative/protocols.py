@@ -65,7 +65,8 @@ class Options:
         window_tokens: Budget of a sentence's window, above 0; None for 400, and 540 where the reference is Chinese.
         max_retries: Further attempts after a reply that can't be read, ≥ 0.
         max_tokens: Limit of a reply; a model that thinks before it answers needs more.
-        seed: The seed of random prompts and of further attempts, in 0 … 2³¹ − 1.
+        seed: The seed of random prompts, of further attempts and, above temperature 0, of first ones, in 0 … 2³¹ − 1.
+        temperature: That of first attempts, in [0, 2]; further ones have at least 0.7.
         logprobs: Whether to ask for log-probabilities, from which ``scores`` come.
         schema: Above 0 the engine is told what replies may be. With "tagged", up to so many sentences of an answer are
             judged in one call, whose reply is JSON without scores; those that it leaves open are asked about in tags.
@@ -83,6 +84,7 @@ class Options:
     max_retries: int = 2
     max_tokens: int = 768
     seed: int = 0
+    temperature: float = 0.0
     logprobs: bool = True
     schema: int = 0
     units: bool = False
@@ -100,6 +102,8 @@ class Options:
         for name, (number, least) in numbers.items():
             if type(number) is not int or not least <= number < 2**31:
                 raise ValueError(f"{name}: expected a whole number of at least {least}, got {number!r}")
+        if not 0 <= self.temperature <= 2:
+            raise ValueError(f"temperature: expected a number from 0 to 2, got {self.temperature!r}")
         self.chooser  # noqa: B018  (read and checked now, before any model loads)
         self.in_tags  # noqa: B018
 
@@ -259,7 +263,8 @@ def conversation(items: Sequence[Item], shown: Shown, options: Options) -> Turn[
         template, order = options.chooser(first.language, first.reference, first.question)
         numbered = "\n".join(f"{n}. {' '.join(item.sentence.split())}" for n, item in enumerate(items, 1))
         chat = template.chat(order, _inputs(first, shown) | {"sentence": numbered})
-        result = yield Request(tuple(chat), Sampling(options.max_tokens * len(items), json_schema=SCHEMA))
+        drawn = _drawn(Sampling(options.max_tokens * len(items), json_schema=SCHEMA), options)
+        result = yield Request(tuple(chat), drawn)
         with suppress(ParseFailure):
             found = parse_object(result.text or "")
     verdicts = []
@@ -289,9 +294,7 @@ def _ask(
     problems: list[str] = []
     for attempt in range(options.max_retries + 1):
         top = TOP if options.logprobs else 0
-        sampling = Sampling(options.max_tokens, logprobs=options.logprobs, top_logprobs=top)
-        if attempt:
-            sampling = replace(sampling, temperature=AGAIN_AT, seed=(options.seed + attempt) % 2**31)
+        sampling = _drawn(Sampling(options.max_tokens, logprobs=options.logprobs, top_logprobs=top), options, attempt)
         asked = replace(sampling, choices=choices) if options.schema and not attempt else sampling
         result = yield Request(tuple(chat), asked)
         if result.error is not None and asked.choices:  # the server may have no choices
@@ -306,6 +309,14 @@ def _ask(
         except ParseFailure as failure:
             problems.append(failure.name)
     raise Unreadable(problems)
+
+
+def _drawn(sampling: Sampling, options: Options, attempt: int = 0) -> Sampling:
+    """How an attempt, from 0, is drawn: the first one greedily unless there is a temperature."""
+    temperature = max(AGAIN_AT, options.temperature) if attempt else options.temperature
+    return (
+        replace(sampling, temperature=temperature, seed=(options.seed + attempt) % 2**31) if temperature else sampling
+    )
 
 
 def _single_turn(item: Item, shown: Shown, options: Options) -> Turn[Verdict]:

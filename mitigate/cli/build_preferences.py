@@ -22,7 +22,7 @@ def add_parser(subparsers: Subparsers) -> None:
     more = (
         "Take the output of `mitigate annotate` with several answers to each question, and write one pair a question, "
         'JSON Lines: {"prompt", "chosen", "rejected", "reference", "chosen_sentences", "rejected_sentences", '
-        '"chosen_rate", "rejected_rate"}.'
+        '"chosen_item", "rejected_item", "chosen_rate", "rejected_rate"}. Mask-DPO\'s own program reads them too.'
     )
     parser = add_command(subparsers, "build-preferences", "Make preference pairs from annotated answers.", more)
     parser.input("This JSON Lines file holds annotated answers.")

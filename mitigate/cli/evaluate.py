@@ -16,7 +16,7 @@ import argparse
 import importlib.util
 import random
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from datetime import UTC, datetime
 from itertools import chain
@@ -46,12 +46,12 @@ from mitigate.cli.options import (
 )
 from mitigate.io import Record, UsageError, make_parent, progress, say, set_aside, write_json, write_lines
 from mitigate.models import open_annotator, open_engine
+from mitigate.scale import LIMITS
 
 if TYPE_CHECKING:
     from annotators.base import Annotator
     from annotators.evaluation.evaluate import LabelledSentence
     from annotators.generative.prompts import Protocol
-    from annotators.records import SentenceAnnotation
     from mitigate.labels import LabelledFiles
 
 T = TypeVar("T")
@@ -71,6 +71,7 @@ TEXTS = {
 }  # fmt: skip
 NOT_OFFICIAL = ("calibration", "expected_rate", "fold", "without_reference", "disturbed_prompts", "texts", "preset",
                 "schema", "prompt", "templates", "window", "max_retries", "without_evidence")  # fmt: skip
+ASKED = ("concurrency", "cache", "max_tokens", "trust_remote_code", "price", *LIMITS)
 COMPARED = {key: HEADINGS[key] for key in ("accuracy", "macro_f1", "balanced_accuracy", "auc")}
 
 
@@ -114,7 +115,7 @@ def run(args: argparse.Namespace) -> int:
         return run_official(args)
     if args.replies:
         raise UsageError("--replies: expected --protocol official beside it; other figures need an --annotator")
-    from annotators.evaluation.evaluate import compare, evaluate, predict
+    from annotators.evaluation.evaluate import compare, evaluate, judgement_lines, predict
     from annotators.evaluation.texts import bert_scores
     from mitigate.labels import read_labelled
 
@@ -132,7 +133,7 @@ def run(args: argparse.Namespace) -> int:
         annotator = open_annotator(name, {**options, **own})
         with ExitStack() as stack:
             stack.callback(annotator.close)
-            tell_cost(annotator, ({**row.row, "answer": row.row["sentence"]} for row in rows))
+            tell_cost(annotator, (row.shown(parametric=args.without_reference) for row in rows), given=True)
             with progress("judging", len(rows)) as tell:
                 judged = predict(annotator, rows, lambda done, _: tell(done), parametric=args.without_reference)
             similarity: list[float | None] | None = None
@@ -268,6 +269,9 @@ def run_official(args: argparse.Namespace) -> int:
     if wrong := [option for option in NOT_OFFICIAL if getattr(args, option) not in (None, False, "all")]:
         said = ", ".join("--" + option.replace("_", "-") for option in wrong)
         raise UsageError(f"{said}: no part of --protocol official, which sends prompts as they are; leave it out")
+    if name is None and (unused := [option for option in ASKED if getattr(args, option) is not None]):
+        said = ", ".join("--" + option.replace("_", "-") for option in unused)
+        raise UsageError(f"{said}: nothing is asked where the rows have --replies; leave it out")
     asking = {} if name is None else generative_options(args)
     check_files(args)
     rows, rejected = _official_rows(args)
@@ -333,21 +337,6 @@ def _official_rows(args: argparse.Namespace) -> tuple[list[Record], int]:
     if not rows:
         raise UsageError("--input: expected rows of prompt and golden, or of two turns; found none")
     return rows, len(bad)
-
-
-def judgement_lines(
-    rows: Sequence[LabelledSentence], judged: Sequence[SentenceAnnotation], annotator: str, parametric: bool
-) -> Iterator[dict[str, Any]]:
-    """What was asked about each row, its gold label, what the annotator said, and whether no reference was shown.
-
-    `mitigate stats` reads these lines (``mitigate/labels.py``).
-    """
-    names = ("id", "split", "lang", "language", "question", "reference", "answer", "sentence", "start")
-    for row, found in zip(rows, judged, strict=True):
-        asked = {k: row.row[k] for k in names if row.row.get(k) is not None}
-        said = {k: v for k, v in found.to_dict().items() if k not in ("text", "start", "end")}
-        line = {**asked, "source": row.source, "gold": row.row["label"], "annotator": annotator}
-        yield line | ({"parametric": True} if parametric else {}) | said
 
 
 # --- tables -------------------------------------------------------------------------------------------------------

@@ -273,14 +273,22 @@ def check_costs(args: argparse.Namespace, engines: Iterable[str | None]) -> None
         raise UsageError(f"{_flags(given)}: only for servers, engines openai:MODEL[@BASE_URL]; none is asked here")
 
 
-def tell_cost(annotator: Annotator, records: Iterable[Mapping[str, Any]]) -> None:
-    """Tell what a generative annotator will ask about records, before it does."""
+def tell_cost(annotator: Annotator, records: Iterable[Mapping[str, Any]], *, given: bool = False) -> None:
+    """Tell what a generative annotator, also in a cascade, will ask about records, before it does.
+
+    ``given``: they are rows, whose sentences are judged as they are.
+    """
+    from annotators.base import CascadeAnnotator
     from annotators.generative.annotator import GenerativeAnnotator
 
+    which = ""
+    while isinstance(annotator, CascadeAnnotator):
+        annotator = annotator.second
+        which = f", if all sentences go on to {annotator.name}"
     if isinstance(annotator, GenerativeAnnotator):
-        requests, prompts, replies = annotator.foreseen(records)
+        requests, prompts, replies = annotator.foreseen(records, given=given)
         cost = METER.foreseen(prompts, replies)
-        say(f"{requests:,} requests or more: {cost} for these (fewer where replies are in the cache)")
+        say(f"{requests:,} requests or more: {cost} for these{which} (fewer where replies are in the cache)")
 
 
 def calibration_option(args: argparse.Namespace, annotator: str | None) -> dict[str, Any]:

@@ -1,59 +1,118 @@
-"""Task `anah`: tables of the ANAH paper on the user's copy of its data, each figure beside the paper's.
+"""Task `anah`: tables of the ANAH papers on the user's copy of the data, each figure beside the paper's.
+
+Four kinds of figures make four kinds of tables:
+
+    what annotators are worth   accuracy, rouge_l, bert_score, fragment_precision_4   Tables 5 to 8
+    agreement with people       type:LABEL, reference, correction                     Table 3
+    what the data hold          topics, …, share:LABEL, after_some, after_none        Tables 2 and 4, §2.5
+    how much models make up     ok, nofact, contradictory, unverifiable, score        ANAH-v2's evaluation of responses
 
 The paper's split is not public: rows are split by seed, so a published checkpoint may have been trained on some of
-them. A row without an annotator shows the paper's figures alone; without any, the run only writes the splits. Writes
-unseen_topic.jsonl and unseen_question.jsonl, and table.jsonl, a line for each row that is finished.
+them. A row without an annotator shows the paper's figures alone. Writes the splits, table.jsonl with a line for each
+row that is finished, and judged.ROW.jsonl: what was said of each sentence, for `mitigate stats --agreement`, or in the
+form of ANAH-v2's program, whose sentences without a verdict count as right; here they are left out.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import closing
 from importlib.util import find_spec
+from itertools import groupby
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from annotators.records import HALLUCINATED, LABELS, failed_share
 from engines.types import EngineError
-from mitigate.io import UsageError
-from mitigate.recipes.annotator_training import Data, load_splits
+from mitigate.io import Problem, Record, UsageError, check_text, progress, read_lines, shown
+from mitigate.recipes.annotator_training import Data, load_sentences, load_splits
 from mitigate.recipes.config import Recipe, Section
+from mitigate.recipes.data import read_good
 from mitigate.recipes.folder import RunFolder
 
-FIGURES = {"accuracy": "ACC", "rouge_l": "RougeL", "bert_score": "BERT", "fragment_precision_4": "Pre4"}
+JUDGED = {"accuracy": "ACC", "rouge_l": "RougeL", "bert_score": "BERT", "fragment_precision_4": "Pre4"}
+AGREED = {**{f"type:{label}": label for label in LABELS}, "reference": "Ref", "correction": "Corr"}
+COUNTED = {
+    **{name: name for name in ("topics", "answers", "sentences")}, "tokens with references": "tokens",
+    "tokens without": "tokens without references", **{f"share:{label}": label for label in LABELS},
+    "after_some": "P(H, some before)", "after_none": "P(H, none before)",
+}  # fmt: skip
+SCORED = {name: name for name in ("ok", "nofact", "contradictory", "unverifiable", "score")}
+ASKED = {"annotator", "options", "without_reference"}
+KINDS: tuple[tuple[Mapping[str, str], set[str]], ...] = (
+    (JUDGED, ASKED), (AGREED, ASKED), (COUNTED, {"language", "source"}),
+    (SCORED, {"annotator", "options", "responses"}),
+)  # fmt: skip
+"""The figures of each kind, and the keys that its rows may have beside ``paper``."""
+WORDS = {"supported": "ok", "no_fact": "nofact"}  # of ANAH-v2's program; its other two are ours
 TABLE = "table.jsonl"
+CHUNK = 32  # responses judged at once
 
 
 class Row(Section):
-    """Who judges, how, and the paper's percentages: of each figure in turn, for each part."""
+    """Who judges what, how, and the paper's figures: each in turn, for each part."""
 
     annotator: str | None = Field(default=None, min_length=1, description="as in `mitigate evaluate`; null: is not run")
     options: dict[str, Any] = Field(default={}, description="of a generative one: preset, templates, prompt, …")
     without_reference: bool = False
-    paper: tuple[float | None, ...] = ()
+    language: Literal["en", "zh"] | None = Field(default=None, description="of the answers that are counted; null: all")
+    source: Literal["anah-gpt3.5", "anah-internlm"] | None = Field(
+        default=None, description="answers with (gpt3.5) or without the reference (internlm); null: all"
+    )
+    responses: Path | None = Field(default=None, description="of a model, JSON Lines: question, response")
+    paper: tuple[int | float | None, ...] = ()
 
 
 class Options(Recipe):
     task: Literal["anah"]
-    data: Data
-    figures: list[Literal["accuracy", "rouge_l", "bert_score", "fragment_precision_4"]] = Field(min_length=1)
-    by_split: bool = Field(default=True, description="unseen topics (T) and questions (Q) apart")
+    data: Data | None = Field(default=None, description="ANAH's rows; null: responses are judged")
+    documents: Path | None = Field(default=None, description="JSON Lines: question, document, language, of responses")
+    figures: list[str] = Field(min_length=1)
+    by_split: bool = Field(default=True, description="unseen topics (T) and questions (Q) apart; of Tables 5 to 8")
     bertscore: str = Field(default="paper", description="packaged, paper, a hub id or a folder")
-    limit: int | None = Field(default=None, ge=1, description="sentences of each part; null: all")
+    limit: int | None = Field(default=None, ge=1, description="sentences of each part that are judged; null: all")
     max_failed: float = Field(default=0.1, ge=0, le=1, description="share of failed sentences that stops the run")
-    rows: dict[str, Row] = Field(min_length=1)
+    rows: dict[Annotated[str, Field(pattern=r"^[\w-]+$")], Row] = Field(min_length=1)
+
+    @property
+    def kind(self) -> Mapping[str, str]:
+        """The kind of which all figures are."""
+        kind = next((kind for kind, _ in KINDS if kind.keys() >= {*self.figures}), None)
+        if kind is None:
+            known = "; ".join(", ".join(kind) for kind, _ in KINDS)
+            raise UsageError(f"figures: expected some of one of {known}; got {', '.join(self.figures)}")
+        return kind
 
 
 def check(options: Options) -> None:
-    """Refuse options of annotators that are wrong."""
+    """Refuse options of annotators that are wrong, and figures that the rows can't have."""
     from annotators.base import engine_in
     from annotators.generative.protocols import options_of
     from engines import parse_engine
 
+    kind = options.kind
     if "bert_score" in options.figures and find_spec("bert_score") is None:
         raise UsageError(
             "bert_score needs bert-score: pip install 'hallucination-toolkit[bertscore]', or other figures="
         )
+    if kind is SCORED and (options.documents is None or not options.documents.is_file()):
+        raise UsageError(f"documents: expected the file of questions and documents, got {options.documents}")
+    if kind is not SCORED and options.data is None:
+        raise UsageError("data: expected `sources: [opencompass/anah]`, or your copy of it; got null")
+    if options.limit is not None and kind in (COUNTED, SCORED):
+        raise UsageError(f"limit: expected null, since all is counted for {', '.join(options.figures)}")
+    own = next(keys for figures, keys in KINDS if figures is kind)
     for name, row in options.rows.items():
+        if wrong := sorted(key for key in row.model_dump(exclude_defaults=True) if key not in {*own, "paper"}):
+            said = f"expected {', '.join(sorted(own))} for figures such as {options.figures[0]}"
+            raise UsageError(f"rows.{name}: {said}, got {', '.join(wrong)}")
+        if kind is SCORED and (row.responses is None) != (row.annotator is None):
+            raise UsageError(f"rows.{name}: expected responses and an annotator, got one of them")
+        if row.responses is not None and not row.responses.is_file():
+            raise UsageError(f"rows.{name}.responses: no such file {row.responses}")
         engine = None if row.annotator is None else engine_in(row.annotator)
         try:
             if engine is not None:
@@ -64,57 +123,204 @@ def check(options: Options) -> None:
 
 
 def run(options: Options, folder: RunFolder) -> int:
-    """Judge the unseen parts by each annotator, and print the table."""
-    splits = load_splits(options.data, folder)
-    unseen = {name: part[: options.limit] for name, part in splits.items() if name not in ("train", "dev") and part}
-    parts = ["unseen_topic", "unseen_question"] if options.by_split else ["overall"]
-    if missing := {*parts} - {*unseen, "overall"}:
-        raise UsageError(f"data: the table has {' and '.join(parts)}, and there are no rows of {' and '.join(missing)}")
+    """Fill the rows of the table and print it; 3 where lines of responses were rejected."""
+    kind = options.kind
+    parts = ["unseen_topic", "unseen_question"] if kind is JUDGED and options.by_split else ["overall"]
+    unseen, answers, documents = _inputs(options, folder, parts)
     for name, row in options.rows.items():
-        if row.annotator is not None and all(done["row"] != name for done in folder.rows(TABLE)):
-            folder.append(TABLE, [{"row": name, **_measured(options, row, unseen, name, folder.path)}])
+        if any(done["row"] == name for done in folder.rows(TABLE)):
+            continue
+        if kind is COUNTED:
+            found = {"overall": _counted(answers, row, options.figures)}
+        elif row.annotator is None:
+            continue
+        elif kind is SCORED:
+            found = _scored(options, row, documents, name, folder)
+        else:
+            found = _measured(options, row, unseen, name, folder)
+        folder.append(TABLE, [{"row": name, **found}])
     known = {done["row"]: done for done in folder.rows(TABLE)}
-    heads = [f"{FIGURES[figure]} {part.replace('unseen_', '')}" for figure in options.figures for part in parts]
+    heads = [f"{kind[figure]} {part.replace('unseen_', '')}" for figure in options.figures for part in parts]
     print(" | ".join(["row", *heads, "(the paper's figures in brackets)"]))
     for name, row in options.rows.items():
         cells = [name]
         for place, (figure, part) in enumerate((f, p) for f in options.figures for p in parts):
             value = known[name][part][figure] if name in known else None
             paper = dict(enumerate(row.paper)).get(place)
-            cells.append(("–" if value is None else f"{value:.2f}") + ("" if paper is None else f" ({paper:.2f})"))
+            cells.append(_shown(value) + ("" if paper is None else f" ({_shown(paper)})"))
         print(" | ".join(cells))
     if not known:
         print("no row has an annotator: give one, as in 'rows.NAME.annotator=generative:openai:MODEL@URL'")
     folder.finish({"table": list(known.values())})
-    return 0
+    return 3 if any(row.get("rejected") for row in known.values()) else 0
 
 
-def _measured(options: Options, row: Row, unseen: dict[str, Any], name: str, folder: Path) -> dict[str, Any]:
-    """The percentages of an annotator, overall and of each part."""
-    from contextlib import closing
+def _inputs(
+    options: Options, folder: RunFolder, parts: list[str]
+) -> tuple[dict[str, list[Record]], list[Record], dict[str, Record]]:
+    """What the rows are made of, by kind: unseen sentences of each part, answers that are counted, or documents."""
+    if options.data is None:
+        assert options.documents is not None  # as ``check`` says
+        lines = (line.record for line in read_lines(options.documents, _check_document))
+        documents = {line["question"]: line for line in lines if line is not None}  # the last of equals, as theirs
+        if not documents:
+            raise UsageError(f"{options.documents}: expected lines with question and document, found none")
+        return {}, [], documents
+    if options.kind is COUNTED:
+        rows, from_anah = load_sentences(options.data)
+        if not from_anah:
+            raise UsageError("data.sources: expected rows of ANAH (opencompass/anah), got others")
+        return {}, list(_answers(rows)), {}
+    splits = load_splits(options.data, folder)
+    unseen = {name: part[: options.limit] for name, part in splits.items() if name not in ("train", "dev") and part}
+    if missing := {*parts} - {*unseen, "overall"}:
+        raise UsageError(f"data: the table has {' and '.join(parts)}, and there are no rows of {' and '.join(missing)}")
+    return unseen, [], {}
 
+
+def _shown(value: float | None) -> str:
+    return "–" if value is None else f"{value:,}" if isinstance(value, int) else f"{value:.2f}"
+
+
+def _check_document(record: Record) -> list[Problem]:
+    problems = [p for name in ("question", "document") for p in check_text(record, name, required=True)]
+    return problems + check_text(record, "language", required=False)
+
+
+# --- what the data hold -------------------------------------------------------------------------------------------
+
+
+def _answers(rows: list[Record]) -> Iterator[Record]:
+    """The answers of flattened rows, as records with their sentences."""
+    for _, group in groupby(rows, lambda row: row["id"].rpartition("-")[0]):
+        own = list(group)
+        sentences = [{"label": row["label"], "status": "checked"} for row in own]
+        yield {**own[0], "language": own[0]["lang"], "sentences": sentences}
+
+
+def _counted(answers: list[Record], row: Row, figures: list[str]) -> dict[str, float | None]:
+    """The figures of the answers of a row; tokens are counted by the packaged MiniLM."""
+    from annotators.evaluation.agreement import accumulation
+    from mitigate.dataset.export import counted
+    from mitigate.dataset.stage import embedder
+
+    chosen = [one for one in answers if row.language in (None, one["language"]) and row.source in (None, one["source"])]
+    labels = Counter(sentence["label"] for one in chosen for sentence in one["sentences"])
+    total = labels.total()
+    found: dict[str, float | None] = {f"share:{x}": 100 * labels[x] / total if total else None for x in LABELS}
+    tokens = (
+        embedder(None).count_tokens if any("tokens" in figure for figure in figures) else lambda texts: [0] * len(texts)
+    )
+    for counts in counted(chosen, tokens).values():
+        for name, n in counts.items():
+            found[name] = (found.get(name) or 0) + n
+    marks = [[s["label"] in HALLUCINATED for s in one["sentences"]] for one in chosen]
+    later = accumulation([mark for mark in marks if len(mark) > 1], n_resamples=0) if "after_some" in figures else {}
+    found |= {name: None if one.value is None else 100 * one.value for name, one in later.items()}
+    return {figure: found.get(figure) for figure in figures}
+
+
+# --- what annotators are worth, and how far they agree with people ------------------------------------------------
+
+
+def _open(row: Row, name: str, folder: RunFolder) -> Any:
     from annotators.base import engine_in
-    from annotators.evaluation.evaluate import evaluate, labelled, predict
-    from annotators.evaluation.splits import group_rows
-    from annotators.evaluation.texts import bert_scores
-    from annotators.records import failed_share
     from mitigate.models import open_annotator
 
-    data = [{**one, "split": split} for split, part in unseen.items() for one in part]
-    rows = labelled(data, [one["split"] for one in data], group_rows(data))
     assert row.annotator is not None
     more = {"cache": folder / "replies.sqlite"} if engine_in(row.annotator) else {}
-    with closing(open_annotator(row.annotator, {**more, **row.options}, f"rows.{name}")) as annotator:
-        print(f"# {name}: {annotator.name}, {len(rows)} sentences", flush=True)
-        judged = predict(annotator, rows, parametric=row.without_reference)
-    similarity = bert_scores(data, judged, options.bertscore)[0] if "bert_score" in options.figures else None
-    found = evaluate(rows, judged, n_resamples=200, texts=True, similarity=similarity)
-    if (failed := failed_share(found["statuses"])) > options.max_failed:
+    return open_annotator(row.annotator, {**more, **row.options}, f"rows.{name}")
+
+
+def _refuse_failures(options: Options, name: str, statuses: Mapping[str, int]) -> None:
+    if (failed := failed_share(statuses)) > options.max_failed:
         raise EngineError(
             f"rows.{name}: {failed:.0%} of the sentences failed, more than max_failed {options.max_failed:g}"
         )
+
+
+def _measured(
+    options: Options, row: Row, unseen: dict[str, list[Record]], name: str, folder: RunFolder
+) -> dict[str, Any]:
+    """The figures of an annotator in percent, overall and of each part."""
+    from annotators.evaluation.evaluate import evaluate, judgement_lines, labelled, predict
+    from annotators.evaluation.splits import group_rows
+    from annotators.evaluation.texts import bert_scores
+
+    data = [{**one, "split": split} for split, part in unseen.items() for one in part]
+    rows = labelled(data, [one["split"] for one in data], group_rows(data))
+    with closing(_open(row, name, folder)) as annotator:
+        print(f"# {name}: {annotator.name}, {len(rows)} sentences", flush=True)
+        with progress("judging", len(rows)) as tell:
+            judged = predict(annotator, rows, lambda done, _: tell(done), parametric=row.without_reference)
+    file = f"judged.{name}.jsonl"
+    folder.write_rows(file, judgement_lines(rows, judged, annotator.name, row.without_reference))
+    _refuse_failures(options, name, Counter(one.status for one in judged))
     out: dict[str, Any] = {"annotator": annotator.who, "n": len(rows)}
+    if options.kind is AGREED:
+        return {**out, "overall": _agreed([folder / f"{split}.jsonl" for split in unseen], folder / file)}
+    similarity = bert_scores(data, judged, options.bertscore)[0] if "bert_score" in options.figures else None
+    found = evaluate(rows, judged, n_resamples=200, texts=True, similarity=similarity)
     for part, figures in {"overall": found["overall"], **found["splits"]}.items():
         values = {"accuracy": figures["accuracy"], **figures["texts"]}
-        out[part] = {key: None if values[key] is None else 100 * values[key] for key in FIGURES}
+        out[part] = {key: None if values[key] is None else 100 * values[key] for key in JUDGED}
     return out
+
+
+def _agreed(gold: list[Path], judged: Path) -> dict[str, float | None]:
+    """How far judgements agree with gold sentences, in percent."""
+    from annotators.evaluation.agreement import agreement
+    from mitigate.labels import paired, read_answers
+
+    pairs, groups, _ = paired(read_answers([judged])[0], read_answers(gold)[0])
+    found = agreement(pairs, groups, n_resamples=0)
+    values = {key: figure.value for key, figure in found.items()}
+    return {key: None if values.get(key) is None else 100 * values[key] for key in AGREED}  # type: ignore[operator]
+
+
+# --- how much models make up --------------------------------------------------------------------------------------
+
+
+def _scored(options: Options, row: Row, documents: dict[str, Record], name: str, folder: RunFolder) -> dict[str, Any]:
+    """Shares of a model's sentences in percent; ``score`` is that of those that are not hallucinated (ANAH-v2)."""
+
+    def check_response(record: Record) -> list[Problem]:
+        problems = [p for key in ("question", "response") for p in check_text(record, key, required=True)]
+        if not problems and record["question"] not in documents:
+            problems.append(Problem("question", shown(record["question"]), f"a question of {options.documents}"))
+        return problems
+
+    assert row.responses is not None  # as ``check`` says
+    rejected = f"rejected.{name}.jsonl"
+    found, bad = read_good(row.responses, check_response, folder, "lines with question and response", rejected)
+    records = [
+        {
+            "question": one["question"], "reference": documents[one["question"]]["document"],
+            "answer": one["response"], "language": documents[one["question"]].get("language"),
+        } for one in found
+    ]  # fmt: skip
+    judged = []
+    with closing(_open(row, name, folder)) as annotator:
+        print(f"# {name}: {len(records)} responses, judged by {annotator.name}", flush=True)
+        with progress("judging", len(records)) as tell:
+            for at in range(0, len(records), CHUNK):
+                judged += annotator.annotate_batch(records[at : at + CHUNK])
+                tell(len(judged))
+    folder.write_rows(
+        f"judged.{name}.jsonl",
+        (
+            {
+                "question": one.record["question"], "response": one.record["answer"], "sentence": sentence.text,
+                "annotation": WORDS.get(sentence.label or "", sentence.label), "language": one.record["language"],
+            } for one in judged for sentence in one.sentences
+        ),
+    )  # fmt: skip
+    sentences = [sentence for one in judged for sentence in one.sentences]
+    _refuse_failures(options, name, Counter(sentence.status for sentence in sentences))
+    labels = Counter(WORDS.get(s.label, s.label) for s in sentences if s.label is not None)
+    total = labels.total()
+    shares = {word: 100 * labels[word] / total if total else None for word in SCORED if word != "score"}
+    hallucinated = labels["contradictory"] + labels["unverifiable"]
+    shares["score"] = 100 * (1 - hallucinated / total) if total else None
+    more = {"n": len(sentences), "checked": total, "hallucinated": hallucinated, "rejected": bad}
+    return {"annotator": annotator.who, **more, "overall": shares}

@@ -37,24 +37,29 @@ def language_of(row: Mapping[str, Any]) -> str:
     return str(row.get("language") or row.get("lang") or "en")
 
 
-def load_splits(data: Data, folder: RunFolder) -> dict[str, Rows]:
-    """Rows of each split, written to the run folder as `train.jsonl`, `unseen_topic.jsonl`, ….
-
-    ANAH rows are flattened and split by topic and question; labelled sentences by their folds: 2 to 4 train, 1 is
-    `dev`, 0 is `test`, which is written and not looked at. Prints what was read and left out.
-    """
+def load_sentences(data: Data) -> tuple[Rows, bool]:
+    """The rows of all sources, and whether they are ANAH's: these are flattened, and what was left out is printed."""
     from annotators.evaluation.anah import flatten, is_anah, load_rows
 
     try:
         found = load_rows(data.sources)
     except (OSError, ImportError, ValueError) as error:
         raise UsageError(f"data.sources: {error}") from error
-    if found and is_anah(found[0]):
-        rows, report = flatten(found)
-        print(f"# data: {report}")
-        splits = _anah_splits(rows, data)
-    else:
-        splits = _fold_splits(found)
+    if not (found and is_anah(found[0])):
+        return found, False
+    rows, report = flatten(found)
+    print(f"# data: {report}")
+    return rows, True
+
+
+def load_splits(data: Data, folder: RunFolder) -> dict[str, Rows]:
+    """Rows of each split, written to the run folder as `train.jsonl`, `unseen_topic.jsonl`, ….
+
+    ANAH rows are flattened and split by topic and question; labelled sentences by their folds: 2 to 4 train, 1 is
+    `dev`, 0 is `test`, which is written and not looked at. Prints what was read and left out.
+    """
+    rows, from_anah = load_sentences(data)
+    splits = _anah_splits(rows, data) if from_anah else _fold_splits(rows)
     for name, part in splits.items():
         part = [row for row in part if language_of(row) in data.languages]
         splits[name] = part[: data.limit] if name == "train" else part

@@ -36,7 +36,7 @@ TASKS: dict[str, str] = {
     name: f"mitigate.recipes.{name.replace('-', '_')}"
     for name in (
         "anah", "build-dataset", "discriminative-annotator", "generative-annotator", "embedded-annotator", "fewl",
-        "icl", "inference", "mask-dpo", "rlhf", "sft",
+        "icl", "inference", "mask-dpo", "rlhf", "self-training", "sft",
     )
 }  # fmt: skip
 """What `task:` may say, and the module that it means."""

@@ -48,8 +48,9 @@ class Mix(Section):
     dialogue: float = Field(default=0.0, ge=0)
 
 
-class Options(Recipe):
-    task: Literal["generative-annotator"]
+class Settings(Recipe):
+    """What is trained on what, and how."""
+
     base: ModelName = Field(description="folder, hub id or packaged:NAME of a causal LM")
     data: Data
     training: GenerativeTraining = GenerativeTraining()
@@ -75,7 +76,11 @@ class Options(Recipe):
         return names
 
 
-def check(options: Options) -> None:
+class Options(Settings):
+    task: Literal["generative-annotator"]
+
+
+def check(options: Settings) -> None:
     """Refuse missing files and extras, and a mix that does not sum to 1."""
     check_training(options.task, [options.base, *options.data.sources], options.training, options.lora)
     if missing := [str(path) for path in options.dialogue if not path.is_file()]:
@@ -88,9 +93,18 @@ def check(options: Options) -> None:
 
 def run(options: Options, folder: RunFolder) -> None:
     """Build samples, train, save the annotator."""
-    training = options.training
     splits = load_splits(options.data, folder)
-    to_train, to_watch = watched(splits)
+    figures = train(options, folder, *watched(splits))
+    folder.finish(figures)
+    print(json.dumps(figures, indent=1))
+    files = " ".join(str(folder / f"{name}.jsonl") for name in splits if name not in ("train", "test"))
+    name = f"generative:transformers:{folder / ANNOTATOR}"
+    print(f"# judge it: mitigate evaluate --annotator {name} --input {files}")
+
+
+def train(options: Settings, folder: RunFolder, to_train: Rows, to_watch: Rows) -> dict[str, Any]:
+    """Train on labelled sentences, going on from the folder's last checkpoint, and save the annotator; its figures."""
+    training = options.training
     samples = build_samples(options, to_train)
     model, tokenizer = load_lm(options.base, training)
     if not tokenizer.chat_template:
@@ -111,19 +125,14 @@ def run(options: Options, folder: RunFolder) -> None:
     save_merged(trainer, tokenizer, target)
     settings = {"kind": "generative", "protocol": "tagged", "prompts": options.prompts}
     folder.write(f"{ANNOTATOR}/annotator.json", json.dumps(settings, indent=1) + "\n")
-    figures = {
+    return {
         "samples": len(rows), "too_long": long, **{f"samples_{task}": n for task, n in sorted(counts.items())},
         **losses(folder),
         "eval_loss": next((row["eval_loss"] for row in reversed(folder.rows()) if "eval_loss" in row), None),
     }  # fmt: skip
-    folder.finish(figures)
-    print(json.dumps(figures, indent=1))
-    files = " ".join(str(folder / f"{name}.jsonl") for name in splits if name not in ("train", "test"))
-    name = f"generative:transformers:{target}"
-    print(f"# judge it: mitigate evaluate --annotator {name} --input {files}")
 
 
-def build_samples(options: Options, rows: Rows, *, tasks: bool = True) -> Rows:
+def build_samples(options: Settings, rows: Rows, *, tasks: bool = True) -> Rows:
     """Samples of the mix from labelled sentences; with ``tasks`` off those of annotation alone."""
     from annotators.generative import samples
     from annotators.generative.protocols import Windows

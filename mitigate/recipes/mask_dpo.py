@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from engines.checkpoint import locate
-from mitigate.io import UsageError
+from mitigate.io import Problem, Record, UsageError, read_lines
 from mitigate.recipes import options as shared
 from mitigate.recipes import runner
 from mitigate.recipes.config import Section
@@ -16,6 +16,7 @@ from mitigate.recipes.data import Questions
 from mitigate.recipes.folder import RunFolder
 
 SAMPLED, PAIRS = "sampled.jsonl", "pairs.jsonl"
+SIDES = ("chosen", "rejected")
 CHUNK = 32  # questions sampled and judged between two writes
 show = runner.show
 
@@ -44,6 +45,9 @@ class Trainer(shared.Trainer):
 class Options(shared.Base):
     task: Literal["mask-dpo"]
     sampling: Sampling = Sampling()
+    pairs: Path | None = Field(
+        default=None, description="JSON Lines of pairs in our form or Mask-DPO's, to train on; null: sampled"
+    )
     trainer: Trainer = Trainer()
     dpo: dict[str, Any] = Field(default={}, description="any option of TRL's DPOConfig; it wins over the others")
 
@@ -51,6 +55,8 @@ class Options(shared.Base):
 def check(options: Options) -> None:
     """Refuse what can't work; see ``check_base``."""
     shared.check_base(options)
+    if options.pairs is not None:
+        _read_pairs(options.pairs)
     once, processes = options.trainer.per_device_batch or 1, options.processes
     if options.trainer.batch % (once * processes):
         raise UsageError(
@@ -66,8 +72,11 @@ def run(options: Options, folder: RunFolder) -> int:
 
 
 def prepare(options: Options, questions: Questions, folder: RunFolder) -> None:
-    """Write the folder's pairs.jsonl from answers of the starting model; goes on where it stopped."""
+    """Write the folder's pairs.jsonl: those given, or from answers of the starting model; goes on where it stopped."""
     if (folder / PAIRS).is_file():
+        return
+    if options.pairs is not None:
+        folder.write_rows(PAIRS, _read_pairs(options.pairs))
         return
     from mitigate.rl.preferences import build_pairs
 
@@ -86,6 +95,34 @@ def prepare(options: Options, questions: Questions, folder: RunFolder) -> None:
     for pair in pairs:  # the prompt as it was asked
         pair["prompt"] = chats[pair["prompt"][-1]["content"], pair["reference"]]
     folder.write_rows(PAIRS, pairs)
+
+
+def _read_pairs(path: Path) -> list[Record]:
+    """The pairs of a file with their sentences in our form; UsageError names the first bad line."""
+    from engines.types import check_chats
+    from mitigate.rl.preferences import sentences_of
+
+    def check_pair(record: Record) -> list[Problem]:
+        try:
+            check_chats([[*record["prompt"], *record[side]] for side in SIDES])
+            for side in SIDES:
+                sentences_of(record, side, record[side][-1]["content"])
+        except KeyError as error:
+            return [Problem(str(error.args[0]), None, "a list of messages")]
+        except (ValueError, TypeError) as error:
+            return [Problem("pair", None, f"prompt, chosen and rejected with their sentences: {error}")]
+        return []
+
+    rows = []
+    for line in read_lines(path, check_pair):
+        if line.record is None:
+            raise UsageError(f"pairs: {path}:{line.number}: {'; '.join(map(str, line.problems))}")
+        pair = {name: line.record[name] for name in ("prompt", *SIDES)}
+        judged = {f"{side}_sentences": sentences_of(line.record, side, pair[side][-1]["content"]) for side in SIDES}
+        rows.append(pair | judged)
+    if not rows:
+        raise UsageError(f"pairs: {path}: expected pairs, found none")
+    return rows
 
 
 def arguments(options: Options, folder: Path) -> Any:

@@ -13,13 +13,13 @@ ids (``credit.py``); nothing is tokenised twice.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from mitigate.rewards.inputs import completion_text
 from mitigate.rewards.segments import Segment
 from mitigate.rl.credit import anchors, locate, owners, special_ids, token_spans
-from mitigate.rl.preferences import KEPT, LEFT_OUT
+from mitigate.rl.preferences import KEPT, LEFT_OUT, sentences_of
 
 try:
     from trl import DPOConfig
@@ -73,7 +73,7 @@ class MaskDPOCollator(DataCollatorForPreference):
         self._fast, self._eos, self._special = fast, tokenizer.eos_token_id, special_ids(fast)
 
     def torch_call(self, examples: list[dict[str, Any]]) -> dict[str, Any]:
-        """Collate examples that also have ``chosen_sentences`` and ``rejected_sentences``; ValueError without them."""
+        """Collate examples that have the sentences of both sides too (``sentences_of``); ValueError without them."""
         out: dict[str, Any] = super().torch_call(examples)
         mask_BT = out["completion_mask"]
         for half, side in enumerate(("chosen", "rejected")):
@@ -88,16 +88,10 @@ class MaskDPOCollator(DataCollatorForPreference):
 
     def kept(self, example: Mapping[str, Any], side: str) -> list[int]:
         """1 for each token of ``example[side + "_ids"]`` that counts, else 0; ``side`` is "chosen" or "rejected"."""
-        sentences: Sequence[Mapping[str, Any]] | None = example.get(f"{side}_sentences")
-        if sentences is None:
-            raise ValueError(
-                f"expected a column {side}_sentences, got {sorted(example)}: make pairs with "
-                "`mitigate build-preferences` and set remove_unused_columns=False"
-            )
         ids = example[f"{side}_ids"]
         decoded, spans_T2 = token_spans(self._fast, ids, self._special)
-        segments = [Segment(s["start"], s["end"], s["label"]) for s in sentences]
         text = completion_text(example[side]).removesuffix(self._fast.id_to_token(self._eos) or "")
+        segments = [Segment(s["start"], s["end"], s["label"]) for s in sentences_of(example, side, text)]
         places = locate(text, decoded, segments)
         if places is None:
             raise ValueError(

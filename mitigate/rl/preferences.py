@@ -1,19 +1,24 @@
 """Preference pairs from annotated samples: for each question the best answer against the worst.
 
 Pure functions without TRL. A pair keeps its judged sentences, so that a trainer can leave out what the preference
-is not about (``dpo.py``).
+is not about (``dpo.py``), in our form and in that of Mask-DPO's program: a side's "…_item" has "sents", slices of the
+answer, and their "type", "hallucination" or "no_hallucination"; any other word leaves a sentence in on both sides.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
+from annotators.evaluation.anah import named_spans
+from annotators.evaluation.metrics import UNSUPPORTED
 from annotators.records import HALLUCINATED, hallucination_rate
 
-KEPT = {"chosen": frozenset({"supported"}), "rejected": HALLUCINATED}
+FALSE = HALLUCINATED | {UNSUPPORTED}  # a pair of Mask-DPO does not say which of the two
+KEPT = {"chosen": frozenset({"supported"}), "rejected": FALSE}
 """Labels of the sentences that count on each side in our variant of Mask-DPO."""
-LEFT_OUT = {"chosen": HALLUCINATED, "rejected": frozenset({"supported"})}
+LEFT_OUT = {"chosen": FALSE, "rejected": frozenset({"supported"})}
 """Labels of the sentences that the paper leaves out on each side (Gu et al. 2025); all else counts."""
 
 
@@ -30,7 +35,7 @@ def best_against_worst(samples: Sequence[Mapping[str, Any]], *, min_gap: float =
 
     Returns:
         {"prompt", "chosen", "rejected"} as chats, "reference", "chosen_sentences", "rejected_sentences",
-        "chosen_rate", "rejected_rate".
+        "chosen_item", "rejected_item", "chosen_rate", "rejected_rate".
     """
     rated = []
     for sample in samples:
@@ -54,6 +59,8 @@ def best_against_worst(samples: Sequence[Mapping[str, Any]], *, min_gap: float =
             f"{side}_sentences": [{name: s[name] for name in ("start", "end", "label")} for s in sample["sentences"]]
             for side, sample in (("chosen", chosen), ("rejected", rejected))
         },
+        "chosen_item": published_item(chosen["answer"], chosen["sentences"]),
+        "rejected_item": published_item(rejected["answer"], rejected["sentences"]),
         "chosen_rate": best[0],
         "rejected_rate": worst[0],
     }
@@ -66,3 +73,41 @@ def build_pairs(samples: Iterable[Mapping[str, Any]], *, min_gap: float = 0.0) -
         groups.setdefault((sample["question"], sample["reference"]), []).append(sample)
     pairs = (best_against_worst(group, min_gap=min_gap) for group in groups.values())
     return [pair for pair in pairs if pair is not None]
+
+
+def published_item(answer: str, sentences: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+    """Judged sentences for Mask-DPO's program: it counts tokens from the start, so the slices leave no gap."""
+    edges = [0, *(sentence["start"] for sentence in sentences[1:]), len(answer)]
+    types = {None: "unchecked", "supported": "no_hallucination"} | dict.fromkeys(FALSE, "hallucination")
+    return {
+        "sents": [answer[a:b] for a, b in pairwise(edges)],
+        "type": [types.get(sentence["label"], sentence["label"]) for sentence in sentences],
+    }
+
+
+def sentences_of(pair: Mapping[str, Any], side: str, answer: str) -> list[dict[str, Any]]:
+    """The judged sentences of a side, "chosen" or "rejected", of a pair in our form or in Mask-DPO's.
+
+    Raises ValueError: it has neither, as many types as sentences are not there, or a sentence is not in the answer.
+    """
+    if (known := pair.get(f"{side}_sentences")) is not None:
+        return list(known)
+    name, item = f"{side}_item", pair.get(f"{side}_item")
+    if item is None:
+        raise ValueError(
+            f"expected a column {side}_sentences or {name}, got {sorted(pair)}: make pairs with "
+            "`mitigate build-preferences` and set remove_unused_columns=False"
+        )
+    lists: list[Any] = [item.get(key) for key in ("sents", "type")] if isinstance(item, Mapping) else []
+    if not lists or not all(isinstance(x, list) and x and all(isinstance(text, str) for text in x) for x in lists):
+        raise ValueError(f"{name}: expected `sents` and `type`, lists of texts, got {str(item)[:80]}")
+    sents, types = lists
+    if len(sents) != len(types):
+        raise ValueError(f"{name}: expected a type for each of {len(sents)} sentences, got {len(types)}")
+    rows = [(text, label) for text, label in zip(sents, types, strict=True) if text.strip()]
+    spans = named_spans(answer, [text for text, _ in rows])
+    if not spans:
+        raise ValueError(f"{name}: expected sentences that stand in the answer, one after the other: {answer[:80]!r}")
+    labels = {"hallucination": UNSUPPORTED, "no_hallucination": "supported"}
+    found = zip(spans, (label for _, label in rows), strict=True)
+    return [{"start": a, "end": b, "label": labels.get(label)} for (a, b), label in found]

@@ -5,7 +5,17 @@ import itertools
 import numpy as np
 import pytest
 
-from annotators.evaluation.agreement import Judged, accumulation, agreement, counts_of, expected_counts, kappa, overlap
+from annotators.evaluation.agreement import (
+    Judged,
+    accumulation,
+    agreement,
+    consistent,
+    counts_of,
+    expected_counts,
+    kappa,
+    overlap,
+)
+from annotators.records import Fragment, SentenceAnnotation
 
 
 def test_counts_of_one_answer() -> None:
@@ -89,3 +99,19 @@ def test_agreement_per_type_reference_and_correction() -> None:
     }  # fmt: skip
     # labels agree 3/5; chance: supported 2·1, contradictory 1·3, no_fact 1·1 of 25 → 6/25
     assert found["kappa"].value == pytest.approx((3 / 5 - 6 / 25) / (1 - 6 / 25))
+
+
+def test_samples_that_agree_by_hand():
+    """Evidence at 0–10, 5–15 and 8–18: overlaps of half, a fifth, and 7 in 10, so the middle one is nearest to both."""
+
+    def said(label, *places):
+        fragments = tuple(Fragment("x" * (b - a), a, b) for a, b in places)
+        return SentenceAnnotation("S.", 0, 2, "checked" if label else "failed", label, fragments=fragments)
+
+    alike = [said("supported", place) for place in ((0, 10), (5, 15), (8, 18))]
+    assert consistent([*alike, said("unverifiable")], 0.75) is alike[1]
+    assert consistent([*alike, said("unverifiable")], 0.8) is None
+    assert consistent([*alike, said(None)], 0.75) is alike[1]
+    assert consistent([*alike, said(None)], 1.0) is None
+    assert consistent([said(None)] * 2, 0.6) is None
+    assert consistent(alike[:1] * 2, 1.0) is alike[0]

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from annotators.evaluation.texts import written_fragments
 from annotators.generative.annotator import NO_DOCUMENT, GenerativeAnnotator
 from annotators.generative.prompts import ORDERS, PROTOCOLS, built_in, names_of
-from annotators.generative.protocols import CHOICES
+from annotators.generative.protocols import CHOICES, Options
 from engines import EngineError
 from engines.openai_engine import OpenAIEngine
 from tests.helpers.annotator_server import annotating, correct, correct_object, hostile, input_of, sloppy
@@ -57,6 +57,15 @@ def test_sentences_of_an_answer_share_a_call() -> None:
         for options, calls in (({}, 9), ({"schema": 3}, 5)):
             requests, _, replies = annotator(server, **options).foreseen(RECORDS)
             assert (requests, replies) == (calls, 9 * 768)
+        rows = [
+            {**one, "sentence": part} for one in RECORDS[:2] for part in one["answer"].replace("！", "!").split("!")
+        ]
+        for options, calls in (({}, 4), ({"schema": 2}, 2), ({"schema": 1}, 4)):  # the two halves of an answer share
+            assert annotator(server, **options).foreseen(rows, given=True)[::2] == (calls, 4 * 768)
+        hidden = [{**row, "reference": "", "parametric": True} for row in rows]
+        few = annotator(server).foreseen(hidden, given=True)
+        assert few[0] == 4  # a hidden reference is asked about, one that is not there is not
+        assert annotator(server).foreseen([{**row, "reference": ""} for row in rows], given=True)[0] == 0
         # Two answers of 4 sentences are two calls each, one of 1 sentence is one; nobody is asked in tags.
         assert ["response_format" in body for body in server.requests] == [True] * 5
     third = judged[0].sentences[2]
@@ -160,6 +169,12 @@ def test_unreadable_replies_are_asked_again_and_differently() -> None:
     assert (found.label, found.problems) == ("no_fact", ())
     assert [body["temperature"] for body in server.requests] == [0.0, 0.7, 0.7]
     assert len({body.get("seed") for body in server.requests}) == 3
+    with annotating(lambda body: "<Hallucination> maybe") as server:
+        annotator(server, seed=5, temperature=1.0).predict([RED])
+    assert [body["temperature"] for body in server.requests] == [1.0] * 3  # no further attempt is colder
+    assert len({body["seed"] for body in server.requests}) == 3
+    with pytest.raises(ValueError, match="temperature: expected a number from 0 to 2, got 3"):
+        Options(temperature=3)
 
 
 @pytest.mark.parametrize(("value", "problem", "kept"), [
@@ -272,7 +287,7 @@ def test_fingerprint_covers_all_that_verdicts_depend_on() -> None:
     with annotating(correct) as server:
         variants: list[dict[str, Any]] = [
             {}, {"protocol": "three-turn"}, {"prompt": "steps"}, {"prompt": "plain/question-first"}, {"prompt": "random"},
-            {"prompt": "random", "seed": 1}, {"window": "answer"}, {"window": "whole"}, {"window_tokens": 300}, {"max_retries": 1},
+            {"prompt": "random", "seed": 1}, {"window": "answer"}, {"window": "whole"}, {"window_tokens": 300}, {"max_retries": 1}, {"temperature": 0.7},
             {"max_tokens": 99}, {"logprobs": False}, {"schema": 1},
         ]  # fmt: skip
         prints = [annotator(server, **options).fingerprint for options in variants]

@@ -8,7 +8,7 @@ import pytest
 from annotators.evaluation.splits import assign_folds
 from mitigate.cli.main import main
 from mitigate.labels import read_labelled
-from tests.helpers.annotator_server import annotating, correct
+from tests.helpers.annotator_server import annotating, correct, correct_object
 from tests.helpers.engines_server import error
 from tests.helpers.evaluation_cases import FOUR_WAY, OFFICIAL, TWO_WAY, StandIn, labelled_row, linked_data
 from tests.helpers.jsonl import read_rows, write_rows
@@ -129,6 +129,11 @@ def test_official_protocol_asks_the_test_file_and_scores_replies(tmp_path, capsy
     assert "33.33" in capsys.readouterr().out
     assert _run("--input", data, "--replies", *official) == 2
     assert _run("--input", kept, "--replies") == 2
+    for option in ("--concurrency 3", "--cache c.sqlite", "--max-tokens 9", "--trust-remote-code", "--price 1,1",
+                   "--requests-per-minute 9"):  # fmt: skip
+        capsys.readouterr()
+        assert _run("--input", kept, "--replies", *official, *option.split()) == 2
+        assert f"{option.split()[0]}: nothing is asked where the rows have --replies" in capsys.readouterr().err
     assert _run("--input", data, "--annotator", "embedded", *official) == 2
 
 
@@ -148,6 +153,26 @@ def test_official_table_limit_and_options_that_change_nothing(tmp_path, monkeypa
     captured = capsys.readouterr()
     assert "ANAH's published figures, 1 rows" in captured.out
     assert "1 requests: about" in captured.err
+
+
+def test_estimates_before_asking_are_near(tmp_path, capsys):
+    """A cascade says that its second annotator may have to judge all; sentences of an answer share calls."""
+    reference = "The bridge opened in 1931. It is 503 metres long."
+    answer = "The bridge opened in 1931. It is 530 metres long. It is red. It is old."
+    rows = [
+        {"sentence": f"{part}.", "answer": answer, "reference": reference, "label": "supported"}
+        for part in answer[:-1].split(". ")
+    ]
+    data = write_rows(tmp_path / "one.jsonl", rows)
+    with annotating(correct_object) as server:
+        name = f"generative:openai:m@{server.url}"
+        assert _run("--input", data, "--annotator", name, "--schema", 3) == 0
+        assert len(server.requests) == 2
+        assert "2 requests or more: about" in capsys.readouterr().err
+        assert _run("--input", data, "--annotator", f"cascade:embedded-fast+{name}") == 0
+    told = capsys.readouterr().err
+    assert "4 requests or more: about" in told
+    assert "for these, if all sentences go on to generative:openai:m@" in told
 
 
 def test_limit_draws_rows_by_seed(tmp_path, stand_in):

@@ -1,11 +1,14 @@
-"""A table of the ANAH paper: the splits, figures as `mitigate evaluate` has them, the paper's beside them."""
+"""Tables of the ANAH papers: figures by hand or as `mitigate evaluate` has them, the paper's beside them."""
 
 import json
 
+import pytest
+
+from engines.embedding import Embedder
 from mitigate.cli.main import main
-from tests.helpers.anah_fixture import made_topics, write_topics
+from tests.helpers.anah_fixture import TOPICS, made_topics, write_topics
 from tests.helpers.annotator_server import annotating, correct
-from tests.helpers.jsonl import read_rows
+from tests.helpers.jsonl import read_rows, write_rows
 
 
 def test_a_table_stands_beside_the_papers(tmp_path, monkeypatch, capsys):
@@ -36,6 +39,41 @@ def test_a_table_stands_beside_the_papers(tmp_path, monkeypatch, capsys):
     assert "\nD-20B | – (72.10) | – (75.95) | –" in told
 
 
+def test_the_other_tables_run_to_the_end(tmp_path, monkeypatch, capsys):
+    """Table 5 over all rows, Table 7 in a wording of its own, Table 8 without the reference and by an encoder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    write_topics(tmp_path / "anah.jsonl", made_topics(8))
+
+    def table(name, *words):
+        data = ["data.sources=[anah.jsonl]", "data.test_share=0.2", "--output", name]
+        assert main(["run", f"anah/{name}", *words, *data]) == 0
+        done = json.loads((tmp_path / name / "done.json").read_text())["table"]
+        return {row["row"]: row for row in done}, capsys.readouterr().out
+
+    figures = "figures=[accuracy, rouge_l, fragment_precision_4]"
+    with annotating(correct) as server:
+        name = f"annotator=generative:openai:m@{server.url}"
+        found, told = table("table5", f"rows.GPT-4.{name}", figures)
+        gold = [r["label"] for p in ("topic", "question") for r in read_rows(tmp_path / f"table5/unseen_{p}.jsonl")]
+        right = 100 * sum(label != "contradictory" for label in gold) / len(gold)  # see the agreement below
+        assert found["GPT-4"]["overall"]["accuracy"] == pytest.approx(right)
+        assert f"\nGPT-4 | {right:.2f} (86.97) | " in told
+        table("table7", f"rows.augmented-disturbed.{name}", figures)
+        asked = server.requests[-1]["messages"][0]["content"]
+        assert asked.index("<question>") < asked.index("<document>")
+        server.requests.clear()
+        rows = [f"rows.G-7B-without.{name}", "rows.D-7B-without.annotator=embedded-fast"]
+        found, _ = table("table8", *rows, "rows.D-7B.annotator=embedded-fast")
+    assert server.requests
+    assert not [body for body in server.requests if "is made of stone" in body["messages"][0]["content"]]
+    for part in ("unseen_topic", "unseen_question"):  # without a document nothing is supported or contradicted
+        gold = [row["label"] for row in read_rows(tmp_path / "table8" / f"{part}.jsonl")]
+        known = 100 * sum(label in ("unverifiable", "no_fact") for label in gold) / len(gold)
+        assert found["G-7B-without"][part]["accuracy"] == pytest.approx(known)
+        assert found["D-7B"][part]["accuracy"] > found["D-7B-without"][part]["accuracy"] == 0  # it can't judge
+
+
 def test_wrong_rows_are_told_before_any_work(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     write_topics(tmp_path / "anah.jsonl", made_topics(8))
@@ -47,3 +85,98 @@ def test_wrong_rows_are_told_before_any_work(tmp_path, monkeypatch, capsys):
     assert main([*words, "--output", "out"]) == 0  # the splits and the paper's figures
     assert "no row has an annotator" in capsys.readouterr().out
     assert {row["split"] for row in read_rows(tmp_path / "out" / "unseen_topic.jsonl")} == {"unseen_topic"}
+
+
+def test_what_the_data_hold_by_hand(tmp_path, monkeypatch, capsys):
+    """A made topic's answers are, with the reference, SN and SU, without it CN and CUN; and one Chinese topic."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    write_topics(tmp_path / "anah.jsonl", [*made_topics(3), TOPICS[2]])
+
+    def table(name):
+        assert main(["run", f"anah/{name}", "data.sources=[anah.jsonl]", "--output", name]) == 0
+        done = json.loads((tmp_path / name / "done.json").read_text())["table"]
+        return {row["row"]: list(row["overall"].values()) for row in done}
+
+    sizes = table("table2")
+    assert sizes["English"][:3] == [3, 12, 27]  # 2 + 2 + 2 + 3 sentences a topic
+    assert sizes["Chinese"][:3] == [1, 4, 8]
+    assert "English | 3 (476) | 12 (2,626) | 27 (6,606) | " in capsys.readouterr().out
+    texts = [topic["documents"][0] for topic in made_topics(3)]
+    assert sizes["English"][3] - sizes["English"][4] == 4 * sum(Embedder().count_tokens(texts))  # four answers each
+    labels = table("table4")
+    assert labels["English-with"] == [50, 0, 25, 25]
+    assert labels["English-without"] == [0, 40, 20, 40]
+    assert labels["Chinese-with"] == [100, 0, 0, 0]
+    # Later sentences: N after S, U after S; N after C; U after C, N after CU.
+    assert table("accumulation")["English"] == [pytest.approx(100 / 3), 50]
+
+
+def test_agreement_with_people_by_hand(tmp_path, monkeypatch):
+    """The server calls "never built in" unverifiable, without evidence and to be deleted; all else as people do."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    write_topics(tmp_path / "anah.jsonl", made_topics(8))
+    with annotating(correct) as server:
+        words = [
+            "data.sources=[anah.jsonl]",
+            "data.test_share=0.2",
+            f"rows.GPT-4.annotator=generative:openai:m@{server.url}",
+        ]
+        assert main(["run", "anah/table3", *words, "--output", "out"]) == 0
+    (row,) = json.loads((tmp_path / "out" / "done.json").read_text())["table"]
+    gold = [r["label"] for part in ("topic", "question") for r in read_rows(tmp_path / "out" / f"unseen_{part}.jsonl")]
+    s, c, u = (gold.count(label) for label in ("supported", "contradictory", "unverifiable"))
+    assert min(s, c, u) > 0
+    assert row["overall"] == {
+        "type:supported": 100, "type:contradictory": 0, "type:unverifiable": 100, "type:no_fact": 100,
+        "reference": pytest.approx(100 * (s + u) / (s + c + u)), "correction": pytest.approx(100 * u / (c + u)),
+    }  # fmt: skip
+
+
+def test_models_are_scored_by_their_responses(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    documents = [{"question": "How long?", "document": "It opened in 1931. It is 503 metres long.", "language": "en"},
+                 {"question": "多高？", "document": "水坝高120米。", "language": "zh"}]  # fmt: skip
+    write_rows(tmp_path / "documents.jsonl", documents)
+    responses = [
+        {"question": "How long?", "response": "It opened in 1931. It is 530 metres long. Thanks!"},
+        {"question": "多高？", "response": "水坝高120米。它很有名。"},
+        {"question": "Why?", "response": "So."},
+    ]
+    write_rows(tmp_path / "model.jsonl", responses)
+    words = ["run", "anah/responses", "documents=documents.jsonl", "--output", "out"]
+    row = "rows.my-model={responses: %s, annotator: 'generative:openai:m@%s', options: {protocol: three-turn}}"
+    with annotating(correct) as server:
+        assert main([*words, row % ("none.jsonl", server.url)]) == 2
+        assert main(["run", "anah/responses", row % ("model.jsonl", server.url)]) == 2
+        told = capsys.readouterr().err
+        assert "rows.my-model.responses: no such file none.jsonl" in told
+        assert "documents: expected the file of questions and documents, got question_document.jsonl" in told
+        assert main([*words, row % ("model.jsonl", server.url)]) == 3
+        captured, asked = capsys.readouterr(), len(server.requests)
+        assert main([*words, row % ("model.jsonl", server.url)]) == 0  # it is done
+        assert len(server.requests) == asked
+    assert "model.jsonl:3: question: expected a question of documents.jsonl" in captured.err
+    # ok, contradictory, nofact; ok, unverifiable: 2 of 5 are made up
+    assert "\nmy-model | 40.00 | 20.00 | 20.00 | 20.00 | 60.00\n" in captured.out
+    judged = read_rows(tmp_path / "out" / "judged.my-model.jsonl")
+    assert [one["annotation"] for one in judged] == ["ok", "contradictory", "nofact", "ok", "unverifiable"]
+    assert judged[3] == {**responses[1], "sentence": "水坝高120米。", "annotation": "ok", "language": "zh"}
+
+
+def test_figures_and_rows_must_fit_together(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for words, message in (
+        (["anah/table5", "figures=[accuracy, topics]"], "figures: expected some of one of accuracy, rouge_l"),
+        (
+            ["anah/table4", "rows.English-with.annotator=embedded"],
+            "expected language, source for figures such as share",
+        ),
+        (["anah/table4", "limit=3"], "limit: expected null, since all is counted for share:supported"),
+        (["anah/table5", "figures=[accuracy]", "rows={a: {source: anah-gpt3.5}}"], "rows.a: expected annotator, opt"),
+        (["anah/table5", "data=null", "figures=[accuracy]"], "data: expected `sources: [opencompass/anah]`"),
+        (["anah/table5", "rows={a/b: {}}"], "string should match pattern"),
+    ):
+        assert main(["run", *words]) == 2
+        assert message in capsys.readouterr().err

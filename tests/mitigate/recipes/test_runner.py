@@ -146,6 +146,28 @@ def test_mask_dpo_samples_pairs_and_trains(dpo, work):
     assert any(not before[name].equal(after[name]) for name in before)
 
 
+def test_mask_dpo_trains_on_published_pairs(dpo, work, capsys):
+    """What is read of Mask-DPO's form masks as the pairs that it was made of; a bad line stops before any model."""
+    names = ("prompt", "chosen", "rejected", "chosen_item", "rejected_item")
+    pairs = [{name: pair[name] for name in names} for pair in read_rows(dpo / "pairs.jsonl")]
+    file = work / "published.jsonl"
+    file.write_text("".join(json.dumps(pair) + "\n" for pair in pairs), encoding="utf-8")
+    assert mitigate("run", str(recipe(work, DPO, pairs=str(file))), "--output", str(work / "published")) == 0
+    assert not (work / "published" / "sampled.jsonl").exists()
+    ours = weights(dpo / "model")
+    assert all(value.equal(ours[name]) for name, value in weights(work / "published" / "model").items())
+    pairs[1]["rejected_item"]["sents"][0] = "Not there."
+    for changed, message in (
+        (pairs, "published.jsonl:2: pair: expected prompt, chosen and rejected with their sentences: rejected_item"),
+        ([{"prompt": pairs[0]["prompt"]}], "published.jsonl:1: chosen: expected a list of messages"),
+        ([], "found none"),
+    ):  # fmt: skip
+        file.write_text("".join(json.dumps(pair) + "\n" for pair in changed), encoding="utf-8")
+        assert mitigate("run", str(recipe(work, DPO, pairs=str(file))), "--output", str(work / "wrong")) == 2
+        assert message in capsys.readouterr().err
+    assert not (work / "wrong").exists()
+
+
 def test_options_for_trl_have_its_types(work):
     changed = {**GRPO, "grpo": {"learning_rate": "1e-6", "top_p": 0.9}}  # how YAML reads 1e-6
     options: Any = load_recipe(recipe(work, changed), annotators={"oracle": Oracle(load_world("world"))})[0]

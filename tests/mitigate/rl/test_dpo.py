@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from mitigate.cli.main import main
-from mitigate.rl.preferences import best_against_worst, build_pairs
+from mitigate.rl.preferences import best_against_worst, build_pairs, published_item, sentences_of
 from tests.helpers.jsonl import read_rows, write_rows
 
 SHORT = {"s": "supported", "c": "contradictory", "u": "unverifiable", "n": "no_fact", "?": None}
@@ -29,6 +29,31 @@ def test_best_against_worst_by_hand():
     assert pair["rejected_sentences"][1] == {"start": 4, "end": 7, "label": "unverifiable"}
     assert pair["prompt"] == [{"role": "user", "content": "q"}]
     assert pair["rejected"] == [{"role": "assistant", "content": "Xx. Xx. Xx."}]
+
+
+def test_sentences_in_the_published_form_by_hand():
+    """Slices without gaps, two words for types, any other for what is left in on both sides; and back."""
+    answer = "Hm. Ab.\n\nCd. Ef. "
+    spans = [(0, 3, "no_fact"), (4, 7, "supported"), (9, 12, "contradictory"), (13, 16, None)]
+    ours = [dict(zip(("start", "end", "label"), span, strict=True)) for span in spans]
+    item = published_item(answer, ours)
+    assert item == {
+        "sents": ["Hm. ", "Ab.\n\n", "Cd. ", "Ef. "],
+        "type": ["no_fact", "no_hallucination", "hallucination", "unchecked"],
+    }
+    assert "".join(item["sents"]) == answer
+    back = [None, "supported", "unsupported", None]
+    assert sentences_of({"chosen_item": item}, "chosen", answer) == [
+        {**one, "label": label} for one, label in zip(ours, back, strict=True)
+    ]
+    for wrong, message in (
+        ({"sents": ["Ab.", "Hm."], "type": ["a", "b"]}, "sentences that stand in the answer, one after the other"),
+        ({"sents": ["Ab."], "type": []}, "`sents` and `type`, lists of texts"),
+        ({"sents": ["Ab."], "type": ["a", "b"]}, "a type for each of 1 sentences, got 2"),
+        ("x", "`sents` and `type`, lists of texts, got x"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            sentences_of({"rejected_item": wrong}, "rejected", answer)
 
 
 @pytest.mark.parametrize("labels", [
@@ -90,6 +115,14 @@ def test_mask_by_hand(tokenizer):
     out = MaskDPOCollator(tokenizer, settings())([pair_of(tokenizer)])
     assert out["completion_mask"].tolist() == [CHOSEN, REJECTED + [0] * 5]
     assert out["attention_mask"].sum(1).tolist() == [13, 8]  # attention is as ever
+    published = pair_of(tokenizer)
+    for side in ("chosen", "rejected"):
+        text = published[side][0]["content"]
+        published[f"{side}_item"] = published_item(text, published.pop(f"{side}_sentences"))
+    assert (
+        MaskDPOCollator(tokenizer, settings())([published])["completion_mask"].tolist()
+        == out["completion_mask"].tolist()
+    )
     # The paper leaves out the contradictory "Cé." (4 tokens) and the supported "Ef."; ends and spaces stay.
     paper = MaskDPOCollator(tokenizer, settings(), "paper")([pair_of(tokenizer)])["completion_mask"].tolist()
     assert paper == [[0, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, 1, 1], [0, 0, 0, 0, 1, 1, 1, 1] + [0] * 5]
@@ -110,7 +143,9 @@ def test_missing_sentences_are_explained(tokenizer):
 
     pair = pair_of(tokenizer)
     del pair["chosen_sentences"]
-    with pytest.raises(ValueError, match=r"expected a column chosen_sentences.*remove_unused_columns=False"):
+    with pytest.raises(
+        ValueError, match=r"expected a column chosen_sentences or chosen_item.*remove_unused_columns=False"
+    ):
         MaskDPOCollator(tokenizer, settings())([pair])
 
 

@@ -1,0 +1,165 @@
+"""The self-training loop on a tiny decoder: to the end, killed and gone on with, what is kept and what is refused."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file
+
+from annotators.evaluation.anah import flatten
+from mitigate.cli.main import main
+from mitigate.recipes.self_training import _kept
+from tests.helpers.anah_fixture import made_topics, write_topics
+from tests.helpers.jsonl import read_rows, write_rows
+from tests.helpers.tiny_models import decoder, tokenizer
+
+ROOT = Path(__file__).parents[3]
+RECIPE = """task: self-training
+about: a test
+hardware: any
+base: base
+data: {sources: [topics.jsonl], test_share: 0.2}
+unlabelled: [answers.jsonl]
+rounds: 1
+samples: 3
+agreement: 0.6
+reply_tokens: 16
+training: {max_steps: 40, epochs: 1, learning_rate: 1e-2, batch_size: 2, max_tokens: 2048, evaluate_every: 20}
+prompts: [brief]
+"""
+
+
+def topic(n: int) -> dict[str, Any]:
+    """A topic whose answers state nothing, which a tiny decoder learns to say."""
+    made: dict[str, Any] = {"name": f"Tower {n}", "documents": [f"Tower {n} is made of stone."], "language": "en"}
+    made["selected_questions"] = [f"Where is Tower {n}?", f"Who lives in Tower {n}?"]
+    for column in ("GPT3.5_answers_D", "InternLM_answers"):
+        made[column] = [f"Hello from {column} and {question} Good luck!" for question in made["selected_questions"]]
+        made[f"human_{column}_ann"] = [["<No Fact>", "<No Fact>"]] * 2
+    return made
+
+
+def answer(n: int) -> dict[str, Any]:
+    return {"question": f"Where is Tower {n}?", "reference": topic(n)["documents"][0], "answer": "Hello! Good luck!"}
+
+
+@pytest.fixture
+def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    decoder("llama", max_position_embeddings=2048).save_pretrained(tmp_path / "base")
+    tokenizer().save_pretrained(tmp_path / "base")
+    write_topics(tmp_path / "topics.jsonl", [topic(n) for n in range(6)])
+    others = [{**answer(n), "question": "Why?"} for n in range(6)]  # about the documents of topics
+    write_rows(tmp_path / "answers.jsonl", [*(answer(n) for n in range(10)), *others])
+    (tmp_path / "recipe.yaml").write_text(RECIPE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    return tmp_path
+
+
+def test_a_killed_loop_ends_like_a_whole_one(work, monkeypatch, capsys):
+    """Killed in the midst of annotating; the file that it was writing has a line that is cut off."""
+    assert main(["run", "recipe.yaml", "--output", "whole"]) == 0
+    told = capsys.readouterr().out
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    words = [sys.executable, "-c", HELD, "run", "recipe.yaml", "--output", "cut"]
+    process = subprocess.Popen(words, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    labelled = work / "cut" / "labelled.1.jsonl"
+    while not labelled.is_file() or labelled.stat().st_size == 0:
+        assert process.poll() is None
+        time.sleep(0.1)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert len(read_rows(labelled)) == 8
+    with labelled.open("a") as file:
+        file.write('{"question": "Wh')
+    assert main(["run", "recipe.yaml", "--output", "cut"]) == 0
+    for name in ("labelled.1.jsonl", "train.jsonl"):
+        assert read_rows(work / "cut" / name) == read_rows(work / "whole" / name)
+    base, *trained = (
+        load_file(work / place / "model.safetensors")
+        for place in ("base", "whole/round-0/annotator", "whole/round-1/annotator", "cut/round-1/annotator")
+    )
+    assert any(not trained[0][key].equal(base[key]) for key in base)
+    assert any(not trained[0][key].equal(trained[1][key]) for key in base)
+    assert all(trained[1][key].equal(trained[2][key]) for key in base)
+
+    first, last = json.loads((work / "whole" / "done.json").read_text())["rounds"]
+    answers = read_rows(work / "whole" / "labelled.1.jsonl")
+    held = {row["question"] for part in ("topic", "question") for row in read_rows(work / f"whole/unseen_{part}.jsonl")}
+    assert held
+    assert not held & {one["question"] for one in answers}
+    about = {row["reference"] for row in read_rows(work / "whole/unseen_topic.jsonl")}
+    assert about
+    assert not about & {one["reference"] for one in answers}
+    assert sum(one["question"] == "Why?" for one in answers) == 6 - len(about)
+    assert f"# unlabelled: {len(answers)} answers; {16 - len(answers)} left out" in told
+    sentences = [sentence for one in answers for sentence in one["sentences"]]
+    assert [one.get("label") == "no_fact" for one in sentences] == [
+        one["votes"].get("no_fact", 0) >= 2 for one in sentences
+    ]
+    kept = sum("label" in one for one in sentences)
+    assert kept > 10
+    assert (last["of"], last["kept"], last["labels"]) == (len(sentences), kept, {"no_fact": kept})
+    assert last["unread"] == sum(one["votes"].get("failed", 0) for one in sentences) / (3 * len(sentences))
+    assert last["samples"] == first["samples"] + last["kept"]
+    assert "# what it gained: mitigate evaluate --compare generative:transformers:whole/round-0/annotator" in told
+
+
+HELD = """import sys, time
+from mitigate.cli.main import main
+from mitigate.recipes.folder import RunFolder
+
+append = RunFolder.append
+
+def held(self, name, rows):
+    append(self, name, rows)
+    if name.startswith("labelled"):
+        time.sleep(600)
+
+RunFolder.append = held
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_what_is_kept_trains_like_gold():
+    """The row of a sentence that samples agree on is that which a person's annotation would be."""
+    (gold,) = (
+        row
+        for row in flatten(made_topics(1))[0]
+        if row["label"] == "contradictory" and row["id"] == "anah-0-internlm-0-0"
+    )
+    sentences = [
+        {"text": gold["sentence"], "start": 0, "votes": {"contradictory": 3}, "label": "contradictory",
+         "fragments": gold["fragments"], "edits": gold["edits"]},
+        {"text": "You are welcome!", "start": 33, "votes": {"no_fact": 2, "failed": 1}},
+    ]  # fmt: skip
+    answer = {key: gold[key] for key in ("question", "reference", "answer")} | {"language": None}
+    (row,) = _kept([{**answer, "sentences": sentences}], 2)
+    assert row["annotated_by"] == "machine"
+    same = ("lang", "question", "reference", "answer", "sentence", "start", "label", "fragments", "edits", "correction")
+    assert {key: row[key] for key in same} == {key: gold[key] for key in same}
+
+
+def test_wrong_recipes_and_rounds_without_agreement(work, capsys):
+    for words, message in (
+        (["unlabelled=[none.jsonl]"], "unlabelled: no such file: none.jsonl"),
+        (["agreement=0.5"], "agreement: input should be greater than 0.5"),
+        (["samples=1"], "samples: input should be greater than or equal to 2"),
+        (["prompts=[x]"], "prompts: expected some of plain"),
+    ):
+        assert main(["run", "recipe.yaml", *words]) == 2
+        assert message in capsys.readouterr().err
+    write_rows(work / "answers.jsonl", [{"reference": "no answer"}, answer(20)])
+    assert main(["run", "recipe.yaml", "training.max_steps=1", "--output", "out"]) == 1  # a reply that nobody can read
+    told = capsys.readouterr().err
+    assert "answers.jsonl:1: answer: expected a string with text in it" in told
+    assert "round 1: none of 2 sentences got one label in 60% of 3 samples" in told
+    write_rows(work / "answers.jsonl", [answer(21)])
+    assert main(["run", "recipe.yaml", "training.max_steps=1", "--output", "out"]) == 2
+    assert "row 1 of labelled.1.jsonl is of another answer than it was" in capsys.readouterr().err
