@@ -39,7 +39,9 @@ class Options(Recipe):
     replayed: int = Field(default=6_000, ge=0, description="pairs among the labels")
     tokens: int = Field(default=4096, ge=512, description="of a step")
     seed: int = Field(default=0, ge=0)
-    languages: list[str] | None = Field(default=["en"], min_length=1, description="codes of what it learns and will judge; null: any language")
+    languages: list[str] | None = Field(
+        default=["en"], min_length=1, description="codes of what it learns and will judge; null: any language"
+    )
 
 
 def check(options: Options) -> None:
