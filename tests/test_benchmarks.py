@@ -4,6 +4,7 @@ import ast
 import hashlib
 import json
 import re
+import runpy
 import subprocess
 import sys
 from collections import Counter
@@ -92,8 +93,8 @@ def test_other_benchmark_texts_are_well_formed():
 
 def test_proof_asks_and_reads_labels_back(tmp_path):
     """Whatever is marked unanswerable has no word of what is asked; labels find their arms, wrong ones are named."""
-    from benchmarks.proof import SAID, blind, labelled, questions
-
+    proof = runpy.run_module("benchmarks.proof")
+    said, questions, blind, labelled = (proof[name] for name in ("SAID", "questions", "blind", "labelled"))
     names = [f"{a}{b}" for a in ("Alder", "Beck", "Cole", "Dun", "Ebb") for b in ("ford", "holm", "ley", "mere")]
     text = "{0} Hall is a house of {1} rooms beside the river of {0}. " * 6
     rows = [{"id": n, "title": f"{n} Hall (house)", "text": text.format(n, i)} for i, n in enumerate(names, 10)]
@@ -103,10 +104,10 @@ def test_proof_asks_and_reads_labels_back(tmp_path):
     assert asked == questions(tmp_path)
     assert {r["id"] for r in asked} == set(names)
     assert all(300 <= len(r["reference"]) <= 600 and r["reference"].endswith(".") for r in asked)
-    about = {q.format(title=f"{r['id']} Hall") for q in SAID["open"] for r in asked}
+    about = {q.format(title=f"{r['id']} Hall") for q in said["open"] for r in asked}
     assert 0 < sum(not r["answerable"] for r in asked) < 12
     for r in asked:
-        own = any(r["question"] == q.format(title=f"{r['id']} Hall") for q in SAID["open"])
+        own = any(r["question"] == q.format(title=f"{r['id']} Hall") for q in said["open"])
         assert r["answerable"] == own
         assert r["question"] not in about or own  # "Hall" stands in every text: none is asked about in another
         assert r["reference"] in r["prompt"][0]["content"]
