@@ -16,8 +16,10 @@ import random
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import version
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -26,15 +28,15 @@ import numpy as np
 from annotators.evaluation.metrics import Floats, bootstrap
 from annotators.evaluation.splits import fold_of, group_rows
 from annotators.text.sentences import split_sentences
+from mitigate.recipes.folder import read_rows, write_file
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "docs" / "results"
 DATA = ROOT.parent / "shared" / "data"
-TRAINABLE = frozenset(
+TRAINABLE = frozenset(  # sources that weights may be trained on; all others are for evaluation only
     "factcheckgpt factcheckgpt_pair fm2 dialfact_small wice begin faithdial_audit expertqa summedits halueval_qa "
     "uhgeval kdconv wice_tokens".split()
 )
-"""Sources that weights may be trained on; all others are for evaluation only."""
 LLM_ANSWERS = ("truthfulqa_llm_answers", "halluqa_zh_llm_answers", "chinesefacteval_zh_llm_answers")
 Row = dict[str, Any]
 
@@ -57,8 +59,7 @@ def load_rows(data: Path = DATA) -> list[Row]:
     rows = []
     for folder in ("sentences", "binary", "spans"):
         for path in sorted((data / folder).glob("*.jsonl")):
-            with path.open(encoding="utf-8") as lines:
-                rows += [json.loads(line) | {"file": f"{folder}/{path.name.split('.')[0]}"} for line in lines]
+            rows += [row | {"file": f"{folder}/{path.name.split('.')[0]}"} for row in read_rows(path)]
     for row, group in zip(rows, group_rows(rows), strict=True):  # over all files: texts recur across them
         row["group"], row["fold"] = group, fold_of(group)
     return rows
@@ -74,8 +75,12 @@ def fewl_rows(name: str, data: Path = DATA) -> list[Row]:
     path = data / "fewl" / f"{name}.jsonl"
     if not path.is_file():
         sys.exit(f"skipped: data not here (expected {path}; see --data)")
-    with path.open(encoding="utf-8") as lines:
-        return [json.loads(line) for line in lines]
+    return list(read_rows(path))
+
+
+def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Write a whole JSON Lines file."""
+    write_file(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode())
 
 
 def documents(rows: Iterable[Row], n: int, seed: int = 0) -> list[list[Row]]:
@@ -123,6 +128,19 @@ def sentences_of(text: str) -> list[str]:
     return [text[start:end] for start, end in split_sentences(text)]
 
 
+def in_turns(ways: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
+    """CPU-seconds of each way in each round; nothing that functions of ours remember helps a later way."""
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    for _, (name, way) in product(range(rounds), ways.items()):
+        for module in [module for key, module in sys.modules.items() if key.startswith(("annotators", "engines"))]:
+            for kept in [value for value in vars(module).values() if hasattr(value, "cache_clear")]:
+                kept.cache_clear()
+        start = time.process_time()
+        way()
+        seconds[name].append(time.process_time() - start)
+    return seconds
+
+
 # --- figures ------------------------------------------------------------------------------------------------------
 
 
@@ -168,17 +186,11 @@ def save(
     page: str, program: str, rows: Sequence[Row], *, tables: Mapping[str, Any] | None = None, about: str = "",
     packages: Sequence[str] = (), part: str = "", folder: Path = RESULTS,
 ) -> None:  # fmt: skip
-    """Write a program's part of docs/results/PAGE.json and make PAGE.md anew.
+    """Write the part of a module of benchmarks/ in docs/results/PAGE.json and make PAGE.md anew.
 
-    Args:
-        page: Name of the page.
-        program: Name of the module in benchmarks/.
-        rows: What the page shows; see :func:`row`.
-        tables: Everything else that was measured.
-        about: A sentence on what was measured and on what, such as the annotator's fingerprint.
-        packages: Whose versions matter beside the usual ones.
-        part: What is measured, of a program whose parts are measured apart.
-        folder: Where pages are.
+    The page shows ``rows``; ``tables`` has everything else that was measured. ``about`` is a sentence on what it was
+    measured on, such as the annotator's fingerprint, ``packages`` whose versions matter beside the usual ones, ``part``
+    what is measured, of a program whose parts are measured apart.
     """
     path = folder / f"{page}.json"
     kept = json.loads(path.read_text(encoding="utf-8"))

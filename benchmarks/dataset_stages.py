@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import yaml
 
 from annotators.retrieval import BM25, words
 from benchmarks.common import Row, fewl_rows, load_rows, mean_row, parser, save
@@ -88,12 +89,8 @@ def tasks(rows: Sequence[Row]) -> list[Task]:
 
 def first_five(scores_QD: np.ndarray, right: Sequence[set[int]]) -> np.ndarray:
     """(Q,) whether a right document is among the first five; ties count against it."""
-    best = [max(scores[list(good)]) for scores, good in zip(scores_QD, right, strict=True)]
-    ahead = [
-        int((np.delete(scores, sorted(good)) >= b).sum())
-        for scores, good, b in zip(scores_QD, right, best, strict=True)
-    ]
-    return np.array([float(n < 5) for n in ahead])
+    pairs = [(scores, sorted(good)) for scores, good in zip(scores_QD, right, strict=True)]
+    return np.array([float((np.delete(own, good) >= own[good].max()).sum() < 5) for own, good in pairs])
 
 
 def matching(rows: Sequence[Row]) -> list[Row]:
@@ -105,33 +102,15 @@ def matching(rows: Sequence[Row]) -> list[Row]:
         hard = np.array([hard_match({"topic": query, "aliases": []}, task.titles) for query in task.queries])
         used = rank(task.queries, task.titles, task.texts, task.language) + 10.0 * hard
         for name, scores in (("ranking used here", used), ("BM25", plain)):
-            shown.append(
-                mean_row(f"{task.name}, {name}: among the first five", first_five(scores, task.right), unit="%")
-            )
+            found = first_five(scores, task.right)
+            shown.append(mean_row(f"{task.name}, {name}: among the first five", found, unit="%"))
         print(task.name, flush=True)
     return shown
 
 
 # --- questions -------------------------------------------------------------------------------------------------------
 
-SAME: dict[str, dict[str, str]] = {  # patterns that keep what is asked, by language; the first that applies is used
-    "en": {
-        r"\b(What|Who|Where|How|There|It) is\b": r"\1's", r"\b(do|does|did|is|are|was|were)n't\b": r"\1 not",
-        r"^How many\b": "What number of", r"^Why\b": "For what reason", r"^Who\b": "Which person",
-        r"^When\b": "At what time", r"^Where\b": "In what place", r"^What happens\b": "What will happen",
-        r"^Can\b": "Is it possible that", r"^": "Could you tell me: ",
-    },
-    "zh": {"为什么": "为何", "什么时候": "何时", "哪里": "什么地方", "是谁": "是哪位", "如何": "怎样", "^": "请问，"},
-}  # fmt: skip
-OTHER: dict[str, dict[str, str]] = {  # patterns that ask something else, by one word
-    "en": {
-        r"^When\b": "Where", r"^Where\b": "When", r"^Who\b": "When", r"^Why\b": "When", r"\bfirst\b": "last",
-        r"\bmost\b": "least", r"\bmore\b": "less", r"\bbefore\b": "after", r"\blargest\b": "smallest",
-        r"\b(the United States|the US|America)(?!\w)": "France",
-        r"\b(China|Japan|Mexico|Canada|India|Russia)\b": "Norway",
-    },
-    "zh": {"什么时候": "在哪里", "谁": "哪里", "哪里": "什么时候", "最大": "最小", "中国": "法国", "美国": "德国"},
-}  # fmt: skip
+RULES = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 
 
 def changed(question: str, rules: Mapping[str, str]) -> str | None:
@@ -162,7 +141,7 @@ def repeated(questions: Sequence[str], language: str) -> list[Row]:
     shown = []
     limit = Distinct().english if language == "en" else Distinct().chinese
     english: Callable[[Sequence[str]], Any] = each_once(embedder(None).encode)
-    kinds = {"rewordings dropped": SAME, "questions that ask something else, dropped": OTHER}
+    kinds = {"rewordings dropped": RULES["same"], "questions that ask something else, dropped": RULES["other"]}
     for called, rules in kinds.items():
         made = [(i, changed(q, rules[language])) for i, q in enumerate(questions)]
         pairs = [(i, new) for i, new in made if new is not None]

@@ -13,9 +13,9 @@ from __future__ import annotations
 import io
 import json
 import shutil
-import statistics
 import time
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from gradio_client import Client
@@ -135,9 +135,7 @@ def main() -> None:
         else:
             found = times(browser, url, shelf, args.repeat)
             what = "ten sentences on the page, {}: seconds, median [least, most]"
-            rows = [
-                row(what.format(name), args.repeat, statistics.median(s), (min(s), max(s))) for name, s in found.items()
-            ]
+            rows = [row(what.format(name), args.repeat, median(s), (min(s), max(s))) for name, s in found.items()]
             save("speed", "demo", rows, tables=found, packages=["gradio", "playwright"])
         browser.close()
         page.close(verbose=False)

@@ -1,17 +1,25 @@
 """Kills, a full disk, a dead server, Ctrl-C: what is left, and whether the same command then finishes as usual.
 
     OMP_NUM_THREADS=1 python -m benchmarks.faults [--kills 30] [--records 60]
+    OMP_NUM_THREADS=1 python -m benchmarks.faults --scale --data ../shared/data      # memory and cost of many records
+    OMP_NUM_THREADS=1 python -m benchmarks.faults --workers --data ../shared/data    # two against one; needs Ray
 
 A process is killed (SIGKILL) at a random moment of its run, started again, killed again, until it ends; then all begins
 anew, until so many kills have hit. After each kill the output must be the beginning of the uninterrupted run's output,
 at each end its equal, byte for byte. The LLM is a scripted server that counts what it is asked. The small file system
 needs root. Stops with an error where something is not as it should be.
+
+Many records are real answers with their documents. Each run is `mitigate annotate` in a process of its own; CPU-seconds
+and the peak of its resident memory come from the kernel, and each record is in the output once and in order. Costs are
+slopes between the smallest and the largest run, so that loading is left out. Workers: `--distributed` with one or two,
+in turns. tests/mitigate/test_scale.py kills nodes.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 import random
 import signal
 import subprocess
@@ -24,10 +32,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import Row, parser, row, save
+from benchmarks.common import Row, documents, load_rows, parser, row, save, write_rows
 
-IN_FLIGHT = 16
-"""Requests that a kill may lose, at most."""
+IN_FLIGHT = 16  # requests that a kill may lose, at most
 WORDS = "the a river hill town was built in old stone bridge north of opened and".split()
 
 
@@ -145,12 +152,64 @@ def soak(job: Job, kills: int, seed: int) -> int:
     return ends
 
 
+def run(source: Path, output: Path, *options: str) -> dict[str, float]:
+    """CPU-seconds, peak resident MiB and seconds of one run."""
+    command = [sys.executable, "-m", "mitigate.cli", "annotate", "--input", str(source), "--output", str(output)]
+    command += options
+    begin = time.monotonic()
+    child = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    _, status, used = os.wait4(child.pid, 0)
+    child.returncode = os.waitstatus_to_exitcode(status)
+    if child.returncode != 0:
+        raise RuntimeError(f"exit code {child.returncode}: {' '.join(command)}")
+    return {"cpu": used.ru_utime + used.ru_stime, "mib": used.ru_maxrss / 1024, "seconds": time.monotonic() - begin}
+
+
+def scale(data: Path, workers: bool) -> None:
+    """Measure many records, or two workers against one, and write the page."""
+    records = [r for group in documents(load_rows(data), 10**6) for r in group]
+    records = [{**r, "id": i} for i, r in enumerate(records)]
+    with tempfile.TemporaryDirectory() as name:
+        source, output = Path(name, "in.jsonl"), Path(name, "out.jsonl")
+        if workers:
+            write_rows(source, records[:400])
+            turns = [
+                run(source, Path(name, f"{turn}"), "--distributed", "--workers", str(1 + turn % 2)) for turn in range(6)
+            ]
+            ratios = sorted(turns[2 * i]["seconds"] / turns[2 * i + 1]["seconds"] for i in range(3))
+            what, limits = "two workers against one: times as fast, start included", (ratios[0], ratios[-1])
+            rows = [row(what, 400, ratios[1], limits)]
+            save("reliability", "faults", rows, tables={"turns": turns}, packages=["ray"], part="scale")
+            return
+        found = []
+        for n in (100, 400, 800):
+            write_rows(source, records[:n])
+            output.unlink(missing_ok=True)
+            found.append({"records": n, **run(source, output)})
+            ids = [json.loads(line)["id"] for line in output.open(encoding="utf-8")]
+            if ids != list(range(n)):
+                raise RuntimeError(f"records lost, doubled or out of order: {ids}")
+    first, last = found[0], found[-1]
+    slope = (last["cpu"] - first["cpu"]) / (last["records"] - first["records"])
+    rows = [
+        row("annotating: CPU-milliseconds a record", last["records"], 1000 * slope),
+        row("peak memory of the largest run, MiB", last["records"], last["mib"]),
+        row("peak memory, largest against smallest run", last["records"], last["mib"] / first["mib"]),
+    ]
+    save("reliability", "faults", rows, tables={"runs": found}, part="scale")
+
+
 def main() -> None:
     """Run every fault and write the page."""
-    made = parser(__doc__, data=False)
+    made = parser(__doc__)
     made.add_argument("--kills", type=int, default=30, help="of each command (%(default)s)")
     made.add_argument("--records", type=int, default=60)
+    made.add_argument("--scale", action="store_true", help="measure many records instead")
+    made.add_argument("--workers", action="store_true", help="measure two workers against one instead")
     args = made.parse_args()
+    if args.scale or args.workers:
+        scale(args.data, args.workers)
+        return
     server = Server()
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as name:
@@ -162,7 +221,7 @@ def main() -> None:
             records: list[Row] = [{"id": i, "question": f"When was tower {i} built?"} for i in range(len(texts))]
             for r, text in zip(records, texts, strict=True):
                 r |= {"reference": text, "answer": text} if called == "annotate" else {"answers": [{"text": text}]}
-            source.write_text("".join(json.dumps(r) + "\n" for r in records), encoding="utf-8")
+            write_rows(source, records)
             llm = ["--reference-llm", f"openai:plain@http://127.0.0.1:{server.port}/v1"]
             fewl = ["--embedding", "tfidf", "--expertise", "uniform", *llm]
             options = ["--chunk-size", "4"] if called == "annotate" else fewl

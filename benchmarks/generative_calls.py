@@ -18,8 +18,10 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -33,10 +35,10 @@ from engines.types import Chat, ChatResult, OnResult, Sample, Sampling
 from fewl.similarity import each_once
 
 SOURCES = ("lfqa_verification", "cliff")
-LEAST = 400
-"""Tokens of a document."""
+LEAST = 400  # tokens of a document
 BLOCK = 16
 COUNTED = {"calls": "calls", "total": "prompt tokens", "computed": "computed prompt tokens"}
+WRITTEN = {"written": "reply tokens", "again": "replies asked for again", "failed": "failed"}
 CHUNK = 32
 
 
@@ -208,27 +210,20 @@ def main() -> None:
         }  # fmt: skip
         for name, options in kinds.items():
             costs = measure(groups, embedder, window="whole", **options)
-            for figure, what in (("calls", "calls"), ("total", "prompt tokens"), ("written", "reply tokens"),
-                                 ("again", "replies asked for again"), ("failed", "failed")):  # fmt: skip
+            for figure, what in {**COUNTED, **WRITTEN}.items():
                 rows.append(per_sentence(f"whole document, {name}: {what} a sentence", costs, figure))
         shown = [one for one in rows if ": calls" in one["what"] or ": prompt" in one["what"]]
         save("llm-annotators", "generative_calls", shown, tables={"all": rows}, part="schema")
         return
     for source in SOURCES:
         groups = rows_of([r for r in everything if r["source"] == source], embedder, args.answers, 0)
-        for protocol in ("tagged", "three-turn"):
-            for order in ("reference-first", "question-first"):
-                for window in ("sentence", "answer", "whole"):
-                    costs = measure(groups, embedder, protocol=protocol, prompt=f"plain/{order}", window=window)
-                    where = f"{source}, {protocol}, {order}, window of the {window}"
-                    for name, called in COUNTED.items():
-                        rows.append(per_sentence(f"{where}: {called} a sentence", costs, name))
-                    print(rows[-1], flush=True)
-    shown = [
-        one
-        for one in rows
-        if "reference-first" in one["what"] and "computed" in one["what"] and "whole" not in one["what"]
-    ]
+        orders, windows = ("reference-first", "question-first"), ("sentence", "answer", "whole")
+        for protocol, order, window in product(("tagged", "three-turn"), orders, windows):
+            costs = measure(groups, embedder, protocol=protocol, prompt=f"plain/{order}", window=window)
+            where = f"{source}, {protocol}, {order}, window of the {window}"
+            rows += [per_sentence(f"{where}: {called} a sentence", costs, name) for name, called in COUNTED.items()]
+            print(rows[-1], flush=True)
+    shown = [one for one in rows if re.search("reference-first, .* (sentence|answer): computed", one["what"])]
     save("llm-annotators", "generative_calls", shown, tables={"all": rows})
 
 

@@ -5,30 +5,22 @@
 
 Demonstrations are the answers that FEWL and the single-reference baseline pick where the two differ; the control is the
 same with another question's references. Labels judge choices only. Selection is measured by benchmarks/fewl.py,
-fine-tuning on picks by benchmarks/label_free_sft.py. A run of recipes/inference/example.yaml has SmolLM2's answers.
+fine-tuning on picks by benchmarks/pocket_proof.py. A run of recipes/inference/example.yaml has SmolLM2's answers.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from benchmarks.common import Row, mean_row, parser, row, save
-from benchmarks.fewl import EQ4, EQ6, NO_PENALTY, THREE, by_model, chale, english_encoder, shuffled, truthfulqa
-from fewl.score import FewlOptions, score_records
-from fewl.similarity import Encode, Similarity, cosine, new_words
+from benchmarks.fewl import THREE, by_model, chale, english_encoder, shuffled, truthfulqa
+from fewl.similarity import Encode, cosine
 from mitigate.icl import candidate_pool, demonstrations
-from mitigate.recipes.data import best_scored
-
-
-def picked(records: Sequence[Row], similarity: Similarity, encode: Encode, options: FewlOptions) -> list[int | None]:
-    """The first answer with the highest score of each question."""
-    scored, _ = score_records(records, similarity=similarity, encode=encode, options=options)
-    return [best_scored(record["answers"]) for record in scored]
+from mitigate.recipes.data import Scoring, picks
 
 
 def icl(data: Path, encode: Encode) -> list[Row]:
@@ -42,16 +34,11 @@ def icl(data: Path, encode: Encode) -> list[Row]:
     for name, records, single in (("CHALE", gold, "gold 0"), ("TruthfulQA", official, THREE[0])):
         usable = [r for r in records if single in r["reference_answers"]]
         label = {(r["id"], a["text"]): bool(a["label"]) for r in usable for a in reversed(r["answers"])}
-        sims = {"cosine": cosine(encode), "new-words": new_words}
-        ways = {"without penalty": NO_PENALTY, "Eq. 6": EQ6, "literal Eq. 4": EQ4}
-        for where, similarity, options, asked in (
-            (f"{name} demonstrations, {sim}, FEWL {way}{control}", sims[sim], ways[way], asked)
-            for sim in sims
-            for control, asked in (("", usable), (", another question's references", shuffled(usable)))
-            for way in ways
-        ):
-            alone = replace(NO_PENALTY, references=f"single:{single}")
-            pool = candidate_pool(usable, *(picked(asked, similarity, encode, how) for how in (options, alone)))
+        how: Any = {"scoring": Scoring(penalty=False), "baseline": single}
+        how |= {"similarity": cosine(encode), "encode": encode}
+        for control, asked in (("", usable), (", another question's references", shuffled(usable))):
+            where = f"{name} demonstrations, cosine, FEWL without penalty{control}"
+            pool = candidate_pool(usable, *(picks(asked, by, **how) for by in ("fewl", "baseline")))
             shown = demonstrations([r["question"] for r in usable], pool, encode, 5)
             true = {
                 side: np.array(
@@ -89,9 +76,7 @@ def main() -> None:
     if args.run:
         save("mitigation", "mitigation", answers_of_run(args.run), part="answers")
         return
-    found = icl(args.data, english_encoder())
-    rows = [one for one in found if "cosine, FEWL without penalty" in one["what"]]
-    save("mitigation", "mitigation", rows, tables={"icl": found}, packages=["sentence-transformers"])
+    save("mitigation", "mitigation", icl(args.data, english_encoder()), packages=["sentence-transformers"])
 
 
 if __name__ == "__main__":

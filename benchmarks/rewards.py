@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import random
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import cycle
@@ -24,13 +23,12 @@ from sklearn.metrics import roc_auc_score
 
 from annotators import load_annotator
 from annotators.text.words import units
-from benchmarks.common import Row, documents, load_rows, mean_row, parser, row, save, sentences_of
+from benchmarks.common import Row, documents, in_turns, load_rows, mean_row, parser, row, save, sentences_of
 from mitigate.rewards.aspects import Judged
 from mitigate.rewards.inputs import Answer
 from mitigate.rewards.reward import SentenceReward, judged_sentences
 
-SHIFT = 17
-"""The other row of the relevance test: so many places on, after shuffling."""
+SHIFT = 17  # places to the other row of the relevance test, after shuffling
 
 
 # --- hacks -----------------------------------------------------------------------------------------------------------
@@ -221,15 +219,9 @@ def cost(data: Path, n: int, rounds: int) -> list[Row]:
         "sentence by sentence": lambda: one_by_one(cut),
         "again, from the cache": lambda: call(warm, records),
     }
-    seconds = dict.fromkeys(ways, 0.0)
-    for _ in range(rounds):
-        for name, way in ways.items():
-            start = time.process_time()
-            way()
-            seconds[name] += time.process_time() - start
     return [
-        row(f"cost, {name}: CPU-milliseconds a sentence", len(cut), 1000 * s / rounds / len(cut))
-        for name, s in seconds.items()
+        row(f"cost, {name}: CPU-milliseconds a sentence", len(cut), 1000 * sum(seconds) / rounds / len(cut))
+        for name, seconds in in_turns(ways, rounds).items()
     ]
 
 

@@ -2,53 +2,38 @@
 
     OMP_NUM_THREADS=1 python -m benchmarks.speed --data ../shared/data
     OMP_NUM_THREADS=1 python -m benchmarks.speed --generation          # SmolLM2 only
+    OMP_NUM_THREADS=1 python -m benchmarks.speed --causal              # sentences of an answer in one pass, or one each
 
 Annotation: whole answers of lfqa_verification, cliff and qags with their documents; beside it one sentence at a time,
 and the small annotator. Splitter: real answers of models, beside pysbd (from the ``dev`` extra) and a plain regular
 expression. Generation: four samples of questions of
 examples/questions.jsonl with their documents, at temperature 1, by the engine in one call and by transformers' own
-``generate``, one sample after the other. The ways take turns; only ratios count.
+``generate``, one sample after the other. One pass: a random causal-LM annotator of four layers and width 128 judges
+answers of n sentences against a reference of 14, all sentences in one row, or a row for each with the answer up to its
+end; that both judge alike is checked. The ways take turns; only ratios count.
 """
 
 from __future__ import annotations
 
 import json
+import random
 import re
-import sys
-import time
 from collections.abc import Callable, Mapping
 from statistics import median
 from typing import Any
 
+import numpy as np
 import pysbd
 import torch
-from transformers import GenerationConfig
+from transformers import GenerationConfig, LlamaForTokenClassification
 
+from annotators.records import LABELS
 from annotators.verifier.annotator import DiscriminativeAnnotator
-from benchmarks.common import ROOT, Row, documents, load_rows, parser, real_answers, row, save, sentences_of
+from annotators.verifier.causal import CausalAnnotator
+from benchmarks.common import ROOT, Row, documents, in_turns, load_rows, parser, real_answers, row, save, sentences_of
 from engines import Sampling, load_engine
 from engines.checkpoint import prompt_ids
-
-
-def forget() -> None:
-    """Empty what functions of ours remember of texts, so that no way finds the work of another one done."""
-    for name, module in list(sys.modules.items()):
-        if name.startswith(("annotators", "engines")):
-            for value in list(vars(module).values()):
-                if hasattr(value, "cache_clear"):
-                    value.cache_clear()
-
-
-def in_turns(ways: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
-    """CPU-seconds of each way in each round."""
-    seconds: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(rounds):
-        for name, way in ways.items():
-            forget()
-            start = time.process_time()
-            way()
-            seconds[name].append(time.process_time() - start)
-    return seconds
+from examples.pocket import lm
 
 
 def ratio_rows(what: str, n: object, seconds: Mapping[str, list[float]], first: str) -> list[Row]:
@@ -130,10 +115,49 @@ def generation(questions: int, samples: int, tokens: int, rounds: int) -> list[R
     ]
 
 
+def statements(draw: random.Random, n: int) -> str:
+    """Made-up statements."""
+    names = "Alder Beck Cole Dunmore Ebbing Farrow Gresham Hale Iverley Jarrow".split()
+    places = "bridge mill tower canal church school market harbour library station".split()
+    what = "The {} of {} was finished in {} and is {} metres long."
+    drawn = ((draw.choice(names), draw.choice(places), draw.randrange(1700, 1990)) for _ in range(n))
+    return " ".join(what.format(place, name, year, draw.randrange(9, 99)) for name, place, year in drawn)
+
+
+def one_pass(annotator: CausalAnnotator, n: int, answers: int = 4, turns: int = 5) -> list[Row]:
+    """How many times as long a pass for each of ``n`` sentences takes as one for the answer."""
+    draw, found = random.Random(n), {}
+    records = [
+        {"reference": statements(draw, 14), "question": "What was finished when?", "answer": statements(draw, n)}
+        for _ in range(answers)
+    ]
+    whole = [sentences_of(r["answer"]) for r in records]
+    each = [{**r, "answer": " ".join(s[: i + 1])} for r, s in zip(records, whole, strict=True) for i in range(n)]
+    ways: dict[str, Callable[[], object]] = {
+        "one": lambda: found.update(one=[s for a in annotator.annotate_batch(records) for s in a.sentences]),
+        "each": lambda: found.update(each=[a.sentences[-1] for a in annotator.annotate_batch(each)]),
+    }
+    rows = ratio_rows(f"one pass against a pass for each of {n} sentences", answers, in_turns(ways, turns), "one")
+    one, alone = (np.array([[(s.scores or {})[label] for label in LABELS] for s in found[way]]) for way in ways)
+    if np.abs(one - alone).max() > 1e-5:
+        raise RuntimeError("one pass and a pass for each sentence judge differently")
+    return rows
+
+
+def random_annotator() -> CausalAnnotator:
+    """A random decoder with a head; what it says does not matter."""
+    tokenizer: Any = lm.build_tokenizer([statements(random.Random(0), 500)], vocabulary=1024)
+    torch.manual_seed(0)
+    config: Any = lm.build_model(tokenizer).config
+    config.max_position_embeddings, config.id2label = 4096, {n: str(label) for n, label in enumerate(LABELS)}
+    return CausalAnnotator(LlamaForTokenClassification(config), tokenizer, max_tokens=4096)
+
+
 def main() -> None:
     """Measure and write the page."""
     made = parser(__doc__)
     made.add_argument("--generation", action="store_true", help="measure generation, and nothing else")
+    made.add_argument("--causal", action="store_true", help="measure one pass against several, and nothing else")
     made.add_argument("--documents", type=int, default=30)
     made.add_argument("--rounds", type=int, default=3)
     args = made.parse_args()
@@ -141,6 +165,10 @@ def main() -> None:
     if args.generation:
         rows = generation(questions=4, samples=4, tokens=48, rounds=2)
         save("speed", "speed", rows, part="generation", about="Beside other programs on the same two cores.")
+        return
+    if args.causal:
+        rows = [one for n in (1, 2, 4, 8, 16) for one in one_pass(random_annotator(), n)]
+        save("llm-annotators", "speed", rows, part="causal")
         return
     rows = annotation(args.data, args.documents, args.rounds) + splitting(args.data, args.rounds)
     save("speed", "speed", rows, packages=["sentence-transformers", "pysbd"])

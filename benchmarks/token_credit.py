@@ -3,8 +3,8 @@
     python -m benchmarks.token_credit --data ../shared/data
     python -m benchmarks.token_credit --toys
 
-Real answers of models in English and Chinese, joined to completions of about 512 tokens; three tokenizers trained here
-on other answers. "Sampled" ids are another way to write the same text (BPE dropout 0.1), as a model that samples may
+Real answers of models in English and Chinese, joined to completions of about 512 tokens; byte-level tokenizers trained
+here on other answers. "Sampled" ids are another way to write the same text (BPE dropout 0.1), as a sampling model may
 choose. The one pass is what the others are compared with: that it gives every token to its sentence is shown against
 the vocabularies' bytes by tests/mitigate/rl/test_credit.py. CPU seconds of one thread, the ways taking turns.
 
@@ -19,23 +19,15 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 from statistics import median
-from time import process_time
 from typing import Any
 
 import numpy as np
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from annotators.text.sentences import split_sentences
-from benchmarks.common import Row, parser, real_answers, row, save
-from mitigate.rewards.aspects import (
-    DEFAULT_LABEL_REWARDS,
-    DEFAULT_WEIGHTS,
-    Judged,
-    aspect_values,
-    relevance_reward,
-    sentence_reward,
-    total,
-)
+from benchmarks.common import Row, in_turns, parser, real_answers, row, save
+from examples.pocket import lm
+from mitigate.rewards.aspects import DEFAULT_LABEL_REWARDS as REWARDS
+from mitigate.rewards.aspects import DEFAULT_WEIGHTS, Judged, aspect_values, relevance_reward, sentence_reward, total
 from mitigate.rewards.segments import Segment
 from mitigate.rl.credit import Credit, anchors, owners, row_advantages, sequence_advantages, standardised, token_spans
 
@@ -64,35 +56,11 @@ def by_prefixes(core: Any, ids: list[int], text: str, cuts: Cuts) -> list[int]:
     return (out + [-1] * len(ids))[: len(ids)]
 
 
-def by_decoding(core: Any, ids: list[int], text: str, cuts: Cuts) -> list[int]:
-    """Decodes every prefix of the ids: exact but for cut characters, and quadratic."""
-    ends = [len(core.decode(ids[: t + 1])) for t in range(len(ids))]
-    return [next((j for j, (s, e) in enumerate(cuts) if s <= end - 1 < e), -1) for end in ends]
-
-
 WAYS: dict[str, Callable[[Any, list[int], str, Cuts], list[int]]] = {
     "one pass (ours)": one_pass,
     "sentences re-tokenised": by_sentences,
     "prefixes re-tokenised": by_prefixes,
-    "prefixes decoded": by_decoding,
 }
-
-
-def tokenizers(corpus: list[str]) -> dict[str, Any]:
-    """Byte-level BPE, Unigram with Metaspace, and WordPiece, trained on texts."""
-    shared: dict[str, Any] = {"vocab_size": VOCABULARY, "show_progress": False}
-    bpe = Tokenizer(models.BPE())
-    bpe.pre_tokenizer, bpe.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    bpe.train_from_iterator(corpus, trainers.BpeTrainer(initial_alphabet=alphabet, special_tokens=["<eos>"], **shared))
-    unigram = Tokenizer(models.Unigram())
-    unigram.pre_tokenizer, unigram.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
-    trainer = trainers.UnigramTrainer(special_tokens=["<eos>", "<unk>"], unk_token="<unk>", **shared)
-    unigram.train_from_iterator(corpus, trainer)
-    pieces = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    pieces.pre_tokenizer, pieces.decoder = (pre_tokenizers.BertPreTokenizer(), decoders.WordPiece(cleanup=False))
-    pieces.train_from_iterator(corpus, trainers.WordPieceTrainer(special_tokens=["<eos>", "[UNK]"], **shared))
-    return {"byte-level BPE": bpe, "Unigram": unigram, "WordPiece": pieces}
 
 
 def completions(core: Any, answers: list[str], sampled: bool) -> list[Case]:
@@ -116,13 +84,9 @@ def completions(core: Any, answers: list[str], sampled: bool) -> list[Case]:
 def measure(what: str, core: Any, cases: list[Case]) -> list[Row]:
     """For each way the share of tokens of sentences that it gives elsewhere, and its time as a multiple of ours."""
     truth = [one_pass(core, *case) for case in cases]
-    seconds: dict[str, list[float]] = {name: [] for name in WAYS}
-    for _ in range(ROUNDS):
-        for name, way in WAYS.items():
-            start = process_time()
-            for case in cases:
-                way(core, *case)
-            seconds[name].append(process_time() - start)
+    seconds = in_turns(
+        {name: lambda way=way: [way(core, *case) for case in cases] for name, way in WAYS.items()}, ROUNDS
+    )
     rows = []
     for name, way in list(WAYS.items())[1:]:
         both = [(way(core, *case), want) for case, want in zip(cases, truth, strict=True)]
@@ -160,8 +124,8 @@ CREDITS = {
 def rewarded(said: list[Judged], aspects: dict[str, float], floor: bool) -> tuple[float, dict[str, list[float | None]]]:
     """The score of an answer and the rewards of its segments, by aspect, as ``SentenceReward`` has them."""
     share = min(1.0, sum(s.credit for s in said) / 4)
-    values = aspect_values(said, DEFAULT_LABEL_REWARDS, share, target_sentences=4, max_words=10**6) or {}
-    facts = [sentence_reward(s, DEFAULT_LABEL_REWARDS) for s in said]
+    values = aspect_values(said, REWARDS, share, target_sentences=4, max_words=10**6) or {}
+    facts = [sentence_reward(s, REWARDS) for s in said]
     if floor and said and all(reward is None for reward in facts):
         facts = [values["factuality"]]
     parts = {name: [values[name]] * bool(said) for name in aspects} | {"factuality": facts}
@@ -248,12 +212,12 @@ def main() -> None:
         return
     rows = []
     for language, texts in real_answers(args.data).items():
-        for name, core in tokenizers(texts[::2][:500]).items():
-            for sampled in (False, True) if "BPE" in name else (False,):
-                cases = completions(core, texts[1::2], sampled)
-                rows += measure(f"{language}, {name}, {'sampled' if sampled else 'canonical'} ids", core, cases)
-                print(rows[-1], flush=True)
-    shown = [one for one in rows if "byte-level" in one["what"] and "re-tokenised: tokens" in one["what"]]
+        core = lm.build_tokenizer(texts[::2][:500], VOCABULARY).backend_tokenizer
+        for sampled in (False, True):
+            cases = completions(core, texts[1::2], sampled)
+            rows += measure(f"{language}, byte-level BPE, {'sampled' if sampled else 'canonical'} ids", core, cases)
+            print(rows[-1], flush=True)
+    shown = [one for one in rows if "re-tokenised: tokens" in one["what"]]
     save("rewards", "token_credit", shown, tables={"all": rows}, packages=["tokenizers"])
 
 

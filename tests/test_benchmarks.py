@@ -4,6 +4,7 @@ import ast
 import hashlib
 import json
 import re
+import runpy
 import subprocess
 import sys
 from collections import Counter
@@ -88,6 +89,39 @@ def test_other_benchmark_texts_are_well_formed():
     assert len({t["sentence"] for t in talk}) == len(talk)
     sources = " ".join(" ".join(path.read_text("utf-8").split()) for path in (ROOT / "annotators").rglob("*.py"))
     assert [t["sentence"] for t in talk if len(t["sentence"]) > 20 and t["sentence"] in sources] == []
+
+
+def test_proof_asks_and_reads_labels_back(tmp_path):
+    """Whatever is marked unanswerable has no word of what is asked; labels find their arms, wrong ones are named."""
+    proof = runpy.run_module("benchmarks.proof")
+    said, questions, blind, labelled = (proof[name] for name in ("SAID", "questions", "blind", "labelled"))
+    names = [f"{a}{b}" for a in ("Alder", "Beck", "Cole", "Dun", "Ebb") for b in ("ford", "holm", "ley", "mere")]
+    text = "{0} Hall is a house of {1} rooms beside the river of {0}. " * 6
+    rows = [{"id": n, "title": f"{n} Hall (house)", "text": text.format(n, i)} for i, n in enumerate(names, 10)]
+    (tmp_path / "documents").mkdir()
+    (tmp_path / "documents" / "wikipedia_2024.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    asked = questions(tmp_path)
+    assert asked == questions(tmp_path)
+    assert {r["id"] for r in asked} == set(names)
+    assert all(300 <= len(r["reference"]) <= 600 and r["reference"].endswith(".") for r in asked)
+    about = {q.format(title=f"{r['id']} Hall") for q in said["open"] for r in asked}
+    assert 0 < sum(not r["answerable"] for r in asked) < 12
+    for r in asked:
+        own = any(r["question"] == q.format(title=f"{r['id']} Hall") for q in said["open"])
+        assert r["answerable"] == own
+        assert r["question"] not in about or own  # "Hall" stands in every text: none is asked about in another
+        assert r["reference"] in r["prompt"][0]["content"]
+    (tmp_path / "held_out.jsonl").write_text("".join(json.dumps(r) + "\n" for r in asked))
+    blind(tmp_path, {a: [{"id": r["id"], "answer": f"{a} one. Two."} for r in asked] for a in ("X", "Y")}, 20)
+    given = list(read_rows(tmp_path / "blind.jsonl"))
+    assert len(given) == 20
+    assert not any("arm" in r for r in given)
+    (tmp_path / "done.jsonl").write_text("".join(json.dumps({**r, "label": "no_fact"}) + "\n" for r in given))
+    found = labelled(tmp_path, tmp_path / "done.jsonl")
+    assert {r["arm"] for r in found} == {"X", "Y"}
+    assert all(r["sentence"] == "Two." or r["sentence"][0] == r["arm"] for r in found)
+    with pytest.raises(SystemExit, match=r"number 0: expected one of supported, .*got None"):
+        labelled(tmp_path, tmp_path / "blind.jsonl")
 
 
 def test_limits_of_benchmarks_and_pages():

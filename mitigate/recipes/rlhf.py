@@ -49,6 +49,9 @@ class Trainer(shared.Trainer):
     on_gap: OnGap = Field(
         default="warn", description="what follows when the reward rises and the judge's rate does not fall"
     )
+    share_prompts: bool = Field(
+        default=False, description="the answers to a prompt share its forward pass: faster where prompts are long"
+    )
 
 
 class Options(shared.Base):
@@ -77,6 +80,10 @@ def check(options: Options) -> None:
         raise UsageError(
             f"trainer.per_device_batch: expected a divisor of prompts × group / processes = {answers} / {processes}, "
             f"got {options.trainer.per_device_batch}"
+        )
+    if chosen.share_prompts and chosen.gradient_checkpointing:
+        raise UsageError(
+            "trainer.share_prompts: expected gradient_checkpointing: false, which keeps no keys and values"
         )
     if options.grpo.get("use_vllm") and find_spec("vllm") is None:
         raise UsageError("grpo.use_vllm: vllm is not installed: pip install 'hallucination-toolkit[vllm]'")
@@ -110,11 +117,10 @@ def train(options: Options, questions: Questions, folder: RunFolder) -> None:
     """GRPO from the recipe's model to ``folder``/model, going on from ``folder``/checkpoints."""
     from datasets import Dataset
     from transformers import AutoTokenizer
-    from trl import GRPOTrainer
 
     from mitigate.recipes.trainer import fit_and_save, lora_config
     from mitigate.rl.control import Control
-    from mitigate.rl.grpo import SentenceGRPOTrainer
+    from mitigate.rl.grpo import SentenceGRPOTrainer, SharedPromptTrainer
 
     chosen = options.trainer
     model = locate(options.model)
@@ -125,10 +131,11 @@ def train(options: Options, questions: Questions, folder: RunFolder) -> None:
     common["peft_config"] = lora_config(options.lora)
     functions = rewards(options, tokenizer)
     if chosen.credit == "sequence":
-        trainer = GRPOTrainer(model, functions, **common)
+        trainer = SharedPromptTrainer(model, functions, **common)
     else:
         credit = Credit(**{field.name: getattr(chosen, field.name) for field in fields(Credit)})
         trainer = SentenceGRPOTrainer(model, functions, credit=credit, **common)
+    trainer.share_prompts = chosen.share_prompts
     if chosen.kl_target or chosen.judge_every:
         trainer.add_callback(Control(trainer, kl_target=chosen.kl_target, on_gap=chosen.on_gap))
     fit_and_save(trainer, folder)

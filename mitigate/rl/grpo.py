@@ -66,7 +66,43 @@ def check_trl(version: str) -> None:
 check_trl(trl.__version__)
 
 
-class SentenceGRPOTrainer(GRPOTrainer):
+class SharedPromptTrainer(GRPOTrainer):
+    """TRL's trainer; where ``share_prompts`` is set, answers to one prompt share its forward and backward pass.
+
+    The log-probabilities are the same but for rounding. It pays where prompts are longer than answers; groups stay
+    together where a device takes all answers of a step at once. For text models, without gradient checkpointing.
+    """
+
+    share_prompts = False
+
+    def _get_per_token_logps_and_entropies(
+        self,
+        model: Any,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor,
+        logits_to_keep: int,
+        *args: Any,
+        **more: Any,
+    ) -> tuple[Any, Any, Any]:
+        """TRL's: log-probabilities of the last ``logits_to_keep`` tokens, (B, logits_to_keep); entropies; MoE loss."""
+        if not self.share_prompts:
+            return super()._get_per_token_logps_and_entropies(
+                model, input_ids, attention_mask, logits_to_keep, *args, **more
+            )
+        before = input_ids.shape[1] - logits_to_keep - 1  # the last token of a prompt is read with the answer
+        prompts = torch.stack([input_ids[:, :before], attention_mask[:, :before]], dim=1)
+        distinct, index_B = prompts.unique(dim=0, return_inverse=True)
+        with self.accelerator.autocast():
+            asked = {"input_ids": distinct[:, 0], "attention_mask": distinct[:, 1]}
+            cache = model(**asked, use_cache=True, logits_to_keep=1).past_key_values
+            cache.batch_select_indices(index_B)
+            labels = input_ids[:, before:].masked_fill(attention_mask[:, before:] == 0, -100)
+            given = {"input_ids": input_ids[:, before:], "attention_mask": attention_mask, "past_key_values": cache}
+            out = model(**given, labels=labels, fused_lm_head=True)
+        return out.log_probs, out.entropy if more.get("compute_entropy") else None, None
+
+
+class SentenceGRPOTrainer(SharedPromptTrainer):
     """GRPOTrainer that credits every token with the reward of its own sentence.
 
     Args (the others are GRPOTrainer's):

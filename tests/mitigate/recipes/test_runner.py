@@ -236,6 +236,10 @@ def test_killed_sampling_goes_on(dpo, work, monkeypatch):
     ({"reward": {"annotator": "ensemble:most:a/b+c/d"}}, "reward.annotator: .*expected ensemble:HOW:FIRST"),
     ({"reward": {"annotator": "ensemble:min:embedded+no where"}}, "reward.annotator: no such folder 'no where'"),
     ({"trainer": {"kl_target": 0.1}}, "trainer.beta: expected a number above 0 to start from"),
+    (
+        {"trainer": {"share_prompts": True, "gradient_checkpointing": True}},
+        "trainer.share_prompts: expected gradient_checkpointing: false",
+    ),
     ({"extra_rewards": {"long": 1.0}}, "extra_rewards.long.*: input should be 'think_format'"),
     ({"template": "Answer!"}, "template: string should match pattern"),
     ({"grpo": {"topp": 0.9}}, "grpo.topp: GRPOConfig of trl .* has no such option; did you mean 'top_p'"),

@@ -280,3 +280,27 @@ def test_other_trl_versions_are_refused():
     for version in ("1.9.2", "1.15.0", "2.0.0", "0.29.1"):
         with pytest.raises(ImportError, match=rf"trl {version} is installed.*trl>=1.10,!=1.15.0,<2"):
             check_trl(version)
+
+
+def test_shared_prompts_change_neither_loss_nor_gradient(tmp_path):
+    """Two prompts, one padded at the left, with two answers each in mixed order, one padded at the right."""
+    made = trainer(tmp_path)
+    ids = torch.randint(3, len(TOKENIZER), (2, 5), generator=torch.Generator().manual_seed(0))
+    ends = torch.randint(3, len(TOKENIZER), (4, 3), generator=torch.Generator().manual_seed(1))
+    ids_BT = torch.cat([ids[[0, 1, 0, 1]], ends], dim=1)
+    mask_BT = torch.ones_like(ids_BT)
+    mask_BT[1::2, :2] = 0
+    mask_BT[0, -1] = 0
+    found = []
+    for made.share_prompts in (False, True):
+        made.model.zero_grad()
+        logps, entropies, _ = made._get_per_token_logps_and_entropies(
+            made.model, ids_BT, mask_BT, 3, compute_entropy=True
+        )
+        kept = mask_BT[:, -3:].bool()
+        (logps[kept] * torch.arange(1.0, 12.0)).sum().backward()
+        gradients = torch.cat([p.grad.flatten() for p in made.model.parameters()])
+        found.append((logps[kept].detach(), entropies[kept].detach(), gradients))
+    for stock, shared in zip(*found, strict=True):
+        assert stock.abs().max() > 0.1
+        torch.testing.assert_close(shared, stock, rtol=1e-4, atol=1e-5)
