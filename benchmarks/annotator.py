@@ -41,7 +41,7 @@ from mitigate.cli.calibrate import FIGURES
 
 WHOLE = ("cliff", "lfqa_verification", "expertqa")  # sources with whole answers of models
 PARTS = (("sources trained on", True), ("sources never seen", False))
-FAST, REPLACED = "embedded-fast", (0.25, 0.5)
+FAST = "embedded-fast"
 CURVE = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5)
 """Shares of true sentences flagged at which the curve is reported."""
 Judged = tuple[Floats, list["str | None"]]
@@ -220,19 +220,14 @@ def main() -> None:
         return support, labels
 
     tables: dict[str, Any] = {}
-    support, labels = judged(answers := uncalibrated(annotator))
     found: dict[str, Judged] = {
-        "annotator": (support, labels),
+        "annotator": judged(answers := uncalibrated(annotator)),
         "n-gram overlap": with_threshold(rows, ngram_overlap(rows)),
         "MiniLM cosine": with_threshold(rows, cosine(rows, Embedder())),
     }
     if args.annotator != FAST:
         fast: Any = load_annotator(FAST)
-        found[FAST] = first, own = judged(quick := uncalibrated(fast))
-        for share in REPLACED:
-            asked = (doubt := np.abs(first - 0.5)) <= np.nanquantile(doubt, share)
-            mixed = [b if ask else a for ask, a, b in zip(asked, own, labels, strict=True)]
-            found[f"least sure {share:.0%} of {FAST} replaced (simulated)"] = np.where(asked, support, first), mixed
+        found[FAST] = judged(quick := uncalibrated(fast))
         both = CascadeAnnotator(fast, annotator)
         opened = np.mean([a.status in OPEN for a in fast.calibration.apply(quick)])
         found[f"{both.name}, {opened:.0%} asked"] = judged(predictions(both, tested))

@@ -36,9 +36,7 @@ SHIFT = 17  # places to the other row of the relevance test, after shuffling
 
 @dataclass(frozen=True)
 class Case:
-    """A document, what is asked about it, an honest answer, the same with wrong facts, a vague one, and the document's
-    sentences with their parts in another order.
-    """
+    """A document, what is asked about it, and answers: honest, wrong, vague, the document with its clauses turned."""
 
     reference: str
     question: str
