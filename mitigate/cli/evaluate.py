@@ -234,7 +234,10 @@ def untrained_wording(name: str, protocol: Protocol) -> str:
     from engines import parse_engine
 
     trained = trained_wordings(parse_engine(engine_in(name) or "").model) or ["plain"]
-    return f"{[prompt for prompt in names_of(protocol, 'en') if prompt not in trained][-1]}/question-first"
+    others = [prompt for prompt in names_of(protocol, "en") if prompt not in trained]
+    if not others:
+        raise UsageError("--disturbed-prompts: it was trained on every wording; give one of your own with --templates")
+    return f"{others[-1]}/question-first"
 
 
 def _provenance(args: argparse.Namespace, name: str, annotator: Annotator, paths: Sequence[Path]) -> dict[str, Any]:
@@ -276,7 +279,6 @@ def run_official(args: argparse.Namespace) -> int:
     check_files(args)
     rows, rejected = _official_rows(args)
     rows = _drawn(rows, args)
-    failed = 0
     if name is not None:
         options = {key: asking[key] for key in ("concurrency", "trust_remote_code") if key in asking}
         chats = [[{"role": "user", "content": row["prompt"]}] for row in rows]
@@ -285,11 +287,12 @@ def run_official(args: argparse.Namespace) -> int:
         with closing(open_engine(name, "--annotator", _kept(args), **options)) as engine:
             results = engine.chat(chats, Sampling(reply))
         check_asked(results)
-        failed = sum(result.error is not None for result in results)
-        rows = [{**row, "reply": result.text or ""} for row, result in zip(rows, results, strict=True)]
+        rows = [{**row, "reply": result.text} for row, result in zip(rows, results, strict=True)]
     if args.judgements:  # first: what was paid for
         write_lines(args.judgements, rows)
-    figures = scores(rows, bertscore=args.bertscore is not None)
+    answered = [row for row in rows if row["reply"] is not None]
+    failed = len(rows) - len(answered)
+    figures = scores(answered, bertscore=args.bertscore is not None) | {"n_failed": failed}
     shown = {key: value for key, value in figures.items() if isinstance(value, dict)}
     if METER.requests:
         figures |= {"asked": METER.to_dict()}
@@ -300,6 +303,7 @@ def run_official(args: argparse.Namespace) -> int:
     else:
         cells = ([key, *(figure(value[part]) for part in ("all", "zh", "en"))] for key, value in shown.items())
         title = f"ANAH's published figures, {figures['n']} rows; weighted F1 {figure(figures['f1'])}"
+        title += f"; {failed} without a reply are left out" if failed else ""
         console(WIDE).print(table(("percent", "all", "zh", "en"), cells, right=True, title=title))
     return exit_code(failed / len(rows), args, rejected)
 
@@ -318,7 +322,8 @@ def _official_rows(args: argparse.Namespace) -> tuple[list[Record], int]:
     def check(record: Record) -> list[Problem]:
         row = row_of(record)
         problems = [p for key in ("prompt", "golden") for p in check_text(row, key, required=True)]
-        problems += check_text(row, "reply", required=args.replies, empty=True)
+        if row.get("reply", "") is not None:  # null: the request failed
+            problems += check_text(row, "reply", required=args.replies, empty=True)
         if not problems and language_of(row["prompt"]) is None:
             problems.append(Problem("prompt", None, "words of ANAH's prompts: annotate, Reference, 标注 or 参考文档"))
         if not problems and type_of(row["golden"]) is None:

@@ -14,6 +14,7 @@ from annotators.evaluation import metrics
 from annotators.evaluation.anah import flatten
 from annotators.evaluation.evaluate import compare, evaluate, labelled, predict
 from annotators.evaluation.texts import bert_scores, gold_text, ngram_precision, predicted_text, rouge_l, text_figures
+from annotators.generative.prompts import names_of
 from annotators.generative.tagged import parse_tagged
 from mitigate.cli.evaluate import untrained_wording
 from mitigate.cli.main import main
@@ -231,7 +232,9 @@ def test_compare_two(data, tmp_path, monkeypatch, capsys):
     assert "--compare a b" in found["second"]["run"]["command"]
 
 
-def test_a_wording_that_was_not_trained_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: Path) -> None:
+def test_a_wording_that_was_not_trained_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert untrained_wording("generative:openai:model@http://127.0.0.1:1/v1", "tagged") == "brief/question-first"
     (tmp_path / "annotator.json").write_text('{"kind": "generative", "prompts": ["steps", "brief"]}')
     asked: list[dict[str, Any]] = []
@@ -240,6 +243,9 @@ def test_a_wording_that_was_not_trained_on(tmp_path: Path, monkeypatch: pytest.M
     code = main(["evaluate", "--input", str(data), "--annotator", name, "--disturbed-prompts", "--json"])
     assert code == 0
     assert asked == [{"prompt": "rules/question-first"}]
+    (tmp_path / "annotator.json").write_text(json.dumps({"prompts": names_of("tagged", "en")}))
+    assert main(["evaluate", "--input", str(data), "--annotator", name, "--disturbed-prompts"]) == 2
+    assert "--disturbed-prompts: it was trained on every wording" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("args", "message"), [

@@ -129,6 +129,15 @@ def test_official_protocol_asks_the_test_file_and_scores_replies(tmp_path, capsy
     assert "33.33" in capsys.readouterr().out
     assert _run("--input", data, "--replies", *official) == 2
     assert _run("--input", kept, "--replies") == 2
+    rows = list(read_rows(kept))
+    rows[0]["reply"] = None  # a request that failed is no wrong answer
+    write_rows(kept, rows)
+    capsys.readouterr()
+    assert _run("--input", kept, "--replies", "--max-failed", "0.3", *official) == 1
+    captured = capsys.readouterr()
+    found = json.loads(captured.out)
+    assert (found["n"], found["n_failed"], found["accuracy"]["all"]) == (2, 1, 0.0)
+    assert "33% of the sentences failed" in captured.err
     for option in ("--concurrency 3", "--cache c.sqlite", "--max-tokens 9", "--trust-remote-code", "--price 1,1",
                    "--requests-per-minute 9"):  # fmt: skip
         capsys.readouterr()
