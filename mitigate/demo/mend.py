@@ -7,14 +7,13 @@ mends what is flagged in it; every edit can be taken back, and the answer is jud
 
 from __future__ import annotations
 
-import os
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from itertools import takewhile
-from threading import Event, Thread
+from threading import Event
 from time import sleep
 from typing import Any
 
@@ -46,67 +45,18 @@ def chat_of(question: str, document: str) -> Chat:
     return [{"role": "user", "content": f"{told}\n\n{fenced(document, 'document')}\n\nQuestion: {question}"}]
 
 
-def stream(engine: Any, chat: Chat, stop: Event) -> Iterator[str]:
-    """The pieces of a greedy answer as they are written, until ``stop`` is set; a vllm engine gives it whole.
+def stream(engine: Any, chat: Chat) -> Generator[str, None, None]:
+    """The pieces of a greedy answer as they are written; an engine without streams (vllm) gives it whole.
 
     EngineError where there is none.
     """
-    if engine.name.startswith("openai:"):
-        yield from _served(engine, chat, stop)
-    elif engine.name.startswith("transformers:"):
-        yield from _local(engine, chat, stop)
+    if hasattr(engine, "stream"):
+        yield from engine.stream(chat, Sampling(max_tokens=TOKENS))
     else:
-        results = engine.chat([chat], Sampling(max_tokens=TOKENS))
-        check_asked(results)
-        if results[0].error is not None:
-            raise EngineError(results[0].error)
-        yield results[0].text or ""
-
-
-def _served(engine: Any, chat: Chat, stop: Event) -> Iterator[str]:
-    import openai
-
-    from engines.openai_engine import explain
-
-    key = os.environ.get("OPENAI_API_KEY") or "none"
-    try:
-        with openai.OpenAI(base_url=engine.base_url, api_key=key) as client:
-            options: Any = {"model": engine.model, "messages": chat, "max_tokens": TOKENS, "stream": True}
-            for chunk in client.chat.completions.create(**options):
-                if stop.is_set():
-                    return  # the client closes the connection
-                if chunk.choices and (piece := chunk.choices[0].delta.content):
-                    yield piece
-    except openai.APIError as error:
-        raise EngineError(explain(error, engine.model, engine.base_url).reason) from error
-
-
-def _local(engine: Any, chat: Chat, stop: Event) -> Iterator[str]:
-    import torch
-    from transformers import TextIteratorStreamer
-
-    from engines.checkpoint import prompt_ids
-
-    ids = torch.tensor([prompt_ids(engine.tokenizer, chat)], device=engine.device)
-    context = getattr(engine.model.config.get_text_config(), "max_position_embeddings", None)
-    if context is not None and ids.shape[1] + TOKENS > context:
-        raise EngineError(f"question and document have {ids.shape[1]:,} tokens, and it takes {context - TOKENS:,}")
-    pieces = TextIteratorStreamer(engine.tokenizer, skip_prompt=True, skip_special_tokens=True)
-
-    def write() -> None:
-        try:
-            engine.model.generate(
-                ids, attention_mask=torch.ones_like(ids), max_new_tokens=TOKENS, do_sample=False, streamer=pieces,
-                eos_token_id=engine.tokenizer.eos_token_id, pad_token_id=engine.tokenizer.eos_token_id,
-                stopping_criteria=[lambda *_, **__: torch.tensor([stop.is_set()])],
-            )  # fmt: skip
-        finally:
-            pieces.end()
-
-    writer = Thread(target=write, daemon=True)
-    writer.start()
-    yield from pieces
-    writer.join()
+        (result,) = engine.chat([chat], Sampling(max_tokens=TOKENS))
+        if result.error is not None:
+            raise EngineError(result.error)
+        yield result.text or ""
 
 
 def answered(service: Service, question: str, document: str, engine: str, annotator: str) -> Iterator[Step | None]:
@@ -117,8 +67,8 @@ def answered(service: Service, question: str, document: str, engine: str, annota
     stop, written = Event(), list[str]()
 
     def write(model: Engine) -> None:
-        with service.shelf.turn(model):
-            for piece in stream(model, chat_of(question, document), stop):
+        with service.shelf.turn(model), closing(stream(model, chat_of(question, document))) as pieces:
+            for piece in takewhile(lambda _: not stop.is_set(), pieces):
                 written.append(piece)
 
     with ExitStack() as at_end:

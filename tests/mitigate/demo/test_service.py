@@ -2,6 +2,7 @@
 
 import json
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,14 +10,12 @@ from typing import Any
 import pytest
 
 from annotators.records import HALLUCINATED
-from engines import EngineError
 from mitigate.demo.limits import Limits, Refusal, read_document
-from mitigate.demo.mend import BEST, REWRITE, TOKENS, answered, better, chat_of, stream, with_edits
+from mitigate.demo.mend import BEST, REWRITE, answered, better, with_edits
 from mitigate.demo.page import run_batch
 from mitigate.demo.parts import examples
 from mitigate.demo.service import Service, Shelf, Step, at_thresholds
 from tests.helpers.demo_parts import ANSWER, REFERENCE, Stub
-from tests.helpers.engines_server import Reply, serving
 from tests.helpers.jsonl import read_rows
 from tests.helpers.rule_annotator import RuleAnnotator
 
@@ -194,34 +193,32 @@ def test_answer_is_mended_by_its_edits() -> None:
         list(better(service, {**before, "reference": " "}, "", "", []))
 
 
-def test_served_answer_streams_and_stops() -> None:
-    from engines import load_engine
+@pytest.mark.parametrize("failing", [False, True])
+def test_answer_that_breaks_off_is_refused(failing: bool) -> None:
+    closed = threading.Event()
 
-    pieces = [f"data: {json.dumps({'choices': [{'delta': {'content': piece}}]})}\n\n" for piece in ("One ", "two.")]
-    raw = "".join([*pieces, 'data: {"choices": []}\n\n', "data: [DONE]\n\n"]).encode()
-    with serving(lambda _: Reply(raw=raw, content_type="text/event-stream")) as server:
-        engine, stop = load_engine(f"openai:m@{server.url}"), threading.Event()
-        assert list(stream(engine, chat_of("Who?", "A text."), stop)) == ["One ", "two."]
-        (asked,) = server.requests
-        assert (asked["model"], asked["stream"], asked["max_tokens"]) == ("m", True, TOKENS)
-        assert asked["messages"] == chat_of("Who?", "A text.")
-        stop.set()
-        assert list(stream(engine, chat_of("Who?", ""), stop)) == []
-    with pytest.raises(EngineError, match=r"cannot connect to http://127\.0\.0\.1:9/v1"):
-        list(stream(load_engine("openai:m@http://127.0.0.1:9/v1"), chat_of("Who?", ""), threading.Event()))
+    class Streaming(Stub):
+        def stream(self, chat: Any, sampling: Any) -> Iterator[str]:
+            try:
+                yield "The mill was built in 1804. Its"
+                if failing:
+                    raise RuntimeError("out of memory")
+                yield " owner was a miller."
+                while True:
+                    yield " So"
+            finally:
+                closed.set()
 
-
-def test_local_answer_streams_and_stops(tmp_path: Path) -> None:
-    from engines import Sampling, load_engine
-    from tests.helpers.tiny_chat import build_tiny_chat
-
-    engine = load_engine(f"transformers:{build_tiny_chat(tmp_path, context=512)}", dtype="float32")
-    chat = chat_of("Who?", "")
-    (whole,) = engine.chat([chat], Sampling(max_tokens=TOKENS))
-    assert "".join(stream(engine, chat, threading.Event())).strip() == (whole.text or "").strip()
-    stop = threading.Event()
-    stop.set()
-    assert len("".join(stream(engine, chat, stop))) < len(whole.text or "")
+    service = service_of(RuleAnnotator())
+    service.shelf.engine = lambda name: Streaming()  # type: ignore[method-assign,assignment,return-value]
+    going = answered(service, "Who?", REFERENCE, "", "")
+    if failing:
+        with pytest.raises(Refusal, match="'stub:one' failed: out of memory"):
+            list(going)
+    else:
+        next(step for step in going if step and step[0]["sentences"])  # judged while it is written
+        going.close()
+    assert closed.wait(60)  # also where the visitor stopped it
 
 
 def test_shown_verdicts_of_examples_are_right() -> None:
