@@ -285,8 +285,8 @@ def run_batch(service: Service, path: Path, name: str | None) -> Iterator[Batch 
             start = perf_counter()
             some = inputs[batch.done : batch.done + size]
             batch.add((yield from heard(pool.submit(judged, annotator, some))))
-            yield batch
             seconds = max(perf_counter() - start, 1e-3)
+            yield batch
             size = max(1, min(64, 2 * size, int(size * STEP_SECONDS / seconds)))
 
 

@@ -2,6 +2,7 @@
 
 import json
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,9 +15,9 @@ from mitigate.demo.limits import Limits, Refusal, read_document
 from mitigate.demo.mend import BEST, REWRITE, answered, better, with_edits
 from mitigate.demo.page import run_batch
 from mitigate.demo.parts import examples
-from mitigate.demo.service import Service, Shelf, Step, at_thresholds
+from mitigate.demo.service import STEP_SECONDS, Service, Shelf, Step, at_thresholds
 from tests.helpers.demo_parts import ANSWER, REFERENCE, Stub
-from tests.helpers.jsonl import read_rows
+from tests.helpers.jsonl import read_rows, write_rows
 from tests.helpers.rule_annotator import RuleAnnotator
 
 
@@ -77,6 +78,21 @@ def test_steps_add_up_to_the_whole_answer() -> None:
 
     with pytest.raises(Refusal, match="'rule' failed: the server went away"):
         steps(Failing(), "a", "b")
+
+
+def test_slow_reader_does_not_shrink_the_steps(tmp_path: Path) -> None:
+    going = service_of(RuleAnnotator()).annotate_stepwise(None, REFERENCE, "It is 1. " * 150, None)
+    sizes = []
+    for record, _ in filter(None, going):
+        sizes.append(len(record["sentences"]) - sum(sizes))
+        time.sleep(2 * STEP_SECONDS if len(sizes) in (2, 3) else 0)
+    assert sizes[:5] == [0, 1, 4, 16, 18]  # at most an eighth of 150 at a time
+    rows = write_rows(tmp_path / "in.jsonl", [{"reference": REFERENCE, "answer": ANSWER}] * 7)
+    done = []
+    for batch in filter(None, run_batch(service_of(RuleAnnotator()), rows, None)):
+        done.append(batch.done)
+        time.sleep(2 * STEP_SECONDS if len(done) == 2 else 0)
+    assert done == [0, 1, 3, 7]
 
 
 def test_file_is_annotated_into_files(tmp_path: Path) -> None:
