@@ -212,7 +212,9 @@ def mend_tab(service: Service) -> None:
                     yield {stop: gr.update()}
                 else:
                     yield {result: parts.annotated_view(*step, run=run), asked: step}
-            yield {**off, row: gr.update(visible=bool(d.strip()))}
+            below = parts.measured(shelf.annotator(judge), judge)
+            view = parts.annotated_view(*step, run=run, below=below)
+            yield {**off, result: view, row: gr.update(visible=bool(d.strip()))}
         except Refusal as error:
             yield {**off, result: parts.notice(str(error)), asked: None}
 

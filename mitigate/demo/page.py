@@ -153,6 +153,7 @@ def annotate_tab(service: Service) -> None:
     def finished(kept: Shown, chosen: str) -> Update:
         record, _, token, below = kept
         decided = at_thresholds(record, THRESHOLDS[chosen])
+        below = below if decided is record else ""  # other thresholds were not measured
         path = work_folder() / "annotated.json"
         path.write_bytes(dump_line(decided))
         view = parts.annotated_view(decided, run=token, below=below)
@@ -170,7 +171,7 @@ def annotate_tab(service: Service) -> None:
                 if waiting:
                     view = parts.annotated_view(record, waiting, run=token)
                     yield {result: view, shown: (record, waiting, token, below)}
-            below = parts.reliability(service.shelf.annotator(name).calibration)
+            below = parts.measured(service.shelf.annotator(name), name)
             short = len(q + r + a) < KEPT_CHARACTERS
             now = [[q, r, a], *(one for one in before if one != [q, r, a])] if short else before
             kept = record, (), token, below
@@ -441,7 +442,9 @@ def compare_tab(service: Service) -> None:
                         continue
                     steps[i] = step
                     yield {result: compare_view(*shown), kept: shown}
-            yield off
+            total = Totals.of(found for found, _ in steps.values())
+            below = parts.measured(service.shelf.annotator(name), name) if total.factual and not total.undecided else ""
+            yield {**off, result: compare_view(*shown) + below}
         except Refusal as error:
             yield {**off, result: parts.notice(str(error))}
 

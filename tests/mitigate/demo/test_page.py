@@ -198,6 +198,15 @@ def test_chosen_sentence_shows_its_card_and_evidence(visit: Any) -> None:
     assert page.locator("#annotated .s[aria-pressed=true]").text_content().startswith("The first lighthouse")
     page.keyboard.press("Enter")  # closes the card
     assert page.locator("#annotated .card:visible").count() == 0
+    page.click("#annotated .measured summary")
+    assert re.search(
+        r"[1-9] of 10 sentences marked .* were wrong in our tests", page.inner_text("#annotated .measured")
+    )
+    with page.expect_popup() as popup:
+        page.click("#annotated .measured a")
+    assert "# The embedded annotator" in popup.value.text_content("body")
+    page.click("#how label:has-text('decide all')")
+    page.wait_for_selector("#annotated .measured", state="detached")  # those verdicts were not measured
     with page.expect_download() as download:
         page.click("#save")
     assert json.loads(Path(download.value.path()).read_text())["answer"] == answer
