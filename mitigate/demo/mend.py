@@ -20,7 +20,7 @@ from typing import Any
 import gradio as gr
 
 from annotators.base import Annotator
-from annotators.records import HALLUCINATED, SentenceAnnotation
+from annotators.records import SentenceAnnotation
 from annotators.text.sentences import split_sentences
 from engines import Chat, Engine, EngineError, Sampling
 from engines.types import check_asked
@@ -30,7 +30,7 @@ from mitigate.demo.service import BEAT, Service, Step, heard, threads
 from mitigate.inference.correct import Change, Corrected, apply, best_of, correct
 from mitigate.inference.regenerate import fenced, with_engine
 from mitigate.io import counted
-from mitigate.report.totals import one_line
+from mitigate.report.totals import UNSURE, Totals, one_line
 
 TOKENS, DRAWN, TEMPERATURE = 300, 4, 0.8
 BEST, REWRITE, DELETE = f"best of {DRAWN} more answers", "write flagged sentences anew", "delete what stays flagged"
@@ -157,7 +157,8 @@ def named(changes: Sequence[Change]) -> list[str]:
 
 def sides(found: Better, after: dict[str, Any], edits: int, run: str) -> str:
     """Before and after side by side, with what was done."""
-    flagged = [sum(s["label"] in HALLUCINATED for s in record["sentences"]) for record in (found.before, after)]
+    first, last = (Totals.of([record]) for record in (found.before, after))
+    unsure = f"not sure: {first.kinds[UNSURE]:,} before, {last.kinds[UNSURE]:,} after"
     chosen = "the first answer was kept" if found.chosen == 0 else f"answer {found.chosen + 1} was chosen"
     done = f"of {found.answers} answers, {chosen}; " if found.answers > 1 else ""
     columns = "".join(
@@ -166,8 +167,9 @@ def sides(found: Better, after: dict[str, Any], edits: int, run: str) -> str:
     )
     error = parts.notice(found.mended.error) if found.mended.error else ""
     return (
-        f'<div class="stack">{error}<p class="verdict">Flagged sentences: {flagged[0]} before, {flagged[1]} after. '
-        f"<small>{done}{counted(edits, 'edit')} made. The judge that counts is the one that chose.</small></p>"
+        f'<div class="stack">{error}<p class="verdict">Flagged sentences: {first.hallucinated:,} before, '
+        f"{last.hallucinated:,} after; {unsure}. <small>{done}{counted(edits, 'edit')} made. The judge that counts is "
+        "the one that chose.</small></p>"
         f'<div class="columns">{columns}</div></div>'
     )
 
@@ -205,7 +207,8 @@ def mend_tab(service: Service) -> None:
 
     def answer(q: str, d: str, model: str, judge: str) -> Iterator[dict[Any, Any]]:
         run = secrets.token_hex(4)
-        yield {**nothing, asked: None, row: gr.update(visible=False), stop: gr.update(interactive=True)}
+        working = parts.empty("Asking …", "The answer is shown as it is written.")
+        yield {**nothing, result: working, asked: None, row: gr.update(visible=False), **on}
         try:
             for step in answered(service, q, d, model, judge):
                 if step is None:
@@ -250,7 +253,7 @@ def mend_tab(service: Service) -> None:
 
     def stopped(kept: Step | None) -> dict[Any, Any]:
         if kept is None or not kept[1]:
-            return {**off, **nothing}
+            return {**off, **nothing, **({} if kept else {result: NOTHING})}
         return {**off, result: parts.annotated_view(*kept, run=secrets.token_hex(4), stopped=True)}
 
     on: dict[Any, Any] = {stop: gr.update(interactive=True)}

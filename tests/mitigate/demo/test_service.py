@@ -119,6 +119,17 @@ def test_file_is_annotated_into_files(tmp_path: Path) -> None:
     table.write_text(f'id,question,reference,answer\n7,,"{REFERENCE}","It is red. 5 > 4."\n')
     *_, batch = run_batch(service, table, None)
     assert [(row["id"], row["answer"]) for row in read_rows(batch.output)] == [("7", "It is red. 5 > 4.")]
+    table.write_text(f'answer;reference\n"It is 1; 2.";"{REFERENCE}"\n')
+    *_, batch = run_batch(service, table, None)
+    assert [row["answer"] for row in read_rows(batch.output)] == ["It is 1; 2."]
+    table.write_text("Frage;answer\n1;2\n")
+    with pytest.raises(
+        Refusal, match=r"in.csv: expected .* columns reference and answer .* got 'Frage', 'answer'; no ref"
+    ):
+        list(run_batch(service, table, None))
+    table.write_bytes("reference,answer\nCafé,Café\n".encode("latin-1"))
+    with pytest.raises(Refusal, match=r"in.csv is not UTF-8: save it as UTF-8"):
+        list(run_batch(service, table, None))
     with pytest.raises(Refusal, match="more records than the 3 of this page"):
         list(run_batch(service_of(RuleAnnotator(), Limits(records=3)), source, None))
     source.write_text("nothing\n")
