@@ -33,10 +33,8 @@ function choose(view, index, byReader) {
 let run = null; // of the first view: a new one is not stale, and comes into sight
 function refresh() {
   const now = views()[0]?.dataset.run;
-  if (now && now !== run) {
-    element.closest('.block').classList.remove('stale');
-    element.scrollIntoView({ block: 'start', behavior: 'smooth' });
-  }
+  if (now !== run) element.closest('.block').classList.remove('stale');
+  if (now && now !== run) element.scrollIntoView({ block: 'start', behavior: 'smooth' });
   run = now;
   for (const box of document.querySelectorAll('.search-input')) box.ariaLabel = box.title; // Gradio gives it no name
   views().forEach((view, place) => {

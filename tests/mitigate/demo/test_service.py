@@ -14,7 +14,7 @@ from annotators import load_annotator
 from annotators.verifier.annotator import SHIPPED
 from engines.packaged import NotHereError
 from mitigate.demo.limits import Limits, Refusal, read_document
-from mitigate.demo.mend import BEST, REWRITE, answered, better, with_edits
+from mitigate.demo.mend import BEST, READ, REWRITE, answered, better, passages, with_edits
 from mitigate.demo.page import run_batch
 from mitigate.demo.parts import examples
 from mitigate.demo.service import STEP_SECONDS, Service, Shelf, Step, at_thresholds
@@ -220,6 +220,16 @@ def test_answer_is_mended_by_its_edits() -> None:
     assert with_edits(service, found, [], "")["answer"] == before["answer"]
     with pytest.raises(Refusal, match="There is no document to judge by"):
         list(better(service, {**before, "reference": " "}, "", "", []))
+
+
+def test_model_reads_what_bears_on_the_question() -> None:
+    service = service_of(RuleAnnotator())
+    filler = "".join(f"Ship number {i} was painted in the harbour of Ostrand. " for i in range(300))
+    long = f"{filler}The mill was built in 1804. {filler}"
+    read = passages(service, "When was the mill built?", long)
+    assert "The mill was built in 1804." in read
+    assert len(service.shelf.embedder.tokenize([read])[0][0]) <= READ + 20  # and the signs of what is left out
+    assert passages(service, "When was the mill built?", REFERENCE) == REFERENCE
 
 
 @pytest.mark.parametrize("failing", [False, True])
