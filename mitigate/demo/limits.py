@@ -176,10 +176,8 @@ def _from_csv(path: Path) -> Path:
         source.seek(0)
         rows = csv.DictReader(source, restkey="more", delimiter=sign)
         if missing := [name for name in ("reference", "answer") if name not in (rows.fieldnames or ())]:
-            raise Refusal(
-                f"{path.name}: expected a first line with the columns reference and answer (and maybe id, question, "
-                f"language), got {', '.join(map(repr, rows.fieldnames or ()))[:300]}; no {' and no '.join(missing)}."
-            )
+            got = ", ".join(map(repr, rows.fieldnames or ()))[:300]
+            raise Refusal(f"{path.name}: expected columns named reference and answer, got {got}; no {missing[0]}.")
         for row in rows:
             file.write(dump_line({name: value for name, value in row.items() if value}))
     return target

@@ -37,6 +37,7 @@ function refresh() {
   if (now && now !== run) element.scrollIntoView({ block: 'start', behavior: 'smooth' });
   run = now;
   for (const box of document.querySelectorAll('.search-input')) box.ariaLabel = box.title; // Gradio gives it no name
+  for (const box of document.querySelectorAll('.upload-container')) box.ariaLabel = null; // and this one another than it shows
   views().forEach((view, place) => {
     const kept = chosen.get(place);
     if (kept && kept.run === view.dataset.run) show(view, kept.index, false);

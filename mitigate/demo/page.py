@@ -153,10 +153,9 @@ def annotate_tab(service: Service) -> None:
     def finished(kept: Shown, chosen: str) -> Update:
         record, _, token, below = kept
         decided = at_thresholds(record, THRESHOLDS[chosen])
-        below = below if decided is record else ""  # other thresholds were not measured
         path = work_folder() / "annotated.json"
         path.write_bytes(dump_line(decided))
-        view = parts.annotated_view(decided, run=token, below=below)
+        view = parts.annotated_view(decided, run=token, below=below if decided is record else "")
         return {**off, result: view, save: gr.update(value=str(path), interactive=True)}
 
     def judge(q: str, r: str, a: str, name: str, chosen: str, before: list[list[str]]) -> Iterator[Update]:
@@ -435,8 +434,7 @@ def compare_tab(service: Service) -> None:
             if record["reference_answers"]:
                 with threads(1) as pool:
                     scoring = pool.submit(service.fewl, record, neighbours, how, like)
-                    for _ in heard(scoring):
-                        yield on
+                    yield from (on for _ in heard(scoring))
                     scored = scoring.result()
             elif not document.strip():
                 raise Refusal("Give at least one reference answer, or a reference document, to compare by.")
@@ -449,9 +447,7 @@ def compare_tab(service: Service) -> None:
                         continue
                     steps[i] = step
                     yield {result: compare_view(*shown), kept: shown}
-            total = Totals.of(found for found, _ in steps.values())
-            below = parts.measured(service.shelf.annotator(name), name) if total.factual and not total.undecided else ""
-            yield {**off, result: compare_view(*shown) + below}
+            yield off
         except Refusal as error:
             yield {**off, result: parts.notice(str(error))}
 

@@ -124,7 +124,7 @@ def test_file_is_annotated_into_files(tmp_path: Path) -> None:
     assert [row["answer"] for row in read_rows(batch.output)] == ["It is 1; 2."]
     table.write_text("Frage;answer\n1;2\n")
     with pytest.raises(
-        Refusal, match=r"in.csv: expected .* columns reference and answer .* got 'Frage', 'answer'; no ref"
+        Refusal, match=r"in.csv: expected columns named reference and answer, got 'Frage', 'answer'; no ref"
     ):
         list(run_batch(service, table, None))
     table.write_bytes("reference,answer\nCafé,Café\n".encode("latin-1"))
