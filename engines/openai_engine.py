@@ -19,7 +19,7 @@ import logging
 import os
 import re
 import time
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -155,6 +155,36 @@ class OpenAIEngine:
         check_chats(chats)
         return _run(self._chat(chats, sampling or Sampling(), on_result)) if len(chats) else []
 
+    def stream(self, chat: Chat, sampling: Sampling | None = None) -> Iterator[str]:
+        """The answer to ``chat`` in pieces, as they come; closing the iterator closes the connection.
+
+        Raises EngineError: there is no answer, or it broke off.
+        """
+        check_chats([chat])
+        sampling = sampling or Sampling()
+        body, began = {**_body(chat, sampling, 1, 0), "stream": True}, time.monotonic()
+        if (reason := METER.start()) is not None:
+            raise EngineError(reason)
+        try:
+            with self._openai.OpenAI(**self._client_options) as client:
+                create: Any = client.chat.completions.create
+                while True:
+                    sent = self._sent(body, sampling)
+                    try:
+                        chunks = create(model=self.model, **sent)
+                        break
+                    except (self._openai.BadRequestError, self._openai.UnprocessableEntityError) as error:
+                        if not self._adapt(str(error), sent):
+                            raise
+                for chunk in chunks:
+                    if chunk.choices and (piece := chunk.choices[0].delta.content):
+                        yield piece
+            METER.count(None, None, time.monotonic() - began, paid=True)  # a stream seldom says how many tokens
+        except (self._openai.OpenAIError, ValueError) as error:
+            raise EngineError(explain(error, self.model, self.base_url).reason) from error
+        finally:
+            METER.end()
+
     def close(self) -> None:
         """Nothing is held between batches."""
 
@@ -252,8 +282,7 @@ class OpenAIEngine:
             began = time.monotonic()
             try:
                 while True:
-                    sent = {k: v for k, v in body.items() if k not in self._refused}
-                    sent[self._limit_name] = sampling.max_tokens
+                    sent = self._sent(body, sampling)
                     try:
                         reply = await create(model=self.model, **sent)
                         break
@@ -268,6 +297,11 @@ class OpenAIEngine:
         prompt, written = (getattr(usage, f"{part}_tokens", None) for part in ("prompt", "completion"))
         METER.count(prompt, written, time.monotonic() - began, paid=True)
         return self._read(reply, sampling)
+
+    def _sent(self, body: Mapping[str, Any], sampling: Sampling) -> dict[str, Any]:
+        """The options of a request in the words that this server takes."""
+        sent = {k: v for k, v in body.items() if k not in self._refused}
+        return {**sent, self._limit_name: sampling.max_tokens}
 
     def _adapt(self, refusal: str, sent: Mapping[str, Any]) -> bool:
         """Learn from a refusal what this server takes; whether the request is worth sending again."""

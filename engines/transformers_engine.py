@@ -36,7 +36,7 @@ from transformers import (
 
 from engines.checkpoint import checkpoint_identity, locate, not_partitioned, own_code, prompt_ids
 from engines.embedding import batches, cpu_has_bfloat16
-from engines.types import Chat, ChatResult, OnResult, Sample, Sampling, Token, chat_seed, check_chats
+from engines.types import Chat, ChatResult, EngineError, OnResult, Sample, Sampling, Token, chat_seed, check_chats
 from engines.usage import METER
 
 log = logging.getLogger(__name__)
@@ -44,6 +44,7 @@ Dtype = Literal["auto", "float32", "bfloat16"]
 Paths = dict[tuple[int, ...], list[int]]
 STRIDE = 16
 """New tokens between two looks at which rows have ended: taking rows out of a batch costs about as much as a token."""
+PIECE = 4  # new tokens between two pieces of a streamed answer
 
 
 class _Row(NamedTuple):
@@ -207,17 +208,11 @@ class TransformersEngine:
 
         rows: list[_Row] = []
         for index, chat in enumerate(chats):
-            try:
-                ids = prompt_ids(self.tokenizer, chat)
-            except TemplateError as error:
-                finish(index, ChatResult(error=f"the checkpoint's chat template does not take this chat: {error}"))
-                continue
-            room = min(sampling.max_tokens, (self._context or len(ids) + sampling.max_tokens) - len(ids))
-            if room < 1:
-                text = f"the prompt has {len(ids)} tokens, the model holds {self._context}: shorten the chat"
-                finish(index, ChatResult(prompt_tokens=len(ids), error=text))
-                continue
-            rows += [_Row(index, chat, place, ids, room) for place in range(sampling.n)]
+            found = self._row(index, chat, sampling)
+            if isinstance(found, ChatResult):
+                finish(index, found)
+            else:
+                rows += [found._replace(place=place) for place in range(sampling.n)]
         samples: dict[int, dict[int, tuple[Sample, int]]] = {}
         for batch, width in self._batches(rows):
             for row, made in zip(batch, self._generate(batch, width, sampling), strict=True):
@@ -227,6 +222,34 @@ class TransformersEngine:
                     in_order, counts = zip(*(done[place] for place in range(sampling.n)), strict=True)
                     finish(row.number, ChatResult(in_order, len(row.ids), sum(counts)))
         return [results[index] for index in range(len(chats))]
+
+    def stream(self, chat: Chat, sampling: Sampling | None = None) -> Iterator[str]:
+        """The first sample of ``chat`` in pieces, as it is written; closing the iterator ends the work.
+
+        A model whose state rows can't be taken out of gives it whole. Raises EngineError where it can't be asked.
+        """
+        check_chats([chat])
+        sampling, given = sampling or Sampling(), ""
+        row = self._row(0, chat, sampling)
+        if isinstance(row, ChatResult):
+            raise EngineError(str(row.error))
+        for (said,) in self._strides([row], len(row.ids), sampling, PIECE):
+            text = self._sample(said, sampling)[0].text
+            if not text.endswith("\ufffd") or said.ended or len(said.ids) == row.room:  # else half a character
+                yield text[len(given) :]
+                given = text
+
+    def _row(self, index: int, chat: Chat, sampling: Sampling) -> _Row | ChatResult:
+        """The first row of a chat, or the result that says why there is none."""
+        try:
+            ids = prompt_ids(self.tokenizer, chat)
+        except TemplateError as error:
+            return ChatResult(error=f"the checkpoint's chat template does not take this chat: {error}")
+        room = min(sampling.max_tokens, (self._context or len(ids) + sampling.max_tokens) - len(ids))
+        if room < 1:
+            text = f"the prompt has {len(ids)} tokens, the model holds {self._context}: shorten the chat"
+            return ChatResult(prompt_tokens=len(ids), error=text)
+        return _Row(index, chat, 0, ids, room)
 
     def close(self) -> None:
         """Free the weights; the engine cannot be used after that."""
@@ -245,7 +268,8 @@ class TransformersEngine:
     def _generate(self, rows: list[_Row], width: int, sampling: Sampling) -> list[tuple[Sample, int]]:
         """Each row's sample and number of tokens; a batch too large for the GPU's memory is halved."""
         try:
-            return self._generate_fitting(rows, width, sampling)
+            *_, texts = self._strides(rows, width, sampling, STRIDE)
+            return [self._sample(text, sampling) for text in texts]
         except torch.OutOfMemoryError:
             if len(rows) == 1:
                 raise
@@ -255,7 +279,8 @@ class TransformersEngine:
         return self._generate(rows[:half], width, sampling) + self._generate(rows[half:], width, sampling)
 
     @torch.inference_mode()
-    def _generate_fitting(self, rows: list[_Row], width: int, sampling: Sampling) -> list[tuple[Sample, int]]:
+    def _strides(self, rows: list[_Row], width: int, sampling: Sampling, stride: int) -> Iterator[list[_Text]]:
+        """What each row has said, after every so many new tokens; the last is all of it."""
         prompts = {tuple(row.ids): None for row in rows}
         number = {prompt: at for at, prompt in enumerate(prompts)}
         room = rows[0].room
@@ -279,13 +304,13 @@ class TransformersEngine:
                 ids_BT, mask_BT = self._select(stay, ids_BT, mask_BT, cache)
                 live = [live[at] for at in stay]
             out = self._stride(
-                ids_BT, mask_BT, cache, min(STRIDE, width + room - ids_BT.shape[1]) if self._selects else room,
+                ids_BT, mask_BT, cache, min(stride, width + room - ids_BT.shape[1]) if self._selects else room,
                 logits_processor=[_Decoding(sampling, live, width, paths)],
                 stopping_criteria=[_Ends(self.tokenizer, sampling.stop, self._ends, live)],
             )  # fmt: skip
             ids_BT, cache = out.sequences, out.past_key_values
             mask_BT = torch.nn.functional.pad(mask_BT, (0, ids_BT.shape[1] - mask_BT.shape[1]), value=1)
-        return [self._sample(text, sampling) for text in texts]
+            yield texts
 
     def _stride(self, ids_BT: torch.Tensor, mask_BT: torch.Tensor, cache: Any, tokens: int, **how: Any) -> Any:
         """At most so many further tokens of each row: ``sequences`` and ``past_key_values``."""

@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     except ImportError as error:
         raise UsageError(f"demo needs more packages: pip install 'hallucination-toolkit[demo]' ({error})") from error
     from mitigate.demo.launch import launch
-    from mitigate.demo.limits import Limits
+    from mitigate.demo.limits import Limits, Refusal
     from mitigate.demo.page import build
     from mitigate.demo.service import SMOLLM2, Service, Shelf
 
@@ -65,6 +65,13 @@ def run(args: argparse.Namespace) -> int:
         say(f"others can reach this page and there is no --auth or {AUTH}")
     limits = Limits(args.max_characters, args.max_reference, args.max_records)
     shelf = Shelf(names, open_choice=private, load=load, engines=args.engine or [SMOLLM2])
+    try:  # what was asked for by name is loaded first: a visitor must not be who finds a mistyped one
+        for name in reversed(names if args.annotator or calibration else []):
+            shelf.annotator(name)
+        for name in reversed(args.engine or []):
+            shelf.engine(name)
+    except Refusal as error:
+        raise UsageError(str(error)) from error
     shelf.warm()
     page = build(Service(shelf, limits))
     try:

@@ -8,9 +8,12 @@ from pathlib import Path
 import gradio as gr
 from starlette.datastructures import Headers
 from starlette.middleware import Middleware
-from starlette.responses import JSONResponse
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse
+from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from annotators.verifier.annotator import SHIPPED
 from mitigate.demo.limits import Limits
 from mitigate.report.html import STYLE
 
@@ -69,6 +72,11 @@ def _refusal(status: int, message: str) -> JSONResponse:
     return JSONResponse({"detail": message, "error": message}, status, {"connection": "close"})
 
 
+def _card(request: Request) -> FileResponse:
+    """How a shipped annotator was made and measured."""
+    return FileResponse(SHIPPED[Path(request.url.path).name] / "README.md", media_type="text/plain")
+
+
 def launch(
     page: gr.Blocks,
     limits: Limits,
@@ -97,7 +105,10 @@ def launch(
         ssr_mode=False,
         pwa=False,
         enable_monitoring=False,
-        app_kwargs={"middleware": [Middleware(BodyLimit, most=limits.request_bytes)]},
+        app_kwargs={
+            "middleware": [Middleware(BodyLimit, most=limits.request_bytes)],
+            "routes": [Route(f"/measured/{name}", _card) for name in SHIPPED],
+        },
         theme=theme(),
         css_paths=[STYLE, Path(__file__).with_name("page.css")],
         prevent_thread_lock=True,

@@ -172,7 +172,13 @@ def _from_csv(path: Path) -> Path:
     csv.field_size_limit(2**24)
     target = work_folder() / f"{path.stem}.jsonl"
     with path.open(encoding="utf-8-sig", newline="") as source, target.open("wb") as file:
-        for row in csv.DictReader(source, restkey="more"):
+        sign = max(",;\t", key=source.readline().count)  # some spreadsheets write others than commas
+        source.seek(0)
+        rows = csv.DictReader(source, restkey="more", delimiter=sign)
+        if missing := [name for name in ("reference", "answer") if name not in (rows.fieldnames or ())]:
+            got = ", ".join(map(repr, rows.fieldnames or ()))[:300]
+            raise Refusal(f"{path.name}: expected columns named reference and answer, got {got}; no {missing[0]}.")
+        for row in rows:
             file.write(dump_line({name: value for name, value in row.items() if value}))
     return target
 
@@ -197,6 +203,8 @@ def read_uploaded(path: Path, limits: Limits, check: Check) -> tuple[list[dict[s
                 raise Refusal(f"The file has more records than the {limits.records:,} of this page. {instead} number.")
             else:
                 records.append(line.record)
+    except UnicodeDecodeError as error:
+        raise Refusal(f"{path.name} is not UTF-8: save it as UTF-8 (“CSV UTF-8” in a spreadsheet).") from error
     except (UsageError, ValueError, csv.Error) as error:
         raise Refusal(str(error)) from error
     if not records:

@@ -33,12 +33,11 @@ function choose(view, index, byReader) {
 let run = null; // of the first view: a new one is not stale, and comes into sight
 function refresh() {
   const now = views()[0]?.dataset.run;
-  if (now && now !== run) {
-    element.closest('.block').classList.remove('stale');
-    element.scrollIntoView({ block: 'start', behavior: 'smooth' });
-  }
+  if (now !== run) element.closest('.block').classList.remove('stale');
+  if (now && now !== run) element.scrollIntoView({ block: 'start', behavior: 'smooth' });
   run = now;
   for (const box of document.querySelectorAll('.search-input')) box.ariaLabel = box.title; // Gradio gives it no name
+  for (const box of document.querySelectorAll('.upload-container')) box.ariaLabel = null; // and this one another than it shows
   views().forEach((view, place) => {
     const kept = chosen.get(place);
     if (kept && kept.run === view.dataset.run) show(view, kept.index, false);

@@ -155,7 +155,7 @@ def annotate_tab(service: Service) -> None:
         decided = at_thresholds(record, THRESHOLDS[chosen])
         path = work_folder() / "annotated.json"
         path.write_bytes(dump_line(decided))
-        view = parts.annotated_view(decided, run=token, below=below)
+        view = parts.annotated_view(decided, run=token, below=below if decided is record else "")
         return {**off, result: view, save: gr.update(value=str(path), interactive=True)}
 
     def judge(q: str, r: str, a: str, name: str, chosen: str, before: list[list[str]]) -> Iterator[Update]:
@@ -170,7 +170,7 @@ def annotate_tab(service: Service) -> None:
                 if waiting:
                     view = parts.annotated_view(record, waiting, run=token)
                     yield {result: view, shown: (record, waiting, token, below)}
-            below = parts.reliability(service.shelf.annotator(name).calibration)
+            below = parts.measured(service.shelf.annotator(name), name)
             short = len(q + r + a) < KEPT_CHARACTERS
             now = [[q, r, a], *(one for one in before if one != [q, r, a])] if short else before
             kept = record, (), token, below
@@ -236,6 +236,7 @@ class Batch:
     total: int  # good records of the file
     rejected: list[str]  # bad lines, in words
     rejected_file: Path | None  # the same, whole
+    name: str  # of the file
     done: int = 0
     totals: Totals = field(default_factory=Totals)
     rows: list[list[Any]] = field(default_factory=list)  # number and title of a record, and its sentences of each kind
@@ -270,7 +271,9 @@ def run_batch(service: Service, path: Path, name: str | None) -> Iterator[Batch 
     rejected_file = folder / "rejected.jsonl" if bad else None
     if rejected_file is not None:
         rejected_file.write_bytes(b"".join(dump_line(rejected_row(Path(path.name), line)) for line in bad))
-    batch = Batch(folder / "annotated.jsonl", len(records), [problems_of(line) for line in bad], rejected_file)
+    batch = Batch(
+        folder / "annotated.jsonl", len(records), [problems_of(line) for line in bad], rejected_file, path.name
+    )
     yield batch
     inputs = [without_results(record) for record in records]
     size = 1
@@ -285,8 +288,8 @@ def run_batch(service: Service, path: Path, name: str | None) -> Iterator[Batch 
             start = perf_counter()
             some = inputs[batch.done : batch.done + size]
             batch.add((yield from heard(pool.submit(judged, annotator, some))))
-            yield batch
             seconds = max(perf_counter() - start, 1e-3)
+            yield batch
             size = max(1, min(64, 2 * size, int(size * STEP_SECONDS / seconds)))
 
 
@@ -313,7 +316,8 @@ def batch_tab(service: Service) -> None:
     )  # fmt: skip
     opened = parts.views("", "batch-opened")
     kept = gr.State(None, time_to_live=parts.KEPT_SECONDS)
-    no_saves: Update = {save: gr.update(value=None, interactive=False) for save in saves}
+    nothing: Update = {result: NO_FILE, opened: "", records: gr.update(visible=False), kept: None}
+    nothing |= {save: gr.update(value=None, interactive=False) for save in saves}
     off: Update = {stop: gr.update(interactive=False)}
 
     def finished(batch: Batch) -> Update:
@@ -325,12 +329,10 @@ def batch_tab(service: Service) -> None:
 
     def work(path: str | None, name: str) -> Iterator[Update]:
         if not path:
-            yield {result: parts.notice("Choose a file of JSON Lines or CSV first.")}
+            yield {**nothing, result: parts.notice("Choose a file of JSON Lines or CSV first.")}
             return
         batch = None
-        yield {
-            stop: gr.update(interactive=True), opened: "", records: gr.update(visible=False), kept: None, **no_saves
-        }  # fmt: skip
+        yield {**nothing, stop: gr.update(interactive=True)}
         try:
             for step in run_batch(service, Path(path), name):
                 if step is None:
@@ -359,13 +361,14 @@ def batch_tab(service: Service) -> None:
     stop.click(None, cancels=[running], api_visibility="private")  # first, as in the tab of one answer
     running.failure(stopped, kept, [result, records, stop, *saves], **parts.QUICK)
     records.select(open_row, kept, opened, **parts.QUICK)
+    file.change(lambda: nothing, None, outputs, **parts.QUICK)  # nothing of the file before is left
 
 
 def batch_view(batch: Batch, *, stopped: bool = False) -> str:
     """Progress, totals and rejected lines."""
     state = "stopped" if stopped else "done" if batch.done == batch.total else "working"
     progress = bar([("plain", batch.done / batch.total)], f"{batch.done} of {batch.total} records annotated")
-    more = f"{batch.done:,} of {batch.total:,} records, {state}"
+    more = f"{batch.done:,} of {batch.total:,} records, {state}: {escape(batch.name)}"
     rejected = ""
     if batch.rejected:
         left = len(batch.rejected) - SHOWN_REJECTED
@@ -423,13 +426,16 @@ def compare_tab(service: Service) -> None:
         *inputs, name, how, like = values
         record, document, neighbours = _read(inputs)
         token, steps = secrets.token_hex(4), dict[int, Step]()
-        yield {kept: None, **on}
+        yield {result: parts.empty("Comparing …", "The answers are scored, then annotated."), kept: None, **on}
         try:
             if not 2 <= len(record["answers"]) <= MAX_ANSWERS:
                 raise Refusal(f"Give two to {MAX_ANSWERS} answers, one a row; there are {len(record['answers'])}.")
             scored = None
             if record["reference_answers"]:
-                scored = service.fewl(record, neighbours=neighbours, aggregation=how, similarity=like)
+                with threads(1) as pool:
+                    scoring = pool.submit(service.fewl, record, neighbours, how, like)
+                    yield from (on for _ in heard(scoring))
+                    scored = scoring.result()
             elif not document.strip():
                 raise Refusal("Give at least one reference answer, or a reference document, to compare by.")
             shown = scored, steps, record["answers"], token
@@ -446,7 +452,7 @@ def compare_tab(service: Service) -> None:
             yield {**off, result: parts.notice(str(error))}
 
     def stopped(shown: Compared | None) -> Update:
-        return {**off, result: compare_view(*shown, stopped=True)} if shown else off
+        return {**off, result: compare_view(*shown, stopped=True) if shown else NO_PAIR}
 
     def opened(path: str) -> Update:
         try:

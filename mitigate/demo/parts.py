@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
+from annotators.verifier.annotator import SHIPPED
 from mitigate.demo.limits import DOCUMENTS, Limits, Refusal, read_document
 from mitigate.demo.service import Shelf
 from mitigate.io import counted
@@ -20,7 +21,7 @@ from mitigate.report import html
 from mitigate.report.totals import HALLUCINATED, LABELS, NOT_CHECKED, STATES, Record, Totals, kind_of, percent, verdict
 
 if TYPE_CHECKING:
-    from annotators.operating import Calibration
+    from annotators.base import Annotator
 
 HERE = Path(__file__).parent
 QUICK: dict[str, Any] = {"api_visibility": "private", "queue": False, "show_progress": "hidden"}  # asks no model
@@ -128,21 +129,23 @@ def summary(totals: Totals, more: str = "", below: str = "") -> str:
     )
 
 
-def reliability(calibration: Calibration | None) -> str:
-    """How often such verdicts were right where they were measured; HTML, "" where it is not known."""
+def measured(judge: Annotator, name: str | None) -> str:
+    """How often an annotator's verdicts were right where they were measured; HTML, "" where it is not known."""
+    calibration = judge.calibration
     table = calibration.report.get("table", {}) if calibration else {}
     rate = calibration.point.expected_rate if calibration else 0.0
-    shares = [(table.get(name) or {}).get("value") for name in (f"precision_at_{rate:g}", *MEASURED)]
+    shares = [(table.get(key) or {}).get("value") for key in (f"precision_at_{rate:g}", *MEASURED)]
     if calibration is None or None in shares:
         return ""
     wrong, caught, passed, right = (f"{10 * float(share or 0):.0f} of 10" for share in shares)
+    more = f' <a href="measured/{name}" target="_blank">How it was made and measured</a>.' if name in SHIPPED else ""
     return (
         f'<details class="measured"><summary>How far to trust this: {wrong} sentences marked as contradicted or not '
         f"found were wrong in our tests</summary><p>That is where {percent(rate)} of all sentences are wrong; where "
         f"more are, more of the marks are right. Of the wrong sentences {caught} were marked and {passed} were called "
         f"supported, of the right ones {right} were called supported; the rest was too close to call. Measured on "
-        f"{calibration.report['n']:,} sentences that people labelled; see docs/results/calibration.md. A mark is a "
-        "reason to compare, no proof.</p></details>"
+        f"{calibration.report['n']:,} sentences that people labelled. A mark is a reason to compare, no proof.{more}"
+        "</p></details>"
     )
 
 
@@ -159,7 +162,8 @@ def annotated_view(
 
     ``record`` is annotated, maybe its first sentences only; ``waiting`` are the offsets of the others, which will never
     be judged if it was ``stopped``. ``run`` names the annotation, so that a new one begins with nothing chosen.
-    ``with_reference`` shows reference and corrected answer too; ``below`` is HTML that belongs under the verdict.
+    ``with_reference`` shows reference and corrected answer too; ``below`` is what ``measured`` says, shown under the
+    verdict of a whole answer of which most is decided.
     """
     judged, text, reference = record["sentences"], record["answer"], record["reference"]
     left = {"status": "it was stopped", "label": None}  # an unknown status is its own reason
@@ -195,6 +199,7 @@ def annotated_view(
         shown = pane("Answer", text + beside)
     so_far = f"{len(judged)} of {total} {'judged, then stopped' if stopped else 'judged so far'}" if waiting else ""
     live = bool(waiting) and not stopped
+    below = "" if waiting or totals.undecided or not totals.factual else below
     return (
         f'<div class="mt-view{" busy" if live else ""}" data-run="{html.escape(run)}" data-first="{first}">'
         f"{summary(totals, so_far, below)}{_unchecked(totals)}{shown}</div>"

@@ -201,9 +201,11 @@ class Service:
                     asked.append(pool.submit(self.judge, judge, record, spans[at : at + size]))
                     at += size
                 judged += yield from heard(asked.popleft())
-                yield judge.annotation(record, judged).to_dict(), spans[len(judged) :]
+                step = judge.annotation(record, judged).to_dict(), spans[len(judged) :]
                 seconds = max(perf_counter() - start, 1e-3)
-                size = 1 if on_server(judge) else max(1, min(most, 4 * size, int(size * STEP_SECONDS / seconds)))
+                yield step
+                aim = max(STEP_SECONDS, perf_counter() - start - seconds)  # never more time for showing than judging
+                size = 1 if on_server(judge) else max(1, min(most, 4 * size, int(size * aim / seconds)))
 
     def judge(
         self, judge: Annotator, record: Mapping[str, Any], spans: Sequence[tuple[int, int]]

@@ -82,11 +82,11 @@ class _Loader(yaml.SafeLoader):
         return found
 
 
-def nearest(name: object, known: Iterable[str]) -> str:
-    """ "; did you mean …?" with the nearest known name, or the list of them."""
+def nearest(name: object, known: Iterable[str], before: str = "") -> str:
+    """ "; did you mean …?" with the nearest known name, ``before`` in front of it, or the list of them."""
     names = list(known)
     near = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
-    return f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(names)}"
+    return f"; did you mean {before + near[0]!r}?" if near else f"; known are {', '.join(names)}"
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
@@ -143,7 +143,7 @@ def _problem(model: type[BaseModel], problem: Mapping[str, Any]) -> str:
     path = [str(part) for part in problem["loc"]]
     name = ".".join(path)
     if problem["type"] == "extra_forbidden":
-        return f"unknown key {name!r}{nearest(path[-1], _known(model, path[:-1]))}"
+        return f"unknown key {name!r}{nearest(path[-1], _known(model, path[:-1]), name.removesuffix(path[-1]))}"
     if problem["type"] == "missing":
         return f"the key {name!r} is missing"
     if problem["type"] == "value_error":  # of a check of ours, whose words say what came

@@ -60,16 +60,19 @@ def probability_of(sentence: Record) -> float | None:
 
 
 def likelihood(sentence: Record) -> str:
-    """How probable it is that the source supports a judged sentence, in words; "" where there is no probability."""
+    """How probable it is that the source supports a judged sentence, in words; "" where there is no probability.
+
+    A flagged sentence, and an unsure one that is below one half, gets the probability that it is not supported.
+    """
     scores = sentence.get("scores")
     if not scores or kind_of(sentence) in ("no_fact", NOT_CHECKED):
         return ""
-    p = scores["supported"] / max(1 - scores["no_fact"], 1e-9)
-    words = ((0.97, "almost certainly"), (0.85, "very probably"), (0.6, "probably"), (0.4, "perhaps"))
-    word = next((word for least, word in words if p >= least), "")
-    if not word:
-        word = next(word for least, word in words if 1 - p >= least) + " not"
-    return f"{word} supported ({percent(min(p, 1.0))})"
+    p = min(scores["supported"] / max(1 - scores["no_fact"], 1e-9), 1.0)
+    against = sentence["label"] in HALLUCINATED or (sentence["label"] is None and p < 0.5)
+    p = 1 - p if against else p
+    words = ((0.97, "almost certainly"), (0.85, "very probably"), (0.6, "probably"), (0.4, "perhaps"), (0, "possibly"))
+    word = next(word for least, word in words if p >= least)
+    return f"{word} {'not ' if against else ''}supported ({percent(p)})"
 
 
 def rival_of(sentence: Record) -> str:

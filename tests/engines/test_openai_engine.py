@@ -266,6 +266,29 @@ def test_models_that_draw_their_own_way_are_asked(caplog):
         assert "must be at most 1" in str(engine(server).chat(CHATS[:1])[0].error)
 
 
+def test_streamed_answer_comes_in_pieces():
+    chunks = [{"choices": [{"delta": {"content": piece}}]} for piece in ("One ", None, "two.")]
+    raw = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in [*chunks, {"choices": []}]).encode()
+
+    def script(body):
+        if "temperature" in body:
+            return error(400, "Unsupported value: 'temperature' is not supported")
+        return Reply(raw=raw + b"data: [DONE]\n\n", content_type="text/event-stream", cut=broken)
+
+    broken = None
+    with serving(script) as server:
+        one = engine(server)
+        assert list(one.stream(CHATS[0], Sampling(max_tokens=9))) == ["One ", "two."]
+        sent = {"model": "m", "messages": CHATS[0], "stream": True, "max_tokens": 9, "top_p": 1.0}
+        assert server.requests == [{**sent, "temperature": 0.0}, sent]
+        broken, pieces = 60, one.stream(CHATS[0])
+        assert next(pieces) == "One "
+        with pytest.raises(EngineError, match="broke the connection off"):
+            list(pieces)
+    with pytest.raises(EngineError, match=r"cannot connect to http://127\.0\.0\.1:9/v1"):
+        list(OpenAIEngine("m", "http://127.0.0.1:9/v1", max_retries=0).stream(CHATS[0]))
+
+
 @pytest.mark.parametrize(("option", "sampling", "status", "said"), [
     ("structured_outputs", Sampling(choices=("a", "b")), 422, "structured_outputs: Extra inputs are not permitted"),
     ("structured_outputs", Sampling(choices=("a", "b")), 400, "Unrecognized request argument: structured_outputs"),

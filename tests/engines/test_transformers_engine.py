@@ -9,8 +9,8 @@ from collections import Counter
 import pytest
 import torch
 
-from engines import Sampling, load_engine
-from engines.transformers_engine import TransformersEngine
+from engines import EngineError, Sampling, load_engine
+from engines.transformers_engine import PIECE, TransformersEngine
 from engines.usage import METER
 from tests.helpers.engines_server import user
 from tests.helpers.tiny_chat import SPECIAL, build_tiny_chat
@@ -94,6 +94,24 @@ def test_greedy_batch_equals_the_plain_loop(engine):
         assert [token.text for token in sample.logprobs] == [engine.tokenizer.decode([i]) for i in ids]
         assert [token.logprob for token in sample.logprobs] == pytest.approx(logprobs, abs=1e-4)
         assert result.error is None
+
+
+def test_stream_joins_to_the_whole_answer(engine, calls, monkeypatch):
+    for sampling in (Sampling(max_tokens=30), Sampling(max_tokens=30, temperature=1.0, seed=3, stop=("e",))):
+        for chat in CHATS:
+            pieces = list(engine.stream(chat, sampling))
+            assert "".join(pieces) == engine.chat([chat], sampling)[0].text
+    assert len(list(engine.stream(CHATS[0], Sampling(max_tokens=30)))) > 4
+    calls.clear()
+    pieces = engine.stream(CHATS[0], Sampling(max_tokens=400))
+    next(pieces)
+    pieces.close()
+    assert len(calls) == PIECE  # nothing is written on
+    with pytest.raises(EngineError, match="tokens, the model holds"):
+        next(engine.stream(user("long " * 3000)))
+    monkeypatch.setattr(engine.model, "forward", lambda **_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        next(engine.stream(CHATS[0]))
 
 
 def test_text_does_not_depend_on_the_batch(folder, engine):

@@ -7,6 +7,7 @@ import asyncio
 import json
 import re
 import shutil
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -198,6 +199,15 @@ def test_chosen_sentence_shows_its_card_and_evidence(visit: Any) -> None:
     assert page.locator("#annotated .s[aria-pressed=true]").text_content().startswith("The first lighthouse")
     page.keyboard.press("Enter")  # closes the card
     assert page.locator("#annotated .card:visible").count() == 0
+    page.click("#annotated .measured summary")
+    assert re.search(
+        r"[1-9] of 10 sentences marked .* were wrong in our tests", page.inner_text("#annotated .measured")
+    )
+    with page.expect_popup() as popup:
+        page.click("#annotated .measured a")
+    assert "**Not for**" in popup.value.text_content("body")  # its model card
+    page.click("#how label:has-text('decide all')")
+    page.wait_for_selector("#annotated .measured", state="detached")  # those verdicts were not measured
     with page.expect_download() as download:
         page.click("#save")
     assert json.loads(Path(download.value.path()).read_text())["answer"] == answer
@@ -281,6 +291,12 @@ def test_batch_goes_up_and_comes_down(visit: Any, tmp_path: Path) -> None:
     assert [row["id"] for row in written] == [f"r{i}" for i in range(6)]
     assert written[5]["hallucination_rate"] == pytest.approx(2 / 3)
     assert "Hallucination report" in found[1][1]
+    page.get_by_label("Clear").locator("visible=true").click()  # the file goes, and all that was made of it
+    page.wait_for_selector("#batch-save-0[disabled]")
+    assert page.locator("#batch-records").is_hidden()
+    assert page.locator("#batch-opened .answer").count() == 0
+    page.click("#batch-run")
+    page.wait_for_selector("#batched .notice >> text=Choose a file")
 
 
 def test_stopped_batch_gives_what_is_done(visit: Any, tmp_path: Path) -> None:
@@ -334,6 +350,31 @@ def test_compare_ranks_the_answers(visit: Any) -> None:
     assert page.locator("#compare-stop").is_disabled()
 
 
+def test_stop_is_heard_before_anything_is_shown(visit: Any, served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    free = threading.Event()
+    page = visit()
+    page.get_by_role("tab", name="Compare").click()
+    page.get_by_text("Do camels store water?", exact=True).first.click()
+    page.wait_for_function("document.querySelector('#compare-question textarea').value")
+    monkeypatch.setattr(served.service, "fewl", lambda *_: free.wait(300))
+    page.click("#compare")
+    page.wait_for_selector("#compared >> text=Comparing …")
+    page.click("#compare-stop")
+    page.wait_for_selector("#compared >> text=Answers, ranked, appear here.")
+    page.get_by_role("tab", name="Mitigate").click()
+    page.fill("#ask-question textarea", "Who owned it?")
+    page.click("#ask")
+    page.wait_for_selector("#asked .mt-view:not(.busy)")
+    page.wait_for_selector("#ask-stop[disabled]")
+    monkeypatch.setattr(served.shelf, "engine", lambda name: free.wait(300))
+    page.click("#ask")
+    page.wait_for_selector("#asked >> text=Asking …")
+    page.click("#ask-stop:not([disabled])")
+    page.wait_for_selector("#asked >> text=An answer appears here")
+    assert page.locator("#asked .verdict").count() == 0
+    free.set()
+
+
 def test_mitigate_tab_asks_and_mends(visit: Any, tmp_path: Path) -> None:
     page = visit()
     page.get_by_role("tab", name="Mitigate").click()
@@ -352,7 +393,7 @@ def test_mitigate_tab_asks_and_mends(visit: Any, tmp_path: Path) -> None:
     assert page.inner_text("#asked .verdict").strip() == "1 sentence contradicts the source, 1 is supported."
     page.click("#mend")
     page.wait_for_selector("#mended .columns")
-    assert "Flagged sentences: 1 before, 0 after" in page.inner_text("#mended")
+    assert "Flagged sentences: 1 before, 0 after; not sure: 0 before, 0 after." in page.inner_text("#mended")
     assert page.input_value("#final textarea") == "The mill was built in 1804. Its owner was a miller."
     page.locator("#edits input").uncheck()  # the edit is taken back
     page.wait_for_function("document.querySelector('#final textarea').value.includes('baker')")

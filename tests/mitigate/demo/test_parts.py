@@ -5,9 +5,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mitigate.demo.parts import annotated_view
+from annotators.operating import Calibration, OperatingPoint
+from mitigate.demo.parts import annotated_view, measured
 from tests.helpers.demo_parts import ANSWER
-from tests.helpers.report_cases import Page, sentence
+from tests.helpers.report_cases import Page, record_of, sentence
+from tests.helpers.rule_annotator import RuleAnnotator
 
 MARKS = st.sampled_from("ab <>&\"'`${}\n\r\t\u202e\u2066\u200f文。.\ufeff\u2028=/")
 HOSTILE = st.text(alphabet=MARKS, min_size=1, max_size=40)
@@ -35,3 +37,20 @@ def test_waiting_sentences_are_shown_and_stopped_ones_unchecked() -> None:
     page = annotated_view(record, [(28, 50), (51, 74)], run="r", stopped=True)
     assert page.count('class="s not_checked"') == 2
     assert "2 sentences were not checked:</b> 2 because it was stopped" in page
+
+
+def test_measured_reliability_is_said_where_it_holds() -> None:
+    table = {"precision_at_0.15": 0.46, "false_flagged": 0.5, "false_supported": 0.1, "true_supported": 0.44}
+    report = {"n": 1962, "table": {name: {"value": value} for name, value in table.items()}}
+    point = OperatingPoint("default", 0.25, 0.93, 0.15)
+    judge = RuleAnnotator().calibrated(Calibration(RuleAnnotator().fingerprint, 1.0, 0.0, point, report))
+    told = measured(judge, "embedded")
+    assert "5 of 10 sentences marked" in told
+    assert "5 of 10 were marked and 1 of 10 were called supported, of the right ones 4 of 10" in told
+    assert 'href="measured/embedded"' in told
+    assert "href" not in measured(judge, "./mine")
+    assert measured(RuleAnnotator(), "embedded") == ""
+    assert told in annotated_view(record_of("sc~"), below=told)
+    for kinds in ("s~~", "nn", "--", "s--"):  # most, or all, is undecided
+        assert told not in annotated_view(record_of(kinds), below=told)
+    assert told not in annotated_view(record_of("sc"), [(0, 1)], below=told)

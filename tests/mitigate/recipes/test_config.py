@@ -33,8 +33,8 @@ def test_defaults_overrides_and_sections(recipe):
 
 @pytest.mark.parametrize(("options", "message"), [
     ({"learning_rat": 1}, r"unknown key 'learning_rat'; did you mean 'learning_rate'\?"),
-    ({"reward": {"wieght": 1}}, r"unknown key 'reward.wieght'; did you mean 'weight'\?"),
-    ({"other": {"wieght": 1}}, r"unknown key 'other.wieght'; did you mean 'weight'\?"),
+    ({"reward": {"wieght": 1}}, r"unknown key 'reward.wieght'; did you mean 'reward.weight'\?"),
+    ({"other": {"wieght": 1}}, r"unknown key 'other.wieght'; did you mean 'other.weight'\?"),
     ({"steps": 0}, r"steps: .*greater than or equal to 1, got 0"),
     ({"steps": "many"}, r"steps: .*valid integer.*got 'many'"),
     ({"mode": "quick"}, r"mode: .*'fast' or 'slow', got 'quick'"),

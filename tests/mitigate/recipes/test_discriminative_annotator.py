@@ -119,7 +119,7 @@ def test_wrong_recipes_stop_before_anything_loads(tmp_path):
         ("base=./nowhere", "no such file or folder"),
         ("training.deepspeed=zero.json", "expected a JSON file, there is none"),
         (f"training.fsdp_config={tmp_path / 'recipe.yaml'}", r"expected training\.fsdp beside it"),
-        ("training.epoch=3", r"unknown key 'training\.epoch'; did you mean 'epochs'"),
+        ("training.epoch=3", r"unknown key 'training\.epoch'; did you mean 'training.epochs'"),
     ):
         with pytest.raises(UsageError, match=message):
             recipe(tmp_path, assignment)

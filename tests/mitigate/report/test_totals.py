@@ -50,13 +50,18 @@ def test_totals_count_judged_and_unchecked_sentences() -> None:
 
 
 def test_likelihood_in_words() -> None:
-    def told(supported: float, no_fact: float) -> str:
-        return likelihood({"status": "unsure", "label": None, "scores": {"supported": supported, "no_fact": no_fact}})
+    def told(supported: float, no_fact: float, label: str | None = None) -> str:
+        scores = {"supported": supported, "no_fact": no_fact}
+        return likelihood({"status": "checked" if label else "unsure", "label": label, "scores": scores})
 
     assert told(0.45, 0.1) == "perhaps supported (50 %)"
     assert told(0.88, 0.12) == "almost certainly supported (100 %)"
-    assert told(0.02, 0.0) == "almost certainly not supported (2 %)"
-    assert told(0.3, 0.0) == "probably not supported (30 %)"
+    assert told(0.02, 0.0) == "almost certainly not supported (98 %)"
+    assert told(0.3, 0.0) == "probably not supported (70 %)"
+    assert told(0.48, 0.0, "contradictory") == "perhaps not supported (52 %)"  # the number is that of its words
+    assert told(0.25, 0.0, "unverifiable") == "probably not supported (75 %)"
+    assert told(0.7, 0.0, "contradictory") == "possibly not supported (30 %)"  # flagged at a low threshold
+    assert told(0.55, 0.0, "supported") == "perhaps supported (55 %)"
     assert likelihood({"status": "checked", "label": "supported", "scores": None}) == ""
 
 
