@@ -132,8 +132,9 @@ def _annotate(options: Options, folder: RunFolder, answers: Sequence[Record], n:
     from mitigate.models import open_engine
 
     place = folder / f"round-{n - 1}" / ANNOTATOR
-    own_code = options.training.trust_remote_code
-    with closing(open_engine(f"{options.engine}:{place}", "engine", trust_remote_code=own_code)) as engine:
+    trust_remote_code = options.training.trust_remote_code
+    name = f"{options.engine}:{place}"
+    with closing(open_engine(name, "engine", trust_remote_code=trust_remote_code)) as engine:
         embedder = Embedder()
         annotators = [
             GenerativeAnnotator(

@@ -183,7 +183,7 @@ def test_bad_inputs_are_named_others_go_on(tmp_path, capsys):
     ({"answers": []}, "answers: "),
     ({"annotator_options": {"prompt": "plain"}}, "annotator_options: for generative"),
     ({"annotator": "generative:openai:m", "annotator_options": {"window": "wide"}}, "expected one of sentence"),
-    ({"questions": {"per_topics": 3}}, "did you mean 'per_topic'"),
+    ({"questions": {"per_topics": 3}}, "did you mean 'questions.per_topic'"),
 ])  # fmt: skip
 def test_wrong_recipe_is_refused_before_asking(tmp_path, capsys, options, message):
     if options.get("engine", 0) is None:

@@ -251,7 +251,7 @@ def test_killed_sampling_goes_on(dpo, work, monkeypatch):
     ({"grpo": {"temperature": "hot"}}, "grpo.temperature: input should be a valid number, .*got 'hot'"),
     ({"grpo": {"learning_rate": "1e-6", "eval_strategy": "bogus"}}, "grpo: .?bogus.? is not a valid IntervalStrategy"),
     ({"grpo": {"num_generations": 3}}, "grpo: generation_batch_size .* must be divisible by num_generations"),
-    ({"trainer": {"lerning_rate": 1}}, "did you mean 'learning_rate'"),
+    ({"trainer": {"lerning_rate": 1}}, "did you mean 'trainer.learning_rate'"),
 ])  # fmt: skip
 def test_mistakes_are_named_before_anything_loads(tmp_path, changed, message):
     with pytest.raises(UsageError, match=message):
