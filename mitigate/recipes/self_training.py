@@ -133,8 +133,8 @@ def _annotate(options: Options, folder: RunFolder, answers: Sequence[Record], n:
 
     place = folder / f"round-{n - 1}" / ANNOTATOR
     trust_remote_code = options.training.trust_remote_code
-    name = f"{options.engine}:{place}"
-    with closing(open_engine(name, "engine", trust_remote_code=trust_remote_code)) as engine:
+    engine_name = f"{options.engine}:{place}"
+    with closing(open_engine(engine_name, "engine", trust_remote_code=trust_remote_code)) as engine:
         embedder = Embedder()
         annotators = [
             GenerativeAnnotator(
