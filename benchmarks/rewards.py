@@ -79,10 +79,10 @@ def _exchanged(text: str) -> str:
     return " ".join(other.get(word, word) for word in text.split())
 
 
-def _listed(case: Case) -> str:
-    """Names and numbers of the reference without anything said about them."""
+def _listed(case: Case, last: int = 0, between: str = ", ") -> str:
+    """Names and numbers of the reference, or the last ones, without anything said about them."""
     found = dict.fromkeys(case.reference[unit.start : unit.end] for unit in units(case.reference))
-    return f"{', '.join(found)}."
+    return f"{between.join([*found][-last:])}."
 
 
 ANSWERS: dict[str, Callable[[Case], str]] = {
@@ -117,6 +117,7 @@ ANSWERS: dict[str, Callable[[Case], str]] = {
     "near-copy: parts of sentences in another order": lambda c: c.turned,
     "vague: two true sentences": lambda c: c.vague,
     "names and numbers of the reference, listed": _listed,
+    "names and numbers: the last three, a sentence each": lambda c: _listed(c, 3, ". "),
 }
 
 

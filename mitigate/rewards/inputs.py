@@ -407,6 +407,7 @@ COPY_WORDS = 6  # an answer of fewer words is no copy and no list: it can't help
 LONG = 4  # content words from which they say more about a copy than all words do
 WHOLE = 0.85  # share of a sentence of the reference that makes a copy whatever else is put between its words
 WINDOW = 3  # sentences of the reference beside which a sentence is laid
+BARE = 0.5  # worth of words that are no clause: whether they answer the question, an annotator hardly sees
 GLUE = 0.2  # share of function words from which words are a clause
 MAX_POINTS = 5  # sentences of the reference, best for the question, that stand for what an answer should say
 MIN_POINT_WORDS = 4

@@ -41,6 +41,7 @@ from mitigate.rewards.aspects import (
 from mitigate.rewards.config import RewardFile, read_config
 from mitigate.rewards.ensemble import Verdict, load_judge, verdict_of
 from mitigate.rewards.inputs import (
+    BARE,
     CLAUSE,
     COPY_SHARE,
     COPY_WORDS,
@@ -125,8 +126,8 @@ def judged_sentences(
     Of a sentence without a label only the words are counted. One bears on the question when it shares a content word
     with the question or the reference. It is worth the specifics (numbers, names, dates and other content words) that
     it states and no credited sentence before it: those of the points in full, of the rest of the reference one half. An
-    open question said back is nothing new. What stands in no clause ("Ada Finch.", "Built: 1931") is worth as much as
-    long as it has fewer than six words in all, and makes no answer more complete: more is a list.
+    open question said back is nothing new. What stands in no clause ("Ada Finch.", "Built: 1931") is worth half a
+    sentence, as long as it has fewer than six words in all, and makes no answer more complete: more is a list.
 
     Args:
         answer: The answer.
@@ -148,7 +149,7 @@ def judged_sentences(
     english = declared_or_found(answer.language, answer.text) in ("en", "none")
     stated: dict[str, float] = {}
     doubted: dict[str, float] = {}  # by unsure sentences, with P(supported)
-    bare = 0.0  # words without a clause around them
+    bare, left = 0, BARE  # words without a clause around them, and what they may still earn
     out = []
     for i, sentence in enumerate(answer.sentences):
         label = labels[i] if i < len(labels) else None
@@ -160,11 +161,15 @@ def judged_sentences(
         # What an unsure sentence may have said is left to a later one by as much as the annotator doubts it.
         new = {u: w * (1 - doubted.get(u, 0.0)) for u, w in new.items()}
         weight = sum(w if u in counted else w / 2 for u, w in new.items() if u in counted | reference.all)
+        value = min(1.0, weight / full) if full else 1.0
         support = label if isinstance(label, float) else None
         density = 0.0 if support is None and label != "supported" else reference.density(sentence)
         original = min(1.0, max(0.0, (copy_share - density) / FADE))
         clause = clause_share(sentence) if english else 1.0
-        bare += (1 - clause) * len(words(sentence))
+        if clause < 1:
+            bare += len(words(sentence))
+            short = min(value, left) if bare < COPY_WORDS else 0.0
+            value, left = max(clause * value, short), left - short
         earned = original * clause
         one = Judged(
             None if isinstance(label, float) else label,
@@ -172,7 +177,7 @@ def judged_sentences(
             relevant=not bearing.isdisjoint(own),
             repeat=again[i] or content_words(sentence) <= known,
             copied=not original,
-            value=original * (1.0 if bare < COPY_WORDS else clause) * (min(1.0, weight / full) if full else 1.0),
+            value=original * value,
             support=support,
         )
         if one.credited:

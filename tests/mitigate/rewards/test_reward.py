@@ -294,19 +294,19 @@ def test_near_copies_and_vague_answers_earn_little():
     assert float(near) < -0.9  # 3 of 4 content words and 5 of 6 words, mean 0.79: hardly below 0.8
     assert float(vague) == pytest.approx(-1 / 3)  # bridge and open, 1 of 3: a third of a sentence, the rest the floor
     assert labels(vague) == [("supported", pytest.approx(1 / 3))]
-    # Names and numbers without a clause: no function word, then one of eleven words, 1/11 of 1/5; a third of the list,
-    # sentence by sentence, is one word too many, while a short answer is worth as much as a sentence.
+    # Names and numbers without a clause: no function word, then one of eleven words, 1/11 of 1/5. Fewer than six words
+    # are worth half a sentence in all, so that a short answer lies between silence and a sentence: (½ − ½) / 1.
     texts = [
         "1931: Ada Finch. Long 412 metres.", "Long, 1931, metres, Ada, bridge, 412, Finch, designed, opened, 1931, in.",
-        "- Designer: Ada Finch\n- Opened: 1931", "Ada Finch designed it.",
+        "- Designer: Ada Finch\n- Opened: 1931", "Ada Finch.",
     ]  # fmt: skip
-    bare, glued, short, said = lexical(Yes(), copy_share=0.8)(completions=texts, reference=[REFERENCE] * 4)
-    (cut,) = lexical(Yes())(completions=["Ada Finch. Opened 1931. 412 metres."], reference=[REFERENCE])
+    bare, glued, two, one = lexical(Yes(), copy_share=0.8)(completions=texts, reference=[REFERENCE] * 4)
+    (cut,) = lexical(Yes())(completions=["Opened 1931. Metres. 412. Ada Finch."], reference=[REFERENCE])
     assert float(bare) == -1.0
     assert labels(glued) == [("supported", pytest.approx(5 / 11))]
-    assert [reward for _, reward in labels(cut)] == [1.0, pytest.approx(2.5 / 3), None]
-    assert [reward for _, reward in labels(short)] == [1.0, pytest.approx(2.5 / 3)]
-    assert float(short) == float(said) == 1.0
+    assert float(two) == float(one) == float(cut) == 0.0
+    assert [reward for _, reward in labels(two)] == [0.5, None]
+    assert [reward for _, reward in labels(cut)] == [0.5, None, None]
     complete = SentenceReward(Yes(), aspects={"completeness": 1.0}, copy_share=0.8)
     few, whole = complete(
         completions=["Ada Finch.", "It was Ada Finch."], reference=[REFERENCE] * 2, question=["Who?"] * 2
