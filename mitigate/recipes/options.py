@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 OWN = {"output_dir", "trust_remote_code", "use_safetensors"}
 """What a recipe does not let options for TRL say."""
+WIDER = {"scale_rewards", "fsdp"}
+"""Options that also take a truth value or a list, whatever type their class states."""
 
 
 class Training(Section):
@@ -262,7 +264,7 @@ def typed(key: str, given: Mapping[str, Any], config: str) -> dict[str, Any]:
         try:
             found[name] = TypeAdapter(known[name]).validate_python(value)
         except ValidationError as error:
-            if not isinstance(value, (bool, list)):  # which some take beside the type that they state
+            if name not in WIDER or not isinstance(value, (bool, list)):
                 raise UsageError(f"{key}.{name}: {error.errors()[0]['msg'].lower()}, got {value!r}") from error
             found[name] = value
     return found

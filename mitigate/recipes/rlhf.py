@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from packaging.version import Version
 from pydantic import Field
 
 from engines.checkpoint import locate
@@ -81,10 +83,11 @@ def check(options: Options) -> None:
             f"trainer.per_device_batch: expected a divisor of prompts × group / processes = {answers} / {processes}, "
             f"got {options.trainer.per_device_batch}"
         )
-    if chosen.share_prompts and chosen.gradient_checkpointing:
-        raise UsageError(
-            "trainer.share_prompts: expected gradient_checkpointing: false, which keeps no keys and values"
-        )
+    if chosen.share_prompts:
+        if options.grpo.get("gradient_checkpointing", chosen.gradient_checkpointing):
+            raise UsageError("trainer.share_prompts: expected gradient_checkpointing: false, which keeps no keys")
+        if Version(version("trl")).release < (1, 16):
+            raise UsageError(f"trainer.share_prompts needs trl>=1.16, {version('trl')} is installed")
     if options.grpo.get("use_vllm") and find_spec("vllm") is None:
         raise UsageError("grpo.use_vllm: vllm is not installed: pip install 'hallucination-toolkit[vllm]'")
     shared.check_arguments(options, "grpo", options.grpo, "GRPOConfig", lambda made: arguments(made, Path()))

@@ -70,36 +70,43 @@ class SharedPromptTrainer(GRPOTrainer):
     """TRL's trainer; where ``share_prompts`` is set, answers to one prompt share its forward and backward pass.
 
     The log-probabilities are the same but for rounding. It pays where prompts are longer than answers; groups stay
-    together where a device takes all answers of a step at once. For text models, without gradient checkpointing.
+    together where a device takes all answers of a step at once. For text models with attention in every layer, without
+    gradient checkpointing, and TRL from 1.16 on; others are read as TRL reads them.
     """
 
     share_prompts = False
 
     def _get_per_token_logps_and_entropies(
-        self,
-        model: Any,
-        input_ids: torch.Tensor,
-        attention_mask: torch.Tensor,
-        logits_to_keep: int,
-        *args: Any,
-        **more: Any,
-    ) -> tuple[Any, Any, Any]:
+        self, model: Any, input_ids: torch.Tensor, attention_mask: torch.Tensor, logits_to_keep: int,
+        batch_size: int | None = None, **more: Any,
+    ) -> tuple[Any, Any, Any]:  # fmt: skip
         """TRL's: log-probabilities of the last ``logits_to_keep`` tokens, (B, logits_to_keep); entropies; MoE loss."""
-        if not self.share_prompts:
-            return super()._get_per_token_logps_and_entropies(
-                model, input_ids, attention_mask, logits_to_keep, *args, **more
-            )
         before = input_ids.shape[1] - logits_to_keep - 1  # the last token of a prompt is read with the answer
-        prompts = torch.stack([input_ids[:, :before], attention_mask[:, :before]], dim=1)
+        kinds = getattr(self.accelerator.unwrap_model(model).config, "layer_types", None) or ()
+        attends = all(kind.endswith("attention") and "linear" not in kind for kind in kinds)
+        if not self.share_prompts or before < 1 or more.get("compute_aux_loss") or not attends:
+            return super()._get_per_token_logps_and_entropies(
+                model, input_ids, attention_mask, logits_to_keep, batch_size, **more
+            )
+        rows = [x.split(batch_size or len(input_ids)) for x in (input_ids, attention_mask)]
+        read = [self._shared(model, ids_BT, mask_BT, before) for ids_BT, mask_BT in zip(*rows, strict=True)]
+        logps, entropies = (torch.cat(parts) for parts in zip(*read, strict=True))
+        return logps, entropies if more.get("compute_entropy") else None, None
+
+    def _shared(
+        self, model: Any, ids_BT: torch.Tensor, mask_BT: torch.Tensor, before: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Log-probabilities and entropies of what follows ``before`` + 1 tokens; distinct ones are read once."""
+        prompts = torch.stack([ids_BT[:, :before], mask_BT[:, :before]], dim=1)
         distinct, index_B = prompts.unique(dim=0, return_inverse=True)
         with self.accelerator.autocast():
             asked = {"input_ids": distinct[:, 0], "attention_mask": distinct[:, 1]}
             cache = model(**asked, use_cache=True, logits_to_keep=1).past_key_values
             cache.batch_select_indices(index_B)
-            labels = input_ids[:, before:].masked_fill(attention_mask[:, before:] == 0, -100)
-            given = {"input_ids": input_ids[:, before:], "attention_mask": attention_mask, "past_key_values": cache}
+            labels = ids_BT[:, before:].masked_fill(mask_BT[:, before:] == 0, -100)
+            given = {"input_ids": ids_BT[:, before:], "attention_mask": mask_BT, "past_key_values": cache}
             out = model(**given, labels=labels, fused_lm_head=True)
-        return out.log_probs, out.entropy if more.get("compute_entropy") else None, None
+        return out.log_probs, out.entropy
 
 
 class SentenceGRPOTrainer(SharedPromptTrainer):

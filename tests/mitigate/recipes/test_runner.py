@@ -248,6 +248,8 @@ def test_killed_sampling_goes_on(dpo, work, monkeypatch):
     ({"grpo": {"model_init_kwargs": {"use_safetensors": False}}}, "grpo: expected no use_safetensors"),
     ({"grpo": {"accelerator_config": {"xx": 1}}}, "grpo: .*unexpected keyword argument 'xx'"),
     ({"grpo": {"fsdp": "full_shard", "fsdp_config": "nofile.json"}}, "grpo: .*nofile.json"),
+    ({"grpo": {"temperature": [1.0]}}, "grpo.temperature: input should be a valid number, .*got \\[1.0\\]"),
+    ({"grpo": {"gradient_checkpointing": True}, "trainer": {"share_prompts": True}}, "trainer.share_prompts: expected"),
     ({"grpo": {"temperature": "hot"}}, "grpo.temperature: input should be a valid number, .*got 'hot'"),
     ({"grpo": {"learning_rate": "1e-6", "eval_strategy": "bogus"}}, "grpo: .?bogus.? is not a valid IntervalStrategy"),
     ({"grpo": {"num_generations": 3}}, "grpo: generation_batch_size .* must be divisible by num_generations"),

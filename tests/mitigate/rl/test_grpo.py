@@ -282,7 +282,7 @@ def test_other_trl_versions_are_refused():
             check_trl(version)
 
 
-def test_shared_prompts_change_neither_loss_nor_gradient(tmp_path):
+def test_shared_prompts_change_neither_loss_nor_gradient(tmp_path, monkeypatch):
     """Two prompts, one padded at the left, with two answers each in mixed order, one padded at the right."""
     made = trainer(tmp_path)
     ids = torch.randint(3, len(TOKENIZER), (2, 5), generator=torch.Generator().manual_seed(0))
@@ -292,15 +292,20 @@ def test_shared_prompts_change_neither_loss_nor_gradient(tmp_path):
     mask_BT[1::2, :2] = 0
     mask_BT[0, -1] = 0
     found = []
-    for made.share_prompts in (False, True):
+    for made.share_prompts, size in ((False, None), (True, None), (True, 3)):
         made.model.zero_grad()
         logps, entropies, _ = made._get_per_token_logps_and_entropies(
-            made.model, ids_BT, mask_BT, 3, compute_entropy=True
+            made.model, ids_BT, mask_BT, 3, batch_size=size, compute_entropy=True
         )
         kept = mask_BT[:, -3:].bool()
         (logps[kept] * torch.arange(1.0, 12.0)).sum().backward()
         gradients = torch.cat([p.grad.flatten() for p in made.model.parameters()])
         found.append((logps[kept].detach(), entropies[kept].detach(), gradients))
-    for stock, shared in zip(*found, strict=True):
+    for stock, *shared in zip(*found, strict=True):
         assert stock.abs().max() > 0.1
-        torch.testing.assert_close(shared, stock, rtol=1e-4, atol=1e-5)
+        for other in shared:
+            torch.testing.assert_close(other, stock, rtol=1e-4, atol=1e-5)
+    monkeypatch.setattr(made, "_shared", None)  # what it can't read goes to TRL: one token, a layer without keys
+    assert made._get_per_token_logps_and_entropies(made.model, ids_BT[:, -4:], mask_BT[:, -4:], 3)[0].shape == (4, 3)
+    made.model.config.layer_types = ["linear_attention"]
+    assert made._get_per_token_logps_and_entropies(made.model, ids_BT, mask_BT, 3)[0].shape == (4, 3)
