@@ -282,4 +282,6 @@ def parts_of(name: str) -> tuple[str, str]:
     first, plus, second = name.removeprefix("cascade:").partition("+")
     if not (first.strip() and plus and second.strip()):
         raise ValueError(f"annotator {name!r}: expected cascade:FIRST+SECOND, as in cascade:embedded+generative:…")
+    if first.strip() == second.strip():
+        raise ValueError(f"annotator {name!r}: expected two annotators, got {first.strip()} twice")
     return first.strip(), second.strip()

@@ -14,6 +14,11 @@ from engines.types import Chat, canonical
 
 WEIGHTS = frozenset({".safetensors", ".bin", ".pt", ".pth", ".gguf", ".onnx", ".msgpack", ".h5"})
 SETTINGS = ("modules.json", "config.json", "sentence_bert_config.json", "tokenizer.json", "tokenizer_config.json")
+VOCABULARY = (
+    "vocab.txt", "vocab.json", "merges.txt", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model",
+    "added_tokens.json",
+)  # fmt: skip
+"""What a tokenizer is read from where there is no tokenizer.json."""
 
 
 @contextmanager
@@ -128,7 +133,9 @@ def content_digest(folder: Path, parts: Iterable[Path] = ()) -> str:
     """
     folders = {folder, *parts}
     found = {path for place in folders for path in place.glob("*.safetensors")}
-    found |= {path for place in folders for name in SETTINGS if (path := place / name).is_file()}
+    for place in folders:
+        names = SETTINGS if (place / "tokenizer.json").is_file() else (*SETTINGS, *VOCABULARY)
+        found |= {path for name in names if (path := place / name).is_file()}
     digest = hashlib.sha256()
     for name, path in sorted((path.relative_to(folder).as_posix(), path) for path in found):
         digest.update(f"{name} {packaged.sha256(path)}\n".encode())
@@ -139,13 +146,18 @@ def content_identity(model: str, located: str) -> str:
     """What tells the content of a model from others for good, where :func:`checkpoint_identity` is quick.
 
     A packaged model has its name, since its weights are pinned here; a folder its :func:`content_digest`, wherever it
-    lies; a hub id its name and the commit that was loaded.
+    lies, and a hub id that of the snapshot that was loaded, whose commit may have changed a README only.
     """
     if model.startswith(packaged.PREFIX):
         return model
-    if Path(located).is_dir():
-        return content_digest(Path(located))
-    return f"{model} {checkpoint_identity(model, located)['state']}"
+    return content_digest(Path(located) if Path(located).is_dir() else snapshot_of(located))
+
+
+def snapshot_of(hub_id: str) -> Path:
+    """The folder of the local hub cache that holds a model which was loaded."""
+    from huggingface_hub import snapshot_download
+
+    return Path(snapshot_download(hub_id, local_files_only=True))
 
 
 def prompt_ids(tokenizer: Any, chat: Chat) -> list[int]:

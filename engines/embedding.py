@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from engines.checkpoint import content_digest, locate, not_partitioned, quiet_loading
+from engines.checkpoint import content_digest, locate, not_partitioned, quiet_loading, snapshot_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -91,11 +91,7 @@ class Embedder:
     @cached_property
     def fingerprint(self) -> str:
         """sha256 (64 hex digits) over weights, tokenizer and settings; independent of dtype and device."""
-        folder = self._folder
-        if folder is None:
-            from huggingface_hub import snapshot_download
-
-            folder = Path(snapshot_download(self.name, local_files_only=True))
+        folder = self._folder or snapshot_of(self.name)
         modules = folder / "modules.json"  # other exports (onnx/…) in the folder do not count
         parts = json.loads(modules.read_text(encoding="utf-8")) if modules.is_file() else []
         return content_digest(folder, [folder / str(part["path"]) for part in parts])

@@ -158,11 +158,12 @@ class OpenAIEngine:
     def stream(self, chat: Chat, sampling: Sampling | None = None) -> Iterator[str]:
         """The answer to ``chat`` in pieces, as they come; closing the iterator closes the connection.
 
-        Raises EngineError: there is no answer, or it broke off.
+        It keeps to a limit of cost, not to those of requests or tokens a minute. Raises EngineError: there is no
+        answer, or it broke off.
         """
         check_chats([chat])
         sampling = sampling or Sampling()
-        body, began = {**_body(chat, sampling, 1, 0), "stream": True}, time.monotonic()
+        body, began, begun = {**_body(chat, sampling, 1, 0), "stream": True}, time.monotonic(), False
         if (reason := METER.start()) is not None:
             raise EngineError(reason)
         try:
@@ -178,11 +179,15 @@ class OpenAIEngine:
                             raise
                 for chunk in chunks:
                     if chunk.choices and (piece := chunk.choices[0].delta.content):
+                        begun = True
                         yield piece
-            METER.count(None, None, time.monotonic() - began, paid=True)  # a stream seldom says how many tokens
+            if not begun:
+                raise EngineError(f"{self.base_url} sent no text: expected a stream; try another model or server")
         except (self._openai.OpenAIError, ValueError) as error:
             raise EngineError(explain(error, self.model, self.base_url).reason) from error
         finally:
+            if begun:  # also where the reader stopped it; a stream seldom says how many tokens
+                METER.count(None, None, time.monotonic() - began, paid=True)
             METER.end()
 
     def close(self) -> None:

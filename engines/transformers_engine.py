@@ -234,8 +234,10 @@ class TransformersEngine:
         if isinstance(row, ChatResult):
             raise EngineError(str(row.error))
         for (said,) in self._strides([row], len(row.ids), sampling, PIECE):
-            text = self._sample(said, sampling)[0].text
-            if not text.endswith("\ufffd") or said.ended or len(said.ids) == row.room:  # else half a character
+            text, last = self._sample(said, sampling)[0].text, said.ended or len(said.ids) == row.room
+            if not last:  # what may be the beginning of a stop string waits
+                text = text[: len(text) - begun_stop(text, sampling.stop)]
+            if not text.endswith("\ufffd") or last:  # else half a character
                 yield text[len(given) :]
                 given = text
 
@@ -359,3 +361,10 @@ class TransformersEngine:
                 if token not in allowed:
                     allowed.append(token)
         return paths
+
+
+def begun_stop(text: str, stops: Sequence[str]) -> int:
+    """How many of the last characters of a text may be the beginning of a stop string."""
+    longest = max(map(len, stops), default=1) - 1
+    lengths = range(min(longest, len(text)), 0, -1)
+    return next((n for n in lengths if any(stop.startswith(text[-n:]) for stop in stops)), 0)

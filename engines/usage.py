@@ -42,12 +42,13 @@ class Meter:
         """``start``, when a request to a server has its turn: as many a minute as may be, and with a ``max_cost`` the
         first one alone, since what one costs is not known before it is paid.
         """
-        await asyncio.sleep(self.pause())
         while True:
             with self._lock:
-                if self.max_cost is None or self.paid or not self._in_flight:
+                wait = self._next - time.monotonic()
+                if wait <= 0 and (self.max_cost is None or self.paid or not self._in_flight):
+                    self.pause()
                     return self.start()
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(max(wait, 0.01))
 
     def start(self) -> str | None:
         """Before a request to a server, which ``end`` follows: why it must not be made, or None.

@@ -292,6 +292,9 @@ def run_official(args: argparse.Namespace) -> int:
         write_lines(args.judgements, rows)
     answered = [row for row in rows if row["reply"] is not None]
     failed = len(rows) - len(answered)
+    if not answered:
+        say(f"none of {len(rows):,} rows has a reply, so there is nothing to score")
+        return 1
     figures = scores(answered, bertscore=args.bertscore is not None) | {"n_failed": failed}
     shown = {key: value for key, value in figures.items() if isinstance(value, dict)}
     if METER.requests:

@@ -238,7 +238,7 @@ def generative_options(args: argparse.Namespace, names: Sequence[str] = ()) -> d
     checked here. ``names`` are the annotators, by default that of ``--annotator``.
     """
     given = {name: value for name in GENERATIVE if (value := getattr(args, name)) is not None}
-    from annotators.base import engine_in
+    from annotators.base import engine_in, parts_of
 
     asked = {name: engine for name in names or [args.annotator] if (engine := engine_in(name)) is not None}
     if not asked and (wrong := [name for name in given if name != "seed" or not names]):
@@ -251,6 +251,10 @@ def generative_options(args: argparse.Namespace, names: Sequence[str] = ()) -> d
 
     for name, engine in asked.items():
         try:
+            if name.startswith("cascade:"):
+                parts_of(name)
+                if args.preset:
+                    raise ValueError("expected no --preset, whose sentences a cascade's first annotator does not cut")
             spec = parse_engine(engine)
             options_of({k: v for k, v in given.items() if k not in ("cache", "concurrency", "trust_remote_code")})
         except ValueError as error:

@@ -81,6 +81,8 @@ def answered(service: Service, question: str, document: str, engine: str, annota
     def write(model: Engine) -> None:
         chat = chat_of(question, passages(service, question, document))
         with service.shelf.turn(model), closing(stream(model, chat)) as pieces:
+            if stop.is_set():  # while others were served
+                return
             for piece in takewhile(lambda _: not stop.is_set(), pieces):
                 written.append(piece)
 
@@ -226,7 +228,7 @@ def mend_tab(service: Service) -> None:
                 if step is None:
                     yield {stop: gr.update()}
                 else:
-                    below = "" if step[1] else parts.measured(shelf.annotator(judge), judge)
+                    below = "" if step[1] else parts.measured(shelf.annotator(judge))
                     yield {result: parts.annotated_view(*step, run=run, below=below), asked: step}
             yield {**off, row: gr.update(visible=bool(d.strip()))}
         except Refusal as error:

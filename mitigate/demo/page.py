@@ -170,7 +170,7 @@ def annotate_tab(service: Service) -> None:
                 if waiting:
                     view = parts.annotated_view(record, waiting, run=token)
                     yield {result: view, shown: (record, waiting, token, below)}
-            below = parts.measured(service.shelf.annotator(name), name)
+            below = parts.measured(service.shelf.annotator(name))
             short = len(q + r + a) < KEPT_CHARACTERS
             now = [[q, r, a], *(one for one in before if one != [q, r, a])] if short else before
             kept = record, (), token, below

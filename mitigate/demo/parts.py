@@ -129,7 +129,7 @@ def summary(totals: Totals, more: str = "", below: str = "") -> str:
     )
 
 
-def measured(judge: Annotator, name: str | None) -> str:
+def measured(judge: Annotator) -> str:
     """How often an annotator's verdicts were right where they were measured; HTML, "" where it is not known."""
     calibration = judge.calibration
     table = calibration.report.get("table", {}) if calibration else {}
@@ -138,10 +138,12 @@ def measured(judge: Annotator, name: str | None) -> str:
     if calibration is None or None in shares:
         return ""
     wrong, caught, passed, right = (f"{10 * float(share or 0):.0f} of 10" for share in shares)
-    more = f' <a href="measured/{name}" target="_blank">How it was made and measured</a>.' if name in SHIPPED else ""
+    own = judge.name in SHIPPED and calibration.point.name == "default"  # else a calibration of the user's
+    more = f' <a href="measured/{judge.name}" target="_blank">How it was made and measured</a>.' if own else ""
+    where = "our tests" if own else "the tests of its calibration"
     return (
         f'<details class="measured"><summary>How far to trust this: {wrong} sentences marked as contradicted or not '
-        f"found were wrong in our tests</summary><p>That is where {percent(rate)} of all sentences are wrong; where "
+        f"found were wrong in {where}</summary><p>That is where {percent(rate)} of all sentences are wrong; where "
         f"more are, more of the marks are right. Of the wrong sentences {caught} were marked and {passed} were called "
         f"supported, of the right ones {right} were called supported; the rest was too close to call. Measured on "
         f"{calibration.report['n']:,} sentences that people labelled. A mark is a reason to compare, no proof.{more}"

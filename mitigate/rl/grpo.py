@@ -89,11 +89,11 @@ class SharedPromptTrainer(GRPOTrainer):
                 model, input_ids, attention_mask, logits_to_keep, batch_size, **more
             )
         rows = [x.split(batch_size or len(input_ids)) for x in (input_ids, attention_mask)]
-        read = [self._shared(model, ids_BT, mask_BT, before) for ids_BT, mask_BT in zip(*rows, strict=True)]
+        read = [self._sharing(model, ids_BT, mask_BT, before) for ids_BT, mask_BT in zip(*rows, strict=True)]
         logps, entropies = (torch.cat(parts) for parts in zip(*read, strict=True))
         return logps, entropies if more.get("compute_entropy") else None, None
 
-    def _shared(
+    def _sharing(
         self, model: Any, ids_BT: torch.Tensor, mask_BT: torch.Tensor, before: int
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Log-probabilities and entropies of what follows ``before`` + 1 tokens; distinct ones are read once."""

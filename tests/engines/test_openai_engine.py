@@ -13,6 +13,7 @@ import pytest
 from engines import ChatResult, EngineError, Sample, Sampling, Token
 from engines.openai_engine import OpenAIEngine
 from engines.types import chat_seed
+from engines.usage import METER
 from tests.helpers.engines_server import Reply, completion, error, serving, user
 
 
@@ -285,6 +286,15 @@ def test_streamed_answer_comes_in_pieces():
         assert next(pieces) == "One "
         with pytest.raises(EngineError, match="broke the connection off"):
             list(pieces)
+        before, broken, pieces = METER.requests, None, one.stream(CHATS[0])
+        next(pieces)
+        pieces.close()
+        assert METER.requests == before + 1  # it was paid for
+    with (
+        serving(lambda body: completion("whole")) as server,
+        pytest.raises(EngineError, match="sent no text: expected a stream"),
+    ):
+        list(engine(server).stream(CHATS[0]))
     with pytest.raises(EngineError, match=r"cannot connect to http://127\.0\.0\.1:9/v1"):
         list(OpenAIEngine("m", "http://127.0.0.1:9/v1", max_retries=0).stream(CHATS[0]))
 

@@ -97,10 +97,13 @@ def test_greedy_batch_equals_the_plain_loop(engine):
 
 
 def test_stream_joins_to_the_whole_answer(engine, calls, monkeypatch):
-    for sampling in (Sampling(max_tokens=30), Sampling(max_tokens=30, temperature=1.0, seed=3, stop=("e",))):
-        for chat in CHATS:
-            pieces = list(engine.stream(chat, sampling))
-            assert "".join(pieces) == engine.chat([chat], sampling)[0].text
+    for chat in CHATS:
+        whole = engine.chat([chat], Sampling(max_tokens=30))[0].text
+        for stop in ((), (whole[6:8],), (whole[5:12],), (whole[5:9] + "?",)):  # each token ends within most of them
+            sampling = Sampling(max_tokens=30, stop=stop)
+            assert "".join(engine.stream(chat, sampling)) == engine.chat([chat], sampling)[0].text
+        sampling = Sampling(max_tokens=30, temperature=1.0, seed=3, stop=("e",))
+        assert "".join(engine.stream(chat, sampling)) == engine.chat([chat], sampling)[0].text
     assert len(list(engine.stream(CHATS[0], Sampling(max_tokens=30)))) > 4
     calls.clear()
     pieces = engine.stream(CHATS[0], Sampling(max_tokens=400))

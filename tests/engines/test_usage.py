@@ -74,12 +74,16 @@ def test_highest_cost_holds_for_requests_side_by_side(limit, n_paid):
 
 
 def test_requests_and_tokens_wait_their_turn():
-    for limits, least in (({"requests_per_minute": 1200}, 0.35), ({"tokens_per_minute": 12_000}, 0.35)):
-        METER.begin(**limits)  # 8 requests, the first at once: 7 × 60/1200 s, or 7 × 10 × 60/12,000 s
-        with serving(lambda body: completion("a")) as server:
+    # 8 requests, the first at once: 7 × 60/1200 s, or 7 × 10 × 60/12,000 s; with a limit of cost they wait for the
+    # first one, which takes longer, and then still in turn
+    slow = {"requests_per_minute": 1200, "price": (1.0, 1.0), "max_cost": 1.0}
+    for limits, workers in (({"requests_per_minute": 1200}, 1), ({"tokens_per_minute": 12_000}, 1), (slow, 8)):
+        METER.begin(**limits)
+        waits = iter([0.4 if workers > 1 else 0.0])
+        with serving(lambda body, waits=waits: (time.sleep(next(waits, 0.0)), completion("a"))[1]) as server:
             began = time.monotonic()
-            OpenAIEngine("m", server.url, concurrency=1).chat(CHATS)
-            assert time.monotonic() - began >= least
+            OpenAIEngine("m", server.url, concurrency=workers).chat(CHATS)
+            assert time.monotonic() - began >= (0.7 if workers > 1 else 0.35)
 
 
 def test_wrong_prices_and_limits_are_refused(capsys):

@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from annotators.verifier import model
+from engines.checkpoint import content_digest
 from tests.helpers.tiny_models import save_decoder, save_tiny_bert
 
 DOCUMENT = (
@@ -159,4 +160,9 @@ def test_base_identity_is_of_its_content(tmp_path: Path, monkeypatch: pytest.Mon
         monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / str(n)))
         found.append(model.Verifier("owner/name").base_identity)
     assert found[0] == found[1] == found[3] != found[2]
-    assert found[4:] == ["owner/name aaa", "owner/name aaa", "owner/name bbb"]
+    assert found[4:] == [found[0]] * 3  # a commit may change a README only
+    (tmp_path / "first" / "tokenizer.json").unlink()
+    (tmp_path / "first" / "vocab.txt").write_text("a\nb\n")
+    before = content_digest(tmp_path / "first")
+    (tmp_path / "first" / "vocab.txt").write_text("b\na\n")
+    assert content_digest(tmp_path / "first") != before

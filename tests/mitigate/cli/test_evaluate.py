@@ -138,6 +138,9 @@ def test_official_protocol_asks_the_test_file_and_scores_replies(tmp_path, capsy
     found = json.loads(captured.out)
     assert (found["n"], found["n_failed"], found["accuracy"]["all"]) == (2, 1, 0.0)
     assert "33% of the sentences failed" in captured.err
+    write_rows(kept, [{**row, "reply": None} for row in rows])
+    assert _run("--input", kept, "--replies", *official) == 1
+    assert "none of 3 rows has a reply" in capsys.readouterr().err
     for option in ("--concurrency 3", "--cache c.sqlite", "--max-tokens 9", "--trust-remote-code", "--price 1,1",
                    "--requests-per-minute 9"):  # fmt: skip
         capsys.readouterr()

@@ -1,5 +1,6 @@
 """The view of an annotated answer without a browser: texts are kept whole and are never markup."""
 
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import given
@@ -44,12 +45,19 @@ def test_measured_reliability_is_said_where_it_holds() -> None:
     report = {"n": 1962, "table": {name: {"value": value} for name, value in table.items()}}
     point = OperatingPoint("default", 0.25, 0.93, 0.15)
     judge = RuleAnnotator().calibrated(Calibration(RuleAnnotator().fingerprint, 1.0, 0.0, point, report))
-    told = measured(judge, "embedded")
+    judge.name = "embedded"
+    told = measured(judge)
     assert "5 of 10 sentences marked" in told
     assert "5 of 10 were marked and 1 of 10 were called supported, of the right ones 4 of 10" in told
     assert 'href="measured/embedded"' in told
-    assert "href" not in measured(judge, "./mine")
-    assert measured(RuleAnnotator(), "embedded") == ""
+    assert "wrong in our tests" in told
+    own = Calibration(RuleAnnotator().fingerprint, 1.0, 0.0, replace(point, name="mine"), report)
+    for name, calibration in (("./mine", judge.calibration), ("embedded", own)):
+        other = RuleAnnotator().calibrated(calibration)
+        other.name = name
+        assert "wrong in the tests of its calibration" in measured(other)
+        assert "href" not in measured(other)
+    assert measured(RuleAnnotator()) == ""
     assert told in annotated_view(record_of("sc~"), below=told)
     for kinds in ("s~~", "nn", "--", "s--"):  # most, or all, is undecided
         assert told not in annotated_view(record_of(kinds), below=told)

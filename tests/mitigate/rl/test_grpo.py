@@ -305,7 +305,7 @@ def test_shared_prompts_change_neither_loss_nor_gradient(tmp_path, monkeypatch):
         assert stock.abs().max() > 0.1
         for other in shared:
             torch.testing.assert_close(other, stock, rtol=1e-4, atol=1e-5)
-    monkeypatch.setattr(made, "_shared", None)  # what it can't read goes to TRL: one token, a layer without keys
+    monkeypatch.setattr(made, "_sharing", None)  # what it can't read goes to TRL: one token, a layer without keys
     assert made._get_per_token_logps_and_entropies(made.model, ids_BT[:, -4:], mask_BT[:, -4:], 3)[0].shape == (4, 3)
     made.model.config.layer_types = ["linear_attention"]
     assert made._get_per_token_logps_and_entropies(made.model, ids_BT, mask_BT, 3)[0].shape == (4, 3)
