@@ -81,9 +81,7 @@ def answered(service: Service, question: str, document: str, engine: str, annota
     def write(model: Engine) -> None:
         chat = chat_of(question, passages(service, question, document))
         with service.shelf.turn(model), closing(stream(model, chat)) as pieces:
-            if stop.is_set():  # while others were served
-                return
-            for piece in takewhile(lambda _: not stop.is_set(), pieces):
+            for piece in takewhile(lambda _: not stop.is_set(), () if stop.is_set() else pieces):
                 written.append(piece)
 
     with ExitStack() as at_end:

@@ -152,14 +152,9 @@ def measured(judge: Annotator) -> str:
 
 
 def annotated_view(
-    record: Record,
-    waiting: Sequence[tuple[int, int]] = (),
-    *,
-    run: str = "",
-    stopped: bool = False,
-    with_reference: bool = True,
-    below: str = "",
-) -> str:
+    record: Record, waiting: Sequence[tuple[int, int]] = (), *, run: str = "", stopped: bool = False,
+    with_reference: bool = True, below: str = "",
+) -> str:  # fmt: skip
     """Everything about one annotated answer; HTML.
 
     ``record`` is annotated, maybe its first sentences only; ``waiting`` are the offsets of the others, which will never
