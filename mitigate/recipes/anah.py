@@ -159,9 +159,11 @@ def run(options: Options, folder: RunFolder) -> int:
                 paper = None if part == "overall" else said[parts.index(part)]
             else:
                 paper = said if part == "overall" else None
-            cells.append(_shown(done and done[part][figure]) + ("" if paper is None else f" ({_shown(paper)})"))
-        if done and "checked" in done:
-            cells.append(f"{done['checked']:,} of {done['n']:,}")
+            cells.append(
+                _shown(done[part][figure] if done else None) + ("" if paper is None else f" ({_shown(paper)})")
+            )
+        if "checked" in heads:
+            cells.append(f"{done['checked']:,} of {done['n']:,}" if done else "–")
         print(" | ".join(cells))
     if not known:
         print("no row has an annotator: give one, as in 'rows.NAME.annotator=generative:openai:MODEL@URL'")

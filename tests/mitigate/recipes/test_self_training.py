@@ -58,7 +58,7 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     tokenizer().save_pretrained(tmp_path / "base")
     write_topics(tmp_path / "topics.jsonl", [topic(n) for n in range(6)])
     others = [{**answer(n), "question": "Why?"} for n in range(6)]  # about the documents of topics
-    write_rows(tmp_path / "answers.jsonl", [*(answer(n) for n in range(10)), *others])
+    write_rows(tmp_path / "answers.jsonl", [*(answer(n) for n in range(14)), *others])
     (tmp_path / "recipe.yaml").write_text(RECIPE)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
@@ -103,7 +103,7 @@ def test_a_killed_loop_ends_like_a_whole_one(work, monkeypatch, capsys):
     about = {row["reference"] for part in parts for row in part}
     assert not about & {one["reference"] for one in answers}
     assert sum(one["question"] == "Why?" for one in answers) == 6 - len(about)
-    assert f"# unlabelled: {len(answers)} answers; {16 - len(answers)} left out" in told
+    assert f"# unlabelled: {len(answers)} answers; {20 - len(answers)} left out" in told
     sentences = [sentence for one in answers for sentence in one["sentences"]]
     assert [one.get("label") == "no_fact" for one in sentences] == [
         one["votes"].get("no_fact", 0) >= 2 for one in sentences
