@@ -8,7 +8,8 @@ Four kinds of figures make four kinds of tables:
     how much models make up     ok, nofact, contradictory, unverifiable, score        ANAH-v2's evaluation of responses
 
 The paper's split is not public: rows are split by seed, so a published checkpoint may have been trained on some of
-them. A row without an annotator shows the paper's figures alone. Writes the splits, table.jsonl with a line for each
+them. A row without an annotator shows the paper's figures alone. Agreement is of the sentences that the annotator
+gave a verdict on; how many these are is the last column. Writes the splits, table.jsonl with a line for each
 row that is finished, and judged.ROW.jsonl: what was said of each sentence, for `mitigate stats --agreement`, or in the
 form of ANAH-v2's program, whose sentences without a verdict count as right; here they are left out.
 """
@@ -27,7 +28,7 @@ from pydantic import Field
 
 from annotators.records import HALLUCINATED, LABELS, failed_share
 from engines.types import EngineError
-from mitigate.io import Problem, Record, UsageError, check_text, progress, read_lines, shown
+from mitigate.io import Problem, Record, UsageError, check_text, counted, progress, shown
 from mitigate.recipes.annotator_training import Data, load_sentences, load_splits
 from mitigate.recipes.config import Recipe, Section
 from mitigate.recipes.data import read_good
@@ -53,7 +54,7 @@ CHUNK = 32  # responses judged at once
 
 
 class Row(Section):
-    """Who judges what, how, and the paper's figures: each in turn, for each part."""
+    """Who judges what, how, and the paper's figures by their names."""
 
     annotator: str | None = Field(default=None, min_length=1, description="as in `mitigate evaluate`; null: is not run")
     options: dict[str, Any] = Field(default={}, description="of a generative one: preset, templates, prompt, …")
@@ -63,7 +64,9 @@ class Row(Section):
         default=None, description="answers with (gpt3.5) or without the reference (internlm); null: all"
     )
     responses: Path | None = Field(default=None, description="of a model, JSON Lines: question, response")
-    paper: tuple[int | float | None, ...] = ()
+    paper: dict[str, int | float | tuple[float, float]] = Field(
+        default={}, description="of all rows, or of [unseen topics, unseen questions]"
+    )
 
 
 class Options(Recipe):
@@ -104,11 +107,15 @@ def check(options: Options) -> None:
         raise UsageError("data: expected `sources: [opencompass/anah]`, or your copy of it; got null")
     if options.limit is not None and kind in (COUNTED, SCORED):
         raise UsageError(f"limit: expected null, since all is counted for {', '.join(options.figures)}")
+    if options.data is not None and options.data.limit is not None and kind is COUNTED:
+        raise UsageError(f"data.limit: expected null, since all is counted for {', '.join(options.figures)}")
     own = next(keys for figures, keys in KINDS if figures is kind)
     for name, row in options.rows.items():
         if wrong := sorted(key for key in row.model_dump(exclude_defaults=True) if key not in {*own, "paper"}):
             said = f"expected {', '.join(sorted(own))} for figures such as {options.figures[0]}"
             raise UsageError(f"rows.{name}: {said}, got {', '.join(wrong)}")
+        if unknown := row.paper.keys() - kind.keys():
+            raise UsageError(f"rows.{name}.paper: expected {', '.join(kind)}, got {', '.join(sorted(unknown))}")
         if kind is SCORED and (row.responses is None) != (row.annotator is None):
             raise UsageError(f"rows.{name}: expected responses and an annotator, got one of them")
         if row.responses is not None and not row.responses.is_file():
@@ -126,7 +133,8 @@ def run(options: Options, folder: RunFolder) -> int:
     """Fill the rows of the table and print it; 3 where lines of responses were rejected."""
     kind = options.kind
     parts = ["unseen_topic", "unseen_question"] if kind is JUDGED and options.by_split else ["overall"]
-    unseen, answers, documents = _inputs(options, folder, parts)
+    documents, bad = _documents(options, folder) if kind is SCORED else ({}, 0)
+    unseen, answers = ({}, []) if kind is SCORED else _inputs(options, folder, parts)
     for name, row in options.rows.items():
         if any(done["row"] == name for done in folder.rows(TABLE)):
             continue
@@ -141,41 +149,52 @@ def run(options: Options, folder: RunFolder) -> int:
         folder.append(TABLE, [{"row": name, **found}])
     known = {done["row"]: done for done in folder.rows(TABLE)}
     heads = [f"{kind[figure]} {part.replace('unseen_', '')}" for figure in options.figures for part in parts]
+    heads += ["checked"] * (kind in (AGREED, SCORED))
     print(" | ".join(["row", *heads, "(the paper's figures in brackets)"]))
     for name, row in options.rows.items():
-        cells = [name]
-        for place, (figure, part) in enumerate((f, p) for f in options.figures for p in parts):
-            value = known[name][part][figure] if name in known else None
-            paper = dict(enumerate(row.paper)).get(place)
-            cells.append(_shown(value) + ("" if paper is None else f" ({_shown(paper)})"))
+        cells, done = [name], known.get(name)
+        for figure, part in ((f, p) for f in options.figures for p in parts):
+            said = row.paper.get(figure)  # not shown where it is of other rows than the table's
+            if isinstance(said, tuple):
+                paper = None if part == "overall" else said[parts.index(part)]
+            else:
+                paper = said if part == "overall" else None
+            cells.append(
+                _shown(done[part][figure] if done else None) + ("" if paper is None else f" ({_shown(paper)})")
+            )
+        if "checked" in heads:
+            cells.append(f"{done['checked']:,} of {done['n']:,}" if done else "–")
         print(" | ".join(cells))
     if not known:
         print("no row has an annotator: give one, as in 'rows.NAME.annotator=generative:openai:MODEL@URL'")
     folder.finish({"table": list(known.values())})
-    return 3 if any(row.get("rejected") for row in known.values()) else 0
+    return 3 if bad or any(row.get("rejected") for row in known.values()) else 0
 
 
-def _inputs(
-    options: Options, folder: RunFolder, parts: list[str]
-) -> tuple[dict[str, list[Record]], list[Record], dict[str, Record]]:
-    """What the rows are made of, by kind: unseen sentences of each part, answers that are counted, or documents."""
-    if options.data is None:
-        assert options.documents is not None  # as ``check`` says
-        lines = (line.record for line in read_lines(options.documents, _check_document))
-        documents = {line["question"]: line for line in lines if line is not None}  # the last of equals, as theirs
-        if not documents:
-            raise UsageError(f"{options.documents}: expected lines with question and document, found none")
-        return {}, [], documents
+def _documents(options: Options, folder: RunFolder) -> tuple[dict[str, Record], int]:
+    """The line of each question, and the number of bad lines."""
+    assert options.documents is not None  # as ``check`` says
+    expected = "lines with question and document"
+    good, bad = read_good(options.documents, _check_document, folder, expected, "rejected.documents.jsonl")
+    documents = {line["question"]: line for line in good}  # the last of equals, as theirs
+    if twice := len(good) - len(documents):
+        print(f"# documents: {counted(twice, 'line')} replaced by a later one of the same question")
+    return documents, bad
+
+
+def _inputs(options: Options, folder: RunFolder, parts: list[str]) -> tuple[dict[str, list[Record]], list[Record]]:
+    """What the rows are made of, by kind: unseen sentences of each part, or answers that are counted."""
+    assert options.data is not None  # as ``check`` says
     if options.kind is COUNTED:
         rows, from_anah = load_sentences(options.data)
         if not from_anah:
             raise UsageError("data.sources: expected rows of ANAH (opencompass/anah), got others")
-        return {}, list(_answers(rows)), {}
+        return {}, [one for one in _answers(rows) if one["language"] in options.data.languages]
     splits = load_splits(options.data, folder)
     unseen = {name: part[: options.limit] for name, part in splits.items() if name not in ("train", "dev") and part}
     if missing := {*parts} - {*unseen, "overall"}:
         raise UsageError(f"data: the table has {' and '.join(parts)}, and there are no rows of {' and '.join(missing)}")
-    return unseen, [], {}
+    return unseen, []
 
 
 def _shown(value: float | None) -> str:
@@ -201,7 +220,7 @@ def _answers(rows: list[Record]) -> Iterator[Record]:
 def _counted(answers: list[Record], row: Row, figures: list[str]) -> dict[str, float | None]:
     """The figures of the answers of a row; tokens are counted by the packaged MiniLM."""
     from annotators.evaluation.agreement import accumulation
-    from mitigate.dataset.export import counted
+    from mitigate.dataset.export import counted as sizes_of
     from mitigate.dataset.stage import embedder
 
     chosen = [one for one in answers if row.language in (None, one["language"]) and row.source in (None, one["source"])]
@@ -211,11 +230,12 @@ def _counted(answers: list[Record], row: Row, figures: list[str]) -> dict[str, f
     tokens = (
         embedder(None).count_tokens if any("tokens" in figure for figure in figures) else lambda texts: [0] * len(texts)
     )
-    for counts in counted(chosen, tokens).values():
+    for counts in sizes_of(chosen, tokens).values():
         for name, n in counts.items():
             found[name] = (found.get(name) or 0) + n
     marks = [[s["label"] in HALLUCINATED for s in one["sentences"]] for one in chosen]
-    later = accumulation([mark for mark in marks if len(mark) > 1], n_resamples=0) if "after_some" in figures else {}
+    wanted = {"after_some", "after_none"} & {*figures}
+    later = accumulation([mark for mark in marks if len(mark) > 1], n_resamples=0) if wanted else {}
     found |= {name: None if one.value is None else 100 * one.value for name, one in later.items()}
     return {figure: found.get(figure) for figure in figures}
 
@@ -258,7 +278,8 @@ def _measured(
     _refuse_failures(options, name, Counter(one.status for one in judged))
     out: dict[str, Any] = {"annotator": annotator.who, "n": len(rows)}
     if options.kind is AGREED:
-        return {**out, "overall": _agreed([folder / f"{split}.jsonl" for split in unseen], folder / file)}
+        agreed, checked = _agreed([folder / f"{split}.jsonl" for split in unseen], folder / file)
+        return {**out, "checked": checked, "overall": agreed}
     similarity = bert_scores(data, judged, options.bertscore)[0] if "bert_score" in options.figures else None
     found = evaluate(rows, judged, n_resamples=200, texts=True, similarity=similarity)
     for part, figures in {"overall": found["overall"], **found["splits"]}.items():
@@ -267,15 +288,16 @@ def _measured(
     return out
 
 
-def _agreed(gold: list[Path], judged: Path) -> dict[str, float | None]:
-    """How far judgements agree with gold sentences, in percent."""
+def _agreed(gold: list[Path], judged: Path) -> tuple[dict[str, float | None], int]:
+    """How far judgements agree with gold sentences, in percent, and of how many sentences with a verdict."""
     from annotators.evaluation.agreement import agreement
     from mitigate.labels import paired, read_answers
 
     pairs, groups, _ = paired(read_answers([judged])[0], read_answers(gold)[0])
     found = agreement(pairs, groups, n_resamples=0)
     values = {key: figure.value for key, figure in found.items()}
-    return {key: None if values.get(key) is None else 100 * values[key] for key in AGREED}  # type: ignore[operator]
+    percents = {key: None if (value := values.get(key)) is None else 100 * value for key in AGREED}
+    return percents, len(pairs)
 
 
 # --- how much models make up --------------------------------------------------------------------------------------

@@ -43,8 +43,8 @@ def load_sentences(data: Data) -> tuple[Rows, bool]:
 
     try:
         found = load_rows(data.sources)
-    except (OSError, ImportError, ValueError) as error:
-        raise UsageError(f"data.sources: {error}") from error
+    except Exception as error:  # the library raises many kinds, of which the cause says more
+        raise UsageError(f"data.sources: cannot load {', '.join(data.sources)}: {error.__cause__ or error}") from error
     if not (found and is_anah(found[0])):
         return found, False
     rows, report = flatten(found)

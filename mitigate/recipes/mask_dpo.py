@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,7 +13,7 @@ from mitigate.io import Problem, Record, UsageError, read_lines
 from mitigate.recipes import options as shared
 from mitigate.recipes import runner
 from mitigate.recipes.config import Section
-from mitigate.recipes.data import Questions
+from mitigate.recipes.data import HELD_OUT, Questions
 from mitigate.recipes.folder import RunFolder
 
 SAMPLED, PAIRS = "sampled.jsonl", "pairs.jsonl"
@@ -76,7 +77,7 @@ def prepare(options: Options, questions: Questions, folder: RunFolder) -> None:
     if (folder / PAIRS).is_file():
         return
     if options.pairs is not None:
-        folder.write_rows(PAIRS, _read_pairs(options.pairs))
+        folder.write_rows(PAIRS, _apart(_read_pairs(options.pairs), questions.evaluation.get(HELD_OUT, [])))
         return
     from mitigate.rl.preferences import build_pairs
 
@@ -97,10 +98,27 @@ def prepare(options: Options, questions: Questions, folder: RunFolder) -> None:
     folder.write_rows(PAIRS, pairs)
 
 
+def _apart(pairs: list[Record], held: Sequence[Record]) -> list[Record]:
+    """The pairs that are not about the held-out questions, and not on their references where pairs have these."""
+    from annotators.evaluation.splits import plain
+
+    asked = {plain(text) for row in held for text in (row["question"], row["prompt"][-1]["content"])}
+    references = {plain(row.get("reference")) for row in held} - {""}
+    left = [
+        one for one in pairs
+        if plain(one["prompt"][-1]["content"]) not in asked and plain(one.get("reference")) not in references
+    ]  # fmt: skip
+    if len(left) < len(pairs):
+        print(f"# pairs: {len(left)}; {len(pairs) - len(left)} left out, of the held-out questions")
+    if not left:
+        raise UsageError("pairs: all are of the held-out questions; give others, or name files in evaluation.data")
+    return left
+
+
 def _read_pairs(path: Path) -> list[Record]:
     """The pairs of a file with their sentences in our form; UsageError names the first bad line."""
     from engines.types import check_chats
-    from mitigate.rl.preferences import sentences_of
+    from mitigate.rl.preferences import KEPT, sentences_of
 
     def check_pair(record: Record) -> list[Problem]:
         try:
@@ -117,11 +135,17 @@ def _read_pairs(path: Path) -> list[Record]:
     for line in read_lines(path, check_pair):
         if line.record is None:
             raise UsageError(f"pairs: {path}:{line.number}: {'; '.join(map(str, line.problems))}")
-        pair = {name: line.record[name] for name in ("prompt", *SIDES)}
+        pair = {name: line.record[name] for name in ("prompt", *SIDES, "reference") if name in line.record}
         judged = {f"{side}_sentences": sentences_of(line.record, side, pair[side][-1]["content"]) for side in SIDES}
         rows.append(pair | judged)
     if not rows:
         raise UsageError(f"pairs: {path}: expected pairs, found none")
+    for side in SIDES:
+        if not any(s["label"] in KEPT[side] for row in rows for s in row[f"{side}_sentences"]):
+            raise UsageError(
+                f"pairs: {path}: no sentence of {side} is {' or '.join(sorted(KEPT[side]))}, so none would train; the "
+                "types of Mask-DPO are hallucination and no_hallucination"
+            )
     return rows
 
 

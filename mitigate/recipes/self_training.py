@@ -7,8 +7,8 @@
 Source: ANAH-v2 (NeurIPS 2024), an EM loop whose E-step takes, of several annotations with the commonest type, the one
 whose references are most like the others'. Theirs annotates in three turns, keeps a sentence however the vote ends and
 adds answers, then topics, from round to round; ours writes tags, asks for a share of the votes, compares evidence by
-its place in the reference, and takes the same answers each round. Answers to questions, or about documents, of the
-parts that evaluate are left out.
+its place in the reference, and takes the same answers each round. Answers that stand in the parts that evaluate or
+watch the loss, to their questions, or about their documents, are left out; a document with one word changed is another.
 
 The run folder gets the splits, labelled.N.jsonl (each answer with the votes on its sentences, and what was kept) and
 round-N/, a run folder of `generative-annotator`. A killed run goes on with the answer or the step that it was at.
@@ -16,6 +16,7 @@ round-N/, a run folder of `generative-annotator`. A killed run goes on with the 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections import Counter
@@ -62,7 +63,7 @@ def run(options: Options, folder: RunFolder) -> int:
     """Train, annotate and train anew; 3 where unlabelled lines were rejected."""
     splits = load_splits(options.data, folder)
     gold, to_watch = watched(splits)
-    answers, bad = _unlabelled(options, folder, splits)
+    answers, bad = _unlabelled(options, folder, {**splits, "watched": to_watch})
     table, kept = [], Rows()
     for n in range(options.rounds + 1):
         stage = RunFolder(folder / f"round-{n}")
@@ -94,34 +95,47 @@ def run(options: Options, folder: RunFolder) -> int:
 
 
 def _unlabelled(options: Options, folder: RunFolder, splits: Mapping[str, Rows]) -> tuple[list[Record], int]:
-    """The answers to annotate, without those that would tell something about the parts that evaluate."""
-    from annotators.evaluation.splits import plain
-
+    """The answers to annotate, without those that would tell something about the parts that evaluate or are watched."""
     read = [
         read_good(path, check_annotation_input, folder, "answers (reference, answer)", f"rejected.{place}.jsonl")
         for place, path in enumerate(options.unlabelled)
     ]
     found = [one for good, _ in read for one in good]
-    held = {name: part for name, part in splits.items() if name != "train"}
-    questions = {plain(row.get("question")) for part in held.values() for row in part} - {""}
-    references = {plain(r["reference"]) for name, part in held.items() if name != "unseen_question" for r in part}
+
+    def held(key: str, *but: str) -> set[str]:
+        parts = (part for name, part in splits.items() if name not in ("train", *but))
+        return {_letters(row.get(key)) for part in parts for row in part} - {""}
+
+    questions, said, references = held("question"), held("answer"), held("reference")
+    documents = held("reference", "unseen_question")  # these are about documents that train: the question tells
     apart = [
         one for one in found
-        if plain(one.get("question")) not in questions and plain(one["reference"]) not in references
+        if _letters(one["answer"]) not in said and _letters(one.get("question")) not in questions
+        and _letters(one["reference"]) not in (documents if _letters(one.get("question")) else references)
     ]  # fmt: skip
     print(f"# unlabelled: {len(apart)} answers; {len(found) - len(apart)} left out, of the parts that evaluate")
     if not apart:
-        raise UsageError("unlabelled: no answer is left whose question and document are not in the evaluating parts")
+        raise UsageError("unlabelled: no answer is left that does not stand in, or ask about, the evaluating parts")
+    text = json.dumps([[one.get(key) for key in ANSWER] for one in apart])
+    digest, file = hashlib.sha256(text.encode()).hexdigest(), "unlabelled.sha256"
+    if not (folder / file).is_file():
+        folder.write(file, digest)
+    elif (folder / file).read_text() != digest:  # rounds that are done would not have seen them
+        raise UsageError(
+            f"cannot go on in {folder.path}: unlabelled has other answers than it had; give those, or another --output"
+        )
     return apart, sum(bad for _, bad in read)
+
+
+def _letters(text: object) -> str:
+    """What two texts must share to be the same: letters and digits, without case, blanks and points."""
+    return "".join(c for c in str(text or "").casefold() if c.isalnum())
 
 
 def _annotate(options: Options, folder: RunFolder, answers: Sequence[Record], n: int) -> None:
     """Write the votes of round ``n`` on each answer, by the annotator of the round before; goes on where it stopped."""
     name = f"labelled.{n}.jsonl"
     written = folder.rows(name)
-    for i, one in enumerate(written):
-        if i >= len(answers) or any(one[key] != answers[i].get(key) for key in ANSWER):
-            raise UsageError(f"cannot go on in {folder.path}: row {i + 1} of {name} is of another answer than it was")
     if len(written) == len(answers):
         return
     done = len(written) - len(written) % CHUNK  # chunks are drawn alike only when they are whole

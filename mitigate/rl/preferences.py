@@ -13,7 +13,7 @@ from typing import Any
 
 from annotators.evaluation.anah import named_spans
 from annotators.evaluation.metrics import UNSUPPORTED
-from annotators.records import HALLUCINATED, hallucination_rate
+from annotators.records import HALLUCINATED, LABELS, hallucination_rate
 
 FALSE = HALLUCINATED | {UNSUPPORTED}  # a pair of Mask-DPO does not say which of the two
 KEPT = {"chosen": frozenset({"supported"}), "rejected": FALSE}
@@ -88,9 +88,15 @@ def published_item(answer: str, sentences: Sequence[Mapping[str, Any]]) -> dict[
 def sentences_of(pair: Mapping[str, Any], side: str, answer: str) -> list[dict[str, Any]]:
     """The judged sentences of a side, "chosen" or "rejected", of a pair in our form or in Mask-DPO's.
 
-    Raises ValueError: it has neither, as many types as sentences are not there, or a sentence is not in the answer.
+    Raises ValueError: it has neither, as many types as sentences are not there, a sentence is not in the answer, or has
+    a label that is none.
     """
     if (known := pair.get(f"{side}_sentences")) is not None:
+        if not isinstance(known, list) or not all(_is_judged(one, len(answer)) for one in known):
+            raise ValueError(
+                f"{side}_sentences: expected a list of {{start, end, label}} with 0 <= start < end <= {len(answer)} "
+                f"and a label of {', '.join((*LABELS, UNSUPPORTED))} or null, got {str(known)[:200]}"
+            )
         return list(known)
     name, item = f"{side}_item", pair.get(f"{side}_item")
     if item is None:
@@ -111,3 +117,11 @@ def sentences_of(pair: Mapping[str, Any], side: str, answer: str) -> list[dict[s
     labels = {"hallucination": UNSUPPORTED, "no_hallucination": "supported"}
     found = zip(spans, (label for _, label in rows), strict=True)
     return [{"start": a, "end": b, "label": labels.get(label)} for (a, b), label in found]
+
+
+def _is_judged(one: object, length: int) -> bool:
+    if not isinstance(one, Mapping):
+        return False
+    start, end, label = one.get("start"), one.get("end"), one.get("label")
+    within = isinstance(start, int) and isinstance(end, int) and 0 <= start < end <= length
+    return within and "label" in one and label in (*LABELS, UNSUPPORTED, None)

@@ -5,6 +5,7 @@ import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from mitigate.cli.main import main
 from mitigate.io import UsageError
 from mitigate.recipes import mask_dpo, rlhf
 from mitigate.recipes.config import load_recipe
-from mitigate.recipes.data import HELD_OUT, read_questions
+from mitigate.recipes.data import HELD_OUT, Questions, read_questions
 from mitigate.recipes.folder import RunFolder, open_run, read_rows
 from mitigate.recipes.runner import HEADINGS, JudgeLog, answer_and_judge, by_reward, cells, compare, figures
 from mitigate.recipes.trainer import last_checkpoint
@@ -166,6 +167,43 @@ def test_mask_dpo_trains_on_published_pairs(dpo, work, capsys):
         assert mitigate("run", str(recipe(work, DPO, pairs=str(file))), "--output", str(work / "wrong")) == 2
         assert message in capsys.readouterr().err
     assert not (work / "wrong").exists()
+
+
+def test_given_pairs_leave_held_out_questions_out(tmp_path, capsys):
+    def pair(question: str, **more: Any) -> dict[str, Any]:
+        sides = {side: [{"role": "assistant", "content": "Ab."}] for side in ("chosen", "rejected")}
+        items = {"chosen_item": {"sents": ["Ab."], "type": ["no_hallucination"]}}
+        items["rejected_item"] = {"sents": ["Ab."], "type": ["hallucination"]}
+        return {"prompt": [{"role": "user", "content": question}], **sides, **items, **more}
+
+    held = {
+        "question": "Who?",
+        "reference": "It is old.",
+        "prompt": [{"role": "user", "content": "It is old.\n\nWho?"}],
+    }
+    questions = Questions([], {HELD_OUT: [held], "others": [{**held, "question": "When?", "reference": "No."}]})
+    leaks = [pair("who? "), pair("It is old.\n\nWho?"), pair("Why?", reference="it is  old.")]
+    good = [pair("When?"), pair("Why?", reference="It is new.")]
+
+    def prepare(name: str, pairs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        (tmp_path / name).mkdir()
+        file = tmp_path / f"{name}.jsonl"
+        file.write_text("".join(json.dumps(pair) + "\n" for pair in pairs), encoding="utf-8")
+        options: Any = SimpleNamespace(pairs=file)
+        mask_dpo.prepare(options, questions, RunFolder(tmp_path / name))
+        return list(read_rows(tmp_path / name / "pairs.jsonl"))
+
+    assert [one["prompt"] for one in prepare("some", [*leaks, *good])] == [one["prompt"] for one in good]
+    assert "# pairs: 2; 3 left out, of the held-out questions" in capsys.readouterr().out
+    with pytest.raises(UsageError, match="all are of the held-out questions"):
+        prepare("none", leaks)
+    for side, label in (("chosen", "No Hallucination"), ("rejected", "Hallucination")):
+        items = {f"{side}_item": {"sents": ["Ab."], "type": [label]}}
+        with pytest.raises(UsageError, match=f"no sentence of {side} is "):
+            prepare(side, [pair("When?", **items)])
+    sentences = {"chosen_sentences": [{"start": 0, "end": 999, "label": "supported"}]}
+    with pytest.raises(UsageError, match=r"wrong.jsonl:1: pair: .*chosen_sentences: expected a list of"):
+        prepare("wrong", [pair("When?", **sentences)])
 
 
 def test_options_for_trl_have_its_types(work):

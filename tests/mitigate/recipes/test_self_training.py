@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +15,9 @@ from safetensors.torch import load_file
 
 from annotators.evaluation.anah import flatten
 from mitigate.cli.main import main
-from mitigate.recipes.self_training import _kept
+from mitigate.recipes.annotator_training import watched
+from mitigate.recipes.folder import RunFolder
+from mitigate.recipes.self_training import _kept, _unlabelled
 from tests.helpers.anah_fixture import made_topics, write_topics
 from tests.helpers.jsonl import read_rows, write_rows
 from tests.helpers.tiny_models import decoder, tokenizer
@@ -55,7 +58,7 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     tokenizer().save_pretrained(tmp_path / "base")
     write_topics(tmp_path / "topics.jsonl", [topic(n) for n in range(6)])
     others = [{**answer(n), "question": "Why?"} for n in range(6)]  # about the documents of topics
-    write_rows(tmp_path / "answers.jsonl", [*(answer(n) for n in range(10)), *others])
+    write_rows(tmp_path / "answers.jsonl", [*(answer(n) for n in range(14)), *others])
     (tmp_path / "recipe.yaml").write_text(RECIPE)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
@@ -94,11 +97,13 @@ def test_a_killed_loop_ends_like_a_whole_one(work, monkeypatch, capsys):
     held = {row["question"] for part in ("topic", "question") for row in read_rows(work / f"whole/unseen_{part}.jsonl")}
     assert held
     assert not held & {one["question"] for one in answers}
-    about = {row["reference"] for row in read_rows(work / "whole/unseen_topic.jsonl")}
-    assert about
+    splits = {name: read_rows(work / f"whole/{name}.jsonl") for name in ("train", "unseen_topic", "unseen_question")}
+    parts = (splits["unseen_topic"], watched(splits)[1])
+    assert all(parts)
+    about = {row["reference"] for part in parts for row in part}
     assert not about & {one["reference"] for one in answers}
     assert sum(one["question"] == "Why?" for one in answers) == 6 - len(about)
-    assert f"# unlabelled: {len(answers)} answers; {16 - len(answers)} left out" in told
+    assert f"# unlabelled: {len(answers)} answers; {20 - len(answers)} left out" in told
     sentences = [sentence for one in answers for sentence in one["sentences"]]
     assert [one.get("label") == "no_fact" for one in sentences] == [
         one["votes"].get("no_fact", 0) >= 2 for one in sentences
@@ -160,6 +165,29 @@ def test_wrong_recipes_and_rounds_without_agreement(work, capsys):
     told = capsys.readouterr().err
     assert "answers.jsonl:1: answer: expected a string with text in it" in told
     assert "round 1: none of 2 sentences got one label in 60% of 3 samples" in told
-    write_rows(work / "answers.jsonl", [answer(21)])
+    write_rows(work / "answers.jsonl", [answer(20), answer(21)])  # one more
     assert main(["run", "recipe.yaml", "training.max_steps=1", "--output", "out"]) == 2
-    assert "row 1 of labelled.1.jsonl is of another answer than it was" in capsys.readouterr().err
+    assert "cannot go on in out: unlabelled has other answers than it had" in capsys.readouterr().err
+    assert len(read_rows(work / "out" / "labelled.1.jsonl")) == 1
+
+
+def test_nothing_of_the_evaluating_parts_is_annotated(tmp_path, capsys):
+    def row(name: str) -> dict[str, Any]:
+        return {"question": f"Who built {name}?", "reference": f"{name} is old.", "answer": f"{name} was built."}
+
+    parts = ("train", "unseen_topic", "unseen_question", "watched")
+    splits = {part: [row(part)] for part in parts}
+    train, topic, question, seen = (row(part) for part in parts)
+    bare = {"reference": question["reference"], "answer": "Long ago."}
+    left_out = [
+        {**train, "answer": "Watched  was built"}, {**train, "question": "Who built unseen_question ?"}, bare,
+        {**bare, "reference": seen["reference"], "question": "Why?"},
+        {**train, "reference": topic["reference"].upper()},
+        {"reference": question["reference"] + " Very.", "answer": question["answer"]},
+    ]  # fmt: skip
+    good = [train, {**bare, "question": "When?"}, {**bare, "reference": train["reference"]}]
+    write_rows(tmp_path / "answers.jsonl", [*left_out, *good])
+    options: Any = SimpleNamespace(unlabelled=[tmp_path / "answers.jsonl"])
+    found, bad = _unlabelled(options, RunFolder(tmp_path), splits)
+    assert ([{key: one[key] for key in one if key != "id"} for one in found], bad) == (good, 0)
+    assert "# unlabelled: 3 answers; 6 left out" in capsys.readouterr().out

@@ -54,6 +54,16 @@ def test_sentences_in_the_published_form_by_hand():
     ):
         with pytest.raises(ValueError, match=message):
             sentences_of({"rejected_item": wrong}, "rejected", answer)
+    good = {"start": 0, "end": len(answer), "label": None}
+    assert sentences_of({"chosen_sentences": [good]}, "chosen", answer) == [good]
+    for changed in (
+        {"end": 99}, {"start": 5, "end": 2}, {"start": -1}, {"start": 3, "end": 3}, {"start": "0"}, {"label": "zzz"},
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match="chosen_sentences: expected a list of"):
+            sentences_of({"chosen_sentences": [good, {**good, **changed}]}, "chosen", answer)
+    for none in ("abc", [{"begin": 0}], ["abc"], [{"start": 0, "end": 3}]):
+        with pytest.raises(ValueError, match="chosen_sentences: expected a list of"):
+            sentences_of({"chosen_sentences": none}, "chosen", answer)
 
 
 @pytest.mark.parametrize("labels", [
