@@ -4,15 +4,11 @@
     OMP_NUM_THREADS=1 python -m benchmarks.faults --scale --data ../shared/data      # memory and cost of many records
     OMP_NUM_THREADS=1 python -m benchmarks.faults --workers --data ../shared/data    # two against one; needs Ray
 
-A process is killed (SIGKILL) at a random moment of its run, started again, killed again, until it ends; then all begins
-anew, until so many kills have hit. After each kill the output must be the beginning of the uninterrupted run's output,
-at each end its equal, byte for byte. The LLM is a scripted server that counts what it is asked. The small file system
-needs root. Stops with an error where something is not as it should be.
-
-Many records are real answers with their documents. Each run is `mitigate annotate` in a process of its own; CPU-seconds
-and the peak of its resident memory come from the kernel, and each record is in the output once and in order. Costs are
-slopes between the smallest and the largest run, so that loading is left out. Workers: `--distributed` with one or two,
-in turns. tests/mitigate/test_scale.py kills nodes.
+A process is killed (SIGKILL) at a random moment, started again, killed again, until it ends; then anew, until
+so many kills have hit. After each kill the output must be the beginning of the undisturbed one, at each end its equal.
+The LLM is a scripted server that counts what it is asked. The small file system needs root.
+Many records are real answers with their documents. CPU-seconds and peak memory of each run come from the kernel; costs
+are slopes between the smallest and the largest, without loading. tests/mitigate/test_scale.py kills nodes.
 """
 
 from __future__ import annotations
@@ -29,6 +25,7 @@ import threading
 import time
 from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -44,51 +41,38 @@ def expect(right: bool, what: str) -> None:
         raise RuntimeError(what)
 
 
-class Server:
-    """A chat server whose replies depend on the question only; counts how often each was asked."""
+ASKED: Counter[str] = Counter()  # how often the server was asked each question
 
-    def __init__(self) -> None:
-        self.asked: Counter[str] = Counter()
-        self.port = 0
-        self.up()
 
-    def up(self) -> None:
-        """Answer at one port for good."""
-        asked = self.asked
+class Handler(BaseHTTPRequestHandler):
+    """A chat server whose replies depend on the question only."""
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
+    protocol_version = "HTTP/1.1"
 
-            def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-                digest = hashlib.sha256(repr(body["messages"]).encode()).hexdigest()
-                asked[digest] += 1
-                time.sleep(0.02)
-                text = " ".join(WORDS[int(c, 16) % len(WORDS)] for c in digest[:24]) + "."
-                choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}
-                data = json.dumps({"object": "chat.completion", "choices": [choice]}).encode()
-                self.send_response(200)
-                self.send_header("content-length", str(len(data)))
-                self.end_headers()
-                self.wfile.write(data)
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        digest = hashlib.sha256(repr(body["messages"]).encode()).hexdigest()
+        ASKED[digest] += 1
+        time.sleep(0.02)
+        text = " ".join(WORDS[int(c, 16) % len(WORDS)] for c in digest[:24]) + "."
+        choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}
+        data = json.dumps({"object": "chat.completion", "choices": [choice]}).encode()
+        self.wfile.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(data), data))
 
-            def log_message(self, format: str, *args: Any) -> None:
-                pass
+    def log_message(self, format: str, *args: Any) -> None: ...
 
-        class Listener(ThreadingHTTPServer):
-            daemon_threads, request_queue_size = True, 64
 
-            def handle_error(self, request: Any, client_address: Any) -> None:
-                pass  # connections of processes that were killed
+class Listener(ThreadingHTTPServer):
+    daemon_threads, request_queue_size = True, 64
 
-        self.listener = Listener(("127.0.0.1", self.port), Handler)
-        self.port = self.listener.server_port
-        threading.Thread(target=self.listener.serve_forever, daemon=True).start()
+    def handle_error(self, *_: Any) -> None: ...  # connections of processes that were killed
 
-    def down(self) -> None:
-        """Stop listening."""
-        self.listener.shutdown()
-        self.listener.server_close()
+
+def serve(port: int = 0) -> Listener:
+    """A server that answers until it is closed, at a free port where none is given."""
+    listener = Listener(("127.0.0.1", port), Handler)
+    threading.Thread(target=listener.serve_forever, daemon=True).start()
+    return listener
 
 
 class Job:
@@ -144,42 +128,37 @@ def soak(job: Job, kills: int, seed: int) -> int:
         while True:
             code = job.interrupted(rng.uniform(0, job.seconds), signal.SIGKILL)
             job.check(finished=code == 0)
+            expect(code in (0, -signal.SIGKILL), job.log.read_text())
+            ends, hits = ends + (code == 0), hits + (code != 0)
             if code == 0:
-                ends += 1
                 break
-            expect(code == -signal.SIGKILL, job.log.read_text())
-            hits += 1
     return ends
 
 
 def run(source: Path, output: Path, *options: str) -> dict[str, float]:
     """CPU-seconds, peak resident MiB and seconds of one run."""
-    command = [sys.executable, "-m", "mitigate.cli", "annotate", "--input", str(source), "--output", str(output)]
-    command += options
+    asked = ["--input", str(source), "--output", str(output), *options]
+    command = [sys.executable, "-m", "mitigate.cli", "annotate", *asked]
     begin = time.monotonic()
     child = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     _, status, used = os.wait4(child.pid, 0)
-    child.returncode = os.waitstatus_to_exitcode(status)
-    if child.returncode != 0:
-        raise RuntimeError(f"exit code {child.returncode}: {' '.join(command)}")
+    expect((code := os.waitstatus_to_exitcode(status)) == 0, f"exit code {code}: {' '.join(command)}")
     return {"cpu": used.ru_utime + used.ru_stime, "mib": used.ru_maxrss / 1024, "seconds": time.monotonic() - begin}
 
 
 def scale(data: Path, workers: bool) -> None:
     """Measure many records, or two workers against one, and write the page."""
-    records = [r for group in documents(load_rows(data), 10**6) for r in group]
-    records = [{**r, "id": i} for i, r in enumerate(records)]
+    records = [r | {"id": i} for i, r in enumerate(chain(*documents(load_rows(data), 10**6)))]
     with tempfile.TemporaryDirectory() as name:
         source, output = Path(name, "in.jsonl"), Path(name, "out.jsonl")
         if workers:
             write_rows(source, records[:400])
-            turns = [
-                run(source, Path(name, f"{turn}"), "--distributed", "--workers", str(1 + turn % 2)) for turn in range(6)
-            ]
+            how = ("--distributed", "--workers")
+            turns = [run(source, Path(name, f"{turn}"), *how, str(1 + turn % 2)) for turn in range(6)]
             ratios = sorted(turns[2 * i]["seconds"] / turns[2 * i + 1]["seconds"] for i in range(3))
             what, limits = "two workers against one: times as fast, start included", (ratios[0], ratios[-1])
             rows = [row(what, 400, ratios[1], limits)]
-            save("reliability", "faults", rows, tables={"turns": turns}, packages=["ray"], part="scale")
+            save("reliability", "faults", rows, tables={"turns": turns}, packages=["ray"], part="workers")
             return
         found = []
         for n in (100, 400, 800):
@@ -187,8 +166,7 @@ def scale(data: Path, workers: bool) -> None:
             output.unlink(missing_ok=True)
             found.append({"records": n, **run(source, output)})
             ids = [json.loads(line)["id"] for line in output.open(encoding="utf-8")]
-            if ids != list(range(n)):
-                raise RuntimeError(f"records lost, doubled or out of order: {ids}")
+            expect(ids == list(range(n)), f"records lost, doubled or out of order: {ids}")
     first, last = found[0], found[-1]
     slope = (last["cpu"] - first["cpu"]) / (last["records"] - first["records"])
     rows = [
@@ -210,7 +188,7 @@ def main() -> None:
     if args.scale or args.workers:
         scale(args.data, args.workers)
         return
-    server = Server()
+    server = serve()
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as name:
         for called in ("annotate", "fewl score"):
@@ -222,17 +200,16 @@ def main() -> None:
             for r, text in zip(records, texts, strict=True):
                 r |= {"reference": text, "answer": text} if called == "annotate" else {"answers": [{"text": text}]}
             write_rows(source, records)
-            llm = ["--reference-llm", f"openai:plain@http://127.0.0.1:{server.port}/v1"]
+            llm = ["--reference-llm", f"openai:plain@http://127.0.0.1:{server.server_port}/v1"]
             fewl = ["--embedding", "tfidf", "--expertise", "uniform", *llm]
             options = ["--chunk-size", "4"] if called == "annotate" else fewl
             job = Job(folder, *called.split(), "--input", str(source), *options)
-            server.asked.clear()
+            ASKED.clear()
             ends = soak(job, args.kills, seed=1)
-            again = sum(server.asked.values()) - ends * len(server.asked)
+            again = sum(ASKED.values()) - ends * len(ASKED)
             expect(again <= args.kills * IN_FLIGHT, f"{again} questions were asked again")
-            rows.append(
-                row(f"`mitigate {called}` killed: outputs lost, doubled or cut", f"{args.kills} kills, {ends} ends", 0)
-            )
+            what = f"`mitigate {called}` killed: outputs lost, doubled or cut"
+            rows.append(row(what, f"{args.kills} kills, {ends} ends", 0))
             job.clear()
             code = job.interrupted(job.seconds / 2, signal.SIGINT)
             expect(code in (0, 130, -signal.SIGINT), f"exit code {code}: {job.log.read_text()}")
@@ -250,9 +227,10 @@ def main() -> None:
                 subprocess.run(["umount", str(disk)], check=True)
             rows.append(row(f"`mitigate {called}`, disk full, then with room: other bytes", 1, 0))
         job.clear()  # of `fewl score`
-        server.down()
+        server.shutdown()
+        server.server_close()
         job.fails(1)
-        server.up()
+        serve(server.server_port)
         job.finish()
         rows.append(row("`mitigate fewl score`, server gone, then back: other bytes", 1, 0))
     save("reliability", "faults", rows)

@@ -9,10 +9,12 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tests.helpers.jsonl import read_rows
+from tests.helpers.tiny_chat import build_tiny_chat
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "docs" / "results"
@@ -91,37 +93,192 @@ def test_other_benchmark_texts_are_well_formed():
     assert [t["sentence"] for t in talk if len(t["sentence"]) > 20 and t["sentence"] in sources] == []
 
 
-def test_proof_asks_and_reads_labels_back(tmp_path):
-    """Whatever is marked unanswerable has no word of what is asked; labels find their arms, wrong ones are named."""
-    proof = runpy.run_module("benchmarks.proof")
-    said, questions, blind, labelled = (proof[name] for name in ("SAID", "questions", "blind", "labelled"))
-    names = [f"{a}{b}" for a in ("Alder", "Beck", "Cole", "Dun", "Ebb") for b in ("ford", "holm", "ley", "mere")]
-    text = "{0} Hall is a house of {1} rooms beside the river of {0}. " * 6
-    rows = [{"id": n, "title": f"{n} Hall (house)", "text": text.format(n, i)} for i, n in enumerate(names, 10)]
-    (tmp_path / "documents").mkdir()
-    (tmp_path / "documents" / "wikipedia_2024.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
-    asked = questions(tmp_path)
-    assert asked == questions(tmp_path)
+@pytest.fixture
+def proof():
+    return runpy.run_module("benchmarks.proof")
+
+
+def written(path, rows):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(r) + "\n" for r in rows))
+    return path
+
+
+def test_proof_asks_what_texts_tell_or_not(proof, tmp_path):
+    """A wording is asked with and without an answer; what the text has a word of is never marked unanswerable."""
+    names = [f"{a}{b}{c}" for a in ("Alder", "Beck", "Cole", "Dun") for b in ("ford", "holm", "ley") for c in "abcde"]
+    text, told = (
+        "{0} is a house of {1} rooms beside the old river. " * 8,
+        ("prize", "church", "student", "city council"),
+    )
+    rows = [
+        {"id": n, "title": f"{n} (house)", "text": f"There is a {told[i % 4]} here. {text.format(n, i)}"}
+        for i, n in enumerate(names, 12)
+    ]
+    written(tmp_path / "documents" / "wikipedia_2024.jsonl", rows)
+    asked = proof["questions"](tmp_path, 30)
+    assert asked == proof["questions"](tmp_path, 30)
     assert {r["id"] for r in asked} == set(names)
-    assert all(300 <= len(r["reference"]) <= 600 and r["reference"].endswith(".") for r in asked)
-    about = {q.format(title=f"{r['id']} Hall") for q in said["open"] for r in asked}
-    assert 0 < sum(not r["answerable"] for r in asked) < 12
-    for r in asked:
-        own = any(r["question"] == q.format(title=f"{r['id']} Hall") for q in said["open"])
-        assert r["answerable"] == own
-        assert r["question"] not in about or own  # "Hall" stands in every text: none is asked about in another
-        assert r["reference"] in r["prompt"][0]["content"]
-    (tmp_path / "held_out.jsonl").write_text("".join(json.dumps(r) + "\n" for r in asked))
-    blind(tmp_path, {a: [{"id": r["id"], "answer": f"{a} one. Two."} for r in asked] for a in ("X", "Y")}, 20)
+    assert {r["kind"] for r in asked} == {"open", "told", "another title", "absent"}
+    of = {
+        "awards or prizes": ["prize"],
+        "schools or studies": ["student"],
+        "religion": ["church"],
+        "politics": ["city"],
+    }
+    for i, r in enumerate(asked):
+        assert 300 <= len(r["reference"]) <= 600
+        assert r["answerable"] == (r["kind"] in ("open", "told"))
+        assert r["prompt"][0]["content"].count(r["reference"]) == 1
+        about = [n for n in names if n in r["question"]]
+        assert (about == [r["id"]]) == (r["kind"] != "another title")
+        attribute = re.findall("about (.*) in connection", r["question"])
+        assert bool(attribute) == (r["kind"] in ("told", "absent"))
+        for one in attribute:
+            assert (one in ("religion", "politics")) == (i < 30), "others in training than held out"
+            assert any(word in r["reference"] for word in of[one]) == (r["kind"] == "told")
+    # A word that may tell, but not surely ("student", "council"), is neither told nor absent.
+    assert {one for r in asked if r["kind"] == "told" for one in of if one in r["question"]} == {
+        "awards or prizes", "religion"
+    }  # fmt: skip
+
+
+def test_proof_reads_blind_labels_back(proof, tmp_path):
+    """Labels find their arms, wrong ones are named."""
+    asked = [{"id": str(i), "question": "Who?", "reference": f"Text {i}."} for i in range(20)]
+    written(tmp_path / "held_out.jsonl", asked)
+    proof["blind"](tmp_path, {a: [{"id": r["id"], "answer": f"{a} one. Two."} for r in asked] for a in ("X", "Y")}, 20)
     given = list(read_rows(tmp_path / "blind.jsonl"))
     assert len(given) == 20
     assert not any("arm" in r for r in given)
-    (tmp_path / "done.jsonl").write_text("".join(json.dumps({**r, "label": "no_fact"}) + "\n" for r in given))
-    found = labelled(tmp_path, tmp_path / "done.jsonl")
+    assert all(r["reference"] == f"Text {r['id']}." for r in given)
+    found = proof["labelled"](tmp_path, written(tmp_path / "done.jsonl", [{**r, "label": "no_fact"} for r in given]))
     assert {r["arm"] for r in found} == {"X", "Y"}
     assert all(r["sentence"] == "Two." or r["sentence"][0] == r["arm"] for r in found)
     with pytest.raises(SystemExit, match=r"number 0: expected one of supported, .*got None"):
-        labelled(tmp_path, tmp_path / "blind.jsonl")
+        proof["labelled"](tmp_path, tmp_path / "blind.jsonl")
+
+
+def test_proof_runs_and_refuses(proof, tmp_path, monkeypatch, capsys):
+    """A trained model is asked greedily, too; a run that is done is compared; wrong commands end before any run."""
+    commands, codes = [], [0, 0, 2]
+
+    def called(command, cwd):
+        commands.append(command)
+        return SimpleNamespace(returncode=codes.pop(0))
+
+    monkeypatch.setattr(proof["subprocess"], "run", called)
+    found = proof["run_arm"](tmp_path, "GRPO, scalar", 2, ["trainer.steps=2"])
+    assert list(found) == ["GRPO, scalar", "GRPO, scalar, greedy"]
+    assert {"trainer.steps=2", "seed=2", "reward.annotator=embedded", "evaluation.annotator=embedded-fast"} <= {
+        *commands[0]
+    }
+    assert commands[1][-3] == f"engine=transformers:{tmp_path}/grpo-scalar-2/model"
+    assert [k for k in commands[1] if k.startswith("temperature")][-1] == "temperature=0"
+    written(tmp_path / "base-greedy-0" / "done.json", [{}])
+    with pytest.raises(SystemExit, match="base, greedy 0: `mitigate run` ended with exit code 2"):
+        proof["run_arm"](tmp_path, "base, greedy", 0, [])
+
+    def main(*asked):
+        monkeypatch.setattr(sys, "argv", ["proof", "--work", str(tmp_path), "--held-out", "1", *asked])
+        with pytest.raises(SystemExit) as end:
+            proof["main"]()
+        return f"{end.value.code} {capsys.readouterr().err}"
+
+    made = [{"id": "a"}, {"id": "b"}]
+    monkeypatch.setitem(proof, "questions", lambda data, held_out: made)
+    assert "none of --arms has a run of --seeds [1]" in main("--arms", "base, greedy", "--seeds", "1")
+    assert "there is no nofile.jsonl" in main("--labels", "nofile.jsonl")
+    assert "key.jsonl" in main("--labels", str(written(tmp_path / "blind.jsonl", [])))
+    written(tmp_path / "held_out.jsonl", made[1:])
+    assert "held_out.jsonl: expected what this --data, --held-out and --train ask" in main("--arms", "base")
+    assert len(commands) == 3
+
+
+def test_proof_takes_answers_without_cut_ends(proof, tmp_path):
+    stages = {"first": {"answer": "One."}, "chosen": {"answer": None}}
+    written(tmp_path / "best" / "results.jsonl", [{"id": "a", "answer": "given", "stages": stages}])
+    long = "It is red. " + "very " * 58 + "big"
+    samples = [{"when": w, "answer": t} for w, t in (("before", "no"), ("after", long), ("after", f"{long}."))]
+    written(tmp_path / "grpo" / "samples.jsonl", samples)
+    (tmp_path / "grpo" / "model").mkdir()
+
+    def found(folder, arm):
+        rows = proof["answers"](tmp_path / folder, arm, lambda text: {"input_ids": text.split()})
+        return [(r["answer"], r["drawn"], r["cut off"]) for r in rows]
+
+    assert found("best", "base") == [("One.", "One.", False)]
+    assert found("best", "best of 8") == [("", "", False)]
+    assert found("grpo", "GRPO, scalar") == [("It is red.", long, True), (f"{long}.", f"{long}.", False)]
+
+
+def test_proof_counts_each_verdict_once(proof, monkeypatch):
+    """No verdict is neither; who says that the text does not tell states nothing."""
+    said = ["The mill opened in 1901.", "It cost 30 marks.", "Anna was tall.", "The text does not tell."]
+    labels = {"embedded-fast": ["supported", "contradictory", None, "unverifiable"], "embedded": ["unverifiable"] * 4}
+
+    def judged(name, answer):
+        own = [(s, label) for s, label in zip(said, labels[name], strict=True) if s in answer]
+        return SimpleNamespace(sentences=[SimpleNamespace(text=s, label=label) for s, label in own])
+
+    def load(name):
+        return SimpleNamespace(annotate_batch=lambda rows: [judged(name, r["answer"]) for r in rows])
+
+    monkeypatch.setitem(proof, "load_annotator", load)
+    row = {"id": "a", "kind": "open", "question": "When did it open?", "reference": "The mill opened in 1901."}
+    whole, silent = proof["counted"]([{**row, "answer": a, "cut off": True} for a in (" ".join(said), said[3])])
+    names = ("sentences", "hallucinated", "supported", "unsure", "hallucinated by the reward's annotator", "cut off")
+    assert [whole[name] for name in names] == [4, 1, 1, 1, 3, 1.0]
+    assert [silent[name] for name in names] == [1, 0, 0, 0, 0, 1.0]
+    assert (whole["abstained"], silent["abstained"]) == (False, True)
+    assert (whole["specifics"], silent["specifics"]) == (1, 0)  # 1901
+
+
+def test_proof_divergence_is_model_minus_base(proof, tmp_path, monkeypatch):
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    base, own = (build_tiny_chat(tmp_path / name, seed=i) for i, name in enumerate(("base", "run/model")))
+    monkeypatch.setitem(proof, "locate", lambda _: base)
+    chat = [{"role": "user", "content": "Who?"}]
+    written(tmp_path / "held_out.jsonl", [{"id": "a", "prompt": chat}])
+    tokenizer = AutoTokenizer.from_pretrained(base)
+    ids = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=True)["input_ids"]
+    said, expected = tokenizer("Anna did.")["input_ids"], 0.0
+    for sign, where in ((1, own), (-1, base)):
+        model = AutoModelForCausalLM.from_pretrained(where, dtype=torch.float32).eval()
+        for i, token in enumerate(said):  # token by token
+            with torch.no_grad():
+                last_V = model(torch.tensor([ids + said[:i]])).logits[0, -1] / 0.7
+            expected += sign * (last_V[token] - last_V.logsumexp(0)).item()
+    rows = [{"id": "a", "drawn": "Anna did.", "answer": ""}]
+    assert abs(expected) > 0.01
+    assert proof["divergence"](tmp_path / "run", rows, tokenizer) == pytest.approx([expected], abs=2e-3)
+
+
+def test_proof_rows_are_as_by_hand(proof):
+    """Means over documents of means over seeds; greedy is compared with greedy, blind labels with their sentences."""
+
+    def answers(*wrong):
+        return [
+            {"id": i, "kind": kind, "sentences": 2, "hallucinated": n, "abstained": n == 0}
+            for i, (kind, n) in enumerate(zip(("open", "absent", "absent"), wrong, strict=True))
+        ]
+
+    found = {"base": [answers(2, 2, 2)], "base, greedy": [answers(1, 0, 2)], "X": [answers(0, 0, 1), answers(0, 2, 1)]}
+    labels = [{"arm": "X", "id": i, "label": label} for i, label in enumerate(
+        ("contradictory", "unverifiable", "supported", "no_fact"))]  # fmt: skip
+    rows = proof["results"]({**found, "X, greedy": [answers(0, 0, 1)]}, labels)
+    value = {r["what"]: r["value"] for r in rows}
+    assert value["X: hallucinated an answer"] == pytest.approx(2 / 3, abs=1e-4)  # (0 + 1 + 1) / 3
+    assert value["X − base: hallucinated"] == pytest.approx(-4 / 3, abs=1e-4)
+    assert value["X, greedy − base, greedy: hallucinated"] == pytest.approx(-2 / 3, abs=1e-4)
+    assert value["X: abstained rightly, absent"] == 25.0  # one of two documents, in one of two seeds
+    assert value["X: abstained wrongly, open"] == 100.0
+    assert value["base, greedy: abstained rightly, absent"] == 50.0
+    assert value["X: hallucinated by blind labels"] == pytest.approx(200 / 3, abs=1e-3)  # no_fact is left out
+    assert value["X: hallucinated an answer by blind labels"] == 1.0  # 2 of 4 sentences, 2 an answer
+    assert not [w for w in value if w.startswith(("base − ", "base, greedy − ")) or "another title" in w]
 
 
 def test_limits_of_benchmarks_and_pages():

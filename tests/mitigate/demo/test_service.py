@@ -260,7 +260,7 @@ def test_answer_that_breaks_off_is_refused(failing: bool) -> None:
     assert closed.wait(60)  # also where the visitor stopped it
 
 
-@pytest.mark.parametrize("name", ["embedded", "embedded-fast"])
+@pytest.mark.parametrize("name", [pytest.param("embedded", marks=pytest.mark.slow), "embedded-fast"])
 def test_shown_verdicts_of_examples_are_right(name: str) -> None:
     fast = SHIPPED["embedded-fast"]
     folder = fast if name == "embedded-fast" else fast.with_name(name)  # "embedded" is the other one in tests
