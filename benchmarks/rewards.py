@@ -173,7 +173,6 @@ def relevance(data: Path, limit: int) -> list[Row]:
         relevant = (np.mean([s.relevant for s in part]) for part in (own, other))
         copied = np.mean([s.copied for s, r in zip(own, rows, strict=True) if r["label"] == "supported"] or [np.nan])
         found.append((source, len(rows), auc, *relevant, copied))
-        print(found[-1], flush=True)
     names = (
         "value, own question and document against another's: AUC", "own question called relevant",
         "another question called relevant", "supported sentences called copies",

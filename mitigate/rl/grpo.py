@@ -82,9 +82,11 @@ class SharedPromptTrainer(GRPOTrainer):
     ) -> tuple[Any, Any, Any]:  # fmt: skip
         """TRL's: log-probabilities of the last ``logits_to_keep`` tokens, (B, logits_to_keep); entropies; MoE loss."""
         before = input_ids.shape[1] - logits_to_keep - 1  # the last token of a prompt is read with the answer
-        kinds = getattr(self.accelerator.unwrap_model(model).config, "layer_types", None) or ()
-        attends = all(kind.endswith("attention") and "linear" not in kind for kind in kinds)
-        if not self.share_prompts or before < 1 or more.get("compute_aux_loss") or not attends:
+        shared = self.share_prompts and before > 0 and not more.get("compute_aux_loss")
+        if shared:
+            kinds = getattr(self.accelerator.unwrap_model(model).config, "layer_types", None) or ()
+            shared = all(kind.endswith("attention") and "linear" not in kind for kind in kinds)
+        if not shared:
             return super()._get_per_token_logps_and_entropies(
                 model, input_ids, attention_mask, logits_to_keep, batch_size, **more
             )
