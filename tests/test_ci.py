@@ -67,11 +67,6 @@ def test_what_cannot_be_installed_fails_the_run(tmp_path: Path, index: str) -> N
     assert unreachable.stdout.startswith("NOT RUN: tests that need packaged:smollm2")
 
 
-def test_ci_fails_where_a_model_is_missing() -> None:
-    script = (ROOT / ".ci" / "run").read_text("utf-8")
-    assert "\npart smollm2 .ci/model smollm2\n" in script
-
-
 def test_make_run_watches_all_that_results_need() -> None:
     rules = subprocess.run(["make", "-pq", "out/.fresh"], cwd=ROOT, capture_output=True, text=True).stdout
     watched = next(line for line in rules.splitlines() if line.startswith("out/.fresh:")).split()
