@@ -8,6 +8,7 @@ that the first one can't decide.
 from __future__ import annotations
 
 import hashlib
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -69,13 +70,13 @@ class Annotator(Protocol):
     embedder: Embedder | None = None
     calibration: Calibration | None = None
 
+    @abstractmethod
     def judge(self, sentences: Sequence[Sentence]) -> list[SentenceAnnotation]:
         """One judgement per sentence, in order, with the annotator's own scores and no thresholds of a calibration.
 
         The records have been checked. Spans and corrections are dropped where the verdict is not "hallucinated", so
         they are worth giving wherever it might be.
         """
-        raise NotImplementedError
 
     @property
     def who(self) -> dict[str, str]:

@@ -85,6 +85,17 @@ class SentenceAnnotation:
     not_verbatim: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
 
+    @property
+    def support(self) -> float | None:
+        """P(supported) in [0, 1], given that it states a fact: 1 or 0 by the label, from the scores where it is unsure.
+
+        None where it states nothing or was not judged.
+        """
+        if self.status == "unsure" and self.scores is not None:
+            factual = 1.0 - self.scores["no_fact"]
+            return min(1.0, max(0.0, float(self.scores["supported"] / factual))) if factual > 1e-6 else None
+        return None if self.label is None or self.label == "no_fact" else float(self.label == "supported")
+
     def to_dict(self) -> dict[str, Any]:
         row: dict[str, Any] = {
             "text": self.text, "start": self.start, "end": self.end, "status": self.status, "label": self.label,

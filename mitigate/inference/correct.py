@@ -250,18 +250,19 @@ def _abstain(one: Corrected) -> None:
 def best_of(annotations: Sequence[Annotation]) -> int | None:
     """The number of the answer to give, of several annotated answers to one question; None where none was checked.
 
-    The answer with the lowest share of hallucinated among its judged factual sentences, where an unsure one counts as
-    not hallucinated; among equals the one with most supported sentences, then with the highest probability of support,
+    The answer with the lowest share of hallucinated among its judged factual sentences, where an unsure one counts with
+    its probability; among equals the one with most supported sentences, then with the highest probability of support,
     then the first. An answer that claims nothing stands at NOTHING_CLAIMED_RATE, so that it is preferred to one that is
     mostly wrong, and never to a right one.
     """
 
     def rank(number: int) -> tuple[float, int, float]:
-        factual = [s for s in annotations[number].sentences if s.status in JUDGED and s.label != "no_fact"]
-        support = [s.scores["supported"] for s in factual if s.scores]
+        sentences = annotations[number].sentences
+        known = [s.support for s in sentences if s.support is not None]
+        support = [s.scores["supported"] for s in sentences if s.support is not None and s.scores]
         return (
-            len(hallucinated(annotations[number])) / len(factual) if factual else NOTHING_CLAIMED_RATE,
-            -sum(s.label == "supported" for s in factual),
+            1 - sum(known) / len(known) if known else NOTHING_CLAIMED_RATE,
+            -sum(s.label == "supported" for s in sentences),
             -(sum(support) / len(support) if support else 0.0),
         )
 

@@ -2,7 +2,8 @@
 
 Writes results.jsonl (the answer as given, its annotation, what it would have been without this), report.html (the first
 answer beside the one that is given), answers.html (what is known of every given sentence) and the figures of the first,
-the chosen and the given answers. Since the annotator that judges also chose, a lexical control stands beside its rate:
+the chosen and the given answers. The first is the likeliest one (temperature 0), so that what is gained by choosing and
+correcting is not only what any user gains by not sampling; the others are drawn. Since the annotator that judges also chose, a lexical control stands beside its rate:
 the share of an answer's content words and numbers that its reference has, which only tells copying from inventing.
 
 A second run goes on where the first one stopped; replies are cached. A question that a request failed for is kept with
@@ -50,8 +51,8 @@ class Options(Recipe, Judging):
         "unless FEWL selects, it is not in the prompt, and nothing is corrected"
     )
     reference_in_prompt: bool = Field(default=True, description="show the model the reference with the question")
-    answers: int = Field(default=4, ge=1, description="drawn for each question")
-    temperature: float = Field(default=0.8, ge=0, le=2)
+    answers: int = Field(default=4, ge=1, description="for each question: the likeliest, and others that are drawn")
+    temperature: float = Field(default=0.8, gt=0, le=2, description="of the answers after the first")
     answer_tokens: int = Field(default=512, ge=1)
     seed: int = Field(default=0, ge=0)
     select: Literal["annotator", "fewl", "none"] = Field(default="annotator", description="none: the first answer")
@@ -76,8 +77,6 @@ def check(options: Options) -> None:
         raise UsageError("reference_llms: expected the engines of reference LLMs with select: fewl, and only then")
     if not options.correct and (options.regenerate or options.delete or options.abstain_above is not None):
         raise UsageError("regenerate, delete and abstain_above: for correct: true only")
-    if options.answers > 1 and options.temperature == 0:
-        raise UsageError("temperature: expected more than 0 with several answers, which would be equal; got 0")
     check_similarity(options.scoring.similarity)
     if options.select == "fewl":
         if options.scoring.expertise == "similarity":
@@ -159,16 +158,21 @@ def _chunk(options: Options, engines: Engines, rows: Rows, annotator: Any) -> li
     What is asked for a whole chunk (reference answers, whose neighbours are found among its questions, and sentences
     written anew) concerns all of its questions.
     """
-    how: dict[str, Any] = {"seed": options.seed} if options.temperature > 0 else {}
-    sampling = Sampling(options.answer_tokens, options.temperature, n=options.answers, **how)
-    asked = engines[options.engine].chat([_prompt(options, row) for row in rows], sampling)
-    check_asked(asked)
-    candidates = [[text.strip() for text in result.texts if text.strip()] for result in asked]
+    chats, engine = [_prompt(options, row) for row in rows], engines[options.engine]
+    asked = [engine.chat(chats, Sampling(options.answer_tokens))]
+    if (drawn := options.answers - 1) > 0:
+        sampling = Sampling(options.answer_tokens, options.temperature, n=drawn, seed=options.seed)
+        asked.append(engine.chat(chats, sampling))
+    for results_Q in asked:
+        check_asked(results_Q)
+    of_question = list(zip(*asked, strict=True))
+    candidates = [[t.strip() for one in found for t in one.texts if t.strip()] for found in of_question]
+    errors = [next((one.error for one in found if one.error), None) for found in of_question]
     before = failures(engines.values())
     results = _finish(options, engines, rows, candidates, annotator)
     after = failures(engines.values())
     shared = None if after == before else f"a request of its chunk failed ({after})"
-    return [{**result, "error": one.error or shared} for result, one in zip(results, asked, strict=True)]
+    return [{**result, "error": error or shared} for result, error in zip(results, errors, strict=True)]
 
 
 def _prompt(options: Options, row: Record) -> list[dict[str, str]]:

@@ -24,10 +24,7 @@ Verdict = Label | float | None
 
 def verdict_of(sentence: SentenceAnnotation) -> Verdict:
     """What the annotator found: a label, a doubt, or nothing."""
-    if sentence.status != "unsure" or sentence.scores is None:
-        return sentence.label
-    factual = 1.0 - sentence.scores["no_fact"]
-    return min(1.0, max(0.0, float(sentence.scores["supported"] / factual))) if factual > 1e-6 else None
+    return sentence.support if sentence.status == "unsure" else sentence.label
 
 
 def _support(verdict: Verdict) -> float:

@@ -166,6 +166,11 @@ def test_best_of_ranks_by_rate_then_support():
     assert best_of([annotation(None), annotation(None, "contradictory")]) == 1
     assert best_of([annotation(None)]) is None
     assert best_of([]) is None
+    doubt = SentenceAnnotation("x", 0, 1, "unsure", None, {
+        "supported": 0.45, "contradictory": 0.25, "unverifiable": 0.2, "no_fact": 0.1,
+    })  # fmt: skip  # half likely to be right, of what states a fact
+    unsure = Annotation({"answer": "x"}, (*annotation("contradictory").sentences, doubt, doubt))
+    assert best_of([unsure, wrong]) == 1  # ⅔ wrong both, and only the other has a supported sentence
 
 
 @pytest.mark.parametrize(("reply", "expected"), [
