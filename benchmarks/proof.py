@@ -5,10 +5,9 @@
 
 Questions are made by program, about the title of an article or what its text tells or not; the text stands in the
 prompt. An arm is a run of a recipe with a few keys changed; one that was stopped goes on, one of other keys is refused.
-A trained model answers at TEMPERATURE and at its likeliest: as sharpening alone mends samples, "X, greedy" against
-"base, greedy" is what counts. ``REWARD`` judges in training; ``JUDGE``, of another base, the held-out answers, beside
-lexical measures and blind labels: blind.jsonl has 200 sentences in mixed order, key.jsonl whose they are. ``--set``
-changes keys of the recipes that train: trainer.steps=2.
+All models give their likeliest answer, as sharpening alone mends samples. ``REWARD`` judges in training; ``JUDGE``, of
+another base, the held-out answers, beside lexical measures and blind labels: blind.jsonl has 200 sentences in mixed
+order, key.jsonl whose they are. ``--set`` changes keys of the recipes that train: trainer.steps=2.
 """
 
 from __future__ import annotations
@@ -74,35 +73,26 @@ def questions(data: Path, held_out: int) -> list[Row]:
     return rows
 
 
-REWARD, JUDGE, MODEL, TEMPERATURE, TOKENS = "embedded", "embedded-fast", "packaged:smollm2", 0.7, 64  # as in the YAML
+REWARD, JUDGE, MODEL, TOKENS = "embedded", "embedded-fast", "packaged:smollm2", 64  # as in the YAML
 ARMS: dict[str, Row] = SAID["arms"]
 
 
-def run(work: Path, name: str, recipe: str, keys: Sequence[str]) -> Path:
-    """The folder of a run, made or gone on with; one that is done is compared with these keys."""
-    folder = work / re.sub("[^a-z0-9]+", "-", name.lower())
-    command = [sys.executable, "-m", "mitigate.cli", "run", recipe, *keys, "--output", str(folder)]
+def run_arm(work: Path, arm: str, seed: int, changed: Sequence[str]) -> Path:
+    """The folder of an arm's run, made or gone on with; one that is done is compared with these keys."""
+    how, name = ARMS[arm], "best of 8" if arm == "base" else arm
+    keys = [f"data={work / how['data']}", f"seed={seed}", *how["keys"], *how.get("own", [])]
+    if how["data"] == "train.jsonl":
+        keys += [f"evaluation.data={{held-out: {work / 'held_out.jsonl'}}}", f"evaluation.questions={10**6}"]
+        keys += [f"evaluation.annotator={JUDGE}", "evaluation.temperature=0", *changed]
+    folder = work / re.sub("[^a-z0-9]+", "-", f"{name} {seed}".lower())
+    command = [sys.executable, "-m", "mitigate.cli", "run", how["recipe"], *keys, "--output", str(folder)]
     if code := subprocess.run(command, cwd=ROOT).returncode:
-        sys.exit(f"{name}: `mitigate run` ended with exit code {code}, see above")
+        sys.exit(f"{arm}: `mitigate run` ended with exit code {code}, see above")
     return folder
 
 
-def run_arm(work: Path, arm: str, seed: int, changed: Sequence[str]) -> dict[str, Path]:
-    """The folders of an arm's run and, where it trains a model, of the likeliest answers of that: "X, greedy"."""
-    how, name, likeliest = ARMS[arm], "best of 8" if arm == "base" else arm, ARMS["base, greedy"]
-    keys = [f"data={work / how['data']}", f"seed={seed}", *how["keys"], *how.get("own", [])]
-    if how["data"] != "train.jsonl":
-        return {arm: run(work, f"{name} {seed}", how["recipe"], keys)}
-    keys += [f"evaluation.data={{held-out: {work / 'held_out.jsonl'}}}", f"evaluation.questions={10**6}"]
-    keys += [f"evaluation.annotator={JUDGE}", f"evaluation.temperature={TEMPERATURE}", *changed]
-    folder = run(work, f"{name} {seed}", how["recipe"], keys)
-    keys = [f"data={work / likeliest['data']}", f"seed={seed}", *likeliest["keys"], *likeliest["own"]]
-    keys += [f"engine=transformers:{folder / 'model'}"]
-    return {arm: folder, f"{arm}, greedy": run(work, f"{name}, greedy {seed}", likeliest["recipe"], keys)}
-
-
 def answers(folder: Path, arm: str, tokenizer: Any) -> list[Row]:
-    """The held-out questions, each with its answer as "drawn", and as "answer" without a last sentence "cut off"."""
+    """The held-out questions, each with its answer as "given", and as "answer" without a last sentence "cut off"."""
     if (folder / "model").is_dir():
         rows = [r for r in read_rows(folder / "samples.jsonl") if r["when"] == "after"]
     else:
@@ -110,10 +100,10 @@ def answers(folder: Path, arm: str, tokenizer: Any) -> list[Row]:
         rows = [{**r, "answer": r["stages"][stage]["answer"] or ""} for r in read_rows(folder / "results.jsonl")]
     for r in rows:
         text = r["answer"].rstrip()
-        # Tokenised anew, a text may have a few tokens fewer than were drawn.
+        # Tokenised anew, a text may have a few tokens fewer than were written.
         cut = len(tokenizer(text)["input_ids"]) > TOKENS - 4 and not re.search(r"[.!?…][\"'”’)\]*]*$", text)
         ends = [end for _, end in split_sentences(text)][:-1]
-        r |= {"answer": text[: max(ends, default=0)] if cut else text, "drawn": text, "cut off": cut}
+        r |= {"answer": text[: max(ends, default=0)] if cut else text, "given": text, "cut off": cut}
     return rows
 
 
@@ -149,58 +139,53 @@ def counted(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def divergence(folder: Path, rows: Sequence[Row], tokenizer: Any, n: int = 100) -> list[float]:
-    """log π(answer) − log π_base(answer) at TEMPERATURE, in nats, of ``n`` answers that π drew: KL on average."""
+    """Mean KL(π ‖ π_base) over the places of each of ``n`` answers of π, in nats a token."""
     import torch
     from transformers import AutoModelForCausalLM
 
     chats = {r["id"]: r["prompt"] for r in read_rows(folder.parent / "held_out.jsonl")}
-    sums = np.zeros((2, min(n, len(rows))))
-    for own, where in zip(sums, (folder / "model", locate(MODEL)), strict=True):
-        model = AutoModelForCausalLM.from_pretrained(where, dtype=torch.float32).eval()
-        for i, r in enumerate(rows[:n]):
-            # Tokenised anew, and without their end.
-            asked, said = prompt_ids(tokenizer, chats[r["id"]]), tokenizer(r["drawn"])["input_ids"]
-            with torch.inference_mode():
-                logits_TV = model(torch.tensor([asked + said])).logits[0, len(asked) - 1 : -1] / TEMPERATURE
-            own[i] = logits_TV.log_softmax(-1)[range(len(said)), said].sum() if said else 0.0
-    return list((sums[0] - sums[1]).round(4))
-
-
-def measured(work: Path, arm: str, seed: int, changed: Sequence[str]) -> dict[str, list[Row]]:
-    """What is counted in an arm's answers, sampled and likeliest ones, kept beside each run."""
-    from transformers import AutoTokenizer
-
-    found, tokenizer = {}, AutoTokenizer.from_pretrained(locate(MODEL))
-    for name, folder in run_arm(work, arm, seed, changed).items():
-        kept = folder / f"counted-{arm.replace(' ', '-')}.jsonl"
-        if not kept.is_file():
-            rows = answers(folder, arm, tokenizer)
-            nats = divergence(folder, rows, tokenizer) if (folder / "model").is_dir() else []
-            write_rows(kept, [r | ({"KL": nats[i]} if i < len(nats) else {}) for i, r in enumerate(counted(rows))])
-        found[name] = list(read_rows(kept))
+    both = [
+        AutoModelForCausalLM.from_pretrained(p, dtype=torch.float32).eval() for p in (folder / "model", locate(MODEL))
+    ]
+    found = []
+    for r in rows[:n]:
+        asked, said = prompt_ids(tokenizer, chats[r["id"]]), tokenizer(r["given"])["input_ids"]
+        with torch.inference_mode():
+            own_TV, base_TV = (
+                model(torch.tensor([asked + said])).logits[0, len(asked) - 1 :].log_softmax(-1) for model in both
+            )
+            found.append(round(float((own_TV.exp() * (own_TV - base_TV)).sum(-1).mean()), 4))
     return found
 
 
-BLIND = ("base, greedy", "GRPO, scalar, greedy", "GRPO, sentences, greedy")  # few arms, for intervals that decide
+def measured(work: Path, arm: str, seed: int, changed: Sequence[str]) -> list[Row]:
+    """What is counted in an arm's answers, kept beside its run."""
+    from transformers import AutoTokenizer
+
+    folder, tokenizer = run_arm(work, arm, seed, changed), AutoTokenizer.from_pretrained(locate(MODEL))
+    kept = folder / f"counted-{arm.replace(' ', '-')}.jsonl"
+    if not kept.is_file():
+        rows = answers(folder, arm, tokenizer)
+        nats = divergence(folder, rows, tokenizer) if (folder / "model").is_dir() else []
+        write_rows(kept, [r | ({"KL": nats[i]} if i < len(nats) else {}) for i, r in enumerate(counted(rows))])
+    return list(read_rows(kept))
+
+
+BLIND = ("base", "GRPO, scalar", "GRPO, sentences")  # few arms, for intervals that decide
 
 
 def blind(work: Path, found: dict[str, list[Row]], n: int) -> None:
     """Write ``n`` sentences to label, as many of each arm, in mixed order, and apart whose they are."""
     rng, texts, drawn = random.Random("blind"), {r["id"]: r for r in read_rows(work / "held_out.jsonl")}, []
     for arm, rows in found.items():
-        said = [(arm, r, a, b) for r in rows for a, b in split_sentences(r["answer"])]
-        drawn += rng.sample(said, min(len(said), n // len(found) + 1))
+        all_said = [(arm, r, a, b) for r in rows for a, b in split_sentences(r["answer"])]
+        drawn += rng.sample(all_said, min(len(all_said), n // len(found) + 1))
     rng.shuffle(drawn)
     key: list[Row] = []
     for arm, r, a, b in drawn[:n]:
-        of_arm = {
-            "number": len(key),
-            "arm": arm,
-            "id": r["id"],
-            "before": r["answer"][:a],
-            "sentence": r["answer"][a:b],
-        }
-        key.append({key: texts[r["id"]][key] for key in ("reference", "question")} | of_arm)
+        asked = {name: texts[r["id"]][name] for name in ("reference", "question")}
+        said = {"id": r["id"], "before": r["answer"][:a], "sentence": r["answer"][a:b]}
+        key.append({**asked, "number": len(key), "arm": arm, **said})
     write_rows(work / "key.jsonl", key)
     write_rows(work / "blind.jsonl", ({k: v for k, v in r.items() if k != "arm"} | {"label": None} for r in key))
     print(f"to label ({', '.join(LABELS)}): {work / 'blind.jsonl'}; then --labels with that file")
@@ -233,11 +218,10 @@ def results(found: dict[str, list[list[Row]]], labels: Sequence[Row]) -> list[Ro
             shown.append(mean_row(f"{arm}: hallucinated by blind labels", np.where(stated, wrong, np.nan), ids, "%"))
             each = wrong * np.mean([r["sentences"] for r in seeds[0]])  # = share of factual ones × these an answer
             shown.append(mean_row(f"{arm}: hallucinated an answer by blind labels", each, ids))
-        base = "base, greedy" if arm.endswith(", greedy") else "base"
         for name in [k for k, v in seeds[0][0].items() if not isinstance(v, str | list | bool)]:
             shown.append(mean_row(f"{arm}: {name} an answer", table(seeds, name)))
-            if arm != base and base in found and name != "KL":
-                shown.append(mean_row(f"{arm} − {base}: {name}", table(seeds, name) - table(found[base], name)))
+            if arm != "base" and "base" in found and name != "KL":
+                shown.append(mean_row(f"{arm} − base: {name}", table(seeds, name) - table(found["base"], name)))
         for kind, answerable in ANSWERABLE.items():
             if (asked := [[r for r in rows if r["kind"] == kind] for rows in seeds])[0]:
                 what = f"{arm}: abstained {'wrongly' if answerable else 'rightly'}, {kind}"
@@ -263,6 +247,8 @@ def main() -> None:
         made.error(f"--labels: expected the labelled blind.jsonl, and key.jsonl in --work; there is no {missing[0]}")
     labels = labelled(work, args.labels) if args.labels else []
     asked = questions(args.data, args.held_out)
+    if len(asked) < args.held_out + args.train:
+        made.error(f"--held-out and --train: expected at most {len(asked)} questions, which --data has, in all")
     for part, made_now in {"held_out": asked[: args.held_out], "train": asked[args.held_out :][: args.train]}.items():
         path = work / f"{part}.jsonl"
         if path.is_file() and list(read_rows(path)) != made_now:
@@ -270,8 +256,7 @@ def main() -> None:
         write_rows(path, made_now)
     found: dict[str, list[list[Row]]] = {}
     for arm, seed in runs:
-        for name, one in measured(work, arm, seed, args.set).items():
-            found.setdefault(name, []).append(one)
+        found.setdefault(arm, []).append(measured(work, arm, seed, args.set))
     rows = results(found, labels)
     if labels:
         shown = [one for one in rows if re.search(SAID["page"], one["what"])]

@@ -3,6 +3,7 @@
 import ast
 import hashlib
 import json
+import math
 import re
 import runpy
 import subprocess
@@ -160,24 +161,20 @@ def test_proof_reads_blind_labels_back(proof, tmp_path):
 
 
 def test_proof_runs_and_refuses(proof, tmp_path, monkeypatch, capsys):
-    """A trained model is asked greedily, too; a run that is done is compared; wrong commands end before any run."""
-    commands, codes = [], [0, 0, 2]
+    """All are asked greedily; a run that is done is compared; wrong commands end before any run."""
+    commands, codes = [], [0, 2]
 
     def called(command, cwd):
         commands.append(command)
         return SimpleNamespace(returncode=codes.pop(0))
 
     monkeypatch.setattr(proof["subprocess"], "run", called)
-    found = proof["run_arm"](tmp_path, "GRPO, scalar", 2, ["trainer.steps=2"])
-    assert list(found) == ["GRPO, scalar", "GRPO, scalar, greedy"]
-    assert {"trainer.steps=2", "seed=2", "reward.annotator=embedded", "evaluation.annotator=embedded-fast"} <= {
-        *commands[0]
-    }
-    assert commands[1][-3] == f"engine=transformers:{tmp_path}/grpo-scalar-2/model"
-    assert [k for k in commands[1] if k.startswith("temperature")][-1] == "temperature=0"
-    written(tmp_path / "base-greedy-0" / "done.json", [{}])
-    with pytest.raises(SystemExit, match="base, greedy 0: `mitigate run` ended with exit code 2"):
-        proof["run_arm"](tmp_path, "base, greedy", 0, [])
+    assert proof["run_arm"](tmp_path, "GRPO, scalar", 2, ["trainer.steps=2"]) == tmp_path / "grpo-scalar-2"
+    keys = {"trainer.steps=2", "seed=2", "reward.annotator=embedded", "evaluation.annotator=embedded-fast"}
+    assert keys | {"evaluation.temperature=0"} <= {*commands[0]}
+    with pytest.raises(SystemExit, match="base: `mitigate run` ended with exit code 2"):
+        proof["run_arm"](tmp_path, "base", 0, [])
+    assert commands[1][-1] == str(tmp_path / "best-of-8-0")
 
     def main(*asked):
         monkeypatch.setattr(sys, "argv", ["proof", "--work", str(tmp_path), "--held-out", "1", *asked])
@@ -187,12 +184,15 @@ def test_proof_runs_and_refuses(proof, tmp_path, monkeypatch, capsys):
 
     made = [{"id": "a"}, {"id": "b"}]
     monkeypatch.setitem(proof, "questions", lambda data, held_out: made)
-    assert "none of --arms has a run of --seeds [1]" in main("--arms", "base, greedy", "--seeds", "1")
+    assert "none of --arms has a run of --seeds [1]" in main("--arms", "base", "--seeds", "1")
+    assert "expected at most 2 questions" in main()
     assert "there is no nofile.jsonl" in main("--labels", "nofile.jsonl")
     assert "key.jsonl" in main("--labels", str(written(tmp_path / "blind.jsonl", [])))
     written(tmp_path / "held_out.jsonl", made[1:])
-    assert "held_out.jsonl: expected what this --data, --held-out and --train ask" in main("--arms", "base")
-    assert len(commands) == 3
+    assert "held_out.jsonl: expected what this --data, --held-out and --train ask" in main(
+        "--arms", "base", "--train", "1"
+    )
+    assert len(commands) == 2
 
 
 def test_proof_takes_answers_without_cut_ends(proof, tmp_path):
@@ -205,7 +205,7 @@ def test_proof_takes_answers_without_cut_ends(proof, tmp_path):
 
     def found(folder, arm):
         rows = proof["answers"](tmp_path / folder, arm, lambda text: {"input_ids": text.split()})
-        return [(r["answer"], r["drawn"], r["cut off"]) for r in rows]
+        return [(r["answer"], r["given"], r["cut off"]) for r in rows]
 
     assert found("best", "base") == [("One.", "One.", False)]
     assert found("best", "best of 8") == [("", "", False)]
@@ -234,7 +234,7 @@ def test_proof_counts_each_verdict_once(proof, monkeypatch):
     assert (whole["specifics"], silent["specifics"]) == (1, 0)  # 1901
 
 
-def test_proof_divergence_is_model_minus_base(proof, tmp_path, monkeypatch):
+def test_proof_divergence_is_kl_a_token(proof, tmp_path, monkeypatch):
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -244,20 +244,20 @@ def test_proof_divergence_is_model_minus_base(proof, tmp_path, monkeypatch):
     written(tmp_path / "held_out.jsonl", [{"id": "a", "prompt": chat}])
     tokenizer = AutoTokenizer.from_pretrained(base)
     ids = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=True)["input_ids"]
-    said, expected = tokenizer("Anna did.")["input_ids"], 0.0
-    for sign, where in ((1, own), (-1, base)):
-        model = AutoModelForCausalLM.from_pretrained(where, dtype=torch.float32).eval()
-        for i, token in enumerate(said):  # token by token
-            with torch.no_grad():
-                last_V = model(torch.tensor([ids + said[:i]])).logits[0, -1] / 0.7
-            expected += sign * (last_V[token] - last_V.logsumexp(0)).item()
-    rows = [{"id": "a", "drawn": "Anna did.", "answer": ""}]
-    assert abs(expected) > 0.01
-    assert proof["divergence"](tmp_path / "run", rows, tokenizer) == pytest.approx([expected], abs=2e-3)
+    said = tokenizer("Anna did.")["input_ids"]
+    models = [AutoModelForCausalLM.from_pretrained(where, dtype=torch.float32).eval() for where in (own, base)]
+    expected = 0.0
+    for i in range(len(said) + 1):  # token by token, and the end
+        with torch.no_grad():
+            own_V, base_V = (model(torch.tensor([ids + said[:i]])).logits[0, -1].softmax(0) for model in models)
+        expected += sum(p * math.log(p / q) for p, q in zip(own_V.tolist(), base_V.tolist(), strict=True))
+    rows = [{"id": "a", "given": "Anna did.", "answer": ""}]
+    assert expected > 0.001
+    assert proof["divergence"](tmp_path / "run", rows, tokenizer) == pytest.approx([expected / (i + 1)], abs=1e-4)
 
 
 def test_proof_rows_are_as_by_hand(proof):
-    """Means over documents of means over seeds; greedy is compared with greedy, blind labels with their sentences."""
+    """Means over documents of means over seeds; all are compared with the base, blind labels with their sentences."""
 
     def answers(*wrong):
         return [
@@ -265,20 +265,19 @@ def test_proof_rows_are_as_by_hand(proof):
             for i, (kind, n) in enumerate(zip(("open", "absent", "absent"), wrong, strict=True))
         ]
 
-    found = {"base": [answers(2, 2, 2)], "base, greedy": [answers(1, 0, 2)], "X": [answers(0, 0, 1), answers(0, 2, 1)]}
+    found = {"base": [answers(2, 2, 2)], "X": [answers(0, 0, 1), answers(0, 2, 1)]}
     labels = [{"arm": "X", "id": i, "label": label} for i, label in enumerate(
         ("contradictory", "unverifiable", "supported", "no_fact"))]  # fmt: skip
-    rows = proof["results"]({**found, "X, greedy": [answers(0, 0, 1)]}, labels)
+    rows = proof["results"](found, labels)
     value = {r["what"]: r["value"] for r in rows}
     assert value["X: hallucinated an answer"] == pytest.approx(2 / 3, abs=1e-4)  # (0 + 1 + 1) / 3
     assert value["X − base: hallucinated"] == pytest.approx(-4 / 3, abs=1e-4)
-    assert value["X, greedy − base, greedy: hallucinated"] == pytest.approx(-2 / 3, abs=1e-4)
     assert value["X: abstained rightly, absent"] == 25.0  # one of two documents, in one of two seeds
     assert value["X: abstained wrongly, open"] == 100.0
-    assert value["base, greedy: abstained rightly, absent"] == 50.0
+    assert value["base: abstained rightly, absent"] == 0.0
     assert value["X: hallucinated by blind labels"] == pytest.approx(200 / 3, abs=1e-3)  # no_fact is left out
     assert value["X: hallucinated an answer by blind labels"] == 1.0  # 2 of 4 sentences, 2 an answer
-    assert not [w for w in value if w.startswith(("base − ", "base, greedy − ")) or "another title" in w]
+    assert not [w for w in value if w.startswith("base − ") or "another title" in w]
 
 
 def test_limits_of_benchmarks_and_pages():
