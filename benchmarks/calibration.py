@@ -18,11 +18,12 @@ import numpy as np
 
 from annotators import SentenceAnnotation, load_annotator
 from annotators.evaluation.metrics import ece, supported_score, two_way_gold
-from annotators.operating import FALSE_FLAGS, FALSE_PASSES, codes_of, fit_calibration, operating_table
+from annotators.operating import FALSE_FLAGS, FALSE_PASSES, Calibration, codes_of, fit_calibration, operating_table
 from benchmarks.common import TRAINABLE, Row, english_rows, parser, row, save
 from mitigate.cli.calibrate import FIGURES
 
 HALVES = 40
+SHARES = ("true_flagged", "false_flagged", "false_supported", "unsure")
 Outcome = Mapping[str, float]
 """The figures of one cut: calibration error before and after, and the operating point's, on the other half."""
 
@@ -35,8 +36,10 @@ def drawn(rows: Sequence[Row], limit: int) -> list[Row]:
     return sorted(rows, key=lambda r: place[r["group"]])[:limit]
 
 
-def one_cut(rows: Sequence[Row], judged: Sequence[SentenceAnnotation], seed: int) -> Outcome | None:
-    """Fit on half of the groups, measure on the others; None where a half has too few rows."""
+def one_cut(
+    rows: Sequence[Row], judged: Sequence[SentenceAnnotation], default: Calibration, seed: int
+) -> Outcome | None:
+    """Fit on half of the groups, measure on the others beside ``default``; None where a half has too few rows."""
     names = sorted({r["group"] for r in rows})
     first = set(np.random.default_rng(seed).permutation(names)[: len(names) // 2].tolist())
     fit = [i for i, r in enumerate(rows) if r["group"] in first]
@@ -54,16 +57,21 @@ def one_cut(rows: Sequence[Row], judged: Sequence[SentenceAnnotation], seed: int
     at_rate = replace(calibration, point=calibration.point.at(calibration.point.fitted_rate))
     truth = two_way_gold(gold)
     known = ~np.isnan(truth)
-    codes = codes_of(calibration.apply([judged[i] for i in other]))
-    table = operating_table(codes, gold, np.ones(len(other)), [rows[i]["group"] for i in other], 0)
+    rest, groups = [judged[i] for i in other], [rows[i]["group"] for i in other]
+    table, before = (
+        operating_table(codes_of(one.apply(rest)), gold, np.ones(len(other)), groups, 0)
+        for one in (calibration, default)
+    )
     errors = {"before": ece(plain[known], truth[known]), "after": ece(at_rate.support(plain)[known], truth[known])}
     found = errors | {name: table[name]["value"] for name in FIGURES}
+    found |= {f"default {name}": before[name]["value"] for name in SHARES}
     return {name: np.nan if value is None else value for name, value in found.items()}
 
 
 def results(found: Mapping[str, Sequence[Outcome]], sizes: Mapping[str, int]) -> tuple[list[Row], list[list[object]]]:
     """Rows of all sources together, and a table by source."""
     named = {f"calibration error (ECE) {when} calibration": when for when in ("before", "after")}
+    named |= {f"default point: {FIGURES[name]}": f"default {name}" for name in SHARES}
     named |= {text: name for name, text in FIGURES.items()}
     means = {s: {k: float(np.nanmean([o[k] for o in cuts])) for k in named.values()} for s, cuts in found.items()}
     n, cuts = sum(sizes.values()), [o for some in found.values() for o in some]
@@ -86,7 +94,13 @@ def main() -> None:
     made.add_argument("--annotator", default="embedded")
     made.add_argument("--limit", type=int, default=500, help="rows of a source (default 500)")
     args = made.parse_args()
-    annotator: Any = load_annotator(args.annotator).calibrated(None)  # its own scores
+    annotator: Any = load_annotator(args.annotator)
+    default = annotator.calibration
+    if default is None:
+        made.error(
+            f"--annotator: expected one that comes with an operating point to compare with, got {args.annotator}"
+        )
+    annotator = annotator.calibrated(None)  # its own scores
     everything = [r for r in english_rows(args.data) if r["source"] not in TRAINABLE]
     found: dict[str, list[Outcome]] = {}
     sizes = {}
@@ -95,18 +109,13 @@ def main() -> None:
         judged = annotator.predict(rows)
         kept = [i for i, s in enumerate(judged) if s.scores is not None]
         rows, judged = [rows[i] for i in kept], [judged[i] for i in kept]
-        cuts = [o for seed in range(HALVES) if (o := one_cut(rows, judged, seed)) is not None]
+        cuts = [o for seed in range(HALVES) if (o := one_cut(rows, judged, default, seed)) is not None]
         if len(cuts) >= HALVES / 2:  # else there are too few rows
             found[source], sizes[source] = cuts, len(rows)
         print(source, len(rows), len(cuts), file=sys.stderr, flush=True)
     shown, table = results(found, sizes)
-    save(
-        "calibration",
-        "calibration",
-        shown,
-        tables={"by source": table},
-        about=f"Annotator {annotator.name}, fingerprint {annotator.fingerprint}.",
-    )
+    about = f"Annotator {annotator.name}, fingerprint {annotator.fingerprint}."
+    save("calibration", "calibration", shown, tables={"by source": table}, about=about)
 
 
 if __name__ == "__main__":

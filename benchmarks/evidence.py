@@ -32,8 +32,7 @@ from engines.embedding import Embedder
 
 SOURCES = ("fm2", "wice", "factcheckgpt")
 FACTOR = 6
-FOUND = 0.95
-"""A fragment counts as found when this share of its characters is in the window."""
+FOUND = 0.95  # share of its characters that must be in the window for a fragment to count as found
 Ranking = Callable[["Row"], np.ndarray]
 FIRST, BM25_ALONE, EMBEDDING, BOTH = "first tokens", "BM25", "embedding", "both"
 
@@ -196,12 +195,14 @@ def judge(
 
 
 def changes(judged: Sequence[Mapping[str, SentenceAnnotation]], first: str, second: str) -> dict[str, np.ndarray]:
-    """(n,) each: 1 where the two-way verdict and where the label differs, and |ΔP(supported | factual)|."""
+    """(n,) each: 1 where the verdict (flagged or not; or "unsure"), or label, differs; |ΔP(supported | factual)|."""
     pairs = [(j[first], j[second]) for j in judged]
     two = [(a.label in HALLUCINATED) != (b.label in HALLUCINATED) for a, b in pairs]
+    three = [flagged or (a.label is None) != (b.label is None) for flagged, (a, b) in zip(two, pairs, strict=True)]
     share = [supported_score([a.scores, b.scores]) for a, b in pairs]
     return {
         "two-way": np.array(two, float),
+        "three-way": np.array(three, float),
         "label": np.array([a.label != b.label for a, b in pairs], float),
         "shift": np.array([abs(s[0] - s[1]) for s in share]),
     }
@@ -222,12 +223,13 @@ def verdict_rows(
             print(source, len(some), file=sys.stderr, flush=True)
     kept = [i for i, j in enumerate(judged) if all(s.status in JUDGED for s in j.values())]
     judged, groups = [judged[i] for i in kept], [rows[i]["group"] for i in kept]
-    shown, table = [], [["change", "two-way", "label", "shift of P(supported)"]]
+    shown, table = [], [["change", "two-way", "three-way", "label", "shift of P(supported)"]]
     pairs = [("alone", name) for name in (*VARIANTS[1:5], VARIANTS[-1])] + [("first of ten", "last of ten")]
     for before, after in pairs:
         found = changes(judged, before, after)
         table.append([f"{before} → {after}", *(float(values.mean()) for values in found.values())])
         shown.append(mean_row(f"verdicts that change, {before} → {after}", found["two-way"], groups, "%"))
+        shown.append(mean_row(f"… or become or stop being unsure, {before} → {after}", found["three-way"], groups, "%"))
     return shown, table
 
 
@@ -237,14 +239,18 @@ def main() -> None:
     made.add_argument("--annotator", default="embedded")
     made.add_argument("--rows", type=int, default=20, help="rows of a source whose verdicts are tried (default 20)")
     args = made.parse_args()
-    everything = english_rows(args.data)
+    everything, annotator = english_rows(args.data), load_annotator(args.annotator)
+    more, verdicts = verdict_rows(annotator, everything, args.rows)
+    about = f"Annotator {annotator.name}, fingerprint {annotator.own_fingerprint}."
+    if args.annotator != "embedded":  # the window is the same
+        shown = [one | {"what": f"{args.annotator}: {one['what']}"} for one in more]
+        save("evidence", "evidence", shown, tables={"verdicts": verdicts}, about=about, part=args.annotator)
+        return
     files = {f"sentences/{source}" for source in SOURCES}
     embedder = Embedder()
     long = prepare([r for r in everything if r["file"] in files and r["fragments"]], embedder)
     shown, window = window_rows(long)
-    annotator: Any = load_annotator(args.annotator)
-    more, verdicts = verdict_rows(annotator, everything, args.rows)
-    about = f"Annotator {annotator.name}, fingerprint {annotator.fingerprint}; embedder {embedder.name}."
+    about += f" Embedder {embedder.name}."
     save("evidence", "evidence", shown + more, tables={"window": window, "verdicts": verdicts}, about=about)
 
 

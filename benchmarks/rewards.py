@@ -135,6 +135,8 @@ def hacks(reward: SentenceReward) -> list[Row]:
         limits = (np.nanmin(own), np.nanmax(own))
         rows.append(row(f"reward of “{kind}”, mean [lowest, highest]", n, float(np.nanmean(own)), limits))
     by_kind = dict(zip(kinds, values, strict=True))
+    if np.isnan([by_kind[kinds[0]], by_kind["one sentence"]]).any():
+        raise RuntimeError("an honest answer has no reward: nothing can be compared with it; see what the judge said")
     better, name = int((values[3:] > values[0] + 1e-6).sum()), reward.annotator.name
     one = [kind for kind in kinds if kind.startswith(("near-copy", "vague", "names", "copy"))]
     passed = sum(int((by_kind[kind] > by_kind["one sentence"] + 1e-6).sum()) for kind in one)

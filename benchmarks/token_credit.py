@@ -8,7 +8,7 @@ here on other answers. "Sampled" ids are another way to write the same text (BPE
 choose. The one pass is what the others are compared with: that it gives every token to its sentence is shown against
 the vocabularies' bytes by tests/mitigate/rl/test_credit.py. CPU seconds of one thread, the ways taking turns.
 
-The toys chose the defaults of `Credit`: a table of logits learns what to write next, by policy gradient with the
+The toys: a table of logits learns what to write next, by policy gradient with the
 package's own aspects and advantages. A sentence is one token: a careful claim, a bold one, small talk, or the end.
 """
 
@@ -195,16 +195,14 @@ def toys() -> list[Row]:
 
 
 def on_page(one: Row) -> bool:
-    """Whether a row is what its toy is about, of the credit before and of the defaults."""
-    about = {"hard q": "silent", "late": "claims", "plan": "good plan"}
-    shown = any(key in one["what"].split(", ")[0] and f": {name}" in one["what"] for key, name in about.items())
-    return shown and any(f", {name}:" in one["what"] for name in ("before", "… and a fifth shared"))
+    """Whether a row is the score of the credit before, of the defaults, or of one number for the whole answer."""
+    return one["what"].endswith((" before: score", "… and a fifth shared: score", "one number (stock): score"))
 
 
 def main() -> None:
     """Measure and write the page."""
     made = parser(__doc__)
-    made.add_argument("--toys", action="store_true", help="only the toys that chose the defaults")
+    made.add_argument("--toys", action="store_true", help="only the toys")
     args = made.parse_args()
     if args.toys:
         found = toys()
