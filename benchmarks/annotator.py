@@ -1,12 +1,13 @@
 """The embedded annotator beside simple baselines, on sentences that people labelled.
 
     python -m benchmarks.annotator --data ../shared/data
+    python -m benchmarks.annotator --data ../shared/data --annotator embedded-multilingual --language zh
 
-English rows of fold 0, on which nothing was trained or chosen: of the trainable sources other documents were trained
-on, the others were never seen. All baselines choose their thresholds on fold 1 of the trainable sources; the annotator
+Rows of fold 0, on which nothing was trained or chosen: of the trainable sources other documents were trained on, the
+others were never seen. All baselines choose their thresholds on fold 1 of the trainable sources; the annotator
 is compared by its own labels, without the operating point that it comes with; a cascade with those of both, unsure as
-wrong. Then what that point flags, passes and leaves unsure, the curve of all such points, and the share of hallucinated
-sentences beside people's, on whole answers.
+wrong. Then what that point flags, passes and leaves unsure, the curve of all such points, and in English the share of
+hallucinated sentences beside people's, on whole answers.
 """
 
 from __future__ import annotations
@@ -42,8 +43,7 @@ from mitigate.cli.calibrate import FIGURES
 WHOLE = ("cliff", "lfqa_verification", "expertqa")  # sources with whole answers of models
 PARTS = (("sources trained on", True), ("sources never seen", False))
 FAST = "embedded-fast"
-CURVE = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5)
-"""Shares of true sentences flagged at which the curve is reported."""
+CURVE = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5)  # shares of true sentences flagged
 Judged = tuple[Floats, list["str | None"]]
 """Support (n,), higher means more supported; labels, where "unsupported" means hallucinated, of whichever kind."""
 
@@ -197,10 +197,10 @@ def main() -> None:
     """Measure and write the page."""
     made = parser(__doc__)
     made.add_argument("--annotator", default="embedded")
+    made.add_argument("--language", default="en")
     args = made.parse_args()
-    everything = load_rows(args.data)
-    english = [r for r in everything if "label" in r and r["lang"] == "en"]
-    rows = [r for r in english if r["fold"] == 0 or (r["fold"] in FOLD_NAMES["dev"] and r["source"] in TRAINABLE)]
+    labelled_rows = [r for r in load_rows(args.data) if "label" in r and r["lang"] == args.language]
+    rows = [r for r in labelled_rows if r["fold"] == 0 or (r["fold"] in FOLD_NAMES["dev"] and r["source"] in TRAINABLE)]
     annotator = load_annotator(args.annotator)
     judges = f"{annotator.name} (fingerprint {annotator.own_fingerprint})"
     test = [i for i, r in enumerate(rows) if r["fold"] == 0]
@@ -225,24 +225,26 @@ def main() -> None:
         "n-gram overlap": with_threshold(rows, ngram_overlap(rows)),
         "MiniLM cosine": with_threshold(rows, cosine(rows, Embedder())),
     }
-    if args.annotator != FAST:
+    if args.annotator == "embedded":
         fast: Any = load_annotator(FAST)
         found[FAST] = judged(quick := uncalibrated(fast))
         both = CascadeAnnotator(fast, annotator)
         opened = np.mean([a.status in OPEN for a in fast.calibration.apply(quick)])
         found[f"{both.name}, {opened:.0%} asked"] = judged(predictions(both, tested))
-        tables[FAST] = trained_and_unseen(english, tested, quick)
+        tables[FAST] = trained_and_unseen(labelled_rows, tested, quick)
         tables[FAST] += at_operating_points(tested, quick, fast.calibration)[0]
         judges += f", {FAST} (fingerprint {fast.own_fingerprint})"
     shown, by_source = beside_baselines(rows, found)
-    shown += trained_and_unseen(english, tested, answers)
+    shown += trained_and_unseen(labelled_rows, tested, answers)
     points, curve = at_operating_points(tested, answers, annotator.calibration)
-    shown += points + whole_answers(annotator, english)
+    shown += points + (whole_answers(annotator, labelled_rows) if args.language == "en" else [])
     pairs = Counter((r["label"], a.label) for r, a in zip(tested, answers, strict=True))
     confusion = [[gold, *(pairs[gold, said] for said in LABELS)] for gold in (*LABELS, "unsupported")]
     tables |= {"by source": by_source, "confusion (gold, then predicted)": [["gold", *LABELS], *confusion]}
     tables["operating points, every source alike"] = curve
-    save("annotator", "annotator", shown, tables=tables, about=f"Annotators, without operating point: {judges}.")
+    part = "" if args.annotator == "embedded" else args.annotator
+    shown = [one | {"what": f"{part}: {one['what']}"} for one in shown] if part else shown
+    save("annotator", "annotator", shown, tables=tables, about=f"Without operating point: {judges}.", part=part)
 
 
 if __name__ == "__main__":

@@ -24,8 +24,7 @@ from mitigate.cli.calibrate import FIGURES
 
 HALVES = 40
 SHARES = ("true_flagged", "false_flagged", "false_supported", "unsure")
-Outcome = Mapping[str, float]
-"""The figures of one cut: calibration error before and after, and the operating point's, on the other half."""
+Outcome = Mapping[str, float]  # the figures of one cut, on the other half
 
 
 def drawn(rows: Sequence[Row], limit: int) -> list[Row]:

@@ -113,7 +113,7 @@ def ngram_overlap(rows: Sequence[Mapping[str, Any]], longest: int = 3) -> Floats
     """Share of each sentence's distinct 1- to ``longest``-grams that its reference has; NaN without words."""
 
     def grams(text: str) -> frozenset[tuple[str, ...]]:
-        words = re.findall(r"[^\W_]+", text.lower())
+        words = re.findall(r"[\u3400-\u9fff]|[^\W_]+", text.lower())  # Chinese by characters
         return frozenset(tuple(words[i : i + n]) for n in range(1, longest + 1) for i in range(len(words) - n + 1))
 
     of_reference = {text: grams(text) for text in {row["reference"] for row in rows}}

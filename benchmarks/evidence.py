@@ -122,8 +122,7 @@ def window_rows(rows: Sequence[Row]) -> tuple[list[Any], list[list[object]]]:
 COUNTS = (1, 3, 10, 30)
 MOVED = 10
 MAX_WORDS, MIN_WORDS = 250, 20
-PARAGRAPH = (20, 70)
-"""Words of a paragraph that is put around."""
+PARAGRAPH = (20, 70)  # words of one that is put around
 GAP = "\n\n"
 VARIANTS = ("alone", *(f"{n} added" for n in COUNTS), "first of ten", "last of ten", "sentences apart")
 
