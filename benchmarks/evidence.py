@@ -120,8 +120,7 @@ def window_rows(rows: Sequence[Row]) -> tuple[list[Any], list[list[object]]]:
 # --- verdicts ------------------------------------------------------------------------------------------------------
 
 COUNTS = (1, 3, 10, 30)
-MOVED = 10
-MAX_WORDS, MIN_WORDS = 250, 20
+MOVED, MAX_WORDS, MIN_WORDS = 10, 250, 20
 PARAGRAPH = (20, 70)  # words of one that is put around
 GAP = "\n\n"
 VARIANTS = ("alone", *(f"{n} added" for n in COUNTS), "first of ten", "last of ten", "sentences apart")
@@ -228,7 +227,8 @@ def verdict_rows(
         found = changes(judged, before, after)
         table.append([f"{before} → {after}", *(float(values.mean()) for values in found.values())])
         shown.append(mean_row(f"verdicts that change, {before} → {after}", found["two-way"], groups, "%"))
-        shown.append(mean_row(f"… or become or stop being unsure, {before} → {after}", found["three-way"], groups, "%"))
+        what = f"… or become or stop being unsure, {before} → {after}"
+        shown += [mean_row(what, found["three-way"], groups, "%")] if after == VARIANTS[4] else []
     return shown, table
 
 
@@ -242,7 +242,7 @@ def main() -> None:
     more, verdicts = verdict_rows(annotator, everything, args.rows)
     about = f"Annotator {annotator.name}, fingerprint {annotator.own_fingerprint}."
     if args.annotator != "embedded":  # the window is the same
-        shown = [one | {"what": f"{args.annotator}: {one['what']}"} for one in more]
+        shown = [one | {"what": f"{args.annotator}: {one['what']}"} for one in more if f"{COUNTS[-1]} a" in one["what"]]
         save("evidence", "evidence", shown, tables={"verdicts": verdicts}, about=about, part=args.annotator)
         return
     files = {f"sentences/{source}" for source in SOURCES}
