@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from engines import EngineError, Sampling, load_engine
+from engines import Sampling, load_engine
 from tests.helpers.engines_server import user
 from tests.helpers.tiny_chat import build_tiny_chat
 from tests.helpers.transformers_server import served
@@ -38,16 +38,3 @@ def test_greedy_text_equals_the_local_engine(server):
     for here, there in zip(local.chat(CHATS, sampling), remote, strict=True):
         assert (there.text, there.samples[0].finish_reason) == (here.text, here.samples[0].finish_reason)
         assert (there.prompt_tokens, there.completion_tokens) == (here.prompt_tokens, here.completion_tokens)
-
-
-def test_rerun_needs_no_server(server, tmp_path):
-    """Last in this file: it stops the server."""
-    engine = load(server, cache=tmp_path / "cache.sqlite")
-    results = engine.chat(CHATS, Sampling(max_tokens=8))
-    server.process.terminate()
-    server.process.wait()
-    assert engine.chat(CHATS, Sampling(max_tokens=8)) == results
-    assert (engine.hits, engine.misses) == (3, 3)
-    with pytest.raises(EngineError, match="is the server running"):
-        engine.chat([user("something new")])
-    engine.close()
