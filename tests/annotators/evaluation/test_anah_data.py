@@ -112,8 +112,7 @@ def test_rows_of_another_shape_are_counted() -> None:
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "parquet", "folder"])
-def test_read_through_datasets(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+def test_read_through_datasets(kind: str, tmp_path: Path) -> None:
     folder = tmp_path / "rows"
     folder.mkdir()
     path = write_topics(folder / "rows.jsonl", TOPICS)

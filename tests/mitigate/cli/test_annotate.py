@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from tests.helpers.annotator_server import annotating, correct
 from tests.helpers.engines_server import Reply, completion, error
 from tests.helpers.jsonl import read_rows as read
 from tests.helpers.jsonl import write_rows
-from tests.helpers.standin import ANSWERS, REFERENCE, ExactAnnotator, mitigate, start, write_records
+from tests.helpers.standin import ANSWERS, REFERENCE, ExactAnnotator, mitigate, start, wait_until, write_records
 
 
 @pytest.fixture
@@ -175,11 +174,7 @@ def test_a_terminal_sees_a_progress_bar(tmp_path: Path) -> None:
 
 
 def wait_for_lines(path: Path, n: int, process: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + 120
-    while not path.exists() or path.read_bytes().count(b"\n") < n:
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: path.exists() and path.read_bytes().count(b"\n") >= n, process)
 
 
 def test_killed_runs_equal_an_uninterrupted_one(tmp_path: Path, exact: ExactAnnotator) -> None:

@@ -31,11 +31,6 @@ def recipe(tmp_path: Path, *assignments: str) -> Any:
     return load_recipe(path, assignments)[0]
 
 
-@pytest.fixture(autouse=True)
-def _cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path_factory.mktemp("datasets")))
-
-
 def weights_of(folder: RunFolder) -> dict[str, torch.Tensor]:
     return load_file(folder / "annotator" / "model.safetensors")
 
