@@ -8,9 +8,12 @@ machine or of chance; `HYPOTHESIS_PROFILE=default` draws others.
 """
 
 import os
+import shutil
+import tempfile
 from pathlib import Path
 
 os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["HF_DATASETS_CACHE"] = tempfile.mkdtemp()  # read when datasets is imported
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
@@ -23,6 +26,10 @@ settings.register_profile("same", deadline=None, derandomize=True, suppress_heal
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 PRISTINE = dict(SHIPPED)
 SHIPPED["embedded"] = SHIPPED["embedded-fast"]
+
+
+def pytest_unconfigure() -> None:
+    shutil.rmtree(os.environ["HF_DATASETS_CACHE"], ignore_errors=True)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The cascade, with one judge that is half sure and another that is sure, fails or lacks the language."""
+"""Refused records; the cascade, with one judge that is half sure, and one that is sure, fails or lacks the language."""
 
 import math
 
@@ -66,6 +66,17 @@ def test_the_first_doubt_stands_beside_a_second() -> None:
 def test_fingerprints_cover_both_judges():
     prints = {CascadeAnnotator(doubtful(), second).fingerprint for second in (ExactAnnotator(), doubtful("2"))}
     assert len(prints) == 2
+
+
+@pytest.mark.parametrize(("record", "message"), [
+    (3, "record 0: expected a mapping"),
+    ({"answer": "x"}, "record 0: expected 'reference' to be a string, got NoneType"),
+    ({"reference": "x", "answer": 3}, "expected 'answer' to be a string, got int"),
+    ({"reference": "x", "answer": "y", "question": 3}, "expected 'question' to be a string or absent, got int"),
+])  # fmt: skip
+def test_wrong_records_are_explained(record, message):
+    with pytest.raises(ValueError, match=message):
+        ExactAnnotator().annotate_batch([record])
 
 
 @pytest.mark.parametrize("name", ["cascade:", "cascade:embedded", "cascade:+embedded", "cascade:embedded+"])

@@ -8,7 +8,6 @@ import sqlite3
 import subprocess
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -18,31 +17,15 @@ import pytest
 
 from engines import CachedEngine, CacheError, ChatResult, ResponseCache, Sample, Sampling, load_engine
 from engines.cache import kept_vectors, request_key
-from tests.helpers.engines_server import completion, serving, user
+from tests.helpers.engines_server import Scripted, completion, serving, user
+from tests.helpers.standin import wait_until
 
 ROOT = Path(__file__).parents[2]
 IDENTITY = {"engine": "test", "model": "m"}
 
 
-class Counting:
-    name, identity = "test:m", IDENTITY
-
-    def __init__(self):
-        self.asked, self.closed = [], False
-
-    def chat(self, chats, sampling=None, *, on_result=None):
-        results = []
-        for index, chat in enumerate(chats):
-            text = chat[-1]["content"]
-            self.asked.append(text)
-            answer = Sample(f"{text} {len(self.asked)}", "stop")
-            results.append(ChatResult(error="no luck") if text == "fail" else ChatResult((answer,), 3, 2))
-            if on_result is not None:
-                on_result(index, results[-1])
-        return results
-
-    def close(self):
-        self.closed = True
+def counting():
+    return Scripted(lambda text, call: None if text == "fail" else f"{text} {call}")
 
 
 @pytest.fixture
@@ -67,26 +50,26 @@ def test_vectors_are_kept_by_text_and_encoder(path):
 
 
 def test_rerun_asks_nothing(path):
-    first = CachedEngine(Counting(), path)
+    first = CachedEngine(counting(), path)
     results = first.chat([user("a"), user("b"), user("a")])
     assert [result.text for result in results] == ["a 1", "b 2", "a 1"]  # equal chats are asked once
     assert (first.hits, first.misses) == (1, 2)
     first.close()
     assert first.engine.closed
     told = {}
-    with closing(CachedEngine(Counting(), path)) as second:
+    with closing(CachedEngine(counting(), path)) as second:
         chats = [user("b"), user("c"), user("a")]
         again = second.chat(chats, on_result=lambda i, result: told.update({i: result.text}))
         assert [result.text for result in again] == ["b 2", "c 1", "a 1"]
         assert told == {0: "b 2", 1: "c 1", 2: "a 1"}
-        assert second.engine.asked == ["c"]
+        assert [text for text, _ in second.engine.asked] == ["c"]
         assert (second.hits, second.misses, len(second.cache)) == (2, 1, 3)
-        assert (second.name, second.identity) == ("test:m", IDENTITY)
-    with closing(CachedEngine(Counting(), path.with_name("failures"))) as cached:  # which are not stored
-        assert cached.chat([user("fail"), user("a")])[0].error == "no luck"
+        assert (second.name, second.identity) == ("scripted:test", {"engine": "scripted:test"})
+    with closing(CachedEngine(counting(), path.with_name("failures"))) as cached:  # which are not stored
+        assert cached.chat([user("fail"), user("a")])[0].error == "gone"
         cached.chat([user("fail"), user("a")])
-        assert cached.engine.asked == ["fail", "a", "fail"]
-        assert (len(cached.cache), cached.failed, cached.last_error) == (1, 2, "no luck")
+        assert [text for text, _ in cached.engine.asked] == ["fail", "a", "fail"]
+        assert (len(cached.cache), cached.failed, cached.last_error) == (1, 2, "gone")
 
 
 def test_key_by_hand():
@@ -190,10 +173,7 @@ def test_killed_run_asks_only_the_rest(path):
 
     with serving(script) as server:
         process = start(ASK, server.url, str(path), "60")
-        deadline = time.monotonic() + 120
-        while len(server.requests) < 34:  # thirty answered, four on their way
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_until(lambda: len(server.requests) >= 34, process)  # thirty answered, four on their way
         process.send_signal(signal.SIGKILL)
         process.communicate()
         killed.set()

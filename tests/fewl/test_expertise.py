@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from engines.types import ChatResult, Sample
+from engines.types import Sample
 from fewl.expertise import (
     agreement_counts,
     generate_pairs,
@@ -17,26 +17,7 @@ from fewl.expertise import (
 )
 from fewl.records import read_record
 from fewl.similarity import from_function
-
-
-class Scripted:
-    """An engine that answers by a function of the last message; it keeps what it was asked."""
-
-    name, identity = "scripted:test", {}
-
-    def __init__(self, reply):
-        self.reply, self.asked = reply, []
-
-    def chat(self, chats, sampling=None, *, on_result=None):
-        results = []
-        for chat in chats:
-            self.asked.append((chat[-1]["content"], sampling))
-            text = self.reply(chat[-1]["content"], len(self.asked))
-            results.append(ChatResult(error="gone") if text is None else ChatResult((Sample(text, "stop"),)))
-        return results
-
-    def close(self):
-        pass
+from tests.helpers.engines_server import Scripted
 
 
 def template(*numbers):

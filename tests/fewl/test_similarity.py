@@ -1,4 +1,4 @@
-"""Similarities: cosine, ROUGE-L, hashed TF-IDF against an exact one, functions."""
+"""Similarities: cosine, hashed TF-IDF against an exact one, functions."""
 
 import itertools
 import math
@@ -6,15 +6,8 @@ import math
 import numpy as np
 import pytest
 
-from fewl import both_ways, char_tfidf, cosine, each_once, from_function, new_words, rouge_l
+from fewl import both_ways, char_tfidf, cosine, each_once, from_function, new_words
 from fewl.similarity import by_question, compare
-
-
-def test_rouge_l_of_numbered_texts_by_hand():
-    # stems: water boil hot | hot water | camel; the longest common subsequence of the first two has 1 word: 2·1/(3+2)
-    values = rouge_l(["Water boils hot", "hot water", "Camels!"])(np.array([[0, 1, 2], [0, 2, 1], [1, 1, 0]]))
-    np.testing.assert_allclose(values, [0.4, 0.0, 1.0])
-    assert rouge_l([])(np.empty((0, 3), dtype=np.int64)).shape == (0,)
 
 
 def test_cosine_encodes_each_text_once():

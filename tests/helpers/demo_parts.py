@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from engines.types import ChatResult, Sample
+from tests.helpers.engines_server import Scripted
 from tests.helpers.rule_annotator import RuleAnnotator
 
 REFERENCE = "The mill was built in 1804. It has red roofs.\nbaker -> miller"
@@ -36,12 +36,12 @@ class Slow(RuleAnnotator):
         return super().annotate_spans(record, spans)
 
 
-class Stub:
+class Stub(Scripted):
     """A language model that always writes the same answer, or a sentence anew."""
 
-    name = "stub:one"
+    def __init__(self) -> None:
+        super().__init__(self.write, "stub:one")
 
-    def chat(self, chats: Any, sampling: Any = None, *, on_result: Any = None) -> list[ChatResult]:
-        anew = "Write that sentence again" in chats[0][0]["content"]
-        text = "Its owner was a miller." if anew else "The mill was built in 1804. Its owner was a baker."
-        return [ChatResult((Sample(text),) * (sampling.n if sampling else 1)) for _ in chats]
+    def write(self, text: str, call: int) -> str:
+        anew = "Write that sentence again" in text
+        return "Its owner was a miller." if anew else "The mill was built in 1804. Its owner was a baker."

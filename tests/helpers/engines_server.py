@@ -1,4 +1,4 @@
-"""A scripted OpenAI-compatible server for tests: what it answers is decided by a function of the request."""
+"""A scripted OpenAI-compatible server for tests, and an engine in this process: a function decides what they answer."""
 
 import json
 import sys
@@ -10,9 +10,34 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from engines.types import ChatResult, Sample, Sampling
+
 
 def user(text: str) -> list[dict[str, str]]:
     return [{"role": "user", "content": text}]
+
+
+class Scripted:
+    """An engine that answers with a function of a chat's last message and the number of the call; None is a failure."""
+
+    def __init__(self, reply: Callable[[str, int], str | None], name: str = "scripted:test") -> None:
+        self.reply, self.name, self.identity = reply, name, {"engine": name}
+        self.asked: list[tuple[str, Sampling | None]] = []
+        self.closed = False
+
+    def chat(self, chats: Any, sampling: Sampling | None = None, *, on_result: Any = None) -> list[ChatResult]:
+        results = []
+        for index, chat in enumerate(chats):
+            self.asked.append((chat[-1]["content"], sampling))
+            text = self.reply(chat[-1]["content"], len(self.asked))
+            samples = (Sample(text or "", "stop"),) * (sampling.n if sampling else 1)
+            results.append(ChatResult(error="gone") if text is None else ChatResult(samples, 3, 2))
+            if on_result is not None:
+                on_result(index, results[-1])
+        return results
+
+    def close(self) -> None:
+        self.closed = True
 
 
 @dataclass

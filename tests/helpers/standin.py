@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +88,15 @@ def mitigate(*args: str | Path, env: dict[str, str] | None = None) -> subprocess
     process = start(*args, env=env)
     out, err = process.communicate(timeout=120)
     return subprocess.CompletedProcess(args, process.returncode, out, err)
+
+
+def wait_until(true: Callable[[], bool], process: subprocess.Popen[Any], seconds: float = 120) -> None:
+    """Wait for what a process does; it must not end before."""
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def write_records(path: Path, n: int) -> Path:

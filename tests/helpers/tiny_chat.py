@@ -19,8 +19,8 @@ Is the river longer than the road? No, the road is longer. Which one is older, y
 """
 
 
-def build_tiny_chat(folder: Path, *, seed: int = 0, context: int = 256) -> Path:
-    """Write the checkpoint into a folder and return it; ``context`` tokens hold prompt and answer."""
+def build_tiny_chat(folder: Path, *, seed: int = 0) -> Path:
+    """Write the checkpoint into a folder and return it; 256 tokens hold prompt and answer."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import GenerationConfig, PreTrainedTokenizerFast
 
@@ -34,7 +34,7 @@ def build_tiny_chat(folder: Path, *, seed: int = 0, context: int = 256) -> Path:
     ends = {"pad_token_id": tokenizer.pad_token_id, "eos_token_id": tokenizer.eos_token_id}
     tokenizer.save_pretrained(folder)
     sizes = {"vocab_size": len(tokenizer), "hidden_size": 64, "intermediate_size": 128, "head_dim": 32}
-    more = {"num_attention_heads": 2, "max_position_embeddings": context, "tie_word_embeddings": False}
+    more = {"num_attention_heads": 2, "max_position_embeddings": 256, "tie_word_embeddings": False}
     # The initial weights are wide, so that the next-token distributions are far from uniform.
     model = decoder("llama", seed=seed, initializer_range=0.3, **sizes, **more, **ends)
     # Defaults as published checkpoints have them: the engines must not take them over.

@@ -96,12 +96,6 @@ def test_declared_language_is_respected_and_cannot_forge(annotator):
         assert {s.status for s in found.sentences} == {"language_unsupported"}
 
 
-def test_one_word_of_20000_characters(annotator):
-    annotation = annotator.annotate(reference=REFERENCE, answer="x" * 20_000)
-    check_form(annotation)
-    assert "supported" not in {s.label for s in annotation.sentences}
-
-
 @pytest.mark.parametrize("false", [
     "The Harbour Bridge in Sydney carries eight lanes of traffic and two railway lines, the bridge is 134 metres high, "
     "and it was opened on 7 June 1958.", "The bridge \ud800 is 310 metres high.",

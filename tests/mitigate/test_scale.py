@@ -31,6 +31,7 @@ from mitigate.scale import PartsError, Pool, Task, do_parts, folder_of
 from tests.helpers.engines_server import completion, error, serving
 from tests.helpers.jsonl import read_rows, write_rows
 from tests.helpers.rule_annotator import RuleAnnotator
+from tests.helpers.standin import wait_until
 
 RAY = importlib.util.find_spec("ray") is not None
 needs_ray = pytest.mark.skipif(not RAY, reason="needs the extra ray, which is not installed")
@@ -395,11 +396,8 @@ def test_a_killed_run_on_ray_goes_on(tmp_path):
     command = [sys.executable, "-m", "mitigate.cli", "annotate", "--input", source, "--output", many, "--distributed"]
     command += [*judge, "--workers", "2", "--part-size", "3"]  # so parts of four
     first = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 400
-    while len(done := list(folder_of(many).glob("part-*.jsonl"))) < 5:
-        assert first.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until(lambda: len(list(folder_of(many).glob("part-*.jsonl"))) >= 5, first, 400)
+    done = list(folder_of(many).glob("part-*.jsonl"))
     first.kill()
     first.wait()
     second = subprocess.run(command, capture_output=True, text=True, timeout=400)

@@ -112,8 +112,7 @@ def test_rows_of_another_shape_are_counted() -> None:
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "parquet", "folder"])
-def test_read_through_datasets(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+def test_read_through_datasets(kind: str, tmp_path: Path) -> None:
     folder = tmp_path / "rows"
     folder.mkdir()
     path = write_topics(folder / "rows.jsonl", TOPICS)
@@ -137,17 +136,6 @@ def test_edits() -> None:
     assert apply_edits("It is 30 and 30.", [("30", "17"), ("30", "18")]) == "It is 17 and 18."
     assert apply_edits("Drop this.", [("Drop this.", "")]) == ""
     assert apply_edits("Nothing.", [("", "x"), ("absent", "y")]) == "Nothing."
-    for before, after in [
-        ("It was built in 1890.", "It was built in 1871."),
-        ("It was built.", "It was not built."),
-        ("Built there.", "It was built there."),
-        ("建于1720年。", "建于1568年。"),
-        ("He came late, alone and wet.", "He came early, alone."),
-    ]:
-        edits = edits_of(before, after)
-        assert edits
-        assert all(old and old in before for old, _ in edits)
-        assert apply_edits(before, edits) == after
     assert edits_of("Same.", "Same.") == []
 
 
@@ -218,4 +206,4 @@ def test_edits_always_lead_to_the_correction(before: list[str], after: list[str]
     old, new = " ".join(["A", *before, "end"]), " ".join(["A", *after, "end"])
     edits = edits_of(old, new)
     assert apply_edits(old, edits) == new
-    assert all(source in old for source, _ in edits)
+    assert all(source and source in old for source, _ in edits)

@@ -13,7 +13,7 @@ from annotators import LABELS, Annotator, Edit, Fragment, SentenceAnnotation
 from annotators.evaluation import metrics
 from annotators.evaluation.anah import flatten
 from annotators.evaluation.evaluate import compare, evaluate, labelled, predict
-from annotators.evaluation.texts import bert_scores, gold_text, ngram_precision, predicted_text, rouge_l, text_figures
+from annotators.evaluation.texts import bert_scores, gold_text, ngram_precision, predicted_text, text_figures
 from annotators.generative.prompts import names_of
 from annotators.generative.tagged import parse_tagged
 from mitigate.cli.evaluate import untrained_wording
@@ -61,16 +61,6 @@ def rows_of(split: bool = True) -> Any:
 
 
 # --- texts --------------------------------------------------------------------------------------------
-
-
-def test_rouge_by_hand() -> None:
-    # LCS "the cat sat" of 3 words; precision 3/3, recall 3/4, F1 = 2·1·0.75/1.75.
-    assert rouge_l("The cat sat.", "the CAT sat down") == pytest.approx(6 / 7)
-    assert rouge_l("a b", "c d") == 0
-    assert rouge_l("", "a b") == 0
-    # jieba cuts 云河/石桥/建于/1568/年: four of five words in order
-    assert rouge_l("石桥建于1568年", "石桥建于1720年") == pytest.approx(2 * 3 / (4 + 4))
-    assert rouge_l("石桥", "石桥") == 1
 
 
 def test_ngram_precision_by_hand() -> None:

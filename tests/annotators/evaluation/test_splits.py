@@ -1,18 +1,13 @@
-"""The split: groups joined by hand, folds recomputed with hashlib, no text of one fold in another."""
+"""The split: groups joined by hand, folds recomputed with hashlib."""
 
 import hashlib
 import itertools
 import random
-import re
-from collections import defaultdict
-from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from annotators.evaluation.splits import assign_folds, fold_of, group_rows
-from tests.helpers.labelled_data import DATA, load_rows
 
 
 def _sha(text: str) -> str:
@@ -78,24 +73,3 @@ def test_groups_are_the_connected_parts_in_any_order(rows: list[dict[str, str]],
     shuffled = group_rows([rows[i] for i in order])
     assert shuffled == [groups[i] for i in order]
     assert assign_folds([rows[i] for i in order]) == [fold_of(groups[i]) for i in order]
-
-
-# The real data
-
-
-@pytest.fixture(scope="module")
-def rows() -> list[dict[str, Any]]:
-    if not DATA.is_dir():
-        pytest.skip("skipped: data not here")
-    return load_rows()
-
-
-def test_no_text_of_one_fold_occurs_in_another(rows: list[dict[str, Any]]) -> None:
-    folds: dict[str, set[int]] = defaultdict(set)
-    for row in rows:
-        for name in ("reference", "answer", "sentence"):
-            if row.get(name):
-                folds[re.sub(r"\s+", " ", row[name]).strip().lower()].add(row["fold"])
-    assert len(folds) > 30_000
-    shared = [text[:80] for text, found in folds.items() if len(found) > 1]
-    assert shared == []

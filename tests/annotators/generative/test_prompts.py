@@ -9,18 +9,10 @@ from typing import Any
 import pytest
 
 from annotators import load_annotator
-from annotators.generative.prompts import PROTOCOLS, Chooser, built_in, load_templates, names_of
+from annotators.generative.prompts import Chooser, load_templates
 from engines.openai_engine import OpenAIEngine
 from mitigate.cli.main import main
 from tests.helpers.annotator_server import annotating
-
-
-def test_five_wordings_in_both_languages_and_protocols() -> None:
-    for protocol in PROTOCOLS:
-        english, chinese = names_of(protocol, "en"), names_of(protocol, "zh")
-        assert english == chinese
-        assert len(english) == 5
-    assert len({turn for t in built_in() for turn in t.turns}) == sum(len(t.turns) for t in built_in())
 
 
 def test_random_prompts_are_drawn_by_seed_and_answer() -> None:

@@ -233,16 +233,6 @@ def test_thresholds_of_other_weights_are_refused(tmp_path: Path, tiny: Discrimin
             load_annotator(str(tmp_path))
 
 
-def test_wrong_records(tiny: DiscriminativeAnnotator) -> None:
-    for record, message in (
-        ({"answer": "x"}, "record 0: expected 'reference' to be a string, got NoneType"),
-        ({"reference": "x", "answer": 3}, "expected 'answer' to be a string, got int"),
-        ({"reference": "x", "answer": "y", "question": 3}, "expected 'question' to be a string or absent, got int"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            tiny.annotate_batch([record])
-
-
 def test_shipped_verdicts_and_evidence(embedded: Any) -> None:
     answer = "The lighthouse at Cape Farewell was built in 1890. Its first keeper was Robert Wilson. Is that fine?"
     false, true, talk = embedded.annotate(reference=REFERENCE, answer=answer).sentences

@@ -14,7 +14,7 @@ from annotators.verifier import training
 from annotators.verifier.annotator import SETTINGS
 from annotators.verifier.data import UNSUPPORTED, Example, read_examples
 from annotators.verifier.model import Verifier
-from annotators.verifier.training import SOURCES, Settings, train_annotator, train_stage
+from annotators.verifier.training import Settings, train_annotator, train_stage
 from mitigate.io import UsageError
 from mitigate.recipes.config import load_recipe, read_yaml, recipes_folder
 from mitigate.recipes.embedded_annotator import Options, check, run
@@ -197,21 +197,6 @@ def test_recipes_have_the_settings_of_shipped_weights(name: str, shipped: dict[s
     options = Options.model_validate(read_yaml(recipes_folder() / "annotators" / f"{name}.yaml"))
     config = json.loads((shipped[name] / "annotator.json").read_text(encoding="utf-8"))
     assert {key: getattr(options, key) for key in SETTINGS} == {key: config[key] for key in SETTINGS}
-
-
-def test_the_recipe_states_the_defaults() -> None:
-    given = read_yaml(recipes_folder() / "annotators" / "embedded-fast.yaml")
-    options = Options.model_validate(given)
-    defaults = Settings(options.data)
-    assert (tuple(options.sources), tuple(options.pair_sources)) == (SOURCES, defaults.pairs)
-    assert (options.base, options.layers, options.lora, options.seed) == (defaults.base, None, None, 0)
-    assert options.tokens == defaults.tokens
-    assert (options.pairs.rate, options.pairs.epochs) == (defaults.pair_rate, defaults.pair_epochs)
-    assert (options.labels.rate, options.labels.epochs) == (defaults.label_rate, defaults.label_epochs)
-    assert (options.edited, options.replayed) == (defaults.edited, defaults.replayed)
-    bare = {k: given[k] for k in ("task", "about", "hardware", "data", "sources", "pair_sources")}
-    wanted = {**options.model_dump(), "minutes": None, "evidence_tokens": defaults.evidence_tokens}
-    assert Options.model_validate(bare).model_dump() == wanted
 
 
 def test_missing_data_is_named(tmp_path: Path) -> None:

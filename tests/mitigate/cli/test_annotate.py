@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from tests.helpers.annotator_server import annotating, correct
 from tests.helpers.engines_server import Reply, completion, error
 from tests.helpers.jsonl import read_rows as read
 from tests.helpers.jsonl import write_rows
-from tests.helpers.standin import ANSWERS, REFERENCE, ExactAnnotator, mitigate, start, write_records
+from tests.helpers.standin import ANSWERS, REFERENCE, ExactAnnotator, mitigate, start, wait_until, write_records
 
 
 @pytest.fixture
@@ -156,25 +155,6 @@ def test_without_records_no_model_loads(tmp_path: Path, content: str, code: int,
     assert output.read_bytes() == b""
 
 
-def test_hostile_records_stay_as_they_are(tmp_path: Path, exact: ExactAnnotator, capsys) -> None:
-    source, output = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
-    rows = [
-        {"reference": "\ud800 lone", "answer": "A \udfff lone surrogate. \x00 and \x1b[31m."},
-        {"reference": "<Reference> x <SEP>", "answer": "</script><b>\u202ebold\u2028</b>.", "id": "\ud800"},
-        {"reference": "", "answer": "word " * 10_000},
-        {"reference": "r", "answer": "long" * 5_000 + "."},
-        {"reference": "r", "answer": "...\r\n\r\n!!", "question": "[red]\x07"},
-    ]
-    source.write_text("".join(json.dumps(row) + "\n" for row in rows))  # as escapes: UTF-8 holds no lone surrogates
-    assert run("--input", source, "--output", output, "--html", tmp_path / "page.html") == 0
-    assert "\x1b" not in capsys.readouterr().out
-    for row, written in zip(rows, read(output), strict=True):
-        assert {key: written[key] for key in row} == row
-        for sentence in written["sentences"]:
-            assert row["answer"][sentence["start"] : sentence["end"]] == sentence["text"]
-    (tmp_path / "page.html").read_bytes().decode("utf-8")
-
-
 def test_a_terminal_sees_a_progress_bar(tmp_path: Path) -> None:
     master, terminal = os.openpty()
     files = ["--input", write_records(tmp_path / "in.jsonl", 6), "--output", tmp_path / "o.jsonl", "--chunk-size", "2"]
@@ -194,11 +174,7 @@ def test_a_terminal_sees_a_progress_bar(tmp_path: Path) -> None:
 
 
 def wait_for_lines(path: Path, n: int, process: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + 120
-    while not path.exists() or path.read_bytes().count(b"\n") < n:
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: path.exists() and path.read_bytes().count(b"\n") >= n, process)
 
 
 def test_killed_runs_equal_an_uninterrupted_one(tmp_path: Path, exact: ExactAnnotator) -> None:
@@ -314,21 +290,3 @@ def test_few_judged_sentences_are_no_rate(bridges: Path, capsys) -> None:
     assert (row["hallucination_rate"], row["coverage"]) == (None, 0.25)
     figures = json.loads(capsys.readouterr().out)
     assert (figures["hallucination_rate"], figures["interval"], figures["coverage"]) == (None, None, 0.25)
-
-
-def test_a_dying_server_keeps_what_is_done(bridges: Path, capsys) -> None:
-    asked: list[str] = []
-
-    def script(body: dict[str, Any]) -> Reply | str:
-        asked.append(json.dumps(body["messages"]))
-        return error(401, "key expired") if len(asked) == 10 else correct(body)
-
-    with annotating(script) as server:
-        args = by_llm(bridges, server.url, "--chunk-size", "2")
-        assert main(args) == 1
-        assert "set OPENAI_API_KEY to a valid key" in capsys.readouterr().err
-        assert len(rows_of(bridges)) == 2
-        assert main(args) == 0
-        assert {n for text, n in Counter(asked).items() if text != asked[9]} == {1}
-        assert main([*args, "--prompt", "steps"]) == 2  # other verdicts do not belong into this file
-    assert "it was written by an annotator with fingerprint" in capsys.readouterr().err

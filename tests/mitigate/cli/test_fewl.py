@@ -14,9 +14,8 @@ import numpy as np
 import pytest
 
 from engines import ResponseCache
-from engines.types import ChatResult, Sample
 from mitigate.cli.main import main
-from tests.helpers.engines_server import completion, error, serving
+from tests.helpers.engines_server import Scripted, completion, error, serving
 from tests.helpers.jsonl import read_rows as read
 from tests.helpers.jsonl import write_rows as write
 
@@ -89,21 +88,12 @@ def test_expertise_follows_the_pairs_of_the_input(tmp_path, capsys):
 
 
 def test_prompted_expertise_asks_the_reference_llm(tmp_path, monkeypatch):
-    class Agreeable:
+    def opened(spec, option, cache, **_):
         """Calls every corrected answer its own and no wrong one; the other LLM, the other way round."""
+        own = "Another answer: " + ("right" if spec == "openai:one" else "wrong")
+        return Scripted(lambda text, _: "Yes" if own in text else "No", spec)
 
-        def __init__(self, name):
-            self.name, self.identity = name, {}
-
-        def chat(self, chats, sampling=None, *, on_result=None):
-            own = "right" if self.name == "openai:one" else "wrong"
-            said = ["Yes" if f"Another answer: {own}" in chat[-1]["content"] else "No" for chat in chats]
-            return [ChatResult((Sample(text, "stop"),)) for text in said]
-
-        def close(self):
-            pass
-
-    monkeypatch.setattr("mitigate.models.open_engine", lambda spec, option, cache, **_: Agreeable(spec))
+    monkeypatch.setattr("mitigate.models.open_engine", opened)
     source, scored = write(tmp_path / "q.jsonl", questions(2, iw=["wrong"], co=["right"])), tmp_path / "s.jsonl"
     options = ["--expertise", "prompted", "--reference-llm", "one=openai:one", "--reference-llm", "two=openai:two"]
     assert fewl("score", "--input", source, "--output", scored, *options) == 0

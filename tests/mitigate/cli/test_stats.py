@@ -9,8 +9,6 @@ from mitigate.cli.main import main
 from mitigate.labels import read_answers
 from tests.helpers.jsonl import write_rows as write
 
-DATA = Path(__file__).parents[4] / "shared" / "data"
-
 
 def annotated(answer: str, labels: list[str | None], **more: object) -> dict[str, object]:
     texts = [text + "." for text in answer.split(".") if text]
@@ -110,16 +108,3 @@ def test_agreement_pairs_equal_sentences_by_reference(tmp_path: Path, capsys: py
     assert main(["stats", "--agreement", str(a), str(b), "--resamples", "0", "--json"]) == 0
     figures = json.loads(capsys.readouterr().out)["type"]
     assert (figures["value"], figures["n"]) == (1.0, 2)
-
-
-@pytest.mark.parametrize(
-    ("name", "n_answers", "n_sentences", "n_whole"), [("qags", 361, 725, 178), ("expertqa", 243, 850, 21)]
-)
-def test_whole_answers_of_the_data(name: str, n_answers: int, n_sentences: int, n_whole: int) -> None:
-    path = DATA / "binary" / f"{name}.dev.jsonl"
-    if not path.is_file():
-        pytest.skip("skipped: data not here")
-    answers, rejected = read_answers([path])
-    whole = [a for a in answers if a.ordered and a.coverage >= 0.9 and len(a.sentences) > 1]
-    assert (rejected, len(answers), len(whole)) == (0, n_answers, n_whole)
-    assert sum(len(a.sentences) for a in answers) == n_sentences

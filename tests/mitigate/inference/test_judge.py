@@ -127,6 +127,9 @@ def test_the_command_with_an_engine(tmp_path, capsys):
     source, out = write_rows(tmp_path / "in.jsonl", [*PAIRS, {"question": "only"}]), tmp_path / "out.jsonl"
     with serving(script) as server:
         args = ["judge", "--input", str(source), "--output", str(out), "--engine", f"openai:m@{server.url}"]
+        (broken := tmp_path / "broken").write_text("no database " * 100)
+        assert main([*args, "--cache", str(broken)]) == 1
+        assert "is damaged" in capsys.readouterr().err
         assert main([*args, "--cache", str(tmp_path / "cache")]) == 1  # not 3: first what failed
     rows = read_rows(out)
     assert [row["outcome"] for row in rows] == ["method", "baseline", "unsure", "unsure"]
@@ -137,18 +140,6 @@ def test_the_command_with_an_engine(tmp_path, capsys):
         assert part in errors
     assert "method 25 %, baseline 25 %, tie 50 % (2 of the ties unsure" in shown
     assert "win rate of the method over decided pairs: 50 % [9 %, 91 %], n = 2" in shown
-
-
-def test_the_command_without_an_llm(tmp_path, capsys):
-    truths = {"correct": ["It is blue."], "incorrect": ["It is red, said a man in Paris."]}
-    pair = {"question": "What colour?", "baseline": "Red, said a man in Paris.", "method": "Blue it is.", **truths}
-    source, out = write_rows(tmp_path / "in.jsonl", [pair]), tmp_path / "out.jsonl"
-    args = ["judge", "--input", str(source), "--output", str(out)]
-    (cache := tmp_path / "cache").write_text("no database " * 100)
-    assert main([*args, "--engine", "openai:m@http://127.0.0.1:9/v1", "--cache", str(cache)]) == 1
-    assert "is damaged" in capsys.readouterr().err
-    assert main([*args, "--similarity", "rouge-l", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["method"] == 1
 
 
 @pytest.mark.parametrize(("said", "code"), [("", 1), ("no\n", 1), ("y\n", 0)])

@@ -12,10 +12,18 @@ from tests.helpers.annotator_server import annotating, correct, input_of
 from tests.helpers.jsonl import read_rows, write_rows
 
 
-def test_a_table_stands_beside_the_papers(tmp_path, monkeypatch, capsys):
+@pytest.fixture(autouse=True)
+def work(tmp_path, monkeypatch):
+    """The working folder, with the made-up topics of eight towers."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
     write_topics(tmp_path / "anah.jsonl", made_topics(8))
+
+
+def table_of(run):
+    return json.loads((run / "done.json").read_text())["table"]
+
+
+def test_a_table_stands_beside_the_papers(tmp_path, capsys):
     shared = ["data.sources=[anah.jsonl]", "data.test_share=0.2", "figures=[accuracy, fragment_precision_4]"]
     words = ["run", "anah/table6", *shared]
     with annotating(correct) as server:
@@ -26,7 +34,7 @@ def test_a_table_stands_beside_the_papers(tmp_path, monkeypatch, capsys):
         assert main(words) == 0  # it is done
         assert len(server.requests) == asked
         assert read_rows(tmp_path / "out" / "usage.jsonl")[0]["requests"] == asked
-        (row,) = json.loads((tmp_path / "out" / "done.json").read_text())["table"]
+        (row,) = table_of(tmp_path / "out")
         for part in ("unseen_topic", "unseen_question"):
             capsys.readouterr()
             data = ["--input", f"out/{part}.jsonl", "--texts", "--annotator", name, "--cache", "out/replies.sqlite"]
@@ -41,16 +49,13 @@ def test_a_table_stands_beside_the_papers(tmp_path, monkeypatch, capsys):
     assert "\nD-20B | – (72.10) | – (75.95) | – | –\n" in told
 
 
-def test_the_other_tables_run_to_the_end(tmp_path, monkeypatch, capsys):
+def test_the_other_tables_run_to_the_end(tmp_path, capsys):
     """Table 5 over all rows, Table 7 in a wording of its own, Table 8 without the reference and by an encoder."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
-    write_topics(tmp_path / "anah.jsonl", made_topics(8))
 
     def table(name, *words):
         data = ["data.sources=[anah.jsonl]", "data.test_share=0.2", "--output", name]
         assert main(["run", f"anah/{name}", *words, *data]) == 0
-        done = json.loads((tmp_path / name / "done.json").read_text())["table"]
+        done = table_of(tmp_path / name)
         return {row["row"]: row for row in done}, capsys.readouterr().out
 
     figures = "figures=[accuracy, rouge_l, fragment_precision_4]"
@@ -77,9 +82,7 @@ def test_the_other_tables_run_to_the_end(tmp_path, monkeypatch, capsys):
         assert found["D-7B"][part]["accuracy"] > found["D-7B-without"][part]["accuracy"] == 0  # it can't judge
 
 
-def test_wrong_rows_are_told_before_any_work(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    write_topics(tmp_path / "anah.jsonl", made_topics(8))
+def test_wrong_rows_are_told_before_any_work(tmp_path, capsys):
     words = ["run", "anah/table8", "data.sources=[anah.jsonl]", "data.test_share=0.2"]
     wrong = "rows.G-7B={annotator: 'generative:openai:m@http://127.0.0.1:1/v1', options: {preset: anah-v2}}"
     assert main([*words, wrong, "--output", "out"]) == 2
@@ -92,15 +95,13 @@ def test_wrong_rows_are_told_before_any_work(tmp_path, monkeypatch, capsys):
     assert "row | ACC overall | (the paper's figures in brackets)\nG-7B | –\n" in capsys.readouterr().out
 
 
-def test_what_the_data_hold_by_hand(tmp_path, monkeypatch, capsys):
+def test_what_the_data_hold_by_hand(tmp_path, capsys):
     """A made topic's answers are, with the reference, SN and SU, without it CN and CUN; and one Chinese topic."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
     write_topics(tmp_path / "anah.jsonl", [*made_topics(3), TOPICS[2]])
 
     def table(name, *words):
         assert main(["run", f"anah/{name}", "data.sources=[anah.jsonl]", "--output", name, *words]) == 0
-        done = json.loads((tmp_path / name / "done.json").read_text())["table"]
+        done = table_of(tmp_path / name)
         return {row["row"]: list(row["overall"].values()) for row in done}
 
     sizes = table("table2")
@@ -126,11 +127,8 @@ def test_what_the_data_hold_by_hand(tmp_path, monkeypatch, capsys):
     assert "data.sources: cannot load anah.jsonl: JSON parse error" in capsys.readouterr().err
 
 
-def test_agreement_with_people_by_hand(tmp_path, monkeypatch, capsys):
+def test_agreement_with_people_by_hand(tmp_path, capsys):
     """The server calls "never built in" unverifiable, without evidence and to be deleted; all else as people do."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
-    write_topics(tmp_path / "anah.jsonl", made_topics(8))
     with annotating(correct) as server:
         words = [
             "data.sources=[anah.jsonl]",
@@ -138,7 +136,7 @@ def test_agreement_with_people_by_hand(tmp_path, monkeypatch, capsys):
             f"rows.GPT-4.annotator=generative:openai:m@{server.url}",
         ]
         assert main(["run", "anah/table3", *words, "--output", "out"]) == 0
-    (row,) = json.loads((tmp_path / "out" / "done.json").read_text())["table"]
+    (row,) = table_of(tmp_path / "out")
     gold = [r["label"] for part in ("topic", "question") for r in read_rows(tmp_path / "out" / f"unseen_{part}.jsonl")]
     s, c, u = (gold.count(label) for label in ("supported", "contradictory", "unverifiable"))
     assert min(s, c, u) > 0
@@ -150,13 +148,12 @@ def test_agreement_with_people_by_hand(tmp_path, monkeypatch, capsys):
     with annotating(lambda body: "Hm." if "ghost" in input_of(body, "sentence") else correct(body)) as server:
         words[-1] = f"rows.GPT-4.annotator=generative:openai:m@{server.url}"
         assert main(["run", "anah/table3", *words, "max_failed=1", "--output", "failed"]) == 0
-    (row,) = json.loads((tmp_path / "failed" / "done.json").read_text())["table"]
+    (row,) = table_of(tmp_path / "failed")
     assert (row["n"], row["checked"], row["overall"]["type:unverifiable"]) == (len(gold), len(gold) - u, None)
     assert f" | {len(gold) - u} of {len(gold)}\n" in capsys.readouterr().out  # beside the figures of the others
 
 
-def test_models_are_scored_by_their_responses(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_models_are_scored_by_their_responses(tmp_path, capsys):
     documents = [{"question": "How long?", "document": "It opened in 1931. It is 503 metres long.", "language": "en"},
                  {"question": "多高？", "document": "水坝高120米。", "language": "zh"}]  # fmt: skip
     lines = [{**documents[0], "document": "It opened in 1900."}, {**documents[1], "document": None}]
@@ -192,8 +189,7 @@ def test_models_are_scored_by_their_responses(tmp_path, monkeypatch, capsys):
     assert judged[3] == {**responses[1], "sentence": "水坝高120米。", "annotation": "ok", "language": "zh"}
 
 
-def test_figures_and_rows_must_fit_together(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_figures_and_rows_must_fit_together(tmp_path, capsys):
     for words, message in (
         (["anah/table5", "figures=[accuracy, topics]"], "figures: expected some of one of accuracy, rouge_l"),
         (

@@ -1,4 +1,4 @@
-"""Training the causal-LM annotator on a tiny decoder: the loss falls, weights move, resuming changes nothing."""
+"""Training the causal-LM annotator on a tiny decoder: the loss falls and weights move."""
 
 import json
 from pathlib import Path
@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import Trainer
 
 from annotators import load_annotator
 from annotators.evaluation.anah import flatten
@@ -32,16 +31,11 @@ def recipe(tmp_path: Path, *assignments: str) -> Any:
     return load_recipe(path, assignments)[0]
 
 
-@pytest.fixture(autouse=True)
-def _cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path_factory.mktemp("datasets")))
-
-
 def weights_of(folder: RunFolder) -> dict[str, torch.Tensor]:
     return load_file(folder / "annotator" / "model.safetensors")
 
 
-def test_training_learns_and_resumes_to_equal_weights(tmp_path, monkeypatch):
+def test_training_learns(tmp_path):
     options = recipe(tmp_path)
     with open_run(tmp_path / "whole", options) as whole:
         task.run(options, whole)
@@ -63,26 +57,6 @@ def test_training_learns_and_resumes_to_equal_weights(tmp_path, monkeypatch):
     (judged,) = annotator.annotate(reference="Tower 3 was built in 1521.", answer="You are welcome!").sentences
     assert judged.status == "checked"
     assert getattr(annotator, "languages", None) == ("en",)
-
-    saved = Trainer._save_checkpoint
-
-    def save_and_die(self, *args, **more):
-        saved(self, *args, **more)
-        if self.state.global_step >= 40:  # the second checkpoint
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "_save_checkpoint", save_and_die)
-        with open_run(tmp_path / "cut", options) as cut, pytest.raises(KeyboardInterrupt):
-            task.run(options, cut)
-    with open_run(tmp_path / "cut", options) as cut:
-        task.run(options, cut)
-    resumed = weights_of(cut)
-    assert resumed.keys() == moved.keys()
-    for key, value in moved.items():
-        torch.testing.assert_close(resumed[key], value, rtol=0, atol=1e-6)
-    steps = [[(r["step"], r["loss"]) for r in found if "loss" in r] for found in (rows, cut.rows())]
-    assert steps[0] == steps[1]
 
 
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # peft asks for it

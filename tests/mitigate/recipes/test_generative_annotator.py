@@ -36,8 +36,7 @@ def recipe(tmp_path: Path, *assignments: str) -> Any:
     return load_recipe(path, assignments)[0]
 
 
-def test_training_learns_and_saves_the_annotator(tmp_path, monkeypatch):
-    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+def test_training_learns_and_saves_the_annotator(tmp_path):
     options = recipe(tmp_path)
     with open_run(tmp_path / "whole", options) as whole:
         task.run(options, whole)

@@ -363,12 +363,6 @@ def test_page_shows_answers_side_by_side_escaped(tmp_path: Path) -> None:
     assert "x &lt; y" in page
     assert "<b>One" not in page
     assert "100 % → 0 %" in page
-    for s in (unsure := sample("Two. Three.", [None, None], when="after"))["sentences"]:
-        s["status"] = "unsure"
-    shown |= {"rows": (), "comparison": compare([rows[0], unsure])}
-    write_run_page(tmp_path / "q.html", about=[], metrics=[], samples=[], pairs=5, **shown)
-    assert "1 → 0" in (doubtful := (tmp_path / "q.html").read_text(encoding="utf-8"))
-    assert "not sure: 0 → 2" in doubtful
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)
     assert policy is not None
     assert policy[1].startswith("default-src 'none'; style-src 'sha256-")

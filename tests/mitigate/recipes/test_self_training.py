@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +19,7 @@ from mitigate.recipes.folder import RunFolder
 from mitigate.recipes.self_training import _kept, _unlabelled
 from tests.helpers.anah_fixture import made_topics, write_topics
 from tests.helpers.jsonl import read_rows, write_rows
+from tests.helpers.standin import wait_until
 from tests.helpers.tiny_models import decoder, tokenizer
 
 ROOT = Path(__file__).parents[3]
@@ -61,7 +61,6 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_rows(tmp_path / "answers.jsonl", [*(answer(n) for n in range(14)), *others])
     (tmp_path / "recipe.yaml").write_text(RECIPE)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
     return tmp_path
 
 
@@ -73,9 +72,7 @@ def test_a_killed_loop_ends_like_a_whole_one(work, monkeypatch, capsys):
     words = [sys.executable, "-c", HELD, "run", "recipe.yaml", "--output", "cut"]
     process = subprocess.Popen(words, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     labelled = work / "cut" / "labelled.1.jsonl"
-    while not labelled.is_file() or labelled.stat().st_size == 0:
-        assert process.poll() is None
-        time.sleep(0.1)
+    wait_until(lambda: labelled.is_file() and labelled.stat().st_size > 0, process)
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert len(read_rows(labelled)) == 8

@@ -174,15 +174,3 @@ def test_no_useless_answer_beats_a_half_right_one():
     assert attempt == pytest.approx(0.375 / 1.9)
     for answer in ([], [EMPTY] * 4, [COPY] * 4, [ASIDE] * 4, [WRONG], [VAGUE]):
         assert score(answer, REWARDS, DEFAULT_WEIGHTS, ["a"] * len(answer)) < attempt
-
-
-@pytest.mark.parametrize(("check", "given", "words"), [
-    (check_label_rewards, {"suported": 1}, "unknown label 'suported'; did you mean 'supported'"),
-    (check_label_rewards, {"no_fact": 2.0}, "'supported' to be worth the most"),
-    (check_label_rewards, {"supported": None}, "'supported' to be worth the most"),
-    (check_label_rewards, {"contradictory": None, "unverifiable": None}, "both are None"),
-    (check_aspects, {"style": 1}, "unknown aspect 'style'"),
-])  # fmt: skip
-def test_wrong_label_rewards_and_aspects_are_refused(check, given, words):
-    with pytest.raises(ValueError, match=words):
-        check(given)
