@@ -1,17 +1,11 @@
-"""Stage 10: the finished data set as ANAH rows, as labelled sentences and as Parquet, and the page of its figures.
+"""The finished data set as ANAH rows and as labelled sentences, and the page of its figures.
 
 anah.jsonl        one row per topic and pair of models, keys as in opencompass/anah; `models` says whose
 sentences.jsonl   one row per checked sentence, as `mitigate evaluate` and the training recipes read it
-anah.parquet, sentences.parquet and README.md, so that `datasets.load_dataset(FOLDER, "sentences")` reads them
+README.md         the types of the columns, for `datasets.load_dataset(FOLDER, "sentences")`
 
-A sentence that was not checked has a null annotation in anah.jsonl and no row in sentences.jsonl; where no sentence of
-an answer was checked, the whole list is null. `annotated_by` says of each sentence whether it is as a "machine" judged
-it, was "reviewed" (a person changed it) or is "human" (a person judged what no machine could). In anah.jsonl the
-columns `…_ann` hold all annotations, `human_…_ann` those that a person wrote and null for others.
-
-The page counts how much there is (ANAH's Table 2), label shares (Table 4), topics by category and domain (Figure 3).
-Tokens are those of the packaged MiniLM's tokenizer (one per character in Chinese); "with references" counts question,
-reference and answer of every answer, "without" question and answer. Shares are of checked sentences.
+In anah.jsonl the columns `…_ann` hold all annotations, `human_…_ann` those that a person wrote and null for others. A
+sentence that was not checked is null there; where none of an answer was checked, the whole list is.
 """
 
 from __future__ import annotations
@@ -25,22 +19,28 @@ from typing import Any
 from annotators.generative.tagged import write_tagged
 from annotators.records import LABELS
 from mitigate.dataset.questions import SOURCES
-from mitigate.io import Record, whole_file, write_bytes, write_lines
+from mitigate.io import Record, dump_line, write_bytes, write_lines
 from mitigate.report.totals import NOT_CHECKED, UNSURE, WORDS, kind_of, table
 
 WITH, WITHOUT = "GPT3.5_answers_D", "InternLM_answers"
 ANSWERS = (WITH, WITHOUT)
 """Columns of opencompass/anah, whatever models were asked here."""
-NOTES = tuple(form.format(column) for column in ANSWERS for form in ("{}_ann", "human_{}_ann"))
-ANAH_COLUMNS = (
-    "name", "documents", "selected_questions", "language", "category", "domain", "models", "annotated_by", *ANSWERS,
-    *NOTES,
-)  # fmt: skip
-SENTENCE_COLUMNS = (
-    "id", "source", "lang", "question", "answer", "sentence", "label", "fragments", "correction", "annotated_by",
-    "topic", "category", "domain", "model", "reference",
-)  # fmt: skip
-_NONE = "not given"
+_TEXT, _TEXTS, _NOTES = {"dtype": "string"}, {"list": "string"}, {"list": {"list": "string"}}
+FEATURES: dict[str, dict[str, Any]] = {
+    "sentences": {
+        **dict.fromkeys(("id", "source", "lang", "question", "answer", "sentence", "label"), _TEXT),
+        "fragments": _TEXTS,
+        **dict.fromkeys(("correction", "annotated_by", "topic", "category", "domain", "model", "reference"), _TEXT),
+    },
+    "anah": {
+        **dict.fromkeys(("name", "language", "category", "domain"), _TEXT),
+        **dict.fromkeys(("documents", "selected_questions", *ANSWERS), _TEXTS),
+        **dict.fromkeys((form.format(column) for column in ANSWERS for form in ("{}_ann", "human_{}_ann")), _NOTES),
+        "models": {"struct": [{"name": column, **_TEXT} for column in ANSWERS]},
+        "annotated_by": {"struct": [{"name": column, **_NOTES} for column in ANSWERS]},
+    },
+}
+"""The columns of each file. `datasets` would take the types from the first rows, where a column may be all null."""
 _CARD = """\
 Answers of language models to questions on documents, each sentence labelled supported, contradictory, unverifiable or
 no_fact against its document, with evidence and correction. Made by `mitigate build-dataset`; the run's `config.yaml`
@@ -136,35 +136,20 @@ def export(records: Sequence[Record], folder: Path) -> dict[str, int]:
     anah, sentences = anah_rows(records), sentence_rows(records)
     write_lines(folder / "anah.jsonl", anah)
     write_lines(folder / "sentences.jsonl", sentences)
-    write_parquet(anah, folder / "anah.parquet", ANAH_COLUMNS)
-    write_parquet(sentences, folder / "sentences.parquet", SENTENCE_COLUMNS)
-    configs = "\n".join(f"- config_name: {name}\n  data_files: {name}.parquet" for name in ("sentences", "anah"))
-    write_bytes(folder / "README.md", f"---\nconfigs:\n{configs}\n---\n\n{_CARD}".encode())
+    front = {
+        "configs": [{"config_name": name, "data_files": f"{name}.jsonl"} for name in FEATURES],
+        "dataset_info": [
+            {"config_name": name, "features": [{"name": column, **kind} for column, kind in kinds.items()]}
+            for name, kinds in FEATURES.items()
+        ],
+    }
+    head = dump_line(front).decode()  # JSON is YAML
+    write_bytes(folder / "README.md", f"---\n{head}---\n\n{_CARD}".encode())
     return {"anah": len(anah), "sentences": len(sentences)}
 
 
-def write_parquet(rows: Sequence[Record], path: Path, columns: Sequence[str]) -> None:
-    """Write rows as Parquet through `datasets`; columns are strings but for lists of strings and nested ones."""
-    from datasets import Dataset, Features, List, Value
-    from datasets.utils.logging import disable_progress_bar
-
-    text = Value("string")
-    kinds: dict[str, Any] = {
-        **{name: List(List(text)) for name in NOTES},
-        **{name: List(text) for name in ("documents", "selected_questions", "fragments", *ANSWERS)},
-        "models": {name: text for name in ANSWERS},
-    }
-    if "documents" in columns:  # the rows of topics
-        kinds["annotated_by"] = {name: List(List(text)) for name in ANSWERS}
-    disable_progress_bar()
-    values = {name: [row[name] for row in rows] for name in columns}
-    features = Features({name: kinds.get(name, text) for name in columns})
-    with whole_file(path) as part:
-        Dataset.from_dict(values, features=features).to_parquet(str(part))
-
-
 def counted(records: Sequence[Record], count_tokens: Callable[[Sequence[str]], list[int]]) -> dict[str, dict[str, int]]:
-    """Table 2: language → what there is of everything."""
+    """Language → what there is of everything (ANAH's Table 2)."""
     texts = list(dict.fromkeys(r[key] for r in records for key in ("question", "answer", "reference")))
     tokens = dict(zip(texts, count_tokens(texts), strict=True))
     counts = {}
@@ -182,41 +167,23 @@ def counted(records: Sequence[Record], count_tokens: Callable[[Sequence[str]], l
     return counts
 
 
-def label_counts(records: Sequence[Record]) -> dict[tuple[str, str], Counter[str]]:
-    """Table 4: (language, with or without reference) → sentences of each label, unchecked ones among them."""
-    labels: dict[tuple[str, str], Counter[str]] = {}
+def page(records: Sequence[Record], count_tokens: Callable[[Sequence[str]], list[int]], lost: Mapping[str, int]) -> str:
+    """The statistics as Markdown; ``lost`` are the lines that each stage left out."""
+    table2 = counted(records, count_tokens)
+    table4: dict[tuple[str, str], Counter[str]] = {}
     for record in records:
-        counter = labels.setdefault((record["language"], record["source"]), Counter())
-        counter.update(kind_of(sentence) for sentence in record["sentences"])
-    return dict(sorted(labels.items()))
-
-
-def topic_counts(topics: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], int]:
-    """Figure 3: (category, domain) → topics."""
-    pairs = Counter((row["category"] or _NONE, row["domain"] or _NONE) for row in topics)
-    return dict(sorted(pairs.items()))
-
-
-def page(
-    table2: Mapping[str, Mapping[str, int]],
-    table4: Mapping[tuple[str, str], Counter[str]],
-    kinds: Mapping[tuple[str, str], int],
-    lost: Mapping[str, int],
-) -> str:
-    """The statistics as Markdown; texts of the user's files are escaped."""
+        table4.setdefault((record["language"], record["source"]), Counter()).update(map(kind_of, record["sentences"]))
     lines = ["# Statistics of this data set", "", "## What there is", ""]
     counts = next(iter(table2.values()), {})
     lines += table(["language", *counts], [[name, *values.values()] for name, values in table2.items()])
     lines += ["", "## Labels, in percent of checked sentences", ""]
     rows: list[list[object]] = []
-    for (language, source), counter in table4.items():
+    for (language, source), counter in sorted(table4.items()):
         checked = sum(counter[label] for label in LABELS)
         shares = [f"{100 * counter[label] / checked:.2f}" if checked else "–" for label in LABELS]
         rows.append([language, source, checked, *shares, counter[UNSURE] + counter[NOT_CHECKED]])
     head = ["language", "answers", "checked", *(WORDS[label] for label in LABELS), "not checked (number)"]
     lines += table(head, rows)
-    lines += ["", "## Topics by category and domain", ""]
-    lines += table(["category", "domain", "topics"], [[*pair, n] for pair, n in kinds.items()])
     lines += ["", "## What was left out on the way", ""]
     lines += table(["stage", "lines in its .rejected.jsonl"], [[name, n] for name, n in lost.items() if n])
     return "\n".join(lines) + "\n"

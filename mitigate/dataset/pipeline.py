@@ -1,11 +1,12 @@
-"""The stages in their order, and the files of the run folder that they read and write.
+"""Task `build-dataset`: the stages in their order, and the files of the run folder that they read and write.
 
     01_topics  02_documents  03_candidates  04_references  05_questions  06_distinct  07_filtered  08_selected
     09_answers_1, 09_answers_2, …  10_records  11_annotated        (.jsonl; what goes no further is in ….rejected.jsonl)
-    review/  dataset/  statistics.md  statistics.json   responses.sqlite
+    dataset/  statistics.md  responses.sqlite
 
 A stage reads the file before it and appends to its own, so a killed run goes on where it was. A complete file is never
-written again, so it may be corrected by hand before the next stage starts.
+written again, so it may be corrected by hand before the next stage starts. What a person says of the annotations
+(option ``review``) is in 11_annotated_reviewed.jsonl.
 """
 
 from __future__ import annotations
@@ -18,24 +19,46 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from annotators.base import Annotator, engine_in
+from annotators.base import engine_in
+from annotators.generative.protocols import options_of
 from annotators.records import failed_share
-from mitigate.dataset import questions, review, sources
-from mitigate.dataset.export import counted, export, label_counts, page, topic_counts
+from engines import parse_engine
+from engines.types import EngineError
+from mitigate.dataset import questions, sources
+from mitigate.dataset.export import export, page
+from mitigate.dataset.review import put_in
 from mitigate.dataset.stage import CACHE, LLM, Asked, Options, embedder, extended, read_rows
-from mitigate.io import (
-    Check,
-    Record,
-    UsageError,
-    open_job,
-    progress,
-    rejected_path,
-    say,
-    tell_rejected,
-    write_bytes,
-    write_json,
-)
-from mitigate.models import open_engine
+from mitigate.io import Check, Record, UsageError, open_job, progress, rejected_path, say, tell_rejected, write_bytes
+from mitigate.models import open_annotator, open_engine
+from mitigate.recipes.folder import RunFolder
+
+
+def check(options: Options) -> None:
+    """Refuse missing files and engines."""
+    topics, corpus = options.files()
+    if not topics.is_file():
+        raise UsageError(f"topics: no such file {topics}")
+    for path in corpus:
+        if not path.exists():
+            raise UsageError(f"corpus: no such file or folder {path}")
+    asked = {
+        "questions": options.questions,
+        "filters": options.filters,
+        "selection": options.selection,
+        **({"matching": options.matching} if options.matching.judge else {}),
+        **{f"answers.{place}": answer for place, answer in enumerate(options.answers)},
+    }
+    if options.engine is None and (without := [name for name, stage in asked.items() if stage.engine is None]):
+        raise UsageError(f"{', '.join(without)}: no engine; give each one, or `engine:` for all")
+    engine = engine_in(options.annotator)
+    if engine is None and options.annotator_options:
+        raise UsageError(f"annotator_options: for generative:KIND:MODEL[@BASE_URL] only, not {options.annotator}")
+    if engine is not None:
+        try:
+            parse_engine(engine)
+            options_of(options.annotator_options)
+        except (ValueError, TypeError, OSError) as error:
+            raise UsageError(f"annotator_options: {error}") from error
 
 
 @dataclass
@@ -93,44 +116,63 @@ class Build:
         return output
 
 
-def build(options: Options, folder: Path) -> dict[str, Any] | None:
-    """Run all stages that are not done; a run that an error ended goes on from there.
+def run(options: Options, folder: RunFolder) -> int:
+    """Run all stages that are not done; 3 where input or replies could not all be used.
 
-    Returns the final figures; None where the run waits for a person to review a file.
+    A run that an error ended goes on from there. Raises EngineError: too many judgements failed.
     """
-    run = Build(options, folder)
-    _read(run)
-    apply = partial(review.apply_references, documents=run.file("02_documents"))
-    name = _reviewed(run, _references(run), "references", review.write_references, apply)
-    if name is None:
-        return None
-    annotator = cache(lambda: _annotator(run))  # loaded only where something is left to annotate
-    name = run.stage(
-        _answers(run, _questions(run, name)), "11_annotated",
-        lambda rows: [one.to_dict() for one in annotator().annotate_batch(rows)],
-    )  # fmt: skip
-    name = _reviewed(run, name, "annotations", review.write_annotations, review.apply_annotations)
-    return None if name is None else _finish(run, name)
+    build = Build(options, folder.path)
+    _read(build)
+    name = _answers(build, _questions(build, _references(build)))
+    generative = engine_in(options.annotator) is not None  # its replies belong to those of the run
+    more = {"cache": folder / CACHE, **options.annotator_options} if generative else {}
+    annotator = cache(lambda: open_annotator(options.annotator, more, "annotator"))  # only where there is work for it
+    name = build.stage(name, "11_annotated", lambda rows: [one.to_dict() for one in annotator().annotate_batch(rows)])
+    records = read_rows(build.file(name))
+    if options.review:
+        checked = build.file(f"{name}_reviewed")
+        if not checked.is_file():
+            say(f"review: save a corrected copy of {build.file(name)} as {checked.name}, and give this command again")
+            return 0
+        build.rejected[checked.stem] = put_in(records, checked)
+    rows = export(records, folder / "dataset")
+    statistics = folder / "statistics.md"
+    write_bytes(statistics, page(records, embedder(None).count_tokens, build.rejected).encode())
+    figures = {
+        "topics": len({record["topic"] for record in records}),
+        "answers": len(records),
+        "failed": failed_share(Counter(s["status"] for record in records for s in record["sentences"])),
+        **{f"rows of {name}.jsonl": n for name, n in rows.items()},
+        "rejected": sum(build.rejected.values()),
+    }
+    if figures["failed"] > options.max_failed:
+        raise EngineError(
+            f"the judgement of {figures['failed']:.0%} of the sentences failed, more than max_failed "
+            f"{options.max_failed:g}; delete {folder / '11_annotated.jsonl'} to have them judged again"
+        )
+    folder.finish(figures)
+    print(f"{figures}\nstatistics: {statistics}")
+    return 3 if figures["rejected"] else 0
 
 
-def _read(run: Build) -> None:
-    topics, corpus = run.options.files()
+def _read(build: Build) -> None:
+    topics, corpus = build.options.files()
     for name, (kept, bad) in (
-        ("01_topics", sources.read_topics(topics, run.file("01_topics"))),
-        ("02_documents", sources.read_corpus(corpus, run.file("02_documents"))),
+        ("01_topics", sources.read_topics(topics, build.file("01_topics"))),
+        ("02_documents", sources.read_corpus(corpus, build.file("02_documents"))),
     ):
-        run.rejected[name] = bad
+        build.rejected[name] = bad
         if not kept:
-            raise UsageError(f"{name[3:]}: none is usable; see {rejected_path(run.file(name))}")
+            raise UsageError(f"{name[3:]}: none is usable; see {rejected_path(build.file(name))}")
         say(f"{name}: {kept:,} usable, {bad:,} rejected")
 
 
-def _references(run: Build) -> str:
-    o, documents = run.options, run.file("02_documents")
+def _references(build: Build) -> str:
+    o, documents = build.options, build.file("02_documents")
 
     @cache
     def found() -> dict[str, list[Record]]:
-        topics = read_rows(run.file("01_topics"))
+        topics = read_rows(build.file("01_topics"))
         return sources.find(topics, read_rows(documents), o.matching.candidates, o.embedder)
 
     @cache
@@ -140,98 +182,41 @@ def _references(run: Build) -> str:
     def judge(topics: list[Record], llm: LLM | None = None) -> list[Record]:
         return sources.judge(topics, texts(), llm)
 
-    name = run.stage(
+    name = build.stage(
         "01_topics", "03_candidates",
         lambda topics: [extended(topic, candidates=found()[topic["topic"]]) for topic in topics],
     )  # fmt: skip
-    return run.stage(name, "04_references", judge, o.matching if o.matching.judge else None)
+    return build.stage(name, "04_references", judge, o.matching if o.matching.judge else None)
 
 
-def _questions(run: Build, name: str) -> str:
-    o = run.options
+def _questions(build: Build, name: str) -> str:
+    o = build.options
     shown, q = o.document_characters, o.questions
-    name = run.stage(
+    name = build.stage(
         name, "05_questions", questions.write, q, sources.check_reference,
         per_topic=q.per_topic, rounds=q.rounds, characters=shown,
     )  # fmt: skip
-    name = run.stage(
+    name = build.stage(
         name, "06_distinct", questions.make_distinct, None,
         questions.check_questions("questions", "a question that could be read"),
         thresholds={"en": o.distinct.english, "zh": o.distinct.chinese}, model=o.embedder,
     )  # fmt: skip
-    name = run.stage(name, "07_filtered", questions.keep_answerable, o.filters, characters=shown)
-    return run.stage(
+    name = build.stage(name, "07_filtered", questions.keep_answerable, o.filters, characters=shown)
+    return build.stage(
         name, "08_selected", questions.select, o.selection,
         questions.check_questions("kept", "a question that is objective and that the document answers"),
         keep=o.selection.keep,
     )  # fmt: skip
 
 
-def _answers(run: Build, name: str) -> str:
-    keys = [f"answers_{place}" for place in range(1, len(run.options.answers) + 1)]
-    for key, asked in zip(keys, run.options.answers, strict=True):
-        name = run.stage(
+def _answers(build: Build, name: str) -> str:
+    keys = [f"answers_{place}" for place in range(1, len(build.options.answers) + 1)]
+    for key, asked in zip(keys, build.options.answers, strict=True):
+        name = build.stage(
             name, f"09_{key}", questions.answer, asked,
-            key=key, with_reference=asked.with_reference, characters=run.options.document_characters,
+            key=key, with_reference=asked.with_reference, characters=build.options.document_characters,
         )  # fmt: skip
-    kept, run.rejected["10_records"] = questions.write_records(run.file(name), run.file("10_records"), keys)
+    kept, build.rejected["10_records"] = questions.write_records(build.file(name), build.file("10_records"), keys)
     if not kept:
-        raise UsageError(f"answers: there is none to annotate; see the .rejected.jsonl files in {run.folder}")
+        raise UsageError(f"answers: there is none to annotate; see the .rejected.jsonl files in {build.folder}")
     return "10_records"
-
-
-def _annotator(run: Build) -> Annotator:
-    from annotators import load_annotator
-
-    name = run.options.annotator
-    generative = engine_in(name) is not None  # its replies belong to those of the run
-    more = {"cache": run.folder / CACHE, **run.options.annotator_options} if generative else {}
-    try:
-        return load_annotator(name, **more)
-    except (ValueError, ImportError, OSError) as error:
-        raise UsageError(f"annotator {name}: {error}") from error
-
-
-def _reviewed(
-    run: Build, name: str, what: str, write: Callable[[Path, Path], None], apply: Callable[..., tuple[int, int]]
-) -> str | None:
-    """The file with a person's corrections in; None where they are waited for, the file itself without review."""
-    if not run.options.review:
-        return name
-    table, output = run.folder / "review" / f"{what}.csv", run.file(f"{name}_reviewed")
-    checked = table.with_name(f"{what}.checked.csv")
-    if not output.is_file():
-        if not checked.is_file():
-            write(run.file(name), table)
-            say(f"review: correct {table}, save it as {checked.name} beside it, and give this command again")
-            return None
-        used, bad = apply(run.file(name), checked, output)
-        say(f"review: {used:,} corrections of {checked} put in, {bad:,} rows could not be used")
-    lost = rejected_path(checked)
-    run.rejected[f"review/{checked.name}"] = len(read_rows(lost)) if lost.is_file() else 0
-    return output.stem
-
-
-def _finish(run: Build, name: str) -> dict[str, Any]:
-    """Export and count."""
-    records = read_rows(run.file(name))
-    rows = export(records, run.folder / "dataset")
-    held = {record["topic"] for record in records}
-    table2 = counted(records, embedder(None).count_tokens)
-    table4 = label_counts(records)
-    kinds = topic_counts([row for row in read_rows(run.file("01_topics")) if row["topic"] in held])
-    write_bytes(run.folder / "statistics.md", page(table2, table4, kinds, run.rejected).encode())
-    figures = {
-        "counts": table2,
-        "labels": [{"language": lang, "answers": source, **counter} for (lang, source), counter in table4.items()],
-        "topics": [{"category": c, "domain": d, "topics": n} for (c, d), n in kinds.items()],
-        "rejected": run.rejected,
-    }
-    write_json(run.folder / "statistics.json", figures)
-    return {
-        "topics": len(held),
-        "answers": len(records),
-        "failed": failed_share(Counter(s["status"] for record in records for s in record["sentences"])),
-        **{f"rows of {name}.jsonl": n for name, n in rows.items()},
-        "rejected": sum(run.rejected.values()),
-    }

@@ -156,9 +156,8 @@ MIN_LETTERS, MAX_CHARACTERS = 4, 400
 def parse_questions(reply: str, language: str, *, truncated: bool = False) -> tuple[list[str], Counter[str]]:
     """The questions of a reply, one per line, numbered or with bullets; a truncated reply loses its last line.
 
-    Returns questions in order, and problems by name: ``empty``, ``no_list`` (no line is an item), ``truncated``,
-    ``no_question`` (no question mark at its end), ``several_questions``, ``wrong_language``, ``markup``, ``too_short``,
-    ``too_long``.
+    Returns questions in order, and how often each problem was met: ``empty``, ``no_list`` (no line is an item),
+    ``truncated``, or a name of ``_question_problem``.
     """
     problems: Counter[str] = Counter()
     lines = [line for line in reply.splitlines() if line.strip()]

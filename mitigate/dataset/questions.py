@@ -1,4 +1,4 @@
-"""Stages 4 to 10: questions written, made distinct, filtered, selected and answered; the records to annotate.
+"""Stages 5 to 10: questions written, made distinct, filtered, selected and answered; the records to annotate.
 
 Each stage takes topics' rows and adds its part: ``questions``, ``distinct`` with ``duplicates``, ``verdicts`` with
 ``kept``, ``selected``, ``answers_…``. Any number of models answer, with and without the reference; each is one pass

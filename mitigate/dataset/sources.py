@@ -1,11 +1,7 @@
-"""Stages 1 to 3: topics and documents as the user has them, and the document of each topic.
+"""Stages 1 to 4: topics and documents as the user has them, and the document of each topic.
 
-Topics are JSON Lines: {"topic", "category"?, "domain"?, "description"?, "aliases"?, "language"?}. The corpus is any
-number of JSON Lines files ({"title", "text", "id"?, "language"?}) and folders of Markdown or text files, whose title is
-the first heading, or the file's name. What can't be used is reported, kept in ``….rejected.jsonl`` with the reason, and
-stops nothing. Leaves out other formats: convert them to text first.
-
-A topic is matched with its document from hard to soft:
+The corpus is JSON Lines files and folders of Markdown or text files, whose title is the first heading, or the file's
+name. Leaves out other formats: convert them to text first. A topic is matched with its document from hard to soft:
 
 1. Hard: documents whose title is the topic's name or an alias, a qualifier in brackets aside.
 2. Soft: all documents of the topic's language ranked by how near they are to name and description; those of the hard
@@ -52,7 +48,7 @@ def bare_name(name: str) -> str:
 
 
 def check_topic(record: Record) -> list[Problem]:
-    """Problems of a topic; extra keys are free."""
+    """Problems of {"topic", "category"?, "domain"?, "description"?, "aliases"?, "language"?}; extra keys are free."""
     problems = check_text(record, "topic", required=True)
     for name in ("category", "domain", "description"):
         problems += check_text(record, name, required=False, empty=True)
@@ -66,7 +62,7 @@ def check_topic(record: Record) -> list[Problem]:
 
 
 def check_document(record: Record) -> list[Problem]:
-    """Problems of a document of a JSON Lines corpus; extra keys are free."""
+    """Problems of {"title", "text", "id"?, "language"?}; extra keys are free."""
     problems = check_text(record, "title", required=True) + check_text(record, "text", required=True)
     if isinstance(record.get("id"), (bool, float, list, dict)):
         problems.append(Problem("id", shown(record["id"]), "a string or a whole number"))
@@ -238,7 +234,6 @@ def judge(topics: Sequence[Record], texts: Mapping[str, str], llm: LLM | None) -
     Adds ``judged`` ({"document", "verdict": "yes" | "no" | "unclear"} in the order asked), ``document``, ``title`` and
     ``reference``, which are null where no candidate was confirmed. ``texts`` are those of all documents, by name.
     """
-
     judged: list[list[Record]] = [[] for _ in topics]
     chosen: list[Record | None] = [None] * len(topics)
     if llm is None:
@@ -275,12 +270,11 @@ def judge(topics: Sequence[Record], texts: Mapping[str, str], llm: LLM | None) -
 
 
 def check_reference(row: Record) -> list[Problem]:
-    """A topic goes on when it has a document."""
+    """A topic goes on when it has a document, the text of which may have been put in by hand."""
     if row["document"] is not None:
-        return []
+        return check_text(row, "reference", required=True)
     seen = ", ".join(c["title"] for c in row["candidates"]) or "none"
     expected = (
-        f"a document for the topic {row['topic']!r} (candidates: {seen}); add one to the corpus, an alias to the "
-        "topic, or name it in the review"
+        f"a document for the topic {row['topic']!r} (candidates: {seen}); add one to the corpus, or an alias to the"
     )
-    return [Problem("document", None, expected)]
+    return [Problem("document", None, f"{expected} topic")]

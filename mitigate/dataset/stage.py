@@ -11,20 +11,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from pydantic import Field
 
+from engines.embedding import Embedder
 from engines.types import Chat, ChatResult, Engine, Sampling, check_asked
 from fewl.expertise import yes_or_no
+from fewl.similarity import char_tfidf
 from mitigate.dataset.prompts import Messages, parse_verdicts
-from mitigate.io import Record, read_lines
+from mitigate.io import Record, UsageError, read_lines
 from mitigate.models import EngineName, ModelName
 from mitigate.recipes.config import Recipe, Section, recipes_folder
-
-if TYPE_CHECKING:
-    from engines.embedding import Embedder
 
 CACHE = "responses.sqlite"
 TURNS = 2
@@ -106,7 +105,7 @@ class Options(Recipe):
     max_failed: float = Field(
         default=0.1, ge=0, le=1, description="share of failed sentences above which the run fails"
     )
-    review: bool = Field(default=False, description="stop for a person after matching and after annotation")
+    review: bool = Field(default=False, description="stop for a person after annotation")
 
     def files(self) -> tuple[Path, list[Path]]:
         """Topics and corpus; a path below `recipes/` that is not here is that of the installed recipes."""
@@ -197,10 +196,11 @@ def ask_apart(first: str, second: str) -> bool:
 
 @lru_cache(maxsize=1)
 def embedder(model: str | None) -> Embedder:
-    """The embedding model, loaded once; None is the packaged one."""
-    from engines.embedding import Embedder
-
-    return Embedder(model, dtype="float32")  # the same figures on every machine
+    """The embedding model, loaded once; None is the packaged one. Raises UsageError: there is no such model."""
+    try:
+        return Embedder(model, dtype="float32")  # the same figures on every machine
+    except (OSError, ValueError) as error:
+        raise UsageError(f"embedder: {error}") from error
 
 
 def reads(model: str | None, language: str) -> bool:
@@ -212,8 +212,6 @@ def vectors_of(texts: Sequence[str], language: str, model: str | None = None) ->
     """(n, D) vectors of length 1 of all texts that are to be compared, in one language ("en", "zh")."""
     if reads(model, language):
         return embedder(model).encode(list(texts))
-    from fewl.similarity import char_tfidf
-
     return np.asarray(char_tfidf()(list(texts)))
 
 

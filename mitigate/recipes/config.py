@@ -38,7 +38,7 @@ TASKS: dict[str, str] = {
         "anah", "build-dataset", "discriminative-annotator", "generative-annotator", "embedded-annotator", "fewl",
         "icl", "inference", "mask-dpo", "rlhf", "self-training", "sft",
     )
-}  # fmt: skip
+} | {"build-dataset": "mitigate.dataset.pipeline"}  # fmt: skip
 """What `task:` may say, and the module that it means."""
 
 

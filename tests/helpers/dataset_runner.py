@@ -9,7 +9,6 @@ import signal
 import sys
 from typing import Any
 
-import datasets  # noqa: F401
 import matplotlib.figure  # noqa: F401
 import openai
 import py3langid
@@ -19,7 +18,6 @@ from annotators.text.words import chinese_words
 from fewl.similarity import char_tfidf
 from mitigate.cli.main import main
 from mitigate.dataset import pipeline, stage
-from mitigate.recipes import build_dataset  # noqa: F401
 from tests.helpers.standin import ExactAnnotator
 
 

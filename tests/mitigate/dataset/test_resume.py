@@ -21,7 +21,7 @@ TOPICS = ("Harrow Bridge", "Ada Kirwan", "望海楼")
 KILLS = """
 mitigate.dataset.sources:read_corpus 1, mitigate.dataset.sources:rank 2, judge 2, write 2,
 mitigate.dataset.questions:distinct 3, objective 2, answerable 5, select 2, with 4, without 7,
-tests.helpers.standin:ExactAnnotator.annotate_batch 2, mitigate.dataset.export:write_parquet 2,
+tests.helpers.standin:ExactAnnotator.annotate_batch 2, mitigate.dataset.export:write_lines 2,
 mitigate.dataset.pipeline:page 1
 """
 SERVER = multiprocessing.get_context("forkserver")

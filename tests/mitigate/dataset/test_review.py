@@ -1,108 +1,106 @@
-"""The data set pipeline with a person who corrects: what is written for them, and what is read back."""
+"""The data set pipeline with a person who corrects annotations: what is taken over, and what is refused."""
 
-import csv
-from pathlib import Path
-from typing import Any
+import json
+
+import pytest
 
 from annotators.generative.tagged import parse_tagged
 from mitigate.cli.main import main
-from mitigate.dataset.review import SENTENCE_COLUMNS
-from tests.helpers.dataset_build import TRUTH, good, recipe, replying, some_topics, stage_of
+from mitigate.dataset.review import put_in
+from tests.helpers.dataset_build import good, recipe, replying, some_topics
 from tests.helpers.engines_server import serving
 from tests.helpers.jsonl import read_rows as rows
 from tests.helpers.jsonl import write_rows
 
-
-def read_cells(path: Path) -> list[dict[str, str]]:
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        return list(csv.DictReader(file))
+REFERENCE = "The bridge opened in 1931. It is long. It opened again."
 
 
-def write_cells(path: Path, cells: list[dict[str, str]], **dialect: Any) -> None:
-    with path.open("w", encoding="utf-8-sig", newline="") as file:
-        writer = csv.DictWriter(file, list(cells[0]), **dialect)
-        writer.writeheader()
-        writer.writerows(cells)
-
-
-def test_review_at_matching_and_at_annotation(tmp_path, capsys):
-    names = ("Harrow Bridge", "Nettle cloth", "竹纸")
-    topics = some_topics(tmp_path, *names)
-    with serving(replying(lambda p: "No" if "Topic: Nettle" in p else good(p))) as server:
-        path, out = str(recipe(tmp_path, server.url, topics=topics)), tmp_path / "run"
-        assert main(["build-dataset", path, "--review", "--output", str(out)]) == 0
-        assert "save it as references.checked.csv" in capsys.readouterr().err
-        assert not (out / "05_questions.jsonl").exists()
-        cells = read_cells(out / "review/references.csv")
-        assert [c["topic"] for c in cells] == ["Nettle cloth", "Harrow Bridge", "竹纸"]  # what is open comes first
-        cells[0]["new_document"] = "nettle-cloth.md"
-        cells[1]["new_document"] = "no-such-document"
-        write_cells(out / "review/references.checked.csv", cells, delimiter=";")
-        again = ["build-dataset", path, "--review", "--output", str(out)]
+def test_run_waits_for_review(tmp_path, capsys):
+    topics = some_topics(tmp_path, "Harrow Bridge", "竹纸")
+    with serving(replying(good)) as server:
+        out = tmp_path / "run"
+        again = ["build-dataset", str(recipe(tmp_path, server.url, topics=topics)), "--review", "--output", str(out)]
         assert main(again) == 0
-        said = capsys.readouterr().err
-        assert "1 corrections of" in said
-        assert "expected the name of a document of this run, or 'none', got \"no-such-document\"" in said
-        reviewed = {row["topic"]: row["document"] for row in rows(out / "04_references_reviewed.jsonl")}
-        assert reviewed == {name: TRUTH[name] for name in names}
-        cells = read_cells(out / "review/annotations.csv")
-        labels = [c["label"] for c in cells]
-        first = labels.count("unverifiable")
-        assert labels[:first] == ["unverifiable"] * first != []
-        target = next(c for c in cells if c["text"] == "It was made in 1702.")
-        target |= {"new_label": "Contradictory", "new_fragments": "A school in Lowick still teaches the craft.",
-                   "new_sentence": "It was made in 1870."}  # fmt: skip
-        record = target["record"]
-        if not record.startswith("Nettle"):
-            target["new_fragments"] = "It was opened on 4 May 1931 after six years of work."
-        next(c for c in cells if c is not target)["new_label"] = "true"
-        write_cells(out / "review/annotations.checked.csv", cells)
+        assert "as 11_annotated_reviewed.jsonl, and give this command again" in capsys.readouterr().err
+        assert not (out / "dataset").exists()
+        wrong, *others = rows(out / "11_annotated.jsonl")
+        record = next(row for row in others if row["answer"].startswith("It was made in 1702."))
+        sentence = record["sentences"][0]
+        assert (record["topic"], sentence["label"]) == ("Harrow Bridge", "unverifiable")
+        evidence = "It was opened on 4 May 1931 after six years of work."
+        sentence |= {"label": "contradictory", "fragments": [{"text": evidence}]}
+        sentence["correction"] = [{"from": "1702", "to": "1931"}]
+        wrong["sentences"][0]["label"] = "true"
+        write_rows(out / "11_annotated_reviewed.jsonl", [wrong, record])  # of the others nothing is said
         assert main(again) == 3
-    said = capsys.readouterr().err
-    assert "new_label: expected one of supported, contradictory" in said
-    before = {row["id"]: row for row in rows(out / "11_annotated.jsonl")}
-    after = {row["id"]: row for row in rows(out / "11_annotated_reviewed.jsonl")}
-    changed = [name for name in before if before[name] != after[name]]
-    assert changed == [record]
-    number = int(target["sentence"])
-    sentence = after[record]["sentences"][number]
-    assert (sentence["label"], sentence["status"], sentence["scores"]) == ("contradictory", "checked", None)
-    start = sentence["start"] + len("It was made in ")
-    assert sentence["correction"] == [{"from": "1702", "to": "1870", "start": start, "end": start + 4}]
-    (fragment,) = sentence["fragments"]
-    assert after[record]["reference"][fragment["start"] : fragment["end"]] == target["new_fragments"]
-    assert [s.get("annotated_by") for s in after[record]["sentences"]].count("reviewed") == 1
-    assert sentence["annotated_by"] == "reviewed"
+    assert "sentences[0]: expected one of the labels supported, contradictory" in capsys.readouterr().err
+    assert len(rows(out / "11_annotated_reviewed.jsonl.rejected.jsonl")) == 1
     written = [
         note for row in rows(out / "dataset/anah.jsonl") for column in ("GPT3.5_answers_D", "InternLM_answers")
         for notes in row[f"human_{column}_ann"] if notes for note in notes if note
     ]  # fmt: skip
-    assert [parse_tagged(note).corrections for note in written] == [(("1702", "1870"),)]
+    (note,) = map(parse_tagged, written)
+    assert (note.label, note.corrections) == ("contradictory", (("1702", "1931"),))
     exported = {row["id"]: row for row in rows(out / "dataset/sentences.jsonl")}
-    assert exported[f"{record}/s{number}"]["correction"] == "It was made in 1870."
-    assert {row["annotated_by"] for name, row in exported.items() if name != f"{record}/s{number}"} == {"machine"}
+    assert len(exported) == sum(len(row["sentences"]) for row in rows(out / "11_annotated.jsonl"))
+    changed = exported.pop(f"{record['id']}/s0")
+    assert (changed["annotated_by"], changed["correction"], changed["fragments"]) == (
+        "reviewed", "It was made in 1931.", [evidence],
+    )  # fmt: skip
+    assert {row["annotated_by"] for row in exported.values()} == {"machine"}
 
 
-def test_no_cell_is_a_formula(tmp_path):
-    topic = {"topic": "=cmd|calc", "description": "@SUM(1)\nHarrow Bridge", "language": "en"}
-    document = {"title": "+1", "text": '-2+3 is what it says here. "=1", it says.', "id": "=d"}
-    topics, corpus = str(write_rows(tmp_path / "t.jsonl", [topic])), str(write_rows(tmp_path / "d.jsonl", [document]))
+def judged(tmp_path, **said):
+    """The second sentence of a record as a person judged it, and the problem with that, if there is one."""
+    first, second = "It opened in 1900. ", "It has 2 arches and 2 lanes."
+    bare = {"fragments": [], "correction": []}
+    sentences = [
+        {"text": first.strip(), "start": 0, "end": 18, "status": "checked", "label": "supported", **bare},
+        {"text": second, "start": 19, "end": 47, "status": "failed", "label": None, **bare},
+    ]
+    record = {"id": "a/1/1", "reference": REFERENCE, "answer": first + second, "sentences": sentences}
+    row = json.loads(json.dumps(record))
+    row["sentences"][1] |= said
+    bad = put_in([record], write_rows(tmp_path / "checked.jsonl", [row]))
+    assert record["sentences"][0] is sentences[0]
+    rejected = rows(tmp_path / "checked.jsonl.rejected.jsonl") if bad else []
+    return record["sentences"][1], [row["problems"][0]["expected"] for row in rejected]
 
-    def play(prompt: str) -> str:
-        stage = stage_of(prompt)
-        if stage == "write":
-            return '1. =HYPERLINK("http://x";"What is this?")?\n2. -What is it called in the world?'
-        return "=1+1 is an answer." if stage in ("with", "without") else "1. Yes" if stage == "objective" else "Yes"
 
-    with serving(replying(play)) as server:
-        path, out = str(recipe(tmp_path, server.url, topics=topics, corpus=[corpus], review=True)), tmp_path / "r"
-        assert main(["run", path, "--output", str(out)]) == 0
-        for what in ("references", "annotations"):
-            cells = read_cells(out / f"review/{what}.csv")
-            assert cells
-            assert not [v for row in cells for v in row.values() if v.startswith(tuple("=+-@\t\r"))]
-            assert any(v.startswith("'=") for row in cells for v in row.values())
-            write_cells(out / f"review/{what}.checked.csv", cells)
-            assert main(["run", path, "--output", str(out)]) == 0
-    assert set(SENTENCE_COLUMNS) == set(cells[0])
-    assert (out / "11_annotated_reviewed.jsonl").read_bytes() == (out / "11_annotated.jsonl").read_bytes()
+def test_person_judges_what_no_machine_could(tmp_path):
+    edits = [{"from": "2", "to": "two", "start": 39}, {"from": "2", "to": "3"}]
+    sentence, problems = judged(tmp_path, label="contradictory", fragments=[{"text": "It is long."}], correction=edits)
+    assert problems == []
+    assert (sentence["status"], sentence["annotated_by"]) == ("checked", "human")
+    # "It has 2 arches and 2 lanes." begins at 19: the first 2 stands at 26, the second, which `start` means, at 39
+    assert sentence["correction"] == [
+        {"from": "2", "to": "3", "start": 26, "end": 27}, {"from": "2", "to": "two", "start": 39, "end": 40},
+    ]  # fmt: skip
+    assert sentence["fragments"] == [{"text": "It is long.", "start": 27, "end": 38}]
+    sentence, _ = judged(tmp_path, label="no_fact", fragments=[{"text": "It is long."}], correction=edits)
+    assert (sentence["fragments"], sentence["correction"]) == ([], [])
+
+
+@pytest.mark.parametrize(("said", "expected"), [
+    ({"label": "true"}, "one of the labels supported"),
+    ({"fragments": [{"text": "It is long."}]}, "one of the labels supported"),
+    ({"label": "supported", "fragments": [{"text": "It is wide."}]}, 'the reference, copied, not "It is wide."'),
+    ({"label": "supported", "fragments": [{"text": " ", "start": 3}]}, "words of the reference"),
+    ({"label": "contradictory", "correction": [{"from": "1900", "to": "1931"}]}, "words of the sentence"),
+    ({"label": "contradictory", "correction": [{"from": "2", "to": "3"}] * 2}, "do not overlap"),
+    ({"label": "contradictory", "correction": [{"from": "2", "to": 3}]}, "corrections to a text"),
+    ({"label": "supported", "fragments": ["It is long."]}, "fragments [{text}]"),
+    ({"label": "contradictory", "correction": [{"old": "2", "to": "3"}]}, "correction [{from, to}]"),
+])  # fmt: skip
+def test_unusable_judgement_leaves_the_machines(tmp_path, said, expected):
+    sentence, (problem,) = judged(tmp_path, **said)
+    assert expected in problem
+    assert (sentence["label"], sentence["status"]) == (None, "failed")
+    assert "annotated_by" not in sentence
+
+
+def test_unknown_or_incomplete_record_is_refused(tmp_path):
+    record = {"id": "a", "reference": REFERENCE, "answer": "x", "sentences": [{"text": "x"}]}
+    lines = [{"id": "b", "sentences": record["sentences"]}, {"id": "a", "sentences": []}, {"id": "a"}, {"sentences": 1}]
+    assert put_in([record], write_rows(tmp_path / "checked.jsonl", lines)) == 4
+    assert record["sentences"] == [{"text": "x"}]
