@@ -20,12 +20,12 @@ import numpy as np
 from pydantic import AfterValidator, Field
 
 from annotators.base import Annotator
-from annotators.records import SentenceAnnotation
+from annotators.records import SentenceAnnotation, failed_share
 from annotators.text.sentences import split_sentences
 from annotators.text.words import is_chinese
 from engines import load_engine, packaged, parse_engine
 from engines.cache import CachedEngine, kept_vectors
-from engines.types import Engine, OnResult
+from engines.types import Engine, EngineError, OnResult
 from fewl.expertise import PAIRS, TOKENS, Pairs, generate_pairs, prompted_expertise, reference_answers
 from fewl.records import read_record
 from fewl.score import Expertise
@@ -113,6 +113,12 @@ def failures(engines: Iterable[Engine]) -> str | None:
     failing = [engine for engine in engines if isinstance(engine, CachedEngine) and engine.failed]
     said = [f"{e.name}: {counted(e.failed, 'request')} failed, the last: {e.last_error}" for e in failing]
     return "; ".join(said) or None
+
+
+def refuse_failures(where: str, statuses: Iterable[str], most: float, option: str = "") -> None:
+    """Raise EngineError where more than a share ``most`` of sentences failed, as their statuses say."""
+    if (failed := failed_share(Counter(statuses))) > most:
+        raise EngineError(f"{where}: {failed:.0%} of the sentences failed, more than {option}{most:g}")
 
 
 def open_annotator(name: str, options: Mapping[str, Any] | None = None, option: str = "--annotator") -> Annotator:

@@ -26,9 +26,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from annotators.records import HALLUCINATED, LABELS, failed_share
-from engines.types import EngineError
+from annotators.records import HALLUCINATED, LABELS
 from mitigate.io import Problem, Record, UsageError, check_text, counted, progress, shown
+from mitigate.models import refuse_failures
 from mitigate.recipes.annotator_training import Data, load_sentences, load_splits
 from mitigate.recipes.config import Recipe, Section
 from mitigate.recipes.data import read_good
@@ -252,13 +252,6 @@ def _open(row: Row, name: str, folder: RunFolder) -> Any:
     return open_annotator(row.annotator, {**more, **row.options}, f"rows.{name}")
 
 
-def _refuse_failures(options: Options, name: str, statuses: Mapping[str, int]) -> None:
-    if (failed := failed_share(statuses)) > options.max_failed:
-        raise EngineError(
-            f"rows.{name}: {failed:.0%} of the sentences failed, more than max_failed {options.max_failed:g}"
-        )
-
-
 def _measured(
     options: Options, row: Row, unseen: dict[str, list[Record]], name: str, folder: RunFolder
 ) -> dict[str, Any]:
@@ -275,7 +268,7 @@ def _measured(
             judged = predict(annotator, rows, lambda done, _: tell(done), parametric=row.without_reference)
     file = f"judged.{name}.jsonl"
     folder.write_rows(file, judgement_lines(rows, judged, annotator.name, row.without_reference))
-    _refuse_failures(options, name, Counter(one.status for one in judged))
+    refuse_failures(f"rows.{name}", (one.status for one in judged), options.max_failed, "max_failed ")
     out: dict[str, Any] = {"annotator": annotator.who, "n": len(rows)}
     if options.kind is AGREED:
         agreed, checked = _agreed([folder / f"{split}.jsonl" for split in unseen], folder / file)
@@ -338,7 +331,7 @@ def _scored(options: Options, row: Row, documents: dict[str, Record], name: str,
         ),
     )  # fmt: skip
     sentences = [sentence for one in judged for sentence in one.sentences]
-    _refuse_failures(options, name, Counter(sentence.status for sentence in sentences))
+    refuse_failures(f"rows.{name}", (one.status for one in sentences), options.max_failed, "max_failed ")
     labels = Counter(WORDS.get(s.label, s.label) for s in sentences if s.label is not None)
     total = labels.total()
     shares = {word: 100 * labels[word] / total if total else None for word in SCORED if word != "score"}

@@ -3,8 +3,9 @@
 Writes results.jsonl (the answer as given, its annotation, what it would have been without this), report.html (the first
 answer beside the one that is given), answers.html (what is known of every given sentence) and the figures of the first,
 the chosen and the given answers. The first is the likeliest one (temperature 0), so that what is gained by choosing and
-correcting is not only what any user gains by not sampling; the others are drawn. Since the annotator that judges also chose, a lexical control stands beside its rate:
-the share of an answer's content words and numbers that its reference has, which only tells copying from inventing.
+correcting is not only what any user gains by not sampling; the others are drawn. Since the annotator that judges also
+chose, a lexical control stands beside its rate: the share of an answer's content words and numbers that its reference
+has, which only tells copying from inventing.
 
 A second run goes on where the first one stopped; replies are cached. A question that a request failed for is kept with
 its `error`, and the next run does its chunk again.

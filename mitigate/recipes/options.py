@@ -193,11 +193,12 @@ def check_training(task: str, sources: Sequence[str], training: Training, lora: 
 
 def check_base(options: Base) -> None:
     """Refuse what types can't say; loads nothing."""
+    from annotators.base import parts_of as two_of
     from annotators.published import KINDS
     from mitigate.rewards.ensemble import parts_of
 
     check_packages(options.task, options.lora)
-    own = options._annotators
+    own, asked = options._annotators, []
     for name, annotator in (("reward.annotator", options.reward.annotator), ("evaluation.annotator", options.judge)):
         if annotator in own and options.launch is not None:
             raise UsageError(
@@ -205,12 +206,14 @@ def check_base(options: Base) -> None:
                 "every process can load"
             )
         try:
-            parts = parts_of(annotator)[1:] if annotator.startswith("ensemble:") else [annotator]
+            parts = list(two_of(annotator)) if annotator.startswith("cascade:") else [annotator]
+            parts = parts_of(annotator)[1:] if annotator.startswith("ensemble:") else parts
         except ValueError as error:
             raise UsageError(f"{name}: {error}") from error
+        asked.append({*parts})
         for part in parts:
             kind, _, model = part.partition(":")
-            _check_place(name, model if kind in KINDS else part, ("embedded", "generative:", "cascade:", *own))
+            _check_place(name, model if kind in KINDS else part, ("embedded", "generative:", *own))
     if options.reward.annotator in own:
         for name in options.reward.operating:
             raise UsageError(f"reward.{name}: expected null, since {options.reward.annotator!r} is used as handed in")
@@ -232,9 +235,9 @@ def check_base(options: Base) -> None:
             f"reward.calibration: expected a file of `mitigate calibrate` for {options.reward.annotator!r}, got null: "
             "a policy learns to exploit thresholds that are wrong on its answers. Give a file, or uncalibrated=true"
         )
-    if options.judge == options.reward.annotator and not options.evaluation.same_judge:
+    if set.intersection(*asked) and not options.evaluation.same_judge:
         raise UsageError(
-            f"evaluation.annotator: expected another judge than the reward's {options.judge!r}, whose mistakes the "
+            f"evaluation.annotator: expected another judge than the reward's {reward.annotator!r}, whose mistakes the "
             "policy learns to exploit. Give one, or evaluation.same_judge=true"
         )
 
@@ -252,7 +255,9 @@ def typed(key: str, given: Mapping[str, Any], config: str) -> dict[str, Any]:
     known = {name: kind for name, kind in get_type_hints(getattr(trl, config)).items() if name not in OWN}
     found = {}
     for name, value in given.items():
-        inner = value if name == "model_init_kwargs" and isinstance(value, dict) else {}
+        inner = value or {} if name == "model_init_kwargs" else {}
+        if not isinstance(inner, dict):  # TRL takes JSON as text too, whose keys nobody would check
+            raise UsageError(f"{key}.{name}: expected keys, as in {{attn_implementation: eager}}, got {value!r}")
         for own in (OWN - {"output_dir"}) & {name, *inner}:
             raise UsageError(
                 f"{key}: expected no {own}, got {given!r}: weights are read from safetensors, and a recipe runs no code"
