@@ -102,7 +102,7 @@ class Trainer(Section):
     schedule: Literal["constant", "constant_with_warmup", "linear", "cosine"] = "constant_with_warmup"
     warmup_steps: int = Field(default=0, ge=0)
     gradient_checkpointing: bool = False
-    save_every: int = Field(default=50, ge=1, description="steps between checkpoints")
+    save_every: int = Field(default=20, ge=1, description="steps between checkpoints")
 
 
 class Launch(Section):
