@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-from annotators.base import engine_in
-from engines import parse_engine
 from engines.types import EngineError
 from mitigate.dataset.stage import Options
 from mitigate.io import UsageError
+from mitigate.models import check_generative
 from mitigate.recipes.folder import RunFolder
 
 
@@ -29,23 +28,11 @@ def check(options: Options) -> None:
     }
     if options.engine is None and (without := [name for name, stage in asked.items() if stage.engine is None]):
         raise UsageError(f"{', '.join(without)}: no engine; give each one, or `engine:` for all")
-    _check_annotator(options)
+    own = options.annotator_options
+    if not check_generative(options.annotator, own, "annotator_options") and own:
+        raise UsageError(f"annotator_options: for generative:KIND:MODEL[@BASE_URL] only, not {options.annotator}")
     if find_spec("datasets") is None:
         raise UsageError("build-dataset writes Parquet with datasets: pip install 'hallucination-toolkit[data]'")
-
-
-def _check_annotator(options: Options) -> None:
-    if (engine := engine_in(options.annotator)) is None:
-        if options.annotator_options:
-            raise UsageError(f"annotator_options: for generative:KIND:MODEL[@BASE_URL] only, not {options.annotator}")
-        return
-    from annotators.generative.protocols import options_of
-
-    try:
-        parse_engine(engine)
-        options_of(options.annotator_options)
-    except (ValueError, TypeError, OSError) as error:
-        raise UsageError(f"annotator_options: {error}") from error
 
 
 def run(options: Options, folder: RunFolder) -> int:

@@ -10,18 +10,18 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_type_hints
+from typing import Any, Literal, get_type_hints
 
 from pydantic import Field, TypeAdapter, ValidationError
 
+from annotators.base import Annotator
+from annotators.base import parts_of as two_of
 from engines.checkpoint import locate
 from mitigate.io import UsageError
 from mitigate.models import ModelName
 from mitigate.recipes.config import Recipe, Section, nearest, recipes_folder
 from mitigate.rewards.config import Reward
-
-if TYPE_CHECKING:
-    from annotators.base import Annotator
+from mitigate.rewards.ensemble import load_judge, parts_of
 
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 OWN = {"output_dir", "trust_remote_code", "use_safetensors"}
@@ -151,7 +151,6 @@ class Base(Recipe):
         """The annotator of that name: one that the program handed in, or what ``load_annotator`` finds."""
         if name in self._annotators:
             return self._annotators[name]
-        from mitigate.rewards.ensemble import load_judge
         from mitigate.rewards.reward import own_device
 
         operating = self.reward.operating if name == self.reward.annotator else {}
@@ -193,9 +192,7 @@ def check_training(task: str, sources: Sequence[str], training: Training, lora: 
 
 def check_base(options: Base) -> None:
     """Refuse what types can't say; loads nothing."""
-    from annotators.base import parts_of as two_of
     from annotators.published import KINDS
-    from mitigate.rewards.ensemble import parts_of
 
     check_packages(options.task, options.lora)
     own, asked = options._annotators, []
@@ -284,10 +281,9 @@ def over(own: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
 def check_arguments(
     options: Base, key: str, given: Mapping[str, Any], config: str, build: Callable[[Any], Any]
 ) -> None:
-    """Refuse options for TRL that its class ``config`` does not take.
+    """Refuse options for TRL that its class ``config`` does not take, or of which it can't be built.
 
-    It is built of them too, but not for several processes, whose number decides how a batch divides, nor with what only
-    a GPU can do: a recipe may be checked where there is none.
+    It isn't built for several processes, whose number decides how a batch divides, nor with what only a GPU can do.
     """
     if typed(key, given, config) and options.launch is None:
         import torch

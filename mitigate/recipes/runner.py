@@ -3,12 +3,12 @@
     {"when": "before", "set": "held-out", "question", "reference", "answer", "sentences", …, "by_reward": {…}}
 
 Both times the same questions, the same seed and the same judge, kept in samples.jsonl. ``by_reward`` is what the
-reward's annotator says where it is not the judge: the gap between the two is what a policy may have learned to exploit.
-``JudgeLog`` follows the same gap during training. How the page is drawn is in ``mitigate/report/html.py``.
+reward's annotator says where it is not the judge: the gap between the two is what a policy may have learned to exploit;
+``JudgeLog`` follows it during training. A resumed run finds every part that is done.
 
-A resumed run finds every part that is done. Training runs in this process, or under `accelerate launch` (section
-``launch``) with one process per GPU, each of them `python -m mitigate.recipes.runner RUN_FOLDER`: the run that launched
-them holds the folder's lock and waits, and the first of them writes checkpoints, metrics and the model.
+Training runs in this process, or under `accelerate launch` (section ``launch``) with one process per GPU, each of them
+`python -m mitigate.recipes.runner RUN_FOLDER`: the run that launched them holds the folder's lock and waits, and the
+first of them writes checkpoints, metrics and the model.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ MOST_FAILED = 0.1  # share of the sentences; where more failed, the judge is wha
 HEADINGS = (
     "questions", "when", "answers", "hallucinated", "95 % interval", "no verdict", "supported", "sentences", "silent",
 )  # fmt: skip
-WIDTH = 100  # columns where the output is no terminal
+WIDTH = 120  # columns where the output is no terminal
 
 
 def run(options: Base, folder: RunFolder, train: Part, prepare: Part | None = None) -> int:
@@ -268,25 +268,29 @@ def by_reward(table: Sequence[Row]) -> str:
     return f"Hallucinated by the annotator of the reward: {'; '.join(rates)}." if rates else OWN_JUDGE
 
 
-def print_table(table: Sequence[Row], judged_by: Sequence[str]) -> None:
-    """Print the table of :func:`compare` with what it means, and who judged."""
+def print_rows(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print rows as a table under HEADINGS or some of them; all but the first two are numbers."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    shown = Table(title="Answers before and after", title_justify="left")
-    for name in HEADINGS:
+    shown = Table(title=title, title_justify="left")
+    for name in head:
         shown.add_column(name, justify="left" if name in HEADINGS[:2] else "right")
-    for row in table:
-        shown.add_row(*map(Text, cells(row)))
-    console = Console(width=None if sys.stdout.isatty() else WIDTH)
-    console.print(shown)
+    for row in rows:
+        shown.add_row(*map(Text, row))
+    Console(width=None if sys.stdout.isatty() else WIDTH).print(shown)
+
+
+def print_table(table: Sequence[Row], judged_by: Sequence[str]) -> None:
+    """Print the table of :func:`compare` with what it means, and who judged."""
+    print_rows("Answers before and after", HEADINGS, map(cells, table))
     note = (
         f"Judged by {printable('; '.join(judged_by))}. Hallucinated: of factual sentences. No verdict: sentences that "
         f"the judge was not sure of or could not judge. Supported (repeats count once) and sentences: mean per answer. "
         f"Silent: answers without a fact. Interval over answers. {by_reward(table)}"
     )
-    console.print(Text(note.strip()))
+    print(note.strip())
 
 
 if __name__ == "__main__":
