@@ -12,8 +12,7 @@ _PUBLIC = {
     "fewl": ("pick_answers", "rank_models", "score_records"),
     "mitigate.cli.main": ("main",),
     "mitigate.icl": ("candidate_pool", "demonstrations"),
-    "mitigate.inference.correct": ("best_of", "correct"),
-    "mitigate.inference.regenerate": ("with_engine",),
+    "mitigate.inference.correct": ("best_of", "correct", "with_engine"),
     "mitigate.models": ("annotator_similarity",),
     "mitigate.rewards.reward": ("SentenceReward", "factuality"),  # which is for `trl grpo --reward_funcs`
     "mitigate.rl.credit": ("Credit",),

@@ -19,13 +19,13 @@ from typing import Annotated, Any, TypeVar
 import numpy as np
 from pydantic import AfterValidator, Field
 
-from annotators.base import Annotator
-from annotators.records import SentenceAnnotation
+from annotators.base import Annotator, engine_in
+from annotators.records import SentenceAnnotation, failed_share
 from annotators.text.sentences import split_sentences
 from annotators.text.words import is_chinese
 from engines import load_engine, packaged, parse_engine
 from engines.cache import CachedEngine, kept_vectors
-from engines.types import Engine, OnResult
+from engines.types import Engine, EngineError, OnResult
 from fewl.expertise import PAIRS, TOKENS, Pairs, generate_pairs, prompted_expertise, reference_answers
 from fewl.records import read_record
 from fewl.score import Expertise
@@ -47,6 +47,8 @@ EngineName = Annotated[str, AfterValidator(lambda text: str(parse_engine(text)))
 """An option of a recipe: KIND:MODEL[@BASE_URL]."""
 ModelName = Annotated[str, Field(min_length=1), AfterValidator(lambda text: packaged.checked(text))]
 """An option of a recipe: a folder, a hub id or packaged:NAME."""
+SimilarityName = Annotated[str, AfterValidator(lambda name: (check_similarity(name), name)[1])]
+"""An option of a recipe: the name of a similarity."""
 TFIDF = "character TF-IDF"
 EVERY = 10.0  # seconds between two lines about one engine
 T = TypeVar("T")
@@ -113,6 +115,29 @@ def failures(engines: Iterable[Engine]) -> str | None:
     failing = [engine for engine in engines if isinstance(engine, CachedEngine) and engine.failed]
     said = [f"{e.name}: {counted(e.failed, 'request')} failed, the last: {e.last_error}" for e in failing]
     return "; ".join(said) or None
+
+
+def check_generative(name: str, options: Mapping[str, Any], option: str) -> bool:
+    """Refuse wrong options of a generative annotator before it is opened; whether the annotator is one.
+
+    Raises UsageError.
+    """
+    from annotators.generative.protocols import options_of
+
+    if (engine := engine_in(name)) is None:
+        return False
+    try:
+        parse_engine(engine)
+        options_of(options)
+    except (ValueError, TypeError, OSError) as error:
+        raise UsageError(f"{option}: {error}") from error
+    return True
+
+
+def refuse_failures(where: str, statuses: Iterable[str], most: float, option: str = "") -> None:
+    """Raise EngineError where more than a share ``most`` of sentences failed, as their statuses say."""
+    if (failed := failed_share(Counter(statuses))) > most:
+        raise EngineError(f"{where}: {failed:.0%} of the sentences failed, more than {option}{most:g}")
 
 
 def open_annotator(name: str, options: Mapping[str, Any] | None = None, option: str = "--annotator") -> Annotator:
@@ -267,9 +292,8 @@ def fill(
     """Ask LLMs what FEWL records lack, put their answers in, and return what the expertise needs.
 
     ``references`` are the reference LLMs by name: each gives ``samples`` answers of at most ``tokens`` tokens, and the
-    first one makes ``pairs`` IW/CO pairs. ``answers`` are the LLMs to be scored: each gives one answer. ``expertise``
-    says where λ is to come from (None: similarity, if there are pairs). ``tell`` is called with a line about each
-    thing asked, and with the progress.
+    first one makes ``pairs`` IW/CO pairs. ``answers`` are the LLMs to be scored. ``expertise`` says where λ is to come
+    from (None: similarity, if there are pairs). ``tell`` is called with a line about each thing asked.
     """
     asked = [Asked() for _ in records]
 

@@ -108,7 +108,7 @@ def run_correct(args: argparse.Namespace) -> int:
     with ExitStack() as stack:
         regenerate: Regenerate | None = None
         if args.engine is not None:
-            from mitigate.inference.regenerate import with_engine
+            from mitigate.inference.correct import with_engine
 
             regenerate = with_engine(stack.enter_context(closing(open_engine(args.engine, "--engine", cache_of(args)))))
         return _run(args, options, check_annotation_input, CORRECTED, matches, process, summary_of_corrected)

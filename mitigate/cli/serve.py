@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         import uvicorn
 
-        from mitigate.inference.regenerate import with_engine
+        from mitigate.inference.correct import with_engine
         from mitigate.inference.serve import LOOPBACK, Proxy
     except ImportError as error:
         raise UsageError(f"serve needs more packages: pip install 'hallucination-toolkit[serve]' ({error})") from error

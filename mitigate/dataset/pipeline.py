@@ -20,16 +20,14 @@ from pathlib import Path
 from typing import Any
 
 from annotators.base import engine_in
-from annotators.generative.protocols import options_of
 from annotators.records import failed_share
-from engines import parse_engine
 from engines.types import EngineError
 from mitigate.dataset import questions, sources
 from mitigate.dataset.export import export, page
 from mitigate.dataset.review import put_in
 from mitigate.dataset.stage import CACHE, LLM, Asked, Options, embedder, extended, read_rows
 from mitigate.io import Check, Record, UsageError, open_job, progress, rejected_path, say, tell_rejected, write_bytes
-from mitigate.models import open_annotator, open_engine
+from mitigate.models import check_generative, open_annotator, open_engine
 from mitigate.recipes.folder import RunFolder
 
 
@@ -50,15 +48,9 @@ def check(options: Options) -> None:
     }
     if options.engine is None and (without := [name for name, stage in asked.items() if stage.engine is None]):
         raise UsageError(f"{', '.join(without)}: no engine; give each one, or `engine:` for all")
-    engine = engine_in(options.annotator)
-    if engine is None and options.annotator_options:
+    own = options.annotator_options
+    if not check_generative(options.annotator, own, "annotator_options") and own:
         raise UsageError(f"annotator_options: for generative:KIND:MODEL[@BASE_URL] only, not {options.annotator}")
-    if engine is not None:
-        try:
-            parse_engine(engine)
-            options_of(options.annotator_options)
-        except (ValueError, TypeError, OSError) as error:
-            raise UsageError(f"annotator_options: {error}") from error
 
 
 @dataclass

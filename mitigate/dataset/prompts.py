@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from annotators.generative.tagged import neutral
 from annotators.text.language import language_of
 from fewl.expertise import yes_or_no
-from mitigate.inference.regenerate import fenced
+from mitigate.inference.correct import fenced
 from mitigate.io import Record
 
 Messages = list[dict[str, str]]

@@ -28,8 +28,7 @@ from engines.types import check_asked
 from mitigate.demo import parts
 from mitigate.demo.limits import Refusal
 from mitigate.demo.service import BEAT, Service, Step, heard, threads
-from mitigate.inference.correct import Change, Corrected, apply, best_of, correct
-from mitigate.inference.regenerate import fenced, with_engine
+from mitigate.inference.correct import Change, Corrected, apply, best_of, correct, fenced, with_engine
 from mitigate.io import counted
 from mitigate.report.totals import UNSURE, Totals, one_line
 

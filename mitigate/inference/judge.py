@@ -21,7 +21,7 @@ from annotators.base import Annotator
 from annotators.text.words import is_chinese
 from engines.types import Chat, Engine, Sampling, check_asked
 from fewl.similarity import Similarity, compare
-from mitigate.inference.regenerate import fenced
+from mitigate.inference.correct import fenced
 
 Outcome = Literal["method", "baseline", "tie", "unsure"]
 Judged = tuple[Outcome, dict[str, Any]]

@@ -1,17 +1,11 @@
 """Task `anah`: tables of the ANAH papers on the user's copy of the data, each figure beside the paper's.
 
-Four kinds of figures make four kinds of tables:
-
-    what annotators are worth   accuracy, rouge_l, bert_score, fragment_precision_4   Tables 5 to 8
-    agreement with people       type:LABEL, reference, correction                     Table 3
-    what the data hold          topics, …, share:LABEL, after_some, after_none        Tables 2 and 4, §2.5
-    how much models make up     ok, nofact, contradictory, unverifiable, score        ANAH-v2's evaluation of responses
-
-The paper's split is not public: rows are split by seed, so a published checkpoint may have been trained on some of
-them. A row without an annotator shows the paper's figures alone. Agreement is of the sentences that the annotator
-gave a verdict on; how many these are is the last column. Writes the splits, table.jsonl with a line for each
-row that is finished, and judged.ROW.jsonl: what was said of each sentence, for `mitigate stats --agreement`, or in the
-form of ANAH-v2's program, whose sentences without a verdict count as right; here they are left out.
+The figures that a table has make it one of four KINDS. The paper's split is not public: rows are split by seed, so a
+published checkpoint may have been trained on some of them. A row without an annotator shows the paper's figures alone.
+Agreement is of the sentences that the annotator gave a verdict on; how many these are is the last column. Writes the
+splits, table.jsonl with a line for each row that is finished, and judged.ROW.jsonl: what was said of each sentence, for
+`mitigate stats --agreement`, or in the form of ANAH-v2's program, whose sentences without a verdict count as right;
+here they are left out.
 """
 
 from __future__ import annotations
@@ -26,9 +20,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from annotators.records import HALLUCINATED, LABELS, failed_share
-from engines.types import EngineError
+from annotators.base import engine_in
+from annotators.records import HALLUCINATED, LABELS
 from mitigate.io import Problem, Record, UsageError, check_text, counted, progress, shown
+from mitigate.models import check_generative, open_annotator, refuse_failures
 from mitigate.recipes.annotator_training import Data, load_sentences, load_splits
 from mitigate.recipes.config import Recipe, Section
 from mitigate.recipes.data import read_good
@@ -44,9 +39,11 @@ COUNTED = {
 SCORED = {name: name for name in ("ok", "nofact", "contradictory", "unverifiable", "score")}
 ASKED = {"annotator", "options", "without_reference"}
 KINDS: tuple[tuple[Mapping[str, str], set[str]], ...] = (
-    (JUDGED, ASKED), (AGREED, ASKED), (COUNTED, {"language", "source"}),
-    (SCORED, {"annotator", "options", "responses"}),
-)  # fmt: skip
+    (JUDGED, ASKED),  # what annotators are worth: Tables 5 to 8
+    (AGREED, ASKED),  # agreement with people: Table 3
+    (COUNTED, {"language", "source"}),  # what the data hold: Tables 2 and 4, §2.5
+    (SCORED, {"annotator", "options", "responses"}),  # how much models make up: ANAH-v2's evaluation of responses
+)
 """The figures of each kind, and the keys that its rows may have beside ``paper``."""
 WORDS = {"supported": "ok", "no_fact": "nofact"}  # of ANAH-v2's program; its other two are ours
 TABLE = "table.jsonl"
@@ -92,10 +89,6 @@ class Options(Recipe):
 
 def check(options: Options) -> None:
     """Refuse options of annotators that are wrong, and figures that the rows can't have."""
-    from annotators.base import engine_in
-    from annotators.generative.protocols import options_of
-    from engines import parse_engine
-
     kind = options.kind
     if "bert_score" in options.figures and find_spec("bert_score") is None:
         raise UsageError(
@@ -109,10 +102,10 @@ def check(options: Options) -> None:
         raise UsageError(f"limit: expected null, since all is counted for {', '.join(options.figures)}")
     if options.data is not None and options.data.limit is not None and kind is COUNTED:
         raise UsageError(f"data.limit: expected null, since all is counted for {', '.join(options.figures)}")
-    own = next(keys for figures, keys in KINDS if figures is kind)
+    known = next(keys for figures, keys in KINDS if figures is kind)
     for name, row in options.rows.items():
-        if wrong := sorted(key for key in row.model_dump(exclude_defaults=True) if key not in {*own, "paper"}):
-            said = f"expected {', '.join(sorted(own))} for figures such as {options.figures[0]}"
+        if wrong := sorted(key for key in row.model_dump(exclude_defaults=True) if key not in {*known, "paper"}):
+            said = f"expected {', '.join(sorted(known))} for figures such as {options.figures[0]}"
             raise UsageError(f"rows.{name}: {said}, got {', '.join(wrong)}")
         if unknown := row.paper.keys() - kind.keys():
             raise UsageError(f"rows.{name}.paper: expected {', '.join(kind)}, got {', '.join(sorted(unknown))}")
@@ -120,13 +113,9 @@ def check(options: Options) -> None:
             raise UsageError(f"rows.{name}: expected responses and an annotator, got one of them")
         if row.responses is not None and not row.responses.is_file():
             raise UsageError(f"rows.{name}.responses: no such file {row.responses}")
-        engine = None if row.annotator is None else engine_in(row.annotator)
-        try:
-            if engine is not None:
-                parse_engine(engine)
-                options_of({key: value for key, value in row.options.items() if key != "concurrency"})
-        except (ValueError, TypeError) as error:
-            raise UsageError(f"rows.{name}: {error}") from error
+        if row.annotator is not None:
+            own = {key: value for key, value in row.options.items() if key != "concurrency"}
+            check_generative(row.annotator, own, f"rows.{name}")
 
 
 def run(options: Options, folder: RunFolder) -> int:
@@ -244,19 +233,9 @@ def _counted(answers: list[Record], row: Row, figures: list[str]) -> dict[str, f
 
 
 def _open(row: Row, name: str, folder: RunFolder) -> Any:
-    from annotators.base import engine_in
-    from mitigate.models import open_annotator
-
     assert row.annotator is not None
     more = {"cache": folder / "replies.sqlite"} if engine_in(row.annotator) else {}
     return open_annotator(row.annotator, {**more, **row.options}, f"rows.{name}")
-
-
-def _refuse_failures(options: Options, name: str, statuses: Mapping[str, int]) -> None:
-    if (failed := failed_share(statuses)) > options.max_failed:
-        raise EngineError(
-            f"rows.{name}: {failed:.0%} of the sentences failed, more than max_failed {options.max_failed:g}"
-        )
 
 
 def _measured(
@@ -275,7 +254,7 @@ def _measured(
             judged = predict(annotator, rows, lambda done, _: tell(done), parametric=row.without_reference)
     file = f"judged.{name}.jsonl"
     folder.write_rows(file, judgement_lines(rows, judged, annotator.name, row.without_reference))
-    _refuse_failures(options, name, Counter(one.status for one in judged))
+    refuse_failures(f"rows.{name}", (one.status for one in judged), options.max_failed, "max_failed ")
     out: dict[str, Any] = {"annotator": annotator.who, "n": len(rows)}
     if options.kind is AGREED:
         agreed, checked = _agreed([folder / f"{split}.jsonl" for split in unseen], folder / file)
@@ -338,7 +317,7 @@ def _scored(options: Options, row: Row, documents: dict[str, Record], name: str,
         ),
     )  # fmt: skip
     sentences = [sentence for one in judged for sentence in one.sentences]
-    _refuse_failures(options, name, Counter(sentence.status for sentence in sentences))
+    refuse_failures(f"rows.{name}", (one.status for one in sentences), options.max_failed, "max_failed ")
     labels = Counter(WORDS.get(s.label, s.label) for s in sentences if s.label is not None)
     total = labels.total()
     shares = {word: 100 * labels[word] / total if total else None for word in SCORED if word != "score"}

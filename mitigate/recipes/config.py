@@ -22,15 +22,13 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType, UnionType
-from typing import TYPE_CHECKING, Any, TypeVar, Union, get_args, get_origin
+from typing import Any, TypeVar, Union, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
+from annotators.base import Annotator
 from mitigate.io import UsageError
-
-if TYPE_CHECKING:
-    from annotators.base import Annotator
 
 TASKS: dict[str, str] = {
     name: f"mitigate.recipes.{name.replace('-', '_')}"

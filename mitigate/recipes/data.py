@@ -40,7 +40,7 @@ from mitigate.io import (
     shown,
     tell_rejected,
 )
-from mitigate.models import ModelName
+from mitigate.models import ModelName, SimilarityName, load_encoder, load_similarity
 from mitigate.recipes.config import Section
 from mitigate.recipes.folder import REJECTED, RunFolder
 from mitigate.recipes.options import Base, Columns
@@ -205,7 +205,7 @@ By = Literal["fewl", "baseline", "labels"]
 class Scoring(Section):
     """How FEWL scores; the fields of `fewl.score.FewlOptions` that a recipe sets."""
 
-    similarity: str = Field(default="cosine", description="cosine, rouge-l, new-words or annotator:NAME")
+    similarity: SimilarityName = Field(default="cosine", description="cosine, rouge-l, new-words or annotator:NAME")
     embedding: ModelName = Field(default="auto", description="auto, tfidf, or a folder, hub id or packaged:NAME")
     aggregation: Aggregation = FewlOptions.aggregation
     divergence: Divergence = FewlOptions.divergence
@@ -221,8 +221,6 @@ class Scoring(Section):
 
     def load(self, questions: Sequence[str]) -> tuple[str, Encode, Similarity]:
         """The embedding's name, the encoder, and the similarity of answers."""
-        from mitigate.models import load_encoder, load_similarity
-
         named, encode = load_encoder(self.embedding, questions)
         return named, encode, load_similarity(self.similarity, encode)[1]
 

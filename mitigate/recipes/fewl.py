@@ -62,7 +62,7 @@ class Options(Recipe):
     reference_llms: dict[str, models.EngineName] = Field(default={}, description="asked for what records lack, by name")
     samples: int = Field(default=1, ge=1, description="answers that each of them gives")
     pairs: int = Field(default=PAIRS, ge=1, description="IW/CO pairs of a question, where a method needs them")
-    similarity: str = Field(default="cosine", description="as in `mitigate fewl score`")
+    similarity: models.SimilarityName = Field(default="cosine", description="as in `mitigate fewl score`")
     embedding: models.ModelName = "auto"
     above: tuple[tuple[str, str], ...] = Field(default=(), description="% of questions with kind A above kind B")
     highest: str | None = Field(default=None, description="the number of questions where this kind scores highest")
@@ -78,7 +78,6 @@ def check(options: Options) -> None:
         raise UsageError(f"cannot read {options.data}: no such file")
     if not options.above and options.highest is None:
         raise UsageError("above, highest: expected at least one of them, got neither")
-    models.check_similarity(options.similarity)
 
 
 def run(options: Options, folder: RunFolder) -> int:

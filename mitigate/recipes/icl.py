@@ -14,6 +14,8 @@ from typing import Any, Literal
 from pydantic import Field
 
 from engines.types import EngineError, Sampling, check_asked
+from mitigate.icl import candidate_pool, chat, demonstrations
+from mitigate.inference.judge import about_tokens
 from mitigate.io import Record, UsageError, check_text
 from mitigate.models import EngineName, failures, open_engine
 from mitigate.recipes.config import Recipe
@@ -41,19 +43,13 @@ class Options(Recipe):
 
 def check(options: Options) -> None:
     """Refuse missing files."""
-    from mitigate.models import check_similarity
-
     for path in (options.pool, options.questions):
         if path is not None and not path.is_file():
             raise UsageError(f"cannot read {path}: no such file")
-    check_similarity(options.scoring.similarity)
 
 
 def run(options: Options, folder: RunFolder) -> int:
     """Score, choose, prompt, ask."""
-    from mitigate.icl import candidate_pool, chat, demonstrations
-    from mitigate.inference.judge import about_tokens
-
     records, bad = read_records(options.pool, options.baseline, options.scoring, folder)
     tests = records
     if options.questions is not None:

@@ -13,7 +13,6 @@ its `error`, and the next run does its chunk again.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from functools import partial
@@ -26,19 +25,23 @@ from pydantic import Field
 from annotators.evaluation.metrics import Statistic, paired_difference
 from annotators.text.words import stem_set, words_of
 from engines.types import Engine, EngineError, Sampling, check_asked
-from fewl.score import check_options
+from fewl.expertise import reference_answers
+from fewl.score import check_options, score_records
+from mitigate.inference.correct import best_of, correct, with_engine
 from mitigate.io import Record, UsageError
-from mitigate.models import EngineName, at_once, failures, open_engine
+from mitigate.models import EngineName, at_once, failures, open_annotator, open_engine
+from mitigate.recipes import runner
 from mitigate.recipes.config import Recipe
 from mitigate.recipes.data import Scoring, best_scored, check_question, read_good
 from mitigate.recipes.folder import RunFolder
+from mitigate.report.html import write_page, write_run_page
+from mitigate.report.totals import Totals, percent
 from mitigate.rewards.config import Judging
 
 RESULTS = "results.jsonl"
 CONTEXT = ("question", "reference", "language")
 STAGES = ("first", "chosen", "given")
-HEADINGS = ("answers", "n", "hallucinated", "supported", "not sure", "hallucinated of factual", "words in document",
-            "words")  # fmt: skip
+HEADINGS = (*runner.HEADINGS[1:], "words in document")
 Engines = Mapping[str, Engine]
 Rows = Sequence[Record]
 Texts = Sequence[Sequence[str]]  # the candidates of each row
@@ -70,15 +73,12 @@ class Options(Recipe, Judging):
 
 def check(options: Options) -> None:
     """Refuse options that do not go together, and data that is not there."""
-    from mitigate.models import check_similarity
-
     if not options.data.is_file():
         raise UsageError(f"cannot read {options.data}: no such file")
     if (options.select == "fewl") != bool(options.reference_llms):
         raise UsageError("reference_llms: expected the engines of reference LLMs with select: fewl, and only then")
     if not options.correct and (options.regenerate or options.delete or options.abstain_above is not None):
         raise UsageError("regenerate, delete and abstain_above: for correct: true only")
-    check_similarity(options.scoring.similarity)
     if options.select == "fewl":
         if options.scoring.expertise == "similarity":
             raise UsageError("scoring.expertise: nothing makes IW/CO pairs here; expected uniform or discovered")
@@ -91,10 +91,6 @@ def check(options: Options) -> None:
 
 def run(options: Options, folder: RunFolder) -> int:
     """Ask, choose, correct, chunk by chunk; then the figures and the page."""
-    from mitigate.models import open_annotator
-    from mitigate.report.html import write_page, write_run_page
-    from mitigate.report.totals import Totals
-
     needs = options.select == "annotator" or options.reference_in_prompt or options.correct
     check_line = partial(check_question, needed=True, reference=needs)
     rows, bad = read_good(options.data, check_line, folder, '{"question", "reference"}' if needs else '{"question"}')
@@ -120,13 +116,10 @@ def run(options: Options, folder: RunFolder) -> int:
         why = failures(engines.values())
     figures = _figures(results)
     answered = [row for row in results if row["answer"]]
-    totals = Totals()
-    for row in answered:
-        totals.add(row)
-    write_page(folder / "answers.html", lambda: answered, totals, full_output=RESULTS)
+    write_page(folder / "answers.html", lambda: answered, Totals.of(answered), full_output=RESULTS)
     write_run_page(
         folder / "report.html", about=[options.about, f"Answers by {options.engine}, judged by {annotator.name}"],
-        comparison=[{"set": "asked", "answers": len(answered), **figures[stage]} for stage in (STAGES[0], STAGES[-1])],
+        comparison=[figures[STAGES[0]], figures[STAGES[-1]]],
         head=HEADINGS, rows=_table(figures), note=_note(figures), metrics=(), samples=_pairs(results), pairs=len(rows),
     )  # fmt: skip
     _tell(figures, folder)
@@ -188,9 +181,6 @@ def _prompt(options: Options, row: Record) -> list[dict[str, str]]:
 
 def _finish(options: Options, engines: Engines, rows: Rows, candidates: Texts, annotator: Any) -> list[Record]:
     """Judge the candidates, choose one per question and correct it."""
-    from mitigate.inference.correct import best_of, correct
-    from mitigate.inference.regenerate import with_engine
-
     contexts = [{"reference": "", **{k: row[k] for k in CONTEXT if row.get(k) is not None}} for row in rows]
     asked = [{**context, "answer": text} for context, texts in zip(contexts, candidates, strict=True) for text in texts]
     judged = iter(annotator.annotate_batch(asked))
@@ -226,9 +216,6 @@ def _finish(options: Options, engines: Engines, rows: Rows, candidates: Texts, a
 
 def _by_fewl(options: Options, engines: Engines, rows: Rows, candidates: Texts) -> list[int | None]:
     """The best-scored candidate of each question, None where none has a score."""
-    from fewl.expertise import reference_answers
-    from fewl.score import score_records
-
     questions, llms = [row["question"] for row in rows], options.reference_llms
     asked = {name: engines[engine] for name, engine in llms.items()}
     references = at_once(asked, lambda _, engine: reference_answers(engine, questions))
@@ -255,31 +242,12 @@ def _stage(row: Record, stage: str) -> Record:
     return row if stage == "given" else {**row, **row["stages"][stage]}
 
 
-def _counts(row: Record, stage: str) -> list[int]:
-    """Hallucinated and factual sentences, content words that the reference has, content words, words of an answer.
-
-    An abstention counts as no answer.
-    """
-    from mitigate.report.totals import Totals
-
-    one = _stage(row, stage)
-    if not one["answer"] or (stage == "given" and row.get("action") == "abstained"):
-        return [0] * 5
-    totals = Totals()
-    totals.add(one)
-    words, known = words_of(one["answer"]), stem_set(row["reference"])
-    content = [stem in known for stem, counts in zip(words.stems, words.content, strict=True) if counts]
-    return [totals.hallucinated, totals.factual, sum(content), len(content), len(words)]
-
-
 def _figures(results: Rows) -> dict[str, Any]:
-    """Counts of each stage with 95 % intervals, and how the given answers differ from the first ones.
+    """The runner's figures of each stage, and how the given answers differ from the first ones.
 
-    ``rate`` is hallucinated of factual sentences, ``in_document`` the share of content words that the reference has,
-    ``words`` the mean of an answer. Differences are bootstrapped over questions.
+    An abstention counts as no answer. ``in_document`` is the share of content words that the reference has.
+    Differences are bootstrapped over questions.
     """
-    from mitigate.report.totals import Totals
-
     out: dict[str, Any] = {
         "questions": len(results),
         "unanswered": sum(row["answer"] is None and not row.get("error") for row in results),
@@ -288,20 +256,18 @@ def _figures(results: Rows) -> dict[str, Any]:
     }
     statistics: dict[str, dict[str, Statistic]] = {}
     for stage in STAGES:
-        totals = Totals()
-        for row in results:
-            totals.add(_stage(row, stage))
-        counts_Q5 = np.array([_counts(row, stage) for row in results], dtype=np.float64).reshape(-1, 5)
-        statistics[stage] = {
-            "rate": _ratio(counts_Q5[:, 0], counts_Q5[:, 1]),
-            "in_document": _ratio(counts_Q5[:, 2], counts_Q5[:, 3]),
-            "words": _ratio(counts_Q5[:, 4], (counts_Q5[:, 4] > 0).astype(np.float64)),
-        }
-        one = np.ones(len(results))
-        out[stage] = {name: getattr(totals, name) for name in ("hallucinated", "factual", "rate", "interval")}
-        out[stage] |= {kind: totals.kinds[kind] for kind in ("supported", "unsure", "no_fact", "not_checked")}
-        out[stage] |= {name: statistics[stage][name](one) for name in ("in_document", "words")}
-        out[stage]["answers"] = int((counts_Q5[:, 4] > 0).sum())
+        rows, counts_Q4 = [], np.zeros((len(results), 4))  # hallucinated, factual; words in the document, all words
+        for q, row in enumerate(results):
+            one = _stage(row, stage)
+            if one["answer"] and not (stage == "given" and row.get("action") == "abstained"):
+                rows.append(one)
+                own, words, known = Totals.of([one]), words_of(one["answer"]), stem_set(row["reference"])
+                content = [stem in known for stem, counts in zip(words.stems, words.content, strict=True) if counts]
+                counts_Q4[q] = own.hallucinated, own.factual, sum(content), len(content)
+        h_Q, f_Q, known_Q, content_Q = counts_Q4.T
+        statistics[stage] = {"rate": _ratio(h_Q, f_Q), "in_document": _ratio(known_Q, content_Q)}
+        share = statistics[stage]["in_document"](np.ones(len(results)))
+        out[stage] = {"set": "asked", "when": stage, **runner.figures(rows), "in_document": share}
     groups = list(range(len(results)))
     out["difference"] = {
         name: paired_difference(statistic, statistics["first"][name], groups)
@@ -317,32 +283,20 @@ def _ratio(above: np.ndarray, below: np.ndarray) -> Statistic:
 
 def _table(figures: Mapping[str, Any]) -> list[list[str]]:
     """A row for each stage, in the order of HEADINGS."""
-    from mitigate.report.totals import percent
-
-    rows = []
-    for stage in STAGES:
-        one = figures[stage]
-        ends = f" [{percent(one['interval'][0])}, {percent(one['interval'][1])}]" if one["interval"] else ""
-        rows.append([
-            stage, f"{one['answers']:,}", *(f"{one[kind]:,}" for kind in ("hallucinated", "supported", "unsure")),
-            f"{percent(one['rate'])} of {one['factual']:,}{ends}", percent(one["in_document"]),
-            "–" if one["words"] is None else f"{one['words']:.0f}",
-        ])  # fmt: skip
-    return rows
+    return [[*runner.cells(figures[stage])[1:], percent(figures[stage]["in_document"])] for stage in STAGES]
 
 
 def _note(figures: Mapping[str, Any]) -> str:
     """What the figures mean, and how the given answers differ from the first ones."""
     said = []
-    for name, what, scale, unit in (
-        ("rate", "hallucinated of factual sentences", 100, " points"),
-        ("in_document", "content words and numbers that the document has (no annotator is asked)", 100, " points"),
-        ("words", "words of an answer", 1, ""),
+    for name, what in (
+        ("rate", "hallucinated of factual sentences"),
+        ("in_document", "content words and numbers that the document has (no annotator is asked)"),
     ):
         one = figures["difference"][name]
         if one["low"] is not None:
-            low, high = scale * one["low"], scale * one["high"]
-            said.append(f"{what} {scale * one['difference']:+.0f}{unit} [{low:+.0f}, {high:+.0f}]")
+            low, high = 100 * one["low"], 100 * one["high"]
+            said.append(f"{what} {100 * one['difference']:+.0f} points [{low:+.0f}, {high:+.0f}]")
     change = f" Given against first: {'; '.join(said)}; 95 % bootstrap over questions." if said else ""
     return (
         f"Questions: {figures['questions']}, without an answer: {figures['unanswered']}, abstentions (they count as no "
@@ -364,15 +318,7 @@ def _pairs(results: Rows) -> list[Record]:
 
 
 def _tell(figures: Mapping[str, Any], folder: RunFolder) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    shown = Table()
-    for i, name in enumerate(HEADINGS):
-        shown.add_column(name, justify="right" if i else "left")
-    for row in _table(figures):
-        shown.add_row(*row)
-    Console(width=None if sys.stdout.isatty() else 120).print(shown)
+    runner.print_rows("Answers", HEADINGS, _table(figures))
     print(f"{_note(figures)}\nresults: {folder / RESULTS}\npage: {folder / 'report.html'}")
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from engines.checkpoint import locate
-from mitigate.io import Problem, Record, UsageError, read_lines
+from mitigate.io import Problem, Record, UsageError, check_text, read_lines, shown
 from mitigate.recipes import options as shared
 from mitigate.recipes import runner
 from mitigate.recipes.config import Section
@@ -19,6 +19,7 @@ from mitigate.recipes.folder import RunFolder
 SAMPLED, PAIRS = "sampled.jsonl", "pairs.jsonl"
 SIDES = ("chosen", "rejected")
 CHUNK = 32  # questions sampled and judged between two writes
+TELLING = 8  # characters from which a held-out text in the middle of a prompt is no accident
 show = runner.show
 
 
@@ -99,15 +100,17 @@ def prepare(options: Options, questions: Questions, folder: RunFolder) -> None:
 
 
 def _apart(pairs: list[Record], held: Sequence[Record]) -> list[Record]:
-    """The pairs that are not about the held-out questions, and not on their references where pairs have these."""
+    """The pairs whose prompt and reference have no held-out question and none of the held-out references in them."""
     from annotators.evaluation.splits import plain
 
-    asked = {plain(text) for row in held for text in (row["question"], row["prompt"][-1]["content"])}
-    references = {plain(row.get("reference")) for row in held} - {""}
-    left = [
-        one for one in pairs
-        if plain(one["prompt"][-1]["content"]) not in asked and plain(one.get("reference")) not in references
-    ]  # fmt: skip
+    texts_held = (text for row in held for text in (row["question"], row["prompt"][-1]["content"], row["reference"]))
+    told = {plain(text) for text in texts_held} - {""}
+    left = []
+    for one in pairs:
+        texts = [plain(text) for text in (*(m["content"] for m in one["prompt"]), one.get("reference"))]
+        whole = " ".join(texts)
+        if told.isdisjoint(texts) and not any(len(text) >= TELLING and text in whole for text in told):
+            left.append(one)
     if len(left) < len(pairs):
         print(f"# pairs: {len(left)}; {len(pairs) - len(left)} left out, of the held-out questions")
     if not left:
@@ -122,14 +125,14 @@ def _read_pairs(path: Path) -> list[Record]:
 
     def check_pair(record: Record) -> list[Problem]:
         try:
-            check_chats([[*record["prompt"], *record[side]] for side in SIDES])
+            check_chats([record[name] for name in ("prompt", *SIDES)])
             for side in SIDES:
                 sentences_of(record, side, record[side][-1]["content"])
         except KeyError as error:
             return [Problem(str(error.args[0]), None, "a list of messages")]
         except (ValueError, TypeError) as error:
-            return [Problem("pair", None, f"prompt, chosen and rejected with their sentences: {error}")]
-        return []
+            return [Problem("pair", shown(record), f"prompt, chosen and rejected with their sentences: {error}")]
+        return check_text(record, "reference", required=False, empty=True)
 
     rows = []
     for line in read_lines(path, check_pair):

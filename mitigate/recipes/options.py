@@ -10,18 +10,18 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_type_hints
+from typing import Any, Literal, get_type_hints
 
 from pydantic import Field, TypeAdapter, ValidationError
 
+from annotators.base import Annotator
+from annotators.base import parts_of as two_of
 from engines.checkpoint import locate
 from mitigate.io import UsageError
 from mitigate.models import ModelName
 from mitigate.recipes.config import Recipe, Section, nearest, recipes_folder
 from mitigate.rewards.config import Reward
-
-if TYPE_CHECKING:
-    from annotators.base import Annotator
+from mitigate.rewards.ensemble import load_judge, parts_of
 
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 OWN = {"output_dir", "trust_remote_code", "use_safetensors"}
@@ -102,7 +102,7 @@ class Trainer(Section):
     schedule: Literal["constant", "constant_with_warmup", "linear", "cosine"] = "constant_with_warmup"
     warmup_steps: int = Field(default=0, ge=0)
     gradient_checkpointing: bool = False
-    save_every: int = Field(default=50, ge=1, description="steps between checkpoints")
+    save_every: int = Field(default=20, ge=1, description="steps between checkpoints")
 
 
 class Launch(Section):
@@ -151,7 +151,6 @@ class Base(Recipe):
         """The annotator of that name: one that the program handed in, or what ``load_annotator`` finds."""
         if name in self._annotators:
             return self._annotators[name]
-        from mitigate.rewards.ensemble import load_judge
         from mitigate.rewards.reward import own_device
 
         operating = self.reward.operating if name == self.reward.annotator else {}
@@ -194,10 +193,9 @@ def check_training(task: str, sources: Sequence[str], training: Training, lora: 
 def check_base(options: Base) -> None:
     """Refuse what types can't say; loads nothing."""
     from annotators.published import KINDS
-    from mitigate.rewards.ensemble import parts_of
 
     check_packages(options.task, options.lora)
-    own = options._annotators
+    own, asked = options._annotators, []
     for name, annotator in (("reward.annotator", options.reward.annotator), ("evaluation.annotator", options.judge)):
         if annotator in own and options.launch is not None:
             raise UsageError(
@@ -205,12 +203,14 @@ def check_base(options: Base) -> None:
                 "every process can load"
             )
         try:
-            parts = parts_of(annotator)[1:] if annotator.startswith("ensemble:") else [annotator]
+            parts = list(two_of(annotator)) if annotator.startswith("cascade:") else [annotator]
+            parts = parts_of(annotator)[1:] if annotator.startswith("ensemble:") else parts
         except ValueError as error:
             raise UsageError(f"{name}: {error}") from error
+        asked.append({*parts})
         for part in parts:
             kind, _, model = part.partition(":")
-            _check_place(name, model if kind in KINDS else part, ("embedded", "generative:", "cascade:", *own))
+            _check_place(name, model if kind in KINDS else part, ("embedded", "generative:", *own))
     if options.reward.annotator in own:
         for name in options.reward.operating:
             raise UsageError(f"reward.{name}: expected null, since {options.reward.annotator!r} is used as handed in")
@@ -232,9 +232,9 @@ def check_base(options: Base) -> None:
             f"reward.calibration: expected a file of `mitigate calibrate` for {options.reward.annotator!r}, got null: "
             "a policy learns to exploit thresholds that are wrong on its answers. Give a file, or uncalibrated=true"
         )
-    if options.judge == options.reward.annotator and not options.evaluation.same_judge:
+    if set.intersection(*asked) and not options.evaluation.same_judge:
         raise UsageError(
-            f"evaluation.annotator: expected another judge than the reward's {options.judge!r}, whose mistakes the "
+            f"evaluation.annotator: expected another judge than the reward's {reward.annotator!r}, whose mistakes the "
             "policy learns to exploit. Give one, or evaluation.same_judge=true"
         )
 
@@ -252,7 +252,9 @@ def typed(key: str, given: Mapping[str, Any], config: str) -> dict[str, Any]:
     known = {name: kind for name, kind in get_type_hints(getattr(trl, config)).items() if name not in OWN}
     found = {}
     for name, value in given.items():
-        inner = value if name == "model_init_kwargs" and isinstance(value, dict) else {}
+        inner = value or {} if name == "model_init_kwargs" else {}
+        if not isinstance(inner, dict):  # TRL takes JSON as text too, whose keys nobody would check
+            raise UsageError(f"{key}.{name}: expected keys, as in {{attn_implementation: eager}}, got {value!r}")
         for own in (OWN - {"output_dir"}) & {name, *inner}:
             raise UsageError(
                 f"{key}: expected no {own}, got {given!r}: weights are read from safetensors, and a recipe runs no code"
@@ -279,10 +281,9 @@ def over(own: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
 def check_arguments(
     options: Base, key: str, given: Mapping[str, Any], config: str, build: Callable[[Any], Any]
 ) -> None:
-    """Refuse options for TRL that its class ``config`` does not take.
+    """Refuse options for TRL that its class ``config`` does not take, or of which it can't be built.
 
-    It is built of them too, but not for several processes, whose number decides how a batch divides, nor with what only
-    a GPU can do: a recipe may be checked where there is none.
+    It isn't built for several processes, whose number decides how a batch divides, nor with what only a GPU can do.
     """
     if typed(key, given, config) and options.launch is None:
         import torch

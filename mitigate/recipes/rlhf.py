@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from packaging.version import Version
 from pydantic import Field
 
 from engines.checkpoint import locate
@@ -51,9 +49,6 @@ class Trainer(shared.Trainer):
     on_gap: OnGap = Field(
         default="warn", description="what follows when the reward rises and the judge's rate does not fall"
     )
-    share_prompts: bool = Field(
-        default=False, description="the answers to a prompt share its forward pass: faster where prompts are long"
-    )
 
 
 class Options(shared.Base):
@@ -83,11 +78,6 @@ def check(options: Options) -> None:
             f"trainer.per_device_batch: expected a divisor of prompts × group / processes = {answers} / {processes}, "
             f"got {options.trainer.per_device_batch}"
         )
-    if chosen.share_prompts:
-        if options.grpo.get("gradient_checkpointing", chosen.gradient_checkpointing):
-            raise UsageError("trainer.share_prompts: expected gradient_checkpointing: false, which keeps no keys")
-        if Version(version("trl")).release < (1, 16):
-            raise UsageError(f"trainer.share_prompts needs trl>=1.16, {version('trl')} is installed")
     if options.grpo.get("use_vllm") and find_spec("vllm") is None:
         raise UsageError("grpo.use_vllm: vllm is not installed: pip install 'hallucination-toolkit[vllm]'")
     shared.check_arguments(options, "grpo", options.grpo, "GRPOConfig", lambda made: arguments(made, Path()))
@@ -120,10 +110,11 @@ def train(options: Options, questions: Questions, folder: RunFolder) -> None:
     """GRPO from the recipe's model to ``folder``/model, going on from ``folder``/checkpoints."""
     from datasets import Dataset
     from transformers import AutoTokenizer
+    from trl import GRPOTrainer
 
     from mitigate.recipes.trainer import fit_and_save, lora_config
     from mitigate.rl.control import Control
-    from mitigate.rl.grpo import SentenceGRPOTrainer, SharedPromptTrainer
+    from mitigate.rl.grpo import SentenceGRPOTrainer
 
     chosen = options.trainer
     model = locate(options.model)
@@ -134,11 +125,10 @@ def train(options: Options, questions: Questions, folder: RunFolder) -> None:
     common["peft_config"] = lora_config(options.lora)
     functions = rewards(options, tokenizer)
     if chosen.credit == "sequence":
-        trainer = SharedPromptTrainer(model, functions, **common)
+        trainer = GRPOTrainer(model, functions, **common)
     else:
         credit = Credit(**{field.name: getattr(chosen, field.name) for field in fields(Credit)})
         trainer = SentenceGRPOTrainer(model, functions, credit=credit, **common)
-    trainer.share_prompts = chosen.share_prompts
     if chosen.kl_target or chosen.judge_every:
         trainer.add_callback(Control(trainer, kl_target=chosen.kl_target, on_gap=chosen.on_gap))
     fit_and_save(trainer, folder)

@@ -3,12 +3,12 @@
     {"when": "before", "set": "held-out", "question", "reference", "answer", "sentences", …, "by_reward": {…}}
 
 Both times the same questions, the same seed and the same judge, kept in samples.jsonl. ``by_reward`` is what the
-reward's annotator says where it is not the judge: the gap between the two is what a policy may have learned to exploit.
-``JudgeLog`` follows the same gap during training. How the page is drawn is in ``mitigate/report/html.py``.
+reward's annotator says where it is not the judge: the gap between the two is what a policy may have learned to exploit;
+``JudgeLog`` follows it during training. A resumed run finds every part that is done.
 
-A resumed run finds every part that is done. Training runs in this process, or under `accelerate launch` (section
-``launch``) with one process per GPU, each of them `python -m mitigate.recipes.runner RUN_FOLDER`: the run that launched
-them holds the folder's lock and waits, and the first of them writes checkpoints, metrics and the model.
+Training runs in this process, or under `accelerate launch` (section ``launch``) with one process per GPU, each of them
+`python -m mitigate.recipes.runner RUN_FOLDER`: the run that launched them holds the folder's lock and waits, and the
+first of them writes checkpoints, metrics and the model.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from annotators.records import hallucination_rate
+from annotators.base import Annotator
+from annotators.records import Annotation, hallucination_rate
 from mitigate.io import UsageError, progress
+from mitigate.models import refuse_failures
 from mitigate.recipes.config import load_recipe
 from mitigate.recipes.data import Questions, read_questions
 from mitigate.recipes.folder import CONFIG, METRICS, REJECTED, SAMPLES, RunFolder
@@ -38,10 +40,11 @@ OWN_JUDGE = (
     "does not show it."
 )
 CHUNK, SHOWN = 64, 24  # questions asked at once, and shown on the page
+MOST_FAILED = 0.1  # share of the sentences; where more failed, the judge is what has to be mended
 HEADINGS = (
     "questions", "when", "answers", "hallucinated", "95 % interval", "no verdict", "supported", "sentences", "silent",
 )  # fmt: skip
-WIDTH = 100  # columns where the output is no terminal
+WIDTH = 120  # columns where the output is no terminal
 
 
 def run(options: Base, folder: RunFolder, train: Part, prepare: Part | None = None) -> int:
@@ -146,31 +149,46 @@ def answer_and_judge(when: str, model: str, questions: Questions, options: Base,
     """Ask the questions of every set and add the judged answers, unless they are there."""
     if any(row["when"] == when for row in folder.rows(SAMPLES)):
         return
+    own, other = options.judge, options.reward.annotator
+    judge = options.load_annotator(own)
+    reward = None if other == own else options.load_annotator(other)
+    if reward is not None and _prints(judge) & _prints(reward) and not options.evaluation.same_judge:
+        raise UsageError(
+            f"evaluation.annotator: expected another judge than the reward's, but {own!r} and {other!r} loaded the "
+            "same one; see the warnings above, or give same_judge=true"
+        )
     rows = [{**row, "set": name} for name, asked in questions.evaluation.items() for row in asked]
     asked = ask(model, rows, options, options.evaluation, n=1, seed=options.seed)
     records = [record for chunk in asked for record in chunk]
-    judge = options.load_annotator(options.judge)
-    out = [{"when": when, **one.to_dict()} for one in judge.annotate_batch(records)]
-    if options.reward.annotator != options.judge:
-        reward = options.load_annotator(options.reward.annotator)
-        if reward.own_fingerprint == judge.own_fingerprint and not options.evaluation.same_judge:
-            raise UsageError(
-                f"evaluation.annotator: expected another judge than the reward's, but {options.judge!r} and "
-                f"{options.reward.annotator!r} loaded the same one; see the warnings above, or give same_judge=true"
-            )
-        for row, one in zip(out, reward.annotate_batch(records), strict=True):
+    out = [{"when": when, **one.to_dict()} for one in _judged(own, judge, records)]
+    if reward is not None:
+        for row, one in zip(out, _judged(other, reward, records), strict=True):
             labels = [sentence.label for sentence in one.sentences]
             row["by_reward"] = {"annotator": dict(one.annotator), "labels": labels}
     folder.write_rows(SAMPLES, [*folder.rows(SAMPLES), *out])  # all of them or none, whatever stops the run
+
+
+def _prints(annotator: Annotator) -> set[str]:
+    """The fingerprints of an annotator, or of those that an ensemble or a cascade asks."""
+    asked = getattr(annotator, "annotators", None) or [getattr(annotator, name, None) for name in ("first", "second")]
+    return set().union(*map(_prints, asked)) if all(asked) else {annotator.own_fingerprint}
+
+
+def _judged(name: str, annotator: Annotator, records: Sequence[Row]) -> list[Annotation]:
+    """The annotations of records; EngineError where so many sentences failed that they would say nothing."""
+    found = annotator.annotate_batch(records)
+    refuse_failures(f"annotator {name}", (s.status for one in found for s in one.sentences), MOST_FAILED)
+    return found
 
 
 def figures(rows: Iterable[Row]) -> dict[str, Any]:
     """Figures of judged answers.
 
     ``rate`` is hallucinated / judged factual sentences (lower is better, None without any), with its 95 % ``interval``
-    over answers; ``unsure`` are the sentences that the judge was not sure of or could not judge; ``supported`` and
-    ``sentences`` are per answer (repeats of a supported sentence counted once); ``silent`` is the share of answers that
-    state nothing; ``by_reward`` the rate by the reward's annotator, where that is another (``two_judges``).
+    over answers; ``unsure`` are the sentences that the judge was not sure of, ``not_checked`` those that it could not
+    judge; ``supported`` and ``sentences`` are per answer (repeats of a supported sentence counted once); ``silent`` is
+    the share of answers that state nothing; ``by_reward`` the rate by the reward's annotator, where that is another
+    (``two_judges``).
     """
     totals, supported, silent, others, two = Totals(), 0, 0, [], False
     for row in rows:
@@ -182,7 +200,7 @@ def figures(rows: Iterable[Row]) -> dict[str, Any]:
     n = totals.records
     return {
         "answers": n, "factual": totals.factual, "hallucinated": totals.hallucinated, "rate": totals.rate,
-        "interval": totals.interval, "unsure": totals.kinds[UNSURE] + totals.kinds[NOT_CHECKED],
+        "interval": totals.interval, "unsure": totals.kinds[UNSURE], "not_checked": totals.kinds[NOT_CHECKED],
         "supported": supported / n if n else None, "sentences": totals.sentences / n if n else None,
         "silent": silent / n if n else None, "by_reward": hallucination_rate(others), "two_judges": two,
     }  # fmt: skip
@@ -232,7 +250,7 @@ def cells(row: Row) -> list[str]:
         f"{row['answers']:,}",
         f"{percent(row['rate'])} of {row['factual']:,}",
         f"{percent(low_high[0])} to {percent(low_high[1])}" if low_high else "–",
-        f"{row['unsure']:,}",
+        f"{row['unsure'] + row.get('not_checked', 0):,}",  # earlier runs counted them together
         *(f"{row[name]:.2f}" if row[name] is not None else "–" for name in ("supported", "sentences")),
         percent(row["silent"]),
     ]
@@ -250,25 +268,29 @@ def by_reward(table: Sequence[Row]) -> str:
     return f"Hallucinated by the annotator of the reward: {'; '.join(rates)}." if rates else OWN_JUDGE
 
 
-def print_table(table: Sequence[Row], judged_by: Sequence[str]) -> None:
-    """Print the table of :func:`compare` with what it means, and who judged."""
+def print_rows(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print rows as a table under HEADINGS or some of them; all but the first two are numbers."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    shown = Table(title="Answers before and after", title_justify="left")
-    for name in HEADINGS:
+    shown = Table(title=title, title_justify="left")
+    for name in head:
         shown.add_column(name, justify="left" if name in HEADINGS[:2] else "right")
-    for row in table:
-        shown.add_row(*map(Text, cells(row)))
-    console = Console(width=None if sys.stdout.isatty() else WIDTH)
-    console.print(shown)
+    for row in rows:
+        shown.add_row(*map(Text, row))
+    Console(width=None if sys.stdout.isatty() else WIDTH).print(shown)
+
+
+def print_table(table: Sequence[Row], judged_by: Sequence[str]) -> None:
+    """Print the table of :func:`compare` with what it means, and who judged."""
+    print_rows("Answers before and after", HEADINGS, map(cells, table))
     note = (
         f"Judged by {printable('; '.join(judged_by))}. Hallucinated: of factual sentences. No verdict: sentences that "
-        f"the judge was not sure of. Supported (repeats count once) and sentences: mean per answer. Silent: answers "
-        f"without a fact. Interval over answers. {by_reward(table)}"
+        f"the judge was not sure of or could not judge. Supported (repeats count once) and sentences: mean per answer. "
+        f"Silent: answers without a fact. Interval over answers. {by_reward(table)}"
     )
-    console.print(Text(note.strip()))
+    print(note.strip())
 
 
 if __name__ == "__main__":

@@ -4,14 +4,13 @@
     round n   annotate every unlabelled answer `samples` times with the annotator of round n − 1, keep the sentences
               whose label enough samples share, and train the base anew on the labelled and the kept sentences
 
-Source: ANAH-v2 (NeurIPS 2024), an EM loop whose E-step takes, of several annotations with the commonest type, the one
-whose references are most like the others'. Theirs annotates in three turns, keeps a sentence however the vote ends and
+Source: ANAH-v2 (NeurIPS 2024), an EM loop. Theirs annotates in three turns, keeps a sentence however the vote ends and
 adds answers, then topics, from round to round; ours writes tags, asks for a share of the votes, compares evidence by
 its place in the reference, and takes the same answers each round. Answers that stand in the parts that evaluate or
 watch the loss, to their questions, or about their documents, are left out; a document with one word changed is another.
 
-The run folder gets the splits, labelled.N.jsonl (each answer with the votes on its sentences, and what was kept) and
-round-N/, a run folder of `generative-annotator`. A killed run goes on with the answer or the step that it was at.
+The run folder gets the splits, labelled.N.jsonl (the votes on each sentence, and what was kept) and round-N/, a run
+folder of `generative-annotator`. A killed run goes on with the answer or the step that it was at.
 """
 
 from __future__ import annotations

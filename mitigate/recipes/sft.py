@@ -1,4 +1,4 @@
-"""Task `sft`: label-free supervised fine-tuning on the answers that FEWL picks (or a baseline, or labels).
+"""Task `sft`: label-free supervised fine-tuning on the answers that FEWL picks (or a baseline, or labels; FEWL, §5.2).
 
 Writes train.jsonl, test.jsonl, checkpoints/, model/, answers.jsonl (untuned and tuned, to the held-out questions) and
 pairs.jsonl for `mitigate judge`. On several GPUs: `accelerate launch --config_file recipes/accelerate/zero2.yaml -m
@@ -7,13 +7,16 @@ mitigate.cli run …`.
 
 from __future__ import annotations
 
+import hashlib
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
 
 from engines.checkpoint import not_partitioned
+from mitigate.icl import normalised, one_line
 from mitigate.io import Record, UsageError
 from mitigate.models import ModelName
 from mitigate.recipes.config import Recipe
@@ -21,6 +24,8 @@ from mitigate.recipes.data import By, Scoring, picks, read_records
 from mitigate.recipes.folder import RunFolder
 from mitigate.recipes.options import LmTraining, Lora, check_training
 from mitigate.recipes.trainer import CHECKPOINTS, MODEL, fit, load_lm, losses, save_merged, sft_trainer
+
+BATCH = 16  # questions generated for at once
 
 
 class Options(Recipe):
@@ -30,9 +35,6 @@ class Options(Recipe):
     pick: By = Field(default="fewl", description="fewl, baseline, or labels (the ceiling)")
     baseline: str = Field(min_length=1, description="the reference LLM that the baseline scores with")
     scoring: Scoring = Scoring()
-    weight_temperature: float | None = Field(
-        default=None, gt=0, description="draw rows in proportion to exp(score / it); null: every row once"
-    )
     test_share: float = Field(default=0.2, gt=0, lt=1, description="of the questions, held out")
     split_seed: int = Field(default=0, ge=0)
     form: Literal["auto", "chat", "plain"] = Field(default="auto", description="auto: chat where there is a template")
@@ -43,19 +45,12 @@ class Options(Recipe):
 
 
 def check(options: Options) -> None:
-    """Refuse missing files and extras, and options that do not go together."""
-    from mitigate.models import check_similarity
-
+    """Refuse missing files and extras."""
     check_training(options.task, [options.model, str(options.data)], options.training, options.lora)
-    check_similarity(options.scoring.similarity)
-    if options.weight_temperature is not None and options.pick == "labels":
-        raise UsageError("weight_temperature: labels have no score; expected null with pick: labels")
 
 
 def run(options: Options, folder: RunFolder) -> int:
     """Pick, train, answer the held-out questions before and after."""
-    from mitigate.sft import pairs
-
     records, bad = read_records(options.data, options.baseline, options.scoring, folder)
     train, test = _rows(options, folder, records)
     before, after = _train(options, folder, train, test)
@@ -80,9 +75,6 @@ def run(options: Options, folder: RunFolder) -> int:
 
 def _rows(options: Options, folder: RunFolder, records: list[Record]) -> tuple[list[Record], list[Record]]:
     """Rows to train on (id, question, answer), scored among themselves, and the held-out records; writes both."""
-    from fewl.score import score_records
-    from mitigate.sft import drawn_by_score, is_test
-
     parts: tuple[list[Record], list[Record]] = ([], [])
     for record in records:
         parts[is_test(record["question"], options.test_share, options.split_seed)].append(record)
@@ -92,19 +84,14 @@ def _rows(options: Options, folder: RunFolder, records: list[Record]) -> tuple[l
             f"data: {len(records)} questions leave {len(train)} to train on and {len(test)} held out; give more"
         )
     named, encode, similarity = options.scoring.load([record["question"] for record in train])
-    how: Any = {"similarity": similarity, "encode": encode}
-    picked = picks(train, options.pick, scoring=options.scoring, baseline=options.baseline, **how)
-    chosen = [(n, i) for n, i in enumerate(picked) if i is not None]
+    how: Any = {"scoring": options.scoring, "baseline": options.baseline, "similarity": similarity, "encode": encode}
     rows = [
-        {**{k: train[n][k] for k in ("id", "question")}, "answer": train[n]["answers"][i]["text"]} for n, i in chosen
+        {"id": record["id"], "question": record["question"], "answer": record["answers"][i]["text"]}
+        for record, i in zip(train, picks(train, options.pick, **how), strict=True)
+        if i is not None
     ]
     if not rows:
         raise UsageError(f"pick: no training question has an answer picked by {options.pick}")
-    if options.weight_temperature is not None:
-        scored, _ = score_records(train, options=options.scoring.options(), **how)
-        found = [scored[n]["answers"][i]["score"] for n, i in chosen]
-        scores = [float("-inf") if score is None else float(score) for score in found]
-        rows = [rows[i] for i in drawn_by_score(scores, options.weight_temperature, options.training.seed)]
     folder.write_rows("train.jsonl", rows)
     folder.write_rows("test.jsonl", test)
     print(f"# {len(rows)} rows picked by {options.pick} ({named}), {len(test)} held-out questions", flush=True)
@@ -115,10 +102,8 @@ def _train(options: Options, folder: RunFolder, train: list[Record], test: list[
     """Fine-tune, write `model/`; answers to the held-out questions, untuned and tuned."""
     import torch
 
-    from mitigate.sft import as_row, generate
-
     model, tokenizer = load_lm(options.model, options.training)
-    form: Any = options.form
+    form = options.form
     if form == "auto":
         form = "chat" if tokenizer.chat_template else "plain"
     questions = [record["question"] for record in test]
@@ -145,3 +130,70 @@ def _train(options: Options, folder: RunFolder, train: list[Record], test: list[
         tuned = tuned.to(trainer.args.device)
     print(f"# trained; checkpoints in {folder / CHECKPOINTS}; answering {len(questions)} questions", flush=True)
     return before, answers(tuned)
+
+
+def is_test(question: str, share: float, seed: int = 0) -> bool:
+    """Whether a question is held out: a ``share`` in (0, 1) of them is, 0.2 in the paper.
+
+    It depends on the words and the seed only, so that equal questions stay together.
+    """
+    digest = hashlib.sha256(f"{seed} {normalised(question)}".encode("utf-8", "surrogatepass")).digest()
+    return int.from_bytes(digest[:8], "big") < share * 2**64
+
+
+def prompt(question: str, form: str) -> Any:
+    """What the model is given: a chat, or plain text for a model without chat template."""
+    if form == "chat":
+        return [{"role": "user", "content": question}]
+    return f"Question: {one_line(question)}\nAnswer:"
+
+
+def as_row(question: str, answer: str, form: str) -> dict[str, Any]:
+    """A row for TRL's SFTTrainer: {"prompt", "completion"}; the loss is on the completion."""
+    completion = [{"role": "assistant", "content": answer}] if form == "chat" else f" {one_line(answer)}"
+    return {"prompt": prompt(question, form), "completion": completion}
+
+
+def generate(model: Any, tokenizer: Any, questions: Sequence[str], form: str, *, max_new_tokens: int) -> list[str]:
+    """Greedy answers of a causal LM, on its device, asked in the form it is trained in.
+
+    Returns one text per question; of a plain model only the first line, since it may go on with a question of its own.
+    """
+    import torch
+
+    side, tokenizer.padding_side = tokenizer.padding_side, "left"  # generation goes on at the right
+    texts: list[str] = []
+    model.eval()
+    try:
+        for start in range(0, len(questions), BATCH):
+            asked = [prompt(question, form) for question in questions[start : start + BATCH]]
+            if form == "chat":
+                asked = tokenizer.apply_chat_template(asked, tokenize=False, add_generation_prompt=True)
+            special = form == "plain"  # a chat template has its own
+            how = {"return_tensors": "pt", "padding": True, "return_token_type_ids": False}
+            inputs = tokenizer(asked, add_special_tokens=special, **how).to(model.device)
+            with torch.inference_mode():
+                out = model.generate(
+                    **inputs, do_sample=False, max_new_tokens=max_new_tokens, pad_token_id=tokenizer.pad_token_id
+                )
+            new = tokenizer.batch_decode(out[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
+            texts += [text.strip() if form == "chat" else text.strip().partition("\n")[0].strip() for text in new]
+    finally:
+        tokenizer.padding_side = side
+    return texts
+
+
+def pairs(records: Sequence[Mapping[str, Any]], before: Sequence[str], after: Sequence[str]) -> list[dict[str, Any]]:
+    """Pairs for `mitigate judge`: the untuned model's answer is the baseline; labelled answers go along where known.
+
+    A model that says nothing has the empty answer, which loses.
+    """
+    rows = []
+    for record, base, tuned in zip(records, before, after, strict=True):
+        row = {"id": record["id"], "question": record["question"], "baseline": base, "method": tuned}
+        labelled = [(a["text"], bool(a["label"])) for a in record["answers"] if a.get("label") is not None]
+        for name, right in (("correct", True), ("incorrect", False)):
+            if known := [text for text, label in labelled if label == right]:
+                row[name] = known
+        rows.append(row)
+    return rows

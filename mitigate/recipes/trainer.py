@@ -1,23 +1,16 @@
 """What all training shares: arguments of transformers and TRL, the loop with its checkpoints, the saved model.
 
 SFT and the annotators compute in bfloat16 where a GPU has it, with float32 weights unless their `dtype` says otherwise;
-GRPO and DPO choose by `dtype`. Leaves out options (mitigate/recipes/options.py), data, losses and rewards.
-
-The first Ctrl-C lets the step under way finish and keeps its checkpoint, the second one stops at once. A later run goes
-on from the last whole checkpoint.
+GRPO and DPO choose by `dtype`. A run that was stopped goes on from its last whole checkpoint. Leaves out options
+(mitigate/recipes/options.py), data, losses and rewards.
 """
 
 from __future__ import annotations
 
 import json
-import signal
-import sys
-import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
 from typing import Any, Literal
 
 from engines.checkpoint import locate, own_code
@@ -154,7 +147,7 @@ def sft_trainer(
     (model, tokenizer), training = lm, options.training
     if training.gradient_checkpointing:
         checkpoint_activations(model)
-    # TRL would checkpoint activations by default; newer releases call the argument so.
+    # TRL would checkpoint activations by default; newer releases of transformers call the argument so.
     newer = "activation_checkpointing" in SFTConfig.__dataclass_fields__
     own = {"activation_checkpointing" if newer else "gradient_checkpointing": False, "remove_unused_columns": True}
     settings = training_arguments(training, folder, evaluate=bool(watched)) | own | {"completion_only_loss": True}
@@ -186,8 +179,7 @@ def last_checkpoint(folder: Path) -> Path | None:
 def fit(trainer: Any, folder: RunFolder, early_stop: int | None = None) -> None:
     """Train from the last checkpoint, if any; figures go to metrics.jsonl, progress is shown.
 
-    ``early_stop`` evaluations without a lower loss end the training; None: never. Raises KeyboardInterrupt: the user
-    asked to stop; a checkpoint of the last step is there.
+    ``early_stop`` evaluations without a lower loss end the training; None: never.
     """
     from transformers import EarlyStoppingCallback, PrinterCallback, ProgressCallback
 
@@ -198,22 +190,18 @@ def fit(trainer: Any, folder: RunFolder, early_stop: int | None = None) -> None:
     watch = _watch(folder)
     trainer.add_callback(watch)
     found = last_checkpoint(folder / CHECKPOINTS)
-    with _first_ctrl_c(watch):
-        try:
-            trainer.train(resume_from_checkpoint=str(found) if found else None)
-        finally:
-            watch.close()
-    if watch.asked_to_stop:
-        raise KeyboardInterrupt
+    try:
+        trainer.train(resume_from_checkpoint=str(found) if found else None)
+    finally:
+        watch.close()
 
 
 def _watch(folder: RunFolder) -> Any:
     from transformers import TrainerCallback
 
     class Watch(TrainerCallback):
-        """Writes what the trainer logs to the run folder, shows progress, and stops after a step when asked to."""
+        """Writes what the trainer logs to the run folder, and shows progress."""
 
-        asked_to_stop = False
         bar: Any = None
 
         def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -235,35 +223,11 @@ def _watch(folder: RunFolder) -> Any:
             if "eval_loss" in numbers:
                 print(f"step {state.global_step} of {state.max_steps}: {note}", flush=True)
 
-        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            if self.asked_to_stop:
-                control.should_save = control.should_training_stop = True
-
         def close(self) -> None:
             if self.bar is not None:
                 self.bar.__exit__(None, None, None)
 
     return Watch()
-
-
-@contextmanager
-def _first_ctrl_c(watch: Any) -> Iterator[None]:
-    """Turns the first Ctrl-C of the block into ``asked_to_stop``; the second raises KeyboardInterrupt."""
-
-    def note(number: int, frame: FrameType | None) -> None:
-        if watch.asked_to_stop:
-            raise KeyboardInterrupt
-        watch.asked_to_stop = True
-        print("stopping after this step; Ctrl-C again to stop at once", file=sys.stderr, flush=True)
-
-    if threading.current_thread() is not threading.main_thread():  # signals belong to the main thread
-        yield
-        return
-    before = signal.signal(signal.SIGINT, note)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def losses(folder: RunFolder) -> dict[str, float | None]:

@@ -544,10 +544,10 @@ def write_run_page(
     """Write the page of a training run whole: figures before and after, curves, answers side by side.
 
     ``about`` are lines below the title. ``comparison`` has {"set", "rate", "interval", "answers", "factual"} of each
-    set, before and after in turn; with "hallucinated" and "unsure" too, numbers stand in the place of rates where most
-    sentences are unsure. ``head`` and ``rows`` are a table, with ``note`` below it. ``metrics`` are the rows of
-    metrics.jsonl, drawn as curves. Of ``samples``, the rows of samples.jsonl, the first ``pairs`` questions are shown,
-    over all sets; a row with "done" says that in the place of its set.
+    set, before and after in turn; with "hallucinated", "unsure" and "not_checked" too, numbers stand in the place of
+    rates where most sentences have no verdict. ``head`` and ``rows`` are a table, with ``note`` below it. ``metrics``
+    are the rows of metrics.jsonl, drawn as curves. Of ``samples``, the rows of samples.jsonl, the first ``pairs``
+    questions are shown, over all sets; a row with "done" says that in the place of its set.
     """
     tiles = []
     for before, after in zip(comparison[::2], comparison[1::2], strict=True):
@@ -555,9 +555,11 @@ def write_run_page(
         detail = f"{after['answers']:,} answers, {after['factual']:,} factual sentences"
         detail += f"<br>95 % interval: {percent(ends[0])} to {percent(ends[1])}" if ends else ""
         change, what = f"{percent(before['rate'])} → {percent(after['rate'])}", "hallucinated"
-        if any(one.get("unsure", 0) > one["factual"] for one in (before, after)):  # a share of few says too much
+        kinds = [kind for kind in (UNSURE, NOT_CHECKED) if before.get(kind) or after.get(kind)]
+        if any(sum(one[kind] for kind in kinds) > one["factual"] for one in (before, after)):  # a share of few
             change = f"{before['hallucinated']:,} → {after['hallucinated']:,}"
-            what, detail = "sentences flagged", f"not sure: {before['unsure']:,} → {after['unsure']:,}<br>{detail}"
+            what = "sentences flagged"
+            detail = "<br>".join([*(f"{WORDS[kind]}: {before[kind]:,} → {after[kind]:,}" for kind in kinds), detail])
         tiles.append(tile(change, f"{what}, questions {escape(before['set'])}", detail, "main"))
     by_set: dict[str, list[tuple[Record, Record]]] = defaultdict(list)
     for first, second in _pairs(samples):

@@ -39,7 +39,6 @@ try:
 except ImportError as error:
     raise ImportError("mitigate.rl.grpo needs TRL: pip install 'hallucination-toolkit[trl]'") from error
 
-OLDEST_TRL, BROKEN_TRL, NEXT_TRL = (1, 10), "1.15.0", (2,)
 Aspect = tuple[int, str]  # index of the reward function, name of the aspect
 
 
@@ -51,67 +50,7 @@ class _Call(NamedTuple):
     scores: list[Any]
 
 
-def check_trl(version: str) -> None:
-    """Raise ImportError, which says what to install, for a TRL that this module does not know."""
-    from packaging.version import Version
-
-    release = Version(version).release
-    if not OLDEST_TRL <= release < NEXT_TRL or version == BROKEN_TRL:
-        raise ImportError(
-            f"trl {version} is installed; token-level advantages are tested with trl>=1.10,!=1.15.0,<2: "
-            "pip install 'trl>=1.10,!=1.15.0,<2'"
-        )
-
-
-check_trl(trl.__version__)
-
-
-class SharedPromptTrainer(GRPOTrainer):
-    """TRL's trainer; where ``share_prompts`` is set, answers to one prompt share its forward and backward pass.
-
-    The log-probabilities are the same but for rounding. It pays where prompts are longer than answers; groups stay
-    together where a device takes all answers of a step at once. For text models with attention in every layer, without
-    gradient checkpointing, and TRL from 1.16 on; others are read as TRL reads them.
-    """
-
-    share_prompts = False
-
-    def _get_per_token_logps_and_entropies(
-        self, model: Any, input_ids: torch.Tensor, attention_mask: torch.Tensor, logits_to_keep: int,
-        batch_size: int | None = None, **more: Any,
-    ) -> tuple[Any, Any, Any]:  # fmt: skip
-        """TRL's: log-probabilities of the last ``logits_to_keep`` tokens, (B, logits_to_keep); entropies; MoE loss."""
-        before = input_ids.shape[1] - logits_to_keep - 1  # the last token of a prompt is read with the answer
-        shared = self.share_prompts and before > 0 and not more.get("compute_aux_loss")
-        if shared:
-            kinds = getattr(self.accelerator.unwrap_model(model).config, "layer_types", None) or ()
-            shared = all(kind.endswith("attention") and "linear" not in kind for kind in kinds)
-        if not shared:
-            return super()._get_per_token_logps_and_entropies(
-                model, input_ids, attention_mask, logits_to_keep, batch_size, **more
-            )
-        rows = [x.split(batch_size or len(input_ids)) for x in (input_ids, attention_mask)]
-        read = [self._sharing(model, ids_BT, mask_BT, before) for ids_BT, mask_BT in zip(*rows, strict=True)]
-        logps, entropies = (torch.cat(parts) for parts in zip(*read, strict=True))
-        return logps, entropies if more.get("compute_entropy") else None, None
-
-    def _sharing(
-        self, model: Any, ids_BT: torch.Tensor, mask_BT: torch.Tensor, before: int
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Log-probabilities and entropies of what follows ``before`` + 1 tokens; distinct ones are read once."""
-        prompts = torch.stack([ids_BT[:, :before], mask_BT[:, :before]], dim=1)
-        distinct, index_B = prompts.unique(dim=0, return_inverse=True)
-        with self.accelerator.autocast():
-            asked = {"input_ids": distinct[:, 0], "attention_mask": distinct[:, 1]}
-            cache = model(**asked, use_cache=True, logits_to_keep=1).past_key_values
-            cache.batch_select_indices(index_B)
-            labels = ids_BT[:, before:].masked_fill(mask_BT[:, before:] == 0, -100)
-            given = {"input_ids": ids_BT[:, before:], "attention_mask": mask_BT, "past_key_values": cache}
-            out = model(**given, labels=labels, fused_lm_head=True)
-        return out.log_probs, out.entropy
-
-
-class SentenceGRPOTrainer(SharedPromptTrainer):
+class SentenceGRPOTrainer(GRPOTrainer):
     """GRPOTrainer that credits every token with the reward of its own sentence.
 
     Args (the others are GRPOTrainer's):
@@ -310,11 +249,6 @@ def _check_args(args: GRPOConfig) -> None:
         raise ValueError(
             f"importance_sampling_level={args.importance_sampling_level!r} multiplies one ratio of the whole sequence "
             'with advantages of tokens, which shrinks a token\'s gradient to 1/T of it: set it to "token"'
-        )
-    if args.use_liger_kernel and hasattr(GRPOTrainer, "compute_liger_loss"):
-        raise ValueError(
-            f"use_liger_kernel=True replaces the loss of trl {trl.__version__} with one that takes one advantage for "
-            "each sequence: set it to False, or install trl>=1.14, where it changes layers only"
         )
 
 

@@ -8,8 +8,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from annotators.records import HALLUCINATED, Annotation, SentenceAnnotation
-from mitigate.inference.correct import ABSTENTION, Change, apply, best_of, correct, hallucinated
-from mitigate.inference.regenerate import NOTHING, Request, prompt, read_reply, with_engine
+from mitigate.inference.correct import (
+    ABSTENTION,
+    NOTHING,
+    Change,
+    Request,
+    apply,
+    best_of,
+    correct,
+    hallucinated,
+    prompt,
+    read_reply,
+    with_engine,
+)
 from tests.helpers.engines_server import Scripted
 from tests.helpers.rule_annotator import LOST, REFERENCE, RIGHT, WRONG, RuleAnnotator
 

@@ -24,7 +24,7 @@ FEWL: dict[str, Any] = {"select": "fewl", "reference_llms": {"llm": "openai:llm@
 def annotator(monkeypatch: pytest.MonkeyPatch) -> RuleAnnotator:
     """In place of a trained one, so that verdicts are known."""
     rule = RuleAnnotator()
-    monkeypatch.setattr("mitigate.models.open_annotator", lambda name, options: rule)
+    monkeypatch.setattr("mitigate.recipes.inference.open_annotator", lambda name, options: rule)
     return rule
 
 
@@ -66,15 +66,16 @@ def test_choose_correct_and_withhold(tmp_path, capsys):
     assert [done[stage]["factual"] for stage in ("first", "chosen", "given")] == [4, 4, 3]
     assert done["unanswered"] == 1
     # Content words: cost, 30, Marks; tower, 12 or 14, floors. All but the first three are in the reference.
-    # first: 0/3 | 3/3 0/3 | 0/3, of 4, 9 and 4 words; given: 3/3 | 3/3 0/3 | –, of 5 and 9 words
+    # first: 0/3 | 3/3 0/3 | 0/3; given: 3/3 | 3/3 0/3 | –
     assert [done[stage]["in_document"] for stage in ("first", "given")] == [3 / 12, 6 / 9]
-    assert [done[stage]["words"] for stage in ("first", "given")] == [17 / 3, 14 / 2]
+    assert [done[stage]["answers"] for stage in ("first", "given")] == [3, 2]
+    assert [done[stage]["sentences"] for stage in ("first", "given")] == [4 / 3, 3 / 2]
     assert done["difference"]["rate"]["difference"] == 1 / 3 - 4 / 4
     assert done["difference"]["in_document"]["difference"] == 6 / 9 - 3 / 12
     assert -1 <= done["difference"]["rate"]["low"] < 1 / 3 - 4 / 4 < done["difference"]["rate"]["high"] <= 0
     for out_text in (printed.out, capsys.readouterr().out):
-        assert re.search(r"first .*│ +4 │ +0 │ .* 100 % of 4", out_text)
-        assert re.search(r"given .*│ +1 │ +2 │ .* 33 % of 3", out_text)
+        assert re.search(r"first +│ +3 │ +100 % of 4 │.* 0.00 │ +1.33 │ +0 % │ +25 % │", out_text)
+        assert re.search(r"given +│ +2 │ +33 % of 3 │.* 1.00 │ +1.50 │ +0 % │ +67 % │", out_text)
     assert "data.jsonl:5: reference: expected" in printed.err
     assert RIGHT in (out / "answers.html").read_text()
     page = (out / "report.html").read_text()

@@ -2,8 +2,8 @@
 
 import json
 import re
-import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +12,9 @@ import pytest
 
 pytest.importorskip("trl")
 
+from annotators.base import Sentence
+from annotators.records import SentenceAnnotation
+from engines.types import EngineError
 from examples.pocket import Oracle, load_world
 from examples.pocket.make import make
 from mitigate.cli.main import main
@@ -23,6 +26,7 @@ from mitigate.recipes.folder import RunFolder, open_run, read_rows
 from mitigate.recipes.runner import HEADINGS, JudgeLog, answer_and_judge, by_reward, cells, compare, figures
 from mitigate.recipes.trainer import last_checkpoint
 from mitigate.report.html import marked, write_run_page
+from mitigate.rewards.ensemble import EnsembleAnnotator
 from mitigate.rewards.reward import SentenceReward
 from tests.helpers.standin import ExactAnnotator
 
@@ -37,7 +41,7 @@ TINY = {
 }  # fmt: skip
 GRPO = {**TINY, "task": "rlhf", "trainer": {
     "steps": 4, "prompts": 2, "group": 4, "sequence_share": 0.5, "learning_rate": 1e-3, "max_new_tokens": 24,
-    "judge_every": 1, "beta": 0.01, "kl_target": 0.1,
+    "judge_every": 1, "beta": 0.01, "kl_target": 0.1, "save_every": 2,
 }, "extra_rewards": {"soft_overlong": 0.1, "repetition": 0.1}}  # fmt: skip
 # Of 12 questions asked four times each, none at all had a pair for one seed of six; of these, four at least.
 DPO = {**TINY, "task": "mask-dpo", "max_questions": 24, "sampling": {"per_question": 8, "max_new_tokens": 24},
@@ -107,12 +111,10 @@ def test_interrupted_run_resumes_to_the_same_weights(whole, work, capsys):
     out, path = work / "interrupted", str(recipe(work, GRPO))
     log = RunFolder.log
 
-    def press(folder: RunFolder, step: int, **values: Any) -> None:  # Ctrl-C when the first step is done
+    def press(folder: RunFolder, step: int, **values: Any) -> None:  # Ctrl-C when the third step is done
         log(folder, step, **values)
-        if step == 1:
-            handler = signal.getsignal(signal.SIGINT)  # called by hand, so that the test runner gets no signal
-            assert callable(handler)
-            handler(signal.SIGINT, None)
+        if step == 3:
+            raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(RunFolder, "log", press)
@@ -182,7 +184,9 @@ def test_given_pairs_leave_held_out_questions_out(tmp_path, capsys):
         "prompt": [{"role": "user", "content": "It is old.\n\nWho?"}],
     }
     questions = Questions([], {HELD_OUT: [held], "others": [{**held, "question": "When?", "reference": "No."}]})
+    answered = [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "Well,"}]
     leaks = [pair("who? "), pair("It is old.\n\nWho?"), pair("Why?", reference="it is  old.")]
+    leaks += [pair("Document: It is old.\nQuestion: Who?"), {**pair("Why?"), "prompt": answered}]
     good = [pair("When?"), pair("Why?", reference="It is new.")]
 
     def prepare(name: str, pairs: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -194,7 +198,7 @@ def test_given_pairs_leave_held_out_questions_out(tmp_path, capsys):
         return list(read_rows(tmp_path / name / "pairs.jsonl"))
 
     assert [one["prompt"] for one in prepare("some", [*leaks, *good])] == [one["prompt"] for one in good]
-    assert "# pairs: 2; 3 left out, of the held-out questions" in capsys.readouterr().out
+    assert "# pairs: 2; 5 left out, of the held-out questions" in capsys.readouterr().out
     with pytest.raises(UsageError, match="all are of the held-out questions"):
         prepare("none", leaks)
     for side, label in (("chosen", "No Hallucination"), ("rejected", "Hallucination")):
@@ -204,6 +208,14 @@ def test_given_pairs_leave_held_out_questions_out(tmp_path, capsys):
     sentences = {"chosen_sentences": [{"start": 0, "end": 999, "label": "supported"}]}
     with pytest.raises(UsageError, match=r"wrong.jsonl:1: pair: .*chosen_sentences: expected a list of"):
         prepare("wrong", [pair("When?", **sentences)])
+    for name, changed, message in (
+        ("list", {"reference": ["It is old."]}, r"reference: expected a string, got \[\"It is old.\"\]"),
+        ("silent", {"chosen": []}, 'chat 1: expected a non-empty list of messages, got \\[\\], got {"prompt'),
+        ("whole", {"prompt": [], "chosen": answered}, "chat 0: expected a non-empty list of messages"),
+        ("text", {"prompt": "Q"}, "chat 0: expected a non-empty list of messages, got 'Q', got {"),
+    ):
+        with pytest.raises(UsageError, match=rf"{name}.jsonl:1: .*{message}"):
+            prepare(name, [{**pair("When?"), **changed}])
 
 
 def test_options_for_trl_have_its_types(work):
@@ -226,14 +238,48 @@ def test_options_for_trl_have_its_types(work):
     assert load_recipe(recipe(work, {**GRPO, **eight}))[0]
 
 
-def test_one_annotator_under_two_names_is_refused(work):
+class Failing(ExactAnnotator):
+    """Fails on the first so many sentences of a batch."""
+
+    failing = 0
+
+    def judge(self, sentences: Sequence[Sentence]) -> list[SentenceAnnotation]:
+        judged = super().judge(sentences)
+        failed = [replace(one, status="failed", label=None, scores=None) for one in judged[: self.failing]]
+        return failed + judged[self.failing :]
+
+
+def test_one_annotator_under_two_names_is_refused(work, monkeypatch):
     oracle = Oracle(load_world("world"))
     changed = {**GRPO, "evaluation": {**GRPO["evaluation"], "annotator": "other", "same_judge": False}}
     options: Any = load_recipe(recipe(work, changed), annotators={"oracle": oracle, "other": oracle})[0]
     with open_run(work / "twice", options) as folder:
+        monkeypatch.setattr("mitigate.recipes.runner.ask", lambda *_, **__: pytest.fail("answers were paid for"))
+        questions = read_questions(options, None)
         with pytest.raises(UsageError, match="'other' and 'oracle' loaded the same one"):
-            answer_and_judge("before", options.model, read_questions(options, None), options, folder)
+            answer_and_judge("before", options.model, questions, options, folder)
+        cascade: Any = SimpleNamespace(first=ExactAnnotator(), second=oracle)
+        for several in (EnsembleAnnotator([ExactAnnotator(), oracle], "min"), cascade):
+            options._annotators["other"] = several  # the whole has a fingerprint of its own
+            with pytest.raises(UsageError, match="'other' and 'oracle' loaded the same one"):
+                answer_and_judge("before", options.model, questions, options, folder)
         assert not folder.rows("samples.jsonl")
+
+
+def test_failed_judge_stops_the_run(work, monkeypatch):
+    """One sentence in nine is borne, two are not."""
+    answer = " ".join(f"Fact {i}." for i in range(10))
+    options: Any = load_recipe(recipe(work, GRPO), annotators={"oracle": Failing()})[0]
+    monkeypatch.setattr("mitigate.recipes.runner.ask", lambda *_, **__: [[{"reference": "R", "answer": answer}]])
+    questions = read_questions(options, None)
+    with open_run(work / "failed", options) as folder:
+        options._annotators["oracle"].failing = 2
+        with pytest.raises(EngineError, match=r"annotator oracle: 20% of the sentences failed, more than 0.1"):
+            answer_and_judge("before", options.model, questions, options, folder)
+        assert not folder.rows("samples.jsonl")
+        options._annotators["oracle"].failing = 1
+        answer_and_judge("before", options.model, questions, options, folder)
+        assert len(folder.rows("samples.jsonl")) == 1
 
 
 def test_killed_sampling_goes_on(dpo, work, monkeypatch):
@@ -271,23 +317,28 @@ def test_killed_sampling_goes_on(dpo, work, monkeypatch):
     ),
     ({"reward": {}}, "reward.calibration: expected a file .* for 'embedded', got null.*uncalibrated=true"),
     ({"evaluation": {}}, "evaluation.annotator: expected another judge than the reward's 'oracle'.*same_judge=true"),
+    (
+        {"reward": {"annotator": "ensemble:min:a/b+c/d"}, "uncalibrated": True, "evaluation": {"annotator": "c/d"}},
+        "evaluation.annotator: expected another judge than the reward's 'ensemble:min:a/b\\+c/d'",
+    ),
+    (
+        {"reward": {"annotator": "a/b"}, "uncalibrated": True, "evaluation": {"annotator": "cascade:embedded+a/b"}},
+        "evaluation.annotator: expected another judge than the reward's 'a/b'",
+    ),
+    ({"reward": {"annotator": "cascade:embedded+no where"}}, "reward.annotator: no such folder 'no where'"),
     ({"reward": {"annotator": "ensemble:most:a/b+c/d"}}, "reward.annotator: .*expected ensemble:HOW:FIRST"),
     ({"reward": {"annotator": "ensemble:min:embedded+no where"}}, "reward.annotator: no such folder 'no where'"),
     ({"trainer": {"kl_target": 0.1}}, "trainer.beta: expected a number above 0 to start from"),
-    (
-        {"trainer": {"share_prompts": True, "gradient_checkpointing": True}},
-        "trainer.share_prompts: expected gradient_checkpointing: false",
-    ),
     ({"extra_rewards": {"long": 1.0}}, "extra_rewards.long.*: input should be 'think_format'"),
     ({"template": "Answer!"}, "template: string should match pattern"),
     ({"grpo": {"topp": 0.9}}, "grpo.topp: GRPOConfig of trl .* has no such option; did you mean 'top_p'"),
     ({"grpo": {"output_dir": "x"}}, "grpo.output_dir: GRPOConfig of trl .* has no such option(?!.*'output_dir')"),
     ({"grpo": {"model_init_kwargs": {"trust_remote_code": True}}}, "grpo: expected no trust_remote_code, .* no code"),
     ({"grpo": {"model_init_kwargs": {"use_safetensors": False}}}, "grpo: expected no use_safetensors"),
+    ({"grpo": {"model_init_kwargs": '{"trust_remote_code": true}'}}, "grpo.model_init_kwargs: expected keys, as in"),
     ({"grpo": {"accelerator_config": {"xx": 1}}}, "grpo: .*unexpected keyword argument 'xx'"),
     ({"grpo": {"fsdp": "full_shard", "fsdp_config": "nofile.json"}}, "grpo: .*nofile.json"),
     ({"grpo": {"temperature": [1.0]}}, "grpo.temperature: input should be a valid number, .*got \\[1.0\\]"),
-    ({"grpo": {"gradient_checkpointing": True}, "trainer": {"share_prompts": True}}, "trainer.share_prompts: expected"),
     ({"grpo": {"temperature": "hot"}}, "grpo.temperature: input should be a valid number, .*got 'hot'"),
     ({"grpo": {"learning_rate": "1e-6", "eval_strategy": "bogus"}}, "grpo: .?bogus.? is not a valid IntervalStrategy"),
     ({"grpo": {"num_generations": 3}}, "grpo: generation_batch_size .* must be divisible by num_generations"),
@@ -331,7 +382,9 @@ def test_figures_by_hand() -> None:
     found = figures([doubtful])
     assert (found["unsure"], found["silent"], found["rate"]) == (1, 0, 0)
     doubtful["sentences"][0] |= {"status": "failed", "label": None}
-    assert (figures([doubtful])["unsure"], figures([doubtful])["silent"]) == (2, 0)
+    found = compare([doubtful])[0]
+    assert (found["unsure"], found["not_checked"], found["silent"]) == (1, 1, 0)
+    assert cells(found)[HEADINGS.index("no verdict")] == "2"
     assert by_reward(compare([doubtful])).startswith(
         "Hallucinated by the annotator of the reward: held-out, before: not"
     )
@@ -363,6 +416,17 @@ def test_page_shows_answers_side_by_side_escaped(tmp_path: Path) -> None:
     assert "x &lt; y" in page
     assert "<b>One" not in page
     assert "100 % → 0 %" in page
+    for s in (unsure := sample("Two. Three.", [None, None], when="after"))["sentences"]:
+        s["status"] = "unsure"
+    shown |= {"rows": (), "comparison": compare([rows[0], unsure])}
+    write_run_page(tmp_path / "q.html", about=[], metrics=[], samples=[], pairs=5, **shown)
+    assert "1 → 0" in (doubtful := (tmp_path / "q.html").read_text(encoding="utf-8"))
+    assert "not sure: 0 → 2" in doubtful
+    assert "not checked: " not in doubtful
+    unsure["sentences"][0]["status"] = "failed"
+    write_run_page(tmp_path / "q.html", about=[], metrics=[], samples=[], pairs=5,
+                   **shown | {"comparison": compare([rows[0], unsure])})  # fmt: skip
+    assert "not sure: 0 → 1<br>not checked: 0 → 1<br>" in (tmp_path / "q.html").read_text(encoding="utf-8")
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)
     assert policy is not None
     assert policy[1].startswith("default-src 'none'; style-src 'sha256-")

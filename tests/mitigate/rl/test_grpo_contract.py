@@ -1,6 +1,6 @@
-"""What SentenceGRPOTrainer relies on in TRL. Run it with every TRL that pyproject.toml allows, oldest to newest:
+"""What SentenceGRPOTrainer relies on in TRL. Run it with every TRL that pyproject.toml allows:
 
-    .ci/overlay .venv-trl trl==VERSION requests
+    .ci/overlay .venv-trl trl==VERSION
     .venv-trl/bin/python -m pytest tests/mitigate/rl/test_grpo_contract.py
 
 A failure here means that TRL moved its hook, not that the credit is wrong; each message says which promise broke.

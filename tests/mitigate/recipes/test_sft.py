@@ -1,4 +1,4 @@
-"""Label-free SFT: split, rows, weights by score, and the recipe on a tiny model: it learns what was picked."""
+"""Label-free SFT: split, rows, and the recipe on a tiny model: it learns what was picked."""
 
 import json
 import re
@@ -8,7 +8,7 @@ import yaml
 from safetensors.torch import load_file
 
 from mitigate.cli.main import main
-from mitigate.sft import as_row, drawn_by_score, is_test, pairs, prompt
+from mitigate.recipes.sft import as_row, is_test, pairs, prompt
 from tests.helpers.jsonl import read_rows, write_rows
 from tests.helpers.tiny_models import save_decoder
 
@@ -33,19 +33,7 @@ def test_rows_hold_prompt_and_completion():
     assert prompt("Q?", "chat") == row["prompt"]
 
 
-def test_rows_by_score_and_pairs_by_hand():
-    scores = [0.0, 1.0, float("-inf")] * 1000
-    drawn = drawn_by_score(scores, 1.0, seed=0)
-    assert len(drawn) == 3000
-    counts = [sum(i % 3 == k for i in drawn) for k in range(3)]
-    # e / (1 + e) = 0.731 of them have score 1; four standard deviations of √(3000 · .731 · .269) = 24.3 are 97
-    assert abs(counts[1] - 2193) < 97
-    assert counts[2] == 0
-    assert len(set(drawn_by_score([0.0, 5.0, 1.0], 0.01, seed=0))) == 1
-    assert drawn_by_score([float("-inf")] * 3, 1.0, 0) == [0, 1, 2]
-    assert drawn_by_score([], 1.0, 0) == []
-    with pytest.raises(ValueError, match="expected more than 0, got 0"):
-        drawn_by_score([1.0], 0, 0)
+def test_pairs_by_hand():
     answers = [{"text": "yes", "label": True}, {"text": "no", "label": 0}, {"text": "perhaps"}]
     records = [{"id": "1", "question": "Q", "answers": answers}, {"id": "2", "question": "R", "answers": []}]
     assert pairs(records, ["a", ""], ["b", "c"]) == [
@@ -126,7 +114,6 @@ def test_resumed_equals_uninterrupted_and_lora_merges(tmp_path, base, monkeypatc
 
 
 @pytest.mark.parametrize(("more", "message"), [
-    ({"pick": "labels", "weight_temperature": 1.0}, "labels have no score"),
     ({"model": "./nowhere"}, "./nowhere: no such file"),
     ({"model": "PICKLED"}, "pytorch_model.bin only.*: expected safetensors"),
     ({"scoring": {"expertise": "similarity"}}, "scoring: expertise similarity: no record has iw and co"),
