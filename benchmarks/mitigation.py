@@ -59,9 +59,9 @@ def answers_of_run(folder: Path) -> list[Row]:
     shown = []
     for stage in ("first", "given"):
         one = done[stage]
-        name = "SmolLM2, {} answers, hallucinated ({hallucinated}; supported {supported}, not sure {unsure})"
-        limits = one["interval"] and [100 * limit for limit in one["interval"]]
-        shown.append(row(name.format(stage, **one), one["factual"], 100 * one["rate"], limits, "%"))
+        name = f"SmolLM2, {stage} answers, hallucinated ({one['hallucinated']}; not sure {one['unsure']})"
+        shown.append(row(name, one["factual"], 100 * one["rate"], [100 * end for end in one["interval"]], "%"))
+        shown.append(row(f"{stage} answers: supported sentences an answer", one["answers"], one["supported"]))
     for key, what in (("rate", "hallucinated"), ("in_document", "content words in the document")):
         value, *limits = (100 * done["difference"][key][name] for name in ("difference", "low", "high"))
         shown.append(row(f"given − first: {what}", done["questions"], value, limits, "%"))

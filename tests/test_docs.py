@@ -199,7 +199,7 @@ def test_readme_figures_of_annotator_are_its_rows() -> None:
 
 def test_readme_figures_of_mitigation_are_its_rows() -> None:
     readme, rows = (ROOT / "README.md").read_text("utf-8"), result_rows("mitigation")
-    counted = r"SmolLM2, {} answers, hallucinated \((\d+); supported \d+, not sure (\d+)\)"
+    counted = r"SmolLM2, {} answers, hallucinated \((\d+); not sure (\d+)\)"
     (first, n, unsure), (given, left, unsure_after) = (
         (row, *found.groups())
         for which in ("first", "given")
@@ -207,11 +207,14 @@ def test_readme_figures_of_mitigation_are_its_rows() -> None:
         if (found := re.fullmatch(counted.format(which), name))
     )
     assert first["value"] == pytest.approx(100 * int(n) / first["n"])
+    supported = [
+        f"{rows[f'{which} answers: supported sentences an answer']['value']:.2f}" for which in ("first", "given")
+    ]
     assert (
-        f"{first['value']:.1f} % of {first['n']}, then {left} of {given['n']}; unsure: {unsure}, then {unsure_after}."
-        in readme
-    )
-    assert f"+{with_interval(rows['given − first: content words in the document'], '.1f', ' points')}" in readme
+        f"{first['value']:.1f} % of {first['n']} sentences of likeliest answers, then {left} of {given['n']}; unsure: "
+        f"{unsure}, then {unsure_after}; supported sentences an answer: {', then '.join(supported)}."
+    ) in readme
+    assert with_interval(rows["given − first: content words in the document"], "+.1f", " points") in readme
 
 
 def with_interval(row: dict[str, Any], digits: str, unit: str = "") -> str:
