@@ -277,6 +277,13 @@ def check_costs(args: argparse.Namespace, engines: Iterable[str | None]) -> None
         raise UsageError(f"{_flags(given)}: only for servers, engines openai:MODEL[@BASE_URL]; none is asked here")
 
 
+def cost_words(args: argparse.Namespace) -> list[str]:
+    """The given prices and limits as words of a command line."""
+    given = {name: getattr(args, name) for name in COSTS if getattr(args, name) is not None}
+    values = {name: ",".join(map(str, value if name == "price" else [value])) for name, value in given.items()}
+    return [word for name, value in values.items() for word in (_flags([name]), value)]
+
+
 def tell_cost(annotator: Annotator, records: Iterable[Mapping[str, Any]], *, given: bool = False) -> None:
     """Tell what a generative annotator, also in a cascade, will ask about records, before it does.
 

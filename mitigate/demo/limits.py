@@ -172,7 +172,9 @@ def _from_csv(path: Path) -> Path:
     csv.field_size_limit(2**24)
     target = work_folder() / f"{path.stem}.jsonl"
     with path.open(encoding="utf-8-sig", newline="") as source, target.open("wb") as file:
-        sign = max(",;\t", key=source.readline().count)  # some spreadsheets write others than commas
+        head = source.readline()  # some spreadsheets write others than commas
+        names = {sign: set(next(csv.reader([head], delimiter=sign), ())) for sign in ",;\t"}
+        sign = max(names, key=lambda sign: ({"reference", "answer"} <= names[sign], head.count(sign)))
         source.seek(0)
         rows = csv.DictReader(source, restkey="more", delimiter=sign)
         if missing := [name for name in ("reference", "answer") if name not in (rows.fieldnames or ())]:

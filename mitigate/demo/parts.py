@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
+from annotators.operating import FILE, Calibration
 from annotators.verifier.annotator import SHIPPED
 from mitigate.demo.limits import DOCUMENTS, Limits, Refusal, read_document
 from mitigate.demo.service import Shelf
@@ -138,7 +139,8 @@ def measured(judge: Annotator) -> str:
     if calibration is None or None in shares:
         return ""
     wrong, caught, passed, right = (f"{10 * float(share or 0):.0f} of 10" for share in shares)
-    own = judge.name in SHIPPED and calibration.point.name == "default"  # else a calibration of the user's
+    shipped = SHIPPED.get(judge.name)  # which may have a calibration of the user's
+    own = shipped is not None and calibration.report == Calibration.load(shipped / FILE).report
     more = f' <a href="measured/{judge.name}" target="_blank">How it was made and measured</a>.' if own else ""
     where = "our tests" if own else "the tests of its calibration"
     return (

@@ -122,6 +122,10 @@ def test_file_is_annotated_into_files(tmp_path: Path) -> None:
     table.write_text(f'answer;reference\n"It is 1; 2.";"{REFERENCE}"\n')
     *_, batch = run_batch(service, table, None)
     assert [row["answer"] for row in read_rows(batch.output)] == ["It is 1; 2."]
+    for head in ('"answer","reference","note; with; many; signs"', "answer,reference,a;b;c;d;e"):
+        table.write_text(f'{head}\nIt is 1.,"{REFERENCE}",\n')
+        *_, batch = run_batch(service, table, None)
+        assert [row["answer"] for row in read_rows(batch.output)] == ["It is 1."]
     table.write_text("Frage;answer\n1;2\n")
     with pytest.raises(
         Refusal, match=r"in.csv: expected columns named reference and answer, got 'Frage', 'answer'; no ref"
