@@ -67,7 +67,7 @@ WHOLE = {
     "rank": f"fewl rank --input {GOLDEN}/fewl.jsonl",
     "pick": f"fewl pick --input {GOLDEN}/fewl.jsonl",
     "build-benchmark": f"fewl build-benchmark --input {GOLDEN}/chale.jsonl",
-    "judge": f"judge --input {GOLDEN}/pairs.jsonl --similarity rouge-l",
+    "judge": f"judge --input {GOLDEN}/pairs.jsonl --annotator embedded",
     "build-preferences": f"build-preferences --input {GOLDEN}/answers.jsonl",
 }
 
