@@ -24,7 +24,7 @@ from mitigate.cli.options import (
     check_files,
     print_json,
 )
-from mitigate.io import FAILED, REJECTED, Problem, Record, UsageError, check_text, read_whole, say, write_lines
+from mitigate.io import FAILED, REJECTED, Problem, Record, UsageError, check_texts, read_whole, say, write_lines
 from mitigate.models import failures, open_annotator, open_engine
 from mitigate.report.totals import percent
 
@@ -50,12 +50,8 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def check_pair(record: Record) -> list[Problem]:
-    """Problems of a pair."""
-    problems = check_text(record, "question", required=True)
-    for name in ("baseline", "method"):  # an empty answer loses
-        problems += check_text(record, name, required=True, empty=True)
-    problems += check_text(record, "reference", required=False, empty=True)
-    return problems
+    """Problems of a pair; an empty answer loses."""
+    return check_texts(record, question="text", baseline="any", method="any", reference="any?")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -14,16 +14,13 @@ import shlex
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from annotators.base import Annotator
 from engines.cache import CacheError
 from engines.types import EngineError
 from engines.usage import METER
 from mitigate.cli.options import Subparsers, add_command, check_costs, cost_words, print_json
 from mitigate.io import FAILED, OutputError, UsageError, say
-
-if TYPE_CHECKING:
-    from annotators.base import Annotator
 
 EXIT_CODES = (
     "The exit code is 0 when all is done, 1 after a failure, 2 for wrong usage, 3 when input lines were rejected, and "

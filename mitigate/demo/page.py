@@ -30,9 +30,9 @@ from mitigate.demo.service import (
     heard,
     threads,
 )
-from mitigate.io import check_record, counted, dump_line, rejected_row, without_results
+from mitigate.io import check_record, counted, dump_line, read_rows, rejected_row, without_results
 from mitigate.report.html import bar, escape, table, write_page
-from mitigate.report.totals import KINDS, STATES, Totals, kind_of, one_line, read_annotated, verdict
+from mitigate.report.totals import KINDS, STATES, Totals, kind_of, one_line, verdict
 
 TITLE = "Hallucination toolkit"
 HEAD = (
@@ -255,9 +255,7 @@ class Batch:
     def files(self) -> tuple[Path, Path, Path | None]:
         """The annotated records, the HTML report of what is done, and the bad lines."""
         page, rejected = self.output.with_name("report.html"), len(self.rejected)
-        write_page(
-            page, partial(read_annotated, self.output), self.totals, rejected=rejected, full_output=self.output.name
-        )
+        write_page(page, partial(read_rows, self.output), self.totals, rejected=rejected, full_output=self.output.name)
         return self.output, page, self.rejected_file
 
 
@@ -354,7 +352,7 @@ def batch_tab(service: Service) -> None:
         if batch is None:
             return ""
         number = int(event.row_value[0])
-        return parts.annotated_view(next(islice(read_annotated(batch.output), number - 1, None)), run=f"row {number}")
+        return parts.annotated_view(next(islice(read_rows(batch.output), number - 1, None)), run=f"row {number}")
 
     outputs = [result, records, opened, kept, stop, *saves]
     running = run.click(work, [file, annotator], outputs, **parts.judging(limits))
