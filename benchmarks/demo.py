@@ -23,9 +23,8 @@ from PIL import Image
 from playwright.sync_api import sync_playwright
 
 from benchmarks.common import ROOT, parser, row, save
-from mitigate.demo.launch import launch
 from mitigate.demo.limits import Limits
-from mitigate.demo.page import build
+from mitigate.demo.page import build, launch
 from mitigate.demo.service import Service, Shelf
 
 SENTENCES = (

@@ -67,8 +67,7 @@ class Limits:
         for found in self.problems(**texts):
             option = "--max-reference" if found.field == "reference" else "--max-characters"
             advice = f"Shorten it, or start the page with a larger {option}." if "most" in found.expected else ""
-            name = found.field.replace("_", " ")
-            raise Refusal(f"The {name} has {found.value}; this page takes {found.expected}. {advice}".strip())
+            raise Refusal(f"The {found.field} has {found.value}; this page takes {found.expected}. {advice}".strip())
 
     def check_record(self, record: Record) -> list[Problem]:
         """Problems of one record of an uploaded file."""

@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gradio as gr
 
+from annotators.base import Annotator
 from annotators.operating import FILE, Calibration
 from annotators.verifier.annotator import SHIPPED
 from mitigate.demo.limits import DOCUMENTS, Limits, Refusal, read_document
@@ -20,9 +21,6 @@ from mitigate.demo.service import Shelf
 from mitigate.io import counted
 from mitigate.report import html
 from mitigate.report.totals import HALLUCINATED, LABELS, NOT_CHECKED, STATES, Record, Totals, kind_of, percent, verdict
-
-if TYPE_CHECKING:
-    from annotators.base import Annotator
 
 HERE = Path(__file__).parent
 QUICK: dict[str, Any] = {"api_visibility": "private", "queue": False, "show_progress": "hidden"}  # asks no model
@@ -159,10 +157,8 @@ def annotated_view(
 ) -> str:  # fmt: skip
     """Everything about one annotated answer; HTML.
 
-    ``record`` is annotated, maybe its first sentences only; ``waiting`` are the offsets of the others, which will never
-    be judged if it was ``stopped``. ``run`` names the annotation, so that a new one begins with nothing chosen.
-    ``with_reference`` shows reference and corrected answer too; ``below`` is what ``measured`` says, shown under the
-    verdict of a whole answer of which most is decided.
+    ``waiting`` are the offsets of sentences not judged (never, if it was ``stopped``). ``run`` names the annotation, so
+    that a new one begins with nothing chosen. ``below`` is what ``measured`` says, shown where most is decided.
     """
     judged, text, reference = record["sentences"], record["answer"], record["reference"]
     left = {"status": "it was stopped", "label": None}  # an unknown status is its own reason
